@@ -1,0 +1,59 @@
+# A newcomer needs two commands: `make demo` and `make test`. Each sets up the repo's own .venv first, from locked
+# packages and nothing else; the second call finds it ready. Why each line of the set-up is there: CONTRIBUTING.md.
+PY   ?= python3
+V    := .venv
+BIN  := $(V)/bin
+LOCK := requirements.lock
+UV   := $(shell uv pip install --help 2>/dev/null | grep -q -e '--group' && command -v uv || echo $(BIN)/uv)
+
+export UV_PYTHON_DOWNLOADS = never
+export UV_SYSTEM_CERTS ?= $(if $(wildcard /etc/ssl/certs/ca-certificates.crt /etc/pki/tls/certs/ca-bundle.crt),true,false)
+INDEX = i="$${UV_DEFAULT_INDEX:-$${PIP_INDEX_URL:-$$($(PY) -m pip config get global.index-url 2>/dev/null)}}"; \
+        [ -z "$$i" ] || export UV_DEFAULT_INDEX="$$i"
+INSTALL = $(INDEX); $(UV) pip install -q -p $(BIN)/python --only-binary :all: --no-binary flyball -c $(LOCK) -b $(LOCK)
+
+# A .venv whose Python or uv is gone is worth nothing; this must be known before make looks at the stamps in it.
+$(shell [ ! -e $(V) ] || { $(BIN)/python -c "" && command -v $(UV); } >/dev/null 2>&1 || rm -rf $(V))
+
+.NOTPARALLEL:
+.PHONY: demo test check format bench soak lock clean
+
+demo: $(V)/.demo
+	@$(BIN)/python examples/demo.py
+
+test: $(V)/.dev
+	@$(BIN)/python -m pytest $(ARGS)
+
+check: $(V)/.dev
+	@$(BIN)/ruff format --check -q . && $(BIN)/ruff check -q . && $(BIN)/pyright
+
+format: $(V)/.dev
+	@$(BIN)/ruff check -q --fix . ; $(BIN)/ruff format -q .
+
+bench: $(V)/.dev
+	@for script in benchmarks/*.py; do $(BIN)/python "$$script" || exit 1; done
+
+soak: $(V)/.dev
+	@echo "Nothing to soak yet: the long tests come with the parts that can be killed."
+
+lock: | $(V)/.uv
+	@$(INDEX); $(UV) pip compile -q -p $(BIN)/python pyproject.toml --all-extras --group dev --universal \
+	  --generate-hashes --no-header --no-annotate --upgrade -o $(LOCK)
+
+clean:
+	@rm -rf $(V) .hypothesis .pytest_cache .ruff_cache
+
+$(V)/.demo: pyproject.toml $(LOCK) | $(V)/.uv
+	@$(INSTALL) -e '.[cli]' && touch $@
+
+$(V)/.dev: pyproject.toml $(LOCK) | $(V)/.uv
+	@$(INSTALL) -e '.[cli]' --group dev && touch $@ $(V)/.demo
+
+$(V)/.uv:
+	@$(PY) -c 'import sys; v = sys.version_info; sys.exit(v < (3, 11) and \
+	  "Flyball needs Python 3.11 or later; $(PY) is %d.%d. Name another: make PY=python3.12 ..." % v[:2])'
+	@echo "Setting up $(V) (once) ..."
+	@if [ "$(UV)" != $(BIN)/uv ]; then $(UV) venv -q --clear -p "$$($(PY) -c 'import sys; print(sys.executable)')" $(V); \
+	else $(PY) -m venv --clear $(V) && sed -n '/^uv==/,/[^\\]$$/p' $(LOCK) >$(V)/uv.txt && \
+	  $(BIN)/python -m pip install -q --disable-pip-version-check --require-hashes --no-deps -r $(V)/uv.txt; fi
+	@touch $@

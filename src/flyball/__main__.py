@@ -1,0 +1,5 @@
+"""`python -m flyball` is `flyball`."""
+
+from .cli import main
+
+main()

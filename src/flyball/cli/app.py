@@ -1,0 +1,29 @@
+"""The commands of `flyball`, each in the file of its name."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from . import limits
+
+app = typer.Typer(name="flyball", no_args_is_help=True, pretty_exceptions_enable=False, rich_markup_mode=None)
+app.command("limits")(limits.limits)
+
+
+def _print_version(wanted: bool) -> None:
+    if wanted:
+        from .. import __version__
+
+        typer.echo(f"flyball {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def flyball(
+    version: Annotated[
+        bool, typer.Option("--version", help="Print the version and exit.", callback=_print_version, is_eager=True)
+    ] = False,
+) -> None:
+    """The governor for AI agents: every run ends inside its limits, with exactly one true reason."""

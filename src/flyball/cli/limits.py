@@ -1,0 +1,92 @@
+"""`flyball limits`: every budget, its effective ceiling, and where that came from."""
+
+from __future__ import annotations
+
+import json
+from typing import Annotated, Any
+
+import typer
+
+from ..errors import SettingError, nearest
+from ..registry import BudgetSpec, IterationBudgetRegistry, Resolution
+from ..settings import Setting
+
+
+def limits(
+    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object instead of a table.")] = False,
+) -> None:
+    """Show every budget, its effective ceiling, and where that came from.
+
+    Reads the environment and the nearest flyball.toml, as a program started here would. Exits with 1 if a setting is
+    wrong.
+    """
+    registry = IterationBudgetRegistry()
+    rows = [(spec, _resolved(registry, spec)) for spec in registry]
+    unread = _unread(registry)
+    if as_json:
+        record = {"limits": [_record(*row) for row in rows], "unread": [_hint(*found) for found in unread]}
+        typer.echo(json.dumps(record, indent=2))
+    else:
+        _print_table(rows)
+        for found in unread:
+            typer.echo(_hint(*found), err=True)
+    wrong = [error for _, error in rows if isinstance(error, SettingError)]
+    for error in wrong:
+        typer.echo(f"flyball: {error}", err=True)
+    if wrong:
+        raise typer.Exit(1)
+
+
+def _resolved(registry: IterationBudgetRegistry, spec: BudgetSpec) -> Resolution | SettingError:
+    """One wrong setting must not hide the other budgets."""
+    try:
+        return registry.explain(spec.name)
+    except SettingError as error:
+        return error
+
+
+def _unread(registry: IterationBudgetRegistry) -> list[tuple[Setting, list[str]]]:
+    """The settings that no budget reads, each with the key it may have been meant for."""
+    keys = [spec.setting for spec in registry if spec.setting]
+    known = {*keys, *(f"clamp.{key}" for key in keys)}
+    return [(setting, nearest(setting.key, known)[:1]) for setting in registry.settings if setting.key not in known]
+
+
+def _hint(setting: Setting, meant: list[str]) -> str:
+    question = f"; did you mean {meant[0]}?" if meant else ""
+    return f"{setting.key} ({setting.source}): no budget reads this setting{question}"
+
+
+def _record(spec: BudgetSpec, found: Resolution | SettingError) -> dict[str, Any]:
+    declared = {"name": spec.name, "unit": spec.unit, "setting": spec.setting, "default": spec.default}
+    if isinstance(found, SettingError):
+        return {**declared, "error": str(found)}
+    outer = spec.unit.outer
+    return {
+        **declared,
+        "ceiling": outer(found.value),
+        "source": found.source,
+        "min": outer(found.bounds.low),
+        "max": outer(found.bounds.high),
+        "clamped_from": outer(found.asked) if found.clamped else None,
+        "clamped": found.clamped,
+    }
+
+
+def _print_table(rows: list[tuple[BudgetSpec, Resolution | SettingError]]) -> None:
+    from rich.console import Console
+    from rich.table import Table
+
+    console = Console(highlight=False)
+    if not console.is_terminal:
+        console.width = 200  # a pipe has no edge to wrap at
+    table = Table("Budget", "Ceiling", "From", "Allowed", "Setting", box=None, pad_edge=False)
+    for spec, found in rows:
+        show = spec.unit.show
+        if isinstance(found, SettingError):
+            cells = ("[red]wrong[/red]", found.source, spec.bounds.show(spec.unit))
+        else:
+            clamped = f", clamped from {show(found.asked)}" if found.clamped else ""
+            cells = (show(found.value), found.source + clamped, found.bounds.show(spec.unit))
+        table.add_row(spec.name, *cells, spec.setting or "")
+    console.print(table)

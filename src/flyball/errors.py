@@ -1,0 +1,131 @@
+"""Every error Flyball raises, in one tree.
+
+    FlyballError
+    ├── ConfigError (ValueError)     a value given in code cannot be used
+    │   ├── SettingError             a value given by the environment or a file cannot be used
+    │   └── TomlError                a file cannot be read as TOML
+    ├── AmountError (ValueError)     an amount to claim, refund, hold or settle is no positive whole number
+    ├── BudgetExceeded               a loud claim (spend, hold) was refused
+    └── UnknownBudget (LookupError)  no budget of that name is registered
+
+An error takes data and writes its own message: what was found, where, and what would be right. Its `code` is stable;
+HTTP statuses and exit codes are made from it at the edges.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import ClassVar
+
+from .unit import Unit
+
+
+class FlyballError(Exception):
+    """The base of every error that Flyball raises on purpose."""
+
+    code: ClassVar[str] = "flyball_error"
+
+
+class ConfigError(FlyballError, ValueError):
+    """A value given in code cannot be used."""
+
+    code = "config_invalid"
+
+    def __init__(self, where: str, found: object, expected: str) -> None:
+        super().__init__(where, found, expected)
+        self.where = where
+        self.found = found
+        self.expected = expected
+
+    def __str__(self) -> str:
+        return f"{self.where}: found {shown(self.found)}; expected {self.expected}"
+
+
+class SettingError(ConfigError):
+    """A value given by the environment or a settings file cannot be used.
+
+    `where` is the key, `source` the variable or the file and line that gave the value.
+    """
+
+    code = "setting_invalid"
+
+    def __init__(self, key: str, source: str, found: object, expected: str) -> None:
+        super().__init__(key, found, expected)
+        self.args = (key, source, found, expected)
+        self.source = source
+
+    def __str__(self) -> str:
+        return f"{self.where} ({self.source}): found {shown(self.found)}; expected {self.expected}"
+
+
+class TomlError(ConfigError):
+    """A file cannot be read as TOML; `where` is its path, with the line where that is known."""
+
+    code = "toml_invalid"
+
+
+class AmountError(FlyballError, ValueError):
+    """An amount is not a whole number of at least `least`."""
+
+    code = "amount_invalid"
+
+    def __init__(self, budget: str, found: object, least: int = 1) -> None:
+        super().__init__(budget, found, least)
+        self.budget = budget
+        self.found = found
+        self.least = least
+
+    def __str__(self) -> str:
+        return f"budget {self.budget!r}: found the amount {shown(self.found)}; expected an int of at least {self.least}"
+
+
+class BudgetExceeded(FlyballError):
+    """A loud claim was refused; the budget named here is the one that refused it, perhaps an ancestor."""
+
+    code = "budget_exceeded"
+
+    def __init__(
+        self, budget: str, asked: int, remaining: int | float, ceiling: int | None, unit: Unit = Unit.COUNT
+    ) -> None:
+        super().__init__(budget, asked, remaining, ceiling, unit)
+        self.budget = budget
+        self.asked = asked
+        self.remaining = remaining
+        self.ceiling = ceiling
+        self.unit = unit
+
+    def __str__(self) -> str:
+        show = self.unit.show
+        return (
+            f"budget {self.budget!r}: asked for {show(self.asked)}, but {show(self.remaining)} of "
+            f"{show(self.ceiling)} is left"
+        )
+
+
+class UnknownBudget(FlyballError, LookupError):
+    """No budget of that name is registered."""
+
+    code = "budget_unknown"
+
+    def __init__(self, name: str, known: tuple[str, ...]) -> None:
+        super().__init__(name, known)
+        self.name = name
+        self.known = known
+
+    def __str__(self) -> str:
+        near = nearest(self.name, self.known)
+        hint = f"did you mean {' or '.join(near)}?" if near else f"registered are {', '.join(sorted(self.known))}"
+        return f"no budget is registered as {self.name!r}; {hint}"
+
+
+def shown(value: object) -> str:
+    """A value as an error message quotes it: its repr, cut where it would bury the message."""
+    text = repr(value)
+    return text if len(text) <= 200 else f"{text[:200]}… ({len(text):,} characters)"
+
+
+def nearest(name: str, known: Iterable[str]) -> list[str]:
+    """The known names that somebody who wrote `name` may have meant, nearest first."""
+    from difflib import get_close_matches  # only a mistake pays for the import
+
+    return get_close_matches(name, list(known), n=3, cutoff=0.7)

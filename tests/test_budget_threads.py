@@ -1,0 +1,125 @@
+"""Real threads on one budget: exactly as many claims succeed as the ceiling allows, and every reading adds up."""
+
+import sys
+from collections.abc import Callable, Iterator
+from threading import Barrier, Thread
+
+import pytest
+
+from flyball import IterationBudget
+
+THREADS = 64
+
+
+@pytest.fixture(autouse=True)
+def switching_often() -> Iterator[None]:
+    """Threads change places every few bytecodes, so that a race has its chance."""
+    interval = sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)
+    yield
+    sys.setswitchinterval(interval)
+
+
+def together(work: Callable[[int], None], threads: int = THREADS) -> None:
+    """Run `work` in many threads that start at one moment; an exception in one of them is raised here."""
+    gate = Barrier(threads)
+    raised: list[BaseException] = []
+
+    def run(n: int) -> None:
+        gate.wait(timeout=60)
+        try:
+            work(n)
+        except BaseException as error:
+            raised.append(error)
+
+    workers = [Thread(target=run, args=(n,)) for n in range(threads)]
+    for worker in workers:
+        worker.start()
+    for worker in workers:
+        worker.join(timeout=60)
+    assert not any(worker.is_alive() for worker in workers)
+    if raised:
+        raise raised[0]
+
+
+@pytest.mark.parametrize("depth", [1, 3])
+def test_exactly_the_ceiling_succeeds(depth: int) -> None:
+    line = [IterationBudget("root", 1_000)]
+    while len(line) < depth:
+        line.append(IterationBudget(f"level_{len(line)}", 2_000, parent=line[-1]))
+    won = [0] * THREADS
+
+    def claim(n: int) -> None:
+        for _ in range(50):
+            won[n] += line[-1].consume()
+
+    together(claim)
+    assert sum(won) == 1_000
+    assert [budget.used for budget in line] == [1_000] * depth
+
+
+def test_holds_never_promise_more_than_there_is() -> None:
+    tokens = IterationBudget("tokens", 1_000)
+    booked = [0] * THREADS
+
+    def spend(n: int) -> None:
+        for round_number in range(30):
+            hold = tokens.try_hold(20)
+            if hold is not None:
+                fact = (n + round_number) % 21
+                assert tokens.used <= 1_000
+                hold.settle(fact)
+                booked[n] += fact
+
+    together(spend)
+    assert tokens.used == sum(booked) <= 1_000
+    assert tokens.held == 0
+
+
+def test_every_snapshot_adds_up_while_everything_happens_at_once() -> None:
+    tree = IterationBudget("tree", 500)
+    child = IterationBudget("child", 400, parent=tree)
+
+    def work(n: int) -> None:
+        for _ in range(30):
+            if n % 4 == 0:
+                child.consume()
+            elif n % 4 == 1:
+                child.refund(reason="cheap_round")
+            elif n % 4 == 2 and (hold := child.try_hold(3)):
+                hold.settle(1)
+            for budget in (tree, child):
+                now = budget.snapshot()
+                assert now.ceiling is not None
+                assert now.used + now.held + now.remaining == now.ceiling
+                assert 0 <= now.used <= now.ceiling
+
+    together(work)
+    assert child.used == tree.used
+    assert child.held == tree.held == 0
+    assert child.claimed == tree.claimed
+
+
+def test_only_one_of_many_settles_a_hold() -> None:
+    tokens = IterationBudget("tokens", 100)
+    hold = tokens.hold(10)
+    won = [False] * THREADS
+
+    def settle(n: int) -> None:
+        won[n] = hold.settle(n)
+
+    together(settle)
+    assert sum(won) == 1
+    assert tokens.used == hold.settled == won.index(True)
+
+
+def test_extensions_from_many_sides_stop_at_the_maximum() -> None:
+    turns = IterationBudget("turns", 0, maximum=100)
+    raised = [0] * THREADS
+
+    def extend(n: int) -> None:
+        raised[n] = turns.extend(3, by=f"thread {n}")
+
+    together(extend)
+    assert sum(raised) == turns.ceiling == 100
+    assert sum(extension.amount for extension in turns.extensions) == 100
