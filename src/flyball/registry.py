@@ -232,25 +232,25 @@ class IterationBudgetRegistry:
         setting = self.settings.find(f"clamp.{spec.setting}") if spec.setting else None
         if setting is None:
             return bounds
-        most = _parsed(spec, setting)
+        most = _parsed(spec, setting, spec.unit.expected)
         if bounds.clamp(most) != most:
             raise setting.error(f"a value {bounds.show(spec.unit)}: a clamp can only narrow")
         return Bounds(bounds.low, most, setting)
 
 
 def _setting_amount(spec: BudgetSpec, setting: Setting, bounds: Bounds) -> Amount | None:
-    if setting.value is not None and setting.value != "none":
-        return _parsed(spec, setting)
+    if str(setting.value).strip().lower() != "none":
+        return _parsed(spec, setting, spec.unit.expected + ("" if bounds.high is not None else ", or none"))
     if bounds.high is not None:
         raise setting.error(f"a value {bounds.show(spec.unit)}")
     return None
 
 
-def _parsed(spec: BudgetSpec, setting: Setting) -> Amount:
+def _parsed(spec: BudgetSpec, setting: Setting, expected: str) -> Amount:
     try:
         return spec.unit.parse(setting.value)
-    except ValueError as error:
-        raise setting.error(str(error)) from None
+    except ValueError:
+        raise setting.error(expected) from None
 
 
 def _counted(amount: Amount | None) -> int | None:

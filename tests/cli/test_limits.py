@@ -1,0 +1,126 @@
+"""`flyball limits` as a person types it: a real process, its output and its exit code."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import flyball
+
+
+def run(
+    *arguments: str, folder: Path, environment: dict[str, str] | None = None, python: tuple[str, ...] = ()
+) -> subprocess.CompletedProcess[str]:
+    clean = {name: value for name, value in os.environ.items() if not name.startswith("FLYBALL_")}
+    return subprocess.run(
+        [sys.executable, *python, "-m", "flyball", *arguments],
+        cwd=folder,
+        env=clean | (environment or {}),
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+
+
+def row(text: str, name: str) -> list[str]:
+    """The cells of one line of the table, which stand two or more blanks apart."""
+    [line] = [line for line in text.splitlines() if line.startswith(f"{name} ")]
+    return [cell.strip() for cell in line.split("  ") if cell.strip()]
+
+
+def test_every_budget_is_shown_with_its_value_and_source(tmp_path: Path) -> None:
+    (tmp_path / "flyball.toml").write_text("max_turns = 99\n[clamp]\nmax_usd = 5\n")
+    done = run("limits", folder=tmp_path, environment={"FLYBALL_DELEGATION__MAX_ITERATIONS": "9"})
+    assert (done.returncode, done.stderr) == (0, "")
+    assert row(done.stdout, "conversation_turns") == [
+        "conversation_turns",
+        "50",
+        "flyball.toml:1, clamped from 99",
+        "from 1 to 50",
+        "max_turns",
+    ]
+    assert row(done.stdout, "child_iterations")[1:3] == [
+        "9",
+        "environment variable FLYBALL_DELEGATION__MAX_ITERATIONS",
+    ]
+    assert row(done.stdout, "cost_usd")[1:4] == [
+        "$5.00",
+        "the default, clamped from no ceiling",
+        "from $0.00 to $5.00, narrowed by flyball.toml:3",
+    ]
+    assert row(done.stdout, "seconds")[1:3] == ["3,600 s", "the default"]
+    assert len(done.stdout.splitlines()) == 1 + len(list(flyball.IterationBudgetRegistry()))
+
+
+def test_json_has_the_same_in_numbers(tmp_path: Path) -> None:
+    (tmp_path / "flyball.toml").write_text("max_turns = 99\nmax_usd = 4.3\n")
+    done = run("limits", "--json", folder=tmp_path)
+    record = json.loads(done.stdout)
+    rows = {entry["name"]: entry for entry in record["limits"]}
+    assert (done.returncode, record["unread"]) == (0, [])
+    assert rows["conversation_turns"] == {
+        "name": "conversation_turns",
+        "unit": "count",
+        "setting": "max_turns",
+        "default": 25,
+        "ceiling": 50,
+        "source": "flyball.toml:1",
+        "min": 1,
+        "max": 50,
+        "clamped": True,
+        "clamped_from": 99,
+    }
+    assert (rows["cost_usd"]["ceiling"], rows["cost_usd"]["source"]) == (4.3, "flyball.toml:2")
+    assert (rows["tokens"]["ceiling"], rows["tokens"]["clamped"]) == (None, False)
+
+
+def test_a_wrong_setting_is_told_and_does_not_hide_the_others(tmp_path: Path) -> None:
+    done = run("limits", folder=tmp_path, environment={"FLYBALL_MAX_TURNS": "many"})
+    assert done.returncode == 1
+    assert row(done.stdout, "conversation_turns")[1] == "wrong"
+    assert row(done.stdout, "retries")[1] == "10"
+    assert done.stderr == (
+        "flyball: max_turns (environment variable FLYBALL_MAX_TURNS): found 'many'; expected a whole number\n"
+    )
+    record = json.loads(run("limits", "--json", folder=tmp_path, environment={"FLYBALL_MAX_TURNS": "many"}).stdout)
+    assert "found 'many'" in record["limits"][0]["error"]
+
+
+def test_a_setting_that_nobody_reads_is_told_with_what_may_have_been_meant(tmp_path: Path) -> None:
+    (tmp_path / "flyball.toml").write_text("max_trun = 9\n")
+    done = run("limits", folder=tmp_path)
+    assert done.returncode == 0
+    assert done.stderr == "max_trun (flyball.toml:1): no budget reads this setting; did you mean max_turns?\n"
+    assert json.loads(run("limits", "--json", folder=tmp_path).stdout)["unread"] == [done.stderr.strip()]
+
+
+def test_a_broken_file_is_one_line_and_no_traceback(tmp_path: Path) -> None:
+    (tmp_path / "flyball.toml").write_text("max_turns 9\n")
+    done = run("limits", folder=tmp_path)
+    assert (done.returncode, done.stdout) == (1, "")
+    assert done.stderr.startswith("flyball: ")
+    assert "flyball.toml:1: found 'max_turns 9'; expected valid TOML" in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_without_the_extra_one_line_says_what_to_install(tmp_path: Path) -> None:
+    source = str(Path(flyball.__file__).parents[1])
+    done = run("limits", folder=tmp_path, environment={"PYTHONPATH": source}, python=("-S",))
+    assert (done.returncode, done.stdout) == (1, "")
+    assert done.stderr == "flyball: the command line needs the extra 'cli': pip install 'flyball[cli]'\n"
+
+
+def test_version_and_help_and_a_wrong_command(tmp_path: Path) -> None:
+    assert run("--version", folder=tmp_path).stdout == f"flyball {flyball.__version__}\n"
+    assert "limits" in run("--help", folder=tmp_path).stdout
+    wrong = run("limitz", folder=tmp_path)
+    assert wrong.returncode == 2
+    assert "limitz" in wrong.stderr
+
+
+def test_the_installed_command_is_the_same_program(tmp_path: Path) -> None:
+    command = Path(sys.executable).with_name("flyball")
+    done = subprocess.run([command, "--version"], cwd=tmp_path, capture_output=True, text=True, timeout=60, check=True)
+    assert done.stdout == f"flyball {flyball.__version__}\n"

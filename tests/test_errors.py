@@ -1,0 +1,64 @@
+import inspect
+import pickle
+
+import pytest
+
+from flyball import errors
+from flyball.errors import (
+    AmountError,
+    BudgetExceeded,
+    ConfigError,
+    FlyballError,
+    SettingError,
+    TomlError,
+    UnknownBudget,
+    nearest,
+)
+from flyball.unit import Unit
+
+EXAMPLES: list[tuple[FlyballError, str]] = [
+    (ConfigError("budget 'x', ceiling", -1, "an int"), "budget 'x', ceiling: found -1; expected an int"),
+    (
+        SettingError("max_turns", "flyball.toml:3", "many", "a whole number"),
+        "max_turns (flyball.toml:3): found 'many'; expected a whole number",
+    ),
+    (TomlError("flyball.toml:2", "x", "valid TOML"), "flyball.toml:2: found 'x'; expected valid TOML"),
+    (AmountError("x", 0), "budget 'x': found the amount 0; expected an int of at least 1"),
+    (BudgetExceeded("x", 5, 3, 9), "budget 'x': asked for 5, but 3 of 9 is left"),
+    (
+        BudgetExceeded("cost_usd", 2 * 10**9, 10**9, 10**9, Unit.USD),
+        "budget 'cost_usd': asked for $2.00, but $1.00 of $1.00 is left",
+    ),
+    (UnknownBudget("turn", ("turns", "retries")), "no budget is registered as 'turn'; did you mean turns?"),
+    (UnknownBudget("zzz", ("b", "a")), "no budget is registered as 'zzz'; registered are a, b"),
+]
+
+
+@pytest.mark.parametrize(("error", "message"), EXAMPLES)
+def test_an_error_writes_its_own_message_and_survives_pickling(error: FlyballError, message: str) -> None:
+    assert str(error) == message
+    again = pickle.loads(pickle.dumps(error))
+    assert (type(again), str(again), vars(again)) == (type(error), message, vars(error))
+
+
+def classes() -> list[type[FlyballError]]:
+    found = [kind for _, kind in inspect.getmembers(errors, inspect.isclass)]
+    return [kind for kind in found if issubclass(kind, FlyballError)]
+
+
+def test_every_error_is_drawn_in_the_tree_and_has_a_code_of_its_own() -> None:
+    assert {kind.__name__ for kind in classes() if f" {kind.__name__}" not in (errors.__doc__ or "")} == set()
+    assert len({kind.code for kind in classes()}) == len(classes())
+
+
+def test_every_error_is_tried_above() -> None:
+    assert {type(error) for error, _ in EXAMPLES} | {FlyballError} == set(classes())
+
+
+def test_a_huge_value_does_not_bury_the_message() -> None:
+    assert len(str(ConfigError("here", "x" * 100_000, "less"))) < 400
+
+
+def test_nearest_finds_what_was_meant_and_nothing_else() -> None:
+    assert nearest("max_truns", ["max_turns", "price"]) == ["max_turns"]
+    assert nearest("zzz", ["max_turns"]) == []

@@ -1,0 +1,285 @@
+import logging
+import math
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from flyball import BudgetSpec, ConfigError, IterationBudget, IterationBudgetRegistry, SettingError, Unit, UnknownBudget
+from flyball.settings import Settings
+
+
+def registry(**settings: object) -> IterationBudgetRegistry:
+    return IterationBudgetRegistry(settings=settings)
+
+
+def from_file(folder: Path, text: str) -> IterationBudgetRegistry:
+    (folder / "flyball.toml").write_text(text)
+    return IterationBudgetRegistry(settings=Settings.load(folder, {}))
+
+
+class TestSeed000:
+    def test_the_two_budgets_of_the_seed_are_there(self) -> None:
+        assert registry().create("conversation_turns").ceiling == 25
+        assert registry().create("chain_depth").ceiling == 3
+        assert registry(max_turns=60).create("conversation_turns").ceiling == 50
+        assert registry(max_chain_depth=0).create("chain_depth").ceiling == 1
+
+    def test_a_new_budget_is_registered_once_and_created_per_run(self) -> None:
+        budgets = registry()
+        budgets.register("my_budget", default=5, min=1, max=20, setting="my_budget_max")
+        first, second = budgets.create("my_budget"), budgets.create("my_budget")
+        while not first.exceeded:
+            first.increment()
+        assert (first.current, second.current) == (5, 0)
+        assert first.to_response_flag() == "max_my_budget_reached"
+
+    def test_the_override_goes_before_the_setting_before_the_default(self) -> None:
+        budgets = registry(my_budget_max=7)
+        budgets.register("my_budget", default=5, min=1, max=20, setting="my_budget_max")
+        assert budgets.create("my_budget", 0, 9).ceiling == 9
+        assert budgets.create("my_budget").ceiling == 7
+        budgets.register("my_budget", default=5, min=1, max=20)
+        assert budgets.create("my_budget").ceiling == 5
+
+    def test_the_clamp_is_not_negotiable(self) -> None:
+        budgets = registry(my_budget_max=-3)
+        budgets.register("my_budget", default=5, min=1, max=20, setting="my_budget_max")
+        assert budgets.create("my_budget").ceiling == 1
+        assert budgets.create("my_budget", ceiling=99).ceiling == 20
+
+    def test_registering_again_overwrites(self) -> None:
+        budgets = registry()
+        budgets.register("conversation_turns", default=2)
+        assert budgets.create("conversation_turns").ceiling == 2
+        assert registry().create("conversation_turns").ceiling == 25
+
+    def test_a_start_is_taken_along(self) -> None:
+        assert registry().create("conversation_turns", start=24).remaining == 1
+
+
+BUILT_IN = {
+    "conversation_turns": (25, 1, 50, "max_turns"),
+    "agent_iterations": (90, 1, 500, "max_iterations"),
+    "child_iterations": (50, 1, 250, "delegation.max_iterations"),
+    "chain_depth": (3, 1, 10, "max_chain_depth"),
+    "tool_calls": (None, 0, None, "max_tool_calls"),
+    "reflections": (4, 0, 20, "max_reflections"),
+    "nudges": (3, 0, 20, "max_nudges"),
+    "retries": (10, 0, 100, "max_retries"),
+    "tokens": (None, 0, None, "max_tokens"),
+    "context_tokens": (200_000, 0, None, "max_context_tokens"),
+    "cost_usd": (None, 0, None, "max_usd"),
+    "seconds": (3_600, 1, 86_400, "max_seconds"),
+    "child_seconds": (600, 1, 86_400, "delegation.child_timeout_seconds"),
+    "children": (16, 0, 1_000, "delegation.max_children"),
+    "depth": (2, 0, 8, "delegation.max_depth"),
+}
+
+
+def test_the_built_in_budgets_are_those_of_the_design() -> None:
+    assert {spec.name: (spec.default, spec.min, spec.max, spec.setting) for spec in registry()} == BUILT_IN
+
+
+def test_a_counter_knows_its_family_its_unit_and_how_far_it_may_be_extended() -> None:
+    tree = IterationBudget("tree", 9)
+    turns = registry().create("conversation_turns", parent=tree)
+    assert turns.consume()
+    assert tree.used == 1
+    assert turns.extend(99, by="a person") == 25
+    cost = registry().create("cost_usd", ceiling=4.3, beside=turns)
+    assert (cost.ceiling, cost.unit, cost.maximum) == (4_300_000_000, Unit.USD, None)
+
+
+def test_time_is_explained_but_not_counted() -> None:
+    assert registry(max_seconds=0.5).explain("seconds").value == 1.0
+    assert registry(max_seconds="90.5").explain("seconds").value == 90.5
+    with pytest.raises(ConfigError, match=r"budget 'seconds'.*time passes by itself"):
+        registry().create("seconds")
+
+
+class TestNoCeiling:
+    @pytest.mark.parametrize("value", [None, "none", " None "])
+    def test_a_setting_may_say_so(self, value: object) -> None:
+        assert registry(max_context_tokens=value).create("context_tokens").ceiling is None
+
+    def test_an_error_says_how_to_say_so(self) -> None:
+        with pytest.raises(SettingError, match=r"found 'off'; expected a whole number, or none$"):
+            registry(max_tokens="off").create("tokens")
+
+    def test_code_may_say_so(self) -> None:
+        assert registry(max_tokens=5).create("tokens", ceiling=None).ceiling is None
+
+    def test_but_not_where_there_is_a_highest(self) -> None:
+        with pytest.raises(
+            ConfigError, match="'conversation_turns', ceiling: found None; expected a value from 1 to 50"
+        ):
+            registry().create("conversation_turns", ceiling=None)
+        with pytest.raises(SettingError, match=r"max_turns .*found 'none'; expected a value from 1 to 50"):
+            registry(max_turns="none").create("conversation_turns")
+
+
+class TestBadSettings:
+    @pytest.mark.parametrize("found", ["", "many", "4.5", 4.5, True, [], {"a": 1}, math.nan])
+    def test_a_setting_that_does_not_parse_is_an_error_and_never_a_default(self, found: object) -> None:
+        with pytest.raises(SettingError) as caught:
+            registry(max_turns=found).create("conversation_turns")
+        message = str(caught.value)
+        assert "max_turns (settings given in code)" in message
+        assert repr(found) in message
+        assert "expected a whole number" in message
+
+    def test_it_names_the_file_and_line(self, tmp_path: Path) -> None:
+        budgets = from_file(tmp_path, "# mine\n\n[delegation]\nmax_iterations = 'lots'\n")
+        with pytest.raises(SettingError, match=r"delegation.max_iterations \(flyball.toml:4\): found 'lots'"):
+            budgets.create("child_iterations")
+        assert budgets.create("conversation_turns").ceiling == 25
+
+    def test_it_names_the_variable(self) -> None:
+        budgets = IterationBudgetRegistry(settings=Settings.load(Path("/"), {"FLYBALL_MAX_TURNS": "x"}))
+        with pytest.raises(SettingError, match=r"environment variable FLYBALL_MAX_TURNS\): found 'x'"):
+            budgets.create("conversation_turns")
+
+
+class TestClampInSettings:
+    def test_it_narrows_setting_code_and_default(self, tmp_path: Path) -> None:
+        budgets = from_file(tmp_path, "max_turns = 40\n[clamp]\nmax_turns = 20\nmax_iterations = 30\n")
+        assert budgets.create("conversation_turns").ceiling == 20
+        assert budgets.create("conversation_turns", ceiling=45).ceiling == 20
+        assert budgets.create("agent_iterations").ceiling == 30
+        assert budgets.create("conversation_turns").extend(99, by="anybody") == 0
+        assert str(budgets.explain("conversation_turns")) == (
+            "conversation_turns: 20, from flyball.toml:1; "
+            "clamped from 40 (allowed: from 1 to 20, narrowed by flyball.toml:3)"
+        )
+
+    def test_it_gives_a_ceiling_to_what_had_none(self, tmp_path: Path) -> None:
+        budgets = from_file(tmp_path, "[clamp]\nmax_tokens = 1_000\n")
+        assert budgets.create("tokens").ceiling == 1_000
+        assert str(budgets.explain("tokens")).startswith("tokens: 1,000, from the default; clamped from no ceiling")
+        with pytest.raises(ConfigError, match="found None; expected a value from 0 to 1,000, narrowed by"):
+            budgets.create("tokens", ceiling=None)
+
+    def test_nested_keys_are_nested_here_too(self, tmp_path: Path) -> None:
+        budgets = from_file(tmp_path, "[clamp.delegation]\nmax_iterations = 9\n")
+        assert budgets.create("child_iterations").ceiling == 9
+
+    @pytest.mark.parametrize(
+        ("found", "why"), [(51, "can only narrow"), (0, "can only narrow"), ("'x'", "whole number")]
+    )
+    def test_one_that_would_widen_or_is_no_number_is_refused(self, tmp_path: Path, found: object, why: str) -> None:
+        budgets = from_file(tmp_path, f"[clamp]\nmax_turns = {found}\n")
+        with pytest.raises(SettingError, match=rf"clamp.max_turns \(flyball.toml:2\): .*{why}"):
+            budgets.create("conversation_turns")
+
+
+class TestRegister:
+    @pytest.mark.parametrize(
+        ("arguments", "message"),
+        [
+            ({"default": 5, "min": 9, "max": 1}, "max: found 1; expected at least its min of 9"),
+            ({"default": 5, "min": 6}, "default: found 5; expected a value from 6 up"),
+            ({"default": 5, "max": 4}, "default: found 5; expected a value from 0 to 4"),
+            ({"default": None, "max": 4}, "default: found None; expected a value from 0 to 4"),
+            ({"default": 1, "max": 0}, "default: found 1; expected a value from 0 to 0"),
+            ({"default": 5, "min": -1}, "min: found -1; expected at least 0"),
+            ({"default": 5, "min": None}, "min: found None"),
+            ({"default": True}, "default: found True; expected a whole number"),
+            ({"default": "5"}, "default: found '5'"),
+            ({"default": 5.5}, "default: found 5.5"),
+            ({"default": 5, "setting": ""}, "setting: found ''"),
+            ({"default": 5, "unit": "euro"}, "unit: found 'euro'; expected one of count, usd, seconds"),
+        ],
+    )
+    def test_nonsense_is_refused_and_nothing_is_registered(self, arguments: dict[str, Any], message: str) -> None:
+        budgets = registry()
+        with pytest.raises(ConfigError, match=f"budget 'mine', {message}"):
+            budgets.register("mine", **arguments)
+        assert "mine" not in {spec.name for spec in budgets}
+
+    @pytest.mark.parametrize("name", ["", " ", None])
+    def test_a_budget_needs_a_name(self, name: Any) -> None:
+        with pytest.raises(ConfigError, match="budget name"):
+            registry().register(name, default=5)
+
+    def test_units_may_be_named_by_their_word(self) -> None:
+        spec = registry().register("fuel", default=1.5, unit="usd")
+        assert spec == BudgetSpec("fuel", 1.5, unit=Unit.USD)
+
+
+@pytest.mark.parametrize("found", [True, "9", 1.5, math.nan, []])
+def test_a_ceiling_that_is_no_number_is_a_config_error(found: Any) -> None:
+    with pytest.raises(ConfigError, match="budget 'conversation_turns', ceiling: found"):
+        registry().create("conversation_turns", ceiling=found)
+
+
+def test_an_unknown_name_is_answered_with_the_nearest() -> None:
+    with pytest.raises(UnknownBudget, match="'conversation_turn'; did you mean conversation_turns"):
+        registry().create("conversation_turn")
+    with pytest.raises(UnknownBudget, match="registered are agent_iterations, "):
+        registry().explain("zzz")
+
+
+class TestExplain:
+    def test_it_tells_value_source_and_what_was_clamped(self) -> None:
+        budgets = registry(max_turns=99, max_usd="4.30")
+        assert str(budgets.explain("conversation_turns")) == (
+            "conversation_turns: 50, from settings given in code; clamped from 99 (allowed: from 1 to 50)"
+        )
+        assert str(budgets.explain("cost_usd")) == "cost_usd: $4.30, from settings given in code"
+        assert str(budgets.explain("retries")) == "retries: 10, from the default"
+        assert str(budgets.explain("retries", 5)) == "retries: 5, from the ceiling given in code"
+        assert budgets.explain("conversation_turns").clamped
+        assert not budgets.explain("retries").clamped
+
+    def test_a_clamped_setting_is_logged_once_when_it_is_used(self, caplog: pytest.LogCaptureFixture) -> None:
+        budgets = registry(max_turns=99)
+        with caplog.at_level(logging.WARNING):
+            budgets.explain("conversation_turns")
+            assert caplog.messages == []
+            for _ in range(3):
+                budgets.create("conversation_turns")
+                budgets.create("agent_iterations", ceiling=10_000)
+        assert caplog.messages == [str(budgets.explain("conversation_turns"))]
+
+
+def test_without_settings_it_reads_environment_and_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "flyball.toml").write_text("max_turns = 30\nmax_retries = 3\n")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv("FLYBALL_CONFIG")
+    monkeypatch.setenv("FLYBALL_MAX_TURNS", "31")
+    budgets = IterationBudgetRegistry()
+    assert budgets.create("conversation_turns").ceiling == 31
+    assert budgets.create("retries").ceiling == 3
+
+
+numbers = st.integers(-(10**6), 10**6)
+
+
+@given(
+    low=st.integers(0, 100),
+    width=st.none() | st.integers(0, 100),
+    default=st.integers(0, 200),
+    setting=st.none() | numbers,
+    override=st.none() | numbers,
+    clamp=st.none() | st.integers(0, 200),
+)
+def test_every_ceiling_is_the_first_that_was_given_and_inside_every_bound(
+    low: int, width: int | None, default: int, setting: int | None, override: int | None, clamp: int | None
+) -> None:
+    high = None if width is None else low + width
+    default = max(low, default if high is None else min(default, high))
+    given = {"mine": setting} if setting is not None else {}
+    narrowed = {"clamp.mine": clamp} if clamp is not None else {}
+    budgets = IterationBudgetRegistry(settings={**given, **narrowed})
+    budgets.register("mine", default=default, min=low, max=high, setting="mine")
+    if clamp is not None and not (low <= clamp and (high is None or clamp <= high)):
+        with pytest.raises(SettingError, match="can only narrow"):
+            budgets.create("mine")
+        return
+    most = min(bound for bound in (math.inf, high, clamp) if bound is not None)
+    asked = next(value for value in (override, setting, default) if value is not None)
+    budget = budgets.create("mine") if override is None else budgets.create("mine", ceiling=override)
+    assert budget.ceiling == max(low, min(asked, most))

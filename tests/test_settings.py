@@ -1,0 +1,161 @@
+import os
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from flyball import ConfigError, SettingError, Settings, TomlError
+
+
+def write(folder: Path, text: str, name: str = "flyball.toml") -> Path:
+    folder.mkdir(parents=True, exist_ok=True)
+    path = folder / name
+    path.write_text(text, encoding="utf-8")
+    return path
+
+
+def found(settings: Settings, key: str) -> tuple[object, str] | None:
+    setting = settings.find(key)
+    return None if setting is None else (setting.value, setting.source)
+
+
+def test_the_environment_goes_before_the_file(tmp_path: Path) -> None:
+    write(tmp_path, "max_turns = 30\nmax_retries = 4\n")
+    settings = Settings.load(tmp_path, {"FLYBALL_MAX_TURNS": "40", "PATH": "/bin"})
+    assert found(settings, "max_turns") == ("40", "environment variable FLYBALL_MAX_TURNS")
+    assert found(settings, "max_retries") == (4, "flyball.toml:2")
+    assert found(settings, "max_nudges") is None
+
+
+def test_nested_keys_are_tables_in_the_file_and_double_underscores_in_the_environment(tmp_path: Path) -> None:
+    write(tmp_path, "[delegation]\nmax_iterations = 7\nmax_depth = 1\n")
+    settings = Settings.load(tmp_path, {"FLYBALL_DELEGATION__MAX_ITERATIONS": "9"})
+    assert found(settings, "delegation.max_iterations") == (
+        "9",
+        "environment variable FLYBALL_DELEGATION__MAX_ITERATIONS",
+    )
+    assert found(settings, "delegation.max_depth") == (1, "flyball.toml:3")
+
+
+def test_the_nearest_file_upwards_is_read_and_named_by_its_path(tmp_path: Path) -> None:
+    path = write(tmp_path, "\nmax_turns = 30\n")
+    below = tmp_path / "a" / "b"
+    below.mkdir(parents=True)
+    assert found(Settings.load(below, {}), "max_turns") == (30, f"{path}:2")
+    write(tmp_path / "a", "max_turns = 31\n")
+    assert found(Settings.load(below, {}), "max_turns") == (31, f"{tmp_path / 'a' / 'flyball.toml'}:1")
+
+
+def test_our_table_in_a_pyproject_counts_and_one_without_it_does_not(tmp_path: Path) -> None:
+    write(tmp_path, "[tool.flyball]\nmax_turns = 30\n", "pyproject.toml")
+    write(tmp_path / "package", "[tool.ruff]\nline-length = 1\n", "pyproject.toml")
+    settings = Settings.load(tmp_path / "package", {})
+    assert found(settings, "max_turns") == (30, f"{tmp_path / 'pyproject.toml'}:2")
+
+
+def test_in_one_folder_the_file_of_our_own_goes_first(tmp_path: Path) -> None:
+    write(tmp_path, "[tool.flyball]\nmax_turns = 30\n", "pyproject.toml")
+    write(tmp_path, "max_turns = 31\n")
+    assert found(Settings.load(tmp_path, {}), "max_turns") == (31, "flyball.toml:1")
+
+
+def test_a_variable_may_name_the_file(tmp_path: Path) -> None:
+    write(tmp_path, "max_turns = 30\n")
+    named = write(tmp_path / "elsewhere", "max_turns = 5\n", "limits.toml")
+    assert found(Settings.load(tmp_path, {"FLYBALL_CONFIG": str(named)}), "max_turns") == (5, f"{named}:1")
+    assert list(Settings.load(tmp_path, {"FLYBALL_CONFIG": os.devnull})) == []
+    with pytest.raises(TomlError, match=r"gone\.toml: found 'No such file or directory'"):
+        Settings.load(tmp_path, {"FLYBALL_CONFIG": str(tmp_path / "gone.toml")})
+
+
+def test_it_reads_once(tmp_path: Path) -> None:
+    path = write(tmp_path, "max_turns = 30\n")
+    environ = {"FLYBALL_MAX_RETRIES": "4"}
+    settings = Settings.load(tmp_path, environ)
+    path.write_text("max_turns = 31\n")
+    environ["FLYBALL_MAX_RETRIES"] = "5"
+    assert found(settings, "max_turns") == (30, "flyball.toml:1")
+    assert found(settings, "max_retries") == ("4", "environment variable FLYBALL_MAX_RETRIES")
+
+
+def test_without_arguments_it_reads_this_process_and_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    write(tmp_path, "max_turns = 30\n")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv("FLYBALL_CONFIG")
+    monkeypatch.setenv("FLYBALL_MAX_RETRIES", "4")
+    settings = Settings.load()
+    assert found(settings, "max_turns") == (30, "flyball.toml:1")
+    assert found(settings, "max_retries") == ("4", "environment variable FLYBALL_MAX_RETRIES")
+
+
+def test_a_mapping_is_just_that_mapping_nested_or_dotted(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("FLYBALL_MAX_TURNS", "40")
+    settings = Settings({"max_turns": 3, "delegation": {"max_depth": 1}, "delegation.max_children": 2})
+    assert found(settings, "max_turns") == (3, "settings given in code")
+    assert found(settings, "delegation.max_depth") == (1, "settings given in code")
+    assert found(settings, "delegation.max_children") == (2, "settings given in code")
+
+
+def test_a_mapping_that_contradicts_itself_is_refused() -> None:
+    with pytest.raises(ConfigError, match=r"settings, a\.b: found 1; expected a table at 'a'"):
+        Settings({"a": 1, "a.b": 2})
+
+
+@pytest.mark.parametrize("text", ["delegation = 5\n", "\n\ndelegation = 5\n"])
+def test_a_value_where_a_table_belongs_is_an_error_with_its_line(tmp_path: Path, text: str) -> None:
+    write(tmp_path, text)
+    line = text.count("\n")
+    with pytest.raises(SettingError, match=rf"delegation \(flyball.toml:{line}\): found 5; expected a table"):
+        Settings.load(tmp_path, {}).find("delegation.max_depth")
+
+
+def test_a_tool_entry_that_is_no_table_is_an_error(tmp_path: Path) -> None:
+    write(tmp_path, "[tool]\nflyball = 3\n", "pyproject.toml")
+    with pytest.raises(SettingError, match=r"tool\.flyball \(pyproject\.toml:2\): found 3; expected a table"):
+        Settings.load(tmp_path, {})
+
+
+@pytest.mark.parametrize("name", ["flyball.toml", "pyproject.toml"])
+def test_a_broken_file_is_an_error_and_never_skipped(tmp_path: Path, name: str) -> None:
+    write(tmp_path, "max_turns 3\n", name)
+    with pytest.raises(TomlError, match=rf"{name}:1: found 'max_turns 3'"):
+        Settings.load(tmp_path, {})
+
+
+def test_all_that_was_given_can_be_listed(tmp_path: Path) -> None:
+    write(tmp_path, "max_turns = 30\n[delegation]\nmax_depth = 1\n[empty]\n")
+    settings = Settings.load(tmp_path, {"FLYBALL_CLAMP__MAX_USD": "3"})
+    assert [(setting.key, setting.value) for setting in settings] == [
+        ("clamp.max_usd", "3"),
+        ("max_turns", 30),
+        ("delegation.max_depth", 1),
+    ]
+
+
+names = st.text("abcdefgh_", min_size=1, max_size=5).filter(lambda name: "__" not in name and name.strip("_") == name)
+numbers = st.dictionaries(names, st.integers(-(10**9), 10**9), max_size=4)
+
+
+@given(environment=numbers, file=numbers, nested_environment=numbers, nested_file=numbers)
+def test_precedence_holds_for_any_keys(
+    environment: dict[str, int], file: dict[str, int], nested_environment: dict[str, int], nested_file: dict[str, int]
+) -> None:
+    variables = {f"FLYBALL_{name.upper()}": str(value) for name, value in environment.items()}
+    variables |= {f"FLYBALL_TABLE__{name.upper()}": str(value) for name, value in nested_environment.items()}
+    lines = [f"{name} = {value}" for name, value in file.items()]
+    lines += ["[table]", *(f"{name} = {value}" for name, value in nested_file.items())]
+    with TemporaryDirectory() as folder:
+        write(Path(folder), "\n".join(lines))
+        settings = Settings.load(Path(folder), variables)
+    wanted: dict[str, object] = {**file, **{name: str(value) for name, value in environment.items()}}
+    wanted |= {f"table.{name}": value for name, value in nested_file.items()}
+    wanted |= {f"table.{name}": str(value) for name, value in nested_environment.items()}
+    for key, value in wanted.items():
+        setting = settings.find(key)
+        assert setting is not None
+        assert setting.value == value
+        if isinstance(value, int):
+            line = int(setting.source.removeprefix("flyball.toml:"))
+            assert lines[line - 1] == f"{key.rpartition('.')[2]} = {value}"

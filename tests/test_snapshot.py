@@ -1,0 +1,116 @@
+import json
+import pickle
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from flyball import BudgetSnapshot, ConfigError, IterationBudget, Unit
+from flyball.snapshot import Extension
+
+snapshots = st.builds(
+    BudgetSnapshot,
+    name=st.text(min_size=1).filter(str.strip),
+    ceiling=st.none() | st.integers(0, 10**12),
+    used=st.integers(0, 10**12),
+    held=st.integers(0, 10**6),
+    unsettled=st.integers(0, 10**6),
+    refunds=st.dictionaries(st.text(min_size=1).filter(str.strip), st.integers(0, 9)),
+    refund_limit=st.none() | st.integers(0, 99),
+    extensions=st.lists(st.builds(Extension, st.integers(1, 9), st.just("a person"))).map(tuple),
+    unit=st.sampled_from(Unit),
+)
+
+
+@given(snapshots)
+def test_a_snapshot_survives_json(snapshot: BudgetSnapshot) -> None:
+    assert BudgetSnapshot.from_dict(json.loads(json.dumps(snapshot.to_dict()))) == snapshot
+
+
+@given(snapshots)
+def test_a_restored_budget_goes_on_where_the_snapshot_was_taken(snapshot: BudgetSnapshot) -> None:
+    again = IterationBudget.restore(snapshot).snapshot()
+    assert again.used == snapshot.used + snapshot.held
+    assert again.remaining == snapshot.remaining
+    assert again.unsettled == snapshot.unsettled + snapshot.held
+    assert again.claimed == snapshot.claimed + snapshot.held
+
+
+def test_a_whole_life_is_continued_exactly() -> None:
+    turns = IterationBudget("turns", 10, maximum=12, refund_limit=2, start=1, unit=Unit.USD)
+    turns.spend(6)
+    turns.refund(reason="cheap_round")
+    turns.extend(1, by="a rule")
+    with turns.hold(3):
+        data = json.loads(json.dumps(turns.snapshot().to_dict()))
+    again = IterationBudget.restore(data)
+    assert (again.used, again.unsettled, again.held, again.ceiling, again.maximum) == (9, 3, 0, 11, 12)
+    assert (again.refunds, again.refund_limit, again.unit) == ({"cheap_round": 1}, 2, Unit.USD)
+    assert again.refund(5, reason="cheap_round") == 1
+    assert again.extend(5, by="a person") == 1
+    assert [extension.by for extension in again.extensions] == ["a rule", "a person"]
+
+
+def test_a_restored_budget_joins_a_family_without_counting_twice() -> None:
+    tree = IterationBudget("tree", 10, start=4)
+    child = IterationBudget.restore(BudgetSnapshot("child", 5, used=4), parent=tree)
+    beside = IterationBudget.restore(BudgetSnapshot("tokens", 5, used=4), beside=tree)
+    assert child.consume()
+    assert (child.used, tree.used, beside.used) == (5, 5, 4)
+
+
+def test_it_tells_what_a_budget_tells() -> None:
+    turns = IterationBudget("turns", 4, start=4)
+    turns.refund(reason="r")
+    now = turns.snapshot()
+    assert (now.remaining, now.ratio, now.exceeded, now.refunded, now.claimed) == (1, 0.75, False, 1, 4)
+    assert IterationBudget("none", 0).snapshot().ratio == 1.0
+    assert BudgetSnapshot("free", None, used=7).exceeded is False
+
+
+def test_a_snapshot_stands_still_and_can_be_pickled() -> None:
+    turns = IterationBudget("turns", 4, start=2)
+    turns.refund(reason="r")
+    now = turns.snapshot()
+    turns.refund(reason="r")
+    assert now.refunds == {"r": 1}
+    assert pickle.loads(pickle.dumps(now)) == now
+
+
+GOOD: dict[str, Any] = {"name": "turns", "ceiling": 5, "used": 1}
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"usde": 1}, "found 'usde'; expected the key used"),
+        ({"used": -1}, "'turns', used: found -1"),
+        ({"used": 1.5}, "'turns', used: found 1.5"),
+        ({"held": True}, "'turns', held: found True"),
+        ({"ceiling": "5"}, "'turns', ceiling: found '5'"),
+        ({"name": ""}, "name: found ''"),
+        ({"refunds": {"r": -1}}, "refunds, r: found -1"),
+        ({"refunds": [1]}, r"refunds: found \[1\]"),
+        ({"extensions": [{"amount": 0, "by": "x"}]}, r"extensions\[0\].amount: found 0"),
+        ({"extensions": [{"amount": 1}]}, r"extensions\[0\]: found \['amount'\]; expected the key 'by' too"),
+        ({"extensions": "xx"}, "extensions: found 'xx'"),
+        ({"extensions": [3]}, r"extensions\[0\]: found 3"),
+        ({"unit": "euro"}, "unit: found 'euro'; expected one of count, usd, seconds"),
+        ({"maximum": 3}, "at most its maximum of 3"),
+    ],
+)
+def test_a_dict_that_no_snapshot_wrote_is_refused(change: dict[str, Any], message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
+        IterationBudget.restore(GOOD | change)
+
+
+@pytest.mark.parametrize("missing", ["name", "ceiling", "used"])
+def test_a_dict_that_lacks_a_key_is_refused(missing: str) -> None:
+    with pytest.raises(ConfigError, match=f"expected the key '{missing}' too"):
+        BudgetSnapshot.from_dict({key: value for key, value in GOOD.items() if key != missing})
+
+
+def test_something_else_is_refused() -> None:
+    with pytest.raises(ConfigError, match="found 3; expected a mapping"):
+        BudgetSnapshot.from_dict(3)  # pyright: ignore[reportArgumentType]

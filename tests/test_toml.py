@@ -1,0 +1,167 @@
+import tomllib
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from flyball.errors import TomlError
+from flyball.toml import TomlDocument
+
+TEXT = '''\
+# a comment with [brackets] and a = sign
+max_turns = 40
+"quoted key" = 1   # and = here
+'single.dotted' = 2
+text = """
+max_tokens = 99
+[fake]
+"""
+literal = \'\'\'
+fake = 1\'\'\'
+list = [
+  "max_usd = 3",  # ]
+  [1, 2],
+]
+inline = { a = 1, b = { c = 2 } }
+a.b."c d" = 3
+
+[delegation]
+  max_iterations = 7
+\tmax_depth=1
+
+[ deep . er ]
+x = 1
+
+[[test]]
+name = "first"
+[test.context]
+turns = 1
+
+[[test]]
+name = "second"
+[[test.step]]
+do = 1
+[[test.step]]
+do = 2
+
+["esc\\u0061ped"]
+x = """a\\"""b"""""
+y = 1
+'''
+
+
+@pytest.mark.parametrize(
+    ("place", "line"),
+    [
+        (("max_turns",), 2),
+        (("quoted key",), 3),
+        (("single.dotted",), 4),
+        (("text",), 5),
+        (("literal",), 9),
+        (("list",), 11),
+        (("list", 1), 11),
+        (("inline",), 15),
+        (("inline", "b", "c"), 15),
+        (("a", "b", "c d"), 16),
+        (("a", "b"), 16),
+        (("delegation",), 18),
+        (("delegation", "max_iterations"), 19),
+        (("delegation", "max_depth"), 20),
+        (("delegation", "not_there"), 18),
+        (("deep",), 22),
+        (("deep", "er", "x"), 23),
+        (("test",), 25),
+        (("test", 0), 25),
+        (("test", 0, "name"), 26),
+        (("test", 0, "context", "turns"), 28),
+        (("test", 1, "name"), 31),
+        (("test", 1, "step", 0, "do"), 33),
+        (("test", 1, "step", 1, "do"), 35),
+        (("test", 1, "step", 1), 34),
+        (("escaped", "y"), 39),
+        (("not_there",), None),
+        (("max_tokens",), None),
+        (("fake",), None),
+        ((), None),
+    ],
+)
+def test_each_key_is_found_on_its_line_or_that_of_the_table_around_it(place: tuple[Any, ...], line: int | None) -> None:
+    assert TomlDocument(TEXT).line(*place) == line
+
+
+def test_a_table_that_is_implied_first_and_opened_later_is_where_it_is_opened() -> None:
+    assert TomlDocument("[a.b]\nx = 1\n[a]\ny = 2\n").line("a") == 3
+
+
+def test_windows_line_ends_count_once() -> None:
+    assert TomlDocument("a = 1\r\n\r\nb = 2\r\n").line("b") == 3
+
+
+keys = st.text(st.characters(codec="utf-8", exclude_categories=["Cs", "Cc"]), min_size=1, max_size=6)
+scalars = st.sampled_from(
+    [
+        "1",
+        "true",
+        '"a = 1 # [x]"',
+        "'[t]'",
+        '"""\nk = 1\n[t]\n"""',
+        "'''\nk = 1\n'''",
+        "[\n 1, # ]\n [2],\n]",
+        "{a = [\n1]}",
+    ]
+)
+
+
+@st.composite
+def documents(draw: st.DrawFn) -> tuple[str, dict[tuple[str, ...], int]]:
+    """A TOML text and the true line of each of its keys, by construction."""
+    text, lines = "", dict[tuple[str, ...], int]()
+    tables = draw(st.lists(keys, unique=True, max_size=3))
+    for table in [None, *tables]:
+        if table is not None:
+            lines[(table,)] = text.count("\n") + 1
+            text += f"[{quoted(table)}]\n"
+        for key in draw(st.lists(keys, unique=True, max_size=4)):
+            path = (key,) if table is None else (table, key)
+            if path in lines or (table is None and key in tables):
+                continue
+            text += draw(st.sampled_from(["", "\n", "# a = 1\n", "  "]))
+            lines[path] = text.count("\n") + 1
+            text += f"{quoted(key)} = {draw(scalars)} # x\n"
+    return text, lines
+
+
+def quoted(key: str) -> str:
+    return '"' + "".join(f"\\U{ord(c):08X}" if c in '"\\' else c for c in key) + '"'
+
+
+@given(documents())
+def test_no_line_is_ever_wrong(case: tuple[str, dict[tuple[str, ...], int]]) -> None:
+    text, lines = case
+    document = TomlDocument(text)
+    assert document.data == tomllib.loads(text)
+    assert {path: document.line(*path) for path in lines} == lines
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (b"a = 1\nmax_turns 40\n", "f.toml:2: found 'max_turns 40'; expected valid TOML"),
+        (b"a = 1\na = 2\n", "f.toml:2: found 'a = 2'; expected valid TOML"),
+        (b"a = [1,", "f.toml:1: found 'a = \\[1,'"),
+        (b"a = 1\n# caf\xe9\n", "f.toml:2: found b'\\\\xe9'; expected text in UTF-8"),
+        (b"a = " + b"[" * 5_000 + b"]" * 5_000, "f.toml: found 'values nested too deeply'"),
+    ],
+)
+def test_a_file_that_is_no_toml_is_named_with_its_line(tmp_path: Path, content: bytes, message: str) -> None:
+    path = tmp_path / "f.toml"
+    path.write_bytes(content)
+    with pytest.raises(TomlError, match=message):
+        TomlDocument.read(path)
+
+
+def test_a_file_that_is_not_there_is_named(tmp_path: Path) -> None:
+    with pytest.raises(TomlError, match=r"missing.toml: found 'No such file or directory'"):
+        TomlDocument.read(tmp_path / "missing.toml")
