@@ -1,0 +1,133 @@
+"""Every code block that a reader may copy is run: in README, CONTRIBUTING, docs/ and docstrings.
+
+The blocks of a page run in order, in one folder and one namespace, so that a page reads as one session:
+- `python` is executed; an `output` block right behind it is what it prints.
+- `toml` must parse; one that begins with `# name.toml` is also that file, for the blocks that follow.
+- `console` has commands behind `$` and their output; `make` is only asked whether it knows the target.
+- `text` is a picture, with nothing to run. Any other kind fails.
+"""
+
+import contextlib
+import doctest
+import importlib
+import io
+import os
+import pkgutil
+import re
+import subprocess
+import sys
+import tomllib
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pytest
+
+import flyball
+
+ROOT = Path(__file__).parents[2]
+PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").rglob("*.md"))]
+FENCE = re.compile(r"^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+
+
+class Block(NamedTuple):
+    kind: str
+    text: str
+    line: int
+
+
+def blocks(page: Path) -> list[Block]:
+    text = page.read_text()
+    return [Block(found[1], found[2], text.count("\n", 0, found.start()) + 2) for found in FENCE.finditer(text)]
+
+
+class Session:
+    """A reader who works through one page."""
+
+    def __init__(self, page: Path, folder: Path) -> None:
+        self.page = page
+        self.folder = folder
+        self.names: dict[str, Any] = {"__name__": "__page__"}
+        self.printed: str | None = None
+
+    def run(self, block: Block) -> None:
+        getattr(self, f"run_{block.kind}")(block)
+
+    def run_text(self, block: Block) -> None:
+        assert block.text.strip()
+
+    def run_python(self, block: Block) -> None:
+        source = "\n" * (block.line - 1) + block.text  # so that a traceback points into the page
+        with contextlib.redirect_stdout(io.StringIO()) as out:
+            exec(compile(source, str(self.page), "exec"), self.names)
+        self.printed = out.getvalue()
+
+    def run_output(self, block: Block) -> None:
+        assert_same(self.printed or "", block.text)
+
+    def run_toml(self, block: Block) -> None:
+        tomllib.loads(block.text)
+        if named := re.match(r"# ([\w-]+\.toml)\n", block.text):
+            (self.folder / named[1]).write_text(block.text)
+
+    def run_console(self, block: Block) -> None:
+        for part in re.split(r"^\$ ", block.text, flags=re.MULTILINE)[1:]:
+            command, _, expected = part.partition("\n")
+            if command.startswith("make "):
+                subprocess.run(
+                    [*command.split()[:2], "--dry-run"], cwd=ROOT, capture_output=True, timeout=60, check=True
+                )
+            else:
+                assert_same(self.shell(command), expected)
+
+    def shell(self, command: str) -> str:
+        path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
+        done = subprocess.run(
+            command,
+            shell=True,
+            cwd=self.folder,
+            env=os.environ | {"PATH": path},
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            timeout=60,
+            check=False,
+        )
+        return done.stdout
+
+
+def assert_same(printed: str, expected: str) -> None:
+    """Blanks at line ends do not count; a line `...` stands for any lines."""
+    lines = ["(?s:.*?)" if line == "..." else re.escape(line.rstrip()) for line in expected.strip().splitlines()]
+    pattern = "\n".join(lines)
+    text = "\n".join(line.rstrip() for line in printed.strip().splitlines())
+    assert re.fullmatch(pattern, text), f"expected:\n{expected}\nprinted:\n{printed}"
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+def test_a_page_does_what_it_says(page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("FLYBALL_CONFIG")  # the page's own files count
+    monkeypatch.chdir(tmp_path)
+    session = Session(page, tmp_path)
+    for block in blocks(page):
+        session.run(block)
+    assert page.read_text().count("\n```") % 2 == 0, "a fence is left open"
+
+
+def test_the_pages_have_blocks() -> None:
+    assert {block.kind for page in PAGES for block in blocks(page)} >= {"python", "console", "toml"}
+
+
+@pytest.mark.parametrize("module", [info.name for info in pkgutil.walk_packages(flyball.__path__, "flyball.")])
+def test_the_examples_in_docstrings_do_what_they_say(module: str) -> None:
+    if module == "flyball.__main__":  # importing it runs the command
+        return
+    found = importlib.import_module(module)
+    failed, _ = doctest.testmod(found, optionflags=doctest.ELLIPSIS)
+    assert failed == 0
+    assert "```" not in (found.__doc__ or "")
+
+
+def test_some_docstrings_have_examples() -> None:
+    finder = doctest.DocTestFinder()
+    count = sum(len(test.examples) for name in ("budget", "registry") for test in finder.find(getattr(flyball, name)))
+    assert count >= 5
