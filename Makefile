@@ -53,7 +53,12 @@ $(V)/.uv:
 	@$(PY) -c 'import sys; v = sys.version_info; sys.exit(v < (3, 11) and \
 	  "Flyball needs Python 3.11 or later; $(PY) is %d.%d. Name another: make PY=python3.12 ..." % v[:2])'
 	@echo "Setting up $(V) (once) ..."
-	@if [ "$(UV)" != $(BIN)/uv ]; then $(UV) venv -q --clear -p "$$($(PY) -c 'import sys; print(sys.executable)')" $(V); \
-	else $(PY) -m venv --clear $(V) && sed -n '/^uv==/,/[^\\]$$/p' $(LOCK) >$(V)/uv.txt && \
-	  $(BIN)/python -m pip install -q --disable-pip-version-check --require-hashes --no-deps -r $(V)/uv.txt; fi
+	@if [ "$(UV)" != $(BIN)/uv ]; then \
+	  $(UV) venv -q --clear -p "$$($(PY) -c 'import sys; print(sys.executable)')" $(V); \
+	else \
+	  if $(PY) -m venv --clear $(V) >/dev/null 2>&1; then pip="$(BIN)/python -m pip"; \
+	  else $(PY) -m venv --clear --without-pip $(V) && pip="$(PY) -m pip --python $(BIN)/python"; fi && \
+	  sed -n '/^uv==/,/[^\\]$$/p' $(LOCK) >$(V)/uv.txt && \
+	  $$pip install -q --disable-pip-version-check --require-hashes --no-deps -r $(V)/uv.txt; \
+	fi
 	@touch $@
