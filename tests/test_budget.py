@@ -1,4 +1,6 @@
+import copy
 import math
+import pickle
 from collections.abc import Callable
 from typing import Any
 
@@ -221,6 +223,26 @@ class TestExtensions:
     def test_somebody_must_have_done_it(self, by: Any) -> None:
         with pytest.raises(ConfigError, match="by whom it is extended"):
             IterationBudget("turns", 2).extend(1, by=by)
+
+
+def test_a_unit_is_checked_and_may_be_named_by_its_word() -> None:
+    assert IterationBudget("cost", 10**9, unit="usd").unit is Unit.USD  # pyright: ignore[reportArgumentType]
+    with pytest.raises(ConfigError, match="'cost', unit: found 'euro'"):
+        IterationBudget("cost", 1, unit="euro")  # pyright: ignore[reportArgumentType]
+
+
+def test_a_budget_cannot_be_copied_or_pickled_into_a_second_allowance() -> None:
+    turns = IterationBudget("turns", 3)
+    for duplicate in (copy.copy, copy.deepcopy, pickle.dumps):
+        with pytest.raises(TypeError, match=r"take its snapshot\(\) and restore\(\) that"):
+            duplicate(turns)
+
+
+def test_an_absurd_number_does_not_break_the_message() -> None:
+    with pytest.raises(ConfigError, match="that cannot be shown"):
+        IterationBudget("turns", -(10**5_000))
+    with pytest.raises(BudgetExceeded, match="asked for an absurd number"):
+        IterationBudget("turns", 3).spend(10**5_000)
 
 
 def test_what_is_fixed_reads_as_given() -> None:

@@ -1,6 +1,8 @@
+from typing import Any
+
 import pytest
 
-from flyball import BudgetExceeded, ConfigError, IterationBudget
+from flyball import BudgetExceeded, ConfigError, IterationBudget, Unit
 
 
 def test_a_claim_counts_for_every_ancestor() -> None:
@@ -59,7 +61,29 @@ def test_a_start_counts_here_only() -> None:
     tree = IterationBudget("tree", 10)
     child = IterationBudget("child", 10, start=4, parent=tree)
     assert (child.used, tree.used) == (4, 0)
+    tree.increment(5)
     assert child.refund(4, reason="r") == 0
+    assert (child.used, tree.used) == (4, 5)
+
+
+def test_what_was_brought_is_never_given_back_to_an_ancestor_but_what_was_claimed_is() -> None:
+    tree = IterationBudget("tree", 20)
+    other = IterationBudget("other", 10, parent=tree)
+    child = IterationBudget("child", 20, start=10, parent=tree)
+    other.spend(10)
+    child.spend(3)
+    assert child.refund(9, reason="r") == 3
+    assert (child.used, tree.used, other.used) == (10, 10, 10)
+
+
+def test_a_restored_family_gives_back_what_it_had_claimed_before() -> None:
+    tree = IterationBudget("tree", 20)
+    child = IterationBudget("child", 20, start=2, parent=tree)
+    child.spend(5)
+    tree = IterationBudget.restore(tree.snapshot())
+    child = IterationBudget.restore(child.snapshot(), parent=tree)
+    assert child.refund(9, reason="r") == 5
+    assert (child.used, tree.used) == (2, 0)
 
 
 def test_siblings_share_what_their_parent_has() -> None:
@@ -85,6 +109,19 @@ def test_a_family_has_one_lock() -> None:
     assert len(locks) == 1
     beside.spend(50)
     assert (tree.used, child.used) == (0, 0)
+
+
+@pytest.mark.parametrize("role", ["parent", "beside"])
+def test_a_relative_must_be_a_budget(role: str) -> None:
+    relatives: dict[str, Any] = {role: "tree"}
+    with pytest.raises(ConfigError, match=f"'child', {role}: found 'tree'; expected an IterationBudget"):
+        IterationBudget("child", 1, **relatives)
+
+
+def test_a_refusal_in_a_family_is_told_in_the_unit_of_the_one_that_refused() -> None:
+    tree = IterationBudget("tree", 10**9, unit=Unit.USD)
+    with pytest.raises(BudgetExceeded, match=r"'tree': asked for \$2.00, but \$1.00 of \$1.00 is left"):
+        IterationBudget("child", 9 * 10**9, parent=tree, unit=Unit.USD).spend(2 * 10**9)
 
 
 def test_a_parent_and_a_neighbour_of_two_families_are_refused() -> None:

@@ -90,6 +90,14 @@ def test_a_refused_hold_raises_or_is_none() -> None:
     assert tokens.snapshot() == IterationBudget("tokens", 10).snapshot()
 
 
+def test_a_hold_made_by_hand_is_a_claim_like_any_other() -> None:
+    tokens = IterationBudget("tokens", 10)
+    with pytest.raises(BudgetExceeded):
+        Hold(tokens, 500)
+    Hold(tokens, 4).settle(4)
+    assert (tokens.used, tokens.held, tokens.remaining) == (4, 0, 6)
+
+
 def test_a_leaked_hold_is_a_warning_and_nothing_more() -> None:
     tokens = IterationBudget("tokens", 10)
     hold: Hold | None = tokens.hold(4)

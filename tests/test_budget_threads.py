@@ -1,5 +1,6 @@
 """Real threads on one budget: exactly as many claims succeed as the ceiling allows, and every reading adds up."""
 
+import random
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -16,13 +17,15 @@ THREADS = 64
 
 
 @pytest.fixture(autouse=True)
-def giving_way_at_every_line() -> Iterator[None]:
-    """Threads let others run between any two lines of budget.py: without its lock, these tests fail."""
+def giving_way_in_the_middle_of_everything() -> Iterator[None]:
+    """Threads let others run between any two instructions of budget.py, at random: without its locks, tests fail."""
+    chance = random.Random(7).random
 
     def trace(frame: FrameType, event: str, _: object) -> Any:
         if frame.f_code.co_filename != flyball.budget.__file__:
             return None
-        if event == "line":
+        frame.f_trace_opcodes = True
+        if event == "opcode" and chance() < 0.15:
             time.sleep(0)
         return trace
 
@@ -85,6 +88,61 @@ def test_holds_never_promise_more_than_there_is() -> None:
     together(spend)
     assert tokens.used == sum(booked) <= 1_000
     assert tokens.held == 0
+
+
+def test_no_reading_is_torn_while_holds_are_settled() -> None:
+    """A hold settled whole only moves what is held to what is used: neither their sum nor what remains may change."""
+    tokens = IterationBudget("tokens", 10_000)
+    holds = [[tokens.hold(5) for _ in range(10)] for _ in range(THREADS)]
+    total = THREADS * 10 * 5
+
+    def work(n: int) -> None:
+        for hold in holds[n]:
+            if n % 2:
+                hold.settle(5)
+            else:
+                now = tokens.snapshot()
+                assert now.used + now.held == total
+                assert tokens.remaining == tokens.available == 10_000 - total
+
+    together(work)
+    for hold in [hold for row in holds for hold in row]:
+        hold.release()
+    assert (tokens.used, tokens.held) == (total // 2, 0)
+
+
+def test_what_was_claimed_is_read_in_one_piece_while_refunds_are_made() -> None:
+    turns = IterationBudget("turns", 1_000, start=1_000)
+
+    def work(n: int) -> None:
+        for _ in range(25):
+            if n % 2:
+                turns.refund(reason="cheap_round")
+            else:
+                assert turns.claimed == 1_000
+
+    together(work)
+    assert turns.used == 1_000 - THREADS // 2 * 25
+
+
+@pytest.mark.parametrize("depth", [1, 3])
+def test_no_increment_and_no_refund_is_lost(depth: int) -> None:
+    line = [IterationBudget("root", None)]
+    while len(line) < depth:
+        line.append(IterationBudget(f"level_{len(line)}", None, parent=line[-1]))
+    given = [0] * THREADS
+
+    def work(n: int) -> None:
+        for _ in range(6):
+            line[-1].increment(3)
+            given[n] += line[-1].refund(1, reason="cheap_round")
+            assert line[-1].claimed >= 3
+            assert line[-1].remaining == line[-1].available
+
+    together(work)
+    assert sum(given) == THREADS * 6
+    assert [budget.used for budget in line] == [THREADS * 6 * 2] * depth
+    assert [budget.claimed for budget in line] == [THREADS * 6 * 3] * depth
 
 
 def test_every_snapshot_adds_up_while_everything_happens_at_once() -> None:

@@ -8,7 +8,10 @@ from flyball.errors import (
     AmountError,
     BudgetExceeded,
     ConfigError,
+    DeadlineExceeded,
     FlyballError,
+    MessageError,
+    RunStopped,
     SettingError,
     TomlError,
     UnknownBudget,
@@ -29,6 +32,10 @@ EXAMPLES: list[tuple[FlyballError, str]] = [
         BudgetExceeded("cost_usd", 2 * 10**9, 10**9, 10**9, Unit.USD),
         "budget 'cost_usd': asked for $2.00, but $1.00 of $1.00 is left",
     ),
+    (DeadlineExceeded(), "the deadline is past"),
+    (DeadlineExceeded(True), "the deadline was cancelled"),
+    (MessageError(3, "role", "boss", "a role"), "messages[3].role: found 'boss'; expected a role"),
+    (RunStopped("budget", "It met a limit.", None), "It met a limit."),
     (UnknownBudget("turn", ("turns", "retries")), "no budget is registered as 'turn'; did you mean turns?"),
     (UnknownBudget("zzz", ("b", "a")), "no budget is registered as 'zzz'; registered are a, b"),
 ]
@@ -61,4 +68,14 @@ def test_a_huge_value_does_not_bury_the_message() -> None:
 
 def test_nearest_finds_what_was_meant_and_nothing_else() -> None:
     assert nearest("max_truns", ["max_turns", "price"]) == ["max_turns"]
+    assert nearest("MAX_Turns", ["max_turns", "price"]) == ["max_turns"]
     assert nearest("zzz", ["max_turns"]) == []
+
+
+class Broken:
+    def __repr__(self) -> str:
+        raise ZeroDivisionError
+
+
+def test_a_value_that_cannot_be_shown_does_not_hide_the_error() -> None:
+    assert str(ConfigError("here", Broken(), "x")) == "here: found <a Broken that cannot be shown>; expected x"

@@ -93,6 +93,37 @@ def test_a_counter_knows_its_family_its_unit_and_how_far_it_may_be_extended() ->
     assert (cost.ceiling, cost.unit, cost.maximum) == (4_300_000_000, Unit.USD, None)
 
 
+def test_a_start_is_in_the_same_unit_as_the_ceiling() -> None:
+    cost = registry().create("cost_usd", start=2.5, ceiling=4.3)
+    assert (cost.used, cost.remaining) == (2_500_000_000, 1_800_000_000)
+    with pytest.raises(ConfigError, match=r"'conversation_turns', start: found 1\.5"):
+        registry().create("conversation_turns", start=1.5)
+
+
+def test_a_counter_joins_the_lock_beside_it() -> None:
+    turns = registry().create("conversation_turns")
+    assert registry().create("tokens", beside=turns).lock is turns.lock
+
+
+@pytest.mark.parametrize("name", [None, [], 3])
+def test_what_is_no_name_is_an_unknown_budget(name: Any) -> None:
+    with pytest.raises(UnknownBudget, match="no budget is registered as"):
+        registry().create(name)
+
+
+@pytest.mark.parametrize("settings", [5, "x", []])
+def test_settings_must_be_a_mapping(settings: Any) -> None:
+    with pytest.raises(ConfigError, match=r"^settings: found"):
+        IterationBudgetRegistry(settings=settings)
+
+
+def test_a_registry_can_be_changed_while_it_is_read() -> None:
+    budgets = registry()
+    for spec in budgets:
+        budgets.register(f"{spec.name}_again", default=1)
+    assert len(list(budgets)) == 2 * len(BUILT_IN)
+
+
 def test_time_is_explained_but_not_counted() -> None:
     assert registry(max_seconds=0.5).explain("seconds").value == 1.0
     assert registry(max_seconds="90.5").explain("seconds").value == 90.5
@@ -161,6 +192,14 @@ class TestClampInSettings:
         assert str(budgets.explain("tokens")).startswith("tokens: 1,000, from the default; clamped from no ceiling")
         with pytest.raises(ConfigError, match="found None; expected a value from 0 to 1,000, narrowed by"):
             budgets.create("tokens", ceiling=None)
+
+    def test_the_environment_may_narrow_what_the_file_says_and_never_widen_it(self, tmp_path: Path) -> None:
+        (tmp_path / "flyball.toml").write_text("[clamp]\nmax_turns = 20\n")
+        narrower = Settings.load(tmp_path, {"FLYBALL_CLAMP__MAX_TURNS": "10"})
+        assert IterationBudgetRegistry(settings=narrower).create("conversation_turns").ceiling == 10
+        wider = Settings.load(tmp_path, {"FLYBALL_CLAMP__MAX_TURNS": "50"})
+        with pytest.raises(SettingError, match=r"FLYBALL_CLAMP__MAX_TURNS\): found '50'; .* can only narrow"):
+            IterationBudgetRegistry(settings=wider).create("conversation_turns")
 
     def test_nested_keys_are_nested_here_too(self, tmp_path: Path) -> None:
         budgets = from_file(tmp_path, "[clamp.delegation]\nmax_iterations = 9\n")
@@ -243,6 +282,17 @@ class TestExplain:
                 budgets.create("conversation_turns")
                 budgets.create("agent_iterations", ceiling=10_000)
         assert caplog.messages == [str(budgets.explain("conversation_turns"))]
+
+    def test_time_too(self, caplog: pytest.LogCaptureFixture) -> None:
+        assert registry(max_seconds=999_999).resolve("seconds").value == 86_400
+        assert len(caplog.messages) == 1
+
+    def test_a_default_that_a_clamp_narrows_on_purpose_is_not_logged(self, caplog: pytest.LogCaptureFixture) -> None:
+        assert IterationBudgetRegistry(settings={"clamp.max_turns": 20}).create("conversation_turns").ceiling == 20
+        assert caplog.messages == []
+
+    def test_an_absurd_number_is_refused_and_not_a_crash(self) -> None:
+        assert registry(max_turns=16**5_000).create("conversation_turns").ceiling == 50
 
 
 def test_without_settings_it_reads_environment_and_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

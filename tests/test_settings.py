@@ -1,6 +1,9 @@
 import os
+import subprocess
+import sys
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -98,9 +101,100 @@ def test_a_mapping_is_just_that_mapping_nested_or_dotted(monkeypatch: pytest.Mon
     assert found(settings, "delegation.max_children") == (2, "settings given in code")
 
 
-def test_a_mapping_that_contradicts_itself_is_refused() -> None:
-    with pytest.raises(ConfigError, match=r"settings, a\.b: found 1; expected a table at 'a'"):
-        Settings({"a": 1, "a.b": 2})
+@pytest.mark.parametrize("order", [1, -1])
+@pytest.mark.parametrize(
+    "given", [{"a": 1, "a.b": 2}, {"a.b": 1, "a": {"b": 2}}, {"a.b.c": 1, "a": {"b": 2}}, {"a": {"b": 1}, "a.b.c": 3}]
+)
+def test_a_mapping_that_contradicts_itself_is_refused_in_any_order(given: dict[str, object], order: int) -> None:
+    with pytest.raises(ConfigError, match=r"^settings, a"):
+        Settings(dict(list(given.items())[::order]))
+
+
+@pytest.mark.parametrize("order", [1, -1])
+def test_tables_and_dotted_keys_are_joined_in_any_order(order: int) -> None:
+    given: dict[str, object] = {"delegation.max_children": 2, "delegation": {"max_depth": 1}}
+    settings = Settings(dict(list(given.items())[::order]))
+    assert {setting.key: setting.value for setting in settings} == {
+        "delegation.max_children": 2,
+        "delegation.max_depth": 1,
+    }
+
+
+@pytest.mark.parametrize("found", [5, "x", [], {1: 2}, {"a": {2: 3}}])
+def test_what_is_no_mapping_of_texts_is_refused(found: Any) -> None:
+    with pytest.raises(ConfigError, match=r"^settings: found"):
+        Settings(found)
+
+
+def test_a_quoted_dot_in_a_file_is_part_of_the_name(tmp_path: Path) -> None:
+    write(tmp_path, '"clamp.max_turns" = 20\n[clamp]\nmax_usd = 5\n')
+    settings = Settings.load(tmp_path, {})
+    assert found(settings, "clamp.max_turns") is None
+    assert found(settings, "clamp.max_usd") == (5, "flyball.toml:3")
+    assert ("clamp.max_turns", 20) in [(setting.key, setting.value) for setting in settings]
+
+
+@pytest.mark.parametrize("obstacle", ["folder", "dangling link"])
+def test_what_has_our_name_and_cannot_be_read_is_an_error_and_never_skipped(tmp_path: Path, obstacle: str) -> None:
+    path = tmp_path / "flyball.toml"
+    path.mkdir() if obstacle == "folder" else path.symlink_to(tmp_path / "gone")
+    with pytest.raises(TomlError, match=r"flyball\.toml: found "):
+        Settings.load(tmp_path, {})
+
+
+def test_a_named_file_must_have_our_table(tmp_path: Path) -> None:
+    path = write(tmp_path, "[tool.flybal]\nmax_turns = 1\n", "pyproject.toml")
+    with pytest.raises(SettingError, match=r"FLYBALL_CONFIG .*expected a file with a table \[tool\.flyball\]"):
+        Settings.load(tmp_path, {"FLYBALL_CONFIG": str(path)})
+    with pytest.raises(SettingError, match=r"FLYBALL_CONFIG .*: found ''; expected the path of a settings file"):
+        Settings.load(tmp_path, {"FLYBALL_CONFIG": ""})
+
+
+def test_a_folder_may_be_given_as_text_and_relative(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = write(tmp_path, "max_turns = 3\n")
+    (tmp_path / "below").mkdir()
+    monkeypatch.chdir(tmp_path)
+    assert found(Settings.load("below", {}), "max_turns") == (3, f"{path.resolve()}:1")
+
+
+def test_a_working_directory_that_is_gone_is_told(tmp_path: Path) -> None:
+    program = "import os, flyball; os.mkdir('x'); os.chdir('x'); os.rmdir('../x'); flyball.Settings.load(environ={})"
+    done = subprocess.run([sys.executable, "-c", program], cwd=tmp_path, capture_output=True, text=True, timeout=60)
+    assert "ConfigError: settings, the working directory: found 'a folder that is gone'" in done.stderr
+
+
+def test_a_folder_that_may_not_be_looked_into_holds_no_settings(tmp_path: Path) -> None:
+    closed = tmp_path / "closed"
+    write(closed, "max_turns = 3\n")
+    closed.chmod(0o755)
+    tmp_path.chmod(0o711)
+    program = (
+        "import os, sys, flyball\n"
+        "if os.getuid() == 0: os.setuid(65534)\n"
+        "print(flyball.Settings.load(sys.argv[1], {}).find('max_turns'))"
+    )
+    closed.chmod(0o000)
+    try:
+        done = subprocess.run(
+            [sys.executable, "-c", "import flyball.settings, flyball.toml;" + program, str(closed / "below")],
+            capture_output=True,
+            text=True,
+            timeout=60,
+        )
+    finally:
+        closed.chmod(0o755)
+    assert (done.stdout, done.stderr) == ("None\n", "")
+
+
+def test_a_key_of_thousands_of_parts_is_no_trouble(tmp_path: Path) -> None:
+    write(tmp_path, ".".join(["a"] * 2_000) + " = 1\n")
+    assert [setting.value for setting in Settings.load(tmp_path, {})] == [1]
+
+
+def test_a_variable_that_nobody_will_look_for_keeps_its_own_name(tmp_path: Path) -> None:
+    settings = Settings.load(tmp_path, {"FLYBALL_max_turns": "5"})
+    assert settings.find("max_turns") is None
+    assert [setting.key for setting in settings] == ["FLYBALL_max_turns"]
 
 
 @pytest.mark.parametrize("text", ["delegation = 5\n", "\n\ndelegation = 5\n"])

@@ -16,6 +16,7 @@ snapshots = st.builds(
     used=st.integers(0, 10**12),
     held=st.integers(0, 10**6),
     unsettled=st.integers(0, 10**6),
+    brought=st.integers(0, 10**6),
     refunds=st.dictionaries(st.text(min_size=1).filter(str.strip), st.integers(0, 9)),
     refund_limit=st.none() | st.integers(0, 99),
     extensions=st.lists(st.builds(Extension, st.integers(1, 9), st.just("a person"))).map(tuple),
@@ -58,6 +59,7 @@ def test_a_restored_budget_joins_a_family_without_counting_twice() -> None:
     beside = IterationBudget.restore(BudgetSnapshot("tokens", 5, used=4), beside=tree)
     assert child.consume()
     assert (child.used, tree.used, beside.used) == (5, 5, 4)
+    assert tree.lock is child.lock is beside.lock
 
 
 def test_it_tells_what_a_budget_tells() -> None:
@@ -78,7 +80,7 @@ def test_a_snapshot_stands_still_and_can_be_pickled() -> None:
     assert pickle.loads(pickle.dumps(now)) == now
 
 
-GOOD: dict[str, Any] = {"name": "turns", "ceiling": 5, "used": 1}
+GOOD: dict[str, Any] = IterationBudget("turns", 5, start=1).snapshot().to_dict()
 
 
 @pytest.mark.parametrize(
@@ -105,7 +107,7 @@ def test_a_dict_that_no_snapshot_wrote_is_refused(change: dict[str, Any], messag
         IterationBudget.restore(GOOD | change)
 
 
-@pytest.mark.parametrize("missing", ["name", "ceiling", "used"])
+@pytest.mark.parametrize("missing", GOOD)
 def test_a_dict_that_lacks_a_key_is_refused(missing: str) -> None:
     with pytest.raises(ConfigError, match=f"expected the key '{missing}' too"):
         BudgetSnapshot.from_dict({key: value for key, value in GOOD.items() if key != missing})

@@ -9,7 +9,8 @@ from hypothesis import strategies as st
 from flyball.errors import TomlError
 from flyball.toml import TomlDocument
 
-TEXT = '''\
+TEXT = (
+    '''\
 # a comment with [brackets] and a = sign
 max_turns = 40
 "quoted key" = 1   # and = here
@@ -50,6 +51,14 @@ do = 2
 x = """a\\"""b"""""
 y = 1
 '''
+    + r"""
+[quotes]
+z = "a\"b # ["
+w = '''x'''''
+v = '''['''''
+end = 1
+"""
+)
 
 
 @pytest.mark.parametrize(
@@ -81,6 +90,9 @@ y = 1
         (("test", 1, "step", 1, "do"), 35),
         (("test", 1, "step", 1), 34),
         (("escaped", "y"), 39),
+        (("quotes", "z"), 42),
+        (("quotes", "w"), 43),
+        (("quotes", "end"), 45),
         (("not_there",), None),
         (("max_tokens",), None),
         (("fake",), None),
@@ -152,6 +164,7 @@ def test_no_line_is_ever_wrong(case: tuple[str, dict[tuple[str, ...], int]]) -> 
         (b"a = 1\na = 2\n", "f.toml:2: found 'a = 2'; expected valid TOML"),
         (b"a = [1,", "f.toml:1: found 'a = \\[1,'"),
         (b"a = 1\n# caf\xe9\n", "f.toml:2: found b'\\\\xe9'; expected text in UTF-8"),
+        (b"a = " + b"9" * 5_000, "f.toml: found 'Exceeds the limit"),
         (b"a = " + b"[" * 5_000 + b"]" * 5_000, "f.toml: found 'values nested too deeply'"),
     ],
 )

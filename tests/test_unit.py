@@ -19,6 +19,7 @@ from flyball import Unit
         (Unit.USD, "4.30", 4_300_000_000, "$4.30"),
         (Unit.USD, 0.1 + 0.2, 300_000_000, "$0.30"),
         (Unit.USD, Decimal("0.000000001"), 1, "$0.000000001"),
+        (Unit.USD, "0.0000000007", 1, "$0.000000001"),
         (Unit.USD, 1_234, 1_234_000_000_000, "$1,234.00"),
         (Unit.SECONDS, 90, 90.0, "90 s"),
         (Unit.SECONDS, "0.5", 0.5, "0.5 s"),
@@ -32,7 +33,9 @@ def test_what_a_person_writes_is_read_and_shown(unit: Unit, written: Any, inner:
 
 
 @pytest.mark.parametrize("unit", Unit)
-@pytest.mark.parametrize("found", [True, None, "", "forty", "none", "1e", [], {}, math.nan, math.inf, "nan", "inf"])
+@pytest.mark.parametrize(
+    "found", [True, None, "", "forty", "none", "1e", [], {}, math.nan, math.inf, "nan", "inf", "1e400", "1e900000"]
+)
 def test_what_is_no_amount_is_refused_with_what_was_expected(unit: Unit, found: Any) -> None:
     with pytest.raises(ValueError, match=unit.expected):
         unit.parse(found)

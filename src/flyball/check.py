@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import math
 from enum import StrEnum
 from typing import TypeVar
 
 from .errors import AmountError, ConfigError
+from .unit import Unit
 
 Member = TypeVar("Member", bound=StrEnum)
 
@@ -34,6 +36,17 @@ def whole_or_none(where: str, value: object, *, least: int = 0) -> int | None:
         raise ConfigError(where, value, f"{error.expected}, or None") from None
 
 
+def amount_of(where: str, value: object, unit: Unit) -> int | float:
+    """What a number given in code is inside, in a unit; texts are for settings only."""
+    try:
+        inner = unit.parse(None if isinstance(value, str) else value)
+    except ValueError:
+        inner = -1
+    if inner < 0:
+        raise ConfigError(where, value, f"{unit.expected}, at least 0")
+    return inner
+
+
 def text(where: str, value: object) -> str:
     """`value` if it is a string that says something."""
     if isinstance(value, str) and value.strip():
@@ -46,3 +59,19 @@ def member(where: str, value: object, kind: type[Member]) -> Member:
     if isinstance(value, str) and value in list(kind):
         return kind(value)
     raise ConfigError(where, value, f"one of {', '.join(kind)}")
+
+
+def duration(where: str, value: object) -> float:
+    """Seconds, 0 or more; None and `math.inf` are forever."""
+    if value is None:
+        return math.inf
+    if isinstance(value, int | float) and not isinstance(value, bool) and value >= 0:
+        return float(value)
+    raise ConfigError(where, value, "seconds, 0 or more, or None for no limit")
+
+
+def timeout(where: str, value: object) -> float:
+    """As `duration`, but no time at all is no timeout."""
+    if value is not None and (isinstance(value, bool) or not isinstance(value, int | float) or not value > 0):
+        raise ConfigError(where, value, "more than 0 seconds, or None for no deadline")
+    return duration(where, value)

@@ -4,8 +4,11 @@
     ├── ConfigError (ValueError)     a value given in code cannot be used
     │   ├── SettingError             a value given by the environment or a file cannot be used
     │   └── TomlError                a file cannot be read as TOML
-    ├── AmountError (ValueError)     an amount to claim, refund, hold or settle is no positive whole number
+    ├── AmountError (ValueError)     an amount to claim, refund, hold or settle is no whole number, or too small
     ├── BudgetExceeded               a loud claim (spend, hold) was refused
+    ├── DeadlineExceeded (TimeoutError)  a loud look at a deadline found it past
+    ├── MessageError (ValueError)    a message has a shape that nobody knows
+    ├── RunStopped                   a run did not complete, and its caller asked to be told so
     └── UnknownBudget (LookupError)  no budget of that name is registered
 
 An error takes data and writes its own message: what was found, where, and what would be right. Its `code` is stable;
@@ -102,6 +105,50 @@ class BudgetExceeded(FlyballError):
         )
 
 
+class DeadlineExceeded(FlyballError, TimeoutError):
+    """A loud look at a deadline found it past, or cancelled."""
+
+    code = "deadline_exceeded"
+
+    def __init__(self, cancelled: bool = False) -> None:
+        super().__init__(cancelled)
+        self.cancelled = cancelled
+
+    def __str__(self) -> str:
+        return "the deadline was cancelled" if self.cancelled else "the deadline is past"
+
+
+class MessageError(FlyballError, ValueError):
+    """A message has a shape that nobody knows; `index` is its place in the list, `field` the part that is wrong."""
+
+    code = "message_invalid"
+
+    def __init__(self, index: int, field: str, found: object, expected: str) -> None:
+        super().__init__(index, field, found, expected)
+        self.index = index
+        self.field = field
+        self.found = found
+        self.expected = expected
+
+    def __str__(self) -> str:
+        return f"messages[{self.index}].{self.field}: found {shown(self.found)}; expected {self.expected}"
+
+
+class RunStopped(FlyballError):
+    """A run did not complete; raised only by `Result.raise_for_stop()`. `result` has all there is."""
+
+    code = "run_stopped"
+
+    def __init__(self, stop: str, explanation: str, result: object) -> None:
+        super().__init__(stop, explanation, result)
+        self.stop = stop
+        self.explanation = explanation
+        self.result = result
+
+    def __str__(self) -> str:
+        return self.explanation
+
+
 class UnknownBudget(FlyballError, LookupError):
     """No budget of that name is registered."""
 
@@ -113,14 +160,17 @@ class UnknownBudget(FlyballError, LookupError):
         self.known = known
 
     def __str__(self) -> str:
-        near = nearest(self.name, self.known)
+        near = nearest(str(self.name), self.known)
         hint = f"did you mean {' or '.join(near)}?" if near else f"registered are {', '.join(sorted(self.known))}"
-        return f"no budget is registered as {self.name!r}; {hint}"
+        return f"no budget is registered as {shown(self.name)}; {hint}"
 
 
 def shown(value: object) -> str:
     """A value as an error message quotes it: its repr, cut where it would bury the message."""
-    text = repr(value)
+    try:
+        text = repr(value)
+    except Exception:  # a number of thousands of digits, or an object that is broken: the message must still be told
+        text = f"<a {type(value).__name__} that cannot be shown>"
     return text if len(text) <= 200 else f"{text[:200]}… ({len(text):,} characters)"
 
 
@@ -128,4 +178,5 @@ def nearest(name: str, known: Iterable[str]) -> list[str]:
     """The known names that somebody who wrote `name` may have meant, nearest first."""
     from difflib import get_close_matches  # only a mistake pays for the import
 
-    return get_close_matches(name, list(known), n=3, cutoff=0.7)
+    meant = {other.lower(): other for other in known}
+    return [meant[near] for near in get_close_matches(name.lower(), list(meant), n=3, cutoff=0.7)]

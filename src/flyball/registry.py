@@ -18,9 +18,6 @@ log = logging.getLogger(__name__)
 Amount = int | float
 
 
-_BY_CODE = _GIVEN, _DEFAULT = "the ceiling given in code", "the default"
-
-
 class Unset(Enum):
     """The type of UNSET: an argument that nobody gave, where None would mean something."""
 
@@ -43,6 +40,7 @@ class BudgetSpec:
 
     def __post_init__(self) -> None:
         check.text("budget name", self.name)
+        object.__setattr__(self, "unit", check.member(f"budget {self.name!r}, unit", self.unit, Unit))
         if self.setting is not None:
             check.text(f"budget {self.name!r}, setting", self.setting)
         bounds, default = self.bounds, self.inner("default", self.default)
@@ -65,12 +63,10 @@ class BudgetSpec:
         """An amount given in code as it is counted inside. Texts are for settings only."""
         if amount is None:
             return None
-        if not isinstance(amount, str):
-            try:
-                return self.unit.parse(amount)
-            except ValueError:
-                pass
-        raise self.error(field, amount, f"{self.unit.expected}, or None")
+        try:
+            return self.unit.parse(None if isinstance(amount, str) else amount)
+        except ValueError:
+            raise self.error(field, amount, f"{self.unit.expected}, or None") from None
 
     def error(self, field: str, found: object, expected: str) -> ConfigError:
         """The error for a field of this budget that cannot be used."""
@@ -110,11 +106,28 @@ class Resolution:
     source: str
     """Who asked: `the ceiling given in code`, a setting's source, or `the default`."""
     bounds: Bounds
+    by_setting: bool = False
 
     @property
     def clamped(self) -> bool:
         """Whether the bounds changed what was asked for."""
         return self.value != self.asked
+
+    def budget(
+        self, start: Amount = 0, parent: IterationBudget | None = None, beside: IterationBudget | None = None
+    ) -> IterationBudget:
+        """A fresh counter with this ceiling."""
+        if self.spec.unit is Unit.SECONDS:
+            raise self.spec.error("unit", "seconds", "a unit that is counted; time passes by itself")
+        return IterationBudget(
+            self.spec.name,
+            _counted(self.value),
+            start=int(check.amount_of(f"budget {self.spec.name!r}, start", start, self.spec.unit)),
+            parent=parent,
+            beside=beside,
+            maximum=_counted(self.bounds.high),
+            unit=self.spec.unit,
+        )
 
     def __str__(self) -> str:
         show = self.spec.unit.show
@@ -181,65 +194,56 @@ class IterationBudgetRegistry:
     def create(
         self,
         name: str,
-        start: int = 0,
+        start: Amount = 0,
         ceiling: Amount | Unset | None = UNSET,
         *,
         parent: IterationBudget | None = None,
         beside: IterationBudget | None = None,
     ) -> IterationBudget:
         """A fresh counter whose ceiling is the one given here, else the setting's, else the default; then clamped."""
+        return self.resolve(name, ceiling).budget(start, parent, beside)
+
+    def resolve(self, name: str, ceiling: Amount | Unset | None = UNSET) -> Resolution:
+        """The same as `explain`, for use: a setting that had to be clamped is logged, once."""
         resolution = self.explain(name, ceiling)
-        spec, bounds = resolution.spec, resolution.bounds
-        if spec.unit is Unit.SECONDS:
-            raise ConfigError(f"budget {name!r}", "the unit seconds", "a unit that is counted; time passes by itself")
-        if resolution.clamped and resolution.source not in _BY_CODE and name not in self._logged:
+        if resolution.clamped and resolution.by_setting and name not in self._logged:
             self._logged.add(name)
             log.warning("%s", resolution)
-        return IterationBudget(
-            name,
-            _counted(resolution.value),
-            start=start,
-            parent=parent,
-            beside=beside,
-            maximum=_counted(bounds.high),
-            unit=spec.unit,
-        )
+        return resolution
 
     def explain(self, name: str, ceiling: Amount | Unset | None = UNSET) -> Resolution:
         """The ceiling that `create` would give, where it comes from, and what it was clamped from."""
-        if name not in self._specs:
+        spec = self._specs.get(name) if isinstance(name, str) else None  # pyright: ignore[reportUnnecessaryIsInstance]
+        if spec is None:
             raise UnknownBudget(name, tuple(self._specs))
-        spec = self._specs[name]
         bounds = self._bounds(spec)
-        asked, source = self._asked(spec, ceiling, bounds)
-        return Resolution(spec, bounds.clamp(asked), asked, source, bounds)
-
-    def _asked(self, spec: BudgetSpec, ceiling: Amount | Unset | None, bounds: Bounds) -> tuple[Amount | None, str]:
-        """What the ceiling should be before the clamp, and who says so: code, else a setting, else the default."""
+        setting = self.settings.find(spec.setting) if spec.setting else None
         if ceiling is not UNSET:
             asked = spec.inner("ceiling", ceiling)
             if asked is None and bounds.high is not None:
                 raise spec.error("ceiling", None, f"a value {bounds.show(spec.unit)}")
-            return asked, _GIVEN
-        setting = self.settings.find(spec.setting) if spec.setting else None
+            return Resolution(spec, bounds.clamp(asked), asked, "the ceiling given in code", bounds)
         if setting is not None:
-            return _setting_amount(spec, setting, bounds), setting.source
-        return spec.inner("default", spec.default), _DEFAULT
+            asked = _setting_amount(spec, setting, bounds)
+            return Resolution(spec, bounds.clamp(asked), asked, setting.source, bounds, by_setting=True)
+        default = spec.inner("default", spec.default)
+        return Resolution(spec, bounds.clamp(default), default, "the default", bounds)
 
     def _bounds(self, spec: BudgetSpec) -> Bounds:
-        """The spec's bounds, narrowed by `[clamp]` in the settings, which may never widen them."""
+        """The spec's bounds, narrowed by `[clamp]` in the settings; the environment may narrow what the file says."""
         bounds = spec.bounds
-        setting = self.settings.find(f"clamp.{spec.setting}") if spec.setting else None
-        if setting is None:
-            return bounds
-        most = _parsed(spec, setting, spec.unit.expected)
-        if bounds.clamp(most) != most:
-            raise setting.error(f"a value {bounds.show(spec.unit)}: a clamp can only narrow")
-        return Bounds(bounds.low, most, setting)
+        clamps = list(self.settings.every(f"clamp.{spec.setting}")) if spec.setting else []
+        for setting in reversed(clamps):
+            most = _parsed(spec, setting, spec.unit.expected)
+            if bounds.clamp(most) != most:
+                raise setting.error(f"a value {bounds.show(spec.unit)}: a clamp can only narrow")
+            bounds = Bounds(bounds.low, most, setting)
+        return bounds
 
 
 def _setting_amount(spec: BudgetSpec, setting: Setting, bounds: Bounds) -> Amount | None:
-    if str(setting.value).strip().lower() != "none":
+    value = setting.value
+    if value is not None and not (isinstance(value, str) and value.strip().lower() == "none"):
         return _parsed(spec, setting, spec.unit.expected + ("" if bounds.high is not None else ", or none"))
     if bounds.high is not None:
         raise setting.error(f"a value {bounds.show(spec.unit)}")

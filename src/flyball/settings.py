@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, cast
 
-from .errors import ConfigError, SettingError
+from .errors import ConfigError, SettingError, shown
 
 if TYPE_CHECKING:
     from .toml import TomlDocument
@@ -46,47 +46,70 @@ class Settings:
     """
 
     def __init__(self, values: Mapping[str, object] | None = None) -> None:
-        self._values = _nested(values or {})
+        self._values: Mapping[str, object] = _opened({} if values is None else values)
         self._environ: Mapping[str, str] = {}
         self._file: _File | None = None
 
     @classmethod
-    def load(cls, directory: Path | None = None, environ: Mapping[str, str] | None = None) -> Settings:
+    def load(cls, directory: Path | str | None = None, environ: Mapping[str, str] | None = None) -> Settings:
         """Read the environment and the settings file that governs `directory` (the working directory)."""
         environ = os.environ if environ is None else environ
-        file = _find_file(directory or Path.cwd(), environ.get(CONFIG))
-        settings = cls(file.values if file else {})
+        settings = cls()
+        settings._file = _find_file(directory, environ.get(CONFIG))
+        settings._values = settings._file.values or {} if settings._file else {}
         settings._environ = {name: text for name, text in environ.items() if name.startswith(PREFIX) and name != CONFIG}
-        settings._file = file
         return settings
 
     def find(self, key: str) -> Setting | None:
         """The value for a dotted key and where it came from, or None where nobody gave one."""
-        variable = PREFIX + key.upper().replace(".", "__")
+        return next(self.every(key), None)
+
+    def every(self, key: str) -> Iterator[Setting]:
+        """The value of each source that has one for a dotted key, the one that counts first."""
+        variable = variable_for(key)
         if variable in self._environ:
-            return Setting(key, self._environ[variable], f"environment variable {variable}")
-        names = key.split(".")
-        value: object = self._values
-        for depth, name in enumerate(names):
-            if not isinstance(value, Mapping):
-                table = tuple(names[:depth])
-                raise SettingError(".".join(table), self._source(table), value, "a table")
-            table_values = cast(Mapping[str, object], value)
-            if name not in table_values:
-                return None
-            value = table_values[name]
-        return Setting(key, value, self._source(tuple(names)))
+            yield Setting(key, self._environ[variable], f"environment variable {variable}")
+        names = tuple(key.split("."))
+        table = self._values
+        for depth, name in enumerate(names, 1):
+            if name not in table:
+                return
+            value = table[name]
+            if depth == len(names):
+                yield Setting(key, value, self._source(names))
+            elif not isinstance(value, Mapping):
+                raise SettingError(".".join(names[:depth]), self._source(names[:depth]), value, "a table")
+            else:
+                table = cast("Mapping[str, object]", value)
 
     def __iter__(self) -> Iterator[Setting]:
         """Every value that was given, the environment's first; for finding those that nobody reads."""
         for variable, text in self._environ.items():
             key = variable.removeprefix(PREFIX).lower().replace("__", ".")
+            if variable_for(key) != variable:  # nobody will look for it under this name
+                key = variable
             yield Setting(key, text, f"environment variable {variable}")
-        for names, value in _leaves(self._values):
-            yield Setting(".".join(names), value, self._source(names))
+        tables: list[tuple[tuple[str, ...], Mapping[str, object]]] = [((), self._values)]
+        while tables:
+            above, table = tables.pop(0)
+            for name, value in table.items():
+                names = (*above, name)
+                if isinstance(value, Mapping):
+                    tables.append((names, cast("Mapping[str, object]", value)))
+                else:
+                    yield Setting(".".join(names), value, self._source(names))
 
     def _source(self, names: tuple[str, ...]) -> str:
         return self._file.source(names) if self._file else "settings given in code"
+
+
+def variable_for(key: str) -> str:
+    """The environment variable of a dotted key.
+
+    >>> variable_for("delegation.max_iterations")
+    'FLYBALL_DELEGATION__MAX_ITERATIONS'
+    """
+    return PREFIX + key.upper().replace(".", "__")
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,51 +138,75 @@ class _File:
         return f"{self.label}:{line}" if line else self.label
 
 
-def _find_file(directory: Path, named: str | None) -> _File | None:
+def _find_file(directory: Path | str | None, named: str | None) -> _File | None:
     if named is not None:
-        return _read(Path(named), directory)
-    for folder in (directory, *directory.resolve().parents):
+        return _named_file(named)
+    try:
+        start = Path.cwd() if directory is None else Path(directory)
+    except FileNotFoundError as error:
+        expected = f"a folder to look for flyball.toml in, or {CONFIG}"
+        raise ConfigError("settings, the working directory", "a folder that is gone", expected) from error
+    for folder in (start, *start.resolve().parents):
         for name in ("flyball.toml", "pyproject.toml"):
             if _is_there(folder / name):
-                file = _read(folder / name, directory)
+                file = _read(folder / name, name if folder == start else str(folder / name))
                 if file.values is not None:
                     return file
     return None
 
 
+def _named_file(path: str) -> _File:
+    variable = Setting(CONFIG, path, f"environment variable {CONFIG}")
+    if not path:
+        raise variable.error("the path of a settings file")
+    file = _read(Path(path), path)
+    if file.values is None:
+        raise variable.error(f"a file with a table [{'.'.join(file.table)}]")
+    return file
+
+
 def _is_there(path: Path) -> bool:
+    """Whether anything has that name: what is no readable file is then an error, and not passed over."""
     try:
-        return path.is_file()
+        path.lstat()
+    except (FileNotFoundError, NotADirectoryError):
+        return False
     except PermissionError:  # a folder this account may not look into holds no settings for it
         return False
+    return True
 
 
-def _read(path: Path, directory: Path) -> _File:
+def _read(path: Path, label: str) -> _File:
     from .toml import TomlDocument  # and with it tomllib: only where there is a file to read
 
-    label = path.name if path.parent == directory else str(path)
     table = ("tool", "flyball") if path.name == "pyproject.toml" else ()
     return _File(TomlDocument.read(path), label, table)
 
 
-def _nested(values: Mapping[str, object]) -> dict[str, object]:
-    """The same values with dotted keys opened into tables."""
+def _opened(values: object) -> dict[str, object]:
+    """The same values with dotted keys opened into tables. What is given twice is refused, never dropped."""
     tree: dict[str, object] = {}
-    for key, value in values.items():
-        *tables, last = key.split(".")
+    for names, value in _leaves(values, ()):
         node = tree
-        for name in tables:
+        for name in names[:-1]:
             below = node.setdefault(name, {})
             if not isinstance(below, dict):
-                raise ConfigError(f"settings, {key}", below, f"a table at {name!r}")
+                raise ConfigError(f"settings, {'.'.join(names)}", value, f"no value below {name!r}, which has one")
             node = cast("dict[str, object]", below)
-        node[last] = _nested(cast("Mapping[str, object]", value)) if isinstance(value, Mapping) else value
+        if node.setdefault(names[-1], value) is not value:
+            known = shown(node[names[-1]])
+            raise ConfigError(f"settings, {'.'.join(names)}", value, f"one value, but {known} is given too")
     return tree
 
 
-def _leaves(values: Mapping[str, object], above: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], object]]:
-    for name, value in values.items():
-        if isinstance(value, Mapping):
-            yield from _leaves(cast("Mapping[str, object]", value), (*above, name))
+def _leaves(values: object, above: tuple[str, ...]) -> Iterator[tuple[tuple[str, ...], object]]:
+    if not isinstance(values, Mapping):
+        raise ConfigError("settings", values, "a mapping of keys to values")
+    for key, value in cast("Mapping[object, object]", values).items():
+        if not isinstance(key, str):
+            raise ConfigError("settings", key, "a key that is a text")
+        names = (*above, *key.split("."))
+        if isinstance(value, Mapping) and value:
+            yield from _leaves(cast("object", value), names)
         else:
-            yield (*above, name), value
+            yield names, value

@@ -32,7 +32,9 @@ class BudgetSnapshot:
     used: int
     held: int = 0
     unsettled: int = 0
-    """How much of `used` comes from holds that were still open when an earlier snapshot was restored."""
+    """How much was counted as used, when an earlier snapshot was restored, for holds that were open in it."""
+    brought: int = 0
+    """How much was used before the budget began, and so never counted for an ancestor."""
     refunds: Mapping[str, int] = field(default_factory=dict[str, int])
     """What was given back, by reason."""
     refund_limit: int | None = None
@@ -77,14 +79,14 @@ class BudgetSnapshot:
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> BudgetSnapshot:
         """Read what `to_dict` wrote; a ConfigError names the first thing it cannot have written."""
-        _check_keys("budget snapshot", data, {f.name for f in fields(cls)}, needed={"name", "ceiling", "used"})
+        _check_keys("budget snapshot", data, {f.name for f in fields(cls)})
         where = f"snapshot of budget {check.text('budget snapshot, name', data['name'])!r}"
 
         def count(key: str) -> int:
-            return check.whole(f"{where}, {key}", data.get(key, 0))
+            return check.whole(f"{where}, {key}", data[key])
 
         def bound(key: str) -> int | None:
-            return check.whole_or_none(f"{where}, {key}", data.get(key))
+            return check.whole_or_none(f"{where}, {key}", data[key])
 
         return cls(
             name=data["name"],
@@ -92,11 +94,12 @@ class BudgetSnapshot:
             used=count("used"),
             held=count("held"),
             unsettled=count("unsettled"),
-            refunds=_refunds(f"{where}, refunds", data.get("refunds", {})),
+            brought=count("brought"),
+            refunds=_refunds(f"{where}, refunds", data["refunds"]),
             refund_limit=bound("refund_limit"),
             maximum=bound("maximum"),
-            extensions=_extensions(f"{where}, extensions", data.get("extensions", [])),
-            unit=check.member(f"{where}, unit", data.get("unit", "count"), Unit),
+            extensions=_extensions(f"{where}, extensions", data["extensions"]),
+            unit=check.member(f"{where}, unit", data["unit"], Unit),
         )
 
 
@@ -122,15 +125,16 @@ def _extensions(where: str, data: object) -> tuple[Extension, ...]:
 
 
 def _extension(where: str, row: Mapping[str, Any]) -> Extension:
-    _check_keys(where, row, {"amount", "by"}, needed={"amount", "by"})
+    _check_keys(where, row, {"amount", "by"})
     return Extension(check.whole(f"{where}.amount", row["amount"], least=1), check.text(f"{where}.by", row["by"]))
 
 
-def _check_keys(where: str, data: object, known: set[str], needed: set[str]) -> None:
+def _check_keys(where: str, data: object, known: set[str]) -> None:
+    """Exactly these keys: a bound that got lost on the way must not mean that there is none."""
     if not isinstance(data, Mapping):
-        raise ConfigError(where, data, f"a mapping with the keys {', '.join(sorted(needed))}")
+        raise ConfigError(where, data, f"a mapping with the keys {', '.join(sorted(known))}")
     keys = {str(key) for key in cast("Mapping[object, object]", data)}
     for key in sorted(keys - known):
         raise ConfigError(where, key, f"the key {' or '.join(nearest(key, known) or sorted(known))}")
-    for key in sorted(needed - keys):
+    for key in sorted(known - keys):
         raise ConfigError(where, sorted(keys), f"the key {key!r} too")

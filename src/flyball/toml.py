@@ -67,6 +67,8 @@ def _parsed(text: str, name: str) -> dict[str, Any]:
         number = int(line[1]) if line else text.count("\n") + 1
         found = text.split("\n")[number - 1].strip() if at else text
         raise TomlError(f"{name}:{number}", found, f"valid TOML ({reason})") from error
+    except ValueError as error:  # tomllib leaves it to int() and the like to refuse an absurd number
+        raise TomlError(name, str(error), "valid TOML") from error
     except RecursionError as error:
         raise TomlError(name, "values nested too deeply", "TOML that a person could read") from error
 

@@ -7,6 +7,7 @@ from decimal import Decimal, InvalidOperation
 from enum import StrEnum
 
 NANO = 1_000_000_000
+_ABSURD = 10**40
 
 
 class Unit(StrEnum):
@@ -57,7 +58,7 @@ class Unit(StrEnum):
             return "no ceiling"
         match self:
             case Unit.COUNT:
-                return f"{amount:,}"
+                return f"{amount:,}" if abs(amount) < _ABSURD else "an absurd number"
             case Unit.USD:
                 whole, _, cents = f"{Decimal(amount) / NANO:,.9f}".partition(".")
                 return f"${whole}.{cents.rstrip('0').ljust(2, '0')}"
@@ -78,6 +79,6 @@ def _decimal(value: object) -> Decimal:
     if isinstance(value, bool) or not isinstance(value, str | int | float | Decimal):
         raise ValueError(value)
     number = Decimal(str(value))
-    if not number.is_finite():
+    if not number.is_finite() or number.adjusted() > 30:  # also because 1E+900000 would take minutes to multiply
         raise InvalidOperation(value)
     return number

@@ -1,10 +1,18 @@
 """`flyball limits` as a person types it: a real process, its output and its exit code."""
 
+import contextlib
+import fcntl
 import json
 import os
+import pty
+import re
+import struct
 import subprocess
 import sys
+import termios
 from pathlib import Path
+
+import pytest
 
 import flyball
 
@@ -55,7 +63,7 @@ def test_every_budget_is_shown_with_its_value_and_source(tmp_path: Path) -> None
 
 
 def test_json_has_the_same_in_numbers(tmp_path: Path) -> None:
-    (tmp_path / "flyball.toml").write_text("max_turns = 99\nmax_usd = 4.3\n")
+    (tmp_path / "flyball.toml").write_text("max_turns = 99\nmax_usd = 4.3\n[clamp]\nmax_usd = 2\n")
     done = run("limits", "--json", folder=tmp_path)
     record = json.loads(done.stdout)
     rows = {entry["name"]: entry for entry in record["limits"]}
@@ -72,7 +80,9 @@ def test_json_has_the_same_in_numbers(tmp_path: Path) -> None:
         "clamped": True,
         "clamped_from": 99,
     }
-    assert (rows["cost_usd"]["ceiling"], rows["cost_usd"]["source"]) == (4.3, "flyball.toml:2")
+    cost = rows["cost_usd"]
+    assert (cost["ceiling"], cost["source"], cost["clamped_from"]) == (2.0, "flyball.toml:2", 4.3)
+    assert (cost["min"], cost["max"]) == (0.0, 2.0)
     assert (rows["tokens"]["ceiling"], rows["tokens"]["clamped"]) == (None, False)
 
 
@@ -84,8 +94,9 @@ def test_a_wrong_setting_is_told_and_does_not_hide_the_others(tmp_path: Path) ->
     assert done.stderr == (
         "flyball: max_turns (environment variable FLYBALL_MAX_TURNS): found 'many'; expected a whole number\n"
     )
-    record = json.loads(run("limits", "--json", folder=tmp_path, environment={"FLYBALL_MAX_TURNS": "many"}).stdout)
-    assert "found 'many'" in record["limits"][0]["error"]
+    as_json = run("limits", "--json", folder=tmp_path, environment={"FLYBALL_MAX_TURNS": "many"})
+    assert as_json.returncode == 1
+    assert "found 'many'" in json.loads(as_json.stdout)["limits"][0]["error"]
 
 
 def test_a_setting_that_nobody_reads_is_told_with_what_may_have_been_meant(tmp_path: Path) -> None:
@@ -94,6 +105,39 @@ def test_a_setting_that_nobody_reads_is_told_with_what_may_have_been_meant(tmp_p
     assert done.returncode == 0
     assert done.stderr == "max_trun (flyball.toml:1): no budget reads this setting; did you mean max_turns?\n"
     assert json.loads(run("limits", "--json", folder=tmp_path).stdout)["unread"] == [done.stderr.strip()]
+
+
+def test_a_variable_in_the_wrong_case_is_told(tmp_path: Path) -> None:
+    done = run("limits", folder=tmp_path, environment={"FLYBALL_max_turns": "5"})
+    assert "no budget reads this setting; did you mean FLYBALL_MAX_TURNS?" in done.stderr
+
+
+@pytest.mark.parametrize("name", ["[work]", "a[/b]", "x" * 150])
+def test_a_folder_of_any_name_is_shown_whole(tmp_path: Path, name: str) -> None:
+    below = tmp_path / name / "below"
+    below.mkdir(parents=True)
+    (tmp_path / name / "flyball.toml").write_text("max_turns = 9\n")
+    done = run("limits", folder=below)
+    assert f"{tmp_path / name / 'flyball.toml'}:1" in done.stdout
+
+
+def test_a_narrow_terminal_folds_and_hides_nothing(tmp_path: Path) -> None:
+    outer, inner = pty.openpty()
+    fcntl.ioctl(inner, termios.TIOCSWINSZ, struct.pack("HHHH", 24, 60, 0, 0))
+    program = [sys.executable, "-m", "flyball", "limits"]
+    terminal = {**os.environ, "TERM": "xterm"}
+    terminal.pop("COLUMNS", None)
+    with subprocess.Popen(program, cwd=tmp_path, env=terminal, stdin=inner, stdout=inner, stderr=inner) as process:
+        os.close(inner)
+        shown = b""
+        with contextlib.suppress(OSError):  # how Linux tells that the other end is closed
+            while piece := os.read(outer, 65_536):
+                shown += piece
+        os.close(outer)
+        assert process.wait(timeout=60) == 0
+    text = re.sub(r"\x1b\[[0-9;]*m", "", shown.decode())
+    assert max(map(len, text.splitlines())) == 60
+    assert "…" not in text
 
 
 def test_a_broken_file_is_one_line_and_no_traceback(tmp_path: Path) -> None:
@@ -110,6 +154,14 @@ def test_without_the_extra_one_line_says_what_to_install(tmp_path: Path) -> None
     done = run("limits", folder=tmp_path, environment={"PYTHONPATH": source}, python=("-S",))
     assert (done.returncode, done.stdout) == (1, "")
     assert done.stderr == "flyball: the command line needs the extra 'cli': pip install 'flyball[cli]'\n"
+
+
+def test_another_missing_module_is_not_taken_for_the_missing_extra(tmp_path: Path) -> None:
+    (tmp_path / "typer.py").write_text("import a_module_that_is_not_there\n")
+    path = f"{Path(flyball.__file__).parents[1]}{os.pathsep}{tmp_path}"
+    done = run("limits", folder=tmp_path, environment={"PYTHONPATH": path}, python=("-S",))
+    assert "No module named 'a_module_that_is_not_there'" in done.stderr
+    assert "extra" not in done.stderr
 
 
 def test_version_and_help_and_a_wrong_command(tmp_path: Path) -> None:

@@ -9,7 +9,7 @@ import typer
 
 from ..errors import SettingError, nearest
 from ..registry import BudgetSpec, IterationBudgetRegistry, Resolution
-from ..settings import Setting
+from ..settings import Setting, variable_for
 
 
 def limits(
@@ -49,7 +49,8 @@ def _unread(registry: IterationBudgetRegistry) -> list[tuple[Setting, list[str]]
     """The settings that no budget reads, each with the key it may have been meant for."""
     keys = [spec.setting for spec in registry if spec.setting]
     known = {*keys, *(f"clamp.{key}" for key in keys)}
-    return [(setting, nearest(setting.key, known)[:1]) for setting in registry.settings if setting.key not in known]
+    names = {*known, *(variable_for(key) for key in known)}
+    return [(setting, nearest(setting.key, names)[:1]) for setting in registry.settings if setting.key not in known]
 
 
 def _hint(setting: Setting, meant: list[str]) -> str:
@@ -75,16 +76,18 @@ def _record(spec: BudgetSpec, found: Resolution | SettingError) -> dict[str, Any
 
 def _print_table(rows: list[tuple[BudgetSpec, Resolution | SettingError]]) -> None:
     from rich.console import Console
-    from rich.table import Table
+    from rich.table import Column, Table
+    from rich.text import Text
 
-    console = Console(highlight=False)
+    console = Console(highlight=False, markup=False)
     if not console.is_terminal:
-        console.width = 200  # a pipe has no edge to wrap at
-    table = Table("Budget", "Ceiling", "From", "Allowed", "Setting", box=None, pad_edge=False)
+        console.width = 10_000  # a pipe has no edge to wrap at
+    columns = [Column(name, overflow="fold") for name in ("Budget", "Ceiling", "From", "Allowed", "Setting")]
+    table = Table(*columns, box=None, pad_edge=False)
     for spec, found in rows:
         show = spec.unit.show
         if isinstance(found, SettingError):
-            cells = ("[red]wrong[/red]", found.source, spec.bounds.show(spec.unit))
+            cells = (Text("wrong", style="red"), found.source, spec.bounds.show(spec.unit))
         else:
             clamped = f", clamped from {show(found.asked)}" if found.clamped else ""
             cells = (show(found.value), found.source + clamped, found.bounds.show(spec.unit))
