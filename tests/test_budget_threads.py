@@ -133,16 +133,16 @@ def test_no_increment_and_no_refund_is_lost(depth: int) -> None:
     given = [0] * THREADS
 
     def work(n: int) -> None:
-        for _ in range(6):
+        for _ in range(3):
             line[-1].increment(3)
             given[n] += line[-1].refund(1, reason="cheap_round")
             assert line[-1].claimed >= 3
             assert line[-1].remaining == line[-1].available
 
     together(work)
-    assert sum(given) == THREADS * 6
-    assert [budget.used for budget in line] == [THREADS * 6 * 2] * depth
-    assert [budget.claimed for budget in line] == [THREADS * 6 * 3] * depth
+    assert sum(given) == THREADS * 3
+    assert [budget.used for budget in line] == [THREADS * 3 * 2] * depth
+    assert [budget.claimed for budget in line] == [THREADS * 3 * 3] * depth
 
 
 def test_every_snapshot_adds_up_while_everything_happens_at_once() -> None:

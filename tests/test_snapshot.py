@@ -46,7 +46,7 @@ def test_a_whole_life_is_continued_exactly() -> None:
     with turns.hold(3):
         data = json.loads(json.dumps(turns.snapshot().to_dict()))
     again = IterationBudget.restore(data)
-    assert (again.used, again.unsettled, again.held, again.ceiling, again.maximum) == (9, 3, 0, 11, 12)
+    assert (again.used, again.snapshot().unsettled, again.held, again.ceiling, again.maximum) == (9, 3, 0, 11, 12)
     assert (again.refunds, again.refund_limit, again.unit) == ({"cheap_round": 1}, 2, Unit.USD)
     assert again.refund(5, reason="cheap_round") == 1
     assert again.extend(5, by="a person") == 1

@@ -8,9 +8,30 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from .bound import bounded
     from .budget import Hold, IterationBudget
-    from .errors import AmountError, BudgetExceeded, ConfigError, FlyballError, SettingError, TomlError, UnknownBudget
+    from .deadline import Deadline, DeadlineToken
+    from .envelope import TurnBudget
+    from .errors import (
+        AmountError,
+        BudgetExceeded,
+        ConfigError,
+        DeadlineExceeded,
+        FlyballError,
+        MessageError,
+        RunStopped,
+        SettingError,
+        TomlError,
+        UnknownBudget,
+    )
+    from .governor import govern
+    from .limits import Limits, Reserve
+    from .message import Message
+    from .price import TokenPrice
+    from .recorder import buffered
     from .registry import BudgetSpec, IterationBudgetRegistry
+    from .request import Usage
+    from .result import Result, Stop
     from .settings import Settings
     from .snapshot import BudgetSnapshot
     from .unit import Unit
@@ -21,29 +42,58 @@ __all__ = [
     "BudgetSnapshot",
     "BudgetSpec",
     "ConfigError",
+    "Deadline",
+    "DeadlineExceeded",
+    "DeadlineToken",
     "FlyballError",
     "Hold",
     "IterationBudget",
     "IterationBudgetRegistry",
+    "Limits",
+    "Message",
+    "MessageError",
+    "Reserve",
+    "Result",
+    "RunStopped",
     "SettingError",
     "Settings",
+    "Stop",
+    "TokenPrice",
     "TomlError",
+    "TurnBudget",
     "Unit",
     "UnknownBudget",
+    "Usage",
+    "bounded",
+    "buffered",
+    "govern",
 ]
 
 _HOMES = {
+    "bound": ("bounded",),
     "budget": ("Hold", "IterationBudget"),
+    "deadline": ("Deadline", "DeadlineToken"),
+    "envelope": ("TurnBudget",),
     "errors": (
         "AmountError",
         "BudgetExceeded",
         "ConfigError",
+        "DeadlineExceeded",
         "FlyballError",
+        "MessageError",
+        "RunStopped",
         "SettingError",
         "TomlError",
         "UnknownBudget",
     ),
+    "governor": ("govern",),
+    "limits": ("Limits", "Reserve"),
+    "message": ("Message",),
+    "price": ("TokenPrice",),
+    "recorder": ("buffered",),
     "registry": ("BudgetSpec", "IterationBudgetRegistry"),
+    "request": ("Usage",),
+    "result": ("Result", "Stop"),
     "settings": ("Settings",),
     "snapshot": ("BudgetSnapshot",),
     "unit": ("Unit",),

@@ -204,11 +204,6 @@ class IterationBudget:
         return self._extensions
 
     @property
-    def unsettled(self) -> int:
-        """How much was counted as used, when this budget was restored, for holds that nobody is left to settle."""
-        return self._unsettled
-
-    @property
     def warning(self) -> str:
         """The sentence for a person or a model who met the ceiling."""
         return f"Maximum {self.name.replace('_', ' ')} ({self.unit.show(self._ceiling)}) reached."
@@ -249,7 +244,8 @@ class IterationBudget:
     ) -> Self:
         """Continue where a snapshot, or its dict, was taken; a parent is to be restored first, and then given here.
 
-        Nobody is left to settle a hold that was open then: it counts as used, and `unsettled` tells how much that is.
+        Nobody is left to settle a hold that was open then: it counts as used, and the snapshots to come tell how much
+        that is (`unsettled`).
         """
         if not isinstance(snapshot, BudgetSnapshot):
             snapshot = BudgetSnapshot.from_dict(snapshot)

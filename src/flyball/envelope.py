@@ -1,0 +1,239 @@
+"""The envelope: all budgets of one run, and its deadlines."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Self
+
+from . import check
+from .budget import Hold, IterationBudget
+from .clock import SYSTEM, Clock
+from .deadline import Deadline
+from .errors import UnknownBudget
+from .snapshot import BudgetSnapshot
+from .unit import Unit
+
+_KEYS = {"turns": "steps"}
+"""How the seed's snapshot calls a budget, where that is not our name for it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Postponement:
+    """One move of a run's deadline: by how many seconds, and why."""
+
+    seconds: float
+    reason: str
+
+
+class TurnBudget:
+    """The resource envelope of one run: what it may still do, and until when.
+
+    `Limits.open()` makes it, with a reserve that work cannot spend, or `TurnBudget.create()`, without one. Every method
+    may be called from any thread. All budgets share one lock, so a claim over several dimensions counts for all of them
+    or for none.
+    """
+
+    def __init__(
+        self,
+        budgets: Mapping[str, IterationBudget],
+        deadline: Deadline,
+        *,
+        until: Deadline | None = None,
+        context_tokens: int | None = None,
+        reserve_s: float = 0.0,
+        reserve: Mapping[str, int] | None = None,
+        tool_seconds: Mapping[str, float] | None = None,
+    ) -> None:
+        self.budgets = dict(budgets)
+        self.context_tokens = context_tokens
+        self.tool_seconds = dict(tool_seconds or {})
+        self.reserve_s = reserve_s
+        self._deadline = deadline
+        self._until = until
+        self.lock = next(iter(self.budgets.values())).lock
+        """Whoever holds it sees and changes all budgets as in one step."""
+        self.seconds = self.hard.remaining
+        """What the run was given."""
+        self._refused: dict[str, str] = {}
+        self._postponements: tuple[Postponement, ...] = ()
+        self._reserve = {name: self.budgets[name].hold(amount) for name, amount in (reserve or {}).items() if amount}
+
+    @classmethod
+    def create(
+        cls,
+        timeout_s: float | None = 60,
+        max_steps: int = 6,
+        max_tool_calls: int | None = None,
+        max_reflections: int = 4,
+        max_context_tokens: int | None = 200_000,
+        clock: Clock = SYSTEM,
+    ) -> TurnBudget:
+        """An envelope from plain numbers; `max_tool_calls=None` means as many as steps."""
+        seconds = check.timeout("turn budget, timeout_s", timeout_s)
+        steps = IterationBudget("agent_iterations", max_steps)
+        calls = max_steps if max_tool_calls is None else max_tool_calls
+        budgets = {
+            "turns": steps,
+            "tool_calls": IterationBudget("tool_calls", calls, beside=steps),
+            "reflections": IterationBudget("reflections", max_reflections, beside=steps),
+        }
+        context = check.whole_or_none("turn budget, max_context_tokens", max_context_tokens)
+        return cls(budgets, Deadline.after(seconds, clock), context_tokens=context)
+
+    @property
+    def clock(self) -> Clock:
+        """The clock that the deadlines are on."""
+        return self._deadline.clock
+
+    @property
+    def hard(self) -> Deadline:
+        """When the run must have ended; only the grace turn sees this."""
+        if self._until is not None and self._until.at < self._deadline.at:
+            return self._until
+        return self._deadline
+
+    @property
+    def work(self) -> Deadline:
+        """When work must have ended: the hard deadline less the reserve."""
+        return Deadline(self.hard.at - self.reserve_s, self.clock)
+
+    def remaining_s(self) -> float:
+        """Seconds until work must end, never negative."""
+        return self.work.remaining
+
+    def is_expired(self) -> bool:
+        """Whether the time for work is over."""
+        return self.work.expired
+
+    def tool_deadline(self, cap_s: float | None = None) -> float:
+        """The moment by which one call must end: when work ends, or after `cap_s` seconds."""
+        return self.work.within(cap_s).at
+
+    def per_tool_remaining_s(self, cap_s: float, floor_s: float = 5.0) -> float:
+        """Seconds for one call: what is left, at least `floor_s`, at most `cap_s`.
+
+        The floor lets a call outlive its run; pass 0 where that must not be.
+        """
+        return min(cap_s, max(floor_s, self.remaining_s()))
+
+    def postpone(self, seconds: float, reason: str) -> None:
+        """Move the run's deadline: time that was spent waiting for a person is not work. `until` stays where it is."""
+        check.text("envelope, reason of a postponement", reason)
+        with self.lock:
+            self._deadline = self._deadline.postponed(seconds)
+            self._postponements += (Postponement(seconds, reason),)
+
+    @property
+    def postponements(self) -> tuple[Postponement, ...]:
+        """Every move of the deadline, oldest first."""
+        return self._postponements
+
+    def claim_step(self) -> bool:
+        """Claim a turn: False when there is none left."""
+        return self.claim(turns=1)
+
+    def claim_tool_call(self, tool: str | None = None) -> bool:
+        """Claim a call, of one tool where that is given: False when there is none left."""
+        name = f"calls.{tool}"
+        return self.claim(tool_calls=1, **({name: 1} if name in self.budgets else {}))
+
+    def claim_reflection(self) -> bool:
+        """Claim a reflection: False when there is none left."""
+        return self.claim(reflections=1)
+
+    def claim(self, **amounts: int) -> bool:
+        """Claim from several budgets, all or nothing; what refuses is remembered in `flags`."""
+        if len(amounts) == 1:
+            [(name, amount)] = amounts.items()
+            if self._budget(name).consume(amount):
+                return True
+            self.refuse(name)
+            return False
+        with self.lock:
+            holds = self.try_hold(**amounts)
+            for name, hold in (holds or {}).items():
+                hold.settle(amounts[name])
+            return holds is not None
+
+    def try_hold(self, **amounts: int) -> dict[str, Hold] | None:
+        """Hold in several budgets, all or nothing; what refuses is remembered in `flags`."""
+        budgets = {name: self._budget(name) for name in amounts}
+        for name, amount in amounts.items():
+            check.amount(budgets[name].name, amount)
+        with self.lock:
+            holds = {name: hold for name, budget in budgets.items() if (hold := budget.try_hold(amounts[name]))}
+            if len(holds) == len(amounts):
+                return holds
+            for hold in holds.values():
+                hold.release()
+            for name in amounts:
+                if name not in holds:
+                    self.refuse(name)
+            return None
+
+    def refuse(self, name: str) -> None:
+        """Remember that a budget refused; `seconds` is one too."""
+        if name == "seconds":
+            warning = f"Maximum seconds ({Unit.SECONDS.show(self.seconds)}) reached."
+            self._refused.setdefault("max_seconds_reached", warning)
+        else:
+            budget = self._budget(name)
+            self._refused.setdefault(budget.to_response_flag(), budget.warning)
+
+    @property
+    def flags(self) -> tuple[str, ...]:
+        """The flag of every budget that refused a claim, in the order of first refusal."""
+        return tuple(self._refused)
+
+    @property
+    def warning(self) -> str | None:
+        """The sentence for the first refusal."""
+        return next(iter(self._refused.values()), None)
+
+    @property
+    def reserve(self) -> dict[str, int]:
+        """What is set aside for the report, by budget; empty once it is opened."""
+        return {name: hold.amount for name, hold in self._reserve.items() if hold.open}
+
+    def open_reserve(self) -> None:
+        """Let the report use what was set aside for it. Work is over then."""
+        for hold in self._reserve.values():
+            hold.release()
+
+    def close(self) -> None:
+        """Give back what is still set aside; the run is over."""
+        self.open_reserve()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def readings(self) -> dict[str, BudgetSnapshot]:
+        """A snapshot of every budget, all of one moment."""
+        with self.lock:
+            return {name: budget.snapshot() for name, budget in self.budgets.items()}
+
+    def snapshot(self) -> dict[str, Any]:
+        """Where the run stands, in JSON types; None is no ceiling, or no deadline."""
+        with self.lock:
+            remaining = self.remaining_s()
+            counts = dict[str, int | None]()
+            for name, budget in self.budgets.items():
+                key = _KEYS.get(name, name)
+                counts |= {f"{key}_used": budget.used, f"{key}_max": budget.ceiling}
+            return {
+                "remaining_s": None if math.isinf(remaining) else remaining,
+                "expired": self.is_expired(),
+                **counts,
+                "context_tokens_max": self.context_tokens,
+            }
+
+    def _budget(self, name: str) -> IterationBudget:
+        budget = self.budgets.get(name)
+        if budget is None:
+            raise UnknownBudget(name, tuple(self.budgets))
+        return budget

@@ -1,0 +1,353 @@
+"""What happened in a run, event by event; `docs/events.md` draws the tree.
+
+Every event has its sequence number, the seconds since the run began, the turn, and the run's own header (ids and the
+caller's metadata), which all of its events share.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, fields
+from datetime import UTC, datetime
+from typing import Any, ClassVar
+
+from .jsonable import jsonable
+
+
+@dataclass(frozen=True, slots=True)
+class Header:
+    """What all events of a run share."""
+
+    run_id: str
+    session_id: str | None = None
+    started_at: float = 0.0
+    """Seconds since the epoch."""
+    metadata: Mapping[str, Any] | None = None
+    """What the caller gave (job id, flow step, agent, mode): it comes back on every event."""
+
+
+@dataclass(slots=True)
+class Event:
+    """One thing that happened. Not frozen, for speed: nobody but its maker may write to it."""
+
+    kind: ClassVar[str]
+    kept: ClassVar[bool] = True
+    """Whether a recorder keeps it, or only passes it on."""
+
+    seq: int
+    at: float
+    turn: int
+    header: Header
+
+    def to_dict(self) -> dict[str, Any]:
+        """The same in JSON types, as `schema()` describes it."""
+        header = self.header
+        return {
+            "event": self.kind,
+            "seq": self.seq,
+            "time": datetime.fromtimestamp(header.started_at + self.at, UTC).isoformat(),
+            "at": self.at,
+            "turn": self.turn,
+            "run_id": header.run_id,
+            "session_id": header.session_id,
+            "metadata": jsonable(header.metadata),
+            **{field.name: jsonable(getattr(self, field.name)) for field in own_fields(type(self))},
+        }
+
+
+@dataclass(slots=True)
+class RunStarted(Event):
+    """The run began; the first event."""
+
+    kind = "run_started"
+    limits: Mapping[str, Any]
+
+
+@dataclass(slots=True)
+class RunEnded(Event):
+    """The run ended; the last event, exactly one."""
+
+    kind = "run_ended"
+    stop: str
+    stopped_by: str | None
+    flags: tuple[str, ...]
+    turns: int
+    requests: int
+
+
+@dataclass(slots=True)
+class TurnStarted(Event):
+    """A turn was claimed."""
+
+    kind = "turn_started"
+
+
+@dataclass(slots=True)
+class TurnEnded(Event):
+    """The turn is over, with all its calls."""
+
+    kind = "turn_ended"
+
+
+@dataclass(slots=True)
+class ModelRequested(Event):
+    """A model is asked."""
+
+    kind = "model_requested"
+    purpose: str
+    model: str | None
+    provider: str | None
+    messages: int
+    estimated_tokens: int
+    tools: tuple[str, ...]
+    attempt: int
+
+
+@dataclass(slots=True)
+class ModelReplied(Event):
+    """The model answered, or failed to."""
+
+    kind = "model_replied"
+    purpose: str
+    finish: str | None
+    input_tokens: int
+    output_tokens: int
+    calls: int
+    error: str | None
+
+
+@dataclass(slots=True)
+class Delta(Event):
+    """A piece of text as it streams in; passed on, never kept."""
+
+    kind = "delta"
+    kept = False
+    text: str
+
+
+@dataclass(slots=True)
+class Retried(Event):
+    """A request failed and will be asked again after a wait."""
+
+    kind = "retried"
+    attempt: int
+    wait_s: float
+    error: str
+
+
+@dataclass(slots=True)
+class ToolStarted(Event):
+    """A call began."""
+
+    kind = "tool_started"
+    call_id: str
+    tool: str
+    arguments: Mapping[str, Any] | None
+
+
+@dataclass(slots=True)
+class ToolReported(Event):
+    """A tool told how far it is."""
+
+    kind = "tool_reported"
+    call_id: str
+    tool: str
+    text: str
+
+
+@dataclass(slots=True)
+class ToolEnded(Event):
+    """A call has its outcome."""
+
+    kind = "tool_ended"
+    call_id: str
+    tool: str
+    status: str
+    reason: str | None
+    seconds: float
+
+
+@dataclass(slots=True)
+class LateResultDropped(Event):
+    """A call ended after it had been declared dead; its result changes nothing."""
+
+    kind = "late_result_dropped"
+    call_id: str
+    tool: str
+
+
+@dataclass(slots=True)
+class BudgetWarned(Event):
+    """A budget is nearly used up."""
+
+    kind = "budget_warned"
+    budget: str
+    used: int
+    ceiling: int
+
+
+@dataclass(slots=True)
+class BudgetRefused(Event):
+    """A budget, or the time, refused a claim for the first time."""
+
+    kind = "budget_refused"
+    budget: str
+    flag: str
+
+
+@dataclass(slots=True)
+class Refunded(Event):
+    """A budget got something back."""
+
+    kind = "refunded"
+    budget: str
+    amount: int
+    reason: str
+
+
+@dataclass(slots=True)
+class Extended(Event):
+    """A ceiling was raised."""
+
+    kind = "extended"
+    budget: str
+    amount: int
+    by: str
+
+
+@dataclass(slots=True)
+class Postponed(Event):
+    """The deadline was moved."""
+
+    kind = "postponed"
+    seconds: float
+    reason: str
+
+
+@dataclass(slots=True)
+class NoticeDelivered(Event):
+    """A rule's notice was shown to the model."""
+
+    kind = "notice_delivered"
+    rule: str
+    text: str
+    category: str
+    priority: str
+
+
+@dataclass(slots=True)
+class Nudged(Event):
+    """The model was told that the task is not complete."""
+
+    kind = "nudged"
+    text: str
+    missing: tuple[str, ...]
+
+
+@dataclass(slots=True)
+class CompletionChecked(Event):
+    """The completion policy was asked."""
+
+    kind = "completion_checked"
+    complete: bool
+    missing: tuple[str, ...]
+
+
+@dataclass(slots=True)
+class Repeated(Event):
+    """The same call came again, or a loop of calls did."""
+
+    kind = "repeated"
+    tool: str
+    period: int
+    times: int
+    action: str
+
+
+@dataclass(slots=True)
+class Reflected(Event):
+    """A reflection was made."""
+
+    kind = "reflected"
+    text: str
+
+
+@dataclass(slots=True)
+class Elided(Event):
+    """Old messages were left out of the requests to come."""
+
+    kind = "elided"
+    messages: int
+    tokens: int
+
+
+@dataclass(slots=True)
+class Steered(Event):
+    """Somebody put a message in while the run was going on."""
+
+    kind = "steered"
+    text: str
+
+
+@dataclass(slots=True)
+class GraceStarted(Event):
+    """A limit is reached: the last turn, without tools, begins."""
+
+    kind = "grace_started"
+    reason: str
+
+
+@dataclass(slots=True)
+class GraceEnded(Event):
+    """The last turn is over."""
+
+    kind = "grace_ended"
+    reported: bool
+
+
+@dataclass(slots=True)
+class ChildStarted(Event):
+    """A child run began."""
+
+    kind = "child_started"
+    child_id: str
+    agent: str
+
+
+@dataclass(slots=True)
+class ChildEnded(Event):
+    """A child run ended."""
+
+    kind = "child_ended"
+    child_id: str
+    agent: str
+    stop: str
+
+
+@dataclass(slots=True)
+class AskedPerson(Event):
+    """The run waits for a person."""
+
+    kind = "asked_person"
+    question_id: str
+    text: str
+
+
+@dataclass(slots=True)
+class PersonAnswered(Event):
+    """A person answered."""
+
+    kind = "person_answered"
+    question_id: str
+    approved: bool | None
+
+
+def kinds() -> dict[str, type[Event]]:
+    """Every kind of event, by name."""
+    return {kind.kind: kind for kind in Event.__subclasses__()}
+
+
+def own_fields(kind: type[Event]) -> Iterator[Any]:
+    """The fields that only this kind of event has."""
+    shared = {field.name for field in fields(Event)}
+    return (field for field in fields(kind) if field.name not in shared)

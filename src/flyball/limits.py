@@ -1,0 +1,187 @@
+"""Limits: what a run is allowed, declared once; opening them gives the envelope of one run."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import datetime
+from enum import StrEnum
+
+from . import check
+from .budget import IterationBudget
+from .clock import SYSTEM, Clock
+from .deadline import Deadline
+from .envelope import TurnBudget
+from .errors import ConfigError
+from .price import Price, most
+from .registry import UNSET, IterationBudgetRegistry, Resolution, Unset
+from .unit import Unit
+
+
+class Kind(StrEnum):
+    """What sort of run the limits are for: it decides which registered budgets `turns` and `seconds` are."""
+
+    AGENT = "agent"
+    CONVERSATION = "conversation"
+    CHILD = "child"
+
+
+_COUNTED = ("turns", "tool_calls", "reflections", "nudges", "retries", "tokens", "usd", "children", "depth")
+
+
+@dataclass(frozen=True, slots=True)
+class Reserve:
+    """What is set aside for the report when a run starts. What is left out is the usual share of the limit."""
+
+    seconds: float | Unset = UNSET
+    tokens: int | Unset = UNSET
+    usd: float | Unset = UNSET
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Limits:
+    """What a run is allowed. A field left out is a setting's or the default; None is no ceiling.
+
+    >>> with Limits(turns=3, tokens=100).open() as envelope:
+    ...     envelope.claim(turns=1, tokens=80), envelope.claim(turns=1, tokens=1), envelope.flags
+    (True, False, ('max_tokens_reached',))
+    """
+
+    turns: int | Unset | None = UNSET
+    tool_calls: int | Unset | None = UNSET
+    calls: Mapping[str, int] = field(default_factory=dict[str, int])
+    """The most calls of one tool, by its name."""
+    tool_seconds: Mapping[str, float] = field(default_factory=dict[str, float])
+    """The most seconds one call of a tool may take, by its name."""
+    reflections: int | Unset | None = UNSET
+    nudges: int | Unset | None = UNSET
+    retries: int | Unset | None = UNSET
+    tokens: int | Unset | None = UNSET
+    context_tokens: int | Unset | None = UNSET
+    usd: float | Unset | None = UNSET
+    seconds: float | Unset | None = UNSET
+    """Active time: waiting for a person does not count."""
+    until: datetime | None = None
+    """A time of day that nothing postpones."""
+    children: int | Unset | None = UNSET
+    depth: int | Unset | None = UNSET
+    reserve: Reserve = field(default_factory=Reserve)
+
+    def __post_init__(self) -> None:
+        for tool, calls in self.calls.items():
+            check.whole(f"limits, calls of {tool!r}", calls)
+        for tool, seconds in self.tool_seconds.items():
+            check.timeout(f"limits, seconds of {tool!r}", seconds)
+        if self.until is not None and (not isinstance(self.until, datetime) or self.until.tzinfo is None):  # pyright: ignore[reportUnnecessaryIsInstance]
+            raise ConfigError("limits, until", self.until, "a datetime with a time zone")
+
+    def explain(
+        self, registry: IterationBudgetRegistry | None = None, kind: Kind = Kind.AGENT
+    ) -> dict[str, Resolution]:
+        """How each ceiling comes about, by the field's name."""
+        registry = registry or IterationBudgetRegistry()
+        return {field: registry.explain(name, getattr(self, field)) for field, name in _registered(kind).items()}
+
+    def open(
+        self,
+        registry: IterationBudgetRegistry | None = None,
+        *,
+        kind: Kind = Kind.AGENT,
+        grace: bool = True,
+        clock: Clock = SYSTEM,
+    ) -> TurnBudget:
+        """The envelope of one run that starts now; without `grace` nothing is set aside for a report."""
+        registry = registry or IterationBudgetRegistry()
+        resolved = {name: registry.resolve(known, getattr(self, name)) for name, known in _registered(kind).items()}
+        budgets = dict[str, IterationBudget]()
+        for name in _COUNTED:
+            budgets[name] = resolved[name].budget(beside=budgets.get("turns"))
+        for tool, calls in self.calls.items():
+            budgets[f"calls.{tool}"] = IterationBudget(f"{tool}_calls", calls, beside=budgets["turns"])
+        seconds = check.duration("limits, seconds", resolved["seconds"].value)
+        until_s = math.inf if self.until is None else max(0.0, self.until.timestamp() - clock.wall())
+        return TurnBudget(
+            budgets,
+            Deadline.after(seconds, clock),
+            until=Deadline.after(until_s, clock),
+            context_tokens=_counted(resolved["context_tokens"].value),
+            reserve_s=self._reserve_of("seconds", min(seconds, until_s), Unit.SECONDS) if grace else 0.0,
+            reserve={
+                name: int(self._reserve_of(name, budgets[name].ceiling, budgets[name].unit))
+                for name in ("tokens", "usd")
+                if grace
+            },
+            tool_seconds=self.tool_seconds,
+        )
+
+    def _reserve_of(self, name: str, limit: int | float | None, unit: Unit) -> int | float:
+        """What is set aside of one limit, as counted inside."""
+        given = getattr(self.reserve, name)
+        if limit is None or limit == math.inf:
+            if given is not UNSET:
+                raise ConfigError(f"limits, reserve.{name}", given, f"no reserve, as there is no ceiling for {name}")
+            return 0
+        if given is UNSET:
+            return _share(name, limit)
+        amount = check.amount_of(f"limits, reserve.{name}", given, unit)
+        if amount >= limit:
+            raise ConfigError(f"limits, reserve.{name}", given, f"less than the run's {unit.show(limit)}")
+        return amount
+
+    def worst_case(
+        self,
+        price: Price | None = None,
+        registry: IterationBudgetRegistry | None = None,
+        kind: Kind = Kind.AGENT,
+    ) -> WorstCase:
+        """The most that these limits can come to."""
+        ceilings = {name: resolution.value for name, resolution in self.explain(registry, kind).items()}
+        turns, tokens = _counted(ceilings["turns"]), _counted(ceilings["tokens"])
+        parts = [turns, turns, ceilings["retries"], ceilings["reflections"], 1]  # the second: refunds, as many as turns
+        requests = None if None in parts else sum(int(part) for part in parts if part is not None)
+        costs = [_counted(ceilings["usd"]), most(price, tokens) if price and tokens is not None else None]
+        return WorstCase(turns, requests, tokens, min((cost for cost in costs if cost is not None), default=None))
+
+
+@dataclass(frozen=True, slots=True)
+class WorstCase:
+    """The most a run can come to; None is no ceiling. `cost` is in billionths of a dollar."""
+
+    turns: int | None
+    requests: int | None
+    tokens: int | None
+    cost: int | None
+
+    def __str__(self) -> str:
+        show = Unit.COUNT.show
+        turns = "any number of" if self.turns is None else show(self.turns)
+        requests = "any number of" if self.requests is None else show(self.requests)
+        tokens = "any number of" if self.tokens is None else show(self.tokens)
+        cost = "any amount of money" if self.cost is None else Unit.USD.show(self.cost)
+        return (
+            f"These limits allow at most {turns} turns ({requests} requests with refunds, retries, reflections and the "
+            f"report), {tokens} tokens, {cost}."
+        )
+
+
+def _registered(kind: Kind) -> dict[str, str]:
+    """The registered budget behind each field."""
+    turns = {Kind.AGENT: "agent_iterations", Kind.CONVERSATION: "conversation_turns", Kind.CHILD: "child_iterations"}
+    names = {name: name for name in (*_COUNTED, "context_tokens")}
+    seconds = "child_seconds" if kind is Kind.CHILD else "seconds"
+    return names | {"usd": "cost_usd", "turns": turns[kind], "seconds": seconds}
+
+
+def _share(name: str, limit: int | float) -> int | float:
+    match name:
+        case "seconds":
+            return min(20.0, limit * 0.15)
+        case "tokens":
+            return min(2_000, int(limit) // 5)
+        case _:
+            return int(limit) // 10
+
+
+def _counted(amount: int | float | None) -> int | None:
+    return None if amount is None else int(amount)

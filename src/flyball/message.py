@@ -1,0 +1,370 @@
+"""Messages: one envelope for whatever is said in a run, and the pairs of calls and results in it.
+
+    type                role        content             payload
+    text                any         the text            None
+    tool_call           assistant   ""                  call_id, name, arguments (JSON text or a dict: as it was given)
+    tool_result         tool        the text            call_id, name or None, is_error; parts and shape if it had parts
+    multimodal_part     any         "", or what it is   part (the provider's own dict), shape ("openai", "anthropic")
+    error               any         what went wrong     code, and what else is known
+    input_required      assistant   the question        free
+    approval_required   assistant   what is asked for   free
+    final_result        assistant   the answer          free
+    delta               any         a piece of a text   free; the whole text comes as a message of its own
+
+`metadata` is free, but for two keys: `wire` (see wire.py) and `repaired` (see `repair_pairs`).
+
+>>> message = Message("run-1", 0, 0.5, MessageType.TEXT, Role.USER, "hello")
+>>> message.id, message.to_dict()["created_at"]
+('run-1:0', '1970-01-01T00:00:00.5Z')
+>>> Message.from_dict(message.to_dict()) == message
+True
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from decimal import Decimal
+from enum import StrEnum
+from typing import Any, Literal, TypeVar, cast
+
+from .errors import MessageError, nearest
+
+SCHEMA, VERSION = "flyball.message", 1
+OPENAI, ANTHROPIC = "openai", "anthropic"
+DEPTH = 100
+"""Nested deeper than this, a value is a mistake or an attack, and would break readers of JSON."""
+
+Member = TypeVar("Member", bound=StrEnum)
+
+
+class MessageType(StrEnum):
+    """What a message is."""
+
+    TEXT = "text"
+    TOOL_CALL = "tool_call"
+    TOOL_RESULT = "tool_result"
+    INPUT_REQUIRED = "input_required"
+    APPROVAL_REQUIRED = "approval_required"
+    FINAL_RESULT = "final_result"
+    ERROR = "error"
+    DELTA = "delta"
+    MULTIMODAL_PART = "multimodal_part"
+
+
+class Role(StrEnum):
+    """Who says it."""
+
+    SYSTEM = "system"
+    USER = "user"
+    ASSISTANT = "assistant"
+    TOOL = "tool"
+
+
+@dataclass(slots=True)
+class Message:
+    """One thing that is said in a run; the module's table tells what `content` and `payload` hold for each type.
+
+    Not frozen, because a run makes thousands and freezing would cost more than all else; treat one as a value.
+    """
+
+    run: str
+    n: int
+    """Its number in the run; with the run's name, its id."""
+    created_at: float
+    """Seconds since the epoch."""
+    type: MessageType
+    role: Role
+    content: str = ""
+    payload: dict[str, Any] | None = None
+    metadata: dict[str, Any] | None = None
+    group: int | None = None
+    """The `n` of the first of those that came in one message of a provider; None for one that came alone."""
+
+    @property
+    def id(self) -> str:
+        """The same in every replay of a run, because it is made of counted things only."""
+        return f"{self.run}:{self.n}"
+
+    def to_dict(self) -> dict[str, Any]:
+        """The same in JSON types, sharing nothing with this one; `from_dict` reads it back exactly."""
+        return {
+            "schema": SCHEMA,
+            "version": VERSION,
+            "id": self.id,
+            "created_at": _written(self.n, self.created_at),
+            "type": str(self.type),
+            "role": str(self.role),
+            "content": self.content,
+            "payload": json_copy(self.n, "payload", self.payload),
+            "metadata": json_copy(self.n, "metadata", self.metadata),
+            "group": self.group,
+        }
+
+    @classmethod
+    def from_dict(cls, data: Mapping[str, Any], index: int = 0) -> Message:
+        """Read what `to_dict` wrote; a MessageError names the first thing it cannot have written.
+
+        `payload`, `metadata` and `group` may be missing.
+        """
+        _check_header(index, data)
+        run, n = _parted(index, data.get("id"))
+        at = _read(index, data.get("created_at"))
+        type_, role, content, payload, metadata, group = cast("list[Any]", [data.get(key) for key in _KEYS[4:]])
+        return cls(run, n, at, type_, role, content, payload, metadata, group).checked(index)
+
+    def checked(self, index: int = 0) -> Message:
+        """A copy that shares nothing with this one; a MessageError names the first field that no message can have."""
+        need(is_text(self.run), index, "run", self.run, TEXT)
+        need(is_whole(self.n), index, "n", self.n, WHOLE)
+        need(is_time(self.created_at), index, "created_at", self.created_at, TIME)
+        need(_is(str, self.content), index, "content", self.content, "a text, perhaps empty")
+        need(self.group is None or is_whole(self.group), index, "group", self.group, f"{WHOLE}, or None")
+        for field, value in (("payload", self.payload), ("metadata", self.metadata)):
+            need(value is None or _is(Mapping, value), index, field, value, "a dict, or None")
+        message = Message(
+            self.run,
+            self.n,
+            self.created_at,
+            member(index, "type", self.type, MessageType),
+            member(index, "role", self.role, Role),
+            self.content,
+            json_copy(index, "payload", self.payload),
+            json_copy(index, "metadata", self.metadata),
+            self.group,
+        )
+        for key, holds, expected in _CONVENTIONS.get(message.type, ()):
+            found = (message.payload or {}).get(key)
+            need(holds(found), index, f"payload.{key}", found, expected)
+        return message
+
+
+TEXT, WHOLE = "a text that is not empty", "an int of at least 0"
+TIME = "seconds since the epoch, before the year 10000"
+_KEYS = ("schema", "version", "id", "created_at", "type", "role", "content", "payload", "metadata", "group")
+_ID = re.compile(r"(.+):(0|[1-9][0-9]{0,17})", re.DOTALL)
+_STAMP = re.compile(r"([0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9]{2}:[0-9]{2}:[0-9]{2})(\.[0-9]{1,400})?(?:Z|\+00:00)")
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_END = (datetime.max.replace(tzinfo=UTC) - _EPOCH).total_seconds()
+
+
+def need(good: bool, index: int, field: str, found: object, expected: str) -> None:
+    """Raise the MessageError unless the field is good."""
+    if not good:
+        raise MessageError(index, field, found, expected)
+
+
+def member(index: int, field: str, value: object, kind: type[Member]) -> Member:
+    """The member of a closed set that `value` is, or names."""
+    if isinstance(value, kind):
+        return value
+    if isinstance(value, str) and value in list(kind):
+        return kind(value)
+    raise MessageError(index, field, value, f"one of {', '.join(kind)}")
+
+
+def _is(kind: type, value: object) -> bool:
+    """isinstance, for what the annotations promise and a caller without type checker may break."""
+    return isinstance(value, kind)
+
+
+def is_text(value: object) -> bool:
+    """Whether it is a text that says something, as names and ids must."""
+    return isinstance(value, str) and value != ""
+
+
+def is_whole(value: object) -> bool:
+    """Whether it can be a number of a message or of a group."""
+    return isinstance(value, int) and not isinstance(value, bool) and value >= 0
+
+
+def is_time(value: object) -> bool:
+    """Whether it is a time that can be written as text and read back."""
+    return isinstance(value, int | float) and not isinstance(value, bool) and 0 <= value < _END
+
+
+def json_copy(index: int, field: str, value: object, depth: int = DEPTH) -> Any:
+    """A copy in plain JSON types, sharing nothing that can change; a MessageError names the part that is not JSON.
+
+    As json.dumps does, it takes a tuple for a list; unlike it, it refuses NaN, infinity and keys that are no text.
+    """
+    if value is None or isinstance(value, (str, int)) or (isinstance(value, float) and math.isfinite(value)):
+        return value
+    if not depth:  # what is left may be too deep to be shown, or contain itself
+        raise MessageError(index, field or "message", type(value).__name__, f"at most {DEPTH} levels of nesting")
+    if isinstance(value, (list, tuple)):
+        rows = cast("list[object]", value)
+        return [json_copy(index, f"{field}[{place}]", row, depth - 1) for place, row in enumerate(rows)]
+    if not isinstance(value, Mapping):
+        raise MessageError(index, field or "message", value, "JSON (of an object of an SDK, its model_dump())")
+    copy: dict[str, Any] = {}
+    for key, row in cast("Mapping[object, object]", value).items():
+        if not isinstance(key, str):
+            raise MessageError(index, field or "message", key, "keys that are texts")
+        copy[key] = json_copy(index, f"{field}.{key}" if field else key, row, depth - 1)
+    return copy
+
+
+def _is_part(value: object) -> bool:
+    return isinstance(value, dict) and isinstance(cast("dict[str, object]", value).get("type"), str)
+
+
+def _are_parts(value: object) -> bool:
+    return value is None or (isinstance(value, list) and all(map(_is_part, cast("list[object]", value))))
+
+
+_CONVENTIONS: dict[MessageType, tuple[tuple[str, Callable[[object], bool], str], ...]] = {
+    MessageType.TOOL_CALL: (
+        ("call_id", is_text, TEXT),
+        ("name", is_text, TEXT),
+        ("arguments", lambda value: isinstance(value, str | dict), "JSON text or a dict"),
+    ),
+    MessageType.TOOL_RESULT: (
+        ("call_id", is_text, TEXT),
+        ("name", lambda value: value is None or isinstance(value, str), "a text, or None"),
+        ("is_error", lambda value: value is None or isinstance(value, bool), "a bool"),
+        ("parts", _are_parts, "a list of dicts that have a type, or None"),
+    ),
+    MessageType.MULTIMODAL_PART: (
+        ("part", _is_part, "a dict that has a type"),
+        ("shape", lambda value: value in (OPENAI, ANTHROPIC), f"{OPENAI!r} or {ANTHROPIC!r}"),
+    ),
+}
+
+
+def _check_header(index: int, data: object) -> None:
+    """Everything that shows whether it is an envelope at all, and one of this version."""
+    if not isinstance(data, Mapping):
+        raise MessageError(index, "message", data, "a dict made by Message.to_dict")
+    rows = cast("Mapping[object, object]", data)
+    schema, version = rows.get("schema"), rows.get("version")
+    need(schema == SCHEMA, index, "schema", schema, repr(SCHEMA))
+    need(type(version) is int and version == VERSION, index, "version", version, str(VERSION))
+    for key in rows:
+        if key not in _KEYS:
+            near = " or ".join(nearest(str(key), _KEYS) or _KEYS)
+            raise MessageError(index, str(key), rows[key], f"the key {near} instead")
+
+
+def _parted(index: int, value: object) -> tuple[str, int]:
+    found = _ID.fullmatch(value) if isinstance(value, str) else None
+    if found is None:
+        raise MessageError(index, "id", value, "the name of a run, a colon and a number")
+    return found[1], int(found[2])
+
+
+def _written(index: int, at: float) -> str:
+    """ISO 8601 with as many digits as the float has; microseconds would not bring every float back."""
+    need(is_time(at), index, "created_at", at, TIME)
+    whole, _, fraction = f"{Decimal(repr(float(at))):f}".partition(".")
+    moment = _EPOCH + timedelta(seconds=int(whole))
+    return f"{moment:%Y-%m-%dT%H:%M:%S}{'.' if fraction.strip('0') else ''}{fraction.rstrip('0')}Z"
+
+
+def _read(index: int, value: object) -> float:
+    found = _STAMP.fullmatch(value) if isinstance(value, str) else None
+    try:
+        if found:
+            moment = datetime.fromisoformat(f"{found[1]}+00:00")
+            return float(f"{(moment - _EPOCH) // timedelta(seconds=1)}{found[2] or ''}")
+    except ValueError:  # a 31st of February
+        pass
+    raise MessageError(index, "created_at", value, "a time in UTC, such as 2031-01-31T12:00:00.5Z")
+
+
+@dataclass(frozen=True, slots=True)
+class Orphan:
+    """A call or a result that stands alone: its place in the list, its call, and what is wrong."""
+
+    index: int
+    call_id: str
+    kind: Literal["call_without_result", "result_without_call", "second_result"]
+
+
+def together(first: Message, second: Message) -> bool:
+    """Whether two neighbours belong in one message of a provider that puts all results of a batch into one message.
+
+    Calls and results that were given no group still belong together: no provider takes a batch in pieces.
+    """
+    if first.group is not None and (first.run, first.group) == (second.run, second.group):
+        return True
+    if first.type is second.type is MessageType.TOOL_RESULT:
+        return True
+    return first.type is second.type is MessageType.TOOL_CALL and first.group is second.group is None
+
+
+def check_pairs(messages: Iterable[Message]) -> list[Orphan]:
+    """Every call without its result, every result without an earlier call and every second result, in order.
+
+    A call id that is used again is a new call: a result belongs to the latest call of its id that still waits for one.
+    """
+    waiting: dict[str, list[int]] = {}
+    orphans: list[Orphan] = []
+    for index, message in enumerate(messages):
+        if message.type is MessageType.TOOL_CALL:
+            waiting.setdefault(_call_id(index, message), []).append(index)
+        elif message.type is MessageType.TOOL_RESULT:
+            call_id = _call_id(index, message)
+            if waiting.get(call_id):
+                waiting[call_id].pop()
+            else:
+                kind = "second_result" if call_id in waiting else "result_without_call"
+                orphans.append(Orphan(index, call_id, kind))
+    orphans += [Orphan(index, call_id, "call_without_result") for call_id, left in waiting.items() for index in left]
+    return sorted(orphans, key=lambda orphan: orphan.index)
+
+
+def repair_pairs(messages: Iterable[Message]) -> list[Message]:
+    """The same messages with every pair closed: a new list, in which the messages that stay are the same objects.
+
+    A call without result gets one that says so, right behind the results of its batch, with the time of the call,
+    `is_error` true and the metadata {"repaired": true}; its number follows the highest of its run. A result without
+    call and a second result are left out.
+    """
+    old = list(messages)
+    orphans = check_pairs(old)
+    alone = {orphan.index for orphan in orphans if orphan.kind != "call_without_result"}
+    highest: dict[str, int] = {}
+    for message in old:
+        highest[message.run] = max(message.n, highest.get(message.run, 0))
+    added: dict[int, list[Message]] = {}
+    for orphan in orphans:
+        if orphan.index not in alone:
+            call, end = old[orphan.index], _end_of_batch(old, orphan.index)
+            highest[call.run] += 1
+            added.setdefault(end, []).append(_missing_result(call, highest[call.run], old[end]))
+    new: list[Message] = []
+    for index, message in enumerate(old):
+        new += [] if index in alone else [message]
+        new += added.get(index, [])
+    return new
+
+
+def _end_of_batch(messages: list[Message], index: int) -> int:
+    """The last message of the batch that the call at `index` is in: behind all its calls, and the results they have."""
+    end, last = index, len(messages) - 1
+    while end < last and together(messages[end], messages[end + 1]):
+        end += 1
+    while end < last and messages[end + 1].type is MessageType.TOOL_RESULT:
+        end += 1
+    return end
+
+
+def _missing_result(call: Message, n: int, before: Message) -> Message:
+    """In the group of the result before it, so that it does not part that result from what came with it."""
+    group = before.group if before.type is MessageType.TOOL_RESULT and before.run == call.run else None
+    name = (call.payload or {}).get("name")
+    payload = {"call_id": _call_id(n, call), "name": name, "is_error": True}
+    text = "No result of this call was recorded."
+    return Message(
+        call.run, n, call.created_at, MessageType.TOOL_RESULT, Role.TOOL, text, payload, {"repaired": True}, group
+    )
+
+
+def _call_id(index: int, message: Message) -> str:
+    call_id = (message.payload or {}).get("call_id")
+    need(is_text(call_id), index, "payload.call_id", call_id, TEXT)
+    return cast("str", call_id)

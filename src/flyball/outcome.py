@@ -1,0 +1,139 @@
+"""What a call came to: exactly one of five outcomes, on every path."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Any, ClassVar
+
+from .jsonable import jsonable
+
+
+class Status(StrEnum):
+    """The five ends of a call."""
+
+    DONE = "done"
+    FAILED = "failed"
+    TIMED_OUT = "timed_out"
+    DENIED = "denied"
+    CANCELLED = "cancelled"
+
+
+class Reason(StrEnum):
+    """Why a call was denied before it ran."""
+
+    UNKNOWN = "unknown"
+    VALIDATION = "validation"
+    DUPLICATE = "duplicate"
+    BLOCKED = "blocked"
+    RULE = "rule"
+    DEADLINE = "deadline"
+    BUDGET = "budget"
+    APPROVAL = "approval"
+    OVERLOAD = "overload"
+
+
+@dataclass(frozen=True, slots=True)
+class Artifact:
+    """A handle for an output that is too large to show whole."""
+
+    id: str
+    size: int
+    """In characters."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Ended:
+    status: ClassVar[Status]
+
+    call_id: str
+    tool: str
+    seconds: float = 0.0
+    artifact: Artifact | None = None
+
+    @property
+    def ok(self) -> bool:
+        """Whether the call did what it was asked for."""
+        return self.status is Status.DONE
+
+    def to_dict(self) -> dict[str, Any]:
+        """The same in JSON types."""
+        return {"status": self.status.value, "ok": self.ok, "text": self.text, **jsonable(self)}
+
+    @property
+    def text(self) -> str:
+        """What the model is told."""
+        raise NotImplementedError
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Success(_Ended):
+    """The call ran and gave a value."""
+
+    status = Status.DONE
+    content: str
+    """The value as the model sees it; an excerpt where there is an artifact."""
+    value: object = None
+
+    @property
+    def text(self) -> str:
+        """What the model is told: the content."""
+        return self.content
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Failure(_Ended):
+    """The call raised."""
+
+    status = Status.FAILED
+    kind: str
+    """The name of the exception's class."""
+    error: str
+
+    @property
+    def text(self) -> str:
+        """What the model is told: the kind of error and its words."""
+        return f"{self.kind}: {self.error}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Timeout(_Ended):
+    """The call did not end in time; whether it had an effect is not known."""
+
+    status = Status.TIMED_OUT
+    cap_s: float
+
+    @property
+    def text(self) -> str:
+        """What the model is told: that nobody knows."""
+        return f"No result within {self.cap_s:g} s. Whether it had an effect is not known."
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Denied(_Ended):
+    """The call was not made."""
+
+    status = Status.DENIED
+    reason: Reason
+    message: str
+
+    @property
+    def text(self) -> str:
+        """What the model is told: that it was not run, and why."""
+        return f"Not run ({self.reason.value}): {self.message}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Cancelled(_Ended):
+    """The run was cancelled while the call was under way or waiting."""
+
+    status = Status.CANCELLED
+
+    @property
+    def text(self) -> str:
+        """What the model is told."""
+        return "Cancelled. Whether it had an effect is not known."
+
+
+Outcome = Success | Failure | Timeout | Denied | Cancelled
+"""What a call can come to."""

@@ -1,0 +1,79 @@
+"""The purse: a run's tokens and money, set aside before a request is made and settled to what it used."""
+
+from __future__ import annotations
+
+import math
+from bisect import bisect_right
+from collections.abc import Iterable
+
+from .budget import Hold
+from .envelope import TurnBudget
+from .price import Price
+from .request import Usage
+
+_LONGEST_OUTPUT = 1_000_000_000
+"""More tokens than any reply has: where the search for what some money buys may end."""
+
+Holds = dict[str, Hold]
+"""What was set aside for one request, by budget."""
+
+
+class Purse:
+    """What requests may use of a run's tokens and money, and what they have used."""
+
+    def __init__(self, envelope: TurnBudget, price: Price | None = None) -> None:
+        self.envelope = envelope
+        self.price = price
+        self.usage = Usage()
+        self.cost = 0
+        self.largest_input = 0
+        """Of all requests so far: the next one, in a conversation that grows, will hardly be smaller."""
+
+    def output_room(self, input: int) -> int | None:
+        """How many tokens the reply to so many may have; None where nothing limits it."""
+        room = self.envelope.budgets["tokens"].available - input
+        money = self.envelope.budgets["usd"].available
+        if self.price is not None and money != math.inf:
+            room = min(room, self._affordable(input, int(money)))
+        return None if room == math.inf else max(0, int(room))
+
+    def short_of(self, input: int) -> tuple[str, ...]:
+        """The budgets that have no room for such a request and a reply of one token."""
+        budgets = self.envelope.budgets
+        short = [] if budgets["tokens"].available > input else ["tokens"]
+        money = budgets["usd"].available
+        if self.price is not None and self.price.cost(input, 1) > money:
+            short.append("usd")
+        return tuple(short)
+
+    def hold(self, input: int, output: int) -> Holds | None:
+        """Set the worst case aside; None, and nothing is, where a budget refuses."""
+        cost = 0 if self.price is None else self.price.cost(input, output)
+        amounts = {"tokens": input + output, "usd": cost}
+        return self.envelope.try_hold(**{name: amount for name, amount in amounts.items() if amount})
+
+    def settle(self, holds: Iterable[Holds], usage: Usage) -> None:
+        """Book what a request has used, which may be more than was set aside: it has happened."""
+        cost = 0 if self.price is None else self.price.cost(usage.input, usage.output, usage.cached)
+        with self.envelope.lock:
+            for hold in [hold for row in holds for hold in row.values()]:
+                hold.release()
+            for name, fact in (("tokens", usage.total), ("usd", cost)):
+                if fact:
+                    self.envelope.budgets[name].increment(fact)
+            self.usage += usage
+            self.cost += cost
+            self.largest_input = max(self.largest_input, usage.input)
+
+    def book(self, holds: Iterable[Holds]) -> None:
+        """Book what was set aside, where nobody told what was used: what guards assumes the worst."""
+        with self.envelope.lock:
+            for row in holds:
+                for name, hold in row.items():
+                    if hold.settle(hold.amount) and name == "usd":
+                        self.cost += hold.amount
+
+    def _affordable(self, input: int, money: int) -> int:
+        price = self.price
+        assert price is not None
+        return bisect_right(range(_LONGEST_OUTPUT), money, key=lambda output: price.cost(input, output)) - 1

@@ -1,0 +1,106 @@
+"""The recorder: numbers a run's events, keeps the newest, and hands each to the sinks."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from contextlib import suppress
+from queue import Full, Queue
+from threading import Thread
+from typing import Concatenate, ParamSpec, Self, TypeVar
+
+from .event import Event, Header
+
+Sink = Callable[[Event], None]
+"""Is called inline for each event, one at a time, on the thread of the run. It must not block (see `buffered`). What it
+raises is counted in the result and changes nothing else."""
+
+P = ParamSpec("P")
+E = TypeVar("E", bound=Event)
+
+
+class Recorder:
+    """Numbers events, keeps at most `events_kept` of the newest, and calls the sinks."""
+
+    __slots__ = ("_kept", "at", "dropped", "events", "header", "seq", "sink_errors", "sinks", "turn")
+
+    def __init__(self, header: Header, sinks: Iterable[Sink] = (), events_kept: int = 10_000) -> None:
+        self.header = header
+        self.sinks = tuple(sinks)
+        self.events: list[Event] = []
+        self.at = 0.0
+        """Seconds since the run began. Time passes only while something is waited for, so it is set then, not read."""
+        self.turn = 0
+        self.seq = 0
+        self.dropped = 0
+        """How many of the oldest events are no longer kept."""
+        self.sink_errors = 0
+        self._kept = events_kept
+
+    def emit(self, kind: Callable[Concatenate[int, float, int, Header, P], E], *args: P.args, **kwargs: P.kwargs) -> E:
+        """Make the next event, keep it, and hand it on."""
+        event = kind(self.seq, self.at, self.turn, self.header, *args, **kwargs)
+        self.seq += 1
+        if event.kept:
+            self.events.append(event)
+            if len(self.events) > self._kept:
+                self._drop_oldest()
+        for sink in self.sinks:
+            try:
+                sink(event)
+            except Exception:
+                self.sink_errors += 1
+        return event
+
+    def _drop_oldest(self) -> None:
+        """A tenth at a time, so that a long run does not move the whole list for each event."""
+        surplus = max(1, len(self.events) - self._kept, self._kept // 10)
+        self.dropped += len(self.events[:surplus])
+        del self.events[:surplus]
+
+
+class buffered:  # noqa: N801  (it reads as the verb it stands for: sinks=[buffered(slow)])
+    """A sink in front of a slow one: events wait in a queue, and a thread of its own hands them on.
+
+    A full queue drops the event and counts it in `dropped`: the run never waits. `close()`, or leaving the `with`
+    block, hands on what is still waiting.
+    """
+
+    def __init__(self, sink: Sink, size: int = 10_000) -> None:
+        self.sink = sink
+        self.dropped = 0
+        self.errors = 0
+        self._closed = False
+        self._queue: Queue[Event | None] = Queue(size)
+        self._thread = Thread(target=self._work, name="flyball-buffered-sink", daemon=True)
+        self._thread.start()
+
+    def __call__(self, event: Event) -> None:
+        """Take an event, or drop it where there is no room or all is closed."""
+        try:
+            if self._closed:
+                raise Full
+            self._queue.put_nowait(event)
+        except Full:
+            self.dropped += 1
+
+    def close(self, seconds: float = 5.0) -> bool:
+        """Hand on what waits, for at most `seconds`; True if all of it was."""
+        if not self._closed:
+            self._closed = True
+            with suppress(Full):
+                self._queue.put(None, timeout=seconds)
+        self._thread.join(seconds)
+        return not self._thread.is_alive()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def _work(self) -> None:
+        while (event := self._queue.get()) is not None:
+            try:
+                self.sink(event)
+            except Exception:
+                self.errors += 1

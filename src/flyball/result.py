@@ -1,0 +1,196 @@
+"""The result of a run: what it gave, what it used, and the one reason why it ended."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Any
+
+from .errors import MessageError, RunStopped
+from .event import Event
+from .jsonable import jsonable
+from .message import Message
+from .outcome import Outcome
+from .request import Call, Usage
+from .snapshot import BudgetSnapshot
+from .unit import Unit
+
+
+class Stop(StrEnum):
+    """Why a run ended. Where several reasons hold, the first in this list is the one."""
+
+    CONTENDED = "contended"
+    CANCELLED = "cancelled"
+    FAILED = "failed"
+    DEADLINE = "deadline"
+    BUDGET = "budget"
+    HALTED = "halted"
+    STALLED = "stalled"
+    PAUSED = "paused"
+    UNFINISHED = "unfinished"
+    COMPLETED = "completed"
+
+
+_STATUS = {
+    Stop.CONTENDED: "transcript_lock_contention",
+    Stop.CANCELLED: "interrupted",
+    Stop.FAILED: "error",
+    Stop.DEADLINE: "budget_exceeded",
+    Stop.BUDGET: "budget_exceeded",
+    Stop.HALTED: "incomplete",
+    Stop.STALLED: "stalled",
+    Stop.PAUSED: "approval_required",
+    Stop.UNFINISHED: "incomplete",
+    Stop.COMPLETED: "completed",
+}
+
+_WHY = {
+    Stop.CONTENDED: "Another run holds the session",
+    Stop.CANCELLED: "It was cancelled",
+    Stop.FAILED: "It failed",
+    Stop.DEADLINE: "Its time was over",
+    Stop.BUDGET: "It met a limit",
+    Stop.HALTED: "It was halted",
+    Stop.STALLED: "It made no progress any more",
+    Stop.PAUSED: "It waits for a person",
+    Stop.UNFINISHED: "The model ended, but the task is not complete",
+    Stop.COMPLETED: "It completed",
+}
+
+_WHAT_NEXT = {
+    Stop.CONTENDED: "Run it again when the other run has ended.",
+    Stop.CANCELLED: "What was done so far is kept.",
+    Stop.FAILED: "What was done so far is kept; see the error.",
+    Stop.DEADLINE: "More seconds would let it go on.",
+    Stop.BUDGET: "A higher limit would let it go on.",
+    Stop.HALTED: "Whoever halted it can let it go on.",
+    Stop.STALLED: "Another tool, or another task, would help more than a higher limit.",
+    Stop.PAUSED: "An answer lets it go on.",
+    Stop.UNFINISHED: "More nudges, or a clearer task, may help.",
+    Stop.COMPLETED: "",
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Result:
+    """All there is to know about a run that has ended."""
+
+    stop: Stop
+    text: str = ""
+    """The answer, or the report of a run that was stopped."""
+    output: object = None
+    """The typed answer, where one was asked for."""
+    stopped_by: str | None = None
+    """Who halted it: a rule, a callback, `single_turn`, or the caller."""
+    flags: tuple[str, ...] = ()
+    """A flag for every budget that refused a claim, in the order of first refusal."""
+    warning: str | None = None
+    turns: int = 0
+    requests: int = 0
+    """How often a model was asked: a fact that no refund lowers."""
+    messages: Sequence[Message] = ()
+    tool_results: Sequence[Outcome] = ()
+    last_calls: Sequence[Call] = ()
+    """What the model asked for in its last turn."""
+    usage: Usage = field(default_factory=Usage)
+    cost: Mapping[str, int] = field(default_factory=dict[str, int])
+    """Billionths of a dollar, by model."""
+    budgets: Mapping[str, BudgetSnapshot] = field(default_factory=dict[str, BudgetSnapshot])
+    events: Sequence[Event] = ()
+    sink_errors: int = 0
+    completion: Mapping[str, Any] = field(default_factory=dict[str, Any])
+    reflections: Sequence[str] = ()
+    children: Sequence[Result] = ()
+    questions: Sequence[Mapping[str, Any]] = ()
+    error: Mapping[str, Any] | None = None
+    """What failed: `code`, `kind` and `message`."""
+    run_id: str = ""
+    session_id: str | None = None
+    metadata: Mapping[str, Any] = field(default_factory=dict[str, Any])
+    seconds: float = 0.0
+
+    @property
+    def completed(self) -> bool:
+        """Whether it ended with an answer to the whole task."""
+        return self.stop is Stop.COMPLETED
+
+    def raise_for_stop(self) -> None:
+        """Do nothing for a completed run, else raise RunStopped with this result on it."""
+        if not self.completed:
+            raise RunStopped(self.stop.value, self.explain(), self)
+
+    def explain(self) -> str:
+        """Why it ended, what was used of what, and what would let it go on; in plain sentences."""
+        why = _WHY[self.stop]
+        if self.stop is Stop.HALTED and self.stopped_by:
+            why = f"{why} by {self.stopped_by}"
+        if self.stop is Stop.FAILED and self.error:
+            why = f"{why} ({self.error.get('message')})"
+        if self.stop in (Stop.BUDGET, Stop.DEADLINE) and self.flags:
+            why = f"{why} ({', '.join(self.flags)})"
+        used = [_used(name, snapshot) for name, snapshot in self.budgets.items() if snapshot.used]
+        spent = f"It used {', '.join(used)} in {Unit.SECONDS.show(round(self.seconds, 1))}." if used else ""
+        return " ".join(part for part in (f"{why}.", spent, _WHAT_NEXT[self.stop]) if part)
+
+    def to_dict(self) -> dict[str, Any]:
+        """The record of seed 002 and our own fields, in JSON types always."""
+        return {**self._seed_record(), **self._own_record()}
+
+    def _seed_record(self) -> dict[str, Any]:
+        return {
+            "messages": [_plain(message) for message in self.messages],
+            "final_content": jsonable(self.text),
+            "turn_count": self.turns,
+            "completed": self.completed,
+            "status": _STATUS[self.stop],
+            "last_tool_calls": jsonable(self.last_calls),
+            "tool_execution_results": [outcome.to_dict() for outcome in self.tool_results],
+            "usage": jsonable(self.usage),
+            "request_metadata": {"requests": self.requests},
+            "max_turns_reached": _turns_refused(self),
+            "warning": jsonable(self.warning),
+            "error": jsonable(self.error),
+        }
+
+    def _own_record(self) -> dict[str, Any]:
+        return {
+            "stop": self.stop.value,
+            "stopped_by": jsonable(self.stopped_by),
+            "flags": list(self.flags),
+            "text": jsonable(self.text),
+            "output": jsonable(self.output),
+            "turns": self.turns,
+            "requests": self.requests,
+            "seconds": self.seconds,
+            "cost_usd": {model: Unit.USD.outer(cost) for model, cost in self.cost.items()},
+            "budgets": {name: snapshot.to_dict() for name, snapshot in self.budgets.items()},
+            "completion": jsonable(self.completion),
+            "reflections": jsonable(self.reflections),
+            "children": [child.to_dict() for child in self.children],
+            "questions": jsonable(self.questions),
+            "sink_errors": self.sink_errors,
+            "run_id": jsonable(self.run_id),
+            "session_id": jsonable(self.session_id),
+            "metadata": jsonable(self.metadata),
+            "explanation": jsonable(self.explain()),
+        }
+
+
+def _used(name: str, snapshot: BudgetSnapshot) -> str:
+    show = snapshot.unit.show
+    amount = show(snapshot.used) if snapshot.ceiling is None else f"{show(snapshot.used)} of {show(snapshot.ceiling)}"
+    return amount if snapshot.unit is Unit.USD else f"{amount} {name.replace('_', ' ')}"
+
+
+def _plain(message: Message) -> dict[str, Any]:
+    """A message that somebody filled with what is no JSON must not lose the whole record."""
+    try:
+        return message.to_dict()
+    except MessageError:
+        return {"id": message.id, **jsonable(message)}
+
+
+def _turns_refused(result: Result) -> bool:
+    turns = result.budgets.get("turns")
+    return turns is not None and f"max_{turns.name}_reached" in result.flags

@@ -1,0 +1,129 @@
+"""One turn of a governed loop: what it may use, and what it used."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Concatenate, ParamSpec, Protocol
+
+from . import check
+from .deadline import Deadline
+from .envelope import TurnBudget
+from .event import Event, Header, Refunded
+from .purse import Holds, Purse
+from .request import Usage
+
+P = ParamSpec("P")
+
+
+class Teller(Protocol):
+    """Who records what happens in a turn. May be called from any thread."""
+
+    def tell(
+        self, kind: Callable[Concatenate[int, float, int, Header, P], Event], *args: P.args, **kwargs: P.kwargs
+    ) -> None:
+        """Record an event."""
+        ...
+
+    def tell_refusals(self) -> None:
+        """Record what was refused since the last time."""
+        ...
+
+
+class Turn:
+    """What a governed loop gets each time round. `grace` is true in the last one: report, without tools."""
+
+    def __init__(
+        self,
+        number: int,
+        purse: Purse,
+        *,
+        grace: bool,
+        cap: int | None,
+        teller: Teller,
+    ) -> None:
+        self.number = number
+        self.grace = grace
+        self.messages_to_add: tuple[str, ...] = ()
+        """Notices for the model: add them behind the newest message of this request only."""
+        self.requests = 0
+        self._purse = purse
+        self._cap = cap
+        self._teller = teller
+        self._holds: list[Holds] = []
+        self._expected = False
+        self._output: int | None = None
+        self._read = False
+
+    @property
+    def envelope(self) -> TurnBudget:
+        """The run's budgets and deadlines."""
+        return self._purse.envelope
+
+    @property
+    def deadline(self) -> Deadline:
+        """When this turn must have ended: when work ends, or, in the grace turn, when the run does."""
+        return self.envelope.hard if self.grace else self.envelope.work
+
+    def remaining_s(self) -> float:
+        """Seconds until this turn must have ended."""
+        return self.deadline.remaining
+
+    def expect(self, input_tokens: int) -> bool:
+        """Set the coming input aside, before `max_output_tokens` is read; False where it does not fit."""
+        check.amount("tokens", input_tokens)
+        holds = self._purse.hold(input_tokens, 0)
+        if holds is None:
+            self._teller.tell_refusals()
+            return False
+        self._holds.append(holds)
+        self._expected = True
+        return True
+
+    @property
+    def max_output_tokens(self) -> int | None:
+        """The most tokens the reply may have; None where nothing limits it. What it says is set aside until settled."""
+        if not self._read:
+            self._read = True
+            self._output = self._set_output_aside()
+        return self._output
+
+    def settle(self, usage: object) -> None:
+        """Book what a request has used: a `Usage`, or what OpenAI or Anthropic report, as a mapping or an object."""
+        self._purse.settle(self._holds, Usage.of(usage))
+        self._holds.clear()
+        self.requests += 1
+
+    def claim_tool(self, name: str) -> bool:
+        """Claim a call of a tool: False where no call is left, or the time for work is over, or this is the report."""
+        if self.grace:
+            return False
+        if self.envelope.is_expired():
+            self.envelope.refuse("seconds")
+        elif self.envelope.claim_tool_call(name):
+            return True
+        self._teller.tell_refusals()
+        return False
+
+    def refund(self, reason: str) -> int:
+        """Give this turn back, for a round that never started or was cheap; tells whether that was still possible."""
+        given = 0 if self.grace else self.envelope.budgets["turns"].refund(reason=reason)
+        if given:
+            self._teller.tell(Refunded, "turns", given, reason)
+        return given
+
+    def close(self) -> None:
+        """End the turn: what was set aside and never settled is booked whole."""
+        self._purse.book(self._holds)
+        self._holds.clear()
+        self.requests = max(1, self.requests)
+
+    def _set_output_aside(self) -> int | None:
+        """Input that was expected is already set aside; otherwise room is left for the largest there was."""
+        input_tokens = 0 if self._expected else self._purse.largest_input
+        room = self._purse.output_room(input_tokens)
+        output = min((most for most in (room, self._cap) if most is not None), default=None)
+        if output:
+            holds = self._purse.hold(input_tokens, output)
+            if holds is not None:
+                self._holds.append(holds)
+        return output

@@ -1,0 +1,90 @@
+import json
+import math
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from datetime import UTC, date, datetime
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from flyball import Unit
+from flyball.jsonable import jsonable
+
+
+@dataclass
+class Point:
+    x: int
+    y: object
+
+
+class Broken:
+    def __repr__(self) -> str:
+        raise ZeroDivisionError
+
+
+class BrokenMapping(Mapping[str, int]):
+    def __getitem__(self, key: str) -> int:
+        raise ZeroDivisionError
+
+    def __iter__(self) -> Iterator[str]:
+        raise ZeroDivisionError
+
+    def __len__(self) -> int:
+        return 1
+
+
+@pytest.mark.parametrize(
+    ("value", "plain"),
+    [
+        (None, None),
+        (True, True),
+        (3, 3),
+        (math.nan, None),
+        (-math.inf, None),
+        ("x", "x"),
+        ("\ud800", "?"),
+        (Unit.USD, "usd"),
+        ((1, [2, {3}]), [1, [2, [3]]]),
+        ({1: "a", Unit.USD: "b", (1, 2): "c"}, {"1": "a", "usd": "b", "(1, 2)": "c"}),
+        (Point(1, Point(2, None)), {"x": 1, "y": {"x": 2, "y": None}}),
+        (datetime(2030, 1, 2, tzinfo=UTC), "2030-01-02T00:00:00+00:00"),
+        (date(2030, 1, 2), "2030-01-02"),
+        (b"x", "b'x'"),
+        (Point, repr(Point)),
+        (Broken(), "<Broken that cannot be shown>"),
+    ],
+)
+def test_every_value_has_a_form_in_json(value: object, plain: object) -> None:
+    assert jsonable(value) == plain
+
+
+def test_what_refers_to_itself_ends() -> None:
+    loop: list[Any] = []
+    loop.append(loop)
+    assert json.dumps(jsonable(loop))
+
+
+def test_a_mapping_that_fails_is_shown_by_its_text() -> None:
+    assert isinstance(jsonable(BrokenMapping()), str)
+
+
+values: Any = st.recursive(
+    st.none()
+    | st.booleans()
+    | st.integers()
+    | st.floats()
+    | st.text(st.characters())
+    | st.binary()
+    | st.dates()
+    | st.builds(Broken),
+    lambda inner: st.lists(inner) | st.dictionaries(st.integers() | st.text(), inner) | st.tuples(inner),
+    max_leaves=12,
+)
+
+
+@given(values)
+def test_anything_becomes_json(value: object) -> None:
+    plain = jsonable(value)
+    assert json.loads(json.dumps(plain, allow_nan=False)) == plain

@@ -1,0 +1,189 @@
+import math
+from datetime import UTC, datetime, timedelta, timezone
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from flyball import ConfigError, IterationBudgetRegistry, Limits, Reserve, TokenPrice
+from flyball.limits import Kind
+from flyball.testing import ManualClock
+
+
+def registry(**settings: object) -> IterationBudgetRegistry:
+    return IterationBudgetRegistry(settings=settings)
+
+
+class TestOpening:
+    def test_what_is_left_out_is_a_setting_or_the_default(self) -> None:
+        with Limits(turns=7).open(registry(max_retries=2)) as envelope:
+            ceilings = {name: budget.ceiling for name, budget in envelope.budgets.items()}
+        assert ceilings == {
+            "turns": 7,
+            "tool_calls": None,
+            "reflections": 4,
+            "nudges": 3,
+            "retries": 2,
+            "tokens": None,
+            "usd": None,
+            "children": 16,
+            "depth": 2,
+        }
+        assert envelope.context_tokens == 200_000
+        assert envelope.hard.remaining == pytest.approx(3_600, abs=60)
+
+    def test_each_kind_of_run_has_its_own_turns_and_time(self) -> None:
+        def opened(kind: Kind) -> tuple[str, int | None, float]:
+            with Limits().open(registry(), kind=kind, clock=ManualClock()) as envelope:
+                turns = envelope.budgets["turns"]
+                return turns.name, turns.ceiling, envelope.hard.remaining
+
+        assert opened(Kind.AGENT) == ("agent_iterations", 90, 3_600.0)
+        assert opened(Kind.CONVERSATION) == ("conversation_turns", 25, 3_600.0)
+        assert opened(Kind.CHILD) == ("child_iterations", 50, 600.0)
+
+    def test_all_budgets_share_one_lock(self) -> None:
+        with Limits(calls={"search": 3}).open(registry()) as envelope:
+            assert len({id(budget.lock) for budget in envelope.budgets.values()}) == 1
+            assert envelope.budgets["calls.search"].ceiling == 3
+
+    def test_numbers_are_clamped_and_explained(self) -> None:
+        limits = Limits(turns=10_000, usd=1.5)
+        with limits.open(registry()) as envelope:
+            assert envelope.budgets["turns"].ceiling == 500
+            assert envelope.budgets["usd"].ceiling == 1_500_000_000
+        explained = limits.explain(registry())
+        assert str(explained["turns"]) == (
+            "agent_iterations: 500, from the ceiling given in code; clamped from 10,000 (allowed: from 1 to 500)"
+        )
+        assert set(explained) == {*envelope.budgets, "context_tokens", "seconds"}
+
+    def test_a_setting_that_had_to_be_clamped_is_logged_also_for_time(self, caplog: pytest.LogCaptureFixture) -> None:
+        with Limits().open(registry(max_seconds=10**6)):
+            assert len(caplog.messages) == 1
+
+    def test_no_ceiling_is_refused_where_there_is_a_highest(self) -> None:
+        with pytest.raises(ConfigError, match="'agent_iterations', ceiling: found None"):
+            Limits(turns=None).open(registry())
+        with Limits(context_tokens=None, tokens=None).open(registry()) as envelope:
+            assert (envelope.context_tokens, envelope.budgets["tokens"].ceiling) == (None, None)
+
+    @pytest.mark.parametrize(
+        ("limits", "message"),
+        [
+            (lambda: Limits(calls={"search": -1}), "limits, calls of 'search': found -1"),
+            (lambda: Limits(tool_seconds={"search": 0}), "limits, seconds of 'search': found 0"),
+            (lambda: Limits(until=datetime(2030, 1, 1)), "limits, until: found .* a time zone"),
+        ],
+    )
+    def test_nonsense_is_refused_where_it_is_written(self, limits: Any, message: str) -> None:
+        with pytest.raises(ConfigError, match=message):
+            limits()
+
+
+class TestReserve:
+    @pytest.mark.parametrize(
+        ("limits", "work", "kept"),
+        [
+            (Limits(tokens=100), 80, 20),
+            (Limits(tokens=99), 80, 19),
+            (Limits(tokens=4), 4, 0),
+            (Limits(tokens=1_000_000), 998_000, 2_000),
+            (Limits(tokens=100, reserve=Reserve(tokens=30)), 70, 30),
+            (Limits(tokens=100, reserve=Reserve(tokens=0)), 100, 0),
+        ],
+    )
+    def test_tokens(self, limits: Limits, work: int, kept: int) -> None:
+        with limits.open(registry()) as envelope:
+            tokens = envelope.budgets["tokens"]
+            assert (tokens.remaining, envelope.reserve.get("tokens", 0)) == (work, kept)
+            assert not tokens.consume(work + 1)
+            assert tokens.consume(work)
+            envelope.open_reserve()
+            assert (tokens.remaining, envelope.reserve) == (kept, {})
+
+    @pytest.mark.parametrize(
+        ("seconds", "work"), [(1, 0.85), (60, 51.0), (133, 113.05), (3_600, 3_580.0), (86_400, 86_380.0)]
+    )
+    def test_time(self, seconds: int, work: float) -> None:
+        with Limits(seconds=seconds).open(registry(), clock=ManualClock()) as envelope:
+            assert (envelope.work.remaining, envelope.hard.remaining) == (pytest.approx(work), seconds)
+
+    def test_money(self) -> None:
+        with Limits(usd=2.0).open(registry()) as envelope:
+            assert envelope.reserve["usd"] == 200_000_000
+
+    def test_there_is_none_without_a_ceiling_or_without_grace(self) -> None:
+        with Limits().open(registry()) as envelope:
+            assert envelope.reserve == {}
+        with Limits(tokens=100, usd=1, seconds=60).open(registry(), grace=False, clock=ManualClock()) as envelope:
+            assert (envelope.reserve, envelope.work.remaining) == ({}, 60.0)
+
+    @pytest.mark.parametrize(
+        ("limits", "message"),
+        [
+            (Limits(tokens=500, reserve=Reserve(tokens=600)), "reserve.tokens: found 600; expected less than .* 500"),
+            (Limits(tokens=500, reserve=Reserve(tokens=500)), "found 500; expected less than the run's 500"),
+            (Limits(seconds=10, reserve=Reserve(seconds=10.5)), "reserve.seconds: found 10.5; .* 10 s"),
+            (Limits(usd=1, reserve=Reserve(usd=2)), r"reserve.usd: found 2; expected less than the run's \$1.00"),
+            (Limits(reserve=Reserve(tokens=5)), "reserve.tokens: found 5; expected no reserve"),
+            (Limits(tokens=500, reserve=Reserve(tokens=-1)), "reserve.tokens: found -1"),
+            (Limits(tokens=500, reserve=Reserve(tokens="5")), "reserve.tokens: found '5'"),  # pyright: ignore[reportArgumentType]
+        ],
+    )
+    def test_one_that_does_not_fit_is_refused_in_numbers(self, limits: Limits, message: str) -> None:
+        with pytest.raises(ConfigError, match=message):
+            limits.open(registry())
+
+
+class TestUntil:
+    def test_a_time_of_day_ends_the_run_too(self) -> None:
+        clock = ManualClock(wall=datetime(2030, 1, 1, 12, tzinfo=UTC).timestamp())
+        noon_plus = datetime(2030, 1, 1, 13, 1, tzinfo=timezone(timedelta(hours=1)))
+        with Limits(seconds=600, until=noon_plus).open(registry(), clock=clock) as envelope:
+            assert (envelope.hard.remaining, envelope.work.remaining) == (60.0, 51.0)
+            envelope.postpone(1_000, "approval")
+            assert envelope.hard.remaining == 60.0
+
+    def test_one_that_is_past_leaves_no_time(self) -> None:
+        with Limits(until=datetime(2000, 1, 1, tzinfo=UTC)).open(registry()) as envelope:
+            assert envelope.is_expired()
+
+
+class TestWorstCase:
+    def test_it_is_told_in_a_sentence(self) -> None:
+        limits = Limits(tokens=500_000, usd=4.30)
+        assert str(limits.worst_case(registry=registry(), kind=Kind.CONVERSATION)) == (
+            "These limits allow at most 25 turns (65 requests with refunds, retries, reflections and the report), "
+            "500,000 tokens, $4.30."
+        )
+
+    def test_a_price_bounds_what_tokens_can_cost(self) -> None:
+        price = TokenPrice(input=3, output=15)
+        assert Limits(tokens=1_000_000).worst_case(price, registry()).cost == 15_000_000_000
+        assert Limits(tokens=1_000_000, usd=2).worst_case(price, registry()).cost == 2_000_000_000
+
+    def test_what_has_no_ceiling_is_said_to_have_none(self) -> None:
+        worst = Limits().worst_case(TokenPrice(input=3, output=15), registry())
+        assert (worst.tokens, worst.cost) == (None, None)
+        assert str(worst).endswith("any number of tokens, any amount of money.")
+
+
+@given(
+    tokens=st.integers(0, 10**6),
+    seconds=st.floats(1, 86_400),
+    claims=st.lists(st.integers(1, 10**6), max_size=8),
+)
+def test_work_never_spends_the_reserve(tokens: int, seconds: float, claims: list[int]) -> None:
+    clock = ManualClock()
+    with Limits(tokens=tokens, seconds=seconds).open(registry(), clock=clock) as envelope:
+        kept = envelope.reserve.get("tokens", 0)
+        assert kept == min(2_000, tokens // 5)
+        for claim in claims:
+            envelope.claim(tokens=claim)
+        assert envelope.budgets["tokens"].used <= tokens - kept
+        assert envelope.hard.remaining - envelope.work.remaining == pytest.approx(min(20, seconds * 0.15))
+        envelope.open_reserve()
+        assert envelope.budgets["tokens"].remaining >= kept
+        assert math.isfinite(envelope.work.at)

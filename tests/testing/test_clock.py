@@ -1,0 +1,30 @@
+from threading import Condition
+
+import pytest
+
+from flyball.testing import ManualClock
+
+
+def test_it_stands_still_until_it_is_moved() -> None:
+    clock = ManualClock(now=5.0, wall=100.0)
+    assert (clock.now(), clock.now(), clock.wall()) == (5.0, 5.0, 100.0)
+    clock.move(2.5)
+    assert (clock.now(), clock.wall()) == (7.5, 102.5)
+
+
+def test_waiting_moves_it() -> None:
+    clock = ManualClock()
+    with (condition := Condition()):
+        clock.wait(condition, 3.0)
+    assert clock.now() == 3.0
+
+
+def test_a_jump_changes_the_date_and_lets_no_time_pass() -> None:
+    clock = ManualClock(wall=100.0)
+    clock.jump(-50.0)
+    assert (clock.now(), clock.wall()) == (0.0, 50.0)
+
+
+def test_time_cannot_go_back() -> None:
+    with pytest.raises(ValueError, match="found -1"):
+        ManualClock().move(-1)
