@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from contextlib import suppress
-from queue import Full, Queue
+from queue import SimpleQueue
 from threading import Thread
 from typing import Concatenate, ParamSpec, Self, TypeVar
 
@@ -70,25 +69,23 @@ class buffered:  # noqa: N801  (it reads as the verb it stands for: sinks=[buffe
         self.dropped = 0
         self.errors = 0
         self._closed = False
-        self._queue: Queue[Event | None] = Queue(size)
+        self._size = size
+        self._queue: SimpleQueue[Event | None] = SimpleQueue()
         self._thread = Thread(target=self._work, name="flyball-buffered-sink", daemon=True)
         self._thread.start()
 
     def __call__(self, event: Event) -> None:
         """Take an event, or drop it where there is no room or all is closed."""
-        try:
-            if self._closed:
-                raise Full
-            self._queue.put_nowait(event)
-        except Full:
+        if self._closed or self._queue.qsize() >= self._size:
             self.dropped += 1
+        else:
+            self._queue.put(event)
 
     def close(self, seconds: float = 5.0) -> bool:
         """Hand on what waits, for at most `seconds`; True if all of it was."""
         if not self._closed:
             self._closed = True
-            with suppress(Full):
-                self._queue.put(None, timeout=seconds)
+            self._queue.put(None)
         self._thread.join(seconds)
         return not self._thread.is_alive()
 

@@ -15,7 +15,7 @@ TABLE = """
     toml settings
     snapshot budget registry
     deadline envelope price limits
-    message wire outcome event recorder request result
+    message wire outcome event schema recorder request result
     purse turn governor bound
     testing
     cli

@@ -1,0 +1,457 @@
+import asyncio
+import math
+from threading import Thread
+from typing import Any
+
+import pytest
+
+from flyball import (
+    ConfigError,
+    DeadlineToken,
+    IterationBudgetRegistry,
+    Limits,
+    Reserve,
+    Result,
+    TokenPrice,
+    govern,
+)
+from flyball.event import BudgetRefused, Event, Refunded, RunEnded, RunStarted
+from flyball.testing import ManualClock
+
+USED = {"input_tokens": 40, "output_tokens": 10}
+
+
+def kinds(result: Result) -> list[str]:
+    return [event.kind for event in result.events]
+
+
+class TestTheLoop:
+    def test_after_the_last_turn_comes_one_for_the_report(self) -> None:
+        graces: list[bool] = []
+        with govern(Limits(turns=3, tokens=5_000, seconds=60)) as run:
+            for turn in run:
+                graces.append(turn.grace)
+                turn.settle(USED)
+                if turn.grace:
+                    run.complete("what was done")
+        result = run.result()
+        assert graces == [False, False, False, True]
+        assert (result.stop, result.completed, result.text) == ("budget", False, "what was done")
+        assert (result.turns, result.requests) == (3, 4)
+        assert result.flags == ("max_agent_iterations_reached",)
+        assert result.warning == "Maximum agent iterations (3) reached."
+        assert result.usage.total == 200
+        assert result.budgets["tokens"].used == 200
+        assert result.to_dict()["max_turns_reached"] is True
+
+    def test_a_loop_that_completes_is_completed_even_on_its_last_turn(self) -> None:
+        with govern(Limits(turns=2)) as run:
+            for turn in run:
+                if turn.number == 2:
+                    run.complete("42")
+        result = run.result()
+        assert (result.stop, result.text, result.flags, result.turns, result.requests) == ("completed", "42", (), 2, 2)
+
+    def test_without_grace_there_is_no_last_turn(self) -> None:
+        with govern(Limits(turns=2), grace=False) as run:
+            graces = [turn.grace for turn in run]
+        assert graces == [False, False]
+        assert run.result().stop == "budget"
+
+    def test_leaving_by_break_is_halted_by_the_caller(self) -> None:
+        with govern(Limits(turns=5)) as run:
+            for _turn in run:
+                break
+        result = run.result()
+        assert (result.stop, result.stopped_by, result.turns) == ("halted", "caller", 1)
+
+    def test_leaving_by_break_in_the_grace_turn_keeps_the_reason(self) -> None:
+        with govern(Limits(turns=1)) as run:
+            for turn in run:
+                if turn.grace:
+                    break
+        assert run.result().stop == "budget"
+
+    def test_an_exception_is_a_failed_result_and_goes_on(self) -> None:
+        run = govern(Limits(turns=5))
+        with pytest.raises(ZeroDivisionError), run:
+            for _turn in run:
+                _ = 1 / 0
+        result = run.result()
+        assert result.stop == "failed"
+        assert result.error == {"code": "exception", "kind": "ZeroDivisionError", "message": "division by zero"}
+
+    @pytest.mark.parametrize("error", [KeyboardInterrupt, asyncio.CancelledError, SystemExit])
+    def test_an_interruption_is_a_cancelled_result_and_goes_on(self, error: type[BaseException]) -> None:
+        run = govern(Limits(turns=5))
+        with pytest.raises(error), run:
+            for _turn in run:
+                raise error
+        assert run.result().stop == "cancelled"
+
+    def test_the_worse_reason_wins(self) -> None:
+        run = govern(Limits(turns=5))
+        with pytest.raises(ZeroDivisionError), run:
+            for _turn in run:
+                run.complete("42")
+                _ = 1 / 0
+        assert (run.result().stop, run.result().text) == ("failed", "42")
+
+    def test_a_loop_may_say_that_it_failed(self) -> None:
+        with govern(Limits(turns=5)) as run:
+            for _turn in run:
+                run.fail("no disk")
+        result = run.result()
+        assert (result.stop, result.turns) == ("failed", 1)
+        assert result.error == {"code": "failed", "kind": "str", "message": "no disk"}
+        with govern(Limits(turns=5)) as run:
+            for _turn in run:
+                run.fail(ConfigError("here", 1, "2"))
+        assert (run.result().error or {})["code"] == "config_invalid"
+
+    def test_a_cancel_from_another_thread_ends_it_at_the_next_turn(self) -> None:
+        reached: list[bool] = []
+        with govern(Limits(turns=5)) as run:
+            for turn in run:
+                canceller = Thread(target=lambda: reached.append(run.cancel()))
+                canceller.start()
+                canceller.join(60)
+                assert not turn.grace
+        assert reached == [True]
+        assert (run.result().stop, run.result().turns) == ("cancelled", 1)
+        assert run.cancel() is False
+
+    def test_a_loop_that_never_ran_is_halted(self) -> None:
+        with govern(Limits(turns=5)) as run:
+            pass
+        assert (run.result().stop, run.result().requests) == ("halted", 0)
+
+
+class TestTime:
+    def test_when_the_time_for_work_is_over_there_is_time_for_the_report(self) -> None:
+        clock = ManualClock()
+        seen: list[tuple[bool, float]] = []
+        with govern(Limits(seconds=100), clock=clock) as run:
+            for turn in run:
+                seen.append((turn.grace, turn.remaining_s()))
+                clock.move(50)
+        assert seen == [(False, 85.0), (False, 35.0)]
+        assert (run.result().stop, run.result().flags) == ("deadline", ("max_seconds_reached",))
+        assert run.result().warning == "Maximum seconds (100 s) reached."
+
+    def test_the_grace_turn_sees_the_hard_deadline(self) -> None:
+        clock = ManualClock()
+        seen: list[tuple[bool, float]] = []
+        with govern(Limits(seconds=100), clock=clock) as run:
+            for turn in run:
+                seen.append((turn.grace, turn.deadline.remaining))
+                clock.move(90 if not turn.grace else 5)
+        assert seen == [(False, 85.0), (True, 10.0)]
+        assert run.result().seconds == 95.0
+
+    def test_a_tool_gets_a_token_that_ends_with_the_work(self) -> None:
+        with govern(Limits(seconds=100), clock=ManualClock()) as run:
+            for turn in run:
+                assert DeadlineToken.from_budget(turn.envelope, 200).remaining_s() == 85.0
+                run.complete()
+        assert run.result().completed
+
+
+class TestTokens:
+    def test_the_reply_may_have_what_is_left_for_work(self) -> None:
+        seen: list[int | None] = []
+        with govern(Limits(turns=3, tokens=1_000)) as run:
+            for turn in run:
+                seen.append(turn.max_output_tokens)
+                turn.settle({"input_tokens": 100, "output_tokens": 100})
+        # 800 for work; then room for the largest input there was; the reserve of 200 is for the last one
+        assert seen == [800, 500, 300, 300]
+
+    def test_without_a_limit_it_is_none_or_the_cap(self) -> None:
+        with govern(Limits(turns=1)) as run:
+            assert [turn.max_output_tokens for turn in run] == [None, None]
+        with govern(Limits(turns=1), max_output_tokens=50) as run:
+            assert [turn.max_output_tokens for turn in run] == [50, 50]
+
+    def test_what_it_says_is_set_aside_and_the_same_when_read_again(self) -> None:
+        with govern(Limits(tokens=1_000)) as run:
+            for turn in run:
+                assert (turn.max_output_tokens, turn.max_output_tokens) == (800, 800)
+                assert turn.envelope.budgets["tokens"].available == 0
+                turn.settle(USED)
+                assert turn.envelope.budgets["tokens"].available == 750
+                run.complete()
+        assert run.result().budgets["tokens"].held == 0
+
+    def test_expected_input_is_set_aside_first(self) -> None:
+        with govern(Limits(tokens=1_000)) as run:
+            for turn in run:
+                assert turn.expect(300)
+                assert turn.max_output_tokens == 500
+                assert turn.expect(1) is False
+                run.complete()
+        assert run.result().flags == ("max_tokens_reached",)
+
+    def test_a_turn_that_is_not_settled_books_what_it_set_aside(self) -> None:
+        with govern(Limits(turns=5, tokens=1_000), max_output_tokens=100) as run:
+            for turn in run:
+                assert turn.max_output_tokens is not None
+        result = run.result()
+        # eight times 100 are the 800 for work, so five turns fit; the report has the reserve
+        assert result.turns == 5
+        assert result.budgets["tokens"].used == 600
+
+    def test_when_tokens_are_used_up_the_turn_is_given_back_and_the_report_comes(self) -> None:
+        graces: list[bool] = []
+        with govern(Limits(turns=9, tokens=1_000)) as run:
+            for turn in run:
+                graces.append(turn.grace)
+                turn.settle({"input_tokens": 50, "output_tokens": 0 if turn.grace else 700})
+        result = run.result()
+        assert graces == [False, True]
+        assert (result.stop, result.flags, result.turns) == ("budget", ("max_tokens_reached",), 1)
+        assert result.budgets["turns"].refunds == {"round_never_started": 1}
+
+    def test_no_report_is_asked_for_when_the_reserve_cannot_hold_it(self) -> None:
+        with govern(Limits(turns=9, tokens=1_000)) as run:
+            graces = [(turn.grace, turn.settle({"input_tokens": 300, "output_tokens": 400})) for turn in run]
+        assert graces == [(False, None)]
+        with govern(Limits(turns=1, tokens=10, reserve=Reserve(tokens=0))) as run:
+            for turn in run:
+                assert not turn.grace
+                turn.settle({"input_tokens": 10, "output_tokens": 0})
+        assert run.result().stop == "budget"
+
+    def test_a_fact_that_passes_the_limit_is_booked_and_readable(self) -> None:
+        with govern(Limits(turns=9, tokens=100)) as run:
+            for turn in run:
+                turn.settle({"input_tokens": 400, "output_tokens": 100})
+        tokens = run.result().budgets["tokens"]
+        assert (tokens.used, tokens.remaining, tokens.exceeded) == (500, 0, True)
+
+    def test_two_requests_in_one_turn_are_both_booked(self) -> None:
+        with govern(Limits(tokens=1_000)) as run:
+            for turn in run:
+                turn.settle(USED)
+                turn.settle(USED)
+                run.complete()
+        assert (run.result().usage.total, run.result().requests, run.result().turns) == (100, 2, 1)
+
+    @pytest.mark.parametrize("found", [None, {}, "many"])
+    def test_a_usage_that_is_none_is_an_error_and_the_hold_is_booked(self, found: Any) -> None:
+        run = govern(Limits(tokens=1_000))
+        with pytest.raises(ConfigError, match="usage: found"), run:
+            for turn in run:
+                assert turn.max_output_tokens == 800
+                turn.settle(found)
+        assert (run.result().stop, run.result().budgets["tokens"].used) == ("failed", 800)
+
+
+class TestMoney:
+    PRICE = TokenPrice(input=1_000, output=10_000)  # a tenth of a cent, and a cent, for each token
+
+    def test_a_money_limit_needs_a_price(self) -> None:
+        with pytest.raises(ConfigError, match=r"govern, price: found None; expected a price, .* a limit of \$2.00"):
+            govern(Limits(usd=2)).__enter__()
+
+    def test_money_bounds_the_reply(self) -> None:
+        seen: list[int | None] = []
+        with govern(Limits(turns=3, usd=2), price=self.PRICE) as run:
+            for turn in run:
+                seen.append(turn.max_output_tokens)
+                turn.settle({"input_tokens": 100, "output_tokens": 40})
+        # $1.80 for work buys 180 tokens; each turn costs 50 cents, and 10 are kept for the input; $0.20 are the reserve
+        assert seen == [180, 120, 70, 40]
+        result = run.result()
+        assert result.budgets["usd"].used == sum(result.cost.values()) == 2_000_000_000
+        assert result.stop == "budget"
+
+    def test_the_expected_input_is_paid_first(self) -> None:
+        with govern(Limits(usd=2), price=self.PRICE) as run:
+            for turn in run:
+                assert turn.expect(800)
+                assert turn.max_output_tokens == 100
+                assert turn.expect(1) is False
+                run.complete()
+        assert run.result().flags == ("max_cost_usd_reached",)
+
+    def test_when_money_is_used_up_it_stops(self) -> None:
+        with govern(Limits(usd=2, turns=9), price=self.PRICE) as run:
+            for turn in run:
+                turn.settle({"input_tokens": 100, "output_tokens": 0 if turn.grace else 165})
+        result = run.result()
+        assert (result.turns, result.stop, result.flags) == (1, "budget", ("max_cost_usd_reached",))
+
+    def test_a_price_without_a_limit_still_counts(self) -> None:
+        with govern(Limits(turns=1), price=self.PRICE) as run:
+            for turn in run:
+                turn.settle(USED)
+        assert sum(run.result().cost.values()) == 2 * (40 * 10**6 + 10 * 10**7)
+
+
+class TestTools:
+    def test_calls_are_claimed_by_name(self) -> None:
+        with govern(Limits(tool_calls=3, calls={"search": 1})) as run:
+            for turn in run:
+                claims = [turn.claim_tool(name) for name in ("search", "search", "read", "read", "read")]
+                assert claims == [True, False, True, True, False]
+                run.complete()
+        assert run.result().flags == ("max_search_calls_reached", "max_tool_calls_reached")
+        assert run.result().completed
+
+    def test_the_report_has_no_tools(self) -> None:
+        with govern(Limits(turns=1)) as run:
+            assert [turn.claim_tool("search") for turn in run] == [True, False]
+        assert run.result().flags == ("max_agent_iterations_reached",)
+
+    def test_there_is_none_after_the_time_for_work(self) -> None:
+        clock = ManualClock()
+        with govern(Limits(seconds=100), clock=clock) as run:
+            for turn in run:
+                clock.move(86)
+                assert not turn.claim_tool("search")
+                run.complete()
+        assert run.result().flags == ("max_seconds_reached",)
+
+    def test_a_turn_can_be_given_back(self) -> None:
+        with govern(Limits(turns=2)) as run:
+            for turn in run:
+                if turn.number <= 2:
+                    assert turn.refund("cheap_round") == (0 if turn.grace else 1)
+        result = run.result()
+        assert (result.turns, result.requests) == (2, 5)
+        assert [event.amount for event in result.events if isinstance(event, Refunded)] == [1, 1]
+
+    def test_notices_have_their_place(self) -> None:
+        with govern(Limits(turns=1)) as run:
+            assert [turn.messages_to_add for turn in run] == [(), ()]
+
+
+class TestEvents:
+    def test_every_pair_closes_and_there_is_one_end(self) -> None:
+        with govern(Limits(turns=2), metadata={"job_id": 7}, session_id="s1", run_id="r1") as run:
+            for turn in run:
+                turn.settle(USED)
+        result = run.result()
+        assert kinds(result) == [
+            "run_started",
+            "turn_started",
+            "turn_ended",
+            "turn_started",
+            "turn_ended",
+            "budget_refused",
+            "grace_started",
+            "grace_ended",
+            "run_ended",
+        ]
+        assert [event.seq for event in result.events] == list(range(9))
+        assert {event.header.run_id for event in result.events} == {"r1"}
+        assert result.events[0].to_dict()["metadata"] == {"job_id": 7}
+        assert (result.run_id, result.session_id, result.metadata) == ("r1", "s1", {"job_id": 7})
+        first, last = result.events[0], result.events[-1]
+        assert isinstance(first, RunStarted)
+        assert first.limits["steps_max"] == 2
+        assert isinstance(last, RunEnded)
+        assert (last.stop, last.turns, last.requests) == ("budget", 2, 3)
+
+    def test_also_when_the_loop_raises(self) -> None:
+        run = govern(Limits(turns=2))
+        with pytest.raises(ZeroDivisionError), run:
+            for _turn in run:
+                _ = 1 / 0
+        assert kinds(run.result()) == ["run_started", "turn_started", "turn_ended", "run_ended"]
+
+    def test_each_budget_is_refused_once(self) -> None:
+        with govern(Limits(tool_calls=0)) as run:
+            for turn in run:
+                for _ in range(5):
+                    turn.claim_tool("search")
+                run.complete()
+        refusals = [event for event in run.result().events if isinstance(event, BudgetRefused)]
+        assert [(event.budget, event.flag) for event in refusals] == [("tool_calls", "max_tool_calls_reached")]
+
+    def test_sinks_are_called_and_may_fail(self) -> None:
+        seen: list[Event] = []
+
+        def broken(_: Event) -> None:
+            raise ZeroDivisionError
+
+        with govern(Limits(turns=1), sinks=[broken, seen.append]) as run:
+            for _turn in run:
+                pass
+        assert run.result().sink_errors == len(seen) == len(run.result().events)
+
+    def test_times_are_those_of_the_run(self) -> None:
+        clock = ManualClock(now=500.0)
+        with govern(Limits(turns=1), clock=clock) as run:
+            for _turn in run:
+                clock.move(2)
+        assert [event.at for event in run.result().events] == [0, 0, 2, 2, 2, 4, 4]
+
+    def test_claims_from_many_threads_are_recorded_one_at_a_time(self) -> None:
+        with govern(Limits(tool_calls=50)) as run:
+            for turn in run:
+                workers = [Thread(target=lambda: [turn.claim_tool("x") for _ in range(20)]) for _ in range(8)]  # noqa: B023
+                for worker in workers:
+                    worker.start()
+                for worker in workers:
+                    worker.join(60)
+                run.complete()
+        result = run.result()
+        assert result.budgets["tool_calls"].used == 50
+        assert [event.seq for event in result.events] == list(range(len(result.events)))
+
+
+class TestMistakes:
+    def test_the_result_is_there_when_the_run_is_over(self) -> None:
+        with govern(Limits(turns=1)) as run, pytest.raises(ConfigError, match="a run that goes on"):
+            run.result()
+
+    def test_a_run_is_used_once(self) -> None:
+        with govern(Limits(turns=1)) as run:
+            pass
+        with pytest.raises(ConfigError, match=r"a new govern\(...\) for each run"):
+            run.__enter__()
+
+    def test_a_run_is_entered_first(self) -> None:
+        with pytest.raises(ConfigError, match="with govern"):
+            next(govern(Limits(turns=1)))
+
+    def test_settings_reach_it_through_its_registry(self) -> None:
+        registry = IterationBudgetRegistry(settings={"max_iterations": 2})
+        with govern(registry=registry) as run:
+            turns = sum(not turn.grace for turn in run)
+        assert turns == 2
+
+
+def test_the_async_doors_do_the_same() -> None:
+    async def loop() -> Result:
+        async with govern(Limits(turns=2, tokens=1_000)) as run:
+            async for turn in run:
+                turn.settle(USED)
+        return run.result()
+
+    result = asyncio.run(loop())
+    assert (result.stop, result.turns, result.requests) == ("budget", 2, 3)
+
+
+def test_a_cancelled_task_is_a_cancelled_run() -> None:
+    runs: list[govern] = []
+
+    async def loop() -> None:
+        async with govern(Limits(turns=2)) as run:
+            runs.append(run)
+            async for _turn in run:
+                await asyncio.Event().wait()
+
+    async def main() -> None:
+        task = asyncio.create_task(loop())
+        while not runs or not runs[0].envelope.budgets["turns"].used:
+            await asyncio.sleep(0)
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+
+    asyncio.run(main())
+    assert runs[0].result().stop == "cancelled"
+    assert math.isfinite(runs[0].result().seconds)

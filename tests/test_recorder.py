@@ -1,0 +1,121 @@
+from threading import Event as Flag
+
+import pytest
+
+from flyball import buffered
+from flyball.event import Delta, Event, Header, TurnEnded, TurnStarted
+from flyball.recorder import Recorder
+
+HEADER = Header("r1")
+
+
+def test_events_are_numbered_and_stamped_with_time_and_turn() -> None:
+    recorder = Recorder(HEADER)
+    recorder.emit(TurnStarted)
+    recorder.at, recorder.turn = 1.5, 2
+    ended = recorder.emit(TurnEnded)
+    assert [(event.seq, event.at, event.turn) for event in recorder.events] == [(0, 0.0, 0), (1, 1.5, 2)]
+    assert ended is recorder.events[-1]
+
+
+def test_a_delta_is_passed_on_and_not_kept() -> None:
+    seen: list[Event] = []
+    recorder = Recorder(HEADER, [seen.append])
+    recorder.emit(Delta, "he")
+    recorder.emit(TurnEnded)
+    assert [event.kind for event in seen] == ["delta", "turn_ended"]
+    assert [event.kind for event in recorder.events] == ["turn_ended"]
+
+
+def test_only_the_newest_are_kept_and_the_others_counted() -> None:
+    recorder = Recorder(HEADER, events_kept=20)
+    for _ in range(100):
+        recorder.emit(TurnStarted)
+    assert len(recorder.events) <= 20
+    assert recorder.events[-1].seq == 99
+    assert recorder.dropped == 100 - len(recorder.events)
+    assert [event.seq for event in recorder.events] == list(range(100 - len(recorder.events), 100))
+
+
+def test_none_may_be_kept() -> None:
+    recorder = Recorder(HEADER, events_kept=0)
+    recorder.emit(TurnStarted)
+    assert (recorder.events, recorder.dropped) == ([], 1)
+
+
+def test_a_sink_that_raises_is_counted_and_the_others_are_called() -> None:
+    seen: list[Event] = []
+
+    def broken(_: Event) -> None:
+        raise ZeroDivisionError
+
+    recorder = Recorder(HEADER, [broken, seen.append])
+    recorder.emit(TurnStarted)
+    recorder.emit(TurnEnded)
+    assert (recorder.sink_errors, len(seen)) == (2, 2)
+
+
+class TestBuffered:
+    def test_a_slow_sink_gets_everything_in_order_and_the_run_does_not_wait(self) -> None:
+        gate, seen = Flag(), list[int]()
+
+        def slow(event: Event) -> None:
+            assert gate.wait(60)
+            seen.append(event.seq)
+
+        with buffered(slow) as sink:
+            recorder = Recorder(HEADER, [sink])
+            for _ in range(50):
+                recorder.emit(TurnStarted)
+            assert seen == []
+            gate.set()
+        assert seen == list(range(50))
+        assert (sink.dropped, sink.errors) == (0, 0)
+
+    def test_a_full_queue_drops_and_counts(self) -> None:
+        gate, started = Flag(), Flag()
+
+        def stuck(_: Event) -> None:
+            started.set()
+            assert gate.wait(60)
+
+        sink = buffered(stuck, size=2)
+        recorder = Recorder(HEADER, [sink])
+        recorder.emit(TurnStarted)
+        assert started.wait(60)
+        for _ in range(5):
+            recorder.emit(TurnStarted)
+        assert sink.dropped == 3
+        assert sink.close(seconds=0.01) is False
+        gate.set()
+        assert sink.close(seconds=60) is True
+
+    def test_what_comes_after_the_end_is_dropped_and_counted(self) -> None:
+        seen: list[Event] = []
+        sink = buffered(seen.append)
+        assert sink.close()
+        sink(TurnStarted(0, 0.0, 0, HEADER))
+        assert (seen, sink.dropped) == ([], 1)
+
+    def test_what_the_sink_raises_is_counted_and_the_next_still_comes(self) -> None:
+        seen: list[int] = []
+
+        def sometimes(event: Event) -> None:
+            if event.seq == 0:
+                raise ZeroDivisionError
+            seen.append(event.seq)
+
+        with buffered(sometimes) as sink:
+            recorder = Recorder(HEADER, [sink])
+            for _ in range(3):
+                recorder.emit(TurnStarted)
+        assert (seen, sink.errors) == ([1, 2], 1)
+
+
+@pytest.mark.parametrize("kept", [1, 7, 10_000])
+def test_dropping_never_loses_count(kept: int) -> None:
+    recorder = Recorder(HEADER, events_kept=kept)
+    for _ in range(200):
+        recorder.emit(TurnStarted)
+    assert recorder.dropped + len(recorder.events) == 200
+    assert len(recorder.events) <= kept
