@@ -15,7 +15,7 @@ TABLE = """
     toml settings
     snapshot budget registry
     deadline envelope price limits
-    message wire outcome event schema recorder request result
+    message pair wire outcome event schema recorder request result
     purse turn governor bound
     testing
     cli

@@ -11,7 +11,8 @@ import re
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any, cast
 
-from ..message import ANTHROPIC, OPENAI, Message, MessageType, Role, json_copy, together
+from ..message import ANTHROPIC, OPENAI, Message, MessageType, Role, json_copy
+from ..pair import together
 from .reader import texts
 
 PRIVATE = frozenset({"thinking", "redacted_thinking"})
