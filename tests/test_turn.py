@@ -91,6 +91,26 @@ class TestTokens:
                 run.complete()
         assert (run.result().usage.total, run.result().requests, run.result().turns) == (100, 2, 1)
 
+    def test_each_request_of_a_turn_is_set_aside_anew(self) -> None:
+        with govern(Limits(tokens=1_000)) as run:
+            for turn in run:
+                assert turn.max_output_tokens == 800
+                turn.settle({"input_tokens": 100, "output_tokens": 100})
+                assert turn.max_output_tokens == 500
+                turn.settle({"input_tokens": 100, "output_tokens": 500})
+                run.complete()
+        assert run.result().budgets["tokens"].used == 800
+
+    def test_a_turn_that_is_over_takes_nothing_more(self) -> None:
+        with govern(Limits(turns=2, tokens=1_000)) as run:
+            first = next(run)
+            next(run)
+            for late in (lambda: first.settle(USED), lambda: first.expect(1), lambda: first.max_output_tokens):
+                with pytest.raises(ConfigError, match=r"turn 1, .*: found 'a turn that is over'"):
+                    late()
+            assert (first.claim_tool("x"), first.refund("late")) == (False, 0)
+        assert run.result().budgets["tokens"].used == 0
+
     @pytest.mark.parametrize("found", [None, {}, "many"])
     def test_a_usage_that_is_none_is_an_error_and_the_hold_is_booked(self, found: Any) -> None:
         run = govern(Limits(tokens=1_000))
@@ -175,6 +195,13 @@ class TestTools:
         result = run.result()
         assert (result.turns, result.requests) == (2, 5)
         assert [event.amount for event in result.events if isinstance(event, Refunded)] == [1, 1]
+
+    def test_a_turn_can_be_given_back_once(self) -> None:
+        with govern(Limits(turns=2)) as run:
+            next(run).refund("cheap_round")
+            turn = next(run)
+            assert [turn.refund("cheap_round"), turn.refund("cheap_round")] == [1, 0]
+        assert run.result().turns == 0
 
     def test_notices_have_their_place(self) -> None:
         with govern(Limits(turns=1)) as run:

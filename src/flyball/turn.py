@@ -8,6 +8,7 @@ from typing import Concatenate, ParamSpec, Protocol
 from . import check
 from .deadline import Deadline
 from .envelope import TurnBudget
+from .errors import ConfigError
 from .event import Event, Header, Refunded
 from .purse import Holds, Purse
 from .request import Usage
@@ -53,6 +54,8 @@ class Turn:
         self._expected = False
         self._output: int | None = None
         self._read = False
+        self._given_back = False
+        self._closed = False
 
     @property
     def envelope(self) -> TurnBudget:
@@ -71,6 +74,7 @@ class Turn:
     def expect(self, input_tokens: int) -> bool:
         """Set the coming input aside, before `max_output_tokens` is read; False where it does not fit."""
         check.amount("tokens", input_tokens)
+        self._must_be_open("expect()")
         holds = self._purse.hold(input_tokens, 0)
         if holds is None:
             self._teller.tell_refusals()
@@ -83,19 +87,25 @@ class Turn:
     def max_output_tokens(self) -> int | None:
         """The most tokens the reply may have; None where nothing limits it. What it says is set aside until settled."""
         if not self._read:
+            self._must_be_open("max_output_tokens")
             self._read = True
             self._output = self._set_output_aside()
         return self._output
 
     def settle(self, usage: object) -> None:
-        """Book what a request has used: a `Usage`, or what OpenAI or Anthropic report, as a mapping or an object."""
+        """Book what a request has used: a `Usage`, or what OpenAI or Anthropic report, as a mapping or an object.
+
+        A turn may make several requests, one after the other: the next one is set aside and settled anew.
+        """
+        self._must_be_open("settle()")
         self._purse.settle(self._holds, Usage.of(usage))
         self._holds.clear()
+        self._expected = self._read = False
         self.requests += 1
 
     def claim_tool(self, name: str) -> bool:
-        """Claim a call of a tool: False where no call is left, or the time for work is over, or this is the report."""
-        if self.grace:
+        """Claim a call of a tool: False where no call or time for work is left, in the report, and after the turn."""
+        if self.grace or self._closed:
             return False
         if self.envelope.is_expired():
             self.envelope.refuse("seconds")
@@ -105,17 +115,27 @@ class Turn:
         return False
 
     def refund(self, reason: str) -> int:
-        """Give this turn back, for a round that never started or was cheap; tells whether that was still possible."""
-        given = 0 if self.grace else self.envelope.budgets["turns"].refund(reason=reason)
+        """Give this turn back, once, for a round that never started or was cheap: 1, or 0 where it cannot be."""
+        if self.grace or self._closed or self._given_back:
+            return 0
+        given = self.envelope.budgets["turns"].refund(reason=reason)
         if given:
+            self._given_back = True
             self._teller.tell(Refunded, "turns", given, reason)
         return given
 
     def close(self) -> None:
         """End the turn: what was set aside and never settled is booked whole."""
+        self._closed = True
         self._purse.book(self._holds)
         self._holds.clear()
         self.requests = max(1, self.requests)
+
+    def _must_be_open(self, what: str) -> None:
+        if self._closed:
+            raise ConfigError(
+                f"turn {self.number}, {what}", "a turn that is over", "to come before the next turn is asked for"
+            )
 
     def _set_output_aside(self) -> int | None:
         """Input that was expected is already set aside; otherwise room is left for the largest there was."""
@@ -124,6 +144,7 @@ class Turn:
         output = min((most for most in (room, self._cap) if most is not None), default=None)
         if output:
             holds = self._purse.hold(input_tokens, output)
-            if holds is not None:
-                self._holds.append(holds)
+            if holds is None:  # somebody else took it in between, where budgets are shared
+                return 0
+            self._holds.append(holds)
         return output
