@@ -5,7 +5,8 @@ Prints:
     turn 2: the model wants search, and gets it
     turn 3: the model wants search, which is refused
     the report: I searched twice and found nothing.
-    It met a limit (max_tool_calls_reached, max_agent_iterations_reached).
+    It met a limit: Maximum agent iterations (3) reached.
+    flags: ('max_tool_calls_reached', 'max_agent_iterations_reached')
 """
 
 from typing import Any
@@ -42,3 +43,4 @@ with flyball.govern(Limits(turns=3, tool_calls=2, tokens=10_000, seconds=60)) as
 result = run.result()
 print(f"the report: {result.text}")
 print(result.explain().partition(". ")[0] + ".")
+print(f"flags: {result.flags}")

@@ -96,12 +96,13 @@ class TestClaims:
         run.claim(turns=2, tokens=11)
         run.refuse("seconds")
         assert run.flags == ("max_tokens_reached", "max_agent_iterations_reached", "max_seconds_reached")
-        assert run.warning == "Maximum tokens (10) reached."
+        assert [refusal.budget for refusal in run.refusals] == ["tokens", "turns", "seconds"]
+        assert run.refusals[0].warning == "Maximum tokens (10) reached."
 
     def test_nothing_refused_is_no_flag(self) -> None:
         run = envelope()
         run.claim(turns=5)
-        assert (run.flags, run.warning) == ((), None)
+        assert (run.flags, run.refusals) == ((), ())
 
     def test_an_unknown_dimension_is_told_with_the_nearest(self) -> None:
         with pytest.raises(UnknownBudget, match="'token'; did you mean tokens"):

@@ -78,13 +78,31 @@ class TestTheLoop:
         assert result.stop == "failed"
         assert result.error == {"code": "exception", "kind": "ZeroDivisionError", "message": "division by zero"}
 
-    @pytest.mark.parametrize("error", [KeyboardInterrupt, asyncio.CancelledError, SystemExit])
+    @pytest.mark.parametrize("error", [KeyboardInterrupt, asyncio.CancelledError, GeneratorExit])
     def test_an_interruption_is_a_cancelled_result_and_goes_on(self, error: type[BaseException]) -> None:
         run = govern(Limits(turns=5))
         with pytest.raises(error), run:
             for _turn in run:
                 raise error
         assert run.result().stop == "cancelled"
+
+    def test_an_exit_of_the_program_is_a_failed_run(self) -> None:
+        run = govern(Limits(turns=5))
+        with pytest.raises(SystemExit), run:
+            for _turn in run:
+                raise SystemExit(3)
+        assert run.result().stop == "failed"
+
+    def test_an_error_that_cannot_be_shown_does_not_lose_the_result(self) -> None:
+        class Mute(Exception):
+            def __str__(self) -> str:
+                raise ZeroDivisionError
+
+        run = govern(Limits(turns=5))
+        with pytest.raises(Mute), run:
+            for _turn in run:
+                raise Mute
+        assert (run.result().error or {})["message"] == "<Mute that cannot be shown>"
 
     def test_the_worse_reason_wins(self) -> None:
         run = govern(Limits(turns=5))

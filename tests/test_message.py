@@ -162,7 +162,7 @@ REFUSED: list[tuple[dict[str, Any], str, str]] = [
     (GOOD | {"metadata": {"a": [{"b": INF}]}}, "metadata.a[0].b", "JSON"),
     (GOOD | {"payload": {"a": {3: 4}}}, "payload.a", "keys that are texts"),
     (GOOD | {"payload": {"a": object()}}, "payload.a", "its model_dump()"),
-    (GOOD | {"group": -1}, "group", "an int of at least 0, or None"),
+    (GOOD | {"group": -1}, "group", "an int of at least 0, of at most 18 digits, or None"),
     (GOOD | {"group": True}, "group", "an int"),
     (GOOD | {"contents": "x"}, "contents", "the key content instead"),
     (CALL | {"payload": None}, "payload.call_id", "a text that is not empty"),

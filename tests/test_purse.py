@@ -5,6 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from flyball import IterationBudgetRegistry, Limits, TokenPrice, Usage, govern
+from flyball.price import worst
 from flyball.purse import Purse
 
 REGISTRY = IterationBudgetRegistry(settings={})
@@ -70,8 +71,8 @@ def test_the_room_for_a_reply_is_the_largest_that_fits(
         assert room is not None
         if room:
             assert given_tokens + room <= left
-            assert price.cost(given_tokens, room) <= money
-        fits_one_more = given_tokens + room + 1 <= left and price.cost(given_tokens, room + 1) <= money
+            assert worst(price, given_tokens, room) <= money
+        fits_one_more = given_tokens + room + 1 <= left and worst(price, given_tokens, room + 1) <= money
         assert not fits_one_more
         assert bool(purse.short_of(given_tokens)) == (room == 0)
 

@@ -77,6 +77,7 @@ class TestExplain:
         result = Result(
             stop=Stop.BUDGET,
             flags=("max_agent_iterations_reached",),
+            warning="Maximum agent iterations (3) reached.",
             budgets={
                 "turns": BudgetSnapshot("agent_iterations", 3, used=3),
                 "tool_calls": BudgetSnapshot("tool_calls", None, used=7),
@@ -86,7 +87,7 @@ class TestExplain:
             seconds=1.25,
         )
         assert result.explain() == (
-            "It met a limit (max_agent_iterations_reached). "
+            "It met a limit: Maximum agent iterations (3) reached. "
             "It used 3 of 3 turns, 7 tool calls, $1.00 of $2.00 in 1.2 s. A higher limit would let it go on."
         )
 

@@ -55,7 +55,7 @@ class TestTokens:
         assert result.turns == 5
         assert result.budgets["tokens"].used == 600
 
-    def test_when_tokens_are_used_up_the_turn_is_given_back_and_the_report_comes(self) -> None:
+    def test_when_tokens_are_used_up_no_turn_is_claimed_and_the_report_comes(self) -> None:
         graces: list[bool] = []
         with govern(Limits(turns=9, tokens=1_000)) as run:
             for turn in run:
@@ -64,7 +64,7 @@ class TestTokens:
         result = run.result()
         assert graces == [False, True]
         assert (result.stop, result.flags, result.turns) == ("budget", ("max_tokens_reached",), 1)
-        assert result.budgets["turns"].refunds == {"round_never_started": 1}
+        assert (result.budgets["turns"].refunds, result.budgets["turns"].claimed) == ({}, 1)
 
     def test_no_report_is_asked_for_when_the_reserve_cannot_hold_it(self) -> None:
         with govern(Limits(turns=9, tokens=1_000)) as run:
@@ -170,7 +170,7 @@ class TestTools:
                 claims = [turn.claim_tool(name) for name in ("search", "search", "read", "read", "read")]
                 assert claims == [True, False, True, True, False]
                 run.complete()
-        assert run.result().flags == ("max_search_calls_reached", "max_tool_calls_reached")
+        assert run.result().flags == ("max_calls_of_search_reached", "max_tool_calls_reached")
         assert run.result().completed
 
     def test_the_report_has_no_tools(self) -> None:

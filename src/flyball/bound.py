@@ -35,8 +35,9 @@ def bounded(
 ) -> Callable[[Callable[P, R]], Callable[P, R]]:
     """Bound a function by a budget of its own; a refusal raises BudgetExceeded.
 
-    The budget begins with the outermost call and ends with it, for each thread and task apart. `counts="calls"` counts
-    every call below it, `counts="depth"` how deep they are nested. The ceiling is given here, or by a registry.
+    The budget begins with the outermost call of a thread or task and ends with it; tasks started below share it.
+    `counts="calls"` counts every call, `counts="depth"` how deep they are nested. The ceiling is given here, or by a
+    registry.
 
     >>> @bounded("crawl_depth", 2, counts="depth")
     ... def crawl(links):
@@ -61,7 +62,11 @@ def bounded(
         @functools.wraps(function)
         def call(*args: P.args, **kwargs: P.kwargs) -> R:
             with bound.call():
-                return function(*args, **kwargs)
+                result = function(*args, **kwargs)
+            if inspect.iscoroutine(result):
+                result.close()
+                raise ConfigError(f"bounded {name!r}", function, "an `async def`, as what it returns is awaited")
+            return result
 
         @functools.wraps(function)
         async def acall(*args: P.args, **kwargs: P.kwargs) -> Any:

@@ -9,6 +9,9 @@ from typing import TypeVar
 from .errors import AmountError, ConfigError
 from .unit import Unit
 
+_AGES = 1e15
+"""Seconds; longer than this is never, and would not fit into a float for ever."""
+
 Member = TypeVar("Member", bound=StrEnum)
 
 
@@ -47,6 +50,12 @@ def amount_of(where: str, value: object, unit: Unit) -> int | float:
     return inner
 
 
+def kind(where: str, value: object, wanted: type) -> None:
+    """That a value is of the class that its annotation promises, which a caller without type checker may break."""
+    if not isinstance(value, wanted):
+        raise ConfigError(where, value, f"a {wanted.__name__}")
+
+
 def text(where: str, value: object) -> str:
     """`value` if it is a string that says something."""
     if isinstance(value, str) and value.strip():
@@ -66,7 +75,7 @@ def duration(where: str, value: object) -> float:
     if value is None:
         return math.inf
     if isinstance(value, int | float) and not isinstance(value, bool) and value >= 0:
-        return float(value)
+        return float(value) if value < _AGES else math.inf
     raise ConfigError(where, value, "seconds, 0 or more, or None for no limit")
 
 

@@ -8,7 +8,7 @@ from typing import Protocol
 
 from . import check
 from .clock import SYSTEM, Clock
-from .errors import DeadlineExceeded
+from .errors import ConfigError, DeadlineExceeded
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,6 +21,10 @@ class Deadline:
 
     at: float
     clock: Clock = SYSTEM
+
+    def __post_init__(self) -> None:
+        if self.at != self.at:
+            raise ConfigError("deadline, at", self.at, "a moment, or math.inf for never")
 
     @classmethod
     def after(cls, seconds: float | None, clock: Clock = SYSTEM) -> Deadline:
@@ -54,7 +58,7 @@ class Envelope(Protocol):
         """The clock that the run's time is on."""
         ...
 
-    def tool_deadline(self, cap_s: float | None = None) -> float:
+    def tool_deadline(self, cap_s: float | None = None, tool: str | None = None) -> float:
         """The moment by which one call must end."""
         ...
 
@@ -69,7 +73,7 @@ class DeadlineToken:
     __slots__ = ("_at", "_cancelled", "_clock", "_condition", "_now", "_parent")
 
     def __init__(self, deadline: Deadline, parent: DeadlineToken | None = None) -> None:
-        self._at = deadline.at
+        self._at = deadline.at if parent is None else min(deadline.at, parent._at)
         self._clock = deadline.clock
         self._now = deadline.clock.now
         self._parent = parent
@@ -77,9 +81,9 @@ class DeadlineToken:
         self._condition: Condition | None = None
 
     @classmethod
-    def from_budget(cls, budget: Envelope, cap_s: float | None = None) -> DeadlineToken:
-        """The token of one call: it expires with the run's work, or after `cap_s` seconds."""
-        return cls(Deadline(budget.tool_deadline(cap_s), budget.clock))
+    def from_budget(cls, budget: Envelope, cap_s: float | None = None, tool: str | None = None) -> DeadlineToken:
+        """The token of one call: it expires with the run's work, after `cap_s` seconds, or after the tool's own."""
+        return cls(Deadline(budget.tool_deadline(cap_s, tool), budget.clock))
 
     def within(self, cap_s: float | None = None) -> DeadlineToken:
         """A token for a part of this work: it expires with this one, or after `cap_s` seconds."""
@@ -87,9 +91,7 @@ class DeadlineToken:
 
     def is_expired(self) -> bool:
         """Whether to stop now."""
-        if self._cancelled or self._now() >= self._at:
-            return True
-        return self._parent is not None and self._parent.is_expired()
+        return self._cancelled or self._now() >= self._at or (self._parent is not None and self._is_cancelled())
 
     def remaining_s(self) -> float:
         """Seconds until it expires; 0 after a cancel."""
@@ -118,7 +120,12 @@ class DeadlineToken:
             raise DeadlineExceeded(self._is_cancelled())
 
     def _is_cancelled(self) -> bool:
-        return self._cancelled or (self._parent is not None and self._parent._is_cancelled())
+        token: DeadlineToken | None = self
+        while token is not None:
+            if token._cancelled:
+                return True
+            token = token._parent
+        return False
 
     def _root(self) -> DeadlineToken:
         token = self

@@ -27,6 +27,15 @@ class Postponement:
     reason: str
 
 
+@dataclass(frozen=True, slots=True)
+class Refusal:
+    """The first time that a budget refused: its key in `budgets`, its flag, and the sentence for a person."""
+
+    budget: str
+    flag: str
+    warning: str
+
+
 class TurnBudget:
     """The resource envelope of one run: what it may still do, and until when.
 
@@ -40,6 +49,7 @@ class TurnBudget:
         budgets: Mapping[str, IterationBudget],
         deadline: Deadline,
         *,
+        seconds: float = math.inf,
         until: Deadline | None = None,
         context_tokens: int | None = None,
         reserve_s: float = 0.0,
@@ -54,9 +64,9 @@ class TurnBudget:
         self._until = until
         self.lock = next(iter(self.budgets.values())).lock
         """Whoever holds it sees and changes all budgets as in one step."""
-        self.seconds = self.hard.remaining
+        self.seconds = seconds
         """What the run was given."""
-        self._refused: dict[str, str] = {}
+        self._refusals: dict[str, Refusal] = {}
         self._postponements: tuple[Postponement, ...] = ()
         self._reserve = {name: self.budgets[name].hold(amount) for name, amount in (reserve or {}).items() if amount}
 
@@ -80,7 +90,7 @@ class TurnBudget:
             "reflections": IterationBudget("reflections", max_reflections, beside=steps),
         }
         context = check.whole_or_none("turn budget, max_context_tokens", max_context_tokens)
-        return cls(budgets, Deadline.after(seconds, clock), context_tokens=context)
+        return cls(budgets, Deadline.after(seconds, clock), seconds=seconds, context_tokens=context)
 
     @property
     def clock(self) -> Clock:
@@ -107,16 +117,18 @@ class TurnBudget:
         """Whether the time for work is over."""
         return self.work.expired
 
-    def tool_deadline(self, cap_s: float | None = None) -> float:
-        """The moment by which one call must end: when work ends, or after `cap_s` seconds."""
-        return self.work.within(cap_s).at
+    def tool_deadline(self, cap_s: float | None = None, tool: str | None = None) -> float:
+        """The moment by which one call must end: when work ends, after `cap_s` seconds, or when the tool's are over."""
+        own = None if tool is None else self.tool_seconds.get(tool)
+        return self.work.within(cap_s).within(own).at
 
     def per_tool_remaining_s(self, cap_s: float, floor_s: float = 5.0) -> float:
         """Seconds for one call: what is left, at least `floor_s`, at most `cap_s`.
 
         The floor lets a call outlive its run; pass 0 where that must not be.
         """
-        return min(cap_s, max(floor_s, self.remaining_s()))
+        cap, floor = check.duration("cap_s of a tool", cap_s), check.duration("floor_s of a tool", floor_s)
+        return min(cap, max(floor, self.remaining_s()))
 
     def postpone(self, seconds: float, reason: str) -> None:
         """Move the run's deadline: time that was spent waiting for a person is not work. `until` stays where it is."""
@@ -124,6 +136,11 @@ class TurnBudget:
         with self.lock:
             self._deadline = self._deadline.postponed(seconds)
             self._postponements += (Postponement(seconds, reason),)
+
+    @property
+    def postponed_s(self) -> float:
+        """By how much the deadline was moved in all."""
+        return sum(postponement.seconds for postponement in self._postponements)
 
     @property
     def postponements(self) -> tuple[Postponement, ...]:
@@ -136,8 +153,8 @@ class TurnBudget:
 
     def claim_tool_call(self, tool: str | None = None) -> bool:
         """Claim a call, of one tool where that is given: False when there is none left."""
-        name = f"calls.{tool}"
-        return self.claim(tool_calls=1, **({name: 1} if name in self.budgets else {}))
+        own = {} if tool is None else {f"calls.{tool}": 1}
+        return self.claim(tool_calls=1, **{name: 1 for name in own if name in self.budgets})
 
     def claim_reflection(self) -> bool:
         """Claim a reflection: False when there is none left."""
@@ -173,24 +190,29 @@ class TurnBudget:
                     self.refuse(name)
             return None
 
-    def refuse(self, name: str) -> None:
-        """Remember that a budget refused; `seconds` is one too."""
-        if name == "seconds":
-            warning = f"Maximum seconds ({Unit.SECONDS.show(self.seconds)}) reached."
-            self._refused.setdefault("max_seconds_reached", warning)
-        else:
-            budget = self._budget(name)
-            self._refused.setdefault(budget.to_response_flag(), budget.warning)
+    def refuse(self, name: str) -> Refusal:
+        """Remember that a budget refused; `seconds` and `context_tokens`, which are not counted, refuse too."""
+        match name:
+            case "seconds":
+                shown = Unit.SECONDS.show(self.seconds)
+                refusal = Refusal(name, "max_seconds_reached", f"Maximum seconds ({shown}) reached.")
+            case "context_tokens":
+                shown = Unit.COUNT.show(self.context_tokens)
+                refusal = Refusal(name, "max_context_tokens_reached", f"Maximum context tokens ({shown}) reached.")
+            case _:
+                budget = self._budget(name)
+                refusal = Refusal(name, budget.to_response_flag(), budget.warning)
+        return self._refusals.setdefault(name, refusal)
+
+    @property
+    def refusals(self) -> tuple[Refusal, ...]:
+        """Each budget's first refusal, in their order."""
+        return tuple(self._refusals.values())
 
     @property
     def flags(self) -> tuple[str, ...]:
         """The flag of every budget that refused a claim, in the order of first refusal."""
-        return tuple(self._refused)
-
-    @property
-    def warning(self) -> str | None:
-        """The sentence for the first refusal."""
-        return next(iter(self._refused.values()), None)
+        return tuple(refusal.flag for refusal in self.refusals)
 
     @property
     def reserve(self) -> dict[str, int]:

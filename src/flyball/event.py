@@ -40,7 +40,7 @@ class Event:
     header: Header
 
     def to_dict(self) -> dict[str, Any]:
-        """The same in JSON types, as `schema()` describes it."""
+        """The same in JSON types, as `schema.event_schema()` describes it."""
         header = self.header
         return {
             "event": self.kind,

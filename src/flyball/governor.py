@@ -5,10 +5,10 @@ from __future__ import annotations
 import uuid
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
-from threading import RLock
+from threading import RLock, get_ident
 from typing import Any, Concatenate, ParamSpec, Self
 
-from . import event
+from . import check, event
 from .clock import SYSTEM, Clock
 from .envelope import TurnBudget
 from .errors import ConfigError, FlyballError
@@ -36,6 +36,8 @@ class govern:  # noqa: N801  (people read it as the verb: `with govern(limits) a
     price: Price | None = None
     """What tokens cost; a money limit needs it."""
     grace: bool = True
+    model: str = "unknown"
+    """What `result.cost` calls the model."""
     max_output_tokens: int | None = None
     """The most output of one turn, however much is left."""
     registry: IterationBudgetRegistry | None = None
@@ -47,11 +49,19 @@ class govern:  # noqa: N801  (people read it as the verb: `with govern(limits) a
     metadata: Mapping[str, Any] = field(default_factory=dict[str, Any])
 
     def __post_init__(self) -> None:
+        check.kind("govern, limits", self.limits, Limits)
+        check.whole_or_none("govern, max_output_tokens", self.max_output_tokens)
+        check.whole("govern, events_kept", self.events_kept)
+        check.kind("govern, metadata", self.metadata, Mapping)
+        check.kind("govern, sinks", self.sinks, Iterable)
+        if self.price is not None and not callable(getattr(self.price, "cost", None)):
+            raise ConfigError("govern, price", self.price, "a price, such as TokenPrice(input=3, output=15)")
         self._lock = RLock()
         self._open: _Open | None = None
         self._result: Result | None = None
         self._stops: set[Stop] = set()
         self._error: BaseException | str | None = None
+        self._warning: str | None = None
         self._text = ""
 
     def complete(self, text: str = "") -> None:
@@ -64,6 +74,11 @@ class govern:  # noqa: N801  (people read it as the verb: `with govern(limits) a
         """End the run as failed; what was done so far stays in the result."""
         self._error = error
         self._stops.add(Stop.FAILED)
+
+    def postpone(self, seconds: float, reason: str) -> None:
+        """Move the deadline: time that was spent waiting for a person is not work."""
+        self.envelope.postpone(seconds, reason)
+        self.tell(event.Postponed, seconds, reason)
 
     def cancel(self) -> bool:
         """End the run as cancelled when its next turn is asked for; False if it has ended already."""
@@ -86,14 +101,14 @@ class govern:  # noqa: N801  (people read it as the verb: `with govern(limits) a
     def __enter__(self) -> Self:
         if self._open is not None:
             raise ConfigError("govern", "a run that was used before", "a new govern(...) for each run")
+        header = event.Header(self.run_id, self.session_id, self.clock.wall(), dict(self.metadata))
+        recorder = Recorder(header, self.sinks, self.events_kept)
         envelope = self.limits.open(self.registry, grace=self.grace, clock=self.clock)
         money = envelope.budgets["usd"]
         if money.ceiling is not None and self.price is None:
             envelope.close()
             limit = money.unit.show(money.ceiling)
             raise ConfigError("govern, price", None, f"a price, because there is a limit of {limit}")
-        header = event.Header(self.run_id, self.session_id, self.clock.wall(), self.metadata)
-        recorder = Recorder(header, self.sinks, self.events_kept)
         self._open = _Open(Purse(envelope, self.price), recorder, self.clock.now())
         self.tell(event.RunStarted, envelope.snapshot())
         return self
@@ -101,9 +116,9 @@ class govern:  # noqa: N801  (people read it as the verb: `with govern(limits) a
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, _: object) -> None:
         run = self._now()
         self._close_turn(run)
-        if isinstance(error, Exception):
+        if isinstance(error, Exception | SystemExit):
             self.fail(error)
-        elif error is not None:
+        elif error is not None:  # Ctrl-C, or whatever asyncio, trio and generators cancel with
             self.cancel()
         if not self._stops:
             self._stops.add(Stop.HALTED)
@@ -117,10 +132,11 @@ class govern:  # noqa: N801  (people read it as the verb: `with govern(limits) a
         self._close_turn(run)
         if self._stops:
             raise StopIteration
-        reason = self._refusal(run)
-        if reason is None:
+        refused = self._refused_by(run.purse)
+        if refused is None:
             return self._open_turn(run, grace=False)
-        self._stops.add(reason)
+        self._stops.add(Stop.DEADLINE if refused == "seconds" else Stop.BUDGET)
+        self._warning = run.purse.envelope.refuse(refused).warning
         self.tell_refusals()
         if self.grace and self._grace_fits(run):
             return self._open_turn(run, grace=True)
@@ -146,27 +162,24 @@ class govern:  # noqa: N801  (people read it as the verb: `with govern(limits) a
             raise ConfigError("govern", "a run that was not entered", "`with govern(...) as run:` around the loop")
         return self._open
 
-    def _refusal(self, run: _Open) -> Stop | None:
-        """Claim the next turn, or tell what stands against it."""
-        envelope = run.purse.envelope
+    def _refused_by(self, purse: Purse) -> str | None:
+        """Claim the next turn; else the budget that stands against it."""
+        envelope = purse.envelope
         if envelope.is_expired():
-            envelope.refuse("seconds")
-            return Stop.DEADLINE
-        if not envelope.claim_step():
-            return Stop.BUDGET
-        short = run.purse.short_of(run.purse.largest_input)
-        for name in short:
-            envelope.refuse(name)
-        if short:
-            envelope.budgets["turns"].refund(reason="round_never_started")
-            return Stop.BUDGET
-        return None
+            return "seconds"
+        with envelope.lock:
+            short = purse.short_of(purse.likely_input)
+            for name in short:
+                envelope.refuse(name)
+            if short:
+                return short[0]
+            return None if envelope.claim_step() else "turns"
 
     def _grace_fits(self, run: _Open) -> bool:
         """Open the reserve, and see whether a request fits into it."""
         envelope = run.purse.envelope
         envelope.open_reserve()
-        return not envelope.hard.expired and not run.purse.short_of(run.purse.largest_input)
+        return not envelope.hard.expired and not run.purse.short_of(run.purse.likely_input)
 
     def _open_turn(self, run: _Open, *, grace: bool) -> Turn:
         run.graced = grace
@@ -184,6 +197,7 @@ class govern:  # noqa: N801  (people read it as the verb: `with govern(limits) a
             return
         turn.close()
         run.requests += turn.requests
+        self.tell_refusals()
         if turn.grace:
             self.tell(event.GraceEnded, bool(self._text))
         else:
@@ -200,21 +214,30 @@ class govern:  # noqa: N801  (people read it as the verb: `with govern(limits) a
         *args: P.args,
         **kwargs: P.kwargs,
     ) -> None:
-        """Record an event; what a turn is told to report comes from any thread."""
+        """Record an event; from another thread than the loop's it waits until the loop has something to tell."""
         run = self._now()
         with self._lock:
+            if self._result is None:
+                run.untold.append(lambda: run.recorder.emit(kind, *args, **kwargs))
+        self._tell_all(run)
+
+    def _tell_all(self, run: _Open) -> None:
+        """Sinks are called on the thread of the loop, one event at a time, in the order things happened."""
+        if get_ident() != run.thread:
+            return
+        while run.untold:
             run.recorder.at = self.clock.now() - run.started
             run.recorder.turn = run.number
-            run.recorder.emit(kind, *args, **kwargs)
+            run.untold.pop(0)()
 
     def tell_refusals(self) -> None:
         """Record each budget's first refusal."""
         run = self._now()
         with self._lock:
-            flags = run.purse.envelope.flags
-            for flag in flags[run.told :]:
-                self.tell(event.BudgetRefused, flag.removeprefix("max_").removesuffix("_reached"), flag)
-            run.told = len(flags)
+            refusals = run.purse.envelope.refusals[run.told :]
+            run.told += len(refusals)
+        for refusal in refusals:
+            self.tell(event.BudgetRefused, refusal.budget, refusal.flag)
 
     def _finish(self, run: _Open) -> None:
         """Make the result; only now, because whatever raises before must be in it."""
@@ -223,25 +246,28 @@ class govern:  # noqa: N801  (people read it as the verb: `with govern(limits) a
             envelope.close()
             turns = envelope.budgets["turns"].used
             by = "caller" if stop is Stop.HALTED else None
+            error = _described(self._error) if stop is Stop.FAILED else None
+            self.tell_refusals()
             self.tell(event.RunEnded, stop.value, by, envelope.flags, turns, run.requests)
             self._result = Result(
                 stop=stop,
                 text=self._text,
                 stopped_by=by,
                 flags=envelope.flags,
-                warning=envelope.warning,
+                warning=self._warning,
                 turns=turns,
                 requests=run.requests,
                 usage=purse.usage,
-                cost={"model": purse.cost} if self.price else {},
+                cost={self.model: purse.cost} if self.price else {},
                 budgets=envelope.readings(),
                 events=tuple(run.recorder.events),
+                events_dropped=run.recorder.dropped,
                 sink_errors=run.recorder.sink_errors,
-                error=_described(self._error) if stop is Stop.FAILED else None,
+                error=error,
                 run_id=self.run_id,
                 session_id=self.session_id,
-                metadata=self.metadata,
-                seconds=self.clock.now() - run.started,
+                metadata=run.recorder.header.metadata or {},
+                seconds=max(0.0, self.clock.now() - run.started - envelope.postponed_s),
             )
 
 
@@ -257,11 +283,17 @@ class _Open:
     requests: int = 0
     told: int = 0
     graced: bool = False
+    thread: int = field(default_factory=get_ident)
+    untold: list[Callable[[], object]] = field(default_factory=list[Callable[[], object]])
 
 
 def _described(error: BaseException | str | None) -> dict[str, Any]:
+    try:
+        message = str(error or "")
+    except Exception:  # an error that cannot tell what it is must not take the result along
+        message = f"<{type(error).__name__} that cannot be shown>"
     if isinstance(error, FlyballError):
-        return {"code": error.code, "kind": type(error).__name__, "message": str(error)}
-    if isinstance(error, BaseException):
-        return {"code": "exception", "kind": type(error).__name__, "message": str(error)}
-    return {"code": "failed", "kind": "str", "message": str(error or "")}
+        code = error.code
+    else:
+        code = "exception" if isinstance(error, BaseException) else "failed"
+    return {"code": code, "kind": type(error).__name__, "message": message}

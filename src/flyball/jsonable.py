@@ -10,58 +10,70 @@ from enum import Enum
 from typing import Any, cast
 
 _DEEPEST = 40
+_MOST_VALUES = 200_000
+_MOST_BITS = 10_000
+"""Python refuses to write, and others to read, an int of more than some 4,000 digits."""
 
 
-def jsonable(value: object, depth: int = 0) -> Any:
-    """`value` in JSON types; what JSON has no word for becomes its text. It never raises.
+def jsonable(value: object) -> Any:
+    """`value` in JSON types; what JSON has no word for becomes its text. It never raises and always ends.
 
     >>> jsonable({"at": float("inf"), 3: (1, {2})})
     {'at': None, '3': [1, [2]]}
     """
-    if value is None or isinstance(value, bool):
-        return value
-    if isinstance(value, Enum):
-        return jsonable(value.value, depth + 1)
-    if isinstance(value, str):
-        return str(value).encode("utf-8", "replace").decode("utf-8")  # half a surrogate pair is no text
-    if isinstance(value, int | float):
-        return value if isinstance(value, int) or math.isfinite(value) else None
-    if depth >= _DEEPEST:
-        return _text(value)
-    return _structure(value, depth + 1)
+    return _Writer().write(value, 0)
 
 
-def _structure(value: object, depth: int) -> Any:
-    try:
-        found = _opened(value)
-        if isinstance(found, dict):
-            pairs = cast("dict[object, object]", found).items()
-            return {jsonable(_key(key)): jsonable(item, depth) for key, item in pairs}
-        if isinstance(found, list):
-            return [jsonable(item, depth) for item in cast("list[object]", found)]
-    except Exception:  # an object that cannot be read is shown by its text, like one we do not know
-        found = None
-    return found if isinstance(found, str) else _text(value)
+class _Writer:
+    """One pass over a value. It cuts what contains itself, what is too deep, and what is too large."""
 
+    def __init__(self) -> None:
+        self.path: set[int] = set()
+        self.left = _MOST_VALUES
 
-def _opened(value: object) -> object:
-    """What is inside a value: a dict, a list, a text, or None where we do not know."""
-    if isinstance(value, Mapping):
-        return dict(cast("Mapping[object, object]", value))
-    if is_dataclass(value) and not isinstance(value, type):
-        return {field.name: getattr(value, field.name) for field in fields(value)}
-    if isinstance(value, list | tuple | set | frozenset):
-        return list(cast("Iterable[object]", value))
-    return value.isoformat() if isinstance(value, date) else None
+    def write(self, value: object, depth: int) -> Any:
+        self.left -= 1
+        if value is None or isinstance(value, bool):
+            return value
+        if isinstance(value, Enum):
+            return self.write(value.value, depth)
+        if isinstance(value, str):
+            return str.encode(value, "utf-8", "replace").decode("utf-8")  # half a surrogate pair is no text
+        if isinstance(value, int):
+            return int(value) if value.bit_length() < _MOST_BITS else _text(value)
+        if isinstance(value, float):
+            return float(value) if math.isfinite(value) else None
+        if depth >= _DEEPEST or self.left < 0 or id(value) in self.path:
+            return "…"
+        self.path.add(id(value))
+        try:
+            return self.structure(value, depth + 1)
+        except Exception:  # an object that cannot be read is shown by its text, like one we do not know
+            return _text(value)
+        finally:
+            self.path.discard(id(value))
 
+    def structure(self, value: object, depth: int) -> Any:
+        if isinstance(value, Mapping):
+            return self.table(cast("Mapping[object, object]", value).items(), depth)
+        if is_dataclass(value) and not isinstance(value, type):
+            return self.table([(field.name, getattr(value, field.name)) for field in fields(value)], depth)
+        if isinstance(value, list | tuple | set | frozenset):
+            return [self.write(item, depth) for item in cast("Iterable[object]", value)]
+        return value.isoformat() if isinstance(value, date) else _text(value)
 
-def _key(key: object) -> str:
-    return key if isinstance(key, str) else _text(key)
+    def table(self, pairs: Iterable[tuple[object, object]], depth: int) -> dict[str, Any]:
+        table: dict[str, Any] = {}
+        for key, item in pairs:
+            name = self.write(key, depth) if isinstance(key, str) else _text(key)
+            while name in table:  # 1 and "1" are two keys in Python
+                name += "'"
+            table[name] = self.write(item, depth)
+        return table
 
 
 def _text(value: object) -> str:
     try:
-        text = value if isinstance(value, str) else repr(value)
+        return repr(value).encode("utf-8", "replace").decode("utf-8")
     except Exception:
-        text = f"<{type(value).__name__} that cannot be shown>"
-    return jsonable(text)
+        return f"<{type(value).__name__} that cannot be shown>"

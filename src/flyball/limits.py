@@ -69,6 +69,9 @@ class Limits:
     reserve: Reserve = field(default_factory=Reserve)
 
     def __post_init__(self) -> None:
+        check.kind("limits, calls", self.calls, Mapping)
+        check.kind("limits, tool_seconds", self.tool_seconds, Mapping)
+        check.kind("limits, reserve", self.reserve, Reserve)
         for tool, calls in self.calls.items():
             check.whole(f"limits, calls of {tool!r}", calls)
         for tool, seconds in self.tool_seconds.items():
@@ -98,14 +101,15 @@ class Limits:
         for name in _COUNTED:
             budgets[name] = resolved[name].budget(beside=budgets.get("turns"))
         for tool, calls in self.calls.items():
-            budgets[f"calls.{tool}"] = IterationBudget(f"{tool}_calls", calls, beside=budgets["turns"])
+            budgets[f"calls.{tool}"] = IterationBudget(f"calls_of_{tool}", calls, beside=budgets["turns"])
         seconds = check.duration("limits, seconds", resolved["seconds"].value)
         until_s = math.inf if self.until is None else max(0.0, self.until.timestamp() - clock.wall())
         return TurnBudget(
             budgets,
             Deadline.after(seconds, clock),
             until=Deadline.after(until_s, clock),
-            context_tokens=_counted(resolved["context_tokens"].value),
+            seconds=min(seconds, until_s),
+            context_tokens=resolved["context_tokens"].ceiling,
             reserve_s=self._reserve_of("seconds", min(seconds, until_s), Unit.SECONDS) if grace else 0.0,
             reserve={
                 name: int(self._reserve_of(name, budgets[name].ceiling, budgets[name].unit))
@@ -136,11 +140,12 @@ class Limits:
         kind: Kind = Kind.AGENT,
     ) -> WorstCase:
         """The most that these limits can come to."""
-        ceilings = {name: resolution.value for name, resolution in self.explain(registry, kind).items()}
-        turns, tokens = _counted(ceilings["turns"]), _counted(ceilings["tokens"])
-        parts = [turns, turns, ceilings["retries"], ceilings["reflections"], 1]  # the second: refunds, as many as turns
-        requests = None if None in parts else sum(int(part) for part in parts if part is not None)
-        costs = [_counted(ceilings["usd"]), most(price, tokens) if price and tokens is not None else None]
+        explained = self.explain(registry, kind)
+        turns, tokens = explained["turns"].ceiling, explained["tokens"].ceiling
+        refunds, report = turns, 1
+        parts = [turns, refunds, explained["retries"].ceiling, explained["reflections"].ceiling, report]
+        requests = None if None in parts else sum(part for part in parts if part is not None)
+        costs = [explained["usd"].ceiling, most(price, tokens) if price and tokens is not None else None]
         return WorstCase(turns, requests, tokens, min((cost for cost in costs if cost is not None), default=None))
 
 
@@ -181,7 +186,3 @@ def _share(name: str, limit: int | float) -> int | float:
             return min(2_000, int(limit) // 5)
         case _:
             return int(limit) // 10
-
-
-def _counted(amount: int | float | None) -> int | None:
-    return None if amount is None else int(amount)

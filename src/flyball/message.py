@@ -142,7 +142,7 @@ class Message:
         return message
 
 
-TEXT, WHOLE = "a text that is not empty", "an int of at least 0"
+TEXT, WHOLE = "a text that is not empty", "an int of at least 0, of at most 18 digits"
 TIME = "seconds since the epoch, before the year 10000"
 _KEYS = ("schema", "version", "id", "created_at", "type", "role", "content", "payload", "metadata", "group")
 _ID = re.compile(r"(.+):(0|[1-9][0-9]{0,17})", re.DOTALL)
@@ -178,7 +178,7 @@ def is_text(value: object) -> bool:
 
 def is_whole(value: object) -> bool:
     """Whether it can be a number of a message or of a group."""
-    return isinstance(value, int) and not isinstance(value, bool) and value >= 0
+    return isinstance(value, int) and not isinstance(value, bool) and 0 <= value < 10**18
 
 
 def is_time(value: object) -> bool:

@@ -54,6 +54,11 @@ def _inner(dollars: float) -> int:
     return round(dollars * NANO)
 
 
+def worst(price: Price, input: int, output: int) -> int:
+    """The most that such a request can cost: a cache may be dearer than none."""
+    return max(price.cost(input, output), price.cost(input, output, input))
+
+
 def most(price: Price, tokens: int) -> int:
     """The most that so many tokens can cost, whichever way they flow."""
-    return max(price.cost(tokens, 0), price.cost(0, tokens))
+    return max(worst(price, tokens, 0), worst(price, 0, tokens))

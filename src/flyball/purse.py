@@ -8,7 +8,7 @@ from collections.abc import Iterable
 
 from .budget import Hold
 from .envelope import TurnBudget
-from .price import Price
+from .price import Price, worst
 from .request import Usage
 
 _LONGEST_OUTPUT = 1_000_000_000
@@ -28,27 +28,33 @@ class Purse:
         self.cost = 0
         self.largest_input = 0
         """Of all requests so far: the next one, in a conversation that grows, will hardly be smaller."""
+        self.input_is_told = False
+        """Whether the loop tells what input it expects; then nothing has to be guessed."""
+
+    @property
+    def likely_input(self) -> int:
+        """The input of the next request, as far as one can know."""
+        return 0 if self.input_is_told else self.largest_input
 
     def output_room(self, input: int) -> int | None:
         """How many tokens the reply to so many may have; None where nothing limits it."""
         room = self.envelope.budgets["tokens"].available - input
         money = self.envelope.budgets["usd"].available
         if self.price is not None and money != math.inf:
-            room = min(room, self._affordable(input, int(money)))
+            room = min(room, _affordable(self.price, input, int(money)))
         return None if room == math.inf else max(0, int(room))
 
     def short_of(self, input: int) -> tuple[str, ...]:
         """The budgets that have no room for such a request and a reply of one token."""
         budgets = self.envelope.budgets
         short = [] if budgets["tokens"].available > input else ["tokens"]
-        money = budgets["usd"].available
-        if self.price is not None and self.price.cost(input, 1) > money:
+        if self.price is not None and worst(self.price, input, 1) > budgets["usd"].available:
             short.append("usd")
         return tuple(short)
 
     def hold(self, input: int, output: int) -> Holds | None:
         """Set the worst case aside; None, and nothing is, where a budget refuses."""
-        cost = 0 if self.price is None else self.price.cost(input, output)
+        cost = 0 if self.price is None else worst(self.price, input, output)
         amounts = {"tokens": input + output, "usd": cost}
         return self.envelope.try_hold(**{name: amount for name, amount in amounts.items() if amount})
 
@@ -73,7 +79,9 @@ class Purse:
                     if hold.settle(hold.amount) and name == "usd":
                         self.cost += hold.amount
 
-    def _affordable(self, input: int, money: int) -> int:
-        price = self.price
-        assert price is not None
-        return bisect_right(range(_LONGEST_OUTPUT), money, key=lambda output: price.cost(input, output)) - 1
+
+def _affordable(price: Price, input: int, money: int) -> float:
+    """How many tokens of output the money buys, the input being paid; infinitely many where they are free."""
+    if worst(price, input, _LONGEST_OUTPUT) <= money:
+        return math.inf
+    return bisect_right(range(_LONGEST_OUTPUT), money, key=lambda output: worst(price, input, output)) - 1

@@ -109,6 +109,11 @@ class Resolution:
     by_setting: bool = False
 
     @property
+    def ceiling(self) -> int | None:
+        """The same for a unit that is counted."""
+        return None if self.value is None else int(self.value)
+
+    @property
     def clamped(self) -> bool:
         """Whether the bounds changed what was asked for."""
         return self.value != self.asked
@@ -121,11 +126,11 @@ class Resolution:
             raise self.spec.error("unit", "seconds", "a unit that is counted; time passes by itself")
         return IterationBudget(
             self.spec.name,
-            _counted(self.value),
+            self.ceiling,
             start=int(check.amount_of(f"budget {self.spec.name!r}, start", start, self.spec.unit)),
             parent=parent,
             beside=beside,
-            maximum=_counted(self.bounds.high),
+            maximum=None if self.bounds.high is None else int(self.bounds.high),
             unit=self.spec.unit,
         )
 
@@ -255,7 +260,3 @@ def _parsed(spec: BudgetSpec, setting: Setting, expected: str) -> Amount:
         return spec.unit.parse(setting.value)
     except ValueError:
         raise setting.error(expected) from None
-
-
-def _counted(amount: Amount | None) -> int | None:
-    return None if amount is None else int(amount)

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any, cast
 
+from . import check
 from .errors import ConfigError
 from .message import Message
 
@@ -39,6 +40,10 @@ class Usage:
     cached: int = 0
     reasoning: int = 0
 
+    def __post_init__(self) -> None:
+        for name in ("input", "output", "cached", "reasoning"):
+            check.whole(f"usage, {name}", getattr(self, name))
+
     @property
     def total(self) -> int:
         """Input and output together."""
@@ -69,14 +74,20 @@ class Usage:
         if read.has("input_tokens"):
             return _openai(read, "input_tokens", "output_tokens")
         if read.has("input") or read.has("output"):
-            return cls(read.count("input"), read.count("output"), read.count("cached"), read.count("reasoning"))
+            cached, reasoning = read.count("cached"), read.count("reasoning")
+            return _parts_within(read.count("input"), read.count("output"), cached, reasoning)
         raise ConfigError("usage", usage, "input_tokens and output_tokens, or prompt_tokens and completion_tokens")
 
 
 def _openai(read: _Reader, given: str, made: str) -> Usage:
     cached = read.below(f"{given}_details").count("cached_tokens")
     reasoning = read.below(f"{made}_details").count("reasoning_tokens")
-    return Usage(read.count(given), read.count(made), cached, reasoning)
+    return _parts_within(read.count(given), read.count(made), cached, reasoning)
+
+
+def _parts_within(input: int, output: int, cached: int, reasoning: int) -> Usage:
+    """A part cannot be more than the whole, whatever a server says."""
+    return Usage(input, output, min(cached, input), min(reasoning, output))
 
 
 def _anthropic(read: _Reader) -> Usage:

@@ -62,7 +62,7 @@ _WHAT_NEXT = {
     Stop.CONTENDED: "Run it again when the other run has ended.",
     Stop.CANCELLED: "What was done so far is kept.",
     Stop.FAILED: "What was done so far is kept; see the error.",
-    Stop.DEADLINE: "More seconds would let it go on.",
+    Stop.DEADLINE: "More time would let it go on.",
     Stop.BUDGET: "A higher limit would let it go on.",
     Stop.HALTED: "Whoever halted it can let it go on.",
     Stop.STALLED: "Another tool, or another task, would help more than a higher limit.",
@@ -86,6 +86,7 @@ class Result:
     flags: tuple[str, ...] = ()
     """A flag for every budget that refused a claim, in the order of first refusal."""
     warning: str | None = None
+    """The sentence about the limit that ended it."""
     turns: int = 0
     requests: int = 0
     """How often a model was asked: a fact that no refund lowers."""
@@ -98,6 +99,8 @@ class Result:
     """Billionths of a dollar, by model."""
     budgets: Mapping[str, BudgetSnapshot] = field(default_factory=dict[str, BudgetSnapshot])
     events: Sequence[Event] = ()
+    events_dropped: int = 0
+    """How many of the oldest events are not kept here."""
     sink_errors: int = 0
     completion: Mapping[str, Any] = field(default_factory=dict[str, Any])
     reflections: Sequence[str] = ()
@@ -127,53 +130,55 @@ class Result:
             why = f"{why} by {self.stopped_by}"
         if self.stop is Stop.FAILED and self.error:
             why = f"{why} ({self.error.get('message')})"
-        if self.stop in (Stop.BUDGET, Stop.DEADLINE) and self.flags:
-            why = f"{why} ({', '.join(self.flags)})"
+        if self.stop in (Stop.BUDGET, Stop.DEADLINE) and self.warning:
+            why = f"{why}: {self.warning.removesuffix('.')}"
         used = [_used(name, snapshot) for name, snapshot in self.budgets.items() if snapshot.used]
         spent = f"It used {', '.join(used)} in {Unit.SECONDS.show(round(self.seconds, 1))}." if used else ""
         return " ".join(part for part in (f"{why}.", spent, _WHAT_NEXT[self.stop]) if part)
 
     def to_dict(self) -> dict[str, Any]:
         """The record of seed 002 and our own fields, in JSON types always."""
-        return {**self._seed_record(), **self._own_record()}
+        return jsonable({**self._seed_record(), **self._own_record()})
 
     def _seed_record(self) -> dict[str, Any]:
         return {
             "messages": [_plain(message) for message in self.messages],
-            "final_content": jsonable(self.text),
+            "final_content": self.text,
             "turn_count": self.turns,
             "completed": self.completed,
             "status": _STATUS[self.stop],
-            "last_tool_calls": jsonable(self.last_calls),
+            "last_tool_calls": self.last_calls,
             "tool_execution_results": [outcome.to_dict() for outcome in self.tool_results],
-            "usage": jsonable(self.usage),
+            "usage": self.usage,
             "request_metadata": {"requests": self.requests},
             "max_turns_reached": _turns_refused(self),
-            "warning": jsonable(self.warning),
-            "error": jsonable(self.error),
+            "warning": self.warning,
+            "error": self.error,
         }
 
     def _own_record(self) -> dict[str, Any]:
         return {
             "stop": self.stop.value,
-            "stopped_by": jsonable(self.stopped_by),
+            "stopped_by": self.stopped_by,
             "flags": list(self.flags),
-            "text": jsonable(self.text),
-            "output": jsonable(self.output),
+            "text": self.text,
+            "output": self.output,
             "turns": self.turns,
             "requests": self.requests,
             "seconds": self.seconds,
             "cost_usd": {model: Unit.USD.outer(cost) for model, cost in self.cost.items()},
             "budgets": {name: snapshot.to_dict() for name, snapshot in self.budgets.items()},
-            "completion": jsonable(self.completion),
-            "reflections": jsonable(self.reflections),
+            "completion": self.completion,
+            "reflections": self.reflections,
             "children": [child.to_dict() for child in self.children],
-            "questions": jsonable(self.questions),
+            "questions": self.questions,
+            "events": [event.to_dict() for event in self.events],
+            "events_dropped": self.events_dropped,
             "sink_errors": self.sink_errors,
-            "run_id": jsonable(self.run_id),
-            "session_id": jsonable(self.session_id),
-            "metadata": jsonable(self.metadata),
-            "explanation": jsonable(self.explain()),
+            "run_id": self.run_id,
+            "session_id": self.session_id,
+            "metadata": self.metadata,
+            "explanation": self.explain(),
         }
 
 
@@ -187,7 +192,7 @@ def _plain(message: Message) -> dict[str, Any]:
     """A message that somebody filled with what is no JSON must not lose the whole record."""
     try:
         return message.to_dict()
-    except MessageError:
+    except (MessageError, TypeError):
         return {"id": message.id, **jsonable(message)}
 
 

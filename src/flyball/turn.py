@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Concatenate, ParamSpec, Protocol
 
 from . import check
-from .deadline import Deadline
+from .deadline import Deadline, DeadlineToken
 from .envelope import TurnBudget
 from .errors import ConfigError
 from .event import Event, Header, Refunded
@@ -74,62 +74,79 @@ class Turn:
     def expect(self, input_tokens: int) -> bool:
         """Set the coming input aside, before `max_output_tokens` is read; False where it does not fit."""
         check.amount("tokens", input_tokens)
-        self._must_be_open("expect()")
-        holds = self._purse.hold(input_tokens, 0)
-        if holds is None:
-            self._teller.tell_refusals()
-            return False
-        self._holds.append(holds)
-        self._expected = True
-        return True
+        with self.envelope.lock:
+            self._must_be_open("expect()")
+            self._purse.input_is_told = self._expected = True
+            context = self.envelope.context_tokens
+            if context is not None and input_tokens > context:
+                self.envelope.refuse("context_tokens")
+                holds = None
+            else:
+                holds = self._purse.hold(input_tokens, 0)
+            if holds is not None:
+                self._holds.append(holds)
+                return True
+            self._read, self._output = True, 0  # whoever goes on all the same has no room for a reply
+        self._teller.tell_refusals()
+        return False
 
     @property
     def max_output_tokens(self) -> int | None:
         """The most tokens the reply may have; None where nothing limits it. What it says is set aside until settled."""
-        if not self._read:
-            self._must_be_open("max_output_tokens")
-            self._read = True
-            self._output = self._set_output_aside()
-        return self._output
+        with self.envelope.lock:
+            if not self._read:
+                self._must_be_open("max_output_tokens")
+                self._read = True
+                self._output = self._set_output_aside()
+            return self._output
 
     def settle(self, usage: object) -> None:
         """Book what a request has used: a `Usage`, or what OpenAI or Anthropic report, as a mapping or an object.
 
         A turn may make several requests, one after the other: the next one is set aside and settled anew.
         """
-        self._must_be_open("settle()")
-        self._purse.settle(self._holds, Usage.of(usage))
-        self._holds.clear()
-        self._expected = self._read = False
-        self.requests += 1
+        used = Usage.of(usage)
+        with self.envelope.lock:
+            self._must_be_open("settle()")
+            self._purse.settle(self._holds, used)
+            self._holds.clear()
+            self._expected = self._read = False
+            self.requests += 1
 
     def claim_tool(self, name: str) -> bool:
         """Claim a call of a tool: False where no call or time for work is left, in the report, and after the turn."""
-        if self.grace or self._closed:
-            return False
-        if self.envelope.is_expired():
-            self.envelope.refuse("seconds")
-        elif self.envelope.claim_tool_call(name):
-            return True
+        with self.envelope.lock:
+            if self.grace or self._closed:
+                return False
+            if self.envelope.is_expired():
+                self.envelope.refuse("seconds")
+            elif self.envelope.claim_tool_call(name):
+                return True
         self._teller.tell_refusals()
         return False
 
+    def token(self, tool: str | None = None, cap_s: float | None = None) -> DeadlineToken:
+        """What a tool that stops in time looks at: it expires with this turn's work, or with the tool's own seconds."""
+        return DeadlineToken.from_budget(self.envelope, cap_s, tool)
+
     def refund(self, reason: str) -> int:
         """Give this turn back, once, for a round that never started or was cheap: 1, or 0 where it cannot be."""
-        if self.grace or self._closed or self._given_back:
-            return 0
-        given = self.envelope.budgets["turns"].refund(reason=reason)
+        with self.envelope.lock:
+            if self.grace or self._closed or self._given_back:
+                return 0
+            given = self.envelope.budgets["turns"].refund(reason=reason)
+            self._given_back = bool(given)
         if given:
-            self._given_back = True
             self._teller.tell(Refunded, "turns", given, reason)
         return given
 
     def close(self) -> None:
         """End the turn: what was set aside and never settled is booked whole."""
-        self._closed = True
-        self._purse.book(self._holds)
-        self._holds.clear()
-        self.requests = max(1, self.requests)
+        with self.envelope.lock:
+            self._closed = True
+            self._purse.book(self._holds)
+            self._holds.clear()
+            self.requests = max(1, self.requests)
 
     def _must_be_open(self, what: str) -> None:
         if self._closed:
@@ -143,8 +160,5 @@ class Turn:
         room = self._purse.output_room(input_tokens)
         output = min((most for most in (room, self._cap) if most is not None), default=None)
         if output:
-            holds = self._purse.hold(input_tokens, output)
-            if holds is None:  # somebody else took it in between, where budgets are shared
-                return 0
-            self._holds.append(holds)
+            self._holds.append(self._purse.hold(input_tokens, output) or {})
         return output

@@ -1,8 +1,9 @@
 """Wires: conversations as OpenAI and Anthropic write them, read into messages and written back.
 
 What is read and written in the same shape comes back as it was (a missing `content` beside calls as None, a missing
-`type` of a call as "function"). What only one provider can say is kept in the metadata of the message, and written in
-that provider's shape only:
+`type` of a call as "function"; arguments that a server of OpenAI's shape gave as a dict as text; neighbouring messages
+of results as one, which is how Anthropic wants them). What only one provider can say is kept in the metadata of the
+message, and written in that provider's shape only, where its message shows whose it is:
 
     {"wire": {"shape":   "openai" or "anthropic", where the provider's message shows whose it is
               "message": its further keys (name, refusal, the role "developer"), on the first of its envelopes

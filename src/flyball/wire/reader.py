@@ -35,8 +35,8 @@ def normalize(
     """Read a conversation into messages that share nothing with it; a MessageError names what nobody can read.
 
     A text is a user's. A dict has role and content, as OpenAI or Anthropic write them, or `Message.to_dict` made it.
-    What was an envelope already keeps its id and time. New ones get the time `at` and numbers from `start`, which has
-    to be behind those that the run has already. One message of a provider may become several, of one group.
+    What was an envelope already keeps its id and time. New ones get the time `at` and numbers from `start`, or from
+    behind those that the run has here already. One message of a provider may become several, of one group.
 
     >>> [message.id for message in normalize(["hello", {"role": "assistant", "content": "hi"}], run="r", start=4)]
     ['r:4', 'r:5']
@@ -45,12 +45,18 @@ def normalize(
     n = check.whole("start", start)
     if not is_time(at):
         raise ConfigError("at", at, TIME)
-    done: list[Message] = []
-    for index, item in enumerate(_items(messages)):
+    kept: dict[int, Message] = {}
+    items = list(_items(messages))
+    for index, item in enumerate(items):
         if isinstance(item, Message):
-            done.append(item.checked(index))
+            kept[index] = item.checked(index)
         elif _is_envelope(item):
-            done.append(Message.from_dict(cast("Mapping[str, Any]", item), index))
+            kept[index] = Message.from_dict(cast("Mapping[str, Any]", item), index)
+    n = max([n, *(message.n + 1 for message in kept.values() if message.run == run)])
+    done: list[Message] = []
+    for index, item in enumerate(items):
+        if index in kept:
+            done.append(kept[index])
         else:
             made = _read(index, item)
             group = n if len(made) > 1 else None
