@@ -1,5 +1,5 @@
 import asyncio
-from collections.abc import Iterator
+from collections.abc import Coroutine, Iterator
 from threading import Thread
 from typing import Any
 
@@ -32,6 +32,37 @@ def test_calls_bounds_how_many_there_are_below_the_outermost() -> None:
         fetch(3)
     assert len(calls) == 3 + 3
     assert fetch(2) == 0
+
+
+def test_calls_side_by_side_below_one_outermost_are_counted_together() -> None:
+    @bounded("calls", 3)
+    def visit(below: int) -> int:
+        return 1 + sum(visit(0) for _ in range(below))
+
+    assert visit(2) == 3
+    with pytest.raises(BudgetExceeded):
+        visit(3)
+
+
+def test_siblings_are_bounded_like_the_first() -> None:
+    @bounded("depth", 2, counts="depth")
+    def nest(shape: list[Any]) -> int:
+        return 1 + sum(nest(below) for below in shape)
+
+    assert nest([[], [], []]) == 4
+    with pytest.raises(BudgetExceeded):
+        nest([[], [[]]])
+
+
+def test_a_function_that_returns_a_coroutine_is_told_to_be_async() -> None:
+    async def work() -> int:
+        return 1
+
+    def hidden() -> Coroutine[Any, Any, int]:
+        return work()
+
+    with pytest.raises(ConfigError, match="an `async def`"):
+        _ = bounded("x", 1)(hidden)()
 
 
 def test_a_function_that_raises_leaves_nothing_behind() -> None:

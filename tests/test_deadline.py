@@ -55,6 +55,11 @@ class TestDeadline:
     def test_nonsense_is_refused(self, found: Any) -> None:
         with pytest.raises(ConfigError, match="deadline, seconds: found"):
             Deadline.after(found)
+        with pytest.raises(ConfigError, match="deadline, at: found nan"):
+            Deadline(math.nan)
+
+    def test_ages_are_never(self) -> None:
+        assert Deadline.after(10**400).remaining == math.inf
 
 
 class TestToken:
@@ -95,6 +100,19 @@ class TestToken:
         with pytest.raises(DeadlineExceeded, match="was cancelled"):
             grandchild.raise_if_expired()
 
+    def test_a_token_given_a_parent_by_hand_does_not_outlive_it(self) -> None:
+        clock = ManualClock()
+        token = DeadlineToken(Deadline.after(100, clock), DeadlineToken(Deadline.after(5, clock)))
+        assert (token.remaining_s(), token.wait(50), clock.now()) == (5.0, True, 5.0)
+
+    def test_a_long_line_of_tokens_is_no_trouble(self) -> None:
+        first = token = DeadlineToken(Deadline.after(60))
+        for _ in range(3_000):
+            token = token.within()
+        assert not token.is_expired()
+        first.cancel()
+        assert token.is_expired()
+
     def test_and_does_not_take_its_parent_along(self) -> None:
         token = DeadlineToken(Deadline.after(60, ManualClock()))
         token.within(5).cancel()
@@ -108,10 +126,11 @@ class TestToken:
         assert token.wait(99) is True
         assert clock.now() == 10.0
 
-    @pytest.mark.parametrize("which", ["itself", "parent"])
+    @pytest.mark.parametrize("which", ["itself", "parent", "child"])
     def test_a_real_wait_returns_early_on_cancel_from_another_thread(self, which: str) -> None:
         parent = DeadlineToken(Deadline.after(3_600))
         token = parent if which == "itself" else parent.within()
+        cancelled = token if which == "child" else parent
         waiting, answers = Event(), list[bool]()
 
         def work() -> None:
@@ -121,7 +140,7 @@ class TestToken:
         worker = Thread(target=work, daemon=True)
         worker.start()
         assert waiting.wait(60)
-        parent.cancel()
+        cancelled.cancel()
         worker.join(60)
         assert answers == [True]
 

@@ -39,6 +39,11 @@ class TestSeed003:
         clock.move(2)
         assert (budget.remaining_s(), budget.is_expired(), budget.per_tool_remaining_s(45, 0)) == (0.0, True, 0.0)
 
+    @pytest.mark.parametrize("found", [-1, math.nan, "5"])
+    def test_a_cap_that_is_none_is_refused(self, found: Any) -> None:
+        with pytest.raises(ConfigError, match="cap_s of a tool: found"):
+            TurnBudget.create().per_tool_remaining_s(found)
+
     def test_the_snapshot_has_the_seeds_keys_and_the_context_ceiling(self) -> None:
         budget = TurnBudget.create(timeout_s=60, max_steps=6, max_reflections=4, clock=ManualClock())
         for claim in (budget.claim_step, budget.claim_step, budget.claim_tool_call):
@@ -104,6 +109,11 @@ class TestClaims:
         run.claim(turns=5)
         assert (run.flags, run.refusals) == ((), ())
 
+    def test_every_dimension_that_refuses_one_claim_is_flagged(self) -> None:
+        run = envelope(turns=1, tokens=10, usd=10)
+        assert not run.claim(turns=1, tokens=11, usd=11)
+        assert run.flags == ("max_tokens_reached", "max_usd_reached")
+
     def test_an_unknown_dimension_is_told_with_the_nearest(self) -> None:
         with pytest.raises(UnknownBudget, match="'token'; did you mean tokens"):
             envelope(tokens=5).claim(turns=1, token=1)
@@ -134,6 +144,8 @@ class TestClaims:
         ]
         assert run.budgets["tool_calls"].used == 2
         assert run.flags == ("max_search_calls_reached",)
+        run.budgets["calls.None"] = IterationBudget("odd", 0, beside=run.budgets["turns"])
+        assert run.claim_tool_call()
 
 
 class TestTime:

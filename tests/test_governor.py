@@ -1,6 +1,7 @@
 import asyncio
 import math
 from threading import Thread
+from typing import Any
 
 import pytest
 
@@ -12,14 +13,9 @@ from flyball import (
     Result,
     govern,
 )
-from flyball.event import BudgetRefused, Event, RunEnded, RunStarted
 from flyball.testing import ManualClock
 
 USED = {"input_tokens": 40, "output_tokens": 10}
-
-
-def kinds(result: Result) -> list[str]:
-    return [event.kind for event in result.events]
 
 
 class TestTheLoop:
@@ -172,81 +168,6 @@ class TestTime:
         assert run.result().completed
 
 
-class TestEvents:
-    def test_every_pair_closes_and_there_is_one_end(self) -> None:
-        with govern(Limits(turns=2), metadata={"job_id": 7}, session_id="s1", run_id="r1") as run:
-            for turn in run:
-                turn.settle(USED)
-        result = run.result()
-        assert kinds(result) == [
-            "run_started",
-            "turn_started",
-            "turn_ended",
-            "turn_started",
-            "turn_ended",
-            "budget_refused",
-            "grace_started",
-            "grace_ended",
-            "run_ended",
-        ]
-        assert [event.seq for event in result.events] == list(range(9))
-        assert {event.header.run_id for event in result.events} == {"r1"}
-        assert result.events[0].to_dict()["metadata"] == {"job_id": 7}
-        assert (result.run_id, result.session_id, result.metadata) == ("r1", "s1", {"job_id": 7})
-        first, last = result.events[0], result.events[-1]
-        assert isinstance(first, RunStarted)
-        assert first.limits["steps_max"] == 2
-        assert isinstance(last, RunEnded)
-        assert (last.stop, last.turns, last.requests) == ("budget", 2, 3)
-
-    def test_also_when_the_loop_raises(self) -> None:
-        run = govern(Limits(turns=2))
-        with pytest.raises(ZeroDivisionError), run:
-            for _turn in run:
-                _ = 1 / 0
-        assert kinds(run.result()) == ["run_started", "turn_started", "turn_ended", "run_ended"]
-
-    def test_each_budget_is_refused_once(self) -> None:
-        with govern(Limits(tool_calls=0)) as run:
-            for turn in run:
-                for _ in range(5):
-                    turn.claim_tool("search")
-                run.complete()
-        refusals = [event for event in run.result().events if isinstance(event, BudgetRefused)]
-        assert [(event.budget, event.flag) for event in refusals] == [("tool_calls", "max_tool_calls_reached")]
-
-    def test_sinks_are_called_and_may_fail(self) -> None:
-        seen: list[Event] = []
-
-        def broken(_: Event) -> None:
-            raise ZeroDivisionError
-
-        with govern(Limits(turns=1), sinks=[broken, seen.append]) as run:
-            for _turn in run:
-                pass
-        assert run.result().sink_errors == len(seen) == len(run.result().events)
-
-    def test_times_are_those_of_the_run(self) -> None:
-        clock = ManualClock(now=500.0)
-        with govern(Limits(turns=1), clock=clock) as run:
-            for _turn in run:
-                clock.move(2)
-        assert [event.at for event in run.result().events] == [0, 0, 2, 2, 2, 4, 4]
-
-    def test_claims_from_many_threads_are_recorded_one_at_a_time(self) -> None:
-        with govern(Limits(tool_calls=50)) as run:
-            for turn in run:
-                workers = [Thread(target=lambda: [turn.claim_tool("x") for _ in range(20)]) for _ in range(8)]  # noqa: B023
-                for worker in workers:
-                    worker.start()
-                for worker in workers:
-                    worker.join(60)
-                run.complete()
-        result = run.result()
-        assert result.budgets["tool_calls"].used == 50
-        assert [event.seq for event in result.events] == list(range(len(result.events)))
-
-
 class TestMistakes:
     def test_the_result_is_there_when_the_run_is_over(self) -> None:
         with govern(Limits(turns=1)) as run, pytest.raises(ConfigError, match="a run that goes on"):
@@ -261,6 +182,28 @@ class TestMistakes:
     def test_a_run_is_entered_first(self) -> None:
         with pytest.raises(ConfigError, match="with govern"):
             next(govern(Limits(turns=1)))
+
+    @pytest.mark.parametrize(
+        "arguments",
+        [
+            {"limits": 5},
+            {"max_output_tokens": "5"},
+            {"max_output_tokens": True},
+            {"events_kept": "x"},
+            {"sinks": None},
+            {"price": 3},
+            {"metadata": 3},
+        ],
+    )
+    def test_a_wrong_argument_is_told_and_nothing_leaks(self, arguments: dict[str, Any]) -> None:
+        with pytest.raises(ConfigError, match=f"govern, {next(iter(arguments))}"):
+            govern(**arguments)
+
+    def test_the_last_error_counts(self) -> None:
+        with govern(Limits(turns=1)) as run:
+            run.fail("first")
+            run.fail("second")
+        assert (run.result().error or {})["message"] == "second"
 
     def test_settings_reach_it_through_its_registry(self) -> None:
         registry = IterationBudgetRegistry(settings={"max_iterations": 2})

@@ -66,6 +66,30 @@ def test_what_refers_to_itself_ends() -> None:
     assert json.dumps(jsonable(loop))
 
 
+def test_a_tree_whose_nodes_know_their_parents_ends() -> None:
+    root = Point(0, [])
+    root.y = [Point(n, [root, root, root]) for n in range(4)]
+    assert len(json.dumps(jsonable(root))) < 1_000
+
+
+def test_what_is_shared_a_million_times_is_cut() -> None:
+    shared: list[Any] = []
+    for _ in range(30):
+        shared = [shared, shared]
+    assert len(json.dumps(jsonable(shared))) < 10_000_000
+
+
+class Loud(str):
+    def __str__(self) -> str:
+        raise ZeroDivisionError
+
+
+def test_odd_numbers_texts_and_keys_are_kept() -> None:
+    assert jsonable(10**5_000) == "<int that cannot be shown>"
+    assert jsonable(Loud("x")) == "x"
+    assert jsonable({1: "a", "1": "b"}) == {"1": "a", "1'": "b"}
+
+
 def test_a_mapping_that_fails_is_shown_by_its_text() -> None:
     assert isinstance(jsonable(BrokenMapping()), str)
 

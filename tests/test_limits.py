@@ -73,6 +73,9 @@ class TestOpening:
         ("limits", "message"),
         [
             (lambda: Limits(calls={"search": -1}), "limits, calls of 'search': found -1"),
+            (lambda: Limits(calls=None), "limits, calls: found None; expected a Mapping"),  # pyright: ignore[reportArgumentType]
+            (lambda: Limits(tool_seconds=3), "limits, tool_seconds: found 3"),  # pyright: ignore[reportArgumentType]
+            (lambda: Limits(reserve=0.2), "limits, reserve: found 0.2; expected a Reserve"),  # pyright: ignore[reportArgumentType]
             (lambda: Limits(tool_seconds={"search": 0}), "limits, seconds of 'search': found 0"),
             (lambda: Limits(until=datetime(2030, 1, 1)), "limits, until: found .* a time zone"),
         ],
@@ -135,6 +138,23 @@ class TestReserve:
     def test_one_that_does_not_fit_is_refused_in_numbers(self, limits: Limits, message: str) -> None:
         with pytest.raises(ConfigError, match=message):
             limits.open(registry())
+
+
+def test_a_tool_of_any_name_has_its_own_flag() -> None:
+    with Limits(calls={"tool": 0}).open(registry()) as envelope:
+        assert not envelope.claim_tool_call("tool")
+        assert envelope.flags == ("max_calls_of_tool_reached",)
+
+
+def test_the_warning_tells_the_seconds_that_were_given() -> None:
+    with Limits(seconds=60).open(registry()) as envelope:
+        assert envelope.refuse("seconds").warning == "Maximum seconds (60 s) reached."
+
+
+def test_a_tool_may_have_seconds_of_its_own() -> None:
+    with Limits(seconds=100, tool_seconds={"search": 7}).open(registry(), clock=ManualClock()) as envelope:
+        moments = [envelope.tool_deadline(45, tool) for tool in ("search", "read", None)]
+    assert moments == [7.0, 45.0, 45.0]
 
 
 class TestUntil:

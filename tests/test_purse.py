@@ -30,7 +30,10 @@ def test_no_limit_is_passed_by_what_was_set_aside(
                 output = turn.max_output_tokens
                 assert output is not None
                 if settled:
-                    turn.settle(Usage(int(wanted * of_input), int(output * of_output)))
+                    taken = int(wanted * of_input)
+                    turn.settle(Usage(taken, int(output * of_output), cached=int(taken * of_output)))
+                    again = turn.max_output_tokens  # a second request of the same turn
+                    turn.settle(Usage(0, int((again or 0) * of_input)))
                 elif output == 0:
                     run.complete()
             else:

@@ -47,6 +47,8 @@ class SdkUsage:
             Usage(147, 10, 100),
         ),
         ({"input_tokens": 40, "output_tokens": 10, "cache_read_input_tokens": 0}, Usage(40, 10)),
+        ({"input_tokens": 40, "output_tokens": 10, "cache_creation_input_tokens": 5}, Usage(45, 10)),
+        ({"prompt_tokens": 10, "prompt_tokens_details": {"cached_tokens": 50}}, Usage(10, 0, 10)),
         ({"input": 1, "output": 2, "cached": 1}, Usage(1, 2, 1)),
         (SdkUsage(), Usage(40, 10)),
         (SdkUsage(prompt_tokens_details=Details()), Usage(40, 10, 8)),
@@ -68,6 +70,11 @@ def test_what_is_no_usage_is_refused(found: Any) -> None:
 def test_a_count_that_is_none_is_refused_by_name(found: Any) -> None:
     with pytest.raises(ConfigError, match="usage, output_tokens: found"):
         Usage.of({"input_tokens": 4, "output_tokens": found})
+
+
+def test_a_usage_made_by_hand_is_checked_too() -> None:
+    with pytest.raises(ConfigError, match="usage, input: found -100"):
+        Usage(-100, 5)
 
 
 def test_usage_adds_up() -> None:

@@ -72,6 +72,16 @@ def test_another_budgets_flag_is_not_that_of_the_turns() -> None:
     assert result.to_dict()["max_turns_reached"] is False
 
 
+def test_a_run_that_completed_on_its_last_turn_did_not_reach_its_limit() -> None:
+    result = Result(stop=Stop.COMPLETED, budgets={"turns": BudgetSnapshot("agent_iterations", 3, used=3)})
+    assert result.to_dict()["max_turns_reached"] is False
+
+
+def test_a_record_with_odd_numbers_is_json() -> None:
+    record = Result(stop=Stop.COMPLETED, seconds=float("inf"), metadata={"x": 10**5_000}, flags=("\ud800",)).to_dict()
+    assert json.loads(json.dumps(record).encode("utf-8")) == record
+
+
 class TestExplain:
     def test_it_says_why_what_was_used_and_what_would_help(self) -> None:
         result = Result(

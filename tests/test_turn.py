@@ -1,12 +1,15 @@
 """What one turn of a governed loop may use: tokens, money, calls."""
 
+import contextlib
+from threading import Thread
 from typing import Any
 
 import pytest
 
-from flyball import ConfigError, Limits, Reserve, TokenPrice, govern
+from flyball import ConfigError, Limits, Reserve, TokenPrice, Usage, govern
 from flyball.event import Refunded
 from flyball.testing import ManualClock
+from flyball.turn import Turn
 
 USED = {"input_tokens": 40, "output_tokens": 10}
 
@@ -45,6 +48,60 @@ class TestTokens:
                 assert turn.expect(1) is False
                 run.complete()
         assert run.result().flags == ("max_tokens_reached",)
+
+    def test_where_input_is_expected_nothing_is_guessed(self) -> None:
+        with govern(Limits(turns=9, tokens=10_000)) as run:
+            first = next(run)
+            first.expect(4_500)
+            first.settle({"input_tokens": 4_500, "output_tokens": 100})
+            second = next(run)  # 3,400 are left for work, less than the largest input so far
+            assert second.expect(200)
+            assert (second.grace, second.max_output_tokens) == (False, 3_200)
+            run.complete()
+        assert run.result().flags == ()
+
+    def test_where_it_is_not_room_is_left_for_the_largest_so_far(self) -> None:
+        with govern(Limits(turns=9, tokens=10_000)) as run:
+            next(run).settle({"input_tokens": 500, "output_tokens": 0})
+            next(run).settle({"input_tokens": 100, "output_tokens": 0})
+            assert next(run).max_output_tokens == 8_000 - 600 - 500
+            run.complete()
+        assert run.result().completed
+
+    def test_whoever_goes_on_after_a_refused_input_has_no_room_for_a_reply(self) -> None:
+        with govern(Limits(tokens=1_000)) as run:
+            turn = next(run)
+            assert not turn.expect(900)
+            assert turn.max_output_tokens == 0
+            run.complete()
+        refusals = [event for event in run.result().events if event.kind == "budget_refused"]
+        assert [event.to_dict()["budget"] for event in refusals] == ["tokens"]
+
+    def test_input_above_the_context_is_refused(self) -> None:
+        with govern(Limits(context_tokens=100)) as run:
+            turn = next(run)
+            assert [turn.expect(101), turn.max_output_tokens] == [False, 0]
+            run.complete()
+        assert run.result().flags == ("max_context_tokens_reached",)
+
+    def test_a_usage_that_cannot_be_leaves_the_hold_to_be_booked(self) -> None:
+        run = govern(Limits(tokens=1_000))
+        with pytest.raises(ConfigError, match="usage, output_tokens: found -5"), run:
+            turn = next(run)
+            assert turn.max_output_tokens == 800
+            turn.settle({"input_tokens": 3, "output_tokens": -5})
+        assert run.result().budgets["tokens"].used == 800
+
+    def test_workers_that_expect_while_the_loop_goes_on_leave_no_hold_behind(self) -> None:
+        for _ in range(20):
+            workers: list[Thread] = []
+            with govern(Limits(turns=3, tokens=100_000)) as run:
+                for turn in run:
+                    workers.append(Thread(target=expect_until_it_is_over, args=(turn,)))
+                    workers[-1].start()
+            for worker in workers:
+                worker.join(60)
+            assert run.result().budgets["tokens"].held == 0
 
     def test_a_turn_that_is_not_settled_books_what_it_set_aside(self) -> None:
         with govern(Limits(turns=5, tokens=1_000), max_output_tokens=100) as run:
@@ -121,6 +178,12 @@ class TestTokens:
         assert (run.result().stop, run.result().budgets["tokens"].used) == ("failed", 800)
 
 
+def expect_until_it_is_over(turn: Turn) -> None:
+    with contextlib.suppress(ConfigError):
+        while turn.expect(1):
+            pass
+
+
 class TestMoney:
     PRICE = TokenPrice(input=1_000, output=10_000)  # a tenth of a cent, and a cent, for each token
 
@@ -156,6 +219,29 @@ class TestMoney:
         result = run.result()
         assert (result.turns, result.stop, result.flags) == (1, "budget", ("max_cost_usd_reached",))
 
+    def test_a_cache_that_is_dearer_is_held_for(self) -> None:
+        price = TokenPrice(input=1_000, output=1_000, cached=2_000)
+        with govern(Limits(usd=2, reserve=Reserve(usd=0)), price=price) as run:
+            turn = next(run)
+            assert turn.expect(600)
+            assert turn.max_output_tokens == 800
+            turn.settle(Usage(600, 800, cached=600))
+            run.complete()
+        assert run.result().budgets["usd"].used == 2_000_000_000
+
+    def test_cached_input_is_settled_at_its_own_price(self) -> None:
+        price = TokenPrice(input=1_000, output=1_000, cached=100)
+        with govern(Limits(usd=2), price=price, model="gpt") as run:
+            next(run).settle(Usage(100, 0, cached=100))
+            run.complete()
+        assert run.result().cost == {"gpt": 10_000_000}
+
+    def test_where_output_is_free_money_does_not_bound_it(self) -> None:
+        with govern(Limits(usd=2), price=TokenPrice(input=1, output=0)) as run:
+            assert next(run).max_output_tokens is None
+            run.complete()
+        assert run.result().completed
+
     def test_a_price_without_a_limit_still_counts(self) -> None:
         with govern(Limits(turns=1), price=self.PRICE) as run:
             for turn in run:
@@ -187,14 +273,27 @@ class TestTools:
                 run.complete()
         assert run.result().flags == ("max_seconds_reached",)
 
-    def test_a_turn_can_be_given_back(self) -> None:
+    def test_a_turn_can_be_given_back_but_not_the_report(self) -> None:
+        given: list[int] = []
         with govern(Limits(turns=2)) as run:
             for turn in run:
-                if turn.number <= 2:
-                    assert turn.refund("cheap_round") == (0 if turn.grace else 1)
+                given.append(turn.refund("cheap_round") if turn.grace or turn.number <= 2 else 0)
         result = run.result()
+        assert given == [1, 1, 0, 0, 0]
         assert (result.turns, result.requests) == (2, 5)
         assert [event.amount for event in result.events if isinstance(event, Refunded)] == [1, 1]
+
+    def test_a_tool_gets_a_token_with_its_own_seconds(self) -> None:
+        limits = Limits(seconds=100, tool_seconds={"search": 7})
+        with govern(limits, clock=ManualClock()) as run:
+            turn = next(run)
+            seconds = [
+                turn.token("search").remaining_s(),
+                turn.token("read", 30).remaining_s(),
+                turn.token().remaining_s(),
+            ]
+            run.complete()
+        assert seconds == [7.0, 30.0, 85.0]
 
     def test_a_turn_can_be_given_back_once(self) -> None:
         with govern(Limits(turns=2)) as run:

@@ -25,6 +25,15 @@ def test_a_jump_changes_the_date_and_lets_no_time_pass() -> None:
     assert (clock.now(), clock.wall()) == (0.0, 50.0)
 
 
+def test_nobody_waits_for_ever_and_a_wait_that_is_over_moves_nothing() -> None:
+    clock = ManualClock()
+    with (condition := Condition()):
+        clock.wait(condition, -1.0)
+        with pytest.raises(ValueError, match="for ever"):
+            clock.wait(condition, float("inf"))
+    assert clock.now() == 0.0
+
+
 def test_time_cannot_go_back() -> None:
     with pytest.raises(ValueError, match="found -1"):
         ManualClock().move(-1)

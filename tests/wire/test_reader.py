@@ -292,3 +292,15 @@ def spoil(value: object) -> None:
             return
     for each in inner:
         spoil(each)
+
+
+def test_new_numbers_start_behind_those_that_the_run_has_here_already() -> None:
+    old = normalize(["a", "b"], run="r")
+    assert [message.id for message in normalize([*old, "c", old[0].to_dict(), "d"], run="r")] == [
+        "r:0",
+        "r:1",
+        "r:2",
+        "r:0",
+        "r:3",
+    ]
+    assert [message.id for message in normalize([*old, "c"], run="s")] == ["r:0", "r:1", "s:0"]
