@@ -1,8 +1,9 @@
+import logging
 from threading import Event as Flag
 
 import pytest
 
-from flyball import buffered
+from flyball import buffered, logged
 from flyball.event import Delta, Event, Header, TurnEnded, TurnStarted
 from flyball.recorder import Recorder
 
@@ -53,6 +54,16 @@ def test_a_sink_that_raises_is_counted_and_the_others_are_called() -> None:
     recorder.emit(TurnStarted)
     recorder.emit(TurnEnded)
     assert (recorder.sink_errors, len(seen)) == (2, 2)
+
+
+def test_a_log_has_each_event_whole_with_the_callers_metadata(caplog: pytest.LogCaptureFixture) -> None:
+    header = Header("r1", "s1", 0.0, {"job_id": 7})
+    with caplog.at_level(logging.INFO, "my.agents"):
+        Recorder(header, [logged(logging.getLogger("my.agents"))]).emit(TurnStarted)
+        Recorder(header, [logged(logging.getLogger("my.agents"), logging.DEBUG)]).emit(TurnEnded)
+    [record] = caplog.records
+    assert record.getMessage() == "turn_started (run r1)"
+    assert record.__dict__["flyball"]["metadata"] == {"job_id": 7}
 
 
 class TestBuffered:

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from .limits import Limits, Reserve
     from .message import Message
     from .price import TokenPrice
-    from .recorder import buffered
+    from .recorder import buffered, logged
     from .registry import BudgetSpec, IterationBudgetRegistry
     from .request import Usage
     from .result import Result, Stop
@@ -67,6 +67,7 @@ __all__ = [
     "bounded",
     "buffered",
     "govern",
+    "logged",
 ]
 
 _HOMES = {
@@ -90,7 +91,7 @@ _HOMES = {
     "limits": ("Limits", "Reserve"),
     "message": ("Message",),
     "price": ("TokenPrice",),
-    "recorder": ("buffered",),
+    "recorder": ("buffered", "logged"),
     "registry": ("BudgetSpec", "IterationBudgetRegistry"),
     "request": ("Usage",),
     "result": ("Result", "Stop"),

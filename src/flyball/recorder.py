@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Iterable
 from queue import SimpleQueue
 from threading import Thread
@@ -55,6 +56,19 @@ class Recorder:
         surplus = max(1, len(self.events) - self._kept, self._kept // 10)
         self.dropped += len(self.events[:surplus])
         del self.events[:surplus]
+
+
+def logged(logger: logging.Logger, level: int = logging.INFO) -> Sink:
+    """A sink that writes each event to a log; a handler finds the whole of it as `record.flyball`.
+
+    That has the run's ids and the metadata its caller gave, so that a log can be searched for a job.
+    """
+
+    def log(event: Event) -> None:
+        if logger.isEnabledFor(level):
+            logger.log(level, "%s (run %s)", event.kind, event.header.run_id, extra={"flyball": event.to_dict()})
+
+    return log
 
 
 class buffered:  # noqa: N801  (it reads as the verb it stands for: sinks=[buffered(slow)])
