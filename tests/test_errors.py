@@ -6,7 +6,9 @@ import pytest
 from flyball import errors
 from flyball.errors import (
     AmountError,
+    ArgumentError,
     BudgetExceeded,
+    CallClosed,
     ConfigError,
     DeadlineExceeded,
     FlyballError,
@@ -15,6 +17,7 @@ from flyball.errors import (
     SettingError,
     TomlError,
     UnknownBudget,
+    UnknownTool,
     nearest,
 )
 from flyball.unit import Unit
@@ -32,6 +35,10 @@ EXAMPLES: list[tuple[FlyballError, str]] = [
         BudgetExceeded("cost_usd", 2 * 10**9, 10**9, 10**9, Unit.USD),
         "budget 'cost_usd': asked for $2.00, but $1.00 of $1.00 is left",
     ),
+    (ArgumentError("add", ("a: missing", "b: missing")), "the arguments of add are wrong: a: missing; b: missing"),
+    (CallClosed("timed_out"), "the call is over (timed_out); nothing may be written for it any more"),
+    (UnknownTool("ad", ("add", "sub")), "there is no tool 'ad'; did you mean add?"),
+    (UnknownTool("zzz", ()), "there is no tool 'zzz'; offered are none"),
     (DeadlineExceeded(), "the deadline is past"),
     (DeadlineExceeded(True), "the deadline was cancelled"),
     (MessageError(3, "role", "boss", "a role"), "messages[3].role: found 'boss'; expected a role"),

@@ -4,12 +4,15 @@
     ├── ConfigError (ValueError)     a value given in code cannot be used
     │   ├── SettingError             a value given by the environment or a file cannot be used
     │   └── TomlError                a file cannot be read as TOML
+    ├── ArgumentError (ValueError)   a model called a tool with arguments that do not fit
+    ├── CallClosed                   a tool wants to write, but its call was declared dead
     ├── AmountError (ValueError)     an amount to claim, refund, hold or settle is no whole number, or too small
     ├── BudgetExceeded               a loud claim (spend, hold) was refused
     ├── DeadlineExceeded (TimeoutError)  a loud look at a deadline found it past
     ├── MessageError (ValueError)    a message has a shape that nobody knows
     ├── RunStopped                   a run did not complete, and its caller asked to be told so
-    └── UnknownBudget (LookupError)  no budget of that name is registered
+    ├── UnknownBudget (LookupError)  no budget of that name is registered
+    └── UnknownTool (LookupError)    no tool of that name is offered
 
 An error takes data and writes its own message: what was found, where, and what would be right. Its `code` is stable;
 HTTP statuses and exit codes are made from it at the edges.
@@ -149,6 +152,33 @@ class RunStopped(FlyballError):
         return self.explanation
 
 
+class ArgumentError(FlyballError, ValueError):
+    """A model called a tool with arguments that do not fit; `problems` lists every mistake, in words for the model."""
+
+    code = "arguments_invalid"
+
+    def __init__(self, tool: str, problems: tuple[str, ...]) -> None:
+        super().__init__(tool, problems)
+        self.tool = tool
+        self.problems = problems
+
+    def __str__(self) -> str:
+        return f"the arguments of {self.tool} are wrong: {'; '.join(self.problems)}"
+
+
+class CallClosed(FlyballError):
+    """A tool is about to write outside, but its call was declared dead; `end` tells how."""
+
+    code = "call_closed"
+
+    def __init__(self, end: str) -> None:
+        super().__init__(end)
+        self.end = end
+
+    def __str__(self) -> str:
+        return f"the call is over ({self.end}); nothing may be written for it any more"
+
+
 class UnknownBudget(FlyballError, LookupError):
     """No budget of that name is registered."""
 
@@ -163,6 +193,24 @@ class UnknownBudget(FlyballError, LookupError):
         near = nearest(str(self.name), self.known)
         hint = f"did you mean {' or '.join(near)}?" if near else f"registered are {', '.join(sorted(self.known))}"
         return f"no budget is registered as {shown(self.name)}; {hint}"
+
+
+class UnknownTool(FlyballError, LookupError):
+    """No tool of that name is offered."""
+
+    code = "tool_unknown"
+
+    def __init__(self, name: str, known: tuple[str, ...]) -> None:
+        super().__init__(name, known)
+        self.name = name
+        self.known = known
+
+    def __str__(self) -> str:
+        near = nearest(str(self.name), self.known)
+        hint = (
+            f"did you mean {' or '.join(near)}?" if near else f"offered are {', '.join(sorted(self.known)) or 'none'}"
+        )
+        return f"there is no tool {shown(self.name)}; {hint}"
 
 
 def shown(value: object) -> str:

@@ -17,10 +17,11 @@ TABLE = """
     deadline envelope price limits
     message pair wire outcome event schema recorder request result
     purse turn governor bound
+    tools
     testing
     cli
 """
-HEAVY = {"cli"}
+HEAVY = {"cli", "tools"}
 """All other rooms need nothing but the standard library."""
 
 ROOT = Path(flyball.__file__).parent

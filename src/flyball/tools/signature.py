@@ -1,0 +1,130 @@
+"""A function's parameters as a JSON schema, and its arguments checked against it."""
+
+from __future__ import annotations
+
+import functools
+import inspect
+import typing
+import warnings
+from collections.abc import Callable, Generator, Mapping
+from contextlib import contextmanager
+from typing import Annotated, Any, NamedTuple, cast
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, create_model
+from pydantic.errors import PydanticUserError
+from pydantic.fields import FieldInfo
+from pydantic.json_schema import PydanticJsonSchemaWarning
+from pydantic_core import PydanticSerializationError, to_json
+
+from ..errors import ArgumentError, ConfigError, nearest, shown
+from .context import ToolContext
+
+_STRICT = ConfigDict(extra="forbid", strict=True)
+"""On purpose: in the lax mode `true` and "1" become 1, and a parameter that does not exist vanishes."""
+
+
+class Signature:
+    """What a tool's function takes: `schema` for the model, `read` for what the model wrote."""
+
+    def __init__(self, name: str, function: Callable[..., Any], described: Mapping[str, str]) -> None:
+        self.name = name
+        parameters = _parameters(name, function)
+        self.positional = tuple(key for key, parameter in parameters.items() if parameter.positional)
+        """The parameters that can only be given by their place."""
+        self.context = next((key for key, parameter in parameters.items() if parameter.hint is ToolContext), None)
+        """The parameter that wants the ToolContext."""
+        parameters.pop(self.context or "", None)
+        self.names = tuple(parameters)
+        self._model = self._built(parameters, described)
+        self.schema = self._described_schema()
+
+    def read(self, arguments: str | bytes | Mapping[str, Any] | None) -> dict[str, Any]:
+        """The arguments by name, of the types that the function declares; ArgumentError lists every mistake."""
+        try:
+            text = to_json(arguments) if isinstance(arguments, Mapping) else arguments or "{}"
+            values = self._model.__pydantic_validator__.validate_json(text).__dict__
+        except ValidationError as error:
+            raise ArgumentError(self.name, tuple(self._told(one) for one in error.errors(include_url=False))) from None
+        except PydanticSerializationError as error:
+            raise ArgumentError(self.name, (f"not JSON: {error}",)) from None
+        except Exception as error:  # a validator of the user's that fails otherwise
+            raise ArgumentError(self.name, (f"cannot be checked: {type(error).__name__}: {error}",)) from error
+        return dict(zip(self.names, values.values(), strict=True))
+
+    def _built(self, parameters: Mapping[str, _Parameter], described: Mapping[str, str]) -> type[BaseModel]:
+        """Fields have names of our own, and the parameter's as alias: `schema` or `copy` would hide pydantic's."""
+        fields: dict[str, Any] = {}
+        for number, (name, parameter) in enumerate(parameters.items()):
+            description = _said(parameter.hint) or described.get(name)
+            default: Any = ... if parameter.default is inspect.Parameter.empty else parameter.default
+            fields[f"p{number}"] = (parameter.hint, Field(default, alias=name, description=description))
+        with _told_as_config_error(self.name):
+            return create_model(self.name, __config__=_STRICT, **fields)
+
+    def _described_schema(self) -> dict[str, Any]:
+        with warnings.catch_warnings(), _told_as_config_error(self.name):
+            # A default that JSON cannot say is the function's own business; the schema then simply does not name it.
+            warnings.simplefilter("ignore", PydanticJsonSchemaWarning)
+            return self._model.model_json_schema()
+
+    def _told(self, error: Any) -> str:
+        where = "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in error["loc"]).lstrip(".")
+        match error["type"]:
+            case "missing":
+                return f"{where}: missing"
+            case "extra_forbidden" | "unexpected_keyword_argument":
+                known = nearest(where, self.names)[:1]
+                return f"{where}: no such parameter" + (f"; did you mean {known[0]}?" if known else "")
+            case "json_invalid":
+                return f"not JSON: {error['ctx']['error']}"
+            case _:
+                return f"{where or 'arguments'}: {error['msg']}; found {shown(error['input'])}"
+
+
+@contextmanager
+def _told_as_config_error(name: str) -> Generator[None]:
+    try:
+        yield
+    except PydanticUserError as error:
+        reason = str(error).split("\n")[0]
+        raise ConfigError(f"tool {name!r}, its annotations", reason, "types that JSON can carry") from error
+
+
+class _Parameter(NamedTuple):
+    hint: Any
+    default: Any
+    positional: bool
+
+
+def _parameters(name: str, function: Callable[..., Any]) -> dict[str, _Parameter]:
+    """Each parameter's annotation and default; what a partial has given already is not a parameter any more."""
+    plain, given = function, set[str]()
+    if isinstance(function, functools.partial):
+        partial = cast("functools.partial[Any]", function)
+        plain, given = partial.func, set(partial.keywords)
+    target = plain if inspect.isfunction(plain) or inspect.ismethod(plain) else getattr(plain, "__call__", plain)  # noqa: B004
+    try:
+        hints = typing.get_type_hints(target, include_extras=True)
+        parameters = inspect.signature(cast("Callable[..., Any]", function)).parameters.values()
+    except (NameError, TypeError, ValueError) as error:
+        raise ConfigError(f"tool {name!r}, its annotations", str(error), "names that can be found") from error
+    found: dict[str, _Parameter] = {}
+    for parameter in parameters:
+        where = f"tool {name!r}, parameter {parameter.name!r}"
+        if parameter.kind in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD):
+            raise ConfigError(where, str(parameter), "parameters that each have a name")
+        if isinstance(parameter.default, FieldInfo):
+            raise ConfigError(where, parameter.default, "Annotated[type, Field(...)] and a plain default")
+        if parameter.name not in given:
+            positional = parameter.kind is parameter.POSITIONAL_ONLY
+            found[parameter.name] = _Parameter(hints.get(parameter.name, Any), parameter.default, positional)
+    return found
+
+
+def _said(hint: Any) -> str | None:
+    """What an `Annotated` says in plain words: Annotated[int, "how many"]."""
+    if typing.get_origin(hint) is not Annotated:
+        return None
+    notes = cast("tuple[object, ...]", hint.__metadata__)
+    words = [note.description if isinstance(note, FieldInfo) else note for note in notes]
+    return next((word for word in words if isinstance(word, str)), None)

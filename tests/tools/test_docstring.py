@@ -1,0 +1,63 @@
+import pytest
+
+from flyball.tools import docstring
+
+GOOGLE = """Find pages.
+
+    Looks in the index first.
+
+    Args:
+        query: what to look for,
+            in plain words
+        limit (int, optional): how many
+
+    Returns:
+        pages: a list
+    """
+NUMPY = """Find pages.
+
+    Looks in the index first.
+
+    Parameters
+    ----------
+    query : str
+        what to look for,
+        in plain words
+    limit
+        how many
+
+    Returns
+    -------
+    pages
+        a list
+    """
+REST = """Find pages.
+
+    Looks in the index first.
+
+    :param query: what to look for,
+        in plain words
+    :param int limit: how many
+    :returns: pages
+    """
+
+
+@pytest.mark.parametrize("text", [GOOGLE, NUMPY, REST], ids=["google", "numpy", "rest"])
+def test_each_style_gives_the_description_and_the_parameters(text: str) -> None:
+    found = docstring.read(text)
+    assert found.description == "Find pages.\n\nLooks in the index first."
+    assert found.parameters == {"query": "what to look for, in plain words", "limit": "how many"}
+
+
+@pytest.mark.parametrize("text", [None, "", "   "])
+def test_nothing_is_nothing(text: str | None) -> None:
+    assert docstring.read(text) == ("", {})
+
+
+def test_what_is_in_no_style_is_description() -> None:
+    assert docstring.read("Add: it up.\n\na is the first.") == ("Add: it up.\n\na is the first.", {})
+
+
+@pytest.mark.parametrize("text", ["Args:", "Args:\nx", "Parameters\n----------", "X.\n\nArgs:\n    a: b\nc: d"])
+def test_odd_ones_do_no_harm(text: str) -> None:
+    assert set(docstring.read(text).parameters) <= {"a"}
