@@ -100,27 +100,31 @@ class TurnBudget:
     @property
     def hard(self) -> Deadline:
         """When the run must have ended; only the grace turn sees this."""
-        if self._until is not None and self._until.at < self._deadline.at:
-            return self._until
-        return self._deadline
+        return Deadline(self._hard_at, self.clock)
 
     @property
     def work(self) -> Deadline:
         """When work must have ended: the hard deadline less the reserve."""
-        return Deadline(self.hard.at - self.reserve_s, self.clock)
+        return Deadline(self._hard_at - self.reserve_s, self.clock)
 
     def remaining_s(self) -> float:
         """Seconds until work must end, never negative."""
-        return self.work.remaining
+        return max(0.0, self._hard_at - self.reserve_s - self.clock.now())
 
     def is_expired(self) -> bool:
         """Whether the time for work is over."""
-        return self.work.expired
+        return self.clock.now() >= self._hard_at - self.reserve_s
 
     def tool_deadline(self, cap_s: float | None = None, tool: str | None = None) -> float:
         """The moment by which one call must end: when work ends, after `cap_s` seconds, or when the tool's are over."""
-        own = None if tool is None else self.tool_seconds.get(tool)
-        return self.work.within(cap_s).within(own).at
+        own = self.tool_seconds.get(tool, math.inf) if tool is not None else math.inf
+        cap = min(check.duration("cap_s of a tool", cap_s), own)
+        return min(self._hard_at - self.reserve_s, self.clock.now() + cap)
+
+    @property
+    def _hard_at(self) -> float:
+        at = self._deadline.at
+        return at if self._until is None else min(at, self._until.at)
 
     def per_tool_remaining_s(self, cap_s: float, floor_s: float = 5.0) -> float:
         """Seconds for one call: what is left, at least `floor_s`, at most `cap_s`.

@@ -12,7 +12,7 @@
     ├── MessageError (ValueError)    a message has a shape that nobody knows
     ├── RunStopped                   a run did not complete, and its caller asked to be told so
     ├── UnknownBudget (LookupError)  no budget of that name is registered
-    └── UnknownTool (LookupError)    no tool of that name is offered
+    └── UnknownTool (KeyError)       no tool of that name is offered
 
 An error takes data and writes its own message: what was found, where, and what would be right. Its `code` is stable;
 HTTP statuses and exit codes are made from it at the edges.
@@ -195,7 +195,7 @@ class UnknownBudget(FlyballError, LookupError):
         return f"no budget is registered as {shown(self.name)}; {hint}"
 
 
-class UnknownTool(FlyballError, LookupError):
+class UnknownTool(FlyballError, KeyError):
     """No tool of that name is offered."""
 
     code = "tool_unknown"

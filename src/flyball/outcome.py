@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any, ClassVar
 
@@ -74,6 +75,8 @@ class Success(_Ended):
     content: str
     """The value as the model sees it; an excerpt where there is an artifact."""
     value: object = None
+    changes: Mapping[str, Any] = field(default_factory=dict[str, Any])
+    """What the call set in the run's state."""
 
     @property
     def text(self) -> str:

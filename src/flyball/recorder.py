@@ -6,7 +6,7 @@ import logging
 from collections.abc import Callable, Iterable
 from queue import SimpleQueue
 from threading import Thread
-from typing import Concatenate, ParamSpec, Self, TypeVar
+from typing import Concatenate, ParamSpec, Protocol, Self, TypeVar
 
 from .event import Event, Header
 
@@ -16,6 +16,16 @@ raises is counted in the result and changes nothing else."""
 
 P = ParamSpec("P")
 E = TypeVar("E", bound=Event)
+
+
+class Teller(Protocol):
+    """Who is told what happens; a governed run is one. Any thread may tell."""
+
+    def tell(
+        self, kind: Callable[Concatenate[int, float, int, Header, P], Event], *args: P.args, **kwargs: P.kwargs
+    ) -> None:
+        """Record an event."""
+        ...
 
 
 class Recorder:

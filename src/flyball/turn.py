@@ -2,28 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Concatenate, ParamSpec, Protocol
+from typing import Protocol
 
 from . import check
 from .deadline import Deadline, DeadlineToken
 from .envelope import TurnBudget
 from .errors import ConfigError
-from .event import Event, Header, Refunded
+from .event import Refunded
 from .purse import Holds, Purse
+from .recorder import Teller
 from .request import Usage
 
-P = ParamSpec("P")
 
-
-class Teller(Protocol):
-    """Who records what happens in a turn. May be called from any thread."""
-
-    def tell(
-        self, kind: Callable[Concatenate[int, float, int, Header, P], Event], *args: P.args, **kwargs: P.kwargs
-    ) -> None:
-        """Record an event."""
-        ...
+class TurnTeller(Teller, Protocol):
+    """Who records what happens in a turn."""
 
     def tell_refusals(self) -> None:
         """Record what was refused since the last time."""
@@ -40,7 +32,7 @@ class Turn:
         *,
         grace: bool,
         cap: int | None,
-        teller: Teller,
+        teller: TurnTeller,
     ) -> None:
         self.number = number
         self.grace = grace

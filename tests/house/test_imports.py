@@ -17,11 +17,11 @@ TABLE = """
     deadline envelope price limits
     message pair wire outcome event schema recorder request result
     purse turn governor bound
-    tools
+    worker tools
     testing
     cli
 """
-HEAVY = {"cli", "tools"}
+HEAVY = {"cli", "tools", "worker"}
 """All other rooms need nothing but the standard library."""
 
 ROOT = Path(flyball.__file__).parent

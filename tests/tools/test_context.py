@@ -2,7 +2,8 @@ import pytest
 
 from flyball import Deadline, DeadlineToken
 from flyball.errors import CallClosed
-from flyball.tools import End, State, ToolContext
+from flyball.outcome import Cancelled
+from flyball.tools import State, ToolContext
 
 
 def context(state: State | None = None) -> ToolContext:
@@ -35,6 +36,6 @@ def test_a_call_that_is_dead_may_not_commit() -> None:
     call = context()
     call.commit()
     call.report("half way")
-    call.gate.close(End.CANCELLED)
+    call.gate.close(Cancelled(call_id="c", tool="x"))
     with pytest.raises(CallClosed):
         call.commit()

@@ -1,7 +1,19 @@
-"""Tools: what a model may call, what a call is told, and how its end is decided."""
+"""Tools: what a model may call, what a call is told, and how it is bounded."""
 
 from .context import State, ToolContext
-from .gate import End, Gate
+from .executor import BoundedToolExecutor
+from .gate import Gate
 from .tool import Duplicates, Effects, Options, Tool, Toolset, tool
 
-__all__ = ["Duplicates", "Effects", "End", "Gate", "Options", "State", "Tool", "ToolContext", "Toolset", "tool"]
+__all__ = [
+    "BoundedToolExecutor",
+    "Duplicates",
+    "Effects",
+    "Gate",
+    "Options",
+    "State",
+    "Tool",
+    "ToolContext",
+    "Toolset",
+    "tool",
+]

@@ -2,43 +2,35 @@
 
 from __future__ import annotations
 
-from enum import StrEnum
 from threading import Lock
 
 from ..errors import CallClosed
-
-
-class End(StrEnum):
-    """What can end a call. Exactly one of them does."""
-
-    FINISHED = "finished"
-    TIMED_OUT = "timed_out"
-    CANCELLED = "cancelled"
+from ..outcome import Outcome
 
 
 class Gate:
-    """One compare-and-set: of all that try to end a call, the first does, and the others learn that they came late."""
+    """One compare-and-set: of all outcomes that a call might have, the first stands; the others came too late."""
 
-    __slots__ = ("_end", "_lock")
+    __slots__ = ("_lock", "_outcome")
 
     def __init__(self) -> None:
-        self._end: End | None = None
+        self._outcome: Outcome | None = None
         self._lock = Lock()
 
     @property
-    def end(self) -> End | None:
-        """How the call ended, or None while it is open."""
-        return self._end
+    def outcome(self) -> Outcome | None:
+        """What the call came to, or None while it is open."""
+        return self._outcome
 
-    def close(self, end: End) -> bool:
+    def close(self, outcome: Outcome) -> bool:
         """End the call so; False if it has ended already, and then nothing changes."""
         with self._lock:
-            if self._end is not None:
+            if self._outcome is not None:
                 return False
-            self._end = end
+            self._outcome = outcome
             return True
 
     def commit(self) -> None:
         """Do nothing while the call is open, else raise CallClosed: for a tool that is about to write outside."""
-        if self._end is not None:
-            raise CallClosed(self._end.value)
+        if self._outcome is not None:
+            raise CallClosed(self._outcome.status.value)

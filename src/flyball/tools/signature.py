@@ -107,7 +107,7 @@ def _parameters(name: str, function: Callable[..., Any]) -> dict[str, _Parameter
         hints = typing.get_type_hints(target, include_extras=True)
         parameters = inspect.signature(cast("Callable[..., Any]", function)).parameters.values()
     except (NameError, TypeError, ValueError) as error:
-        raise ConfigError(f"tool {name!r}, its annotations", str(error), "names that can be found") from error
+        raise ConfigError(f"tool {name!r}, its annotations", str(error), "a signature that Python can read") from error
     found: dict[str, _Parameter] = {}
     for parameter in parameters:
         where = f"tool {name!r}, parameter {parameter.name!r}"

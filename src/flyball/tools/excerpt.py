@@ -1,0 +1,48 @@
+"""What a model sees of a tool's value: JSON, and of a large one an excerpt that is still JSON."""
+
+from __future__ import annotations
+
+import inspect
+import json
+from typing import Any
+
+from pydantic_core import PydanticSerializationError, to_json
+
+from ..outcome import Artifact
+
+MOST_CHARACTERS = 12_000
+
+
+def content_of(value: Any) -> str:
+    """A tool's value as text: a text as it is, all else as JSON. TypeError says what cannot be written."""
+    if isinstance(value, str):
+        return value
+    if inspect.iscoroutine(value):
+        value.close()  # or Python would warn that nobody awaited it
+    if inspect.isawaitable(value) or inspect.isgenerator(value) or inspect.isasyncgen(value):
+        kind = "something to await" if inspect.isawaitable(value) else "a generator"
+        raise TypeError(f"the tool returned {kind}; it must return a value")
+    try:
+        return to_json(value, inf_nan_mode="null").decode()
+    except (PydanticSerializationError, ValueError, RecursionError) as error:
+        raise TypeError(f"the tool returned a {type(value).__name__} that cannot be written as JSON: {error}") from None
+
+
+def excerpt(content: str, artifact_id: str) -> tuple[str, Artifact | None]:
+    """The content as it is, or an excerpt and the handle of the whole.
+
+    >>> shown, artifact = excerpt("x" * 20_000, "run:7")
+    >>> len(shown) <= 12_000, artifact, json.loads(shown)["characters"]
+    (True, Artifact(id='run:7', size=20000), 20000)
+    """
+    if len(content) <= MOST_CHARACTERS:
+        return content, None
+    keep = MOST_CHARACTERS - 200
+    while len(text := _framed(content[:keep], content, artifact_id)) > MOST_CHARACTERS:
+        keep -= max(1, (len(text) - MOST_CHARACTERS) // 6)  # in JSON one character may take up to six
+    return text, Artifact(artifact_id, len(content))
+
+
+def _framed(part: str, content: str, artifact_id: str) -> str:
+    frame = {"excerpt": part, "shown": len(part), "characters": len(content), "artifact": artifact_id}
+    return json.dumps(frame, ensure_ascii=False)

@@ -1,0 +1,131 @@
+"""Threads that never keep a process from exiting: workers for what blocks, and an event loop for sync callers."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import Callable, Coroutine
+from concurrent.futures import CancelledError as FutureCancelled
+from queue import SimpleQueue
+from threading import Event, Lock, Thread, current_thread
+from typing import Any, TypeVar
+
+from .errors import ConfigError
+
+T = TypeVar("T")
+
+
+class Worker:
+    """One daemon thread, parked until there is work. What it is given must not raise."""
+
+    def __init__(self, pool: WorkerPool) -> None:
+        self._pool = pool
+        self._work: SimpleQueue[Callable[[], None]] = SimpleQueue()
+        Thread(target=self._run, name="flyball-worker", daemon=True).start()
+
+    def start(self, work: Callable[[], None]) -> None:
+        """Do this next."""
+        self._work.put(work)
+
+    def _run(self) -> None:
+        while True:
+            self._work.get()()
+            if not self._pool.took_back(self):
+                return
+
+
+class WorkerPool:
+    """Workers that are made when needed, reused, and given up when they hang.
+
+    At most `workers` are in use at a time. One that hangs does not count any more, so it is replaced; but when `hung`
+    reaches `most_hung`, nobody gets a worker until one of them comes back.
+    """
+
+    def __init__(self, workers: int = 32, most_hung: int = 100) -> None:
+        self._workers = workers
+        self._most_hung = most_hung
+        self._idle: list[Worker] = []
+        self._busy: set[Worker] = set()
+        self._hung: set[Worker] = set()
+        self._lock = Lock()
+
+    @property
+    def hung(self) -> int:
+        """How many workers were given up and have not come back."""
+        return len(self._hung)
+
+    def take(self) -> Worker | None:
+        """A worker that is free, or None where there is none to be had."""
+        with self._lock:
+            if len(self._busy) >= self._workers or len(self._hung) >= self._most_hung:
+                return None
+            worker = self._idle.pop() if self._idle else Worker(self)
+            self._busy.add(worker)
+            return worker
+
+    def give_up(self, worker: Worker) -> None:
+        """Count a worker as hung, if it is still at work."""
+        with self._lock:
+            if worker in self._busy:
+                self._busy.discard(worker)
+                self._hung.add(worker)
+
+    def took_back(self, worker: Worker) -> bool:
+        """Whether a worker that has finished is wanted again; one that was given up is not."""
+        with self._lock:
+            wanted = worker in self._busy
+            self._busy.discard(worker)
+            self._hung.discard(worker)
+            if wanted:
+                self._idle.append(worker)
+            return wanted
+
+
+class LoopThread:
+    """One private event loop in a daemon thread, for callers that have none. A forked child makes its own."""
+
+    def __init__(self) -> None:
+        self._lock = Lock()
+        self._pid = 0
+        self._thread: Thread | None = None
+        self._loop: asyncio.AbstractEventLoop | None = None
+
+    def run(self, make: Callable[[], Coroutine[Any, Any, T]], instead: str) -> T:
+        """Run a coroutine there and wait for it. Ctrl-C cuts it, gives it 5 seconds to close, and is raised again."""
+        if self._thread is current_thread():
+            raise ConfigError("a sync call", "the private event loop's own thread", f"`await {instead}` there")
+        closed = Event()
+
+        async def closing() -> T:
+            try:
+                return await make()
+            finally:
+                closed.set()
+
+        future = asyncio.run_coroutine_threadsafe(closing(), self._started())
+        try:
+            return future.result()
+        except KeyboardInterrupt:
+            future.cancel()
+            closed.wait(5.0)  # a cancelled future says that it is done before its task has closed
+            raise
+        except FutureCancelled:
+            raise asyncio.CancelledError from None
+
+    def _started(self) -> asyncio.AbstractEventLoop:
+        with self._lock:
+            if self._loop is None or self._pid != os.getpid():
+                self._pid, self._loop = os.getpid(), asyncio.new_event_loop()
+                self._thread = Thread(target=self._loop.run_forever, name="flyball-loop", daemon=True)
+                self._thread.start()
+            return self._loop
+
+
+def call_soon() -> Callable[[Callable[[], object]], object]:
+    """How another thread has something done in the event loop that runs here, asyncio's or trio's."""
+    try:
+        return asyncio.get_running_loop().call_soon_threadsafe
+    except RuntimeError:
+        import trio.lowlevel
+
+        return trio.lowlevel.current_trio_token().run_sync_soon

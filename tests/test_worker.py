@@ -1,0 +1,123 @@
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable
+from threading import Event
+
+from flyball.worker import WorkerPool
+
+LONG = 60.0
+
+
+def until(happened: Callable[[], bool]) -> None:
+    for _ in range(60_000):
+        if happened():
+            return
+        time.sleep(0.001)
+    raise AssertionError("it did not happen within a minute")
+
+
+def waiting_for(release: Event) -> Callable[[], None]:
+    def work() -> None:
+        release.wait(LONG)
+
+    return work
+
+
+def program(text: str) -> subprocess.Popen[str]:
+    return subprocess.Popen([sys.executable, "-c", text], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+
+
+def test_workers_are_reused() -> None:
+    pool, threads = WorkerPool(), set[int]()
+    for _ in range(5):
+        done = Event()
+
+        def work(done: Event = done) -> None:
+            threads.add(threading.get_ident())
+            done.set()
+
+        worker = pool.take()
+        assert worker is not None
+        worker.start(work)
+        assert done.wait(LONG)
+        until(lambda: len(pool._busy) == 0)  # pyright: ignore[reportPrivateUsage]
+    assert len(threads) == 1
+
+
+def test_no_more_are_in_use_than_allowed() -> None:
+    pool, release = WorkerPool(workers=2), Event()
+    workers = [pool.take(), pool.take()]
+    assert pool.take() is None
+    for worker in workers:
+        assert worker is not None
+        worker.start(waiting_for(release))
+    release.set()
+    until(lambda: pool.take() is not None)
+
+
+def test_one_that_hangs_is_replaced_up_to_a_limit_and_forgiven_when_it_comes_back() -> None:
+    pool, release = WorkerPool(workers=1, most_hung=2), Event()
+    for _ in range(2):
+        worker = pool.take()
+        assert worker is not None
+        worker.start(waiting_for(release))
+        pool.give_up(worker)
+    assert (pool.hung, pool.take()) == (2, None)
+    release.set()
+    until(lambda: pool.hung == 0)
+    assert pool.take() is not None
+
+
+def test_a_hundred_hung_tools_do_not_keep_a_process_from_exiting() -> None:
+    process = program(
+        "import threading\n"
+        "from flyball.tools import BoundedToolExecutor, tool\n"
+        "from flyball.request import Call\n"
+        "@tool(timeout=0.05, effects='read')\n"
+        "def hang(): threading.Event().wait()\n"
+        "executor = BoundedToolExecutor([hang], parallel=100)\n"
+        "executor.workers._workers = 100\n"
+        "outcomes = executor.execute(*[Call(str(n), 'hang', '') for n in range(100)])\n"
+        "print(executor.hung, {outcome.status.value for outcome in outcomes})\n"
+    )
+    out, err = process.communicate(timeout=LONG)
+    assert (process.returncode, out, err) == (0, "100 {'timed_out'}\n", "")
+
+
+def test_ctrl_c_ends_the_wait_and_closes_the_call() -> None:
+    process = program(
+        "import anyio\n"
+        "from flyball.tools import BoundedToolExecutor\n"
+        "from flyball.request import Call\n"
+        "class Teller:\n"
+        "    def tell(self, kind, *args, **kwargs): print(kind.kind, *args[2:3], flush=True)\n"
+        "async def wait(): await anyio.sleep(60)\n"
+        "try: BoundedToolExecutor([wait], teller=Teller()).execute(Call('1', 'wait', ''))\n"
+        "except KeyboardInterrupt: print('interrupted', flush=True)\n"
+    )
+    assert process.stdout is not None
+    assert process.stdout.readline() == "tool_started {}\n"
+    process.send_signal(signal.SIGINT)
+    out, err = process.communicate(timeout=LONG)
+    assert (process.returncode, out, err) == (0, "tool_ended cancelled\ninterrupted\n", "")
+
+
+def test_a_forked_child_makes_its_own_loop() -> None:
+    process = program(
+        "import os\n"
+        "from flyball.tools import BoundedToolExecutor\n"
+        "from flyball.request import Call\n"
+        "def add(a: int) -> int: return a + 1\n"
+        "def ask(): return BoundedToolExecutor([add]).execute(Call('1', 'add', {'a': 1}))[0].text\n"
+        "assert ask() == '2'\n"
+        "child = os.fork()\n"
+        "if child == 0: os._exit(0 if ask() == '2' else 1)\n"
+        "print(os.waitpid(child, 0)[1])\n"
+    )
+    out, err = process.communicate(timeout=LONG)
+    assert (out, err) == ("0\n", "")
+    assert os.getpid() != process.pid
