@@ -3,21 +3,13 @@ import signal
 import subprocess
 import sys
 import threading
-import time
 from collections.abc import Callable
 from threading import Event
 
+from flyball.testing import until
 from flyball.worker import WorkerPool
 
 LONG = 60.0
-
-
-def until(happened: Callable[[], bool]) -> None:
-    for _ in range(60_000):
-        if happened():
-            return
-        time.sleep(0.001)
-    raise AssertionError("it did not happen within a minute")
 
 
 def waiting_for(release: Event) -> Callable[[], None]:

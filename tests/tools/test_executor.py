@@ -1,8 +1,6 @@
 import asyncio
-import contextvars
 import json
 import math
-import time
 from collections.abc import Callable, Iterator
 from threading import Event, Thread, current_thread, get_ident
 from typing import Any
@@ -11,12 +9,12 @@ import anyio
 import pytest
 
 from flyball import Limits, govern
-from flyball.errors import CallClosed, ConfigError
+from flyball.errors import ConfigError
 from flyball.event import Event as RunEvent
-from flyball.outcome import Cancelled, Denied, Failure, Outcome, Reason, Status, Success, Timeout
+from flyball.outcome import Denied, Failure, Outcome, Reason, Status, Success, Timeout
 from flyball.request import Call
-from flyball.testing import ManualClock
-from flyball.tools import BoundedToolExecutor, Tool, ToolContext, tool
+from flyball.testing import ManualClock, until
+from flyball.tools import BoundedToolExecutor, Tool, tool
 from flyball.worker import WorkerPool
 
 SHORT = 0.02
@@ -35,28 +33,6 @@ def one(function: Callable[..., Any] | Tool, arguments: Any = "", **options: Any
     made = Tool.of(function)
     [outcome] = BoundedToolExecutor([made], **options).execute(Call("c1", made.name, arguments))
     return outcome
-
-
-def until(happened: Callable[[], bool]) -> None:
-    """Wait for another thread, for a minute at most."""
-    for _ in range(60_000):
-        if happened():
-            return
-        time.sleep(0.001)
-    raise AssertionError("it did not happen within a minute")
-
-
-class Heard:
-    """A teller that remembers."""
-
-    def __init__(self) -> None:
-        self.told: list[tuple[str, tuple[Any, ...]]] = []
-
-    def tell(self, kind: Any, *args: Any, **kwargs: Any) -> None:
-        self.told.append((kind.kind, args))
-
-    def kinds(self) -> list[str]:
-        return [kind for kind, _ in self.told]
 
 
 class TestOutcomes:
@@ -233,170 +209,6 @@ class TestDenied:
         release.set()
         until(lambda: not (executor.hung))
         assert executor.execute(Call("9", "hang", ""))[0].ok
-
-
-class TestContext:
-    def test_a_tool_is_told_what_it_asks_for(self) -> None:
-        seen: list[ToolContext] = []
-
-        def look(ctx: ToolContext, a: int) -> int:
-            seen.append(ctx)
-            ctx.report("half way")
-            return a
-
-        heard = Heard()
-        with Limits(seconds=100, tool_calls=5).open(clock=ManualClock()) as envelope:
-            one(Tool(look, timeout=30), '{"a": 1}', envelope=envelope, run_id="r7", teller=heard)
-        context = seen[0]
-        assert (context.run_id, context.call_id, context.idempotency_key) == ("r7", "c1", "r7:c1")
-        assert context.budgets["tool_calls"].used == 1
-        assert ("tool_reported", ("c1", "look", "half way")) in heard.told
-
-    def test_what_it_sets_is_applied_in_the_order_asked(self) -> None:
-        def put(ctx: ToolContext, value: int, fail: bool = False) -> Any:
-            ctx.state["last"] = value
-            ctx.state[f"saw_{value}"] = ctx.state.get("count", 0)
-            ctx.state["count"] = ctx.state.get("count", 0) + 1
-            if fail:
-                raise ValueError
-            return value
-
-        state: dict[str, Any] = {}
-        calls = [
-            Call("1", "put", {"value": 1}),
-            Call("2", "put", {"value": 2, "fail": True}),
-            Call("3", "put", {"value": 3}),
-        ]
-        BoundedToolExecutor([put], state=state).execute(*calls)
-        assert state == {"last": 3, "saw_1": 0, "saw_3": 1, "count": 2}
-
-    def test_a_late_tool_changes_nothing_and_may_not_commit(self) -> None:
-        release, ended, refused = Event(), Event(), list[str]()
-
-        @tool(timeout=SHORT)
-        def late(ctx: ToolContext) -> str:
-            release.wait(LONG)
-            ctx.state["late"] = True
-            try:
-                ctx.commit()
-            except CallClosed as error:
-                refused.append(error.end)
-            ended.set()
-            return "done"
-
-        state: dict[str, Any] = {}
-        heard = Heard()
-        executor = BoundedToolExecutor([late], state=state, teller=heard)
-        [outcome] = executor.execute(Call("1", "late", ""))
-        release.set()
-        assert ended.wait(LONG)
-        until(lambda: "late_result_dropped" in heard.kinds())
-        assert (outcome.status, state, refused) == ("timed_out", {}, ["timed_out"])
-        assert heard.kinds() == ["tool_started", "tool_ended", "late_result_dropped"]
-        until(lambda: not (executor.hung))
-
-    def test_a_cooperative_tool_sees_its_deadline(self) -> None:
-        @tool(timeout=SHORT)
-        def patient(ctx: ToolContext) -> None:
-            ctx.token.wait(LONG)
-
-        pool = WorkerPool()
-        one(patient, workers=pool)
-        until(lambda: not (pool.hung))
-        assert pool.hung == 0
-
-    def test_context_variables_reach_the_tool(self) -> None:
-        who: contextvars.ContextVar[str] = contextvars.ContextVar("who", default="nobody")
-        who.set("Al")
-
-        async def aask() -> str:
-            return who.get()
-
-        def ask() -> str:
-            return who.get()
-
-        assert [one(ask).text, one(aask).text] == ["Al", "Al"]
-
-
-class TestBatches:
-    def test_neighbouring_reads_run_side_by_side_and_outcomes_come_in_the_order_asked(self) -> None:
-        meeting: list[anyio.Event] = []
-
-        @tool(effects="read")
-        async def meet(n: int) -> int:
-            mine = anyio.Event()
-            meeting.append(mine)
-            if len(meeting) == 3:
-                for event in meeting:
-                    event.set()
-            await mine.wait()  # nobody gets on before all three are here
-            return n
-
-        outcomes = BoundedToolExecutor([meet]).execute(*[Call(str(n), "meet", {"n": n}) for n in range(3)])
-        assert [outcome.text for outcome in outcomes] == ["0", "1", "2"]
-
-    def test_no_more_than_allowed_run_at_once(self) -> None:
-        running, most = 0, 0
-
-        @tool(effects="read")
-        async def count() -> None:
-            nonlocal running, most
-            running += 1
-            most = max(most, running)
-            await anyio.sleep(0)
-            await anyio.sleep(0)
-            running -= 1
-
-        BoundedToolExecutor([count], parallel=2).execute(*[Call(str(n), "count", "") for n in range(6)])
-        assert most == 2
-
-    def test_a_write_is_a_barrier(self) -> None:
-        log: list[str] = []
-
-        async def work(name: str) -> None:
-            log.append(f"{name} begins")
-            await anyio.sleep(0)
-            await anyio.sleep(0)
-            log.append(f"{name} ends")
-
-        read, write = Tool(work, name="read", effects="read"), Tool(work, name="write")
-        names = ["read", "write", "write", "read", "read"]
-        calls = [Call(str(n), kind, {"name": f"{kind}{n}"}) for n, kind in enumerate(names)]
-        BoundedToolExecutor([read, write]).execute(*calls)
-        assert log[:6] == [f"{name} {what}" for name in ("read0", "write1", "write2") for what in ("begins", "ends")]
-        assert sorted(log[6:8]) == ["read3 begins", "read4 begins"]
-
-    def test_when_it_is_cancelled_every_call_has_its_outcome(self) -> None:
-        heard = Heard()
-        release = Event()
-
-        @tool(effects="read")
-        def stuck() -> None:
-            release.wait(LONG)
-
-        @tool(effects="read")
-        async def astuck() -> None:
-            await anyio.sleep(LONG)
-
-        async def main() -> list[Outcome]:
-            executor = BoundedToolExecutor([aadd, stuck, astuck], teller=heard)
-            names = ["aadd", "stuck", "astuck", "aadd"]
-            batch = executor.batch(
-                [Call(str(n), name, '{"a": 1}' if name == "aadd" else "") for n, name in enumerate(names)]
-            )
-            with anyio.CancelScope() as scope:
-                async with anyio.create_task_group() as tasks:
-                    tasks.start_soon(batch.run)
-                    while heard.kinds().count("tool_started") < 3:
-                        await anyio.sleep(0)
-                    scope.cancel()
-            return batch.outcomes
-
-        outcomes = asyncio.run(main())
-        release.set()
-        assert [outcome.status for outcome in outcomes] == ["done", "cancelled", "cancelled", "cancelled"]
-        assert heard.kinds().count("tool_started") == heard.kinds().count("tool_ended") == 3
-        assert all(isinstance(outcome, Cancelled) for outcome in outcomes[1:])
 
 
 class TestDoors:

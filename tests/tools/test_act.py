@@ -1,0 +1,104 @@
+import contextvars
+from collections.abc import Callable
+from threading import Event
+from typing import Any
+
+from flyball import Limits
+from flyball.errors import CallClosed
+from flyball.outcome import Outcome
+from flyball.request import Call
+from flyball.testing import ManualClock, Notebook, until
+from flyball.tools import BoundedToolExecutor, Tool, ToolContext, tool
+from flyball.worker import WorkerPool
+
+SHORT = 0.02
+LONG = 60.0
+
+
+def one(function: Callable[..., Any] | Tool, arguments: Any = "", **options: Any) -> Outcome:
+    made = Tool.of(function)
+    [outcome] = BoundedToolExecutor([made], **options).execute(Call("c1", made.name, arguments))
+    return outcome
+
+
+class TestContext:
+    def test_a_tool_is_told_what_it_asks_for(self) -> None:
+        seen: list[ToolContext] = []
+
+        def look(ctx: ToolContext, a: int) -> int:
+            seen.append(ctx)
+            ctx.report("half way")
+            return a
+
+        heard = Notebook()
+        with Limits(seconds=100, tool_calls=5).open(clock=ManualClock()) as envelope:
+            one(Tool(look, timeout=30), '{"a": 1}', envelope=envelope, run_id="r7", teller=heard)
+        context = seen[0]
+        assert (context.run_id, context.call_id, context.idempotency_key) == ("r7", "c1", "r7:c1")
+        assert context.budgets["tool_calls"].used == 1
+        assert ("tool_reported", ("c1", "look", "half way")) in heard.told
+
+    def test_what_it_sets_is_applied_in_the_order_asked(self) -> None:
+        def put(ctx: ToolContext, value: int, fail: bool = False) -> Any:
+            ctx.state["last"] = value
+            ctx.state[f"saw_{value}"] = ctx.state.get("count", 0)
+            ctx.state["count"] = ctx.state.get("count", 0) + 1
+            if fail:
+                raise ValueError
+            return value
+
+        state: dict[str, Any] = {}
+        calls = [
+            Call("1", "put", {"value": 1}),
+            Call("2", "put", {"value": 2, "fail": True}),
+            Call("3", "put", {"value": 3}),
+        ]
+        BoundedToolExecutor([put], state=state).execute(*calls)
+        assert state == {"last": 3, "saw_1": 0, "saw_3": 1, "count": 2}
+
+    def test_a_late_tool_changes_nothing_and_may_not_commit(self) -> None:
+        release, ended, refused = Event(), Event(), list[str]()
+
+        @tool(timeout=SHORT)
+        def late(ctx: ToolContext) -> str:
+            release.wait(LONG)
+            ctx.state["late"] = True
+            try:
+                ctx.commit()
+            except CallClosed as error:
+                refused.append(error.end)
+            ended.set()
+            return "done"
+
+        state: dict[str, Any] = {}
+        heard = Notebook()
+        executor = BoundedToolExecutor([late], state=state, teller=heard)
+        [outcome] = executor.execute(Call("1", "late", ""))
+        release.set()
+        assert ended.wait(LONG)
+        until(lambda: "late_result_dropped" in heard.kinds())
+        assert (outcome.status, state, refused) == ("timed_out", {}, ["timed_out"])
+        assert heard.kinds() == ["tool_started", "tool_ended", "late_result_dropped"]
+        until(lambda: not (executor.hung))
+
+    def test_a_cooperative_tool_sees_its_deadline(self) -> None:
+        @tool(timeout=SHORT)
+        def patient(ctx: ToolContext) -> None:
+            ctx.token.wait(LONG)
+
+        pool = WorkerPool()
+        one(patient, workers=pool)
+        until(lambda: not (pool.hung))
+        assert pool.hung == 0
+
+    def test_context_variables_reach_the_tool(self) -> None:
+        who: contextvars.ContextVar[str] = contextvars.ContextVar("who", default="nobody")
+        who.set("Al")
+
+        async def aask() -> str:
+            return who.get()
+
+        def ask() -> str:
+            return who.get()
+
+        assert [one(ask).text, one(aask).text] == ["Al", "Al"]
