@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from .result import Result, Stop
     from .settings import Settings
     from .snapshot import BudgetSnapshot
+    from .tools import tool
     from .unit import Unit
 
 __all__ = [
@@ -68,6 +69,7 @@ __all__ = [
     "buffered",
     "govern",
     "logged",
+    "tool",
 ]
 
 _HOMES = {
@@ -97,6 +99,7 @@ _HOMES = {
     "result": ("Result", "Stop"),
     "settings": ("Settings",),
     "snapshot": ("BudgetSnapshot",),
+    "tools": ("tool",),
     "unit": ("Unit",),
 }
 

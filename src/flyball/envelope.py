@@ -157,8 +157,8 @@ class TurnBudget:
 
     def claim_tool_call(self, tool: str | None = None) -> bool:
         """Claim a call, of one tool where that is given: False when there is none left."""
-        own = {} if tool is None else {f"calls.{tool}": 1}
-        return self.claim(tool_calls=1, **{name: 1 for name in own if name in self.budgets})
+        own = f"calls.{tool}"
+        return self.claim(tool_calls=1, **{own: 1}) if tool and own in self.budgets else self.claim(tool_calls=1)
 
     def claim_reflection(self) -> bool:
         """Claim a reflection: False when there is none left."""

@@ -75,8 +75,9 @@ class Act:
             self._teller.tell(ToolStarted, self.call.id, self.tool.name, shown)
         try:
             await making
-        finally:  # only a cancel can leave it open
-            self._close(Cancelled(**self._header()))
+        finally:
+            if self.outcome is None:  # only a cancel can leave it open
+                self._close(Cancelled(**self._header()))
             self.token.cancel()
             self._tell_end()
 
