@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import os
 from collections.abc import Callable, Coroutine
 from concurrent.futures import CancelledError as FutureCancelled
@@ -11,6 +12,8 @@ from threading import Event, Lock, Thread, current_thread
 from typing import Any, TypeVar
 
 from .errors import ConfigError
+
+log = logging.getLogger(__name__)
 
 T = TypeVar("T")
 
@@ -29,7 +32,10 @@ class Worker:
 
     def _run(self) -> None:
         while True:
-            self._work.get()()
+            try:
+                self._work.get()()
+            except BaseException:
+                log.exception("what a worker was given raised")
             if not self._pool.took_back(self):
                 return
 
@@ -44,10 +50,20 @@ class WorkerPool:
     def __init__(self, workers: int = 32, most_hung: int = 100) -> None:
         self._workers = workers
         self._most_hung = most_hung
+        self._begin()
+
+    def _begin(self) -> None:
+        """Without workers: at first, and in a forked child, where no thread of its parent lives."""
+        self._pid = os.getpid()
+        self._lock = Lock()
         self._idle: list[Worker] = []
         self._busy: set[Worker] = set()
         self._hung: set[Worker] = set()
-        self._lock = Lock()
+
+    @property
+    def exhausted(self) -> bool:
+        """Whether so many hang that nobody gets a worker."""
+        return len(self._hung) >= self._most_hung
 
     @property
     def hung(self) -> int:
@@ -55,11 +71,16 @@ class WorkerPool:
         return len(self._hung)
 
     def take(self) -> Worker | None:
-        """A worker that is free, or None where there is none to be had."""
+        """A worker that is free, or None where there is none to be had now."""
+        if self._pid != os.getpid():
+            self._begin()
         with self._lock:
-            if len(self._busy) >= self._workers or len(self._hung) >= self._most_hung:
+            if len(self._busy) >= self._workers or self.exhausted:
                 return None
-            worker = self._idle.pop() if self._idle else Worker(self)
+            try:
+                worker = self._idle.pop() if self._idle else Worker(self)
+            except RuntimeError:  # the machine has no thread left to give
+                return None
             self._busy.add(worker)
             return worker
 
@@ -113,12 +134,32 @@ class LoopThread:
             raise asyncio.CancelledError from None
 
     def _started(self) -> asyncio.AbstractEventLoop:
+        if self._pid != os.getpid():  # also in a forked child, which may have inherited a lock that nobody will release
+            self._pid, self._lock, self._loop = os.getpid(), Lock(), None
         with self._lock:
-            if self._loop is None or self._pid != os.getpid():
-                self._pid, self._loop = os.getpid(), asyncio.new_event_loop()
-                self._thread = Thread(target=self._loop.run_forever, name="flyball-loop", daemon=True)
+            if self._loop is None:
+                self._loop = asyncio.new_event_loop()
+                self._thread = Thread(target=_run_for_ever, args=(self._loop,), name="flyball-loop", daemon=True)
                 self._thread.start()
             return self._loop
+
+
+def _run_for_ever(loop: asyncio.AbstractEventLoop) -> None:
+    """Whatever a task raises: a SystemExit ends a loop, and everybody else who uses this one would wait for ever."""
+    while True:
+        try:
+            return loop.run_forever()
+        except BaseException:
+            log.exception("a task tried to end the private event loop")
+
+
+def is_being_cancelled() -> bool:
+    """Whether somebody really cancels the current task; a tool may raise asyncio's CancelledError by itself."""
+    try:
+        task = asyncio.current_task()
+    except RuntimeError:  # trio, whose Cancelled nobody else can raise
+        return True
+    return task is None or task.cancelling() > 0
 
 
 def call_soon() -> Callable[[Callable[[], object]], object]:

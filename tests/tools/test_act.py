@@ -5,7 +5,7 @@ from typing import Any
 
 from flyball import Limits
 from flyball.errors import CallClosed
-from flyball.outcome import Outcome
+from flyball.outcome import Outcome, Success
 from flyball.request import Call
 from flyball.testing import ManualClock, Notebook, until
 from flyball.tools import BoundedToolExecutor, Tool, ToolContext, tool
@@ -55,6 +55,39 @@ class TestContext:
         ]
         BoundedToolExecutor([put], state=state).execute(*calls)
         assert state == {"last": 3, "saw_1": 0, "saw_3": 1, "count": 2}
+
+    def test_what_it_deletes_or_changes_inside_is_applied_too(self) -> None:
+        def change(ctx: ToolContext) -> None:
+            del ctx.state["old"]
+            ctx.state["rows"].append(2)
+
+        state: dict[str, Any] = {"old": 1, "rows": [1], "same": [0]}
+        outcome = one(change, state=state)
+        assert state == {"rows": [1, 2], "same": [0]}
+        assert isinstance(outcome, Success)
+        assert outcome.changes == {"old": None, "rows": [1, 2]}
+
+    def test_what_it_does_later_to_what_it_read_does_not_reach_the_run(self) -> None:
+        kept: list[list[int]] = []
+
+        def keep(ctx: ToolContext) -> None:
+            kept.append(ctx.state["rows"])
+
+        state: dict[str, Any] = {"rows": [1]}
+        one(keep, state=state)
+        kept[0].append(99)
+        assert state == {"rows": [1]}
+
+    def test_nothing_is_reported_after_the_end(self) -> None:
+        contexts: list[ToolContext] = []
+        notebook = Notebook()
+
+        def keep(ctx: ToolContext) -> None:
+            contexts.append(ctx)
+
+        one(keep, teller=notebook)
+        contexts[0].report("too late")
+        assert notebook.kinds() == ["tool_started", "tool_ended"]
 
     def test_a_late_tool_changes_nothing_and_may_not_commit(self) -> None:
         release, ended, refused = Event(), Event(), list[str]()

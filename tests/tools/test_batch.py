@@ -5,8 +5,9 @@ import anyio
 
 from flyball.outcome import Cancelled, Outcome
 from flyball.request import Call
-from flyball.testing import Notebook
+from flyball.testing import Notebook, until
 from flyball.tools import BoundedToolExecutor, Tool, tool
+from flyball.worker import WorkerPool
 
 SHORT = 0.02
 LONG = 60.0
@@ -64,8 +65,27 @@ class TestBatches:
         assert log[:6] == [f"{name} {what}" for name in ("read0", "write1", "write2") for what in ("begins", "ends")]
         assert sorted(log[6:8]) == ["read3 begins", "read4 begins"]
 
+    def test_nothing_begins_after_a_cancel(self) -> None:
+        made: list[str] = []
+
+        async def amake() -> None:
+            made.append("async")
+
+        def make() -> None:
+            made.append("def")
+
+        async def main() -> list[Outcome]:
+            batch = BoundedToolExecutor([amake, make]).batch([Call("1", "amake", ""), Call("2", "make", "")])
+            with anyio.CancelScope() as scope:
+                scope.cancel()
+                await batch.run()
+            return batch.outcomes
+
+        assert [outcome.status for outcome in asyncio.run(main())] == ["cancelled", "cancelled"]
+        assert made == []
+
     def test_when_it_is_cancelled_every_call_has_its_outcome(self) -> None:
-        heard = Notebook()
+        heard, pool = Notebook(), WorkerPool()
         release = Event()
 
         @tool(effects="read")
@@ -77,7 +97,7 @@ class TestBatches:
             await anyio.sleep(LONG)
 
         async def main() -> list[Outcome]:
-            executor = BoundedToolExecutor([aadd, stuck, astuck], teller=heard)
+            executor = BoundedToolExecutor([aadd, stuck, astuck], teller=heard, workers=pool)
             names = ["aadd", "stuck", "astuck", "aadd"]
             batch = executor.batch(
                 [Call(str(n), name, '{"a": 1}' if name == "aadd" else "") for n, name in enumerate(names)]
@@ -91,7 +111,9 @@ class TestBatches:
             return batch.outcomes
 
         outcomes = asyncio.run(main())
+        assert pool.hung == 1
         release.set()
+        until(lambda: pool.hung == 0)
         assert [outcome.status for outcome in outcomes] == ["done", "cancelled", "cancelled", "cancelled"]
         assert heard.kinds().count("tool_started") == heard.kinds().count("tool_ended") == 3
         assert all(isinstance(outcome, Cancelled) for outcome in outcomes[1:])

@@ -54,6 +54,16 @@ def test_nothing_is_nothing(text: str | None) -> None:
     assert docstring.read(text) == ("", {})
 
 
+def test_types_may_be_written_in_any_way() -> None:
+    assert docstring.read("X.\n\nArgs:\n    a (tuple(int, int)): pair").parameters == {"a": "pair"}
+    assert docstring.read("X.\n\n:param dict[str, int] c: table").parameters == {"c": "table"}
+
+
+def test_a_note_reaches_the_model() -> None:
+    text = "Do it.\n\nNote:\n    Never on a Friday.\n\nArgs:\n    a: b"
+    assert "Never on a Friday." in docstring.read(text).description
+
+
 def test_what_is_in_no_style_is_description() -> None:
     assert docstring.read("Add: it up.\n\na is the first.") == ("Add: it up.\n\na is the first.", {})
 

@@ -1,6 +1,7 @@
 import asyncio
 import json
 import math
+import time
 from collections.abc import Callable, Iterator
 from threading import Event, Thread, current_thread, get_ident
 from typing import Any
@@ -8,13 +9,12 @@ from typing import Any
 import anyio
 import pytest
 
-from flyball import Limits, govern
+from flyball import Limits, TurnBudget, govern
 from flyball.errors import ConfigError
 from flyball.event import Event as RunEvent
-from flyball.outcome import Denied, Failure, Outcome, Reason, Status, Success, Timeout
+from flyball.outcome import Failure, Outcome, Status, Success, Timeout
 from flyball.request import Call
-from flyball.testing import ManualClock, until
-from flyball.tools import BoundedToolExecutor, Tool, tool
+from flyball.tools import BoundedToolExecutor, Tool, ToolContext, tool
 from flyball.worker import WorkerPool
 
 SHORT = 0.02
@@ -132,83 +132,112 @@ class TestOutcomes:
         assert outcome.artifact.size == 40_000
 
 
-class TestDenied:
-    def reason(self, outcome: Outcome) -> Reason:
-        assert isinstance(outcome, Denied)
-        return outcome.reason
+class TestTime:
+    @pytest.mark.parametrize("function", ["async", "def"])
+    def test_no_call_goes_past_the_end_of_the_runs_work(self, function: str) -> None:
+        release = Event()
 
-    def test_unknown_tools_and_wrong_arguments(self) -> None:
-        [unknown, wrong] = BoundedToolExecutor([add]).execute(Call("1", "ad", ""), Call("2", "add", '{"a": "x"}'))
-        assert (self.reason(unknown), self.reason(wrong)) == (Reason.UNKNOWN, Reason.VALIDATION)
-        assert "did you mean add" in unknown.text
-        assert "b: " not in wrong.text
-        assert "a: Input should be a valid integer" in wrong.text
+        async def aslow() -> None:
+            await anyio.sleep(LONG)
 
-    def test_a_tool_that_timed_out_is_blocked_unless_it_may_be_tried_again(self) -> None:
+        def slow() -> None:
+            release.wait(LONG)
+
+        envelope = TurnBudget.create(timeout_s=SHORT)
+        outcome = one(Tool(aslow if function == "async" else slow, timeout=LONG), envelope=envelope)
+        release.set()
+        assert isinstance(outcome, Timeout)
+        assert outcome.cap_s <= SHORT
+
+    def test_nor_past_the_seconds_of_its_tool(self) -> None:
         async def slow() -> None:
             await anyio.sleep(LONG)
 
-        for effects, then in (("write", Status.DENIED), ("read", Status.TIMED_OUT)):
-            executor = BoundedToolExecutor([Tool(slow, timeout=SHORT, effects=effects)])  # pyright: ignore[reportArgumentType]
-            assert [executor.execute(Call("1", "slow", ""))[0].status for _ in range(2)] == [Status.TIMED_OUT, then]
+        with Limits(seconds=3_000, tool_seconds={"slow": SHORT}).open() as envelope:
+            assert isinstance(one(Tool(slow, timeout=LONG), envelope=envelope), Timeout)
 
-    def test_the_budgets_of_the_run_and_of_the_tool(self) -> None:
-        with Limits(tool_calls=2, calls={"aadd": 1}).open() as envelope:
-            executor = BoundedToolExecutor([add, aadd, Tool(add, name="once", max_calls=1)], envelope=envelope)
-            names = ["aadd", "aadd", "once", "once", "add"]
-            outcomes = executor.execute(*[Call(str(n), name, '{"a": 1}') for n, name in enumerate(names)])
-        assert [outcome.status for outcome in outcomes] == ["done", "denied", "done", "denied", "denied"]
-        assert {self.reason(outcome) for outcome in outcomes if not outcome.ok} == {Reason.BUDGET}
-        assert envelope.budgets["tool_calls"].used == 2
+    def test_a_cooperative_tool_still_gets_its_partial_result_back(self) -> None:
+        @tool(timeout=2.0)
+        def careful(ctx: ToolContext) -> str:
+            return "partial" if ctx.token.wait(LONG) else "whole"
 
-    def test_a_denied_call_is_not_counted(self) -> None:
-        with Limits(tool_calls=1).open() as envelope:
-            executor = BoundedToolExecutor([add, Tool(add, name="guarded", approve=True)], envelope=envelope)
-            outcomes = executor.execute(
-                Call("1", "add", "{"),
-                Call("2", "no", ""),
-                Call("3", "guarded", '{"a": 1}'),
-                Call("4", "add", '{"a": 1}'),
-            )
-        assert [outcome.status for outcome in outcomes] == ["denied", "denied", "denied", "done"]
+        assert one(careful).text == "partial"
 
-    def test_the_deadline_of_the_run(self) -> None:
-        clock = ManualClock()
-        with Limits(seconds=100).open(clock=clock) as envelope:
-            clock.move(86)
-            assert self.reason(one(add, '{"a": 1}', envelope=envelope)) is Reason.DEADLINE
-            assert envelope.flags == ("max_seconds_reached",)
+    def test_an_async_tool_that_blocks_past_its_time_is_timed_out_when_it_returns(self) -> None:
+        async def block() -> str:
+            time.sleep(2 * SHORT)
+            return "late"
 
-    def test_approval_is_asked_for_and_a_question_that_fails_means_no(self) -> None:
-        guarded = Tool(add, approve=True)
+        assert isinstance(one(Tool(block, timeout=SHORT)), Timeout)
 
-        def broken(_: Tool, __: Any) -> bool:
-            raise ZeroDivisionError
+    def test_a_busy_pool_is_waited_for(self) -> None:
+        @tool(effects="read")
+        def brief() -> None:
+            time.sleep(0.002)
 
-        assert self.reason(one(guarded, '{"a": 1}')) is Reason.APPROVAL
-        assert self.reason(one(guarded, '{"a": 1}', approved=broken)) is Reason.APPROVAL
+        executor = BoundedToolExecutor([brief], workers=WorkerPool(workers=1), parallel=8)
+        outcomes = executor.execute(*[Call(str(n), "brief", "") for n in range(8)])
+        assert {outcome.status for outcome in outcomes} == {Status.DONE}
 
-        def small(_: Tool, values: Any) -> bool:
-            return values["a"] == 1
 
-        assert one(guarded, '{"a": 1}', approved=small).ok
+class TestWhatGoesWrongElsewhere:
+    def test_a_tool_that_raises_a_cancel_by_itself_failed_and_its_neighbour_did_not(self) -> None:
+        @tool(effects="read")
+        async def odd() -> None:
+            raise asyncio.CancelledError("my own")
 
-    def test_too_many_hung_workers_are_an_overload(self) -> None:
-        release = Event()
+        @tool(effects="read")
+        async def fine() -> str:
+            await anyio.sleep(0)
+            return "ok"
 
-        @tool(timeout=SHORT, retry_on_timeout=True)
-        def hang() -> None:
-            release.wait(LONG)
+        outcomes = BoundedToolExecutor([odd, fine]).execute(Call("1", "odd", ""), Call("2", "fine", ""))
+        assert [outcome.status for outcome in outcomes] == ["failed", "done"]
 
-        pool = WorkerPool(workers=4, most_hung=2)
-        executor = BoundedToolExecutor([hang], workers=pool)
-        statuses = [executor.execute(Call(str(n), "hang", ""))[0] for n in range(3)]
-        assert [outcome.status for outcome in statuses] == ["timed_out", "timed_out", "denied"]
-        assert self.reason(statuses[2]) is Reason.OVERLOAD
-        assert executor.hung == 2
-        release.set()
-        until(lambda: not (executor.hung))
-        assert executor.execute(Call("9", "hang", ""))[0].ok
+    def test_a_task_that_tries_to_end_the_private_loop_does_not_stop_the_others(
+        self, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        async def leave() -> None:
+            raise SystemExit
+
+        async def start() -> None:
+            task = asyncio.get_running_loop().create_task(leave())
+            await asyncio.wait([task])
+
+        one(start)
+        assert one(add, '{"a": 1}').text == "2"
+        assert "tried to end the private event loop" in caplog.text
+
+    def test_a_teller_that_raises_changes_nothing(self, caplog: pytest.LogCaptureFixture) -> None:
+        class Broken:
+            def tell(self, kind: Any, *args: Any, **kwargs: Any) -> None:
+                raise ZeroDivisionError
+
+        pool = WorkerPool(workers=1)
+        assert [one(add, '{"a": 1}', teller=Broken(), workers=pool).ok for _ in range(3)] == [True] * 3
+        assert "a teller failed" in caplog.text
+
+    def test_a_state_that_refuses_is_a_failure_that_says_so(self) -> None:
+        class Full(dict[str, Any]):
+            def __setitem__(self, key: str, value: Any) -> None:
+                raise OSError("no disk")
+
+            def __bool__(self) -> bool:
+                raise ZeroDivisionError
+
+        def put(ctx: ToolContext) -> None:
+            ctx.state["a"] = 1
+
+        outcome = one(put, state=Full())
+        assert isinstance(outcome, Failure)
+        assert "it succeeded, but what it set in the state could not be kept: no disk" in outcome.error
+
+    def test_odd_results_and_ids_end_too(self) -> None:
+        whole = "x" * 20_000
+        [outcome] = BoundedToolExecutor([Tool(lambda: whole, name="f")]).execute(Call("i" * 12_000, "f", ""))
+        assert len(outcome.text) <= 12_000
+        assert one(Tool(lambda: "\ud800", name="f")).text == "?"
+        assert "another iterator" in one(Tool(lambda: map(str, [1]), name="f")).text
 
 
 class TestDoors:
@@ -277,8 +306,8 @@ def test_a_governed_loop_uses_it_with_its_own_limits_and_events() -> None:
         return key
 
     with govern(Limits(turns=2, tool_calls=1), sinks=[seen.append]) as run:
-        for turn in run:
-            executor = BoundedToolExecutor([unlock], envelope=turn.envelope, teller=run)
+        executor = BoundedToolExecutor([unlock], envelope=run.envelope, teller=run)
+        for _turn in run:
             outcomes = executor.execute(*[Call(str(n), "unlock", {"key": "hunter2"}) for n in range(2)])
             assert [outcome.status for outcome in outcomes] == ["done", "denied"]
             assert outcomes[0].text == "hunter2"

@@ -211,6 +211,27 @@ class TestKindsOfFunctions:
 
         assert (three(), three.name) == (3, "three")
 
+    def test_cached_functions_and_classes_keep_their_types(self) -> None:
+        @functools.lru_cache
+        def cached(a: int) -> int:
+            return a
+
+        for function in (cached, Point):
+            with pytest.raises(ArgumentError, match="Input should be a valid integer"):
+                Tool(function, name="f").read({"a": "text", "x": "text"})
+
+    def test_what_a_function_returns_need_not_be_found(self) -> None:
+        def f(a: int) -> "NotThere":  # noqa: F821  # pyright: ignore[reportUndefinedVariable, reportUnknownParameterType]
+            ...
+
+        assert Tool(f).read({"a": 1}) == {"a": 1}  # pyright: ignore[reportUnknownArgumentType]
+
+    def test_the_context_may_be_optional(self) -> None:
+        def f(a: int, ctx: ToolContext | None = None) -> None: ...
+        def g(ctx: Annotated[ToolContext, "mine"]) -> None: ...
+
+        assert (Tool(f).signature.names, Tool(g).signature.names) == (("a",), ())
+
 
 class TestOptions:
     def test_what_is_left_out_has_its_default(self) -> None:
@@ -232,6 +253,10 @@ class TestOptions:
                 {"sensitive": ["password"]},
                 "'paint', sensitive: found 'password'; expected one of its parameters: where",
             ),
+            ({"aprove": True}, "tool, options: found 'aprove'; expected an option such as approve"),
+            ({"name": 5}, "tool, name: found 5; expected a text"),
+            ({"retry_on_timeout": "no"}, "tool, retry_on_timeout: found 'no'; expected True or False"),
+            ({"duplicates": ""}, "'paint', duplicates: found ''"),
             ({"name": "two words"}, "tool, name: found 'two words'"),
             ({"name": "x" * 65}, "tool, name: found"),
         ],

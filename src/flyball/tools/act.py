@@ -11,10 +11,11 @@ import anyio
 from ..clock import Clock
 from ..deadline import DeadlineToken
 from ..event import LateResultDropped, ToolEnded, ToolStarted
+from ..jsonable import jsonable
 from ..outcome import Cancelled, Denied, Failure, Outcome, Reason, Success, Timeout
 from ..recorder import Teller
 from ..request import Call
-from ..worker import Worker, WorkerPool, call_soon
+from ..worker import Worker, WorkerPool, call_soon, is_being_cancelled
 from .context import State, ToolContext
 from .excerpt import content_of, excerpt
 from .gate import Gate
@@ -24,7 +25,20 @@ from .tool import Tool
 class Act:
     """A call that was prepared: allowed, checked and bounded. Its gate has the outcome."""
 
-    __slots__ = ("_bound", "_clock", "_started", "_teller", "call", "gate", "state", "token", "tool", "values")
+    __slots__ = (
+        "_bound",
+        "_cap_s",
+        "_clock",
+        "_started",
+        "_teller",
+        "call",
+        "gate",
+        "key",
+        "state",
+        "token",
+        "tool",
+        "values",
+    )
 
     def __init__(
         self,
@@ -32,6 +46,7 @@ class Act:
         tool: Tool,
         values: dict[str, Any],
         *,
+        key: str,
         token: DeadlineToken,
         state: State,
         clock: Clock,
@@ -40,8 +55,10 @@ class Act:
         self.call = call
         self.tool = tool
         self.values = values
+        self.key = key
         self.token = token
         self.state = state
+        self._cap_s = token.remaining_s()
         self.gate = Gate()
         self._teller = teller
         self._clock = clock
@@ -60,38 +77,43 @@ class Act:
     async def perform(self, workers: WorkerPool) -> None:
         """Make the call. It raises only when it is cancelled, and has its outcome then too."""
         bound = self._bound or self.tool.bound(self.values)
-        if self.tool.is_async:
-            await self._made(self._in_the_loop(bound))
-        elif worker := workers.take():
-            await self._made(self._in_a_worker(bound, worker, workers))
-        else:
-            message = f"no worker is free; {workers.hung} hang"
-            self._close(Denied(reason=Reason.OVERLOAD, message=message, **self._header()))
-            self._tell_end()
-
-    async def _made(self, making: Awaitable[None]) -> None:
-        if self._teller is not None:
-            shown = {name: "***" if name in self.tool.sensitive else value for name, value in self.values.items()}
-            self._teller.tell(ToolStarted, self.call.id, self.tool.name, shown)
         try:
-            await making
+            if self.tool.is_async:
+                self._tell_start()
+                await self._in_the_loop(bound)
+            elif worker := await self._worker(workers):
+                self._tell_start()
+                await self._in_a_worker(bound, worker, workers)
+            else:
+                message = f"no worker came free in time; {workers.hung} hang"
+                self._close(Denied(reason=Reason.OVERLOAD, message=message, **self._header()))
         finally:
-            if self.outcome is None:  # only a cancel can leave it open
+            if self.outcome is None:
                 self._close(Cancelled(**self._header()))
             self.token.cancel()
             self._tell_end()
+
+    async def _worker(self, workers: WorkerPool) -> Worker | None:
+        """A worker as soon as one is free; none once the call's time is over or too many hang."""
+        while (worker := workers.take()) is None:
+            if workers.exhausted or self.token.is_expired():
+                return None
+            await anyio.sleep(0.001)
+        return worker
 
     async def _in_the_loop(self, bound: Callable[[], Any]) -> None:
         with anyio.CancelScope(deadline=anyio.current_time() + self.token.remaining_s()) as scope:
             try:
                 outcome = self._success(await cast("Callable[[], Awaitable[Any]]", bound)())
-            except anyio.get_cancelled_exc_class():
-                raise
+            except anyio.get_cancelled_exc_class() as error:
+                if scope.cancel_called or is_being_cancelled():
+                    raise
+                outcome = self._failure(error)
             except BaseException as error:
                 outcome = self._failure(error)
-            if not scope.cancel_called:
+            if not self.token.is_expired():
                 self._close(outcome)
-        if scope.cancel_called:
+        if scope.cancel_called or self.token.is_expired():
             self._close(self._timeout())
 
     async def _in_a_worker(self, bound: Callable[[], Any], worker: Worker, workers: WorkerPool) -> None:
@@ -105,8 +127,8 @@ class Act:
             then = done.set if self._close(outcome) else self._tell_late
             try:
                 soon(then)
-            except RuntimeError:
-                return  # the event loop is closed: nobody is left to tell
+            except RuntimeError:  # the event loop is closed: a late result is told from here
+                then()
 
         worker.start(work)
         try:
@@ -126,20 +148,23 @@ class Act:
         return {"call_id": self.call.id, "tool": self.tool.name, "seconds": self._clock.now() - self._started}
 
     def _success(self, value: Any) -> Success:
-        content, artifact = excerpt(content_of(value), self.call.id)
-        changes = self.state.changes
-        return Success(content=content, value=value, artifact=artifact, changes=changes, **self._header())
+        content, artifact = excerpt(content_of(value), self.key)
+        return Success(content=content, value=value, artifact=artifact, changes=self.state.changes, **self._header())
 
     def _failure(self, error: BaseException) -> Failure:
         try:
             words = str(error)
-        except Exception:
+        except (Exception, SystemExit):
             words = "an error that cannot be shown"
         return Failure(kind=type(error).__name__, error=words, **self._header())
 
     def _timeout(self) -> Timeout:
-        header = self._header()
-        return Timeout(cap_s=round(header["seconds"], 3), **header)
+        return Timeout(cap_s=round(self._cap_s, 3), **self._header())
+
+    def _tell_start(self) -> None:
+        if self._teller is not None:
+            shown = {name: "***" if name in self.tool.sensitive else value for name, value in self.values.items()}
+            self._teller.tell(ToolStarted, self.call.id, self.tool.name, jsonable(shown))
 
     def _tell_end(self) -> None:
         outcome = self.outcome

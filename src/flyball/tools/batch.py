@@ -6,8 +6,9 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
 import anyio
+import anyio.lowlevel
 
-from ..outcome import Cancelled, Outcome, Success
+from ..outcome import Cancelled, Failure, Outcome, Success
 from ..request import Call
 from .tool import Effects
 
@@ -25,7 +26,7 @@ class Batch:
 
     @property
     def outcomes(self) -> list[Outcome]:
-        """One for each call, in the order asked; cancelled for those that were not reached."""
+        """One for each call, in the order asked; cancelled for those that have none."""
         pairs = zip(self.calls, self._outcomes, strict=True)
         return [outcome or Cancelled(call_id=call.id, tool=call.name) for call, outcome in pairs]
 
@@ -41,6 +42,7 @@ class Batch:
                 self._apply_changes(group)
 
     async def _make(self, index: int) -> None:
+        await anyio.lowlevel.checkpoint_if_cancelled()  # nothing begins after a cancel
         call = self.calls[index]
         prepared = self._executor.prepare(call)
         if isinstance(prepared, Outcome):
@@ -81,8 +83,16 @@ class Batch:
     def _apply_changes(self, group: list[int]) -> None:
         for index in group:
             outcome = self._outcomes[index]
-            for key, value in outcome.changes.items() if isinstance(outcome, Success) else ():
-                if value is None:
-                    self._executor.state.pop(key, None)
-                else:
-                    self._executor.state[key] = value
+            if not isinstance(outcome, Success):
+                continue
+            try:
+                self._executor.apply(outcome.changes)
+            except Exception as error:
+                words = f"it succeeded, but what it set in the state could not be kept: {error}"
+                self._outcomes[index] = Failure(
+                    call_id=outcome.call_id,
+                    tool=outcome.tool,
+                    seconds=outcome.seconds,
+                    kind=type(error).__name__,
+                    error=words,
+                )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable, Iterator, Mapping, MutableMapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -18,29 +19,45 @@ class State(MutableMapping[str, Any]):
     """
 
     def __init__(self, run: Mapping[str, Any] | None = None) -> None:
-        self._run = run or {}
-        self.changes: dict[str, Any] = {}
-        """What the call has set; a key it deleted is set to None."""
+        self._run: Mapping[str, Any] = {} if run is None else run
+        self._seen: dict[str, Any] = {}
+        self._set: dict[str, Any] = {}
+
+    @property
+    def changes(self) -> dict[str, Any]:
+        """What the call has set, or changed inside what it read; a key it deleted is None."""
+        changed = {key: value for key, value in self._seen.items() if value != self._run.get(key)}
+        return {**changed, **self._set}
 
     def __getitem__(self, key: str) -> Any:
-        value = self.changes[key] if key in self.changes else self._run[key]
+        if key not in self._set and key not in self._seen:
+            self._seen[key] = _copied(self._run[key])
+        value = self._set[key] if key in self._set else self._seen[key]
         if value is None:
             raise KeyError(key)
         return value
 
     def __setitem__(self, key: str, value: Any) -> None:
-        self.changes[key] = value
+        self._set[key] = value
 
     def __delitem__(self, key: str) -> None:
         self[key]
-        self.changes[key] = None
+        self._set[key] = None
 
     def __iter__(self) -> Iterator[str]:
-        merged = {**self._run, **self.changes}
+        merged = {**self._run, **self._set}
         return iter([key for key, value in merged.items() if value is not None])
 
     def __len__(self) -> int:
         return len(list(iter(self)))
+
+
+def _copied(value: Any) -> Any:
+    """A value of its own for the call, so that what it does to it later does not reach the run."""
+    try:
+        return copy.deepcopy(value)
+    except Exception:  # what cannot be copied is shared, as everything in Python is
+        return value
 
 
 def _say_nothing(_: str) -> None:
@@ -52,7 +69,7 @@ class ToolContext:
     """Annotate a parameter of a tool with this class to get it; the model does not see that parameter."""
 
     token: DeadlineToken
-    """Poll it in the inner loop, and return early with what there is."""
+    """Poll it in the inner loop, and return early with what there is: it expires a little before the call is cut."""
     run_id: str
     call_id: str
     idempotency_key: str

@@ -8,13 +8,13 @@ from typing import NamedTuple
 
 _GOOGLE = re.compile(r"^(?:Args|Arguments|Parameters):\s*$", re.MULTILINE)
 _NUMPY = re.compile(r"^Parameters\n-{3,}\s*$", re.MULTILINE)
-_REST = re.compile(r"^:param\s+(?:[^\s:]+\s+)?(\*{0,2}\w+):[ \t]*(.*(?:\n[ \t]+\S.*)*)", re.MULTILINE)
+_REST = re.compile(r"^:param\s+(?:[^:\n]+\s+)?(\*{0,2}\w+):[ \t]*(.*(?:\n[ \t]+\S.*)*)", re.MULTILINE)
 _SECTION = re.compile(
-    r"^(?:(?:Args|Arguments|Parameters|Returns?|Yields?|Raises|Examples?|Notes?|Warnings?|See Also):\s*$"
-    r"|[A-Z][\w ]*\n-{3,}\s*$|:\w+[^:\n]*:)",
+    r"^(?:(?:Args|Arguments|Parameters|Returns?|Yields?|Raises):\s*$"
+    r"|(?:Parameters|Returns|Yields|Raises)\n-{3,}\s*$|:(?:param|type|returns?|rtype|raises)\b)",
     re.MULTILINE,
 )
-_ENTRY = re.compile(r"^(\w+)(?:\s*\([^)\n]*\))?\s*:\s*(.*)$")
+_ENTRY = re.compile(r"^(\w+)(?:\s*\(.*?\))?\s*:\s+(.*)$")
 _NUMPY_ENTRY = re.compile(r"^(\w+)\s*(?::.*)?$")
 
 

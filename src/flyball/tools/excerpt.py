@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 import json
+from collections.abc import AsyncIterator, Iterator
 from typing import Any
 
 from pydantic_core import PydanticSerializationError, to_json
@@ -16,11 +17,12 @@ MOST_CHARACTERS = 12_000
 def content_of(value: Any) -> str:
     """A tool's value as text: a text as it is, all else as JSON. TypeError says what cannot be written."""
     if isinstance(value, str):
-        return value
+        return value.encode("utf-8", "replace").decode("utf-8")  # half a surrogate pair is no text
     if inspect.iscoroutine(value):
         value.close()  # or Python would warn that nobody awaited it
-    if inspect.isawaitable(value) or inspect.isgenerator(value) or inspect.isasyncgen(value):
-        kind = "something to await" if inspect.isawaitable(value) else "a generator"
+    awaited = inspect.isawaitable(value)
+    if awaited or isinstance(value, Iterator | AsyncIterator):
+        kind = "something to await" if awaited else "a generator, or another iterator"
         raise TypeError(f"the tool returned {kind}; it must return a value")
     try:
         return to_json(value, inf_nan_mode="null").decode()
@@ -37,9 +39,11 @@ def excerpt(content: str, artifact_id: str) -> tuple[str, Artifact | None]:
     """
     if len(content) <= MOST_CHARACTERS:
         return content, None
-    keep = MOST_CHARACTERS - 200
-    while len(text := _framed(content[:keep], content, artifact_id)) > MOST_CHARACTERS:
+    keep, artifact_id = MOST_CHARACTERS - 200, artifact_id[:500]
+    text = _framed(content[:keep], content, artifact_id)
+    while len(text) > MOST_CHARACTERS:
         keep -= max(1, (len(text) - MOST_CHARACTERS) // 6)  # in JSON one character may take up to six
+        text = _framed(content[:keep], content, artifact_id)
     return text, Artifact(artifact_id, len(content))
 
 

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import inspect
+import logging
 from collections.abc import Callable, Iterable, Mapping, MutableMapping, Sequence
-from typing import Any
+from typing import Any, Concatenate, ParamSpec
 
 from ..clock import SYSTEM
 from ..deadline import Deadline, DeadlineToken
 from ..envelope import TurnBudget
 from ..errors import ArgumentError, UnknownTool
-from ..event import ToolEnded, ToolReported
+from ..event import Event, Header, ToolEnded, ToolReported
 from ..outcome import Denied, Outcome, Reason, Timeout
 from ..recorder import Teller
 from ..request import Call
@@ -20,13 +22,17 @@ from .context import State, ToolContext
 from .tool import Function, Tool, Toolset
 
 _LOOP = LoopThread()
+log = logging.getLogger(__name__)
+
+P = ParamSpec("P")
 
 
 class BoundedToolExecutor:
     """Makes the calls of one run. A `def` tool runs in a worker thread, an `async def` tool in the event loop.
 
     `envelope` bounds the calls in number and time; `state` is the run's, and gets the changes of calls that succeeded,
-    in the order asked; `teller` is told what happens; `approved` is asked for tools that need it. Each may be left out.
+    in the order asked; `teller` is told what happens; `approved` is asked for tools that need it, and must not block.
+    Each may be left out.
     """
 
     def __init__(
@@ -46,7 +52,7 @@ class BoundedToolExecutor:
         self.state: MutableMapping[str, Any] = {} if state is None else state
         self.parallel = parallel
         self.workers = workers or WorkerPool()
-        self._teller = teller
+        self._teller = None if teller is None else _Quiet(teller)
         self._approved = approved
         self._run_id = run_id
         self._blocked: set[str] = set()
@@ -89,6 +95,14 @@ class BoundedToolExecutor:
         self._calls[tool.name] = self._calls.get(tool.name, 0) + 1
         return self._act(call, tool, values)
 
+    def apply(self, changes: Mapping[str, Any]) -> None:
+        """Keep what a call has set in the run's state; None deletes."""
+        for key, value in changes.items():
+            if value is None:
+                self.state.pop(key, None)
+            else:
+                self.state[key] = value
+
     def note(self, act: Act) -> None:
         """Learn from a call that has ended: a tool that hung and may not be tried again is blocked."""
         if isinstance(act.outcome, Timeout) and not act.tool.retry_on_timeout:
@@ -106,14 +120,19 @@ class BoundedToolExecutor:
         if tool.max_calls is not None and self._calls.get(tool.name, 0) >= tool.max_calls:
             return Reason.BUDGET, f"{tool.name} may be called {tool.max_calls} times in one run"
         if self.envelope is not None and not self.envelope.claim_tool_call(tool.name):
-            return Reason.BUDGET, "no tool call is left"
+            own = self.envelope.budgets.get(f"calls.{tool.name}")
+            return Reason.BUDGET, own.warning if own is not None and own.exceeded else "no tool call is left"
         return None
 
     def _is_approved(self, tool: Tool, values: Mapping[str, Any]) -> bool:
+        """Only True means yes: an `async def`, whose coroutine would be true, must not open the gate."""
         try:
-            return self._approved is not None and bool(self._approved(tool, values))
-        except Exception:  # what guards and cannot be asked means no
+            answer: object = self._approved is not None and self._approved(tool, values)
+        except (Exception, SystemExit):
             return False
+        if inspect.iscoroutine(answer):
+            answer.close()
+        return answer is True
 
     def _act(self, call: Call, tool: Tool, values: dict[str, Any]) -> Act:
         envelope = self.envelope
@@ -121,25 +140,49 @@ class BoundedToolExecutor:
             clock, token = SYSTEM, DeadlineToken(Deadline.after(tool.timeout))
         else:
             clock, token = envelope.clock, DeadlineToken.from_budget(envelope, tool.timeout, tool.name)
-        act = Act(call, tool, values, token=token, state=State(self.state), clock=clock, teller=self._teller)
+        key = f"{self._run_id}:{call.id}"
+        act = Act(call, tool, values, key=key, token=token, state=State(self.state), clock=clock, teller=self._teller)
         if tool.signature.context is not None:
             act.told(self._context(act))
         return act
 
     def _context(self, act: Act) -> ToolContext:
         call, teller = act.call, self._teller
+        seconds = act.token.remaining_s()
+
+        def report(text: str) -> None:
+            if teller is not None and act.outcome is None:
+                teller.tell(ToolReported, call.id, call.name, str(text))
+
         return ToolContext(
-            token=act.token,
+            # A cooperative tool gets the last tenth, half a second at most, to return what it has.
+            token=act.token.within(seconds - min(0.5, seconds / 10)),
             run_id=self._run_id,
             call_id=call.id,
-            idempotency_key=f"{self._run_id}:{call.id}",
+            idempotency_key=act.key,
             budgets={} if self.envelope is None else self.envelope.readings(),
             state=act.state,
             gate=act.gate,
-            report=lambda text: None if teller is None else teller.tell(ToolReported, call.id, call.name, str(text)),
+            report=report,
         )
 
     def _denied(self, call: Call, reason: Reason, message: str) -> Denied:
         if self._teller is not None:
             self._teller.tell(ToolEnded, call.id, call.name, "denied", reason.value, 0.0)
         return Denied(call_id=call.id, tool=call.name, reason=reason, message=message)
+
+
+class _Quiet:
+    """Who only watches can fail without changing a call."""
+
+    def __init__(self, teller: Teller) -> None:
+        self._teller = teller
+
+    def tell(
+        self, kind: Callable[Concatenate[int, float, int, Header, P], Event], *args: P.args, **kwargs: P.kwargs
+    ) -> None:
+        """Tell it on."""
+        try:
+            self._teller.tell(kind, *args, **kwargs)
+        except Exception:
+            log.exception("a teller failed")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import inspect
+import types
 import typing
 import warnings
 from collections.abc import Callable, Generator, Mapping
@@ -14,7 +15,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, create_model
 from pydantic.errors import PydanticUserError
 from pydantic.fields import FieldInfo
 from pydantic.json_schema import PydanticJsonSchemaWarning
-from pydantic_core import PydanticSerializationError, to_json
+from pydantic_core import PydanticSerializationError, SchemaError, to_json
 
 from ..errors import ArgumentError, ConfigError, nearest, shown
 from .context import ToolContext
@@ -31,7 +32,7 @@ class Signature:
         parameters = _parameters(name, function)
         self.positional = tuple(key for key, parameter in parameters.items() if parameter.positional)
         """The parameters that can only be given by their place."""
-        self.context = next((key for key, parameter in parameters.items() if parameter.hint is ToolContext), None)
+        self.context = next((key for key, parameter in parameters.items() if _is_context(parameter.hint)), None)
         """The parameter that wants the ToolContext."""
         parameters.pop(self.context or "", None)
         self.names = tuple(parameters)
@@ -47,7 +48,7 @@ class Signature:
             raise ArgumentError(self.name, tuple(self._told(one) for one in error.errors(include_url=False))) from None
         except PydanticSerializationError as error:
             raise ArgumentError(self.name, (f"not JSON: {error}",)) from None
-        except Exception as error:  # a validator of the user's that fails otherwise
+        except (Exception, SystemExit) as error:  # a validator of the user's that fails otherwise
             raise ArgumentError(self.name, (f"cannot be checked: {type(error).__name__}: {error}",)) from error
         return dict(zip(self.names, values.values(), strict=True))
 
@@ -85,7 +86,7 @@ class Signature:
 def _told_as_config_error(name: str) -> Generator[None]:
     try:
         yield
-    except PydanticUserError as error:
+    except (PydanticUserError, SchemaError) as error:
         reason = str(error).split("\n")[0]
         raise ConfigError(f"tool {name!r}, its annotations", reason, "types that JSON can carry") from error
 
@@ -102,9 +103,8 @@ def _parameters(name: str, function: Callable[..., Any]) -> dict[str, _Parameter
     if isinstance(function, functools.partial):
         partial = cast("functools.partial[Any]", function)
         plain, given = partial.func, set(partial.keywords)
-    target = plain if inspect.isfunction(plain) or inspect.ismethod(plain) else getattr(plain, "__call__", plain)  # noqa: B004
     try:
-        hints = typing.get_type_hints(target, include_extras=True)
+        hints = _hints(plain)
         parameters = inspect.signature(cast("Callable[..., Any]", function)).parameters.values()
     except (NameError, TypeError, ValueError) as error:
         raise ConfigError(f"tool {name!r}, its annotations", str(error), "a signature that Python can read") from error
@@ -119,6 +119,24 @@ def _parameters(name: str, function: Callable[..., Any]) -> dict[str, _Parameter
             positional = parameter.kind is parameter.POSITIONAL_ONLY
             found[parameter.name] = _Parameter(hints.get(parameter.name, Any), parameter.default, positional)
     return found
+
+
+def _hints(function: Callable[..., Any]) -> dict[str, Any]:
+    """The parameters' annotations; what the function returns is not the model's business, and may not be found."""
+    plain: Any = inspect.unwrap(function)
+    if inspect.isclass(plain):
+        plain = plain.__init__
+    elif not inspect.isroutine(plain):
+        plain = type(plain).__call__
+    plain = getattr(plain, "__func__", plain)
+    wanted = {name: hint for name, hint in getattr(plain, "__annotations__", {}).items() if name != "return"}
+    holder = types.SimpleNamespace(__annotations__=wanted)
+    return typing.get_type_hints(holder, getattr(plain, "__globals__", {}), include_extras=True)
+
+
+def _is_context(hint: Any) -> bool:
+    """Also `ToolContext | None` and `Annotated[ToolContext, ...]`."""
+    return hint is ToolContext or ToolContext in typing.get_args(hint)
 
 
 def _said(hint: Any) -> str | None:

@@ -10,7 +10,7 @@ from enum import StrEnum
 from typing import Any, Literal, TypedDict, Unpack, overload
 
 from .. import check
-from ..errors import ConfigError, UnknownTool
+from ..errors import ConfigError, UnknownTool, nearest
 from . import docstring
 from .context import ToolContext
 from .signature import Signature
@@ -57,7 +57,27 @@ class Options(TypedDict, total=False):
     sensitive: Sequence[str]
     """Parameters that events, logs and exports do not show."""
     approve: bool | Callable[[Mapping[str, Any]], bool]
-    """Whether a person must agree first; or a function of the arguments that says so. If it raises, that means yes."""
+    """Whether a person must agree first; or a function of the arguments that says so. All but False means yes."""
+
+
+_KINDS: dict[str, type | tuple[type, ...]] = {
+    "name": str,
+    "description": str,
+    "cheap": bool,
+    "idempotent": bool,
+    "retry_on_timeout": bool,
+    "sensitive": (list, tuple, set, frozenset),
+}
+
+
+def _check_options(options: Mapping[str, Any]) -> None:
+    """An option that is misspelt would not guard anything."""
+    for name, value in options.items():
+        if name not in Options.__annotations__:
+            near = nearest(name, Options.__annotations__) or sorted(Options.__annotations__)
+            raise ConfigError("tool, options", name, f"an option such as {' or '.join(near)}")
+        if not isinstance(value, _KINDS.get(name, object)):
+            raise ConfigError(f"tool, {name}", value, "a text" if _KINDS[name] is str else "True or False")
 
 
 class Tool:
@@ -72,6 +92,7 @@ class Tool:
     """
 
     def __init__(self, function: Function, **options: Unpack[Options]) -> None:
+        _check_options(options)
         self.options = options
         self.function = function
         self.is_async = _is_async(function)
@@ -82,8 +103,8 @@ class Tool:
         where = f"tool {self.name!r}"
         self.timeout = check.timeout(f"{where}, timeout", options.get("timeout", 45.0))
         self.effects = check.member(f"{where}, effects", options.get("effects", "write"), Effects)
-        self.duplicates = options.get("duplicates") and check.member(
-            f"{where}, duplicates", options.get("duplicates"), Duplicates
+        self.duplicates = (
+            check.member(f"{where}, duplicates", options["duplicates"], Duplicates) if "duplicates" in options else None
         )
         self.max_calls = check.whole_or_none(f"{where}, max_calls", options.get("max_calls"))
         self.cheap = options.get("cheap", False)
@@ -129,8 +150,8 @@ class Tool:
         if not callable(approve):
             return approve
         try:
-            return bool(approve(arguments))
-        except Exception:
+            return approve(arguments) is not False
+        except (Exception, SystemExit):
             return True
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
