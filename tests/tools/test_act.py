@@ -1,14 +1,19 @@
+import asyncio
 import contextvars
 from collections.abc import Callable
 from threading import Event
 from typing import Any
 
+import anyio
+import pytest
+
 from flyball import Limits
 from flyball.errors import CallClosed
-from flyball.outcome import Outcome, Success
+from flyball.outcome import Outcome, Success, Timeout
 from flyball.request import Call
 from flyball.testing import ManualClock, Notebook, until
-from flyball.tools import BoundedToolExecutor, Tool, ToolContext, tool
+from flyball.tools import BoundedToolExecutor, Gate, Tool, ToolContext, tool
+from flyball.tools.act import Act
 from flyball.worker import WorkerPool
 
 SHORT = 0.02
@@ -135,3 +140,49 @@ class TestContext:
             return who.get()
 
         assert [one(ask).text, one(aask).text] == ["Al", "Al"]
+
+
+class InOrder(Gate):
+    """A gate at which one kind of end comes first, whatever the threads do; the other waits for it."""
+
+    def __init__(self, first: Any, release: Event) -> None:
+        super().__init__()
+        self.first = first
+        self.release = release
+        self.decided = Event()
+
+    def close(self, outcome: Outcome) -> bool:
+        if isinstance(outcome, self.first):
+            done = super().close(outcome)
+            self.decided.set()
+            return done
+        self.release.set()
+        assert self.decided.wait(LONG)
+        return super().close(outcome)
+
+
+@pytest.mark.parametrize("first", [Success, Timeout])
+def test_when_the_end_and_the_deadline_meet_exactly_one_of_them_is_the_outcome(first: Any) -> None:
+    release, notebook, pool = Event(), Notebook(), WorkerPool()
+
+    @tool(timeout=SHORT)
+    def work(ctx: ToolContext) -> str:
+        if first is Success:
+            release.wait(LONG)  # until the deadline has come, and is about to be declared
+        return "done"
+
+    executor = BoundedToolExecutor([work], teller=notebook, workers=pool)
+
+    async def main() -> Outcome | None:
+        act = executor.prepare(Call("1", "work", ""))
+        assert isinstance(act, Act)
+        act.gate = InOrder(first, release)
+        await act.perform(pool)
+        until(lambda: pool.hung == 0)
+        await anyio.sleep(0.001)  # so that the loop hears what the worker had to tell
+        return act.outcome
+
+    assert isinstance(asyncio.run(main()), first)
+    until(lambda: pool.hung == 0)
+    ends = {Success: ["tool_started", "tool_ended"], Timeout: ["tool_started", "tool_ended", "late_result_dropped"]}
+    assert notebook.kinds() == ends[first]

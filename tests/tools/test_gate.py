@@ -1,8 +1,14 @@
 import itertools
+import threading
+import time
+from collections.abc import Iterator
 from threading import Barrier, Thread
+from types import FrameType
+from typing import Any
 
 import pytest
 
+import flyball.tools.gate
 from flyball.errors import CallClosed
 from flyball.outcome import Cancelled, Outcome, Success, Timeout
 from flyball.tools import Gate
@@ -22,8 +28,26 @@ def test_in_every_order_the_first_end_stands(order: tuple[Outcome, ...]) -> None
     assert gate.outcome is order[0]
 
 
+@pytest.fixture
+def giving_way_between_instructions() -> Iterator[None]:
+    """Threads let others run between any two instructions of gate.py: without its lock, the test below fails."""
+
+    def trace(frame: FrameType, event: str, _: object) -> Any:
+        if frame.f_code.co_filename != flyball.tools.gate.__file__:
+            return None
+        frame.f_trace_opcodes = True
+        if event == "opcode":
+            time.sleep(0)
+        return trace
+
+    threading.settrace(trace)
+    yield
+    threading.settrace(None)
+
+
+@pytest.mark.usefixtures("giving_way_between_instructions")
 def test_of_many_threads_exactly_one_ends_it() -> None:
-    for _ in range(50):
+    for _ in range(30):
         gate, barrier, won = Gate(), Barrier(6), list[Outcome]()
 
         def try_it(end: Outcome, gate: Gate = gate, barrier: Barrier = barrier, won: list[Outcome] = won) -> None:

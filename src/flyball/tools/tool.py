@@ -51,7 +51,8 @@ class Options(TypedDict, total=False):
     retry_on_timeout: bool
     """False: once it timed out it is blocked for the rest of the run. Else: whether it only reads."""
     duplicates: Literal["allow", "reuse", "reject"]
-    """What becomes of a call that repeats an earlier one to the letter; else as the run says."""
+    """What becomes of a call that repeats an earlier one to the letter; else as the run says. The agent loop sees to
+    it, not the executor, which does not know what was said in between."""
     max_calls: int
     """The most calls in one run."""
     sensitive: Sequence[str]
