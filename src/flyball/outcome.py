@@ -43,8 +43,10 @@ class Artifact:
     """In characters."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True)
 class _Ended:
+    """Not frozen, because a run makes many and freezing would double their cost; treat one as a value."""
+
     status: ClassVar[Status]
 
     call_id: str
@@ -67,7 +69,7 @@ class _Ended:
         raise NotImplementedError
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True)
 class Success(_Ended):
     """The call ran and gave a value."""
 
@@ -84,7 +86,7 @@ class Success(_Ended):
         return self.content
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True)
 class Failure(_Ended):
     """The call raised."""
 
@@ -99,7 +101,7 @@ class Failure(_Ended):
         return f"{self.kind}: {self.error}"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True)
 class Timeout(_Ended):
     """The call did not end in time; whether it had an effect is not known."""
 
@@ -112,7 +114,7 @@ class Timeout(_Ended):
         return f"No result within {self.cap_s:g} s. Whether it had an effect is not known."
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True)
 class Denied(_Ended):
     """The call was not made."""
 
@@ -126,7 +128,7 @@ class Denied(_Ended):
         return f"Not run ({self.reason.value}): {self.message}"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True)
 class Cancelled(_Ended):
     """The run was cancelled while the call was under way or waiting."""
 

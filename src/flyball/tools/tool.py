@@ -139,6 +139,8 @@ class Tool:
 
     def bound(self, arguments: Mapping[str, Any], context: ToolContext | None = None) -> Callable[[], Any]:
         """The call, ready to be made, with the context where the function asks for it."""
+        if self.signature.context is None and not self.signature.positional:
+            return functools.partial(self.function, **arguments)
         wanted = dict(arguments)
         if self.signature.context is not None:
             wanted[self.signature.context] = context
