@@ -17,6 +17,7 @@ from flyball.errors import (
     SettingError,
     TomlError,
     UnknownBudget,
+    UnknownName,
     UnknownTool,
     nearest,
 )
@@ -37,6 +38,7 @@ EXAMPLES: list[tuple[FlyballError, str]] = [
     ),
     (ArgumentError("add", ("a: missing", "b: missing")), "the arguments of add are wrong: a: missing; b: missing"),
     (CallClosed("timed_out"), "the call is over (timed_out); nothing may be written for it any more"),
+    (UnknownName("x", ("y",)), "nothing is known as 'x'; known are y"),
     (UnknownTool("ad", ("add", "sub")), "there is no tool 'ad'; did you mean add?"),
     (UnknownTool("zzz", ()), "there is no tool 'zzz'; offered are none"),
     (DeadlineExceeded(), "the deadline is past"),

@@ -11,8 +11,9 @@
     ├── DeadlineExceeded (TimeoutError)  a loud look at a deadline found it past
     ├── MessageError (ValueError)    a message has a shape that nobody knows
     ├── RunStopped                   a run did not complete, and its caller asked to be told so
-    ├── UnknownBudget (LookupError)  no budget of that name is registered
-    └── UnknownTool (KeyError)       no tool of that name is offered
+    └── UnknownName (KeyError)       nothing of that kind has that name
+        ├── UnknownBudget            no budget of that name is registered
+        └── UnknownTool              no tool of that name is offered
 
 An error takes data and writes its own message: what was found, where, and what would be right. Its `code` is stable;
 HTTP statuses and exit codes are made from it at the edges.
@@ -179,38 +180,37 @@ class CallClosed(FlyballError):
         return f"the call is over ({self.end}); nothing may be written for it any more"
 
 
-class UnknownBudget(FlyballError, LookupError):
+class UnknownName(FlyballError, KeyError):
+    """Nothing of that kind has that name; `known` are those that do."""
+
+    code = "name_unknown"
+    missing: ClassVar[str] = "nothing is known as"
+    others: ClassVar[str] = "known are"
+
+    def __init__(self, name: str, known: tuple[str, ...]) -> None:
+        super().__init__(name, known)
+        self.name = name
+        self.known = known
+
+    def __str__(self) -> str:
+        near = nearest(str(self.name), self.known)
+        listed = ", ".join(sorted(self.known)) or "none"
+        hint = f"did you mean {' or '.join(near)}?" if near else f"{self.others} {listed}"
+        return f"{self.missing} {shown(self.name)}; {hint}"
+
+
+class UnknownBudget(UnknownName):
     """No budget of that name is registered."""
 
     code = "budget_unknown"
-
-    def __init__(self, name: str, known: tuple[str, ...]) -> None:
-        super().__init__(name, known)
-        self.name = name
-        self.known = known
-
-    def __str__(self) -> str:
-        near = nearest(str(self.name), self.known)
-        hint = f"did you mean {' or '.join(near)}?" if near else f"registered are {', '.join(sorted(self.known))}"
-        return f"no budget is registered as {shown(self.name)}; {hint}"
+    missing, others = "no budget is registered as", "registered are"
 
 
-class UnknownTool(FlyballError, KeyError):
+class UnknownTool(UnknownName):
     """No tool of that name is offered."""
 
     code = "tool_unknown"
-
-    def __init__(self, name: str, known: tuple[str, ...]) -> None:
-        super().__init__(name, known)
-        self.name = name
-        self.known = known
-
-    def __str__(self) -> str:
-        near = nearest(str(self.name), self.known)
-        hint = (
-            f"did you mean {' or '.join(near)}?" if near else f"offered are {', '.join(sorted(self.known)) or 'none'}"
-        )
-        return f"there is no tool {shown(self.name)}; {hint}"
+    missing, others = "there is no tool", "offered are"
 
 
 def shown(value: object) -> str:
