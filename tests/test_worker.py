@@ -100,7 +100,8 @@ def test_ctrl_c_ends_the_wait_and_closes_the_call() -> None:
 
 def test_a_forked_child_makes_its_own_loop() -> None:
     process = program(
-        "import os\n"
+        "import os, warnings\n"
+        "warnings.simplefilter('ignore', DeprecationWarning)  # that forking with threads is dangerous is the point\n"
         "from flyball.tools import BoundedToolExecutor\n"
         "from flyball.request import Call\n"
         "def add(a: int) -> int: return a + 1\n"
