@@ -1,5 +1,8 @@
+import math
 import time
 from threading import Condition
+
+import pytest
 
 from flyball.clock import SYSTEM
 
@@ -10,9 +13,16 @@ def test_the_systems_clock_is_the_systems() -> None:
     assert abs(SYSTEM.wall() - time.time()) < 60  # noqa: DTZ  (the wall clock itself is what is tested)
 
 
-def test_a_wait_ends_when_it_should_even_if_it_was_meant_to_last_for_ever() -> None:
-    condition = Condition()
-    with condition:
-        SYSTEM.wait(condition, 0.001)
-        began = SYSTEM.now()
-    assert SYSTEM.now() >= began
+class Asked(Condition):
+    """A condition that is notified at once, and remembers for how long it was waited."""
+
+    def wait(self, timeout: float | None = None) -> bool:
+        self.seconds = timeout
+        return True
+
+
+@pytest.mark.parametrize(("seconds", "asked"), [(2.5, 2.5), (math.inf, 86_400.0), (1e12, 86_400.0)])
+def test_a_wait_for_ever_is_a_day_at_a_time_because_locks_refuse_more(seconds: float, asked: float) -> None:
+    condition = Asked()
+    SYSTEM.wait(condition, seconds)
+    assert condition.seconds == asked

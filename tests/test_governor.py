@@ -234,8 +234,9 @@ def test_a_cancelled_task_is_a_cancelled_run() -> None:
 
     async def main() -> None:
         task = asyncio.create_task(loop())
-        while not runs or not runs[0].envelope.budgets["turns"].used:
-            await asyncio.sleep(0)
+        async with asyncio.timeout(60):
+            while not runs or not runs[0].envelope.budgets["turns"].used:
+                await asyncio.sleep(0)
         task.cancel()
         with pytest.raises(asyncio.CancelledError):
             await task

@@ -11,6 +11,7 @@ import subprocess
 import sys
 import termios
 from pathlib import Path
+from threading import Timer
 
 import pytest
 
@@ -129,10 +130,13 @@ def test_a_narrow_terminal_folds_and_hides_nothing(tmp_path: Path) -> None:
     terminal.pop("COLUMNS", None)
     with subprocess.Popen(program, cwd=tmp_path, env=terminal, stdin=inner, stdout=inner, stderr=inner) as process:
         os.close(inner)
+        deadline = Timer(60, process.kill)
+        deadline.start()
         shown = b""
         with contextlib.suppress(OSError):  # how Linux tells that the other end is closed
             while piece := os.read(outer, 65_536):
                 shown += piece
+        deadline.cancel()
         os.close(outer)
         assert process.wait(timeout=60) == 0
     text = re.sub(r"\x1b\[[0-9;]*m", "", shown.decode())

@@ -105,8 +105,9 @@ class TestBatches:
             with anyio.CancelScope() as scope:
                 async with anyio.create_task_group() as tasks:
                     tasks.start_soon(batch.run)
-                    while heard.kinds().count("tool_started") < 3:
-                        await anyio.sleep(0)
+                    with anyio.fail_after(LONG):
+                        while heard.kinds().count("tool_started") < 3:
+                            await anyio.sleep(0)
                     scope.cancel()
             return batch.outcomes
 

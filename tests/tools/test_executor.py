@@ -14,6 +14,7 @@ from flyball.errors import ConfigError
 from flyball.event import Event as RunEvent
 from flyball.outcome import Failure, Outcome, Status, Success, Timeout
 from flyball.request import Call
+from flyball.testing import ManualClock
 from flyball.tools import BoundedToolExecutor, Tool, ToolContext, tool
 from flyball.worker import WorkerPool
 
@@ -143,11 +144,11 @@ class TestTime:
         def slow() -> None:
             release.wait(LONG)
 
-        envelope = TurnBudget.create(timeout_s=SHORT)
+        envelope = TurnBudget.create(timeout_s=SHORT, clock=ManualClock())
         outcome = one(Tool(aslow if function == "async" else slow, timeout=LONG), envelope=envelope)
         release.set()
         assert isinstance(outcome, Timeout)
-        assert outcome.cap_s <= SHORT
+        assert outcome.cap_s == SHORT
 
     def test_nor_past_the_seconds_of_its_tool(self) -> None:
         async def slow() -> None:
@@ -156,12 +157,15 @@ class TestTime:
         with Limits(seconds=3_000, tool_seconds={"slow": SHORT}).open() as envelope:
             assert isinstance(one(Tool(slow, timeout=LONG), envelope=envelope), Timeout)
 
-    def test_a_cooperative_tool_still_gets_its_partial_result_back(self) -> None:
-        @tool(timeout=2.0)
-        def careful(ctx: ToolContext) -> str:
-            return "partial" if ctx.token.wait(LONG) else "whole"
+    @pytest.mark.parametrize(("timeout", "seconds"), [(2.0, 1.8), (30.0, 29.5), (3_000.0, 84.5)])
+    def test_a_cooperative_tool_has_a_moment_left_to_return_what_it_has(self, timeout: float, seconds: float) -> None:
+        def look(ctx: ToolContext) -> float:
+            return ctx.token.remaining_s()
 
-        assert one(careful).text == "partial"
+        with Limits(seconds=100).open(clock=ManualClock()) as envelope:
+            outcome = one(Tool(look, timeout=timeout), envelope=envelope)
+        assert isinstance(outcome, Success)
+        assert outcome.value == pytest.approx(seconds)
 
     def test_an_async_tool_that_blocks_past_its_time_is_timed_out_when_it_returns(self) -> None:
         async def block() -> str:
