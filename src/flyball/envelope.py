@@ -158,7 +158,9 @@ class TurnBudget:
     def claim_tool_call(self, tool: str | None = None) -> bool:
         """Claim a call, of one tool where that is given: False when there is none left."""
         own = f"calls.{tool}"
-        return self.claim(tool_calls=1, **{own: 1}) if tool and own in self.budgets else self.claim(tool_calls=1)
+        if tool and own in self.budgets:
+            return self.claim(tool_calls=1, **{own: 1})
+        return self.budgets["tool_calls"].consume() or not self.refuse("tool_calls")
 
     def claim_reflection(self) -> bool:
         """Claim a reflection: False when there is none left."""

@@ -107,6 +107,8 @@ class Timeout(_Ended):
 
     status = Status.TIMED_OUT
     cap_s: float
+    hung: bool = False
+    """Whether a thread was still at work, and was given up."""
 
     @property
     def text(self) -> str:
@@ -133,6 +135,8 @@ class Cancelled(_Ended):
     """The run was cancelled while the call was under way or waiting."""
 
     status = Status.CANCELLED
+    hung: bool = False
+    """Whether a thread was still at work, and was given up."""
 
     @property
     def text(self) -> str:

@@ -7,6 +7,8 @@ import logging
 import os
 from collections.abc import Callable, Coroutine
 from concurrent.futures import CancelledError as FutureCancelled
+from functools import partial
+from math import inf
 from queue import SimpleQueue
 from threading import Event, Lock, Thread, current_thread
 from typing import Any, TypeVar
@@ -19,25 +21,35 @@ T = TypeVar("T")
 
 
 class Worker:
-    """One daemon thread, parked until there is work. What it is given must not raise."""
+    """One daemon thread, parked until there is work.
+
+    What it is given must not raise. It may give something back, to be called when the worker is free again: who waits
+    for it, and then wants a worker, finds this one.
+    """
 
     def __init__(self, pool: WorkerPool) -> None:
         self._pool = pool
-        self._work: SimpleQueue[Callable[[], None]] = SimpleQueue()
+        self._work: SimpleQueue[Callable[[], Callable[[], object] | None]] = SimpleQueue()
         Thread(target=self._run, name="flyball-worker", daemon=True).start()
 
-    def start(self, work: Callable[[], None]) -> None:
+    def start(self, work: Callable[[], Callable[[], object] | None]) -> None:
         """Do this next."""
         self._work.put(work)
 
     def _run(self) -> None:
-        while True:
-            try:
-                self._work.get()()
-            except BaseException:
-                log.exception("what a worker was given raised")
-            if not self._pool.took_back(self):
-                return
+        wanted = True
+        while wanted:
+            then = self._guarded(self._work.get())
+            wanted = self._pool.took_back(self)
+            if then is not None:
+                self._guarded(then)
+
+    def _guarded(self, work: Callable[[], T]) -> T | None:
+        try:
+            return work()
+        except BaseException:
+            log.exception("what a worker was given raised")
+            return None
 
 
 class WorkerPool:
@@ -162,11 +174,46 @@ def is_being_cancelled() -> bool:
     return task is None or task.cancelling() > 0
 
 
-def call_soon() -> Callable[[Callable[[], object]], object]:
-    """How another thread has something done in the event loop that runs here, asyncio's or trio's."""
-    try:
-        return asyncio.get_running_loop().call_soon_threadsafe
-    except RuntimeError:
-        import trio.lowlevel
+async def hand_over(worker: Worker, work: Callable[[], Callable[[], object] | None], seconds: float) -> bool:
+    """Have a worker do something and wait until it has, for at most so long: False when that is over.
 
-        return trio.lowlevel.current_trio_token().run_sync_soon
+    A thread cannot be interrupted, so a timer is all it takes. Where `work` gives something back, it came too late:
+    that is called in the event loop then, or by the worker if the loop is gone.
+    """
+    try:
+        loop = asyncio.get_running_loop()
+    except RuntimeError:
+        return await _hand_over_in_trio(worker, work, seconds)
+    done: asyncio.Future[bool] = loop.create_future()
+    worker.start(_telling(work, lambda: done.done() or done.set_result(True), loop.call_soon_threadsafe))
+    timer = None if seconds == inf else loop.call_later(seconds, lambda: done.done() or done.set_result(False))
+    try:
+        return await done
+    finally:
+        if timer is not None:
+            timer.cancel()
+
+
+async def _hand_over_in_trio(worker: Worker, work: Callable[[], Callable[[], object] | None], seconds: float) -> bool:
+    import trio
+
+    done = trio.Event()
+    worker.start(_telling(work, done.set, trio.lowlevel.current_trio_token().run_sync_soon))
+    with trio.move_on_after(seconds):
+        await done.wait()
+    return done.is_set()
+
+
+def _telling(
+    work: Callable[[], Callable[[], object] | None],
+    done: Callable[[], object],
+    call_soon: Callable[[Callable[[], object]], object],
+) -> Callable[[], Callable[[], object]]:
+    def tell(late: Callable[[], object] | None) -> None:
+        try:
+            call_soon(late or done)
+        except RuntimeError:  # the event loop is closed
+            if late is not None:
+                late()
+
+    return lambda: partial(tell, work())

@@ -13,7 +13,7 @@ from flyball.outcome import Outcome, Success, Timeout
 from flyball.request import Call
 from flyball.testing import ManualClock, Notebook, until
 from flyball.tools import BoundedToolExecutor, Gate, Tool, ToolContext, tool
-from flyball.tools.act import Act
+from flyball.tools.act import ToolAct
 from flyball.worker import WorkerPool
 
 SHORT = 0.02
@@ -175,9 +175,9 @@ def test_when_the_end_and_the_deadline_meet_exactly_one_of_them_is_the_outcome(f
 
     async def main() -> Outcome | None:
         act = executor.prepare(Call("1", "work", ""))
-        assert isinstance(act, Act)
+        assert isinstance(act, ToolAct)
         act.gate = InOrder(first, release)
-        await act.perform(pool)
+        await executor.perform([act])
         until(lambda: pool.hung == 0)
         await anyio.sleep(0.001)  # so that the loop hears what the worker had to tell
         return act.outcome

@@ -111,7 +111,7 @@ class TestDenied:
         notebook = Notebook()
         executor = BoundedToolExecutor([hang], workers=pool, teller=notebook)
         statuses = [executor.execute(Call(str(n), "hang", ""))[0] for n in range(3)]
-        assert notebook.kinds() == ["tool_started", "tool_ended"] * 2 + ["tool_ended"]
+        assert notebook.kinds() == ["tool_started", "tool_ended"] * 3
         assert [outcome.status for outcome in statuses] == ["timed_out", "timed_out", "denied"]
         assert self.reason(statuses[2]) is Reason.OVERLOAD
         assert executor.hung == 2

@@ -1,177 +1,90 @@
-"""One call under way: made in the event loop or in a worker, and ended exactly once."""
+"""One call of a tool that was admitted: what is called, with what, and the gate that has its outcome."""
 
 from __future__ import annotations
 
-import contextvars
-from collections.abc import Awaitable, Callable
-from typing import Any, cast
+import math
+from typing import Any
 
-import anyio
-
-from ..clock import Clock
 from ..deadline import DeadlineToken
-from ..event import LateResultDropped, ToolEnded, ToolStarted
-from ..jsonable import jsonable
 from ..outcome import Cancelled, Denied, Failure, Outcome, Reason, Success, Timeout
-from ..recorder import Teller
 from ..request import Call
-from ..worker import Worker, WorkerPool, call_soon, is_being_cancelled
-from .context import State, ToolContext
+from ..worker import Worker
+from .context import State
 from .excerpt import content_of, excerpt
 from .gate import Gate
 from .tool import Tool
 
 
-class Act:
-    """A call that was prepared: allowed, checked and bounded. Its gate has the outcome."""
+class ToolAct:
+    """A call that was read, allowed and counted. Whoever makes it closes its gate with exactly one outcome."""
 
-    __slots__ = (
-        "_bound",
-        "_cap_s",
-        "_clock",
-        "_started",
-        "_teller",
-        "call",
-        "gate",
-        "key",
-        "state",
-        "token",
-        "tool",
-        "values",
-    )
+    __slots__ = ("began", "call", "cap_s", "gate", "state", "token", "tool", "until", "values", "worker")
 
-    def __init__(
-        self,
-        call: Call,
-        tool: Tool,
-        values: dict[str, Any],
-        *,
-        key: str,
-        token: DeadlineToken,
-        state: State,
-        clock: Clock,
-        teller: Teller | None,
-    ) -> None:
+    def __init__(self, call: Call, tool: Tool, values: dict[str, Any], cap_s: float = math.inf) -> None:
         self.call = call
         self.tool = tool
         self.values = values
-        self.key = key
-        self.token = token
-        self.state = state
-        self._cap_s = token.remaining_s()
+        self.cap_s = cap_s
         self.gate = Gate()
-        self._teller = teller
-        self._clock = clock
-        self._started = clock.now()
-        self._bound: Callable[[], Any] | None = None
-
-    def told(self, context: ToolContext) -> None:
-        """Give the tool the context that it asks for."""
-        self._bound = self.tool.bound(self.values, context)
+        self.began = 0.0
+        self.until = math.inf
+        self.token: DeadlineToken | None = None
+        self.state: State | None = None
+        self.worker: Worker | None = None
 
     @property
     def outcome(self) -> Outcome | None:
         """What it came to, or None while it is under way."""
         return self.gate.outcome
 
-    async def perform(self, workers: WorkerPool) -> None:
-        """Make the call. It raises only when it is cancelled, and has its outcome then too."""
-        bound = self._bound or self.tool.bound(self.values)
-        try:
-            if self.tool.is_async:
-                self._tell_start()
-                await self._in_the_loop(bound)
-            elif worker := await self._worker(workers):
-                self._tell_start()
-                await self._in_a_worker(bound, worker, workers)
-            else:
-                message = f"no worker came free in time; {workers.hung} hang"
-                self._close(Denied(reason=Reason.OVERLOAD, message=message, **self._header()))
-        finally:
-            if self.outcome is None:
-                self._close(Cancelled(**self._header()))
-            self.token.cancel()
-            self._tell_end()
+    @property
+    def shown(self) -> dict[str, Any]:
+        """The arguments as events, logs and exports may show them."""
+        if not self.tool.sensitive:
+            return self.values
+        return {name: "***" if name in self.tool.sensitive else value for name, value in self.values.items()}
 
-    async def _worker(self, workers: WorkerPool) -> Worker | None:
-        """A worker as soon as one is free; none once the call's time is over or too many hang."""
-        while (worker := workers.take()) is None:
-            if workers.exhausted or self.token.is_expired():
-                return None
-            await anyio.sleep(0.001)
-        return worker
+    def begin(self, now: float, deadline: float) -> None:
+        """It starts now, and has its own seconds, or until the deadline."""
+        self.began = now
+        self.until = min(deadline, now + self.cap_s)
 
-    async def _in_the_loop(self, bound: Callable[[], Any]) -> None:
-        with anyio.CancelScope(deadline=anyio.current_time() + self.token.remaining_s()) as scope:
-            try:
-                outcome = self._success(await cast("Callable[[], Awaitable[Any]]", bound)())
-            except anyio.get_cancelled_exc_class() as error:
-                if scope.cancel_called or is_being_cancelled():
-                    raise
-                outcome = self._failure(error)
-            except BaseException as error:
-                outcome = self._failure(error)
-            if not self.token.is_expired():
-                self._close(outcome)
-        if scope.cancel_called or self.token.is_expired():
-            self._close(self._timeout())
+    def succeed(self, value: Any, now: float, key: str) -> bool:
+        """Close it with its value. This and the other ends tell whether they came first; raises what `value` raises."""
+        content, artifact = excerpt(content_of(value), key)
+        changes = {} if self.state is None else self.state.changes
+        return self.gate.close(
+            Success(
+                content=content,
+                value=value,
+                artifact=artifact,
+                changes=changes,
+                call_id=self.call.id,
+                tool=self.tool.name,
+                seconds=now - self.began,
+            )
+        )
 
-    async def _in_a_worker(self, bound: Callable[[], Any], worker: Worker, workers: WorkerPool) -> None:
-        done, soon, context = anyio.Event(), call_soon(), contextvars.copy_context()
-
-        def work() -> None:
-            try:
-                outcome = self._success(context.run(bound))
-            except BaseException as error:
-                outcome = self._failure(error)
-            then = done.set if self._close(outcome) else self._tell_late
-            try:
-                soon(then)
-            except RuntimeError:  # the event loop is closed: a late result is told from here
-                then()
-
-        worker.start(work)
-        try:
-            with anyio.CancelScope(deadline=anyio.current_time() + self.token.remaining_s()) as scope:
-                await done.wait()
-            if scope.cancelled_caught and self._close(self._timeout()):
-                workers.give_up(worker)
-        except BaseException:
-            if self._close(Cancelled(**self._header())):
-                workers.give_up(worker)
-            raise
-
-    def _close(self, outcome: Outcome) -> bool:
-        return self.gate.close(outcome)
-
-    def _header(self) -> dict[str, Any]:
-        return {"call_id": self.call.id, "tool": self.tool.name, "seconds": self._clock.now() - self._started}
-
-    def _success(self, value: Any) -> Success:
-        content, artifact = excerpt(content_of(value), self.key)
-        return Success(content=content, value=value, artifact=artifact, changes=self.state.changes, **self._header())
-
-    def _failure(self, error: BaseException) -> Failure:
+    def fail(self, error: BaseException, now: float) -> bool:
+        """Close it with what it raised."""
         try:
             words = str(error)
         except (Exception, SystemExit):
             words = "an error that cannot be shown"
-        return Failure(kind=type(error).__name__, error=words, **self._header())
+        return self.gate.close(Failure(kind=type(error).__name__, error=words, **self._header(now)))
 
-    def _timeout(self) -> Timeout:
-        return Timeout(cap_s=round(self._cap_s, 3), **self._header())
+    def time_out(self, now: float) -> bool:
+        """Close it because its time is over."""
+        cap_s = round(self.until - self.began, 3)
+        return self.gate.close(Timeout(cap_s=cap_s, hung=self.worker is not None, **self._header(now)))
 
-    def _tell_start(self) -> None:
-        if self._teller is not None:
-            shown = {name: "***" if name in self.tool.sensitive else value for name, value in self.values.items()}
-            self._teller.tell(ToolStarted, self.call.id, self.tool.name, jsonable(shown))
+    def cancel(self, now: float) -> bool:
+        """Close it because nobody wants it any more."""
+        return self.gate.close(Cancelled(hung=self.worker is not None, **self._header(now)))
 
-    def _tell_end(self) -> None:
-        outcome = self.outcome
-        if self._teller is not None and outcome is not None:
-            reason = outcome.reason.value if isinstance(outcome, Denied) else None
-            self._teller.tell(ToolEnded, self.call.id, self.tool.name, outcome.status.value, reason, outcome.seconds)
+    def deny(self, reason: Reason, message: str, now: float) -> bool:
+        """Close it without having made it."""
+        return self.gate.close(Denied(reason=reason, message=message, **self._header(now)))
 
-    def _tell_late(self) -> None:
-        if self._teller is not None:
-            self._teller.tell(LateResultDropped, self.call.id, self.tool.name)
+    def _header(self, now: float) -> dict[str, Any]:
+        return {"call_id": self.call.id, "tool": self.tool.name, "seconds": now - self.began}

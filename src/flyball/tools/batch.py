@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-import anyio
 import anyio.lowlevel
 
-from ..outcome import Cancelled, Failure, Outcome, Success
+from ..outcome import Cancelled, Denied, Failure, Outcome, Success
 from ..request import Call
-from .tool import Effects
+from .act import ToolAct
 
 if TYPE_CHECKING:
     from .executor import BoundedToolExecutor
@@ -22,77 +21,42 @@ class Batch:
     def __init__(self, executor: BoundedToolExecutor, calls: Sequence[Call]) -> None:
         self.calls = calls
         self._executor = executor
-        self._outcomes: list[Outcome | None] = [None] * len(calls)
+        self._outcomes: list[Outcome] = []
 
     @property
     def outcomes(self) -> list[Outcome]:
         """One for each call, in the order asked; cancelled for those that have none."""
-        pairs = zip(self.calls, self._outcomes, strict=True)
-        return [outcome or Cancelled(call_id=call.id, tool=call.name) for call, outcome in pairs]
+        missing = self.calls[len(self._outcomes) :]
+        return [*self._outcomes, *[Cancelled(call_id=call.id, tool=call.name) for call in missing]]
 
     async def run(self) -> None:
         """Make the calls: reads that stand side by side together, each write alone."""
-        for group in self._groups():
+        for group in self._executor.groups(self.calls):
+            await anyio.lowlevel.checkpoint_if_cancelled()  # nothing begins after a cancel
+            prepared = [self._executor.prepare(call) for call in group]
             try:
-                if len(group) == 1:  # a task group around one call would cost more than the call
-                    await self._make(group[0])
-                else:
-                    await self._make_together(group)
+                await self._executor.perform([one for one in prepared if isinstance(one, ToolAct)])
             finally:
-                self._apply_changes(group)
+                self._outcomes += map(self._finalised, prepared)
 
-    async def _make(self, index: int) -> None:
-        await anyio.lowlevel.checkpoint_if_cancelled()  # nothing begins after a cancel
-        call = self.calls[index]
-        prepared = self._executor.prepare(call)
-        if isinstance(prepared, Outcome):
-            self._outcomes[index] = prepared
-            return
+    def _finalised(self, prepared: ToolAct | Denied) -> Outcome:
+        """The outcome; what a call has set is in the state then."""
+        if isinstance(prepared, Denied):
+            return prepared
+        outcome = prepared.outcome
+        assert outcome is not None, "a call that was performed has its outcome"
+        self._executor.note(prepared.tool.name, outcome)
+        if not isinstance(outcome, Success) or not outcome.changes:
+            return outcome
         try:
-            await prepared.perform(self._executor.workers)
-        finally:
-            self._outcomes[index] = prepared.outcome
-            self._executor.note(prepared)
-
-    async def _make_together(self, group: list[int]) -> None:
-        limit = anyio.Semaphore(self._executor.parallel)
-
-        async def one(index: int) -> None:
-            async with limit:
-                await self._make(index)
-
-        async with anyio.create_task_group() as tasks:
-            for index in group:
-                tasks.start_soon(one, index)
-
-    def _groups(self) -> Iterator[list[int]]:
-        """Neighbours that only read, together; everything else alone."""
-        group: list[int] = []
-        for index, call in enumerate(self.calls):
-            tool = self._executor.tools.get(call.name)
-            if tool is not None and tool.effects is Effects.READ:
-                group.append(index)
-                continue
-            if group:
-                yield group
-                group = []
-            yield [index]
-        if group:
-            yield group
-
-    def _apply_changes(self, group: list[int]) -> None:
-        for index in group:
-            outcome = self._outcomes[index]
-            if not isinstance(outcome, Success):
-                continue
-            try:
-                self._executor.apply(outcome.changes)
-            except Exception as error:
-                words = f"it succeeded, but what it set in the state could not be kept: {error}"
-                self._outcomes[index] = Failure(
-                    call_id=outcome.call_id,
-                    tool=outcome.tool,
-                    seconds=outcome.seconds,
-                    kind=type(error).__name__,
-                    error=words,
-                )
+            self._executor.apply(outcome.changes)
+        except Exception as error:
+            words = f"it succeeded, but what it set in the state could not be kept: {error}"
+            return Failure(
+                call_id=outcome.call_id,
+                tool=outcome.tool,
+                seconds=outcome.seconds,
+                kind=type(error).__name__,
+                error=words,
+            )
+        return outcome

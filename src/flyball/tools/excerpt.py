@@ -12,22 +12,28 @@ from pydantic_core import PydanticSerializationError, to_json
 from ..outcome import Artifact
 
 MOST_CHARACTERS = 12_000
+_PLAIN = frozenset({bool, dict, float, int, list, type(None)})
 
 
 def content_of(value: Any) -> str:
     """A tool's value as text: a text as it is, all else as JSON. TypeError says what cannot be written."""
     if isinstance(value, str):
         return value.encode("utf-8", "replace").decode("utf-8")  # half a surrogate pair is no text
+    if type(value) not in _PLAIN:  # nearly every value is, and asking is not cheap
+        _refuse_what_is_not_there_yet(value)
+    try:
+        return to_json(value, inf_nan_mode="null").decode()
+    except (PydanticSerializationError, ValueError, RecursionError) as error:
+        raise TypeError(f"the tool returned a {type(value).__name__} that cannot be written as JSON: {error}") from None
+
+
+def _refuse_what_is_not_there_yet(value: Any) -> None:
     if inspect.iscoroutine(value):
         value.close()  # or Python would warn that nobody awaited it
     awaited = inspect.isawaitable(value)
     if awaited or isinstance(value, Iterator | AsyncIterator):
         kind = "something to await" if awaited else "a generator, or another iterator"
         raise TypeError(f"the tool returned {kind}; it must return a value")
-    try:
-        return to_json(value, inf_nan_mode="null").decode()
-    except (PydanticSerializationError, ValueError, RecursionError) as error:
-        raise TypeError(f"the tool returned a {type(value).__name__} that cannot be written as JSON: {error}") from None
 
 
 def excerpt(content: str, artifact_id: str) -> tuple[str, Artifact | None]:

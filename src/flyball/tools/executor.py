@@ -4,21 +4,21 @@ from __future__ import annotations
 
 import inspect
 import logging
-from collections.abc import Callable, Iterable, Mapping, MutableMapping, Sequence
+import math
+from collections.abc import Callable, Iterable, Iterator, Mapping, MutableMapping, Sequence
 from typing import Any, Concatenate, ParamSpec
 
 from ..clock import SYSTEM
-from ..deadline import Deadline, DeadlineToken
 from ..envelope import TurnBudget
-from ..errors import ArgumentError, UnknownTool
-from ..event import Event, Header, ToolEnded, ToolReported
-from ..outcome import Denied, Outcome, Reason, Timeout
+from ..event import Event, Header, LateResultDropped, ToolEnded, ToolReported, ToolStarted
+from ..outcome import Denied, Outcome, Reason
 from ..recorder import Teller
 from ..request import Call
 from ..worker import LoopThread, WorkerPool
-from .act import Act
+from .act import ToolAct
+from .admission import Admission, apply_changes, denied
 from .batch import Batch
-from .context import State, ToolContext
+from .performer import Performer
 from .tool import Function, Tool, Toolset
 
 _LOOP = LoopThread()
@@ -50,13 +50,19 @@ class BoundedToolExecutor:
         self.tools = tools if isinstance(tools, Toolset) else Toolset(tools)
         self.envelope = envelope
         self.state: MutableMapping[str, Any] = {} if state is None else state
-        self.parallel = parallel
         self.workers = workers or WorkerPool()
-        self._teller = None if teller is None else _Quiet(teller)
+        self._watcher = _Watcher(teller)
         self._approved = approved
-        self._run_id = run_id
-        self._blocked: set[str] = set()
-        self._calls: dict[str, int] = {}
+        self._admission = Admission(self.tools, envelope)
+        self._performer = Performer(
+            workers=self.workers,
+            clock=SYSTEM if envelope is None else envelope.clock,
+            run_id=run_id,
+            state=self.state,
+            readings=dict if envelope is None else envelope.readings,
+            watcher=None if teller is None else self._watcher,
+            parallel=parallel,
+        )
 
     @property
     def hung(self) -> int:
@@ -80,108 +86,74 @@ class BoundedToolExecutor:
         """Calls to be made together, whose outcomes can be had even when making them is cancelled."""
         return Batch(self, calls)
 
-    def prepare(self, call: Call) -> Act | Denied:
+    def groups(self, calls: Sequence[Call]) -> Iterator[Sequence[Call]]:
+        """Neighbours that only read, together; everything else alone."""
+        return self._admission.groups(calls)
+
+    def prepare(self, call: Call) -> ToolAct | Denied:
         """Everything that is decided before a call is made: the call, ready, or why it is not made."""
-        try:
-            tool = self.tools[call.name]
-            values = tool.read(call.arguments)
-        except UnknownTool as error:
-            return self._denied(call, Reason.UNKNOWN, str(error))
-        except ArgumentError as error:
-            return self._denied(call, Reason.VALIDATION, str(error))
-        refusal = self._refusal(tool, values)
-        if refusal is not None:
-            return self._denied(call, *refusal)
-        self._calls[tool.name] = self._calls.get(tool.name, 0) + 1
-        return self._act(call, tool, values)
+        prepared = self._admission.read(call)
+        if isinstance(prepared, ToolAct):
+            prepared = self._disapproved(prepared) or self._admission.claim(prepared) or prepared
+        if isinstance(prepared, Denied):
+            self._watcher.tell_end(prepared)
+        return prepared
+
+    async def perform(self, acts: Sequence[ToolAct]) -> None:
+        """Make calls that are ready, side by side. Each has its outcome then, also when this is cancelled."""
+        deadline = math.inf if self.envelope is None else self.envelope.work.at
+        await self._performer.perform(acts, deadline)
+
+    def note(self, tool: str, outcome: Outcome) -> None:
+        """Learn from a call that has ended: a tool that hung and may not be tried again is blocked."""
+        self._admission.note(tool, outcome)
 
     def apply(self, changes: Mapping[str, Any]) -> None:
         """Keep what a call has set in the run's state; None deletes."""
-        for key, value in changes.items():
-            if value is None:
-                self.state.pop(key, None)
-            else:
-                self.state[key] = value
+        apply_changes(self.state, changes)
 
-    def note(self, act: Act) -> None:
-        """Learn from a call that has ended: a tool that hung and may not be tried again is blocked."""
-        if isinstance(act.outcome, Timeout) and not act.tool.retry_on_timeout:
-            self._blocked.add(act.tool.name)
-
-    def _refusal(self, tool: Tool, values: Mapping[str, Any]) -> tuple[Reason, str] | None:
-        """In this order, so that only a call that will be made is counted."""
-        if tool.name in self._blocked:
-            return Reason.BLOCKED, f"{tool.name} timed out before, and what it did is not known"
-        if self.envelope is not None and self.envelope.is_expired():
-            self.envelope.refuse("seconds")
-            return Reason.DEADLINE, "the time for work is over"
-        if tool.needs_approval(values) and not self._is_approved(tool, values):
-            return Reason.APPROVAL, f"{tool.name} needs a person's approval, and has none"
-        if tool.max_calls is not None and self._calls.get(tool.name, 0) >= tool.max_calls:
-            return Reason.BUDGET, f"{tool.name} may be called {tool.max_calls} times in one run"
-        if self.envelope is not None and not self.envelope.claim_tool_call(tool.name):
-            own = self.envelope.budgets.get(f"calls.{tool.name}")
-            return Reason.BUDGET, own.warning if own is not None and own.exceeded else "no tool call is left"
-        return None
-
-    def _is_approved(self, tool: Tool, values: Mapping[str, Any]) -> bool:
+    def _disapproved(self, act: ToolAct) -> Denied | None:
         """Only True means yes: an `async def`, whose coroutine would be true, must not open the gate."""
+        if not act.tool.needs_approval(act.values):
+            return None
         try:
-            answer: object = self._approved is not None and self._approved(tool, values)
+            answer: object = self._approved is not None and self._approved(act.tool, act.values)
         except (Exception, SystemExit):
-            return False
+            answer = False
         if inspect.iscoroutine(answer):
             answer.close()
-        return answer is True
-
-    def _act(self, call: Call, tool: Tool, values: dict[str, Any]) -> Act:
-        envelope = self.envelope
-        if envelope is None:
-            clock, token = SYSTEM, DeadlineToken(Deadline.after(tool.timeout))
-        else:
-            clock, token = envelope.clock, DeadlineToken.from_budget(envelope, tool.timeout, tool.name)
-        key = f"{self._run_id}:{call.id}"
-        act = Act(call, tool, values, key=key, token=token, state=State(self.state), clock=clock, teller=self._teller)
-        if tool.signature.context is not None:
-            act.told(self._context(act))
-        return act
-
-    def _context(self, act: Act) -> ToolContext:
-        call, teller = act.call, self._teller
-        seconds = act.token.remaining_s()
-
-        def report(text: str) -> None:
-            if teller is not None and act.outcome is None:
-                teller.tell(ToolReported, call.id, call.name, str(text))
-
-        return ToolContext(
-            # A cooperative tool gets the last tenth, half a second at most, to return what it has.
-            token=act.token.within(seconds - min(0.5, seconds / 10)),
-            run_id=self._run_id,
-            call_id=call.id,
-            idempotency_key=act.key,
-            budgets={} if self.envelope is None else self.envelope.readings(),
-            state=act.state,
-            gate=act.gate,
-            report=report,
-        )
-
-    def _denied(self, call: Call, reason: Reason, message: str) -> Denied:
-        if self._teller is not None:
-            self._teller.tell(ToolEnded, call.id, call.name, "denied", reason.value, 0.0)
-        return Denied(call_id=call.id, tool=call.name, reason=reason, message=message)
+        message = f"{act.tool.name} needs a person's approval, and has none"
+        return None if answer is True else denied(act.call, Reason.APPROVAL, message)
 
 
-class _Quiet:
-    """Who only watches can fail without changing a call."""
+class _Watcher:
+    """Tells on what becomes of calls. Who only watches can fail without changing one."""
 
-    def __init__(self, teller: Teller) -> None:
+    def __init__(self, teller: Teller | None) -> None:
         self._teller = teller
 
-    def tell(
+    def started(self, act: ToolAct) -> None:
+        self._tell(ToolStarted, act.call.id, act.tool.name, act.shown)
+
+    def ended(self, act: ToolAct) -> None:
+        if act.outcome is not None:
+            self.tell_end(act.outcome)
+
+    def reported(self, act: ToolAct, text: str) -> None:
+        self._tell(ToolReported, act.call.id, act.tool.name, text)
+
+    def late(self, act: ToolAct) -> None:
+        self._tell(LateResultDropped, act.call.id, act.tool.name)
+
+    def tell_end(self, outcome: Outcome) -> None:
+        reason = outcome.reason.value if isinstance(outcome, Denied) else None
+        self._tell(ToolEnded, outcome.call_id, outcome.tool, outcome.status.value, reason, outcome.seconds)
+
+    def _tell(
         self, kind: Callable[Concatenate[int, float, int, Header, P], Event], *args: P.args, **kwargs: P.kwargs
     ) -> None:
-        """Tell it on."""
+        if self._teller is None:
+            return
         try:
             self._teller.tell(kind, *args, **kwargs)
         except Exception:

@@ -1,0 +1,93 @@
+"""Admission: which calls of a run are made. It reads, blocks and counts; it neither waits nor calls."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, MutableMapping, Sequence
+from typing import Any
+
+from ..envelope import TurnBudget
+from ..errors import ArgumentError, UnknownTool
+from ..outcome import Denied, Outcome, Reason, Timeout
+from ..request import Call
+from .act import ToolAct
+from .tool import Effects, Toolset
+
+
+class Admission:
+    """The calls of one run pass here before they are made: `read`, then `claim`; and `note` when they have ended."""
+
+    def __init__(self, tools: Toolset, envelope: TurnBudget | None = None) -> None:
+        self.tools = tools
+        self.envelope = envelope
+        self._blocked: set[str] = set()
+        self._calls: dict[str, int] = {}
+
+    def groups(self, calls: Sequence[Call]) -> Iterator[Sequence[Call]]:
+        """Neighbours that only read, together; everything else alone, in the order asked."""
+        if len(calls) == 1:
+            yield calls
+            return
+        group: list[Call] = []
+        for call in calls:
+            tool = self.tools.get(call.name)
+            if tool is not None and tool.effects is Effects.READ:
+                group.append(call)
+                continue
+            if group:
+                yield group
+                group = []
+            yield [call]
+        if group:
+            yield group
+
+    def read(self, call: Call) -> ToolAct | Denied:
+        """The call with its arguments checked, or why it is not made; nothing is counted yet."""
+        try:
+            tool = self.tools[call.name]
+            values = tool.read(call.arguments)
+        except UnknownTool as error:
+            return denied(call, Reason.UNKNOWN, str(error))
+        except ArgumentError as error:
+            return denied(call, Reason.VALIDATION, str(error))
+        if tool.name in self._blocked:
+            return denied(call, Reason.BLOCKED, f"{tool.name} timed out before, and what it did is not known")
+        envelope = self.envelope
+        if envelope is None:
+            return ToolAct(call, tool, values, tool.timeout)
+        if envelope.is_expired():
+            envelope.refuse("seconds")
+            return denied(call, Reason.DEADLINE, "the time for work is over")
+        return ToolAct(call, tool, values, min(tool.timeout, envelope.tool_seconds.get(tool.name, tool.timeout)))
+
+    def claim(self, act: ToolAct) -> Denied | None:
+        """Count the call, as the last step before it is made; or why it is not made."""
+        tool, envelope = act.tool, self.envelope
+        if tool.max_calls is not None:
+            made = self._calls.get(tool.name, 0)
+            if made >= tool.max_calls:
+                return denied(act.call, Reason.BUDGET, f"{tool.name} may be called {tool.max_calls} times in one run")
+            self._calls[tool.name] = made + 1
+        if envelope is None or envelope.claim_tool_call(tool.name):
+            return None
+        own = envelope.budgets.get(f"calls.{tool.name}")
+        message = own.warning if own is not None and own.exceeded else "no tool call is left"
+        return denied(act.call, Reason.BUDGET, message)
+
+    def note(self, name: str, outcome: Outcome) -> None:
+        """Learn from a call that has ended: a tool that hung and may not be tried again is blocked."""
+        if isinstance(outcome, Timeout) and not self.tools[name].retry_on_timeout:
+            self._blocked.add(name)
+
+
+def denied(call: Call, reason: Reason, message: str) -> Denied:
+    """The outcome of a call that is not made."""
+    return Denied(call_id=call.id, tool=call.name, reason=reason, message=message)
+
+
+def apply_changes(state: MutableMapping[str, Any], changes: Mapping[str, Any]) -> None:
+    """Keep what a call has set in the run's state; None deletes."""
+    for key, value in changes.items():
+        if value is None:
+            state.pop(key, None)
+        else:
+            state[key] = value

@@ -1,0 +1,177 @@
+"""The performer: makes admitted calls, in the event loop or in a worker, and sees that each one ends once."""
+
+from __future__ import annotations
+
+import contextvars
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any, Protocol, cast
+
+import anyio
+
+from ..clock import SYSTEM, Clock
+from ..deadline import Deadline, DeadlineToken
+from ..outcome import Reason
+from ..snapshot import BudgetSnapshot
+from ..worker import Worker, WorkerPool, hand_over, is_being_cancelled
+from .act import ToolAct
+from .context import State, ToolContext
+
+
+def _no_budgets() -> Mapping[str, BudgetSnapshot]:
+    return {}
+
+
+class Watcher(Protocol):
+    """Who is told what becomes of calls. It must neither block nor raise."""
+
+    def started(self, act: ToolAct) -> None:
+        """A call is being made."""
+        ...
+
+    def ended(self, act: ToolAct) -> None:
+        """It has its outcome."""
+        ...
+
+    def reported(self, act: ToolAct, text: str) -> None:
+        """A tool tells how far it is; on the tool's thread."""
+        ...
+
+    def late(self, act: ToolAct) -> None:
+        """A call ended after it was declared dead; in the event loop, if that still runs."""
+        ...
+
+
+@dataclass(kw_only=True, eq=False)
+class Performer:
+    """Makes the calls of one run: an `async def` tool in the event loop, a `def` tool in a worker thread."""
+
+    workers: WorkerPool
+    clock: Clock = SYSTEM
+    run_id: str = "run"
+    state: Mapping[str, Any] = field(default_factory=dict[str, Any])
+    readings: Callable[[], Mapping[str, BudgetSnapshot]] = _no_budgets
+    watcher: Watcher | None = None
+    parallel: int = 8
+    """The most calls of one group that are under way at a time."""
+
+    async def perform(self, acts: Sequence[ToolAct], deadline: float) -> None:
+        """Make calls side by side, each within its own seconds. All have their outcome then, also after a cancel."""
+        try:
+            if len(acts) <= 1:  # a task group around one call would cost more than the call
+                for act in acts:
+                    await self._bounded(act, deadline)
+                return
+            limit = anyio.Semaphore(self.parallel)
+
+            async def one(act: ToolAct) -> None:
+                async with limit:
+                    await self._bounded(act, deadline)
+
+            async with anyio.create_task_group() as tasks:
+                for act in acts:
+                    tasks.start_soon(one, act)
+        finally:
+            self.cut(acts)  # those that had not begun
+
+    async def _bounded(self, act: ToolAct, deadline: float) -> None:
+        act.begin(self.clock.now(), deadline)
+        if self.watcher is not None:
+            self.watcher.started(act)
+        try:
+            if act.tool.is_async:
+                with anyio.CancelScope(deadline=anyio.current_time() + act.until - act.began):
+                    await self._in_the_loop(act)
+                self.cut((act,), timed_out=True)
+            else:  # needs no scope: nothing can interrupt a thread
+                await self._in_a_worker(act)
+        finally:
+            self.cut((act,))
+            if self.watcher is not None:
+                self.watcher.ended(act)
+
+    async def make(self, act: ToolAct) -> None:
+        """Make one call that has begun. It raises only when it is cut; then it must be `cut`."""
+        await (self._in_the_loop(act) if act.tool.is_async else self._in_a_worker(act))
+
+    def cut(self, acts: Sequence[ToolAct], *, timed_out: bool = False) -> None:
+        """Close what is still open: its time is over, or nobody wants it any more."""
+        for act in acts:
+            if act.outcome is None:
+                now = self.clock.now()
+                was_open = act.time_out(now) if timed_out else act.cancel(now)
+                if was_open and act.worker is not None:
+                    self.workers.give_up(act.worker)
+            if act.token is not None:
+                act.token.cancel()
+
+    async def _in_the_loop(self, act: ToolAct) -> None:
+        bound = cast("Callable[[], Awaitable[Any]]", self._bound(act))
+        try:
+            value = await bound()
+            now = self.clock.now()
+            if now < act.until:
+                act.succeed(value, now, self._key(act))
+            else:
+                act.time_out(now)
+        except anyio.get_cancelled_exc_class() as error:
+            if is_being_cancelled():
+                raise
+            act.fail(error, self.clock.now())
+        except BaseException as error:
+            act.fail(error, self.clock.now())
+
+    async def _in_a_worker(self, act: ToolAct) -> None:
+        bound, context = self._bound(act), contextvars.copy_context()
+        act.worker = await self._worker(act)
+        if act.worker is None:
+            act.deny(Reason.OVERLOAD, f"no worker came free in time; {self.workers.hung} hang", self.clock.now())
+            return
+
+        def work() -> Callable[[], None] | None:
+            try:
+                closed = act.succeed(context.run(bound), self.clock.now(), self._key(act))
+            except BaseException as error:
+                closed = act.fail(error, self.clock.now())
+            return None if closed or self.watcher is None else partial(self.watcher.late, act)
+
+        if not await hand_over(act.worker, work, act.until - self.clock.now()):
+            self.cut((act,), timed_out=True)
+
+    async def _worker(self, act: ToolAct) -> Worker | None:
+        """A worker as soon as one is free; none once the call's time is over or too many hang."""
+        while (worker := self.workers.take()) is None:
+            if self.workers.exhausted or self.clock.now() >= act.until:
+                return None
+            await anyio.sleep(0.001)
+        return worker
+
+    def _key(self, act: ToolAct) -> str:
+        return f"{self.run_id}:{act.call.id}"
+
+    def _bound(self, act: ToolAct) -> Callable[[], Any]:
+        if act.tool.signature.context is None:
+            return act.tool.bound(act.values)
+        act.token = DeadlineToken(Deadline(act.until, self.clock))
+        act.state = State(self.state)
+        return act.tool.bound(act.values, self._context(act, act.token, act.state))
+
+    def _context(self, act: ToolAct, token: DeadlineToken, state: State) -> ToolContext:
+        seconds = token.remaining_s()
+
+        def report(text: str) -> None:
+            if self.watcher is not None and act.outcome is None:
+                self.watcher.reported(act, str(text))
+
+        return ToolContext(
+            # A cooperative tool gets the last tenth, half a second at most, to return what it has.
+            token=token.within(seconds - min(0.5, seconds / 10)),
+            run_id=self.run_id,
+            call_id=act.call.id,
+            idempotency_key=self._key(act),
+            budgets=self.readings(),
+            state=state,
+            gate=act.gate,
+            report=report,
+        )
