@@ -8,6 +8,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from .agent import Agent
     from .bound import bounded
     from .budget import Hold, IterationBudget
     from .deadline import Deadline, DeadlineToken
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
         DeadlineExceeded,
         FlyballError,
         MessageError,
+        ModelError,
         RunStopped,
         SettingError,
         TomlError,
@@ -32,12 +34,14 @@ if TYPE_CHECKING:
     from .registry import BudgetSpec, IterationBudgetRegistry
     from .request import Usage
     from .result import Result, Stop
+    from .run import Run
     from .settings import Settings
     from .snapshot import BudgetSnapshot
     from .tools import tool
     from .unit import Unit
 
 __all__ = [
+    "Agent",
     "AmountError",
     "BudgetExceeded",
     "BudgetSnapshot",
@@ -53,8 +57,10 @@ __all__ = [
     "Limits",
     "Message",
     "MessageError",
+    "ModelError",
     "Reserve",
     "Result",
+    "Run",
     "RunStopped",
     "SettingError",
     "Settings",
@@ -73,6 +79,7 @@ __all__ = [
 ]
 
 _HOMES = {
+    "agent": ("Agent",),
     "bound": ("bounded",),
     "budget": ("Hold", "IterationBudget"),
     "deadline": ("Deadline", "DeadlineToken"),
@@ -84,6 +91,7 @@ _HOMES = {
         "DeadlineExceeded",
         "FlyballError",
         "MessageError",
+        "ModelError",
         "RunStopped",
         "SettingError",
         "TomlError",
@@ -97,6 +105,7 @@ _HOMES = {
     "registry": ("BudgetSpec", "IterationBudgetRegistry"),
     "request": ("Usage",),
     "result": ("Result", "Stop"),
+    "run": ("Run",),
     "settings": ("Settings",),
     "snapshot": ("BudgetSnapshot",),
     "tools": ("tool",),

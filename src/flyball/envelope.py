@@ -61,11 +61,14 @@ class TurnBudget:
         self.tool_seconds = dict(tool_seconds or {})
         self.reserve_s = reserve_s
         self._deadline = deadline
+        self.clock = deadline.clock
+        """The clock that the deadlines are on."""
         self._until = until
         self.lock = next(iter(self.budgets.values())).lock
         """Whoever holds it sees and changes all budgets as in one step."""
         self.seconds = seconds
         """What the run was given."""
+        self._keep_moments()
         self._refusals: dict[str, Refusal] = {}
         self._postponements: tuple[Postponement, ...] = ()
         self._reserve = {name: self.budgets[name].hold(amount) for name, amount in (reserve or {}).items() if amount}
@@ -93,38 +96,36 @@ class TurnBudget:
         return cls(budgets, Deadline.after(seconds, clock), seconds=seconds, context_tokens=context)
 
     @property
-    def clock(self) -> Clock:
-        """The clock that the deadlines are on."""
-        return self._deadline.clock
-
-    @property
     def hard(self) -> Deadline:
         """When the run must have ended; only the grace turn sees this."""
-        return Deadline(self._hard_at, self.clock)
+        return Deadline(self.hard_at, self.clock)
 
     @property
     def work(self) -> Deadline:
         """When work must have ended: the hard deadline less the reserve."""
-        return Deadline(self._hard_at - self.reserve_s, self.clock)
+        return Deadline(self.work_at, self.clock)
 
     def remaining_s(self) -> float:
         """Seconds until work must end, never negative."""
-        return max(0.0, self._hard_at - self.reserve_s - self.clock.now())
+        return max(0.0, self.work_at - self.clock.now())
 
     def is_expired(self) -> bool:
         """Whether the time for work is over."""
-        return self.clock.now() >= self._hard_at - self.reserve_s
+        return self.clock.now() >= self.work_at
 
     def tool_deadline(self, cap_s: float | None = None, tool: str | None = None) -> float:
         """The moment by which one call must end: when work ends, after `cap_s` seconds, or when the tool's are over."""
         own = self.tool_seconds.get(tool, math.inf) if tool is not None else math.inf
         cap = min(check.duration("cap_s of a tool", cap_s), own)
-        return min(self._hard_at - self.reserve_s, self.clock.now() + cap)
+        return min(self.work_at, self.clock.now() + cap)
 
-    @property
-    def _hard_at(self) -> float:
+    def _keep_moments(self) -> None:
+        """Reckon the two moments anew, as a loop looks at them all the time."""
         at = self._deadline.at
-        return at if self._until is None else min(at, self._until.at)
+        self.hard_at = at if self._until is None else min(at, self._until.at)
+        """The moment of `hard`, as a number on the clock."""
+        self.work_at = self.hard_at - self.reserve_s
+        """The moment of `work`, as a number on the clock."""
 
     def per_tool_remaining_s(self, cap_s: float, floor_s: float = 5.0) -> float:
         """Seconds for one call: what is left, at least `floor_s`, at most `cap_s`.
@@ -139,6 +140,7 @@ class TurnBudget:
         check.text("envelope, reason of a postponement", reason)
         with self.lock:
             self._deadline = self._deadline.postponed(seconds)
+            self._keep_moments()
             self._postponements += (Postponement(seconds, reason),)
 
     @property
@@ -208,7 +210,11 @@ class TurnBudget:
             case _:
                 budget = self._budget(name)
                 refusal = Refusal(name, budget.to_response_flag(), budget.warning)
-        return self._refusals.setdefault(name, refusal)
+        return self.remember(refusal)
+
+    def remember(self, refusal: Refusal) -> Refusal:
+        """Keep a refusal, also one of a budget that others share; the first of each budget is the one that counts."""
+        return self._refusals.setdefault(refusal.budget, refusal)
 
     @property
     def refusals(self) -> tuple[Refusal, ...]:

@@ -10,6 +10,9 @@
     ├── BudgetExceeded               a loud claim (spend, hold) was refused
     ├── DeadlineExceeded (TimeoutError)  a loud look at a deadline found it past
     ├── MessageError (ValueError)    a message has a shape that nobody knows
+    ├── ModelError                   a model did not answer a request
+    │   ├── ContextTooLong           the conversation is too long for the model
+    │   └── Retryable                the same request may succeed later
     ├── RunStopped                   a run did not complete, and its caller asked to be told so
     └── UnknownName (KeyError)       nothing of that kind has that name
         ├── UnknownBudget            no budget of that name is registered
@@ -151,6 +154,36 @@ class RunStopped(FlyballError):
 
     def __str__(self) -> str:
         return self.explanation
+
+
+class ModelError(FlyballError):
+    """A model did not answer a request, and asking again would not help; `message` has the provider's words."""
+
+    code = "model_failed"
+
+    def __init__(self, message: str) -> None:
+        super().__init__(message)
+        self.message = message
+
+    def __str__(self) -> str:
+        return self.message
+
+
+class ContextTooLong(ModelError):
+    """The conversation is too long for the model."""
+
+    code = "context_too_long"
+
+
+class Retryable(ModelError):
+    """The same request may succeed later, where `after` is given not sooner than in so many seconds."""
+
+    code = "model_unavailable"
+
+    def __init__(self, message: str, after: float | None = None) -> None:
+        super().__init__(message)
+        self.args = (message, after)
+        self.after = after
 
 
 class ArgumentError(FlyballError, ValueError):

@@ -95,31 +95,30 @@ class Limits:
         clock: Clock = SYSTEM,
     ) -> TurnBudget:
         """The envelope of one run that starts now; without `grace` nothing is set aside for a report."""
+        return self.terms(registry, kind=kind, grace=grace).open(clock)
+
+    def terms(
+        self, registry: IterationBudgetRegistry | None = None, *, kind: Kind = Kind.AGENT, grace: bool = True
+    ) -> Terms:
+        """These limits with every setting looked up, to be opened for many runs."""
         registry = registry or IterationBudgetRegistry()
         resolved = {name: registry.resolve(known, getattr(self, name)) for name, known in _registered(kind).items()}
-        budgets = dict[str, IterationBudget]()
-        for name in _COUNTED:
-            budgets[name] = resolved[name].budget(beside=budgets.get("turns"))
-        for tool, calls in self.calls.items():
-            budgets[f"calls.{tool}"] = IterationBudget(f"calls_of_{tool}", calls, beside=budgets["turns"])
-        seconds = check.duration("limits, seconds", resolved["seconds"].value)
-        until_s = math.inf if self.until is None else max(0.0, self.until.timestamp() - clock.wall())
-        return TurnBudget(
+        budgets = {name: resolved[name].budget() for name in _COUNTED}
+        budgets |= {f"calls.{tool}": IterationBudget(f"calls_of_{tool}", calls) for tool, calls in self.calls.items()}
+        return Terms(
+            self,
             budgets,
-            Deadline.after(seconds, clock),
-            until=Deadline.after(until_s, clock),
-            seconds=min(seconds, until_s),
+            seconds=check.duration("limits, seconds", resolved["seconds"].value),
             context_tokens=resolved["context_tokens"].ceiling,
-            reserve_s=self._reserve_of("seconds", min(seconds, until_s), Unit.SECONDS) if grace else 0.0,
             reserve={
-                name: int(self._reserve_of(name, budgets[name].ceiling, budgets[name].unit))
+                name: int(self.reserve_of(name, budgets[name].ceiling, budgets[name].unit))
                 for name in ("tokens", "usd")
                 if grace
             },
-            tool_seconds=self.tool_seconds,
+            grace=grace,
         )
 
-    def _reserve_of(self, name: str, limit: int | float | None, unit: Unit) -> int | float:
+    def reserve_of(self, name: str, limit: int | float | None, unit: Unit) -> int | float:
         """What is set aside of one limit, as counted inside."""
         given = getattr(self.reserve, name)
         if limit is None or limit == math.inf:
@@ -147,6 +146,41 @@ class Limits:
         requests = None if None in parts else sum(part for part in parts if part is not None)
         costs = [explained["usd"].ceiling, most(price, tokens) if price and tokens is not None else None]
         return WorstCase(turns, requests, tokens, min((cost for cost in costs if cost is not None), default=None))
+
+
+@dataclass(frozen=True, slots=True)
+class Terms:
+    """Limits with every setting looked up: opening them for a run asks nobody anything."""
+
+    limits: Limits
+    budgets: Mapping[str, IterationBudget]
+    """One of each, never used: a run gets its own."""
+    seconds: float
+    context_tokens: int | None
+    reserve: Mapping[str, int]
+    grace: bool
+
+    def open(self, clock: Clock = SYSTEM, most_s: float = math.inf) -> TurnBudget:
+        """The envelope of one run that starts now and has `most_s` seconds at most, whatever the limits say."""
+        until = self.limits.until
+        until_s = most_s if until is None else min(most_s, max(0.0, until.timestamp() - clock.wall()))
+        seconds = min(self.seconds, until_s)
+        turns = self.budgets["turns"].anew()
+        return TurnBudget(
+            {name: turns if name == "turns" else budget.anew(turns) for name, budget in self.budgets.items()},
+            Deadline.after(self.seconds, clock),
+            until=Deadline.after(until_s, clock),
+            seconds=seconds,
+            context_tokens=self.context_tokens,
+            reserve_s=self.reserve_s(until_s),
+            reserve=self.reserve,
+            tool_seconds=self.limits.tool_seconds,
+        )
+
+    def reserve_s(self, most_s: float = math.inf) -> float:
+        """The seconds that are set aside for the report."""
+        seconds = min(self.seconds, max(0.0, most_s))
+        return self.limits.reserve_of("seconds", seconds, Unit.SECONDS) if self.grace else 0.0
 
 
 @dataclass(frozen=True, slots=True)

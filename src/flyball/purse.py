@@ -24,12 +24,21 @@ class Purse:
     def __init__(self, envelope: TurnBudget, price: Price | None = None) -> None:
         self.envelope = envelope
         self.price = price
-        self.usage = Usage()
+        self._used = [0, 0, 0, 0]
         self.cost = 0
         self.largest_input = 0
         """Of all requests so far: the next one, in a conversation that grows, will hardly be smaller."""
         self.input_is_told = False
         """Whether the loop tells what input it expects; then nothing has to be guessed."""
+
+        budgets = envelope.budgets
+        self.limited = budgets["tokens"].ceiling is not None or budgets["usd"].ceiling is not None
+        """Whether anything has to be set aside at all."""
+
+    @property
+    def usage(self) -> Usage:
+        """What all requests have used."""
+        return Usage(*self._used)
 
     @property
     def likely_input(self) -> int:
@@ -54,20 +63,33 @@ class Purse:
 
     def hold(self, input: int, output: int) -> Holds | None:
         """Set the worst case aside; None, and nothing is, where a budget refuses."""
-        cost = 0 if self.price is None else worst(self.price, input, output)
-        amounts = {"tokens": input + output, "usd": cost}
-        return self.envelope.try_hold(**{name: amount for name, amount in amounts.items() if amount})
+        tokens = input + output
+        if self.price is not None:
+            amounts = {"tokens": tokens, "usd": worst(self.price, input, output)}
+            return self.envelope.try_hold(**{name: amount for name, amount in amounts.items() if amount})
+        if not tokens:
+            return {}
+        hold = self.envelope.budgets["tokens"].try_hold(tokens)
+        if hold is None:
+            self.envelope.refuse("tokens")
+        return None if hold is None else {"tokens": hold}
 
     def settle(self, holds: Iterable[Holds], usage: Usage) -> None:
         """Book what a request has used, which may be more than was set aside: it has happened."""
         cost = 0 if self.price is None else self.price.cost(usage.input, usage.output, usage.cached)
+        facts = {"tokens": usage.input + usage.output, "usd": cost}
         with self.envelope.lock:
-            for hold in [hold for row in holds for hold in row.values()]:
-                hold.release()
-            for name, fact in (("tokens", usage.total), ("usd", cost)):
+            for row in holds:
+                for name, hold in row.items():
+                    hold.settle(facts.pop(name, 0))
+            for name, fact in facts.items():
                 if fact:
                     self.envelope.budgets[name].increment(fact)
-            self.usage += usage
+            used = self._used
+            used[0] += usage.input
+            used[1] += usage.output
+            used[2] += usage.cached
+            used[3] += usage.reasoning
             self.cost += cost
             self.largest_input = max(self.largest_input, usage.input)
 

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import json
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Any, cast
+from itertools import islice
+from typing import Any, cast, overload
 
 from . import check
 from .errors import ConfigError
@@ -133,21 +135,53 @@ class Call:
     arguments: str | Mapping[str, Any]
 
 
-@dataclass(frozen=True, slots=True)
+class History(Sequence[Message]):
+    """The first messages of a conversation that only grows: what a request saw, without a copy for each request."""
+
+    __slots__ = ("_all", "_length")
+
+    def __init__(self, messages: list[Message]) -> None:
+        self._all = messages
+        self._length = len(messages)
+
+    def __len__(self) -> int:
+        return self._length
+
+    def __iter__(self) -> Iterator[Message]:
+        return islice(self._all, self._length)
+
+    @overload
+    def __getitem__(self, index: int) -> Message: ...
+
+    @overload
+    def __getitem__(self, index: slice) -> list[Message]: ...
+
+    def __getitem__(self, index: int | slice) -> Message | list[Message]:
+        if isinstance(index, slice):
+            return self._all[slice(*index.indices(self._length))]
+        if not -self._length <= index < self._length:
+            raise IndexError(index)
+        return self._all[index if index >= 0 else index + self._length]
+
+
+@dataclass(slots=True)
 class Request:
-    """One question to a model."""
+    """One question to a model. Not frozen, because a run makes many; treat it as a value."""
 
     messages: Sequence[Message]
     instructions: str | None = None
     tools: Sequence[Mapping[str, Any]] = ()
+    """What may be called: `name`, `description` and `parameters`, a JSON schema."""
     purpose: Purpose = Purpose.TURN
     max_output_tokens: int | None = None
     output_schema: Mapping[str, Any] | None = None
+    notices: tuple[str, ...] = ()
+    """Short messages for this request only, to be shown behind the newest message."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Reply:
-    """One answer of a model: text, calls, or both."""
+    """One answer of a model: text, calls, or both. Not frozen, because a run has many; treat it as a value."""
 
     text: str = ""
     calls: tuple[Call, ...] = ()
@@ -156,3 +190,53 @@ class Reply:
     finish: Finish = Finish.STOP
     model: str | None = None
     provider: str | None = None
+
+
+class FailureKind(StrEnum):
+    """How a request failed, and so what the loop does about it."""
+
+    RETRYABLE = "retryable"
+    CONTEXT = "context"
+    """The provider says that the conversation is too long for the model."""
+    FINAL = "final"
+
+
+@dataclass(frozen=True, slots=True)
+class ModelFailure:
+    """A request that got no reply."""
+
+    kind: FailureKind
+    error: str
+    """The name of the error's class."""
+    code: str
+    message: str
+    after_s: float | None = None
+    """How long the provider asks to wait before the next attempt."""
+
+
+_PER_MESSAGE = 8
+
+
+def tokens_of(text: str) -> int:
+    """More tokens than a text has: half its bytes. English has a quarter, code and hexadecimal digits up to a half."""
+    return (len(text) if text.isascii() else len(text.encode("utf-8", "replace"))) // 2 + 1
+
+
+def tokens_of_message(message: Message) -> int:
+    """More tokens than a message has, with what a provider puts around it."""
+    payload, tokens = message.payload, tokens_of(message.content) + _PER_MESSAGE
+    if payload is None:
+        return tokens
+    for key in ("arguments", "part", "parts"):
+        inner = payload.get(key)
+        if inner:
+            tokens += tokens_of(inner if isinstance(inner, str) else json.dumps(inner, default=str))
+    return tokens + _PER_MESSAGE
+
+
+def estimate(request: Request) -> int:
+    """An upper estimate of a request's input, for models that bring no counter of their own."""
+    texts = [request.instructions or "", *request.notices, *[json.dumps(tool, default=str) for tool in request.tools]]
+    if request.output_schema:
+        texts.append(json.dumps(request.output_schema, default=str))
+    return sum(map(tokens_of, texts)) + sum(map(tokens_of_message, request.messages))

@@ -102,6 +102,12 @@ class Result:
     events_dropped: int = 0
     """How many of the oldest events are not kept here."""
     sink_errors: int = 0
+    finish: str | None = None
+    """Why the model's last reply ended: `stop`, `length` (it is not whole), `content_filter`, `cut` (by us)."""
+    hung: int = 0
+    """How many tools were given up in a thread and had not come back when the run ended."""
+    state: Mapping[str, Any] = field(default_factory=dict[str, Any])
+    """What tools have set."""
     completion: Mapping[str, Any] = field(default_factory=dict[str, Any])
     reflections: Sequence[str] = ()
     children: Sequence[Result] = ()
@@ -175,6 +181,9 @@ class Result:
             "events": [event.to_dict() for event in self.events],
             "events_dropped": self.events_dropped,
             "sink_errors": self.sink_errors,
+            "finish": self.finish,
+            "hung": self.hung,
+            "state": self.state,
             "run_id": self.run_id,
             "session_id": self.session_id,
             "metadata": self.metadata,

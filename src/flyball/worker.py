@@ -7,6 +7,7 @@ import logging
 import os
 from collections.abc import Callable, Coroutine
 from concurrent.futures import CancelledError as FutureCancelled
+from concurrent.futures import Future
 from functools import partial
 from math import inf
 from queue import SimpleQueue
@@ -125,8 +126,7 @@ class LoopThread:
 
     def run(self, make: Callable[[], Coroutine[Any, Any, T]], instead: str) -> T:
         """Run a coroutine there and wait for it. Ctrl-C cuts it, gives it 5 seconds to close, and is raised again."""
-        if self._thread is current_thread():
-            raise ConfigError("a sync call", "the private event loop's own thread", f"`await {instead}` there")
+        self.refuse_inside(instead)
         closed = Event()
 
         async def closing() -> T:
@@ -135,7 +135,7 @@ class LoopThread:
             finally:
                 closed.set()
 
-        future = asyncio.run_coroutine_threadsafe(closing(), self._started())
+        future = self.start(closing)
         try:
             return future.result()
         except KeyboardInterrupt:
@@ -144,6 +144,15 @@ class LoopThread:
             raise
         except FutureCancelled:
             raise asyncio.CancelledError from None
+
+    def start(self, make: Callable[[], Coroutine[Any, Any, T]]) -> Future[T]:
+        """Run a coroutine there, with the context variables of who asks."""
+        return asyncio.run_coroutine_threadsafe(make(), self._started())
+
+    def refuse_inside(self, instead: str) -> None:
+        """Raise where waiting would wait for itself: on the loop's own thread."""
+        if self._thread is current_thread():
+            raise ConfigError("a sync call", "the private event loop's own thread", f"`await {instead}` there")
 
     def _started(self) -> asyncio.AbstractEventLoop:
         if self._pid != os.getpid():  # also in a forked child, which may have inherited a lock that nobody will release
@@ -154,6 +163,10 @@ class LoopThread:
                 self._thread = Thread(target=_run_for_ever, args=(self._loop,), name="flyball-loop", daemon=True)
                 self._thread.start()
             return self._loop
+
+
+PRIVATE_LOOP = LoopThread()
+"""The one of this process."""
 
 
 def _run_for_ever(loop: asyncio.AbstractEventLoop) -> None:
@@ -172,6 +185,16 @@ def is_being_cancelled() -> bool:
     except RuntimeError:  # trio, whose Cancelled nobody else can raise
         return True
     return task is None or task.cancelling() > 0
+
+
+def call_soon() -> Callable[[Callable[[], object]], object]:
+    """How another thread has something done in the event loop that runs here, asyncio's or trio's."""
+    try:
+        return asyncio.get_running_loop().call_soon_threadsafe
+    except RuntimeError:
+        import trio.lowlevel
+
+        return trio.lowlevel.current_trio_token().run_sync_soon
 
 
 async def hand_over(worker: Worker, work: Callable[[], Callable[[], object] | None], seconds: float) -> bool:
@@ -198,7 +221,7 @@ async def _hand_over_in_trio(worker: Worker, work: Callable[[], Callable[[], obj
     import trio
 
     done = trio.Event()
-    worker.start(_telling(work, done.set, trio.lowlevel.current_trio_token().run_sync_soon))
+    worker.start(_telling(work, done.set, call_soon()))
     with trio.move_on_after(seconds):
         await done.wait()
     return done.is_set()

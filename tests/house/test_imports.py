@@ -15,13 +15,15 @@ TABLE = """
     toml settings
     snapshot budget registry
     deadline envelope price limits
-    message pair wire outcome event schema recorder request result
+    message pair wire outcome event schema recorder request result progress
     purse turn governor bound
-    worker tools
+    worker tools models
+    loop drive
+    run output agent
     testing
     cli
 """
-HEAVY = {"cli", "tools", "worker"}
+HEAVY = {"agent", "cli", "drive", "output", "run", "testing", "tools", "worker"}
 """All other rooms need nothing but the standard library."""
 
 ROOT = Path(flyball.__file__).parent

@@ -6,6 +6,7 @@ import math
 from typing import Any
 
 from ..deadline import DeadlineToken
+from ..envelope import TurnBudget
 from ..outcome import Cancelled, Denied, Failure, Outcome, Reason, Success, Timeout
 from ..request import Call
 from ..worker import Worker
@@ -18,13 +19,21 @@ from .tool import Tool
 class ToolAct:
     """A call that was read, allowed and counted. Whoever makes it closes its gate with exactly one outcome."""
 
-    __slots__ = ("began", "call", "cap_s", "gate", "state", "token", "tool", "until", "values", "worker")
+    __slots__ = ("began", "call", "cap_s", "envelope", "gate", "state", "token", "tool", "until", "values", "worker")
 
-    def __init__(self, call: Call, tool: Tool, values: dict[str, Any], cap_s: float = math.inf) -> None:
+    def __init__(
+        self,
+        call: Call,
+        tool: Tool,
+        values: dict[str, Any],
+        cap_s: float = math.inf,
+        envelope: TurnBudget | None = None,
+    ) -> None:
         self.call = call
         self.tool = tool
         self.values = values
         self.cap_s = cap_s
+        self.envelope = envelope
         self.gate = Gate()
         self.began = 0.0
         self.until = math.inf

@@ -57,7 +57,8 @@ class Admission:
         if envelope.is_expired():
             envelope.refuse("seconds")
             return denied(call, Reason.DEADLINE, "the time for work is over")
-        return ToolAct(call, tool, values, min(tool.timeout, envelope.tool_seconds.get(tool.name, tool.timeout)))
+        cap_s = min(tool.timeout, envelope.tool_seconds.get(tool.name, tool.timeout))
+        return ToolAct(call, tool, values, cap_s, envelope)
 
     def claim(self, act: ToolAct) -> Denied | None:
         """Count the call, as the last step before it is made; or why it is not made."""

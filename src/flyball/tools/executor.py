@@ -14,14 +14,13 @@ from ..event import Event, Header, LateResultDropped, ToolEnded, ToolReported, T
 from ..outcome import Denied, Outcome, Reason
 from ..recorder import Teller
 from ..request import Call
-from ..worker import LoopThread, WorkerPool
+from ..worker import PRIVATE_LOOP, WorkerPool
 from .act import ToolAct
 from .admission import Admission, apply_changes, denied
 from .batch import Batch
 from .performer import Performer
 from .tool import Function, Tool, Toolset
 
-_LOOP = LoopThread()
 log = logging.getLogger(__name__)
 
 P = ParamSpec("P")
@@ -59,7 +58,6 @@ class BoundedToolExecutor:
             clock=SYSTEM if envelope is None else envelope.clock,
             run_id=run_id,
             state=self.state,
-            readings=dict if envelope is None else envelope.readings,
             watcher=None if teller is None else self._watcher,
             parallel=parallel,
         )
@@ -71,7 +69,7 @@ class BoundedToolExecutor:
 
     def execute(self, *calls: Call) -> list[Outcome]:
         """Make calls and give their outcomes in the order asked; `aexecute` for callers without an event loop."""
-        return _LOOP.run(lambda: self.aexecute(*calls), "aexecute(...)")
+        return PRIVATE_LOOP.run(lambda: self.aexecute(*calls), "aexecute(...)")
 
     async def aexecute(self, *calls: Call) -> list[Outcome]:
         """Make calls and give their outcomes in the order asked.

@@ -13,14 +13,9 @@ import anyio
 from ..clock import SYSTEM, Clock
 from ..deadline import Deadline, DeadlineToken
 from ..outcome import Reason
-from ..snapshot import BudgetSnapshot
 from ..worker import Worker, WorkerPool, hand_over, is_being_cancelled
 from .act import ToolAct
 from .context import State, ToolContext
-
-
-def _no_budgets() -> Mapping[str, BudgetSnapshot]:
-    return {}
 
 
 class Watcher(Protocol):
@@ -51,7 +46,6 @@ class Performer:
     clock: Clock = SYSTEM
     run_id: str = "run"
     state: Mapping[str, Any] = field(default_factory=dict[str, Any])
-    readings: Callable[[], Mapping[str, BudgetSnapshot]] = _no_budgets
     watcher: Watcher | None = None
     parallel: int = 8
     """The most calls of one group that are under way at a time."""
@@ -170,7 +164,7 @@ class Performer:
             run_id=self.run_id,
             call_id=act.call.id,
             idempotency_key=self._key(act),
-            budgets=self.readings(),
+            budgets={} if act.envelope is None else act.envelope.readings(),
             state=state,
             gate=act.gate,
             report=report,

@@ -4,17 +4,19 @@ from __future__ import annotations
 
 import functools
 import inspect
+import json
+import sys
 import types
 import typing
 import warnings
-from collections.abc import Callable, Generator, Mapping
+from collections.abc import Callable, Generator, Iterable, Mapping
 from contextlib import contextmanager
 from typing import Annotated, Any, NamedTuple, cast
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, create_model
 from pydantic.errors import PydanticUserError
 from pydantic.fields import FieldInfo
-from pydantic.json_schema import PydanticJsonSchemaWarning
+from pydantic.json_schema import GenerateJsonSchema, PydanticJsonSchemaWarning
 from pydantic_core import PydanticSerializationError, SchemaError, to_json
 
 from ..errors import ArgumentError, ConfigError, nearest, shown
@@ -60,16 +62,20 @@ class Signature:
             default: Any = ... if parameter.default is inspect.Parameter.empty else parameter.default
             fields[f"p{number}"] = (parameter.hint, Field(default, alias=name, description=description))
         with _told_as_config_error(self.name):
-            return create_model(self.name, __config__=_STRICT, **fields)
+            model = create_model(self.name, __config__=_STRICT, **fields)
+        for field, parameter in zip(fields, parameters, strict=True):
+            if field not in model.model_fields:
+                raise ConfigError(f"tool {self.name!r}, parameter {parameter!r}", fields[field][0], "a type of values")
+        return model
 
     def _described_schema(self) -> dict[str, Any]:
         with warnings.catch_warnings(), _told_as_config_error(self.name):
             # A default that JSON cannot say is the function's own business; the schema then simply does not name it.
             warnings.simplefilter("ignore", PydanticJsonSchemaWarning)
-            return self._model.model_json_schema()
+            return self._model.model_json_schema(schema_generator=_PlainJsonSchema)
 
     def _told(self, error: Any) -> str:
-        where = "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in error["loc"]).lstrip(".")
+        where = _place(error["loc"])
         match error["type"]:
             case "missing":
                 return f"{where}: missing"
@@ -77,16 +83,33 @@ class Signature:
                 known = nearest(where, self.names)[:1]
                 return f"{where}: no such parameter" + (f"; did you mean {known[0]}?" if known else "")
             case "json_invalid":
-                return f"not JSON: {error['ctx']['error']}"
+                return f"{where}: not JSON: {error['ctx']['error']}".removeprefix(": ")
             case _:
                 return f"{where or 'arguments'}: {error['msg']}; found {shown(error['input'])}"
+
+
+class _PlainJsonSchema(GenerateJsonSchema):
+    def encode_default(self, dft: Any) -> Any:
+        """Infinity is no JSON: as with every default that JSON cannot say, the schema does not name it."""
+        value = super().encode_default(dft)
+        try:
+            json.dumps(value, allow_nan=False)
+        except ValueError as error:
+            raise PydanticSerializationError(str(error)) from error
+        return value
+
+
+def _place(parts: tuple[int | str, ...]) -> str:
+    """As one would write it in code, `tags[0].name`; a key that is no name is quoted, and cut where it is long."""
+    steps = (f".{part}" if isinstance(part, str) and part.isidentifier() else f"[{shown(part)}]" for part in parts)
+    return "".join(steps).removeprefix(".")
 
 
 @contextmanager
 def _told_as_config_error(name: str) -> Generator[None]:
     try:
         yield
-    except (PydanticUserError, SchemaError) as error:
+    except (PydanticUserError, SchemaError, TypeError) as error:  # pydantic raises bare TypeErrors, too
         reason = str(error).split("\n")[0]
         raise ConfigError(f"tool {name!r}, its annotations", reason, "types that JSON can carry") from error
 
@@ -99,13 +122,14 @@ class _Parameter(NamedTuple):
 
 def _parameters(name: str, function: Callable[..., Any]) -> dict[str, _Parameter]:
     """Each parameter's annotation and default; what a partial has given already is not a parameter any more."""
-    plain, given = function, set[str]()
-    if isinstance(function, functools.partial):
-        partial = cast("functools.partial[Any]", function)
-        plain, given = partial.func, set(partial.keywords)
+    given = (
+        set(cast("functools.partial[Any]", function).keywords)
+        if isinstance(function, functools.partial)
+        else set[str]()
+    )
     try:
-        hints = _hints(plain)
         parameters = inspect.signature(cast("Callable[..., Any]", function)).parameters.values()
+        hints = _hints(cast("Callable[..., Any]", function), parameters)
     except (NameError, TypeError, ValueError) as error:
         raise ConfigError(f"tool {name!r}, its annotations", str(error), "a signature that Python can read") from error
     found: dict[str, _Parameter] = {}
@@ -121,22 +145,30 @@ def _parameters(name: str, function: Callable[..., Any]) -> dict[str, _Parameter
     return found
 
 
-def _hints(function: Callable[..., Any]) -> dict[str, Any]:
-    """The parameters' annotations; what the function returns is not the model's business, and may not be found."""
-    plain: Any = inspect.unwrap(function)
-    if inspect.isclass(plain):
-        plain = plain.__init__
-    elif not inspect.isroutine(plain):
-        plain = type(plain).__call__
-    plain = getattr(plain, "__func__", plain)
-    wanted = {name: hint for name, hint in getattr(plain, "__annotations__", {}).items() if name != "return"}
-    holder = types.SimpleNamespace(__annotations__=wanted)
-    return typing.get_type_hints(holder, getattr(plain, "__globals__", {}), include_extras=True)
+def _hints(function: Callable[..., Any], parameters: Iterable[inspect.Parameter]) -> dict[str, Any]:
+    """What the signature says of the parameters, and nothing else: what it returns may not be found."""
+    written = {one.name: one.annotation for one in parameters if one.annotation is not one.empty}
+    holder = types.SimpleNamespace(__annotations__=written)
+    return typing.get_type_hints(holder, _names_around(function), include_extras=True)
+
+
+def _names_around(function: Any) -> dict[str, Any]:
+    """The names that an annotation in quotes may mean: those of the module where the function was written."""
+    plain = inspect.unwrap(function)
+    if isinstance(plain, functools.partial):
+        return _names_around(cast("functools.partial[Any]", plain).func)
+    if not inspect.isroutine(plain) and not inspect.isclass(plain):
+        return _names_around(type(plain).__call__)
+    code = plain.__init__ if inspect.isclass(plain) else getattr(plain, "__func__", plain)
+    return getattr(code, "__globals__", None) or vars(sys.modules.get(getattr(plain, "__module__", ""), typing))
 
 
 def _is_context(hint: Any) -> bool:
-    """Also `ToolContext | None` and `Annotated[ToolContext, ...]`."""
-    return hint is ToolContext or ToolContext in typing.get_args(hint)
+    """Also `ToolContext | None` and `Annotated[ToolContext, ...]`; a list of them is nothing that we could hand in."""
+    if typing.get_origin(hint) is Annotated:
+        hint = hint.__origin__
+    is_union = typing.get_origin(hint) in (typing.Union, types.UnionType)
+    return hint is ToolContext or (is_union and ToolContext in typing.get_args(hint))
 
 
 def _said(hint: Any) -> str | None:

@@ -1,0 +1,210 @@
+"""The agent: a model, its tools and its limits. It makes a plan for each run and has it driven."""
+
+from __future__ import annotations
+
+import inspect
+import json
+import math
+import uuid
+import zlib
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, TypedDict, Unpack
+
+from . import check
+from .clock import SYSTEM, Clock
+from .drive import Driver
+from .envelope import TurnBudget
+from .errors import ConfigError, nearest
+from .event import Header
+from .limits import Kind, Limits, WorstCase
+from .loop.plan import Plan, Terrain
+from .message import Message, MessageType, Role
+from .models import Model
+from .output import Output
+from .progress import Hook, Policy, Progress
+from .recorder import Recorder, Sink
+from .registry import IterationBudgetRegistry
+from .request import tokens_of
+from .result import Result
+from .run import Run
+from .settings import Settings
+from .tools import Admission, Tool, Toolset
+from .tools.tool import Function
+from .wire import normalize
+
+Task = str | Message | Mapping[str, Any] | Sequence[str | Message | Mapping[str, Any]]
+"""What a run is about: a text, or a conversation whose last message is the task."""
+
+
+class RunOptions(TypedDict, total=False):
+    """What is one run's own. Everything may be left out."""
+
+    within: TurnBudget
+    """An envelope that this run shares with others: what it takes counts there too, and there it may be refused."""
+    run_id: str
+    session_id: str
+    metadata: Mapping[str, Any]
+    """Added to the agent's."""
+    state: Mapping[str, Any]
+    """What tools find in `ctx.state` at the start."""
+
+
+@dataclass(frozen=True, kw_only=True, eq=False, repr=False)
+class Agent:
+    """A model with tools, inside limits. `run` and `arun` give a result; `start` and `open` a handle."""
+
+    model: Model
+    tools: Iterable[Tool | Function] = ()
+    instructions: str | None = None
+    limits: Limits = field(default_factory=Limits)
+    name: str = "agent"
+    output: Any = None
+    """The type of the answer: a pydantic model, a dataclass, or another type that JSON can carry."""
+    completion: Policy | None = None
+    """Says whether the task is done when the model has ended; without one, it is."""
+    should_continue: Callable[[Progress], bool] | None = None
+    """Is asked between turns; False halts the run. It must not block; if it raises, the run ends as failed."""
+    hooks: Sequence[Hook] = ()
+    grace: bool = True
+    """Whether a run that met a limit gets one more request, without tools, to report."""
+    single_turn: bool = False
+    max_output_tokens: int | None = None
+    """The most that one reply may have, however much is left."""
+    sinks: Sequence[Sink] = ()
+    events_kept: int = 10_000
+    registry: IterationBudgetRegistry | None = None
+    settings: Settings | Mapping[str, object] | None = None
+    metadata: Mapping[str, Any] = field(default_factory=dict[str, Any])
+    """Comes back in results and on every event."""
+    clock: Clock = SYSTEM
+    _terrain: Terrain = field(init=False)
+
+    def __post_init__(self) -> None:
+        self._check()
+        object.__setattr__(self, "_terrain", self._made_terrain())
+
+    def run(self, task: Task, **options: Unpack[RunOptions]) -> Result:
+        """Do a task and wait for its end, in a program without an event loop; `arun` is the async door."""
+        return self.start(task, **options).result()
+
+    async def arun(self, task: Task, **options: Unpack[RunOptions]) -> Result:
+        """Do a task in this event loop, asyncio's or trio's. If that is cancelled, the run closes first."""
+        return await self._driver(task, options, self.sinks).drive()
+
+    def start(self, task: Task, **options: Unpack[RunOptions]) -> Run:
+        """Start a task on Flyball's own event loop, and give its handle at once."""
+        return self._handle(task, options).begin()
+
+    def open(self, task: Task, **options: Unpack[RunOptions]) -> Run:
+        """The handle of a task that runs in this event loop: `async with agent.open(task) as run`."""
+        return self._handle(task, options)
+
+    def worst_case(self) -> WorstCase:
+        """The most that one run can come to."""
+        return self.limits.worst_case(self.model.price, self._registry())
+
+    def __repr__(self) -> str:
+        return f"<Agent {self.name}: {self.model.name}, {len(self._terrain.tool_names)} tools>"
+
+    def _handle(self, task: Task, options: RunOptions) -> Run:
+        return Run(lambda stream: self._driver(task, options, (*self.sinks, stream)))
+
+    def _driver(self, task: Task, options: RunOptions, sinks: Sequence[Sink]) -> Driver:
+        for name in options:
+            if name not in RunOptions.__annotations__:
+                near = nearest(name, RunOptions.__annotations__) or sorted(RunOptions.__annotations__)
+                raise ConfigError("run, options", name, f"an option such as {' or '.join(near)}")
+        plan, within = self.plan(task, **options), options.get("within")
+        header = Header(plan.run_id, plan.session_id, plan.started_at, plan.metadata)
+        recorder = Recorder(header, sinks, self.events_kept)
+        return Driver(plan, recorder, clock=self.clock, within=within)
+
+    def plan(self, task: Task, **options: Unpack[RunOptions]) -> Plan:
+        """All that one run needs, for whoever drives it himself."""
+        run_id = options.get("run_id") or uuid.uuid4().hex
+        at, within, until = self.clock.wall(), options.get("within"), self.limits.until
+        metadata = options.get("metadata")
+        return Plan(
+            shared=self._terrain,
+            run_id=run_id,
+            messages=_messages(task, run_id, at),
+            session_id=options.get("session_id"),
+            started_at=at,
+            until=None if until is None else until.timestamp() - self._terrain.terms.reserve_s(until.timestamp() - at),
+            state=dict(options.get("state", {})),
+            metadata=self.metadata if metadata is None else {**self.metadata, **metadata},
+            most_s=math.inf if within is None else within.remaining_s(),
+            within=within is not None,
+            seed=zlib.crc32(run_id.encode()),
+        )
+
+    def _registry(self) -> IterationBudgetRegistry:
+        return self.registry or IterationBudgetRegistry(settings=self.settings)
+
+    def _check(self) -> None:
+        if not callable(getattr(self.model, "ask", None)) or not callable(getattr(self.model, "ready", None)):
+            raise ConfigError(
+                "agent, model", self.model, "a model: something with name, provider, price, ready and ask"
+            )
+        check.kind("agent, limits", self.limits, Limits)
+        check.text("agent, name", self.name)
+        check.kind("agent, metadata", self.metadata, Mapping)
+        check.whole_or_none("agent, max_output_tokens", self.max_output_tokens)
+        check.whole("agent, events_kept", self.events_kept)
+        for name in ("completion", "should_continue"):
+            value = getattr(self, name)
+            if value is not None and not callable(value):
+                raise ConfigError(f"agent, {name}", value, "a function")
+        for name in ("hooks", "sinks"):
+            for one in getattr(self, name):
+                if not callable(one):
+                    raise ConfigError(f"agent, {name}", one, "functions")
+        if self.registry is not None and self.settings is not None:
+            raise ConfigError("agent, settings", self.settings, "none, where a registry is given, which has its own")
+
+    def _made_terrain(self) -> Terrain:
+        """All that is the same for every run, looked up once."""
+        toolset = Toolset(self.tools)
+        terms = self.limits.terms(self._registry(), kind=Kind.AGENT, grace=self.grace)
+        money = terms.budgets["usd"]
+        if money.ceiling is not None and self.model.price is None:
+            limit = money.unit.show(money.ceiling)
+            raise ConfigError(
+                "agent, limits.usd", limit, f"a model with a price; nobody knows that of {self.model.name}"
+            )
+        output = None if self.output is None else Output(self.output, self.completion)
+        definitions = [tool.definition() for tool in toolset.values()]
+        spoken = tokens_of(self.instructions or "")
+        schema = None if output is None else output.schema
+        described = json.dumps([*definitions, schema or {}], default=str)
+        return Terrain(
+            model=self.model,
+            model_is_async=inspect.iscoroutinefunction(self.model.ask),
+            terms=terms,
+            admission=lambda envelope: Admission(toolset, envelope),
+            tools=definitions,
+            tool_names=tuple(toolset),
+            cheap=frozenset(tool.name for tool in toolset.values() if tool.cheap),
+            limits_shown=terms.open().snapshot(),
+            instructions=self.instructions,
+            output_schema=schema,
+            completion=output or self.completion,
+            should_continue=self.should_continue,
+            hooks=tuple(self.hooks),
+            count=getattr(self.model, "count", None),
+            instruction_tokens=spoken,
+            base_tokens=spoken + tokens_of(described),
+            max_output_tokens=self.max_output_tokens,
+            grace=self.grace,
+            single_turn=self.single_turn,
+        )
+
+
+def _messages(task: Task, run_id: str, at: float) -> list[Message]:
+    if isinstance(task, str) and task:
+        return [Message(run_id, 0, at, MessageType.TEXT, Role.USER, task)]
+    messages = normalize([task] if isinstance(task, Message | Mapping) else task, run=run_id, at=at)
+    if not messages:
+        raise ConfigError("run, task", task, "a text, or messages of which the last is the task")
+    return messages

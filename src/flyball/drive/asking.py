@@ -1,0 +1,102 @@
+"""Asking a model: awaited, or called in a worker; what it tells on the way is kept for the case that it is cut."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from functools import partial
+from math import inf
+from typing import cast
+
+import anyio
+
+from ..errors import ContextTooLong, FlyballError, ModelError, Retryable
+from ..models import Model
+from ..request import FailureKind, Finish, ModelFailure, Reply, Request
+from ..worker import Worker, WorkerPool, call_soon, hand_over, is_being_cancelled
+
+
+class Asking:
+    """The requests of one run, one at a time."""
+
+    __slots__ = ("_is_async", "_model", "_request", "_said", "_tell", "_worker", "_workers")
+
+    def __init__(self, model: Model, is_async: bool, workers: WorkerPool, tell: Callable[[str], None]) -> None:
+        self._model = model
+        self._is_async = is_async
+        self._workers = workers
+        self._tell = tell
+        self._request: Request | None = None
+        self._said: list[str] | None = None
+        self._worker: Worker | None = None
+
+    async def ask(self, request: Request) -> Reply | ModelFailure:
+        """One attempt. It raises only when it is cut; `cut` then gives what there is."""
+        self._request, self._said = request, None
+        try:
+            if self._is_async:
+                reply = await cast("Awaitable[Reply]", self._model.ask(request, partial(self._heard, request)))
+            else:
+                reply = await self._in_a_worker(request)
+        except anyio.get_cancelled_exc_class() as error:
+            if is_being_cancelled():
+                raise
+            return _failure(error)
+        except (Exception, SystemExit) as error:
+            return _failure(error)
+        self._request = None
+        return reply if isinstance(reply, Reply) else _failure(_no_reply(reply))  # pyright: ignore[reportUnnecessaryIsInstance]
+
+    def cut(self) -> Reply:
+        """What there is of a reply that is not waited for any longer."""
+        self._request = None
+        if self._worker is not None:
+            self._workers.give_up(self._worker)
+        return Reply("".join(self._said or ()), finish=Finish.CUT)
+
+    def _heard(self, request: Request, text: str) -> None:
+        if request is self._request:  # else it was cut
+            if self._said is None:
+                self._said = []
+            self._said.append(text)
+            self._tell(text)
+
+    async def _in_a_worker(self, request: Request) -> Reply:
+        while (worker := self._workers.take()) is None:
+            if self._workers.exhausted:
+                raise Retryable(f"no worker is free; {self._workers.hung} hang")
+            await anyio.sleep(0.001)
+        self._worker = worker
+        soon, came = call_soon(), list[Reply | BaseException]()
+
+        def tell(text: str) -> None:
+            soon(partial(self._heard, request, text))
+
+        def work() -> None:
+            try:
+                came.append(cast("Reply", self._model.ask(request, tell)))
+            except BaseException as error:
+                came.append(error)
+
+        await hand_over(worker, work, inf)
+        self._worker = None
+        if isinstance(came[0], BaseException):
+            raise came[0]
+        return came[0]
+
+
+def _no_reply(found: object) -> ModelError:
+    return ModelError(f"the model gave a {type(found).__name__}; expected a Reply")
+
+
+def _failure(error: BaseException) -> ModelFailure:
+    kind, after = FailureKind.FINAL, None
+    if isinstance(error, Retryable):
+        kind, after = FailureKind.RETRYABLE, error.after
+    elif isinstance(error, ContextTooLong):
+        kind = FailureKind.CONTEXT
+    try:
+        message = str(error)
+    except Exception:
+        message = "an error that cannot be shown"
+    code = error.code if isinstance(error, FlyballError) else "exception"
+    return ModelFailure(kind, type(error).__name__, code, message, after)

@@ -1,0 +1,235 @@
+"""The driver: one run's effects, done. It decides nothing."""
+
+from __future__ import annotations
+
+import contextlib
+import math
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Concatenate, ParamSpec, cast
+
+import anyio
+import anyio.lowlevel
+
+from ..budget import IterationBudget
+from ..clock import SYSTEM, Clock
+from ..envelope import TurnBudget
+from ..event import Delta, Event, Header, ToolReported
+from ..loop.converse import converse
+from ..loop.effect import Act, Answer, Append, Ask, Cancel, Decide, Effect, Flow, Grant, Late, TimeUp, Verdict, Wait
+from ..loop.plan import Plan
+from ..models import Model
+from ..outcome import Outcome
+from ..recorder import Recorder
+from ..request import Purpose
+from ..result import Result
+from ..tools.act import ToolAct
+from ..tools.performer import Performer
+from ..worker import WorkerPool, call_soon
+from .asking import Asking
+from .lender import Lender
+from .mailbox import Mailbox
+from .pace import Pace
+
+_CLOSING_S = 5.0
+"""How long a run that is cancelled may take to keep what it has."""
+_GIVES_WAY_EVERY = 64
+"""Effects: a model and tools that never wait would else keep everybody else from running."""
+_WORKERS = WorkerPool()
+
+P = ParamSpec("P")
+
+
+class Driver:
+    """Drives one run: `await Driver(plan, recorder).drive()` gives its result.
+
+    If the task is cancelled meanwhile, the run is closed as cancelled, `result` has what there is, and the cancellation
+    is raised again.
+    """
+
+    def __init__(
+        self,
+        plan: Plan,
+        recorder: Recorder,
+        mailbox: Mailbox | None = None,
+        *,
+        clock: Clock = SYSTEM,
+        within: TurnBudget | None = None,
+        workers: WorkerPool = _WORKERS,
+    ) -> None:
+        self.recorder = recorder
+        self.mailbox = mailbox or Mailbox()
+        self.answers: list[Answer[Any]] = []
+        """Everything the loop was told: the run can be played again from it."""
+        self.result: Result | None = None
+        self._plan = plan
+        self._loop: Flow[Result] = converse(plan, recorder)
+        self._pace = Pace(clock)
+        shared = plan.shared
+        self._asking = Asking(cast("Model", shared.model), shared.model_is_async, workers, self._tell_delta)
+        self._performer = Performer(
+            workers=workers, clock=self._pace, run_id=plan.run_id, state=plan.state, watcher=self
+        )
+        self._lender = None if within is None else Lender(within)
+        self._scope: anyio.CancelScope | None = None
+        self._soon: Callable[[Callable[[], object]], object] | None = None
+
+    @property
+    def ceilings(self) -> Mapping[str, IterationBudget]:
+        """What the run's budgets began with."""
+        return self._plan.shared.terms.budgets
+
+    async def drive(self) -> Result:
+        """Do what the loop wants until it has ended."""
+        self._soon = call_soon()
+        self.mailbox.on_cut(self._want_cut)
+        effect: Effect[Any] | None = None
+        try:
+            effect = self._advance(None)
+            while effect is not None and not self.mailbox.cutting:
+                with anyio.CancelScope() as self._scope:
+                    self._pace.enter(self._scope)
+                    while effect is not None and not self.mailbox.cutting:
+                        effect = self._answer(await self._done(effect))
+                if effect is not None:  # its time is over, or somebody wants it cut
+                    effect = self._answer(self._cut(effect))
+        except BaseException:
+            self.mailbox.post(Cancel("task"))
+            await self._close(effect)
+            raise
+        finally:
+            self._pace.leave()
+        await self._close(effect)
+        assert self.result is not None, "a loop that has ended has its result"
+        return self.result
+
+    async def _close(self, effect: Effect[Any] | None) -> None:
+        """After a cancel: keep what there is, for a while; nothing else is waited for."""
+        if effect is not None and not self.mailbox.ended:
+            with anyio.CancelScope(shield=True, deadline=anyio.current_time() + _CLOSING_S):
+                while effect is not None:
+                    keeps = isinstance(effect, Append | Grant)
+                    effect = self._answer(await self._done(effect) if keeps else self._cut(effect))
+            while effect is not None:
+                effect = self._answer(self._cut(effect))
+        if self._lender is not None:
+            self._lender.close()
+
+    def _answer(self, value: Any) -> Effect[Any] | None:
+        """Tell the loop what an effect came to, when, and what has come in meanwhile."""
+        mailbox = self.mailbox
+        with mailbox.lock:
+            until = self._plan.until
+            if until is not None and self._pace.wall() >= until:
+                mailbox.post(TimeUp())
+            answer = Answer(value, self._pace.now(), mailbox.empty())
+            self.answers.append(answer)
+            return self._advance(answer)
+
+    def _advance(self, answer: Answer[Any] | None) -> Effect[Any] | None:
+        """Hear what the loop wants next; None when it has ended."""
+        try:
+            effect = self._loop.send(cast("Answer[Any]", answer))
+        except BaseException as end:
+            self.mailbox.ended = True
+            if not isinstance(end, StopIteration):
+                raise
+            self.result = end.value
+            return None
+        if type(effect) is Ask and effect.request.purpose is Purpose.GRACE:
+            self.mailbox.reporting = True
+        return effect
+
+    async def _done(self, effect: Effect[Any]) -> Any:
+        """Do it, for as long as it may take."""
+        kind = type(effect)
+        if kind is Ask:
+            return await self._ask(cast("Ask", effect))
+        if kind is Act:
+            return await self._act(cast("Act", effect))
+        if kind is Append:
+            if len(self.answers) % _GIVES_WAY_EVERY == 0:
+                await anyio.lowlevel.checkpoint()
+            return None
+        if kind is Wait:
+            await self._wait(cast("Wait", effect))
+            return None
+        return self._granted(effect)
+
+    async def _ask(self, effect: Ask) -> Any:
+        self._pace.allow(effect.deadline)
+        return await self._asking.ask(effect.request)
+
+    async def _act(self, effect: Act) -> Sequence[Outcome | None]:
+        acts = cast("Sequence[ToolAct]", effect.acts)
+        if len(acts) == 1:
+            act = acts[0]
+            act.begin(self._pace.now(), effect.deadline)
+            self._pace.allow(act.until)
+            await self._performer.make(act)
+            return (act.outcome,)
+        self._pace.allow(math.inf)  # each call has a scope of its own
+        await self._performer.perform(acts, effect.deadline)
+        return [act.outcome for act in acts]
+
+    async def _wait(self, effect: Wait) -> None:
+        self._pace.allow(math.inf)
+        await anyio.sleep(max(0.0, effect.until - self._pace.now()))
+
+    def _granted(self, effect: Effect[Any]) -> Any:
+        if isinstance(effect, Grant):
+            return None if self._lender is None else self._lender.grant(effect)
+        assert isinstance(effect, Decide), f"the loop wants a {type(effect).__name__}, which nobody can do"
+        return Verdict(None)  # there is nobody to ask, and what guards fails closed
+
+    def _cut(self, effect: Effect[Any]) -> Any:
+        """What an effect that was not waited for came to."""
+        match effect:
+            case Ask():
+                return self._asking.cut()
+            case Act():
+                acts = cast("Sequence[ToolAct]", effect.acts)
+                self._performer.cut(acts, timed_out=not self.mailbox.cutting)
+                return [act.outcome for act in acts]
+            case Decide():
+                return Verdict(None)
+            case Grant():
+                return self._granted(effect)
+            case _:
+                return None
+
+    def _want_cut(self) -> None:
+        """From any thread: end what is under way."""
+        if self._soon is not None:
+            with contextlib.suppress(RuntimeError):  # the event loop is closed, and the run with it
+                self._soon(self._cut_scope)
+
+    def _cut_scope(self) -> None:
+        if self._scope is not None:
+            self._scope.cancel()
+
+    def started(self, act: ToolAct) -> None:
+        """The loop tells that; it decided when."""
+
+    def ended(self, act: ToolAct) -> None:
+        """The loop tells that, in the order asked."""
+
+    def reported(self, act: ToolAct, text: str) -> None:
+        """A tool tells how far it is; on its own thread."""
+        if self._soon is not None:
+            with contextlib.suppress(RuntimeError):
+                self._soon(lambda: self._tell(ToolReported, act.call.id, act.tool.name, text))
+
+    def late(self, act: ToolAct) -> None:
+        """A call ended after it was declared dead: the loop hears of it with the next answer."""
+        self.mailbox.post(Late(act.call.id, act.tool.name))
+
+    def _tell_delta(self, text: str) -> None:
+        self._tell(Delta, text)
+
+    def _tell(
+        self, kind: Callable[Concatenate[int, float, int, Header, P], Event], *args: P.args, **kwargs: P.kwargs
+    ) -> None:
+        """Record what is only for those who watch now; the loop need not know it."""
+        if not self.mailbox.ended:
+            self.recorder.at = self._pace.now()
+            self.recorder.emit(kind, *args, **kwargs)

@@ -1,0 +1,51 @@
+"""The lender: takes from budgets that a run shares with others, and gives back what it did not need."""
+
+from __future__ import annotations
+
+from ..budget import Hold
+from ..envelope import Refusal, TurnBudget
+from ..loop.effect import Deed, Grant
+
+_USED_AT_ONCE = frozenset({"turns", "tool_calls"})
+
+
+class Lender:
+    """What one run has of an envelope that is not its own."""
+
+    def __init__(self, envelope: TurnBudget) -> None:
+        self._envelope = envelope
+        self._open: dict[str, Hold] = {}
+
+    def grant(self, wanted: Grant) -> Refusal | None:
+        """Do it; where something is taken, the refusal that stands against it."""
+        match wanted.deed:
+            case Deed.TAKE:
+                return self._take(dict(wanted.amounts))
+            case Deed.SETTLE:
+                for name, hold in self._open.items():
+                    hold.settle(wanted.amounts.get(name, hold.amount))
+                self._open = {}
+            case Deed.REFUND:
+                for name, amount in wanted.amounts.items():
+                    self._envelope.budgets[name].refund(amount, reason=wanted.reason)
+        return None
+
+    def close(self) -> None:
+        """Book what nobody settled: what guards assumes the worst."""
+        self.grant(Grant(Deed.SETTLE, {}))
+
+    def _take(self, amounts: dict[str, int]) -> Refusal | None:
+        envelope = self._envelope
+        with envelope.lock:
+            if envelope.is_expired():
+                return envelope.refuse("seconds")
+            holds = envelope.try_hold(**amounts)
+            if holds is None:
+                short = [name for name, amount in amounts.items() if envelope.budgets[name].available < amount]
+                return envelope.refuse(short[0])
+            for name, hold in holds.items():
+                if name in _USED_AT_ONCE:
+                    hold.settle(hold.amount)
+                else:
+                    self._open[name] = hold
+        return None

@@ -1,0 +1,53 @@
+"""The mailbox of a run: what others want of it while it goes on."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from threading import RLock
+
+from ..loop.effect import Cancel, LeaseLost, Letter
+
+
+class Mailbox:
+    """Takes letters from any thread until the run is past the point where they could still count.
+
+    The driver holds `lock` from the moment it empties the box until the loop has heard the letters and decided; so
+    whoever is told that a letter was taken knows that the run hears it.
+    """
+
+    __slots__ = ("_cut", "_letters", "cutting", "ended", "lock", "reporting")
+
+    def __init__(self) -> None:
+        self.lock = RLock()
+        self.ended = False
+        self.reporting = False
+        """In the grace turn: only a cancel counts then."""
+        self.cutting = False
+        """Whether somebody wants what is under way to be cut."""
+        self._letters: list[Letter] = []
+        self._cut: Callable[[], object] | None = None
+
+    def post(self, letter: Letter) -> bool:
+        """Leave a letter; False where it comes too late."""
+        urgent = isinstance(letter, Cancel | LeaseLost)
+        with self.lock:
+            if self.ended or (self.reporting and not urgent):
+                return False
+            self._letters.append(letter)
+            if urgent:
+                self.cutting = True
+                if self._cut is not None:
+                    self._cut()
+            return True
+
+    def on_cut(self, cut: Callable[[], object]) -> None:
+        """What to call when somebody wants what is under way to be cut; it may be called from any thread."""
+        with self.lock:
+            self._cut = cut
+
+    def empty(self) -> Sequence[Letter]:
+        """All letters since the last time; `lock` is held."""
+        if not self._letters:
+            return ()
+        letters, self._letters = self._letters, []
+        return letters

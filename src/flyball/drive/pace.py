@@ -1,0 +1,86 @@
+"""The pace of a run: its active seconds, and the alarm that cuts what takes too long."""
+
+from __future__ import annotations
+
+import asyncio
+import math
+from threading import Condition
+
+import anyio
+
+from ..clock import Clock
+
+
+class Pace:
+    """A clock that starts with the run, and one alarm for all of it.
+
+    Moving the deadline of a scope costs more than all else in a turn. On asyncio the alarm is therefore a timer that is
+    set anew only where it must ring sooner; where it rings too soon, it is set again.
+    """
+
+    __slots__ = ("_began", "_clock", "_due", "_loop", "_now", "_offset", "_rings_at", "_scope", "_timer")
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._now = clock.now
+        self._began = clock.now()
+        self._offset = 0.0
+        self._due = self._rings_at = math.inf
+        self._scope: anyio.CancelScope | None = None
+        self._timer: asyncio.TimerHandle | None = None
+        self._loop: asyncio.AbstractEventLoop | None = None
+
+    def now(self) -> float:
+        """The run's active seconds so far."""
+        return self._now() - self._began
+
+    def wall(self) -> float:
+        """Seconds since the epoch."""
+        return self._clock.wall()
+
+    def wait(self, condition: Condition, seconds: float) -> None:
+        """Wait until the condition is notified or the seconds have passed."""
+        self._clock.wait(condition, seconds)
+
+    def enter(self, scope: anyio.CancelScope) -> None:
+        """Keep the time of what happens in this scope from now on."""
+        self.leave()
+        self._offset = anyio.current_time() - self.now()
+        self._scope = scope
+        try:
+            self._loop = asyncio.get_running_loop()
+        except RuntimeError:  # trio
+            self._loop = None
+
+    def leave(self) -> None:
+        """There is nothing to cut any more."""
+        self._due = self._rings_at = math.inf
+        self._scope = None
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+
+    def allow(self, until: float) -> None:
+        """Let what comes next take until then, in the run's seconds."""
+        if self._loop is None:
+            if until != self._due and self._scope is not None:
+                self._scope.deadline = self._offset + until
+            self._due = until
+            return
+        self._due = until
+        if until < self._rings_at:
+            self._set(self._loop, until)
+
+    def _set(self, loop: asyncio.AbstractEventLoop, at: float) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+        self._rings_at = at
+        self._timer = loop.call_at(self._offset + at, self._ring, loop)
+
+    def _ring(self, loop: asyncio.AbstractEventLoop) -> None:
+        self._timer, self._rings_at = None, math.inf
+        if loop.time() + 1e-9 < self._offset + self._due:
+            if self._due != math.inf:
+                self._set(loop, self._due)
+        elif self._scope is not None:
+            self._scope.cancel()

@@ -1,0 +1,20 @@
+"""The loop: decides what a run does next. It does nothing itself; a driver does."""
+
+from .converse import converse
+from .effect import Act, Answer, Append, Ask, Decide, Effect, Fingerprint, Flow, Grant, Wait
+from .plan import Plan
+
+__all__ = [
+    "Act",
+    "Answer",
+    "Append",
+    "Ask",
+    "Decide",
+    "Effect",
+    "Fingerprint",
+    "Flow",
+    "Grant",
+    "Plan",
+    "Wait",
+    "converse",
+]

@@ -1,0 +1,173 @@
+"""One request to the model: what it may use is set aside, failures are tried again, and the fact is booked."""
+
+from __future__ import annotations
+
+import random
+
+from .. import event
+from ..purse import Holds
+from ..request import FailureKind, Finish, History, ModelFailure, Purpose, Reply, Request, Usage
+from ..result import Stop
+from . import share
+from .course import Course, End
+from .effect import Ask, Flow, Wait
+
+_FIRST_WAIT_S, _LONGEST_WAIT_S = 0.5, 60.0
+
+
+def ask(course: Course) -> Flow[Reply | End]:
+    """Ask for the next turn, again where that may help; the reply, or why the run ends."""
+    attempt, empty = 1, False
+    while True:
+        held = yield from _held_request(course)
+        if isinstance(held, End):
+            return held
+        request, holds = held
+        answer = yield from send(course, request, holds, course.envelope.work_at, attempt)
+        if isinstance(answer, Reply):
+            if empty or not _is_empty(answer) or not course.envelope.claim(retries=1):
+                return answer
+            empty = True
+            course.recorder.emit(event.Retried, attempt, 0.0, "the reply was empty")
+        else:
+            end = yield from _after_failure(course, answer, attempt)
+            if end is not None:
+                return end
+        attempt += 1
+        end = course.must_end()
+        if end is not None:
+            return end
+
+
+def send(
+    course: Course, request: Request, holds: Holds, deadline: float, attempt: int = 1
+) -> Flow[Reply | ModelFailure]:
+    """Ask once, and book what it used."""
+    shared, recorder, progress = course.shared, course.recorder, course.progress
+    names = shared.tool_names if request.tools else ()
+    progress.requests += 1
+    recorder.emit(
+        event.ModelRequested,
+        request.purpose.value,
+        shared.model.name,
+        shared.model.provider,
+        len(request.messages),
+        course.input_tokens,
+        names,
+        attempt,
+    )
+    answer = yield from course.do(Ask(request, deadline))
+    course.notices = ()
+    if isinstance(answer, Reply):
+        usage = answer.usage
+        _book(course, holds, usage)
+        read, made = (0, 0) if usage is None else (usage.input, usage.output)
+        finish = answer.finish.value
+        recorder.emit(event.ModelReplied, request.purpose.value, finish, read, made, len(answer.calls), None)
+    else:
+        for hold in holds.values():  # a request that failed before it began has used nothing
+            hold.release()
+        recorder.emit(event.ModelReplied, request.purpose.value, None, 0, 0, 0, answer.message)
+    if course.plan.within:
+        yield from share.settle(course, _facts(course, answer))
+    return answer
+
+
+def _held_request(course: Course) -> Flow[tuple[Request, Holds] | End]:
+    """The next request, with the most that it can use set aside; or why there is none, and then the turn is free."""
+    shared, envelope, purse = course.shared, course.envelope, course.purse
+    request = Request(
+        History(course.history),
+        shared.instructions,
+        shared.tools,
+        Purpose.TURN,
+        None,
+        shared.output_schema,
+        course.notices,
+    )
+    tokens = course.input_tokens if shared.count is None else shared.count(request)
+    if envelope.context_tokens is not None and tokens > envelope.context_tokens:
+        return _never_started(course, "context_tokens")
+    holds = _hold(course, request, tokens)
+    if holds is None:
+        return _never_started(course, next(iter(purse.short_of(tokens)), "tokens"))
+    if course.plan.within:
+        taken = {name: hold.amount for name, hold in holds.items()}
+        refusal = yield from share.take(course, **taken)
+        if refusal is not None:
+            for hold in holds.values():
+                hold.release()
+            return _never_started(course, refusal.budget)
+    return request, holds
+
+
+def _hold(course: Course, request: Request, tokens: int) -> Holds | None:
+    """Set aside the input and the longest reply that there is room for; the request says how long it may be."""
+    purse, most = course.purse, course.shared.max_output_tokens
+    if not purse.limited and not course.plan.within:
+        request.max_output_tokens = most
+        return {}
+    room = purse.output_room(tokens)
+    output = min(room, most) if room is not None and most is not None else most if room is None else room
+    request.max_output_tokens = output
+    return purse.hold(tokens, output or 0) if output != 0 else None
+
+
+def _never_started(course: Course, budget: str) -> End:
+    end = course.refused(budget)
+    course.refund_turn("round_never_started")
+    return end
+
+
+def _book(course: Course, holds: Holds, usage: Usage | None) -> None:
+    if usage is None:  # nobody told what was used: what guards assumes the worst
+        course.purse.book((holds,))
+        return
+    course.purse.settle((holds,), usage)
+    if usage.input:
+        course.input_tokens = usage.input
+
+
+def _facts(course: Course, answer: Reply | ModelFailure) -> dict[str, int]:
+    """What the shared budgets are to book; an empty dict is all that was held."""
+    if isinstance(answer, ModelFailure):
+        return {"tokens": 0, "usd": 0}
+    usage, price = answer.usage, course.purse.price
+    if usage is None:
+        return {}
+    return {
+        "tokens": usage.total,
+        "usd": 0 if price is None else price.cost(usage.input, usage.output, usage.cached),
+    }
+
+
+def _is_empty(reply: Reply) -> bool:
+    return not reply.calls and not reply.text.strip() and reply.finish is Finish.STOP
+
+
+def _after_failure(course: Course, failure: ModelFailure, attempt: int) -> Flow[End | None]:
+    """Wait for the next attempt, or end."""
+    error = {"code": failure.code, "kind": failure.error, "message": failure.message}
+    must_end = course.must_end()
+    if must_end is not None:
+        return must_end
+    if failure.kind is FailureKind.CONTEXT:
+        return _never_started(course, "context_tokens")
+    if failure.kind is FailureKind.FINAL or not course.envelope.claim(retries=1):
+        course.tell_refusals()
+        course.refund_turn("round_never_started")
+        return End(Stop.FAILED, error=error)
+    wait_s = _wait_s(course, failure, attempt)
+    if course.clock.at + wait_s >= course.envelope.work_at:
+        end = _never_started(course, "seconds")
+        return End(end.stop, warning=end.warning, error=error)
+    course.recorder.emit(event.Retried, attempt, wait_s, failure.message)
+    yield from course.do(Wait(course.clock.at + wait_s))
+    return None
+
+
+def _wait_s(course: Course, failure: ModelFailure, attempt: int) -> float:
+    """Twice as long each time, less up to a half, or many runs would come back at once; the provider's word counts."""
+    usual = min(_LONGEST_WAIT_S, _FIRST_WAIT_S * 2 ** (attempt - 1))
+    jitter = random.Random(course.plan.seed * 1_000 + course.progress.requests).uniform(0.5, 1.0)
+    return max(failure.after_s or 0.0, usual * jitter)

@@ -1,0 +1,104 @@
+"""The calls of one turn: each is prepared, made and finalised in the order asked, and gets exactly one outcome."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from .. import event
+from ..outcome import Cancelled, Denied, Outcome, Reason, Success, Timeout
+from ..progress import Point
+from ..request import Call, Finish
+from . import share
+from .course import Course
+from .effect import Act, Decide, Flow
+from .plan import Prepared
+
+
+def act(course: Course, calls: Sequence[Call]) -> Flow[Sequence[Outcome]]:
+    """Make the calls: those that may stand side by side together, group after group."""
+    outcomes: list[Outcome] = []
+    course.progress.outcomes = outcomes
+    group_n = len(course.history) if len(calls) > 1 else None
+    for group in course.admission.groups(calls):
+        prepared: list[Prepared | Outcome] = []
+        for call in group:
+            prepared.append((yield from _prepare(course, call)))
+        ready = [one for one in prepared if not isinstance(one, Outcome)]
+        made = iter((yield from _made(course, ready)) if ready else ())
+        for one in prepared:
+            outcome = one if isinstance(one, Outcome) else _finalised(course, one, next(made))
+            outcomes.append(outcome)
+            course.end_call(outcome, group_n)
+    course.tell_refusals()
+    return outcomes
+
+
+def deny(course: Course, calls: Sequence[Call], reason: Reason, message: str) -> list[Outcome]:
+    """Answer calls without making them."""
+    outcomes: list[Outcome] = []
+    course.progress.outcomes = outcomes
+    group_n = len(course.history) if len(calls) > 1 else None
+    for call in calls:
+        outcomes.append(Denied(call_id=call.id, tool=call.name, reason=reason, message=message))
+        course.end_call(outcomes[-1], group_n)
+    return outcomes
+
+
+def deny_cut(course: Course, calls: Sequence[Call], finish: Finish) -> list[Outcome]:
+    """Answer the calls of a reply that did not come to its end: half of what was meant must not be done."""
+    if finish is Finish.LENGTH:
+        why = "the reply was cut off at its greatest length. Ask again, with less in one reply"
+        return deny(course, calls, Reason.VALIDATION, f"{why}; nothing of it was run.")
+    if finish is Finish.CONTENT_FILTER:
+        return deny(course, calls, Reason.BLOCKED, "the provider's filter stopped the reply")
+    return deny(course, calls, Reason.DEADLINE, "the reply was cut off before its end")
+
+
+def _prepare(course: Course, call: Call) -> Flow[Prepared | Outcome]:
+    """Everything that is decided before a call is made."""
+    if course.cancelled is not None or course.lease_lost:
+        return Cancelled(call_id=call.id, tool=call.name)
+    if course.time_up:
+        course.envelope.refuse("seconds")
+        return _denied(call, Reason.DEADLINE, "the time for work is over")
+    ready = course.admission.read(call)
+    if isinstance(ready, Denied):
+        return ready
+    veto = course.consult(Point.TOOL_CALLED, call) if course.shared.hooks else None
+    if veto is not None:
+        return _denied(call, Reason.RULE, veto.message)
+    if ready.tool.needs_approval(ready.values):
+        verdict = yield from course.do(Decide(call.id, f"May {call.name} be called?"))
+        if verdict.approved is not True:
+            return _denied(
+                call, Reason.APPROVAL, verdict.text or f"{call.name} needs a person's approval, and has none"
+            )
+    refusal = course.admission.claim(ready)
+    if refusal is None and course.plan.within:
+        taken = yield from share.take(course, tool_calls=1)
+        refusal = None if taken is None else _denied(call, Reason.BUDGET, taken.warning)
+    return refusal or ready
+
+
+def _made(course: Course, ready: list[Prepared]) -> Flow[Sequence[Outcome]]:
+    for one in ready:
+        course.recorder.emit(event.ToolStarted, one.call.id, one.call.name, one.shown)
+    return (yield from course.do(Act(ready, course.envelope.work_at)))
+
+
+def _finalised(course: Course, ready: Prepared, outcome: Outcome) -> Outcome:
+    """The outcome; what the call has set is in the state then."""
+    course.admission.note(ready.tool.name, outcome)
+    if isinstance(outcome, Success):
+        for key, value in outcome.changes.items():
+            if value is None:
+                course.state.pop(key, None)
+            else:
+                course.state[key] = value
+    elif isinstance(outcome, Timeout | Cancelled):
+        course.hung += outcome.hung
+    return outcome
+
+
+def _denied(call: Call, reason: Reason, message: str) -> Denied:
+    return Denied(call_id=call.id, tool=call.name, reason=reason, message=message)

@@ -1,0 +1,105 @@
+"""converse(): a whole run, as decisions. It yields what is to be done and is sent what that came to."""
+
+from __future__ import annotations
+
+from .. import event
+from ..progress import Point
+from ..recorder import Recorder
+from ..result import Result, Stop
+from .course import Course, End, described
+from .effect import Flow
+from .grace import grace
+from .plan import Plan
+from .turn import Going, take_turn
+
+_ORDER = list(Stop)
+
+
+def converse(plan: Plan, recorder: Recorder) -> Flow[Result]:
+    """One run, from its task to its result. It never raises; whatever does raise in it ends the run as failed."""
+    course = Course(plan, recorder)
+    recorder.emit(event.RunStarted, course.shared.limits_shown)
+    try:
+        end = yield from _guarded(course)
+    except BaseException:  # it is closed from outside, or Ctrl-C came inside a callback
+        _finish(course, End(Stop.CANCELLED, by="closed"))
+        raise
+    return _finish(course, end)
+
+
+def _guarded(course: Course) -> Flow[End]:
+    try:
+        return (yield from _until_the_end(course))
+    except (Exception, SystemExit) as error:
+        end = End(Stop.FAILED, error=described(error))
+    yield from course.append()
+    return end
+
+
+def _until_the_end(course: Course) -> Flow[End]:
+    """Turn after turn. The end is decided when all is kept, so that what came in until then still counts."""
+    going = _begin(course)
+    while True:
+        while going is None or isinstance(going, Going):
+            going = yield from take_turn(course)
+            yield from course.append()
+        end = yield from grace(course, going)
+        yield from course.append()
+        end = _the_first_reason(course, end)
+        if end.stop is not Stop.COMPLETED or not course.steered:
+            return end
+        going = None
+        course.put_steered()
+
+
+def _begin(course: Course) -> End | None:
+    course.consult(Point.RUN_STARTED)
+    reason = course.shared.model.ready()
+    if reason is None:
+        return None
+    return End(Stop.FAILED, error={"code": "model_not_ready", "kind": "ModelError", "message": reason})
+
+
+def _the_first_reason(course: Course, end: End) -> End:
+    """Who cancelled while the last messages were kept was told that it reached the run; so it is the reason."""
+    late = course.called_off()
+    if late is not None and _ORDER.index(late.stop) < _ORDER.index(end.stop):
+        return End(late.stop, text=end.text, by=late.by)
+    return end
+
+
+def _finish(course: Course, end: End) -> Result:
+    """Exactly one run_ended, and the result."""
+    envelope, progress, recorder = course.envelope, course.progress, course.recorder
+    course.tell_refusals()
+    course.consult(Point.RUN_ENDED, end.stop)
+    envelope.close()
+    recorder.emit(event.RunEnded, end.stop.value, end.by, envelope.flags, course.turns, progress.requests)
+    plan, purse, model = course.plan, course.purse, course.shared.model
+    return Result(
+        stop=end.stop,
+        text=progress.text if end.text is None else end.text,
+        output=end.output,
+        stopped_by=end.by,
+        flags=envelope.flags,
+        warning=end.warning,
+        turns=course.turns,
+        requests=progress.requests,
+        messages=tuple(course.history),
+        tool_results=tuple(progress.results),
+        last_calls=tuple(progress.calls),
+        usage=purse.usage,
+        cost={model.name: purse.cost} if model.price is not None else {},
+        budgets=envelope.readings(),
+        events=tuple(recorder.events),
+        events_dropped=recorder.dropped,
+        sink_errors=recorder.sink_errors,
+        finish=None if course.finish is None else course.finish.value,
+        hung=max(0, course.hung),
+        state=dict(course.state),
+        error=end.error,
+        run_id=plan.run_id,
+        session_id=plan.session_id,
+        metadata=plan.metadata,
+        seconds=course.clock.at,
+    )

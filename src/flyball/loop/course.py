@@ -1,0 +1,284 @@
+"""The course of a run: where it stands. The parts of the loop read and change it; nobody else does."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from threading import Condition
+from typing import Any, TypeVar
+
+from .. import event
+from ..errors import FlyballError
+from ..message import Message, MessageType, Role
+from ..outcome import Denied, Outcome
+from ..progress import Halt, Notice, Order, Point, Progress, Raise, Veto
+from ..purse import Purse
+from ..recorder import Recorder
+from ..request import Call, Finish, Reply, tokens_of_message
+from ..result import Stop
+from .effect import Answer, Append, Cancel, Effect, Extend, Flow, Late, LeaseLost, Letter, Steer, TimeUp
+from .plan import Plan
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class End:
+    """Why a run ends, and with what."""
+
+    stop: Stop
+    text: str | None = None
+    """The answer or report; None for what the model said last."""
+    by: str | None = None
+    warning: str | None = None
+    error: dict[str, Any] | None = None
+    output: object = None
+
+
+class Told:
+    """The loop's clock: it stands still until an answer tells the time."""
+
+    __slots__ = ("at", "started_at")
+
+    def __init__(self, started_at: float) -> None:
+        self.at = 0.0
+        self.started_at = started_at
+
+    def now(self) -> float:
+        """The run's active seconds."""
+        return self.at
+
+    def wall(self) -> float:
+        """Seconds since the epoch, as far as the loop knows."""
+        return self.started_at + self.at
+
+    def wait(self, condition: Condition, seconds: float) -> None:
+        """The loop never waits; it yields a Wait."""
+        raise NotImplementedError
+
+
+class Course:
+    """Where a run stands."""
+
+    def __init__(self, plan: Plan, recorder: Recorder) -> None:
+        shared = plan.shared
+        self.plan = plan
+        self.shared = shared
+        self.recorder = recorder
+        self.clock = Told(plan.started_at)
+        self.envelope = shared.terms.open(self.clock, plan.most_s)
+        self.purse = Purse(self.envelope, shared.model.price)
+        self.admission = shared.admission(self.envelope)
+        self.history: list[Message] = list(plan.messages)
+        self.kept = 0
+        """How many messages of the history are in the transcript."""
+        self.state = plan.state
+        self.progress = Progress(plan.run_id, self.envelope, self.history, self.state, plan.metadata)
+        self.input_tokens = shared.base_tokens + sum(map(tokens_of_message, self.history))
+        """An upper estimate of what the next request takes."""
+        self.call_ids: set[str] = set()
+        self.notices: tuple[str, ...] = ()
+        self.steered: list[str] = []
+        self.cancelled: str | None = None
+        self.lease_lost = False
+        self.time_up = False
+        self.halt: Halt | None = None
+        self.failure: dict[str, Any] | None = None
+        """What a hook raised."""
+        self.finish: Finish | None = None
+        self.turns = 0
+        """How many took place: a fact that no refund lowers."""
+        self.hung = 0
+        self._disturbed = False
+        """Whether anything but the time could end the run from outside."""
+        self._refusals_told = 0
+
+    def do(self, effect: Effect[T]) -> Flow[T]:
+        """Have something done, and hear what it came to and what else has come in."""
+        answer: Answer[T] = yield effect
+        self.clock.at = self.recorder.at = answer.at
+        if answer.mail:
+            self._disturbed = True
+            for letter in answer.mail:
+                self._hear(letter)
+        return answer.value
+
+    def _hear(self, letter: Letter) -> None:
+        match letter:
+            case Cancel(by):
+                self.cancelled = by
+            case Steer(text):
+                self.steered.append(text)
+            case Extend():
+                self._extend(letter)
+            case TimeUp():
+                self.time_up = True
+            case LeaseLost():
+                self.lease_lost = True
+            case Late(call_id, tool):
+                self.hung -= 1
+                self.recorder.emit(event.LateResultDropped, call_id, tool)
+
+    def _extend(self, letter: Extend) -> None:
+        for name, amount in letter.amounts.items():
+            self._raise(name, amount, letter.by)
+        if letter.seconds:
+            self.envelope.postpone(letter.seconds, f"extended by {letter.by}")
+            self.recorder.emit(event.Postponed, letter.seconds, f"extended by {letter.by}")
+
+    def _raise(self, name: str, amount: int, by: str) -> None:
+        raised = self.envelope.budgets[name].extend(amount, by=by)
+        if raised:
+            self.recorder.emit(event.Extended, name, raised, by)
+
+    def must_end(self) -> End | None:
+        """Whether the run may not go on, whatever it was about to do."""
+        if not self._disturbed and self.clock.at < self.envelope.work_at:
+            return None
+        called_off = self.called_off()
+        if called_off is not None:
+            return called_off
+        if self.failure is not None:
+            return End(Stop.FAILED, error=self.failure)
+        if self.time_up or self.envelope.is_expired():
+            return self.refused("seconds")
+        if self.halt is not None:
+            return End(Stop.HALTED, by=self.halt.by, warning=self.halt.message or None)
+        return None
+
+    def called_off(self) -> End | None:
+        """Whether somebody ended the run from outside."""
+        if self.lease_lost:
+            return End(Stop.CONTENDED)
+        return None if self.cancelled is None else End(Stop.CANCELLED, by=self.cancelled)
+
+    def refused(self, budget: str) -> End:
+        """The end of a run that a budget, or the time, does not let go on."""
+        refusal = self.envelope.refuse(budget)
+        self.tell_refusals()
+        return End(Stop.DEADLINE if budget == "seconds" else Stop.BUDGET, warning=refusal.warning)
+
+    def tell_refusals(self) -> None:
+        """Record each budget's first refusal, and ask the hooks about it."""
+        refusals = self.envelope.refusals
+        while self._refusals_told < len(refusals):
+            refusal = refusals[self._refusals_told]
+            self._refusals_told += 1
+            self.recorder.emit(event.BudgetRefused, refusal.budget, refusal.flag)
+            self.consult(Point.BUDGET_REFUSED, refusal.budget)
+
+    def consult(self, point: Point, about: object = None) -> Veto | None:
+        """Ask the hooks, and do what they order; a veto is the caller's business.
+
+        One that raises ends the run, but not in the middle of something: every pair must close. Where it could have
+        vetoed a call, it did.
+        """
+        veto: Veto | None = None
+        for hook in self.shared.hooks:
+            try:
+                for order in hook(point, self.progress, about):
+                    veto = self._obey(order) or veto
+            except (Exception, SystemExit) as error:
+                if point is Point.TOOL_CALLED:
+                    veto = Veto(f"a hook failed ({type(error).__name__}), so the call is not made")
+                else:
+                    self.failure = self.failure or described(error)
+                    self._disturbed = True
+        return veto
+
+    def _obey(self, order: Order) -> Veto | None:
+        match order:
+            case Veto():
+                return order
+            case Halt():
+                self.halt = self.halt or order
+                self._disturbed = True
+            case Notice(text, by, category, priority):
+                self.notices += (text,)
+                self.recorder.emit(event.NoticeDelivered, by, text, category, priority)
+            case Raise(name, amount, by):
+                self._raise(name, amount, by)
+        return None
+
+    def say(
+        self, kind: MessageType, role: Role, content: str, payload: dict[str, Any] | None, group: int | None
+    ) -> None:
+        """Add a message to the history."""
+        history, clock = self.history, self.clock
+        at = clock.started_at + clock.at
+        message = Message(self.plan.run_id, len(history), at, kind, role, content, payload, None, group)
+        history.append(message)
+        self.input_tokens += tokens_of_message(message)
+
+    def tell_model(self, text: str) -> None:
+        """Add a message that the model reads as the user's."""
+        self.say(MessageType.TEXT, Role.USER, text, None, None)
+
+    def say_reply(self, reply: Reply) -> Sequence[Call]:
+        """Add what the model said and asked for; the calls come back with ids of their own."""
+        calls = self._with_own_ids(reply.calls)
+        group = len(self.history) if len(calls) + bool(reply.text) > 1 else None
+        if reply.text:
+            self.say(MessageType.TEXT, Role.ASSISTANT, reply.text, None, group)
+        for call in calls:
+            payload = {"call_id": call.id, "name": call.name, "arguments": call.arguments}
+            self.say(MessageType.TOOL_CALL, Role.ASSISTANT, "", payload, group)
+        self.progress.text, self.progress.calls = reply.text or self.progress.text, calls
+        self.finish = reply.finish
+        return calls
+
+    def _with_own_ids(self, calls: tuple[Call, ...]) -> Sequence[Call]:
+        """Some models number the calls of every reply anew; a result must find its call all the same."""
+        own: list[Call] = []
+        for call in calls:
+            if not call.id or call.id in self.call_ids:
+                call = Call(f"{call.id or 'call'}-{len(self.call_ids)}", call.name, call.arguments)
+            self.call_ids.add(call.id)
+            own.append(call)
+        return own
+
+    def end_call(self, outcome: Outcome, group: int | None) -> None:
+        """Keep what a call came to: in the record, in the history, in the counts."""
+        progress = self.progress
+        reason = outcome.reason.value if type(outcome) is Denied else None
+        status, ok = outcome.status.value, outcome.ok
+        self.recorder.emit(event.ToolEnded, outcome.call_id, outcome.tool, status, reason, outcome.seconds)
+        payload = {"call_id": outcome.call_id, "name": outcome.tool, "is_error": not ok}
+        self.say(MessageType.TOOL_RESULT, Role.TOOL, outcome.text, payload, group)
+        progress.results.append(outcome)
+        counts = progress.successes if ok else progress.failures
+        counts[outcome.tool] = counts.get(outcome.tool, 0) + 1
+        if self.shared.hooks:
+            self.consult(Point.TOOL_ENDED, outcome)
+
+    def append(self) -> Flow[None]:
+        """Have what was said since the last time kept in the transcript."""
+        new = self.history[self.kept :]
+        if new:
+            self.kept = len(self.history)
+            yield from self.do(Append(new))
+
+    def put_steered(self) -> bool:
+        """Put steered messages behind what was said; whether there were any."""
+        steered, self.steered = self.steered, []
+        for text in steered:
+            self.tell_model(text)
+            self.recorder.emit(event.Steered, text)
+        return bool(steered)
+
+    def refund_turn(self, reason: str) -> int:
+        """Give the turn back, within the limit of refunds."""
+        given = self.envelope.budgets["turns"].refund(reason=reason)
+        if given:
+            self.recorder.emit(event.Refunded, "turns", given, reason)
+        return given
+
+
+def described(error: BaseException) -> dict[str, Any]:
+    """An error as a result carries it."""
+    try:
+        message = str(error)
+    except Exception:
+        message = "an error that cannot be shown"
+    code = error.code if isinstance(error, FlyballError) else "exception"
+    return {"code": code, "kind": type(error).__name__, "message": message}

@@ -1,0 +1,96 @@
+"""The grace turn: one last request without tools, from what was set aside, in which the model reports."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from .. import event
+from ..message import Message, MessageType, Role
+from ..outcome import Reason
+from ..request import Finish, Purpose, Reply, Request, tokens_of_message
+from ..result import Stop
+from . import share
+from .ask import send
+from .batch import deny
+from .course import Course, End
+from .effect import Flow
+from .fit import fit
+from .report import report
+
+_STOPS_WITH_GRACE = frozenset({Stop.BUDGET, Stop.DEADLINE, Stop.STALLED})
+_SHORTEST_REPORT = 32
+"""Tokens: with less room than this a model cannot report."""
+
+
+def grace(course: Course, end: End) -> Flow[End]:
+    """The end, with a report where the run was stopped by its limits; the reason stays what it is."""
+    if end.stop not in _STOPS_WITH_GRACE or not course.shared.grace:
+        return end
+    course.envelope.open_reserve()
+    course.recorder.emit(event.GraceStarted, end.stop.value)
+    text = yield from _asked(course, end)
+    course.recorder.emit(event.GraceEnded, text is not None)
+    return replace(end, text=text or report(course.progress, end.warning))
+
+
+def _asked(course: Course, end: End) -> Flow[str | None]:
+    """What the model reports, if it can be asked and says something."""
+    if course.clock.at >= course.envelope.hard_at:
+        return None
+    request = _fitted(course, _instruction(end))
+    if request is None:
+        return None
+    tokens = course.input_tokens
+    holds = course.purse.hold(tokens, request.max_output_tokens or 0) if course.purse.limited else {}
+    if holds is None:
+        return None
+    if course.plan.within:
+        refusal = yield from share.take(course, **{name: hold.amount for name, hold in holds.items()})
+        if refusal is not None:
+            for hold in holds.values():
+                hold.release()
+            return None
+    course.history.append(request.messages[-1])
+    reply = yield from send(course, request, holds, course.envelope.hard_at)
+    if not isinstance(reply, Reply):
+        return None
+    calls = course.say_reply(reply)
+    deny(course, calls, Reason.BUDGET, "the budget is spent; only a report was asked for")
+    return reply.text if reply.text.strip() and reply.finish is not Finish.CONTENT_FILTER else None
+
+
+def _instruction(end: End) -> str:
+    why = end.warning or f"This run was stopped ({end.stop.value})."
+    return (
+        f"{why} The budget of this run is spent: this is the last message, and no tool can be called any more. "
+        "Report now, in plain words: what was done, what failed, where it stalled, and what should come next. "
+        "Claim nothing that did not happen."
+    )
+
+
+def _fitted(course: Course, instruction: str) -> Request | None:
+    """The last request, as large as what was set aside allows; None where not even the task fits."""
+    envelope, purse, shared = course.envelope, course.purse, course.shared
+    last = _said(course, instruction, 0)
+    fixed = shared.instruction_tokens + tokens_of_message(last)
+    available = envelope.budgets["tokens"].available
+    room = min(available, float("inf") if envelope.context_tokens is None else envelope.context_tokens) - fixed
+    room -= min(max(_SHORTEST_REPORT, available // 4), 1_000) if purse.limited else 0
+    if room < 0:
+        return None
+    most = int(min(room, 10**12))
+    messages = fit(course.history, course.progress.results, most, lambda text: _said(course, text, 1))
+    if messages is None:
+        return None
+    course.input_tokens = fixed + sum(map(tokens_of_message, messages))
+    output = purse.output_room(course.input_tokens) if purse.limited else None
+    if output is not None and output < _SHORTEST_REPORT:
+        return None
+    limits = [most for most in (output, shared.max_output_tokens) if most is not None]
+    return Request([*messages, last], shared.instructions, (), Purpose.GRACE, min(limits, default=None))
+
+
+def _said(course: Course, text: str, place: int) -> Message:
+    """A message of the user's: the last of the history, or, at another place, one for this request only."""
+    n, at = len(course.history) + place, course.clock.wall()
+    return Message(course.plan.run_id, n, at, MessageType.TEXT, Role.USER, text)

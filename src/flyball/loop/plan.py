@@ -1,0 +1,148 @@
+"""The plan: all that the loop and a driver need for one run. An Agent makes it."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+from ..envelope import TurnBudget
+from ..limits import Terms
+from ..message import Message
+from ..outcome import Denied, Outcome
+from ..price import Price
+from ..progress import Hook, Policy, Progress
+from ..request import Call, Request
+
+
+class ToolFacts(Protocol):
+    """What the loop knows of a tool."""
+
+    name: str
+    cheap: bool
+
+    def needs_approval(self, arguments: Mapping[str, Any]) -> bool:
+        """Whether a person must agree to this call."""
+        ...
+
+
+class Prepared(Protocol):
+    """A call that was read, and may be made."""
+
+    @property
+    def call(self) -> Call:
+        """What the model asked for."""
+        ...
+
+    @property
+    def tool(self) -> ToolFacts:
+        """What is called."""
+        ...
+
+    @property
+    def values(self) -> dict[str, Any]:
+        """The arguments, checked."""
+        ...
+
+    @property
+    def shown(self) -> dict[str, Any]:
+        """The arguments as events may show them."""
+        ...
+
+
+class Admission(Protocol):
+    """Which calls of one run are made; `tools.Admission` is one."""
+
+    def groups(self, calls: Sequence[Call]) -> Iterator[Sequence[Call]]:
+        """The calls that may be made side by side, group after group, in the order asked."""
+        ...
+
+    def read(self, call: Call) -> Prepared | Denied:
+        """The call with its arguments checked, or why it is not made."""
+        ...
+
+    def claim(self, act: Any) -> Denied | None:
+        """Count the call; or why it is not made."""
+        ...
+
+    def note(self, name: str, outcome: Outcome) -> None:
+        """Learn from a call that has ended."""
+        ...
+
+
+class ModelFacts(Protocol):
+    """What the loop knows of the model."""
+
+    @property
+    def name(self) -> str:
+        """What results and events call it."""
+        ...
+
+    @property
+    def provider(self) -> str | None:
+        """Who runs it."""
+        ...
+
+    @property
+    def price(self) -> Price | None:
+        """What its tokens cost."""
+        ...
+
+    def ready(self) -> str | None:
+        """None, or why it cannot be asked at all."""
+        ...
+
+
+@dataclass(slots=True, kw_only=True)
+class Terrain:
+    """What all runs of one agent share."""
+
+    model: ModelFacts
+    model_is_async: bool
+    terms: Terms
+    admission: Callable[[TurnBudget], Admission]
+    tools: Sequence[Mapping[str, Any]] = ()
+    """What the model is told of the tools."""
+    tool_names: tuple[str, ...] = ()
+    cheap: frozenset[str] = frozenset()
+    """The tools of which a round costs no turn."""
+    limits_shown: Mapping[str, Any] = field(default_factory=dict[str, Any])
+    """The ceilings, as the first event tells them."""
+    instructions: str | None = None
+    output_schema: Mapping[str, Any] | None = None
+    completion: Policy | None = None
+    should_continue: Callable[[Progress], bool] | None = None
+    hooks: Sequence[Hook] = ()
+    count: Callable[[Request], int] | None = None
+    """The model's own counter of a request's tokens."""
+    instruction_tokens: int = 0
+    base_tokens: int = 0
+    """An upper estimate of what instructions and tools take of every request."""
+    max_output_tokens: int | None = None
+    grace: bool = True
+    single_turn: bool = False
+
+
+@dataclass(slots=True, kw_only=True)
+class Plan:
+    """One run: what it is about, and what is its own."""
+
+    shared: Terrain
+    run_id: str
+    messages: Sequence[Message]
+    """The task, behind what was said before."""
+    session_id: str | None = None
+    started_at: float = 0.0
+    """Seconds since the epoch."""
+    until: float | None = None
+    """The time of day when it must have ended its work, in seconds since the epoch."""
+    state: dict[str, Any] = field(default_factory=dict[str, Any])
+    """What tools have set; the run's own."""
+    metadata: Mapping[str, Any] = field(default_factory=dict[str, Any])
+    most_s: float = math.inf
+    """What others leave of the time."""
+    within: bool = False
+    """Whether claims also count in budgets that others share."""
+    seed: int = 0
+    """For the jitter of waits."""

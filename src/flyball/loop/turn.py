@@ -1,0 +1,114 @@
+"""One turn: a request to the model, and the calls it asks for."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from enum import StrEnum
+
+from .. import event
+from ..outcome import Denied, Outcome, Reason
+from ..progress import Point
+from ..request import Call, Finish, Reply
+from ..result import Stop
+from . import share
+from .ask import ask
+from .batch import act, deny_cut
+from .completion import conclude
+from .course import Course, End
+from .effect import Flow
+
+
+class Going(StrEnum):
+    """Why a run goes on. There is no other reason."""
+
+    TOOLS_RAN = "tools_ran"
+    NUDGED = "nudged"
+    ANSWERED = "answered"
+    """No call was made, but the model was told why: a duplicate, a rule, a mistake in the arguments."""
+    STEERED = "steered"
+
+
+def take_turn(course: Course) -> Flow[Going | End]:
+    """Claim a turn, and take it."""
+    end = course.must_end()
+    if end is not None:
+        return end
+    if not course.envelope.claim_step():
+        return course.refused("turns")
+    if course.plan.within:
+        refusal = yield from share.take(course, turns=1)
+        if refusal is not None:
+            course.refund_turn("round_never_started")
+            return course.refused(refusal.budget)
+    course.progress.turn += 1
+    course.recorder.turn = course.progress.turn
+    course.recorder.emit(event.TurnStarted)
+    try:
+        if course.shared.hooks:
+            course.consult(Point.TURN_STARTED)
+        going = yield from _taken(course)
+        if course.shared.hooks:
+            course.consult(Point.TURN_ENDED)
+    finally:
+        course.recorder.emit(event.TurnEnded)
+    return _or_end(course, going) if isinstance(going, Going) else going
+
+
+def _taken(course: Course) -> Flow[Going | End]:
+    end = course.must_end()
+    if end is not None:  # a hook halted it before anything was asked
+        course.refund_turn("round_never_started")
+        return end
+    reply = yield from ask(course)
+    if isinstance(reply, End):
+        return reply
+    course.turns += 1
+    calls = course.say_reply(reply)
+    if not calls:
+        course.progress.outcomes = ()
+        end = conclude(course, reply)
+        if end is not None:
+            return end
+        return Going.STEERED if course.put_steered() else Going.NUDGED
+    return (yield from _answer_calls(course, reply, calls))
+
+
+def _answer_calls(course: Course, reply: Reply, calls: Sequence[Call]) -> Flow[Going | End]:
+    if reply.finish in (Finish.LENGTH, Finish.CONTENT_FILTER, Finish.CUT):
+        outcomes: Sequence[Outcome] = deny_cut(course, calls, reply.finish)
+        if reply.finish is not Finish.LENGTH:
+            return conclude(course, reply) or Going.ANSWERED
+    else:
+        outcomes = yield from act(course, calls)
+    end = course.must_end() or _out_of_calls(course, outcomes)
+    if end is not None:
+        return end
+    ran = [outcome for outcome in outcomes if not isinstance(outcome, Denied)]
+    if ran and course.shared.cheap.issuperset(outcome.tool for outcome in outcomes):
+        given = course.refund_turn("cheap_round")
+        if given:
+            yield from share.give_back(course, "cheap_round", turns=given)
+    course.put_steered()
+    return Going.TOOLS_RAN if ran else Going.ANSWERED
+
+
+def _out_of_calls(course: Course, outcomes: Sequence[Outcome]) -> End | None:
+    """When a whole batch was denied because no call is left, there is nothing to go on with."""
+    denied = [outcome for outcome in outcomes if isinstance(outcome, Denied) and outcome.reason is Reason.BUDGET]
+    if len(denied) < len(outcomes):
+        return None
+    refused = {refusal.budget for refusal in course.envelope.refusals}
+    return course.refused("tool_calls") if "tool_calls" in refused else None
+
+
+def _or_end(course: Course, going: Going) -> Going | End:
+    """A turn that would be followed by another: whether the caller wants that."""
+    end = course.must_end()
+    if end is not None:
+        return end
+    if course.shared.single_turn:
+        return End(Stop.HALTED, by="single_turn")
+    should_continue = course.shared.should_continue
+    if should_continue is not None and not should_continue(course.progress):
+        return End(Stop.HALTED, by="should_continue")
+    return going

@@ -1,0 +1,47 @@
+"""A typed answer: what the model said, read as what was asked for; or what is wrong with it, in words for the model."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+from pydantic import TypeAdapter, ValidationError
+from pydantic.errors import PydanticUserError
+
+from .errors import ConfigError, shown
+from .progress import Complete, Decision, GoOn, Policy, Progress
+
+_FENCED = re.compile(r"\A\s*```(?:json)?\s*\n(.*)\n\s*```\s*\Z", re.DOTALL)
+
+
+class Output:
+    """A completion policy: the run may end when its answer is a value of this type, and another policy agrees."""
+
+    def __init__(self, kind: Any, then: Policy | None = None) -> None:
+        try:
+            self._adapter: TypeAdapter[Any] = TypeAdapter(kind)
+            self.schema = self._adapter.json_schema()
+        except PydanticUserError as error:
+            reason = str(error).split("\n")[0]
+            raise ConfigError("agent, output", reason, "a type that JSON can carry") from error
+        self._then = then
+
+    def __call__(self, progress: Progress, /) -> Decision:
+        """Complete with the value; else the model is told every mistake."""
+        fenced = _FENCED.match(progress.text)
+        try:
+            value = self._adapter.validate_json(fenced[1] if fenced else progress.text)
+        except ValidationError as error:
+            return GoOn(_told(error), ("output",))
+        decision = Complete() if self._then is None else self._then(progress)
+        return Complete(value) if isinstance(decision, Complete) else decision
+
+
+def _told(error: ValidationError) -> str:
+    mistakes = [
+        f"- {'.'.join(map(str, one['loc'])) or 'the answer'}: {one['msg']}; found {shown(one['input'])}"
+        for one in error.errors(include_url=False)
+    ]
+    return "\n".join(
+        ["The answer does not have the form that was asked for.", *mistakes, "Answer again, with nothing but the JSON."]
+    )

@@ -1,0 +1,148 @@
+"""How far a run is, as callbacks, hooks and policies see it, and what they may answer."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Any, Protocol
+
+from .envelope import TurnBudget
+from .message import Message
+from .outcome import Outcome
+from .request import Call
+from .snapshot import BudgetSnapshot
+
+
+@dataclass(slots=True, eq=False)
+class Progress:
+    """How far a run is. The loop keeps it up to date; whoever is handed it only reads."""
+
+    run_id: str
+    envelope: TurnBudget
+    messages: Sequence[Message]
+    """The conversation so far; it grows."""
+    state: Mapping[str, Any]
+    """What tools have set."""
+    metadata: Mapping[str, Any] = field(default_factory=dict[str, Any])
+    turn: int = 0
+    requests: int = 0
+    text: str = ""
+    """What the model said last."""
+    calls: Sequence[Call] = ()
+    """What the model asked for last."""
+    outcomes: Sequence[Outcome] = ()
+    """What those calls came to, in the order asked."""
+    results: list[Outcome] = field(default_factory=list[Outcome])
+    """What all calls so far came to."""
+    successes: dict[str, int] = field(default_factory=dict[str, int])
+    """How many calls of each tool succeeded."""
+    failures: dict[str, int] = field(default_factory=dict[str, int])
+    """How many calls of each tool did not."""
+
+    @property
+    def budgets(self) -> Mapping[str, BudgetSnapshot]:
+        """Where every budget stands."""
+        return self.envelope.readings()
+
+    @property
+    def remaining_s(self) -> float:
+        """Seconds that are left for work."""
+        return self.envelope.remaining_s()
+
+
+@dataclass(frozen=True, slots=True)
+class Complete:
+    """The task is done; `output` is the typed answer, where one was asked for."""
+
+    output: object = None
+
+
+@dataclass(frozen=True, slots=True)
+class GoOn:
+    """The task is not done: the model is told so, within the `nudges` budget."""
+
+    message: str
+    missing: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Unfinished:
+    """The task is not done, and more turns would not help."""
+
+    missing: tuple[str, ...] = ()
+
+
+Decision = Complete | GoOn | Unfinished
+"""What a completion policy says about a run that would end now."""
+
+
+class Policy(Protocol):
+    """Says whether a run may end when the model has. It must not block; if it raises, the run ends as failed."""
+
+    def __call__(self, progress: Progress, /) -> Decision:
+        """Decide."""
+        ...
+
+
+class Point(StrEnum):
+    """When a hook is asked."""
+
+    RUN_STARTED = "run_started"
+    TURN_STARTED = "turn_started"
+    TURN_ENDED = "turn_ended"
+    TOOL_CALLED = "tool_called"
+    TOOL_ENDED = "tool_ended"
+    BUDGET_REFUSED = "budget_refused"
+    RUN_ENDED = "run_ended"
+
+
+@dataclass(frozen=True, slots=True)
+class Notice:
+    """Show the model a short message with its next request."""
+
+    text: str
+    by: str = "hook"
+    category: str = "notice"
+    priority: str = "normal"
+
+
+@dataclass(frozen=True, slots=True)
+class Veto:
+    """Do not make the call that was asked for."""
+
+    message: str
+    by: str = "hook"
+
+
+@dataclass(frozen=True, slots=True)
+class Halt:
+    """End the run."""
+
+    by: str
+    message: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Raise:
+    """Raise the ceiling of a budget, never above its maximum."""
+
+    budget: str
+    amount: int
+    by: str = "hook"
+
+
+Order = Notice | Veto | Halt | Raise
+"""What a hook may ask for. A veto counts at `tool_called` only; after the end nothing counts."""
+
+
+class Hook(Protocol):
+    """Is asked at every point of a run. It must not block.
+
+    `about` is the call at `tool_called`, its outcome at `tool_ended`, the budget's name at `budget_refused`. A hook
+    that raises at `tool_called` vetoes the call, as what guards fails closed; elsewhere the run ends as failed.
+    """
+
+    def __call__(self, point: Point, progress: Progress, about: object = None, /) -> Sequence[Order]:
+        """Look, and give orders, or none."""
+        ...

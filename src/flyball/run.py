@@ -1,0 +1,228 @@
+"""The handle of a run that is under way: watch it, steer it, extend it, cancel it, wait for it."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import AsyncIterator, Callable, Iterator
+from concurrent.futures import Future, wait
+from threading import Condition
+from typing import Any, Self
+
+import anyio
+from anyio.abc import TaskGroup
+
+from . import check
+from .drive import Driver
+from .errors import ConfigError, UnknownBudget
+from .event import Event
+from .loop.effect import Cancel, Extend, Letter, Steer
+from .result import Result
+from .worker import PRIVATE_LOOP
+
+_CLOSING_S = 5.0
+
+
+class Stream:
+    """Every event of a run, also the pieces of text that nobody keeps, for whoever iterates over the handle."""
+
+    def __init__(self) -> None:
+        self._events: list[Event] = []
+        self._ended = False
+        self._changed = Condition()
+        self._bells: list[anyio.Event] = []
+
+    def __call__(self, event: Event) -> None:
+        """Take an event; a sink, called on the run's own thread."""
+        with self._changed:
+            self._events.append(event)
+            self._ring()
+
+    def end(self) -> None:
+        """There will be no more."""
+        with self._changed:
+            self._ended = True
+            self._ring()
+
+    def _ring(self) -> None:
+        self._changed.notify_all()
+        for bell in self._bells:
+            bell.set()
+        self._bells.clear()
+
+    def __iter__(self) -> Iterator[Event]:
+        seen = 0
+        while True:
+            with self._changed:
+                while seen == len(self._events) and not self._ended:
+                    self._changed.wait()
+                if seen == len(self._events):
+                    return
+                event = self._events[seen]
+            seen += 1
+            yield event
+
+    async def __aiter__(self) -> AsyncIterator[Event]:
+        """In the event loop that the run is in."""
+        seen = 0
+        while seen < len(self._events) or not self._ended:
+            if seen < len(self._events):
+                seen += 1
+                yield self._events[seen - 1]
+            else:
+                bell = anyio.Event()
+                self._bells.append(bell)
+                await bell.wait()
+
+
+class Run:
+    """A run under way. `agent.start(task)` gives one that runs by itself; `async with agent.open(task)` runs it here.
+
+    `steer`, `extend` and `cancel` may be called from any thread, and tell whether they still reached the run. Leaving
+    its `with` block before the end cancels it.
+    """
+
+    def __init__(self, make: Callable[[Stream], Driver]) -> None:
+        self._stream = Stream()
+        self._driver = make(self._stream)
+        self._pid = os.getpid()
+        self._future: Future[Result] | None = None
+        self._tasks: TaskGroup | None = None
+        self._done: anyio.Event | None = None
+        self._error: BaseException | None = None
+
+    @property
+    def run_id(self) -> str:
+        """Its name, which every event has too."""
+        return self._driver.recorder.header.run_id
+
+    @property
+    def ended(self) -> bool:
+        """Whether it has."""
+        return self._driver.mailbox.ended
+
+    def steer(self, text: str) -> bool:
+        """Say something to the model: it comes behind the results of the turn that is under way."""
+        return self._post(Steer(check.text("run, steer", text)))
+
+    def extend(self, *, seconds: float = 0.0, by: str = "caller", **amounts: float) -> bool:
+        """Raise ceilings, as in `extend(turns=10, usd=0.5)`, never above what the registry allows; `seconds` add time.
+
+        What is under way keeps the deadline it began with.
+        """
+        budgets, counted = self._driver.ceilings, dict[str, int]()
+        for name, amount in amounts.items():
+            if name not in budgets:
+                raise UnknownBudget(name, (*budgets, "seconds"))
+            counted[name] = int(check.amount_of(f"run, extend {name}", amount, budgets[name].unit))
+            check.amount(name, counted[name])
+        added = check.duration("run, extend by seconds", seconds)
+        return self._post(Extend(counted, added, check.text("run, extended by", by)))
+
+    def cancel(self, by: str = "caller") -> bool:
+        """End it now: what is under way is cut, what was done is kept."""
+        return self._post(Cancel(check.text("run, cancelled by", by)))
+
+    def _post(self, letter: Letter) -> bool:
+        self._refuse_in_a_forked_child()
+        return self._driver.mailbox.post(letter)
+
+    def begin(self) -> Self:
+        """Start it on the private event loop."""
+        self._future = PRIVATE_LOOP.start(self._drive)
+        return self
+
+    async def _drive(self) -> Result:
+        try:
+            return await self._driver.drive()
+        finally:
+            self._stream.end()
+
+    def result(self, timeout: float | None = None) -> Result:
+        """Wait for its end; TimeoutError after `timeout` seconds, and it goes on.
+
+        Ctrl-C cancels the run, lets it close for at most 5 seconds, and is raised with the partial result on it, as
+        `interrupt.result`.
+        """
+        future = self._sync_door("aresult()")
+        try:
+            return future.result(timeout)
+        except KeyboardInterrupt as interrupt:
+            self._interrupted(interrupt, future)
+            raise
+
+    def __iter__(self) -> Iterator[Event]:
+        """Every event from the first, as it happens; the last is run_ended."""
+        future = self._sync_door("`async for event in run`")
+        try:
+            yield from self._stream
+        except KeyboardInterrupt as interrupt:
+            self._interrupted(interrupt, future)
+            raise
+
+    def _interrupted(self, interrupt: KeyboardInterrupt, future: Future[Result]) -> None:
+        self.cancel("ctrl-c")
+        wait([future], timeout=_CLOSING_S)
+        interrupt.result = self._driver.result  # pyright: ignore[reportAttributeAccessIssue]
+
+    def _sync_door(self, instead: str) -> Future[Result]:
+        self._refuse_in_a_forked_child()
+        PRIVATE_LOOP.refuse_inside(f"agent.arun(...), or {instead}")
+        if self._future is None:
+            raise ConfigError("run", "a sync call on a run that was opened in an event loop", f"{instead}")
+        return self._future
+
+    def _refuse_in_a_forked_child(self) -> None:
+        if self._pid != os.getpid():
+            raise ConfigError("run", "a handle that was made before the fork", "a run of the child's own")
+
+    def __enter__(self) -> Self:
+        self._sync_door("`async with`")
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        future = self._sync_door("`async with`")
+        if not self.ended:
+            self.cancel("left")
+        wait([future], timeout=_CLOSING_S)
+
+    async def aresult(self) -> Result:
+        """Wait for its end."""
+        done = self._async_door()
+        await done.wait()
+        if self._driver.result is None:
+            raise self._error or ConfigError("run", "a run without a result", "a report to Flyball's makers")
+        return self._driver.result
+
+    def __aiter__(self) -> AsyncIterator[Event]:
+        """Every event from the first, as it happens; the last is run_ended."""
+        self._async_door()
+        return aiter(self._stream)
+
+    def _async_door(self) -> anyio.Event:
+        self._refuse_in_a_forked_child()
+        if self._done is None:
+            raise ConfigError("run", "a run that is not open here", "`async with agent.open(...) as run`")
+        return self._done
+
+    async def __aenter__(self) -> Self:
+        if self._done is not None or self._future is not None:
+            raise ConfigError("run", "a run that has begun", "a new one: agent.open(...)")
+        self._done = anyio.Event()
+        self._tasks = anyio.create_task_group()
+        await self._tasks.__aenter__()
+        self._tasks.start_soon(self._drive_here, self._done)
+        return self
+
+    async def _drive_here(self, done: anyio.Event) -> None:
+        try:
+            await self._drive()
+        except Exception as error:
+            self._error = error
+        finally:
+            done.set()
+
+    async def __aexit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: Any) -> None:
+        assert self._tasks is not None
+        if not self.ended:
+            self.cancel("left")
+        await self._tasks.__aexit__(None, None, None)
