@@ -185,6 +185,7 @@ class Agent:
             admission=lambda envelope: Admission(toolset, envelope),
             tools=definitions,
             tool_names=tuple(toolset),
+            asking=frozenset(tool.name for tool in toolset.values() if tool.asks),
             cheap=frozenset(tool.name for tool in toolset.values() if tool.cheap),
             limits_shown=terms.open().snapshot(),
             instructions=self.instructions,

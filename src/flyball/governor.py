@@ -6,7 +6,7 @@ import uuid
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from threading import RLock, get_ident
-from typing import Any, Concatenate, ParamSpec, Self
+from typing import Any, Self
 
 from . import check, event
 from .clock import SYSTEM, Clock
@@ -15,12 +15,10 @@ from .errors import ConfigError, FlyballError
 from .limits import Limits
 from .price import Price
 from .purse import Purse
-from .recorder import Recorder, Sink
+from .recorder import Fields, Recorder, Sink
 from .registry import IterationBudgetRegistry
 from .result import Result, Stop
 from .turn import Turn
-
-P = ParamSpec("P")
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
@@ -208,17 +206,12 @@ class govern:  # noqa: N801  (people read it as the verb: `with govern(limits) a
         """The one reason, of those that hold: the first in the order of Stop."""
         return min(self._stops, key=list(Stop).index)
 
-    def tell(
-        self,
-        kind: Callable[Concatenate[int, float, int, event.Header, P], event.Event],
-        *args: P.args,
-        **kwargs: P.kwargs,
-    ) -> None:
+    def tell(self, kind: Callable[[int, float, int, event.Header, *Fields], event.Event], *fields: *Fields) -> None:
         """Record an event; from another thread than the loop's it waits until the loop has something to tell."""
         run = self._now()
         with self._lock:
             if self._result is None:
-                run.untold.append(lambda: run.recorder.emit(kind, *args, **kwargs))
+                run.untold.append(lambda: run.recorder.emit(kind, *fields))
         self._tell_all(run)
 
     def _tell_all(self, run: _Open) -> None:

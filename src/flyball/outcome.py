@@ -44,8 +44,8 @@ class Artifact:
 
 
 @dataclass(slots=True, kw_only=True)
-class _Ended:
-    """Not frozen, because a run makes many and freezing would double their cost; treat one as a value."""
+class Ended:
+    """What all outcomes have. Not frozen, because a run makes many and freezing would double their cost."""
 
     status: ClassVar[Status]
 
@@ -70,7 +70,7 @@ class _Ended:
 
 
 @dataclass(slots=True, kw_only=True)
-class Success(_Ended):
+class Success(Ended):
     """The call ran and gave a value."""
 
     status = Status.DONE
@@ -87,7 +87,7 @@ class Success(_Ended):
 
 
 @dataclass(slots=True, kw_only=True)
-class Failure(_Ended):
+class Failure(Ended):
     """The call raised."""
 
     status = Status.FAILED
@@ -102,7 +102,7 @@ class Failure(_Ended):
 
 
 @dataclass(slots=True, kw_only=True)
-class Timeout(_Ended):
+class Timeout(Ended):
     """The call did not end in time; whether it had an effect is not known."""
 
     status = Status.TIMED_OUT
@@ -117,7 +117,7 @@ class Timeout(_Ended):
 
 
 @dataclass(slots=True, kw_only=True)
-class Denied(_Ended):
+class Denied(Ended):
     """The call was not made."""
 
     status = Status.DENIED
@@ -131,7 +131,7 @@ class Denied(_Ended):
 
 
 @dataclass(slots=True, kw_only=True)
-class Cancelled(_Ended):
+class Cancelled(Ended):
     """The run was cancelled while the call was under way or waiting."""
 
     status = Status.CANCELLED

@@ -6,7 +6,7 @@ import logging
 from collections.abc import Callable, Iterable
 from queue import SimpleQueue
 from threading import Thread
-from typing import Concatenate, ParamSpec, Protocol, Self, TypeVar
+from typing import Protocol, Self, TypeVar, TypeVarTuple
 
 from .event import Event, Header
 
@@ -14,16 +14,15 @@ Sink = Callable[[Event], None]
 """Is called inline for each event, one at a time, on the thread of the run. It must not block (see `buffered`). What it
 raises is counted in the result and changes nothing else."""
 
-P = ParamSpec("P")
+Fields = TypeVarTuple("Fields")
+"""What an event of some kind has beside its header, in order."""
 E = TypeVar("E", bound=Event)
 
 
 class Teller(Protocol):
     """Who is told what happens; a governed run is one. Any thread may tell."""
 
-    def tell(
-        self, kind: Callable[Concatenate[int, float, int, Header, P], Event], *args: P.args, **kwargs: P.kwargs
-    ) -> None:
+    def tell(self, kind: Callable[[int, float, int, Header, *Fields], Event], *fields: *Fields) -> None:
         """Record an event."""
         ...
 
@@ -46,9 +45,9 @@ class Recorder:
         self.sink_errors = 0
         self._kept = events_kept
 
-    def emit(self, kind: Callable[Concatenate[int, float, int, Header, P], E], *args: P.args, **kwargs: P.kwargs) -> E:
+    def emit(self, kind: Callable[[int, float, int, Header, *Fields], E], *fields: *Fields) -> E:
         """Make the next event, keep it, and hand it on."""
-        event = kind(self.seq, self.at, self.turn, self.header, *args, **kwargs)
+        event = kind(self.seq, self.at, self.turn, self.header, *fields)
         self.seq += 1
         if event.kept:
             self.events.append(event)

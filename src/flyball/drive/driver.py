@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import math
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Concatenate, ParamSpec, cast
+from typing import Any, cast
 
 import anyio
 import anyio.lowlevel
@@ -19,7 +19,7 @@ from ..loop.effect import Act, Answer, Append, Ask, Cancel, Decide, Effect, Flow
 from ..loop.plan import Plan
 from ..models import Model
 from ..outcome import Outcome
-from ..recorder import Recorder
+from ..recorder import Fields, Recorder
 from ..request import Purpose
 from ..result import Result
 from ..tools.act import ToolAct
@@ -35,8 +35,6 @@ _CLOSING_S = 5.0
 _GIVES_WAY_EVERY = 64
 """Effects: a model and tools that never wait would else keep everybody else from running."""
 _WORKERS = WorkerPool()
-
-P = ParamSpec("P")
 
 
 class Driver:
@@ -62,6 +60,7 @@ class Driver:
         """Everything the loop was told: the run can be played again from it."""
         self.result: Result | None = None
         self._plan = plan
+        self._until = plan.until
         self._loop: Flow[Result] = converse(plan, recorder)
         self._pace = Pace(clock)
         shared = plan.shared
@@ -118,10 +117,9 @@ class Driver:
         """Tell the loop what an effect came to, when, and what has come in meanwhile."""
         mailbox = self.mailbox
         with mailbox.lock:
-            until = self._plan.until
-            if until is not None and self._pace.wall() >= until:
+            if self._until is not None and self._pace.wall() >= self._until:
                 mailbox.post(TimeUp())
-            answer = Answer(value, self._pace.now(), mailbox.empty())
+            answer = Answer(value, self._pace.now(), mailbox.empty() if mailbox.letters else ())
             self.answers.append(answer)
             return self._advance(answer)
 
@@ -143,21 +141,18 @@ class Driver:
         """Do it, for as long as it may take."""
         kind = type(effect)
         if kind is Ask:
-            return await self._ask(cast("Ask", effect))
+            self._pace.allow(cast("Ask", effect).deadline)
+            return await self._asking.ask(cast("Ask", effect).request)
         if kind is Act:
             return await self._act(cast("Act", effect))
         if kind is Append:
-            if len(self.answers) % _GIVES_WAY_EVERY == 0:
+            if not len(self.answers) % _GIVES_WAY_EVERY:
                 await anyio.lowlevel.checkpoint()
             return None
         if kind is Wait:
             await self._wait(cast("Wait", effect))
             return None
         return self._granted(effect)
-
-    async def _ask(self, effect: Ask) -> Any:
-        self._pace.allow(effect.deadline)
-        return await self._asking.ask(effect.request)
 
     async def _act(self, effect: Act) -> Sequence[Outcome | None]:
         acts = cast("Sequence[ToolAct]", effect.acts)
@@ -226,10 +221,8 @@ class Driver:
     def _tell_delta(self, text: str) -> None:
         self._tell(Delta, text)
 
-    def _tell(
-        self, kind: Callable[Concatenate[int, float, int, Header, P], Event], *args: P.args, **kwargs: P.kwargs
-    ) -> None:
+    def _tell(self, kind: Callable[[int, float, int, Header, *Fields], Event], *fields: *Fields) -> None:
         """Record what is only for those who watch now; the loop need not know it."""
         if not self.mailbox.ended:
             self.recorder.at = self._pace.now()
-            self.recorder.emit(kind, *args, **kwargs)
+            self.recorder.emit(kind, *fields)

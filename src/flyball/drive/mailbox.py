@@ -15,7 +15,7 @@ class Mailbox:
     whoever is told that a letter was taken knows that the run hears it.
     """
 
-    __slots__ = ("_cut", "_letters", "cutting", "ended", "lock", "reporting")
+    __slots__ = ("_cut", "cutting", "ended", "letters", "lock", "reporting")
 
     def __init__(self) -> None:
         self.lock = RLock()
@@ -24,7 +24,7 @@ class Mailbox:
         """In the grace turn: only a cancel counts then."""
         self.cutting = False
         """Whether somebody wants what is under way to be cut."""
-        self._letters: list[Letter] = []
+        self.letters: list[Letter] = []
         self._cut: Callable[[], object] | None = None
 
     def post(self, letter: Letter) -> bool:
@@ -33,7 +33,7 @@ class Mailbox:
         with self.lock:
             if self.ended or (self.reporting and not urgent):
                 return False
-            self._letters.append(letter)
+            self.letters.append(letter)
             if urgent:
                 self.cutting = True
                 if self._cut is not None:
@@ -47,7 +47,5 @@ class Mailbox:
 
     def empty(self) -> Sequence[Letter]:
         """All letters since the last time; `lock` is held."""
-        if not self._letters:
-            return ()
-        letters, self._letters = self._letters, []
+        letters, self.letters = self.letters, []
         return letters

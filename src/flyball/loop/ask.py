@@ -48,7 +48,7 @@ def send(
     progress.requests += 1
     recorder.emit(
         event.ModelRequested,
-        request.purpose.value,
+        request.purpose,
         shared.model.name,
         shared.model.provider,
         len(request.messages),
@@ -62,12 +62,12 @@ def send(
         usage = answer.usage
         _book(course, holds, usage)
         read, made = (0, 0) if usage is None else (usage.input, usage.output)
-        finish = answer.finish.value
-        recorder.emit(event.ModelReplied, request.purpose.value, finish, read, made, len(answer.calls), None)
+        finish = answer.finish
+        recorder.emit(event.ModelReplied, request.purpose, finish, read, made, len(answer.calls), None)
     else:
         for hold in holds.values():  # a request that failed before it began has used nothing
             hold.release()
-        recorder.emit(event.ModelReplied, request.purpose.value, None, 0, 0, 0, answer.message)
+        recorder.emit(event.ModelReplied, request.purpose, None, 0, 0, 0, answer.message)
     if course.plan.within:
         yield from share.settle(course, _facts(course, answer))
     return answer
@@ -108,9 +108,9 @@ def _hold(course: Course, request: Request, tokens: int) -> Holds | None:
         request.max_output_tokens = most
         return {}
     room = purse.output_room(tokens)
-    output = min(room, most) if room is not None and most is not None else most if room is None else room
+    output = room if most is None else most if room is None else min(room, most)
     request.max_output_tokens = output
-    return purse.hold(tokens, output or 0) if output != 0 else None
+    return None if output == 0 else purse.hold(tokens, output or 0)
 
 
 def _never_started(course: Course, budget: str) -> End:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from .. import event
-from ..outcome import Cancelled, Denied, Outcome, Reason, Success, Timeout
+from ..event import ToolStarted
+from ..outcome import Cancelled, Denied, Ended, Outcome, Reason, Success, Timeout
 from ..progress import Point
 from ..request import Call, Finish
 from . import share
@@ -21,12 +21,16 @@ def act(course: Course, calls: Sequence[Call]) -> Flow[Sequence[Outcome]]:
     group_n = len(course.history) if len(calls) > 1 else None
     for group in course.admission.groups(calls):
         prepared: list[Prepared | Outcome] = []
+        ready: list[Prepared] = []
         for call in group:
-            prepared.append((yield from _prepare(course, call)))
-        ready = [one for one in prepared if not isinstance(one, Outcome)]
-        made = iter((yield from _made(course, ready)) if ready else ())
+            one = yield from _prepare(course, call)
+            prepared.append(one)
+            if not isinstance(one, Ended):
+                ready.append(one)
+                course.recorder.emit(ToolStarted, call.id, call.name, one.shown)
+        made = iter((yield from course.do(Act(ready, course.envelope.work_at))) if ready else ())
         for one in prepared:
-            outcome = one if isinstance(one, Outcome) else _finalised(course, one, next(made))
+            outcome = one if isinstance(one, Ended) else _finalised(course, one, next(made))
             outcomes.append(outcome)
             course.end_call(outcome, group_n)
     course.tell_refusals()
@@ -39,7 +43,7 @@ def deny(course: Course, calls: Sequence[Call], reason: Reason, message: str) ->
     course.progress.outcomes = outcomes
     group_n = len(course.history) if len(calls) > 1 else None
     for call in calls:
-        outcomes.append(Denied(call_id=call.id, tool=call.name, reason=reason, message=message))
+        outcomes.append(_denied(call, reason, message))
         course.end_call(outcomes[-1], group_n)
     return outcomes
 
@@ -62,17 +66,17 @@ def _prepare(course: Course, call: Call) -> Flow[Prepared | Outcome]:
         course.envelope.refuse("seconds")
         return _denied(call, Reason.DEADLINE, "the time for work is over")
     ready = course.admission.read(call)
-    if isinstance(ready, Denied):
+    if isinstance(ready, Ended):
         return ready
-    veto = course.consult(Point.TOOL_CALLED, call) if course.shared.hooks else None
-    if veto is not None:
-        return _denied(call, Reason.RULE, veto.message)
-    if ready.tool.needs_approval(ready.values):
+    if course.shared.hooks:
+        veto = course.consult(Point.TOOL_CALLED, call)
+        if veto is not None:
+            return _denied(call, Reason.RULE, veto.message)
+    if call.name in course.shared.asking and ready.tool.needs_approval(ready.values):
         verdict = yield from course.do(Decide(call.id, f"May {call.name} be called?"))
         if verdict.approved is not True:
-            return _denied(
-                call, Reason.APPROVAL, verdict.text or f"{call.name} needs a person's approval, and has none"
-            )
+            why = verdict.text or f"{call.name} needs a person's approval, and has none"
+            return _denied(call, Reason.APPROVAL, why)
     refusal = course.admission.claim(ready)
     if refusal is None and course.plan.within:
         taken = yield from share.take(course, tool_calls=1)
@@ -80,22 +84,17 @@ def _prepare(course: Course, call: Call) -> Flow[Prepared | Outcome]:
     return refusal or ready
 
 
-def _made(course: Course, ready: list[Prepared]) -> Flow[Sequence[Outcome]]:
-    for one in ready:
-        course.recorder.emit(event.ToolStarted, one.call.id, one.call.name, one.shown)
-    return (yield from course.do(Act(ready, course.envelope.work_at)))
-
-
 def _finalised(course: Course, ready: Prepared, outcome: Outcome) -> Outcome:
     """The outcome; what the call has set is in the state then."""
-    course.admission.note(ready.tool.name, outcome)
     if isinstance(outcome, Success):
         for key, value in outcome.changes.items():
             if value is None:
                 course.state.pop(key, None)
             else:
                 course.state[key] = value
-    elif isinstance(outcome, Timeout | Cancelled):
+        return outcome
+    course.admission.note(ready.tool.name, outcome)
+    if isinstance(outcome, Timeout | Cancelled):
         course.hung += outcome.hung
     return outcome
 

@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 from .. import event
 from ..errors import FlyballError
 from ..message import Message, MessageType, Role
-from ..outcome import Denied, Outcome
+from ..outcome import Denied, Outcome, Status
 from ..progress import Halt, Notice, Order, Point, Progress, Raise, Veto
 from ..purse import Purse
 from ..recorder import Recorder
@@ -240,8 +240,9 @@ class Course:
     def end_call(self, outcome: Outcome, group: int | None) -> None:
         """Keep what a call came to: in the record, in the history, in the counts."""
         progress = self.progress
-        reason = outcome.reason.value if type(outcome) is Denied else None
-        status, ok = outcome.status.value, outcome.ok
+        reason = outcome.reason if type(outcome) is Denied else None
+        status = outcome.status
+        ok = status is Status.DONE
         self.recorder.emit(event.ToolEnded, outcome.call_id, outcome.tool, status, reason, outcome.seconds)
         payload = {"call_id": outcome.call_id, "name": outcome.tool, "is_error": not ok}
         self.say(MessageType.TOOL_RESULT, Role.TOOL, outcome.text, payload, group)

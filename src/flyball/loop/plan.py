@@ -105,6 +105,8 @@ class Terrain:
     tools: Sequence[Mapping[str, Any]] = ()
     """What the model is told of the tools."""
     tool_names: tuple[str, ...] = ()
+    asking: frozenset[str] = frozenset()
+    """The tools of which some calls need a person."""
     cheap: frozenset[str] = frozenset()
     """The tools of which a round costs no turn."""
     limits_shown: Mapping[str, Any] = field(default_factory=dict[str, Any])

@@ -99,7 +99,7 @@ class Script:
         self.at += took
         try:
             value = act.tool.bound(act.values)()
-            act.succeed(_finished(value) if act.tool.is_async else value, self.at, f"run:{act.call.id}")
+            act.succeed(_finished(value) if act.tool.is_async else value, self.at, "run")
         except Exception as error:
             act.fail(error, self.at)
         return act.outcome

@@ -13,9 +13,9 @@ class Notebook:
     def __init__(self) -> None:
         self.told: list[tuple[str, tuple[Any, ...]]] = []
 
-    def tell(self, kind: Any, *args: Any, **kwargs: Any) -> None:
+    def tell(self, kind: Any, *fields: Any) -> None:
         """Write it down."""
-        self.told.append((kind.kind, (*args, *kwargs.values())))
+        self.told.append((kind.kind, fields))
 
     def kinds(self) -> list[str]:
         """The kinds of events, in order."""

@@ -11,7 +11,7 @@ from ..outcome import Cancelled, Denied, Failure, Outcome, Reason, Success, Time
 from ..request import Call
 from ..worker import Worker
 from .context import State
-from .excerpt import content_of, excerpt
+from .excerpt import MOST_CHARACTERS, content_of, excerpt
 from .gate import Gate
 from .tool import Tool
 
@@ -58,21 +58,17 @@ class ToolAct:
         self.began = now
         self.until = min(deadline, now + self.cap_s)
 
-    def succeed(self, value: Any, now: float, key: str) -> bool:
+    def succeed(self, value: Any, now: float, run_id: str) -> bool:
         """Close it with its value. This and the other ends tell whether they came first; raises what `value` raises."""
-        content, artifact = excerpt(content_of(value), key)
-        changes = {} if self.state is None else self.state.changes
-        return self.gate.close(
-            Success(
-                content=content,
-                value=value,
-                artifact=artifact,
-                changes=changes,
-                call_id=self.call.id,
-                tool=self.tool.name,
-                seconds=now - self.began,
-            )
+        content = content_of(value)
+        outcome = Success(
+            call_id=self.call.id, tool=self.tool.name, seconds=now - self.began, content=content, value=value
         )
+        if len(content) > MOST_CHARACTERS:
+            outcome.content, outcome.artifact = excerpt(content, self.key(run_id))
+        if self.state is not None:
+            outcome.changes = self.state.changes
+        return self.gate.close(outcome)
 
     def fail(self, error: BaseException, now: float) -> bool:
         """Close it with what it raised."""
@@ -94,6 +90,10 @@ class ToolAct:
     def deny(self, reason: Reason, message: str, now: float) -> bool:
         """Close it without having made it."""
         return self.gate.close(Denied(reason=reason, message=message, **self._header(now)))
+
+    def key(self, run_id: str) -> str:
+        """The same when this call is made again after a crash, and in no other call."""
+        return f"{run_id}:{self.call.id}"
 
     def _header(self, now: float) -> dict[str, Any]:
         return {"call_id": self.call.id, "tool": self.tool.name, "seconds": now - self.began}

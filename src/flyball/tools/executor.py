@@ -6,13 +6,13 @@ import inspect
 import logging
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, MutableMapping, Sequence
-from typing import Any, Concatenate, ParamSpec
+from typing import Any
 
 from ..clock import SYSTEM
 from ..envelope import TurnBudget
 from ..event import Event, Header, LateResultDropped, ToolEnded, ToolReported, ToolStarted
 from ..outcome import Denied, Outcome, Reason
-from ..recorder import Teller
+from ..recorder import Fields, Teller
 from ..request import Call
 from ..worker import PRIVATE_LOOP, WorkerPool
 from .act import ToolAct
@@ -22,8 +22,6 @@ from .performer import Performer
 from .tool import Function, Tool, Toolset
 
 log = logging.getLogger(__name__)
-
-P = ParamSpec("P")
 
 
 class BoundedToolExecutor:
@@ -147,12 +145,10 @@ class _Watcher:
         reason = outcome.reason.value if isinstance(outcome, Denied) else None
         self._tell(ToolEnded, outcome.call_id, outcome.tool, outcome.status.value, reason, outcome.seconds)
 
-    def _tell(
-        self, kind: Callable[Concatenate[int, float, int, Header, P], Event], *args: P.args, **kwargs: P.kwargs
-    ) -> None:
+    def _tell(self, kind: Callable[[int, float, int, Header, *Fields], Event], *fields: *Fields) -> None:
         if self._teller is None:
             return
         try:
-            self._teller.tell(kind, *args, **kwargs)
+            self._teller.tell(kind, *fields)
         except Exception:
             log.exception("a teller failed")

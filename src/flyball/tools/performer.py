@@ -6,7 +6,7 @@ import contextvars
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any, Protocol, cast
+from typing import Any, Protocol
 
 import anyio
 
@@ -85,9 +85,9 @@ class Performer:
             if self.watcher is not None:
                 self.watcher.ended(act)
 
-    async def make(self, act: ToolAct) -> None:
+    def make(self, act: ToolAct) -> Awaitable[None]:
         """Make one call that has begun. It raises only when it is cut; then it must be `cut`."""
-        await (self._in_the_loop(act) if act.tool.is_async else self._in_a_worker(act))
+        return self._in_the_loop(act) if act.tool.is_async else self._in_a_worker(act)
 
     def cut(self, acts: Sequence[ToolAct], *, timed_out: bool = False) -> None:
         """Close what is still open: its time is over, or nobody wants it any more."""
@@ -101,12 +101,12 @@ class Performer:
                 act.token.cancel()
 
     async def _in_the_loop(self, act: ToolAct) -> None:
-        bound = cast("Callable[[], Awaitable[Any]]", self._bound(act))
+        tool = act.tool
         try:
-            value = await bound()
+            value = await (tool.function(**act.values) if tool.is_plain else self._bound(act)())
             now = self.clock.now()
             if now < act.until:
-                act.succeed(value, now, self._key(act))
+                act.succeed(value, now, self.run_id)
             else:
                 act.time_out(now)
         except anyio.get_cancelled_exc_class() as error:
@@ -125,7 +125,7 @@ class Performer:
 
         def work() -> Callable[[], None] | None:
             try:
-                closed = act.succeed(context.run(bound), self.clock.now(), self._key(act))
+                closed = act.succeed(context.run(bound), self.clock.now(), self.run_id)
             except BaseException as error:
                 closed = act.fail(error, self.clock.now())
             return None if closed or self.watcher is None else partial(self.watcher.late, act)
@@ -140,9 +140,6 @@ class Performer:
                 return None
             await anyio.sleep(0.001)
         return worker
-
-    def _key(self, act: ToolAct) -> str:
-        return f"{self.run_id}:{act.call.id}"
 
     def _bound(self, act: ToolAct) -> Callable[[], Any]:
         if act.tool.signature.context is None:
@@ -163,7 +160,7 @@ class Performer:
             token=token.within(seconds - min(0.5, seconds / 10)),
             run_id=self.run_id,
             call_id=act.call.id,
-            idempotency_key=self._key(act),
+            idempotency_key=act.key(self.run_id),
             budgets={} if act.envelope is None else act.envelope.readings(),
             state=state,
             gate=act.gate,

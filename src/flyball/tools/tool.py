@@ -101,6 +101,10 @@ class Tool:
         said = docstring.read(_docs_of(function))
         self.description = options.get("description", said.description)
         self.signature = Signature(self.name, function, said.parameters)
+        self.is_plain = self.signature.context is None and not self.signature.positional
+        """Whether its arguments can be given by name, and it wants nothing else."""
+        self.asks = options.get("approve", False) is not False
+        """Whether some calls of it need a person."""
         where = f"tool {self.name!r}"
         self.timeout = check.timeout(f"{where}, timeout", options.get("timeout", 45.0))
         self.effects = check.member(f"{where}, effects", options.get("effects", "write"), Effects)
@@ -139,7 +143,7 @@ class Tool:
 
     def bound(self, arguments: Mapping[str, Any], context: ToolContext | None = None) -> Callable[[], Any]:
         """The call, ready to be made, with the context where the function asks for it."""
-        if self.signature.context is None and not self.signature.positional:
+        if self.is_plain:
             return functools.partial(self.function, **arguments)
         wanted = dict(arguments)
         if self.signature.context is not None:
