@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 import json
 import math
-import uuid
+import os
 import zlib
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -122,7 +122,7 @@ class Agent:
 
     def plan(self, task: Task, **options: Unpack[RunOptions]) -> Plan:
         """All that one run needs, for whoever drives it himself."""
-        run_id = options.get("run_id") or uuid.uuid4().hex
+        run_id = options.get("run_id") or os.urandom(16).hex()
         at, within, until = self.clock.wall(), options.get("within"), self.limits.until
         metadata = options.get("metadata")
         return Plan(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Self
 
@@ -36,6 +36,34 @@ class Refusal:
     warning: str
 
 
+class _Readings(Mapping[str, BudgetSnapshot]):
+    """The snapshots of budgets that change no more."""
+
+    def __init__(self, envelope: TurnBudget) -> None:
+        self._envelope: TurnBudget | None = envelope
+        self._taken: dict[str, BudgetSnapshot] = {}
+
+    def _all(self) -> dict[str, BudgetSnapshot]:
+        if self._envelope is not None:
+            self._taken, self._envelope = self._envelope.readings(), None
+        return self._taken
+
+    def __getitem__(self, name: str) -> BudgetSnapshot:
+        return self._all()[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._all())
+
+    def __len__(self) -> int:
+        return len(self._all())
+
+    def __repr__(self) -> str:
+        return repr(self._all())
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return dict, (self._all(),)
+
+
 class TurnBudget:
     """The resource envelope of one run: what it may still do, and until when.
 
@@ -46,7 +74,7 @@ class TurnBudget:
 
     def __init__(
         self,
-        budgets: Mapping[str, IterationBudget],
+        budgets: dict[str, IterationBudget],
         deadline: Deadline,
         *,
         seconds: float = math.inf,
@@ -56,15 +84,15 @@ class TurnBudget:
         reserve: Mapping[str, int] | None = None,
         tool_seconds: Mapping[str, float] | None = None,
     ) -> None:
-        self.budgets = dict(budgets)
+        self.budgets = budgets
         self.context_tokens = context_tokens
-        self.tool_seconds = dict(tool_seconds or {})
+        self.tool_seconds = tool_seconds or {}
         self.reserve_s = reserve_s
         self._deadline = deadline
         self.clock = deadline.clock
         """The clock that the deadlines are on."""
         self._until = until
-        self.lock = next(iter(self.budgets.values())).lock
+        self.lock = budgets["turns"].lock
         """Whoever holds it sees and changes all budgets as in one step."""
         self.seconds = seconds
         """What the run was given."""
@@ -155,7 +183,7 @@ class TurnBudget:
 
     def claim_step(self) -> bool:
         """Claim a turn: False when there is none left."""
-        return self.claim(turns=1)
+        return self.budgets["turns"].consume() or not self.refuse("turns")
 
     def claim_tool_call(self, tool: str | None = None) -> bool:
         """Claim a call, of one tool where that is given: False when there is none left."""
@@ -250,6 +278,10 @@ class TurnBudget:
         """A snapshot of every budget, all of one moment."""
         with self.lock:
             return {name: budget.snapshot() for name, budget in self.budgets.items()}
+
+    def last_readings(self) -> Mapping[str, BudgetSnapshot]:
+        """The same for an envelope whose run is over: taken when somebody looks, which many never do."""
+        return _Readings(self)
 
     def snapshot(self) -> dict[str, Any]:
         """Where the run stands, in JSON types; None is no ceiling, or no deadline."""

@@ -105,16 +105,18 @@ class Limits:
         resolved = {name: registry.resolve(known, getattr(self, name)) for name, known in _registered(kind).items()}
         budgets = {name: resolved[name].budget() for name in _COUNTED}
         budgets |= {f"calls.{tool}": IterationBudget(f"calls_of_{tool}", calls) for tool, calls in self.calls.items()}
+        seconds = check.duration("limits, seconds", resolved["seconds"].value)
         return Terms(
             self,
             budgets,
-            seconds=check.duration("limits, seconds", resolved["seconds"].value),
+            seconds=seconds,
             context_tokens=resolved["context_tokens"].ceiling,
             reserve={
                 name: int(self.reserve_of(name, budgets[name].ceiling, budgets[name].unit))
                 for name in ("tokens", "usd")
                 if grace
             },
+            usual_reserve_s=self.reserve_of("seconds", seconds, Unit.SECONDS) if grace else 0.0,
             grace=grace,
         )
 
@@ -158,19 +160,19 @@ class Terms:
     seconds: float
     context_tokens: int | None
     reserve: Mapping[str, int]
+    usual_reserve_s: float
     grace: bool
 
     def open(self, clock: Clock = SYSTEM, most_s: float = math.inf) -> TurnBudget:
         """The envelope of one run that starts now and has `most_s` seconds at most, whatever the limits say."""
-        until = self.limits.until
+        until, now = self.limits.until, clock.now()
         until_s = most_s if until is None else min(most_s, max(0.0, until.timestamp() - clock.wall()))
-        seconds = min(self.seconds, until_s)
         turns = self.budgets["turns"].anew()
         return TurnBudget(
             {name: turns if name == "turns" else budget.anew(turns) for name, budget in self.budgets.items()},
-            Deadline.after(self.seconds, clock),
-            until=Deadline.after(until_s, clock),
-            seconds=seconds,
+            Deadline(now + self.seconds, clock),
+            until=None if until_s == math.inf else Deadline(now + until_s, clock),
+            seconds=min(self.seconds, until_s),
             context_tokens=self.context_tokens,
             reserve_s=self.reserve_s(until_s),
             reserve=self.reserve,
@@ -179,8 +181,9 @@ class Terms:
 
     def reserve_s(self, most_s: float = math.inf) -> float:
         """The seconds that are set aside for the report."""
-        seconds = min(self.seconds, max(0.0, most_s))
-        return self.limits.reserve_of("seconds", seconds, Unit.SECONDS) if self.grace else 0.0
+        if most_s >= self.seconds or not self.grace:
+            return self.usual_reserve_s
+        return self.limits.reserve_of("seconds", max(0.0, most_s), Unit.SECONDS)
 
 
 @dataclass(frozen=True, slots=True)

@@ -31,8 +31,8 @@ class Purse:
         self.input_is_told = False
         """Whether the loop tells what input it expects; then nothing has to be guessed."""
 
-        budgets = envelope.budgets
-        self.limited = budgets["tokens"].ceiling is not None or budgets["usd"].ceiling is not None
+        self._tokens, self._usd = envelope.budgets["tokens"], envelope.budgets["usd"]
+        self.limited = self._tokens.ceiling is not None or self._usd.ceiling is not None
         """Whether anything has to be set aside at all."""
 
     @property
@@ -47,9 +47,8 @@ class Purse:
 
     def output_room(self, input: int) -> int | None:
         """How many tokens the reply to so many may have; None where nothing limits it."""
-        room = self.envelope.budgets["tokens"].available - input
-        money = self.envelope.budgets["usd"].available
-        if self.price is not None and money != math.inf:
+        room = self._tokens.available - input
+        if self.price is not None and (money := self._usd.available) != math.inf:
             room = min(room, _affordable(self.price, input, int(money)))
         return None if room == math.inf else max(0, int(room))
 
@@ -69,10 +68,18 @@ class Purse:
             return self.envelope.try_hold(**{name: amount for name, amount in amounts.items() if amount})
         if not tokens:
             return {}
-        hold = self.envelope.budgets["tokens"].try_hold(tokens)
+        hold = self._tokens.try_hold(tokens)
         if hold is None:
             self.envelope.refuse("tokens")
         return None if hold is None else {"tokens": hold}
+
+    def hold_most(self, input: int, most: int | None) -> tuple[Holds, int | None] | None:
+        """Set aside the input and the longest reply that there is room for, `most` at most; and how long that is."""
+        with self.envelope.lock:
+            room = self.output_room(input)
+            output = room if most is None else most if room is None else min(room, most)
+            holds = self.hold(input, output or 0) if output != 0 else None
+        return None if holds is None else (holds, output)
 
     def settle(self, holds: Iterable[Holds], usage: Usage) -> None:
         """Book what a request has used, which may be more than was set aside: it has happened."""

@@ -214,7 +214,8 @@ class ModelFailure:
     """How long the provider asks to wait before the next attempt."""
 
 
-_PER_MESSAGE = 8
+TOKENS_AROUND = 16
+"""More than a provider puts around a message: its role, and the id and name of a call."""
 
 
 def tokens_of(text: str) -> int:
@@ -224,14 +225,12 @@ def tokens_of(text: str) -> int:
 
 def tokens_of_message(message: Message) -> int:
     """More tokens than a message has, with what a provider puts around it."""
-    payload, tokens = message.payload, tokens_of(message.content) + _PER_MESSAGE
-    if payload is None:
-        return tokens
+    tokens = tokens_of(message.content) + TOKENS_AROUND
     for key in ("arguments", "part", "parts"):
-        inner = payload.get(key)
+        inner = (message.payload or {}).get(key)
         if inner:
             tokens += tokens_of(inner if isinstance(inner, str) else json.dumps(inner, default=str))
-    return tokens + _PER_MESSAGE
+    return tokens
 
 
 def estimate(request: Request) -> int:

@@ -24,7 +24,7 @@ class Asking:
         self._model = model
         self._is_async = is_async
         self._workers = workers
-        self._tell = tell
+        self._tell: Callable[[str], None] | None = tell
         self._request: Request | None = None
         self._said: list[str] | None = None
         self._worker: Worker | None = None
@@ -53,12 +53,17 @@ class Asking:
             self._workers.give_up(self._worker)
         return Reply("".join(self._said or ()), finish=Finish.CUT)
 
+    def leave(self) -> None:
+        """Nobody listens any more."""
+        self._tell = None
+
     def _heard(self, request: Request, text: str) -> None:
         if request is self._request:  # else it was cut
             if self._said is None:
                 self._said = []
             self._said.append(text)
-            self._tell(text)
+            if self._tell is not None:
+                self._tell(text)
 
     async def _in_a_worker(self, request: Request) -> Reply:
         while (worker := self._workers.take()) is None:

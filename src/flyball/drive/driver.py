@@ -95,8 +95,6 @@ class Driver:
             self.mailbox.post(Cancel("task"))
             await self._close(effect)
             raise
-        finally:
-            self._pace.leave()
         await self._close(effect)
         assert self.result is not None, "a loop that has ended has its result"
         return self.result
@@ -112,6 +110,14 @@ class Driver:
                 effect = self._answer(self._cut(effect))
         if self._lender is not None:
             self._lender.close()
+        self._part()
+
+    def _part(self) -> None:
+        """Let go of each other: what is tied in a circle waits for the collector, and a thousand runs would show it."""
+        self._pace.leave()
+        self.mailbox.on_cut(None)
+        self._performer.watcher = None
+        self._asking.leave()
 
     def _answer(self, value: Any) -> Effect[Any] | None:
         """Tell the loop what an effect came to, when, and what has come in meanwhile."""
@@ -123,39 +129,38 @@ class Driver:
             self.answers.append(answer)
             return self._advance(answer)
 
-    def _advance(self, answer: Answer[Any] | None) -> Effect[Any] | None:
+    def _advance(self, answer: Any) -> Effect[Any] | None:
         """Hear what the loop wants next; None when it has ended."""
         try:
-            effect = self._loop.send(cast("Answer[Any]", answer))
+            return self._loop.send(answer)
         except BaseException as end:
             self.mailbox.ended = True
             if not isinstance(end, StopIteration):
                 raise
             self.result = end.value
             return None
-        if type(effect) is Ask and effect.request.purpose is Purpose.GRACE:
-            self.mailbox.reporting = True
-        return effect
 
     async def _done(self, effect: Effect[Any]) -> Any:
         """Do it, for as long as it may take."""
-        kind = type(effect)
-        if kind is Ask:
-            self._pace.allow(cast("Ask", effect).deadline)
-            return await self._asking.ask(cast("Ask", effect).request)
-        if kind is Act:
-            return await self._act(cast("Act", effect))
-        if kind is Append:
+        if isinstance(effect, Ask):
+            if effect.request.purpose is Purpose.GRACE:
+                self.mailbox.reporting = True
+            self._pace.allow(effect.deadline)
+            return await self._asking.ask(effect.request)
+        if isinstance(effect, Act):
+            return await self._act(effect)
+        if isinstance(effect, Append):
             if not len(self.answers) % _GIVES_WAY_EVERY:
                 await anyio.lowlevel.checkpoint()
             return None
-        if kind is Wait:
-            await self._wait(cast("Wait", effect))
+        if isinstance(effect, Wait):
+            self._pace.allow(math.inf)
+            await anyio.sleep(max(0.0, effect.until - self._pace.now()))
             return None
         return self._granted(effect)
 
     async def _act(self, effect: Act) -> Sequence[Outcome | None]:
-        acts = cast("Sequence[ToolAct]", effect.acts)
+        acts: Sequence[Any] = effect.acts
         if len(acts) == 1:
             act = acts[0]
             act.begin(self._pace.now(), effect.deadline)
@@ -165,10 +170,6 @@ class Driver:
         self._pace.allow(math.inf)  # each call has a scope of its own
         await self._performer.perform(acts, effect.deadline)
         return [act.outcome for act in acts]
-
-    async def _wait(self, effect: Wait) -> None:
-        self._pace.allow(math.inf)
-        await anyio.sleep(max(0.0, effect.until - self._pace.now()))
 
     def _granted(self, effect: Effect[Any]) -> Any:
         if isinstance(effect, Grant):

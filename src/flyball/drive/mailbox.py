@@ -40,7 +40,7 @@ class Mailbox:
                     self._cut()
             return True
 
-    def on_cut(self, cut: Callable[[], object]) -> None:
+    def on_cut(self, cut: Callable[[], object] | None) -> None:
         """What to call when somebody wants what is under way to be cut; it may be called from any thread."""
         with self.lock:
             self._cut = cut

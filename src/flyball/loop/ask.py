@@ -19,13 +19,15 @@ def ask(course: Course) -> Flow[Reply | End]:
     """Ask for the next turn, again where that may help; the reply, or why the run ends."""
     attempt, empty = 1, False
     while True:
-        held = yield from _held_request(course)
-        if isinstance(held, End):
-            return held
-        request, holds = held
+        request = _request(course)
+        holds = _held(course, request)
+        if not isinstance(holds, End) and course.plan.within:
+            holds = yield from _granted(course, holds)
+        if isinstance(holds, End):
+            return holds
         answer = yield from send(course, request, holds, course.envelope.work_at, attempt)
         if isinstance(answer, Reply):
-            if empty or not _is_empty(answer) or not course.envelope.claim(retries=1):
+            if answer.calls or empty or answer.text.strip() or not _may_try_again(course, answer):
                 return answer
             empty = True
             course.recorder.emit(event.Retried, attempt, 0.0, "the reply was empty")
@@ -51,7 +53,7 @@ def send(
         request.purpose,
         shared.model.name,
         shared.model.provider,
-        len(request.messages),
+        len(course.history) if request.tools else len(request.messages),
         course.input_tokens,
         names,
         attempt,
@@ -73,44 +75,36 @@ def send(
     return answer
 
 
-def _held_request(course: Course) -> Flow[tuple[Request, Holds] | End]:
-    """The next request, with the most that it can use set aside; or why there is none, and then the turn is free."""
-    shared, envelope, purse = course.shared, course.envelope, course.purse
-    request = Request(
-        History(course.history),
-        shared.instructions,
-        shared.tools,
-        Purpose.TURN,
-        None,
-        shared.output_schema,
-        course.notices,
-    )
+def _request(course: Course) -> Request:
+    shared = course.shared
+    history, schema = History(course.history), shared.output_schema
+    return Request(history, shared.instructions, shared.tools, Purpose.TURN, None, schema, course.notices)
+
+
+def _held(course: Course, request: Request) -> Holds | End:
+    """The most that the request can use, set aside; or why it is not made, and then the turn is given back."""
+    shared, envelope = course.shared, course.envelope
     tokens = course.input_tokens if shared.count is None else shared.count(request)
     if envelope.context_tokens is not None and tokens > envelope.context_tokens:
         return _never_started(course, "context_tokens")
-    holds = _hold(course, request, tokens)
-    if holds is None:
-        return _never_started(course, next(iter(purse.short_of(tokens)), "tokens"))
-    if course.plan.within:
-        taken = {name: hold.amount for name, hold in holds.items()}
-        refusal = yield from share.take(course, **taken)
-        if refusal is not None:
-            for hold in holds.values():
-                hold.release()
-            return _never_started(course, refusal.budget)
-    return request, holds
-
-
-def _hold(course: Course, request: Request, tokens: int) -> Holds | None:
-    """Set aside the input and the longest reply that there is room for; the request says how long it may be."""
-    purse, most = course.purse, course.shared.max_output_tokens
-    if not purse.limited and not course.plan.within:
-        request.max_output_tokens = most
+    if not course.purse.limited and not course.plan.within:
+        request.max_output_tokens = shared.max_output_tokens
         return {}
-    room = purse.output_room(tokens)
-    output = room if most is None else most if room is None else min(room, most)
-    request.max_output_tokens = output
-    return None if output == 0 else purse.hold(tokens, output or 0)
+    held = course.purse.hold_most(tokens, shared.max_output_tokens)
+    if held is None:
+        return _never_started(course, next(iter(course.purse.short_of(tokens)), "tokens"))
+    holds, request.max_output_tokens = held
+    return holds
+
+
+def _granted(course: Course, holds: Holds) -> Flow[Holds | End]:
+    """The same in the budgets that others share."""
+    refusal = yield from share.take(course, **{name: hold.amount for name, hold in holds.items()})
+    if refusal is None:
+        return holds
+    for hold in holds.values():
+        hold.release()
+    return _never_started(course, refusal.budget)
 
 
 def _never_started(course: Course, budget: str) -> End:
@@ -141,8 +135,8 @@ def _facts(course: Course, answer: Reply | ModelFailure) -> dict[str, int]:
     }
 
 
-def _is_empty(reply: Reply) -> bool:
-    return not reply.calls and not reply.text.strip() and reply.finish is Finish.STOP
+def _may_try_again(course: Course, empty: Reply) -> bool:
+    return empty.finish is Finish.STOP and course.envelope.claim(retries=1)
 
 
 def _after_failure(course: Course, failure: ModelFailure, attempt: int) -> Flow[End | None]:

@@ -23,7 +23,11 @@ def act(course: Course, calls: Sequence[Call]) -> Flow[Sequence[Outcome]]:
         prepared: list[Prepared | Outcome] = []
         ready: list[Prepared] = []
         for call in group:
-            one = yield from _prepare(course, call)
+            one = _read(course, call)
+            if not isinstance(one, Ended) and (course.plan.within or call.name in course.shared.asking):
+                one = yield from _allowed(course, one)
+            elif not isinstance(one, Ended):
+                one = course.admission.claim(one) or one
             prepared.append(one)
             if not isinstance(one, Ended):
                 ready.append(one)
@@ -33,7 +37,8 @@ def act(course: Course, calls: Sequence[Call]) -> Flow[Sequence[Outcome]]:
             outcome = one if isinstance(one, Ended) else _finalised(course, one, next(made))
             outcomes.append(outcome)
             course.end_call(outcome, group_n)
-    course.tell_refusals()
+        if len(ready) < len(prepared):
+            course.tell_refusals()
     return outcomes
 
 
@@ -58,8 +63,8 @@ def deny_cut(course: Course, calls: Sequence[Call], finish: Finish) -> list[Outc
     return deny(course, calls, Reason.DEADLINE, "the reply was cut off before its end")
 
 
-def _prepare(course: Course, call: Call) -> Flow[Prepared | Outcome]:
-    """Everything that is decided before a call is made."""
+def _read(course: Course, call: Call) -> Prepared | Outcome:
+    """What is decided of a call without asking anybody outside; it is not counted yet."""
     if course.cancelled is not None or course.lease_lost:
         return Cancelled(call_id=call.id, tool=call.name)
     if course.time_up:
@@ -72,7 +77,13 @@ def _prepare(course: Course, call: Call) -> Flow[Prepared | Outcome]:
         veto = course.consult(Point.TOOL_CALLED, call)
         if veto is not None:
             return _denied(call, Reason.RULE, veto.message)
-    if call.name in course.shared.asking and ready.tool.needs_approval(ready.values):
+    return ready
+
+
+def _allowed(course: Course, ready: Prepared) -> Flow[Prepared | Outcome]:
+    """The call, if a person agrees where one must, and if its own and the shared budgets do."""
+    call = ready.call
+    if ready.tool.needs_approval(ready.values):
         verdict = yield from course.do(Decide(call.id, f"May {call.name} be called?"))
         if verdict.approved is not True:
             why = verdict.text or f"{call.name} needs a person's approval, and has none"

@@ -90,7 +90,7 @@ def _finish(course: Course, end: End) -> Result:
         last_calls=tuple(progress.calls),
         usage=purse.usage,
         cost={model.name: purse.cost} if model.price is not None else {},
-        budgets=envelope.readings(),
+        budgets=envelope.last_readings(),
         events=tuple(recorder.events),
         events_dropped=recorder.dropped,
         sink_errors=recorder.sink_errors,

@@ -14,7 +14,7 @@ from ..outcome import Denied, Outcome, Status
 from ..progress import Halt, Notice, Order, Point, Progress, Raise, Veto
 from ..purse import Purse
 from ..recorder import Recorder
-from ..request import Call, Finish, Reply, tokens_of_message
+from ..request import TOKENS_AROUND, Call, Finish, Reply, tokens_of, tokens_of_message
 from ..result import Stop
 from .effect import Answer, Append, Cancel, Effect, Extend, Flow, Late, LeaseLost, Letter, Steer, TimeUp
 from .plan import Plan
@@ -201,29 +201,35 @@ class Course:
         return None
 
     def say(
-        self, kind: MessageType, role: Role, content: str, payload: dict[str, Any] | None, group: int | None
+        self,
+        kind: MessageType,
+        role: Role,
+        content: str,
+        payload: dict[str, Any] | None = None,
+        group: int | None = None,
     ) -> None:
         """Add a message to the history."""
         history, clock = self.history, self.clock
         at = clock.started_at + clock.at
-        message = Message(self.plan.run_id, len(history), at, kind, role, content, payload, None, group)
-        history.append(message)
-        self.input_tokens += tokens_of_message(message)
+        history.append(Message(self.plan.run_id, len(history), at, kind, role, content, payload, None, group))
+        self.input_tokens += tokens_of(content) + TOKENS_AROUND
 
     def tell_model(self, text: str) -> None:
         """Add a message that the model reads as the user's."""
-        self.say(MessageType.TEXT, Role.USER, text, None, None)
+        self.say(MessageType.TEXT, Role.USER, text)
 
     def say_reply(self, reply: Reply) -> Sequence[Call]:
         """Add what the model said and asked for; the calls come back with ids of their own."""
-        calls = self._with_own_ids(reply.calls)
+        calls = self._with_own_ids(reply.calls) if reply.calls else ()
         group = len(self.history) if len(calls) + bool(reply.text) > 1 else None
         if reply.text:
             self.say(MessageType.TEXT, Role.ASSISTANT, reply.text, None, group)
+            self.progress.text = reply.text
         for call in calls:
             payload = {"call_id": call.id, "name": call.name, "arguments": call.arguments}
             self.say(MessageType.TOOL_CALL, Role.ASSISTANT, "", payload, group)
-        self.progress.text, self.progress.calls = reply.text or self.progress.text, calls
+            self.input_tokens += tokens_of(call.arguments if isinstance(call.arguments, str) else str(call.arguments))
+        self.progress.calls = calls
         self.finish = reply.finish
         return calls
 

@@ -83,12 +83,13 @@ def _answer_calls(course: Course, reply: Reply, calls: Sequence[Call]) -> Flow[G
     end = course.must_end() or _out_of_calls(course, outcomes)
     if end is not None:
         return end
-    ran = [outcome for outcome in outcomes if not isinstance(outcome, Denied)]
-    if ran and course.shared.cheap.issuperset(outcome.tool for outcome in outcomes):
+    ran = len(outcomes) - sum(type(outcome) is Denied for outcome in outcomes)
+    if ran and course.shared.cheap and course.shared.cheap.issuperset(outcome.tool for outcome in outcomes):
         given = course.refund_turn("cheap_round")
         if given:
             yield from share.give_back(course, "cheap_round", turns=given)
-    course.put_steered()
+    if course.steered:
+        course.put_steered()
     return Going.TOOLS_RAN if ran else Going.ANSWERED
 
 

@@ -24,9 +24,9 @@ class Admission:
 
     def groups(self, calls: Sequence[Call]) -> Iterator[Sequence[Call]]:
         """Neighbours that only read, together; everything else alone, in the order asked."""
-        if len(calls) == 1:
-            yield calls
-            return
+        return iter((calls,)) if len(calls) == 1 else self._groups(calls)
+
+    def _groups(self, calls: Sequence[Call]) -> Iterator[Sequence[Call]]:
         group: list[Call] = []
         for call in calls:
             tool = self.tools.get(call.name)

@@ -11,26 +11,22 @@ from ..outcome import Outcome
 class Gate:
     """One compare-and-set: of all outcomes that a call might have, the first stands; the others came too late."""
 
-    __slots__ = ("_lock", "_outcome")
+    __slots__ = ("_lock", "outcome")
 
     def __init__(self) -> None:
-        self._outcome: Outcome | None = None
+        self.outcome: Outcome | None = None
+        """What the call came to, or None while it is open; only `close` sets it."""
         self._lock = Lock()
-
-    @property
-    def outcome(self) -> Outcome | None:
-        """What the call came to, or None while it is open."""
-        return self._outcome
 
     def close(self, outcome: Outcome) -> bool:
         """End the call so; False if it has ended already, and then nothing changes."""
         with self._lock:
-            if self._outcome is not None:
+            if self.outcome is not None:
                 return False
-            self._outcome = outcome
+            self.outcome = outcome
             return True
 
     def commit(self) -> None:
         """Do nothing while the call is open, else raise CallClosed: for a tool that is about to write outside."""
-        if self._outcome is not None:
-            raise CallClosed(self._outcome.status.value)
+        if self.outcome is not None:
+            raise CallClosed(self.outcome.status.value)

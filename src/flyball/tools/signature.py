@@ -38,29 +38,33 @@ class Signature:
         """The parameter that wants the ToolContext."""
         parameters.pop(self.context or "", None)
         self.names = tuple(parameters)
+        self._renamed = any(map(_is_pydantics, self.names))
         self._model = self._built(parameters, described)
+        self._validate_json = self._model.__pydantic_validator__.validate_json
         self.schema = self._described_schema()
 
     def read(self, arguments: str | bytes | Mapping[str, Any] | None) -> dict[str, Any]:
         """The arguments by name, of the types that the function declares; ArgumentError lists every mistake."""
         try:
-            text = to_json(arguments) if isinstance(arguments, Mapping) else arguments or "{}"
-            values = self._model.__pydantic_validator__.validate_json(text).__dict__
+            text = arguments if isinstance(arguments, str) else _text_of(arguments)
+            values = self._validate_json(text or "{}").__dict__
         except ValidationError as error:
             raise ArgumentError(self.name, tuple(self._told(one) for one in error.errors(include_url=False))) from None
         except PydanticSerializationError as error:
             raise ArgumentError(self.name, (f"not JSON: {error}",)) from None
         except (Exception, SystemExit) as error:  # a validator of the user's that fails otherwise
             raise ArgumentError(self.name, (f"cannot be checked: {type(error).__name__}: {error}",)) from error
-        return dict(zip(self.names, values.values(), strict=True))
+        return dict(zip(self.names, values.values(), strict=True)) if self._renamed else values
 
     def _built(self, parameters: Mapping[str, _Parameter], described: Mapping[str, str]) -> type[BaseModel]:
-        """Fields have names of our own, and the parameter's as alias: `schema` or `copy` would hide pydantic's."""
+        """Where a name would hide one of pydantic's (`schema`, `copy`), fields have our own, and it as alias."""
         fields: dict[str, Any] = {}
         for number, (name, parameter) in enumerate(parameters.items()):
             description = _said(parameter.hint) or described.get(name)
             default: Any = ... if parameter.default is inspect.Parameter.empty else parameter.default
-            fields[f"p{number}"] = (parameter.hint, Field(default, alias=name, description=description))
+            field = f"p{number}" if self._renamed else name
+            alias = name if self._renamed else None
+            fields[field] = (parameter.hint, Field(default, alias=alias, description=description))
         with _told_as_config_error(self.name):
             model = create_model(self.name, __config__=_STRICT, **fields)
         for field, parameter in zip(fields, parameters, strict=True):
@@ -86,6 +90,15 @@ class Signature:
                 return f"{where}: not JSON: {error['ctx']['error']}".removeprefix(": ")
             case _:
                 return f"{where or 'arguments'}: {error['msg']}; found {shown(error['input'])}"
+
+
+def _is_pydantics(name: str) -> bool:
+    return hasattr(BaseModel, name) or name.startswith(("_", "model_"))
+
+
+def _text_of(arguments: object) -> Any:
+    """JSON, of a mapping or of nothing; anything else as it is, so that the check can say what is wrong."""
+    return to_json(arguments) if isinstance(arguments, Mapping) else "{}" if arguments is None else arguments
 
 
 class _PlainJsonSchema(GenerateJsonSchema):

@@ -101,6 +101,8 @@ class Tool:
         said = docstring.read(_docs_of(function))
         self.description = options.get("description", said.description)
         self.signature = Signature(self.name, function, said.parameters)
+        self.read = self.signature.read
+        """The arguments that a model wrote, checked and of the right types; ArgumentError lists every mistake."""
         self.is_plain = self.signature.context is None and not self.signature.positional
         """Whether its arguments can be given by name, and it wants nothing else."""
         self.asks = options.get("approve", False) is not False
@@ -136,10 +138,6 @@ class Tool:
     def definition(self) -> dict[str, Any]:
         """What a model is told about it, in no provider's shape."""
         return {"name": self.name, "description": self.description, "parameters": self.schema}
-
-    def read(self, arguments: str | bytes | Mapping[str, Any] | None) -> dict[str, Any]:
-        """The arguments that a model wrote, checked and of the right types; ArgumentError lists every mistake."""
-        return self.signature.read(arguments)
 
     def bound(self, arguments: Mapping[str, Any], context: ToolContext | None = None) -> Callable[[], Any]:
         """The call, ready to be made, with the context where the function asks for it."""
