@@ -187,8 +187,7 @@ class TurnBudget:
 
     def claim_tool_call(self, tool: str | None = None) -> bool:
         """Claim a call, of one tool where that is given: False when there is none left."""
-        own = f"calls.{tool}"
-        if tool and own in self.budgets:
+        if tool and (own := f"calls.{tool}") in self.budgets:
             return self.claim(tool_calls=1, **{own: 1})
         return self.budgets["tool_calls"].consume() or not self.refuse("tool_calls")
 
@@ -250,9 +249,14 @@ class TurnBudget:
         return tuple(self._refusals.values())
 
     @property
+    def refusal_count(self) -> int:
+        """How many budgets have refused."""
+        return len(self._refusals)
+
+    @property
     def flags(self) -> tuple[str, ...]:
         """The flag of every budget that refused a claim, in the order of first refusal."""
-        return tuple(refusal.flag for refusal in self.refusals)
+        return tuple([refusal.flag for refusal in self._refusals.values()])
 
     @property
     def reserve(self) -> dict[str, int]:

@@ -31,9 +31,6 @@ class Event:
     """One thing that happened. Not frozen, for speed: nobody but its maker may write to it."""
 
     kind: ClassVar[str]
-    kept: ClassVar[bool] = True
-    """Whether a recorder keeps it, or only passes it on."""
-
     seq: int
     at: float
     turn: int
@@ -121,7 +118,6 @@ class Delta(Event):
     """A piece of text as it streams in; passed on, never kept."""
 
     kind = "delta"
-    kept = False
     text: str
 
 
@@ -147,7 +143,7 @@ class ToolStarted(Event):
 
 @dataclass(slots=True)
 class ToolReported(Event):
-    """A tool told how far it is."""
+    """A tool told how far it is; passed on, never kept."""
 
     kind = "tool_reported"
     call_id: str

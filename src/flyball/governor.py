@@ -253,7 +253,7 @@ class govern:  # noqa: N801  (people read it as the verb: `with govern(limits) a
                 usage=purse.usage,
                 cost={self.model: purse.cost} if self.price else {},
                 budgets=envelope.readings(),
-                events=tuple(run.recorder.events),
+                events=run.recorder.record,
                 events_dropped=run.recorder.dropped,
                 sink_errors=run.recorder.sink_errors,
                 error=error,

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from queue import SimpleQueue
 from threading import Thread
-from typing import Protocol, Self, TypeVar, TypeVarTuple
+from typing import Any, Protocol, Self, TypeVarTuple, cast, overload
 
-from .event import Event, Header
+from .event import Delta, Event, Header, ToolReported
 
 Sink = Callable[[Event], None]
 """Is called inline for each event, one at a time, on the thread of the run. It must not block (see `buffered`). What it
@@ -16,7 +16,6 @@ raises is counted in the result and changes nothing else."""
 
 Fields = TypeVarTuple("Fields")
 """What an event of some kind has beside its header, in order."""
-E = TypeVar("E", bound=Event)
 
 
 class Teller(Protocol):
@@ -27,15 +26,24 @@ class Teller(Protocol):
         ...
 
 
-class Recorder:
-    """Numbers events, keeps at most `events_kept` of the newest, and calls the sinks."""
+_Row = tuple[Callable[..., Event], int, float, int, tuple[Any, ...]]
+"""An event that nobody has looked at yet: its kind, number, time and turn, and its own fields."""
 
-    __slots__ = ("_kept", "at", "dropped", "events", "header", "seq", "sink_errors", "sinks", "turn")
+_PASSED_ON = frozenset[Any]({Delta, ToolReported})
+"""Only for those who watch now: neither kept nor numbered, as a run that is played again has none."""
+
+
+class Recorder:
+    """Numbers events, keeps at most `events_kept` of the newest, and calls the sinks.
+
+    Where there is no sink, an event is made when somebody looks at it; most are never looked at.
+    """
+
+    __slots__ = ("_kept", "_rows", "at", "dropped", "header", "seq", "sink_errors", "sinks", "turn")
 
     def __init__(self, header: Header, sinks: Iterable[Sink] = (), events_kept: int = 10_000) -> None:
         self.header = header
         self.sinks = tuple(sinks)
-        self.events: list[Event] = []
         self.at = 0.0
         """Seconds since the run began. Time passes only while something is waited for, so it is set then, not read."""
         self.turn = 0
@@ -44,27 +52,84 @@ class Recorder:
         """How many of the oldest events are no longer kept."""
         self.sink_errors = 0
         self._kept = events_kept
+        self._rows: list[_Row | Event] = []
 
-    def emit(self, kind: Callable[[int, float, int, Header, *Fields], E], *fields: *Fields) -> E:
-        """Make the next event, keep it, and hand it on."""
-        event = kind(self.seq, self.at, self.turn, self.header, *fields)
-        self.seq += 1
-        if event.kept:
-            self.events.append(event)
-            if len(self.events) > self._kept:
-                self._drop_oldest()
+    @property
+    def events(self) -> list[Event]:
+        """Those that are kept."""
+        return list(Record(self._rows, self.header))
+
+    @property
+    def record(self) -> Record:
+        """The same, of a run that is over."""
+        return Record(self._rows, self.header)
+
+    def emit(self, kind: Callable[[int, float, int, Header, *Fields], Event], *fields: *Fields) -> None:
+        """Record the next event, and hand it on."""
+        if kind in _PASSED_ON:
+            self._hand_on(kind(self.seq, self.at, self.turn, self.header, *fields))
+            return
+        rows, seq = self._rows, self.seq
+        self.seq = seq + 1
+        if self.sinks:
+            event = kind(seq, self.at, self.turn, self.header, *fields)
+            rows.append(event)
+            self._hand_on(event)
+        else:
+            rows.append((kind, seq, self.at, self.turn, fields))
+        if len(rows) > self._kept:
+            self._drop_oldest()
+
+    def _hand_on(self, event: Event) -> None:
         for sink in self.sinks:
             try:
                 sink(event)
             except Exception:
                 self.sink_errors += 1
-        return event
 
     def _drop_oldest(self) -> None:
         """A tenth at a time, so that a long run does not move the whole list for each event."""
-        surplus = max(1, len(self.events) - self._kept, self._kept // 10)
-        self.dropped += len(self.events[:surplus])
-        del self.events[:surplus]
+        surplus = max(1, len(self._rows) - self._kept, self._kept // 10)
+        self.dropped += len(self._rows[:surplus])
+        del self._rows[:surplus]
+
+
+class Record(Sequence[Event]):
+    """The events of a run, made when somebody looks."""
+
+    __slots__ = ("_header", "_rows")
+
+    def __init__(self, rows: list[_Row | Event], header: Header) -> None:
+        self._rows = rows
+        self._header = header
+
+    def _made(self, index: int) -> Event:
+        row = self._rows[index]
+        if isinstance(row, Event):
+            return row
+        kind, seq, at, turn, fields = row
+        event = self._rows[index] = kind(seq, at, turn, self._header, *fields)
+        return event
+
+    def __len__(self) -> int:
+        return len(self._rows)
+
+    @overload
+    def __getitem__(self, index: int) -> Event: ...
+
+    @overload
+    def __getitem__(self, index: slice) -> list[Event]: ...
+
+    def __getitem__(self, index: int | slice) -> Event | list[Event]:
+        if isinstance(index, slice):
+            return [self._made(place) for place in range(*index.indices(len(self._rows)))]
+        return self._made(index)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Sequence) and list(self) == list(cast("Sequence[object]", other))
+
+    def __repr__(self) -> str:
+        return repr(list(self))
 
 
 def logged(logger: logging.Logger, level: int = logging.INFO) -> Sink:

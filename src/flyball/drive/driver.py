@@ -32,7 +32,7 @@ from .pace import Pace
 
 _CLOSING_S = 5.0
 """How long a run that is cancelled may take to keep what it has."""
-_GIVES_WAY_EVERY = 64
+_GIVES_WAY_EVERY = 33
 """Effects: a model and tools that never wait would else keep everybody else from running."""
 _WORKERS = WorkerPool()
 
@@ -146,18 +146,16 @@ class Driver:
             if effect.request.purpose is Purpose.GRACE:
                 self.mailbox.reporting = True
             self._pace.allow(effect.deadline)
+            if len(self.answers) % _GIVES_WAY_EVERY == _GIVES_WAY_EVERY - 1:
+                await anyio.lowlevel.checkpoint()
             return await self._asking.ask(effect.request)
         if isinstance(effect, Act):
             return await self._act(effect)
-        if isinstance(effect, Append):
-            if not len(self.answers) % _GIVES_WAY_EVERY:
-                await anyio.lowlevel.checkpoint()
-            return None
         if isinstance(effect, Wait):
             self._pace.allow(math.inf)
             await anyio.sleep(max(0.0, effect.until - self._pace.now()))
             return None
-        return self._granted(effect)
+        return self._answered_at_once(effect)
 
     async def _act(self, effect: Act) -> Sequence[Outcome | None]:
         acts: Sequence[Any] = effect.acts
@@ -171,7 +169,9 @@ class Driver:
         await self._performer.perform(acts, effect.deadline)
         return [act.outcome for act in acts]
 
-    def _granted(self, effect: Effect[Any]) -> Any:
+    def _answered_at_once(self, effect: Effect[Any]) -> Any:
+        if isinstance(effect, Append):
+            return None
         if isinstance(effect, Grant):
             return None if self._lender is None else self._lender.grant(effect)
         assert isinstance(effect, Decide), f"the loop wants a {type(effect).__name__}, which nobody can do"
@@ -189,7 +189,7 @@ class Driver:
             case Decide():
                 return Verdict(None)
             case Grant():
-                return self._granted(effect)
+                return self._answered_at_once(effect)
             case _:
                 return None
 

@@ -32,7 +32,8 @@ def _guarded(course: Course) -> Flow[End]:
         return (yield from _until_the_end(course))
     except (Exception, SystemExit) as error:
         end = End(Stop.FAILED, error=described(error))
-    yield from course.append()
+    if course.plan.keeps:
+        yield from course.append()
     return end
 
 
@@ -42,9 +43,11 @@ def _until_the_end(course: Course) -> Flow[End]:
     while True:
         while going is None or isinstance(going, Going):
             going = yield from take_turn(course)
-            yield from course.append()
+            if course.plan.keeps:
+                yield from course.append()
         end = yield from grace(course, going)
-        yield from course.append()
+        if course.plan.keeps:
+            yield from course.append()
         end = _the_first_reason(course, end)
         if end.stop is not Stop.COMPLETED or not course.steered:
             return end
@@ -91,7 +94,7 @@ def _finish(course: Course, end: End) -> Result:
         usage=purse.usage,
         cost={model.name: purse.cost} if model.price is not None else {},
         budgets=envelope.last_readings(),
-        events=tuple(recorder.events),
+        events=recorder.record,
         events_dropped=recorder.dropped,
         sink_errors=recorder.sink_errors,
         finish=None if course.finish is None else course.finish.value,

@@ -160,6 +160,8 @@ class Course:
 
     def tell_refusals(self) -> None:
         """Record each budget's first refusal, and ask the hooks about it."""
+        if self._refusals_told == self.envelope.refusal_count:
+            return
         refusals = self.envelope.refusals
         while self._refusals_told < len(refusals):
             refusal = refusals[self._refusals_told]
@@ -259,7 +261,7 @@ class Course:
             self.consult(Point.TOOL_ENDED, outcome)
 
     def append(self) -> Flow[None]:
-        """Have what was said since the last time kept in the transcript."""
+        """Have what was said since the last time kept in the transcript, if there is one."""
         new = self.history[self.kept :]
         if new:
             self.kept = len(self.history)

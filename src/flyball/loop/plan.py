@@ -144,6 +144,8 @@ class Plan:
     metadata: Mapping[str, Any] = field(default_factory=dict[str, Any])
     most_s: float = math.inf
     """What others leave of the time."""
+    keeps: bool = False
+    """Whether there is a transcript, in which what is said must be kept."""
     within: bool = False
     """Whether claims also count in budgets that others share."""
     seed: int = 0

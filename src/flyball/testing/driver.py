@@ -45,6 +45,7 @@ class Script:
     def run(self, task: Task, **options: Unpack[RunOptions]) -> Result:
         """Do a task, and give its result."""
         plan = self.agent.plan(task, **options)
+        plan.keeps = True
         self.effects, self.answers, self.at = [], [], 0.0
         loop = converse(plan, _recorder(plan, self.agent))
         effect = next(loop)

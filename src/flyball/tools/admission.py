@@ -19,7 +19,8 @@ class Admission:
     def __init__(self, tools: Toolset, envelope: TurnBudget | None = None) -> None:
         self.tools = tools
         self.envelope = envelope
-        self._blocked: set[str] = set()
+        self._by_name = tools.by_name
+        self._blocked: frozenset[str] = frozenset()
         self._calls: dict[str, int] = {}
 
     def groups(self, calls: Sequence[Call]) -> Iterator[Sequence[Call]]:
@@ -43,7 +44,7 @@ class Admission:
     def read(self, call: Call) -> ToolAct | Denied:
         """The call with its arguments checked, or why it is not made; nothing is counted yet."""
         try:
-            tool = self.tools[call.name]
+            tool = self._by_name.get(call.name) or self.tools[call.name]
             values = tool.read(call.arguments)
         except UnknownTool as error:
             return denied(call, Reason.UNKNOWN, str(error))
@@ -54,7 +55,7 @@ class Admission:
         envelope = self.envelope
         if envelope is None:
             return ToolAct(call, tool, values, tool.timeout)
-        if envelope.is_expired():
+        if envelope.clock.now() >= envelope.work_at:
             envelope.refuse("seconds")
             return denied(call, Reason.DEADLINE, "the time for work is over")
         cap_s = min(tool.timeout, envelope.tool_seconds.get(tool.name, tool.timeout))
@@ -77,7 +78,7 @@ class Admission:
     def note(self, name: str, outcome: Outcome) -> None:
         """Learn from a call that has ended: a tool that hung and may not be tried again is blocked."""
         if isinstance(outcome, Timeout) and not self.tools[name].retry_on_timeout:
-            self._blocked.add(name)
+            self._blocked |= {name}
 
 
 def denied(call: Call, reason: Reason, message: str) -> Denied:

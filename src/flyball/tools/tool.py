@@ -196,26 +196,26 @@ class Toolset(Mapping[str, Tool]):
     """The tools of a run, by name."""
 
     def __init__(self, tools: Iterable[Tool | Function] = ()) -> None:
-        self._tools: dict[str, Tool] = {}
+        self.by_name: dict[str, Tool] = {}
         for one in map(Tool.of, tools):
-            if one.name in self._tools:
+            if one.name in self.by_name:
                 raise ConfigError("tools", one.name, "a name of its own for each tool")
-            self._tools[one.name] = one
+            self.by_name[one.name] = one
 
     def __getitem__(self, name: str) -> Tool:
         try:
-            return self._tools[name]
+            return self.by_name[name]
         except (KeyError, TypeError):
-            raise UnknownTool(name, tuple(self._tools)) from None
+            raise UnknownTool(name, tuple(self.by_name)) from None
 
     def __contains__(self, name: object) -> bool:
-        return name in self._tools
+        return name in self.by_name
 
     def __iter__(self) -> Iterator[str]:
-        return iter(self._tools)
+        return iter(self.by_name)
 
     def __len__(self) -> int:
-        return len(self._tools)
+        return len(self.by_name)
 
 
 def _checked_name(name: str) -> str:
