@@ -88,7 +88,11 @@ class Driver:
                 with anyio.CancelScope() as self._scope:
                     self._pace.enter(self._scope)
                     while effect is not None and not self.mailbox.cutting:
-                        effect = self._answer(await self._done(effect))
+                        if type(effect) is Act:
+                            value = await self._act(effect)
+                        else:
+                            value = await self._done(effect)
+                        effect = self._answer(value)
                 if effect is not None:  # its time is over, or somebody wants it cut
                     effect = self._answer(self._cut(effect))
         except BaseException:

@@ -44,13 +44,15 @@ class Pace:
 
     def enter(self, scope: anyio.CancelScope) -> None:
         """Keep the time of what happens in this scope from now on."""
-        self.leave()
-        self._offset = anyio.current_time() - self.now()
+        if self._timer is not None:
+            self.leave()
         self._scope = scope
         try:
             self._loop = asyncio.get_running_loop()
+            self._offset = self._loop.time() - self.now()
         except RuntimeError:  # trio
             self._loop = None
+            self._offset = anyio.current_time() - self.now()
 
     def leave(self) -> None:
         """There is nothing to cut any more."""

@@ -58,7 +58,8 @@ def send(
         names,
         attempt,
     )
-    answer = yield from course.do(Ask(request, deadline))
+    effect = Ask(request, deadline)
+    answer = course.hear(effect, (yield effect))
     course.notices = ()
     if isinstance(answer, Reply):
         usage = answer.usage

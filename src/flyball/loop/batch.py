@@ -32,7 +32,8 @@ def act(course: Course, calls: Sequence[Call]) -> Flow[Sequence[Outcome]]:
             if not isinstance(one, Ended):
                 ready.append(one)
                 course.recorder.emit(ToolStarted, call.id, call.name, one.shown)
-        made = iter((yield from course.do(Act(ready, course.envelope.work_at))) if ready else ())
+        effect = Act(ready, course.envelope.work_at)
+        made = iter(course.hear(effect, (yield effect)) if ready else ())
         for one in prepared:
             outcome = one if isinstance(one, Ended) else _finalised(course, one, next(made))
             outcomes.append(outcome)

@@ -77,14 +77,15 @@ def _finish(course: Course, end: End) -> Result:
     course.tell_refusals()
     course.consult(Point.RUN_ENDED, end.stop)
     envelope.close()
-    recorder.emit(event.RunEnded, end.stop.value, end.by, envelope.flags, course.turns, progress.requests)
+    flags = envelope.flags
+    recorder.emit(event.RunEnded, end.stop, end.by, flags, course.turns, progress.requests)
     plan, purse, model = course.plan, course.purse, course.shared.model
     return Result(
         stop=end.stop,
         text=progress.text if end.text is None else end.text,
         output=end.output,
         stopped_by=end.by,
-        flags=envelope.flags,
+        flags=flags,
         warning=end.warning,
         turns=course.turns,
         requests=progress.requests,
@@ -97,9 +98,9 @@ def _finish(course: Course, end: End) -> Result:
         events=recorder.record,
         events_dropped=recorder.dropped,
         sink_errors=recorder.sink_errors,
-        finish=None if course.finish is None else course.finish.value,
+        finish=course.finish,
         hung=max(0, course.hung),
-        state=dict(course.state),
+        state=course.state,
         error=end.error,
         run_id=plan.run_id,
         session_id=plan.session_id,

@@ -95,7 +95,10 @@ class Course:
 
     def do(self, effect: Effect[T]) -> Flow[T]:
         """Have something done, and hear what it came to and what else has come in."""
-        answer: Answer[T] = yield effect
+        return self.hear(effect, (yield effect))
+
+    def hear(self, effect: Effect[T], answer: Answer[Any]) -> T:
+        """What an effect came to; the time and the letters that came with it are noted."""
         self.clock.at = self.recorder.at = answer.at
         if answer.mail:
             self._disturbed = True
