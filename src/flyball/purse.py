@@ -38,7 +38,7 @@ class Purse:
     @property
     def usage(self) -> Usage:
         """What all requests have used."""
-        return Usage(*self._used)
+        return Usage.summed(*self._used)
 
     @property
     def likely_input(self) -> int:

@@ -26,8 +26,8 @@ class Teller(Protocol):
         ...
 
 
-_Row = tuple[Callable[..., Event], int, float, int, tuple[Any, ...]]
-"""An event that nobody has looked at yet: its kind, number, time and turn, and its own fields."""
+_Row = tuple[Any, ...]
+"""An event that nobody has looked at yet: its kind, time and turn, and its own fields."""
 
 _PASSED_ON = frozenset[Any]({Delta, ToolReported})
 """Only for those who watch now: neither kept nor numbered, as a run that is played again has none."""
@@ -57,12 +57,12 @@ class Recorder:
     @property
     def events(self) -> list[Event]:
         """Those that are kept."""
-        return list(Record(self._rows, self.header))
+        return list(self.record)
 
     @property
     def record(self) -> Record:
         """The same, of a run that is over."""
-        return Record(self._rows, self.header)
+        return Record(self._rows, self.header, self.dropped)
 
     def emit(self, kind: Callable[[int, float, int, Header, *Fields], Event], *fields: *Fields) -> None:
         """Record the next event, and hand it on."""
@@ -76,7 +76,7 @@ class Recorder:
             rows.append(event)
             self._hand_on(event)
         else:
-            rows.append((kind, seq, self.at, self.turn, fields))
+            rows.append((kind, self.at, self.turn, *fields))
         if len(rows) > self._kept:
             self._drop_oldest()
 
@@ -97,18 +97,22 @@ class Recorder:
 class Record(Sequence[Event]):
     """The events of a run, made when somebody looks."""
 
-    __slots__ = ("_header", "_rows")
+    __slots__ = ("_first", "_header", "_rows")
 
-    def __init__(self, rows: list[_Row | Event], header: Header) -> None:
+    def __init__(self, rows: list[_Row | Event], header: Header, first: int) -> None:
         self._rows = rows
         self._header = header
+        self._first = first
+        """The number of the first of them."""
 
     def _made(self, index: int) -> Event:
         row = self._rows[index]
         if isinstance(row, Event):
             return row
-        kind, seq, at, turn, fields = row
-        event = self._rows[index] = kind(seq, at, turn, self._header, *fields)
+        kind, at, turn, *fields = row
+        seq = self._first + index % len(self._rows)
+        event: Event = kind(seq, at, turn, self._header, *fields)
+        self._rows[index] = event
         return event
 
     def __len__(self) -> int:
