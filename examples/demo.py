@@ -1,81 +1,104 @@
-"""Three agents in three threads share one limit: two finish, one runs away and is stopped. `make demo` runs this."""
+"""A stubborn agent under tight limits: it is refused, and reports. `make demo` runs this, offline and without a key.
+
+The model is a script: it looks, reads and tests, differently each time, and would never stop by itself.
+"""
 
 from __future__ import annotations
 
 import time
-from dataclasses import dataclass, field
-from threading import Thread
 
 from rich.console import Console
-from rich.progress import BarColumn, Progress, TaskID, TextColumn
+from rich.progress import BarColumn, Progress, TextColumn
 
-from flyball import IterationBudget
+from flyball import Agent, Limits, tool
+from flyball.event import BudgetRefused, Event, GraceStarted, ModelReplied, ToolEnded, ToolStarted, TurnStarted
+from flyball.testing import ScriptedModel, call, say, together
 
-STEP_SECONDS = 0.12
-
-
-@dataclass
-class Agent:
-    """A loop that claims a turn before it acts, and holds tokens before it knows what they cost."""
-
-    name: str
-    wants: int
-    turns: IterationBudget
-    tokens: IterationBudget
-    breaks_at: int = 0
-    flags: list[str] = field(default_factory=list[str])
-
-    def run(self) -> None:
-        """Work until the task is done or a claim is refused."""
-        done = 0
-        while done < self.wants:
-            if not self.turns.consume():
-                self.flags.append(self.turns.to_response_flag())
-                return
-            with self.tokens.hold(500) as hold:
-                time.sleep(STEP_SECONDS)
-                if self.turns.claimed == self.breaks_at:
-                    self.turns.refund(reason="round_never_started")
-                    continue
-                hold.settle(250 + 10 * done)
-            done += 1
-
-    def end(self) -> str:
-        """Tell how it ended, and why."""
-        if self.flags:
-            return f"stopped: {self.turns.warning} {self.flags}"
-        back = "".join(f", {n} given back ({reason})" for reason, n in self.turns.refunds.items())
-        return f"completed: {self.turns.used} of {self.turns.ceiling} turns, {self.turns.claimed} claimed{back}"
+CEILINGS = {"turns": 6, "tool_calls": 8, "tokens": 3_000}
+LIMITS = Limits(turns=6, tool_calls=8, tokens=3_000, seconds=60)
 
 
-def watch(workers: list[Thread], budgets: list[IterationBudget], console: Console) -> None:
-    columns = (TextColumn("{task.description:>14}"), BarColumn(40), TextColumn("{task.completed:,} of {task.total:,}"))
-    with Progress(*columns, console=console, disable=not console.is_terminal) as progress:
-        bars: dict[TaskID, IterationBudget] = {progress.add_task(b.name, total=b.ceiling): b for b in budgets}
-        while any(worker.is_alive() for worker in workers):
-            workers[-1].join(STEP_SECONDS / 4)
-            for bar, budget in bars.items():
-                progress.update(bar, completed=budget.used)
+def work() -> None:
+    """So that there is something to watch."""
+    time.sleep(0.1)
+
+
+@tool(effects="read")
+def list_files(folder: str) -> list[str]:
+    """List the files of a folder."""
+    work()
+    return [f"{folder}/{name}.py" for name in ("engine", "valve", "boiler")]
+
+
+@tool(effects="read")
+def read_file(path: str) -> str:
+    """Read a file."""
+    work()
+    return f"# {path}: forty lines about steam"
+
+
+@tool
+def run_tests(only: str) -> str:
+    """Run the tests of one part."""
+    work()
+    raise RuntimeError(f"2 tests of {only} fail")
+
+
+MODEL = ScriptedModel.looping(
+    say("Let me look around.", call("list_files", folder="src")),
+    together(call("read_file", path="src/engine.py"), call("read_file", path="src/valve.py")),
+    call("run_tests", only="valve"),
+    call("read_file", path="src/boiler.py"),
+    call("run_tests", only="boiler"),
+    grace=say("I read three files. The tests of valve and boiler fail. Next: the two failures of valve."),
+)
+
+
+class Screen:
+    """Bars on a terminal, plain lines elsewhere."""
+
+    def __init__(self, console: Console) -> None:
+        count = TextColumn("{task.completed:,} of {task.total:,}")
+        columns = (TextColumn("{task.description:>12}"), BarColumn(40), count)
+        self.progress = Progress(*columns, console=console, disable=not console.is_terminal)
+        self.bars = {name: self.progress.add_task(name, total=most) for name, most in CEILINGS.items()}
+        self.calls: dict[str, str] = {}
+
+    def show(self, event: Event) -> None:
+        """One event."""
+        match event:
+            case TurnStarted():
+                self.progress.advance(self.bars["turns"])
+            case ModelReplied():
+                self.progress.advance(self.bars["tokens"], event.input_tokens + event.output_tokens)
+            case ToolStarted():
+                given = ", ".join(f"{name}={value!r}" for name, value in (event.arguments or {}).items())
+                self.calls[event.call_id] = f"{event.tool}({given})"
+                self.progress.advance(self.bars["tool_calls"])
+            case ToolEnded():
+                self.line(f"turn {event.turn}", f"{self.calls.get(event.call_id, event.tool)}: {event.status}")
+            case BudgetRefused():
+                self.line("refused", event.flag)
+            case GraceStarted():
+                self.line("grace", "one last request, without tools, from what was set aside")
+            case _:
+                pass
+
+    def line(self, head: str, text: str) -> None:
+        """A line, above the bars."""
+        self.progress.console.print(f"{head:8} {text}", markup=False)
 
 
 def main() -> None:
-    everyone = IterationBudget("all_turns", 16)
-    tokens = IterationBudget("all_tokens", 6_000)
-    agents = [
-        Agent("scout", 3, IterationBudget("scout_turns", 4, parent=everyone), tokens),
-        Agent("writer", 5, IterationBudget("writer_turns", 6, parent=everyone), tokens, breaks_at=2),
-        Agent("looper", 1_000_000, IterationBudget("looper_turns", 6, parent=everyone), tokens),
-    ]
     console = Console(highlight=False, soft_wrap=True)
-    workers = [Thread(target=agent.run) for agent in agents]
-    for worker in workers:
-        worker.start()
-    watch(workers, [everyone, *(agent.turns for agent in agents), tokens], console)
-    for agent in agents:
-        console.print(f"{agent.name:7} {agent.end()}", markup=False)
-    console.print(
-        f"{'all':7} {everyone.used} of {everyone.ceiling} turns, {tokens.used:,} of {tokens.ceiling:,} tokens"
-    )
+    agent = Agent(model=MODEL, tools=[list_files, read_file, run_tests], limits=LIMITS)
+    screen = Screen(console)
+    with screen.progress, agent.start("Make the tests pass.") as run:
+        for event in run:
+            screen.show(event)
+    result = run.result()
+    screen.line("report", result.text)
+    screen.line(result.stop.value, result.explain())
 
 
 if __name__ == "__main__":
