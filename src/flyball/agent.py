@@ -32,6 +32,7 @@ from .settings import Settings
 from .tools import Admission, Tool, Toolset
 from .tools.tool import Function
 from .wire import normalize
+from .worker import PRIVATE_LOOP
 
 Task = str | Message | Mapping[str, Any] | Sequence[str | Message | Mapping[str, Any]]
 """What a run is about: a text, or a conversation whose last message is the task."""
@@ -86,6 +87,7 @@ class Agent:
 
     def run(self, task: Task, **options: Unpack[RunOptions]) -> Result:
         """Do a task and wait for its end, in a program without an event loop; `arun` is the async door."""
+        PRIVATE_LOOP.refuse_inside("agent.arun(...)")
         return self.start(task, **options).result()
 
     async def arun(self, task: Task, **options: Unpack[RunOptions]) -> Result:

@@ -14,6 +14,8 @@ from queue import SimpleQueue
 from threading import Event, Lock, Thread, current_thread
 from typing import Any, TypeVar
 
+import anyio
+
 from .errors import ConfigError
 
 log = logging.getLogger(__name__)
@@ -185,6 +187,17 @@ def is_being_cancelled() -> bool:
     except RuntimeError:  # trio, whose Cancelled nobody else can raise
         return True
     return task is None or task.cancelling() > 0
+
+
+async def free_worker(pool: WorkerPool, is_late: Callable[[], bool]) -> Worker | None:
+    """A worker as soon as one is free; None once it is too late, or where too many hang."""
+    pause_s = 0.001
+    while (worker := pool.take()) is None:
+        if pool.exhausted or is_late():
+            return None
+        await anyio.sleep(pause_s)
+        pause_s = min(0.05, pause_s * 1.5)
+    return worker
 
 
 def call_soon() -> Callable[[Callable[[], object]], object]:

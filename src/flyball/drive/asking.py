@@ -12,7 +12,7 @@ import anyio
 from ..errors import ContextTooLong, FlyballError, ModelError, Retryable
 from ..models import Model
 from ..request import FailureKind, Finish, ModelFailure, Reply, Request
-from ..worker import Worker, WorkerPool, call_soon, hand_over, is_being_cancelled
+from ..worker import Worker, WorkerPool, call_soon, free_worker, hand_over, is_being_cancelled
 
 
 class Asking:
@@ -66,10 +66,9 @@ class Asking:
                 self._tell(text)
 
     async def _in_a_worker(self, request: Request) -> Reply:
-        while (worker := self._workers.take()) is None:
-            if self._workers.exhausted:
-                raise Retryable(f"no worker is free; {self._workers.hung} hang")
-            await anyio.sleep(0.001)
+        worker = await free_worker(self._workers, lambda: False)
+        if worker is None:
+            raise Retryable(f"no worker is free; {self._workers.hung} hang")
         self._worker = worker
         soon, came = call_soon(), list[Reply | BaseException]()
 

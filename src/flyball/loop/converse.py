@@ -45,6 +45,8 @@ def _until_the_end(course: Course) -> Flow[End]:
             going = yield from take_turn(course)
             if course.plan.keeps:
                 yield from course.append()
+        if going.stop is not Stop.COMPLETED:
+            course.put_steered()  # so that the report, or at least the record, has it
         end = yield from grace(course, going)
         if course.plan.keeps:
             yield from course.append()

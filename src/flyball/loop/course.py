@@ -91,6 +91,8 @@ class Course:
         self.hung = 0
         self._disturbed = False
         """Whether anything but the time could end the run from outside."""
+        self.owed: str | None = None
+        """Why the turn under way was given back, where others share the budget and must get it back too."""
         self._refusals_told = 0
 
     def do(self, effect: Effect[T]) -> Flow[T]:
@@ -283,6 +285,7 @@ class Course:
         given = self.envelope.budgets["turns"].refund(reason=reason)
         if given:
             self.recorder.emit(event.Refunded, "turns", given, reason)
+            self.owed = reason
         return given
 
 

@@ -12,8 +12,6 @@ from .effect import Deed, Flow, Grant
 def take(course: Course, **amounts: int) -> Flow[Refusal | None]:
     """Take from the shared budgets, all or nothing; the refusal is remembered as the run's own."""
     wanted = {name: amount for name, amount in amounts.items() if amount}
-    if not course.plan.within or not wanted:
-        return None
     refusal = yield from course.do(Grant(Deed.TAKE, wanted))
     if refusal is not None:
         course.envelope.remember(refusal)
@@ -23,11 +21,9 @@ def take(course: Course, **amounts: int) -> Flow[Refusal | None]:
 
 def settle(course: Course, facts: Mapping[str, int]) -> Flow[None]:
     """Book what a request has used there."""
-    if course.plan.within:
-        yield from course.do(Grant(Deed.SETTLE, facts))
+    yield from course.do(Grant(Deed.SETTLE, facts))
 
 
 def give_back(course: Course, reason: str, **amounts: int) -> Flow[None]:
     """Give something back there."""
-    if course.plan.within:
-        yield from course.do(Grant(Deed.REFUND, amounts, reason))
+    yield from course.do(Grant(Deed.REFUND, amounts, reason))

@@ -40,6 +40,7 @@ def take_turn(course: Course) -> Flow[Going | End]:
         if refusal is not None:
             course.refund_turn("round_never_started")
             return course.refused(refusal.budget)
+        course.owed = None
     course.progress.turn += 1
     course.recorder.turn = course.progress.turn
     course.recorder.emit(event.TurnStarted)
@@ -51,6 +52,8 @@ def take_turn(course: Course) -> Flow[Going | End]:
             course.consult(Point.TURN_ENDED)
     finally:
         course.recorder.emit(event.TurnEnded)
+    if course.plan.within and course.owed is not None:
+        yield from share.give_back(course, course.owed, turns=1)
     return _or_end(course, going) if isinstance(going, Going) else going
 
 
@@ -85,9 +88,7 @@ def _answer_calls(course: Course, reply: Reply, calls: Sequence[Call]) -> Flow[G
         return end
     ran = len(outcomes) - sum(type(outcome) is Denied for outcome in outcomes)
     if ran and course.shared.cheap and course.shared.cheap.issuperset(outcome.tool for outcome in outcomes):
-        given = course.refund_turn("cheap_round")
-        if given:
-            yield from share.give_back(course, "cheap_round", turns=given)
+        course.refund_turn("cheap_round")
     if course.steered:
         course.put_steered()
     return Going.TOOLS_RAN if ran else Going.ANSWERED

@@ -13,7 +13,7 @@ import anyio
 from ..clock import SYSTEM, Clock
 from ..deadline import Deadline, DeadlineToken
 from ..outcome import Reason
-from ..worker import Worker, WorkerPool, hand_over, is_being_cancelled
+from ..worker import WorkerPool, free_worker, hand_over, is_being_cancelled
 from .act import ToolAct
 from .context import State, ToolContext
 
@@ -118,7 +118,7 @@ class Performer:
 
     async def _in_a_worker(self, act: ToolAct) -> None:
         bound, context = self._bound(act), contextvars.copy_context()
-        act.worker = await self._worker(act)
+        act.worker = await free_worker(self.workers, lambda: self.clock.now() >= act.until)
         if act.worker is None:
             act.deny(Reason.OVERLOAD, f"no worker came free in time; {self.workers.hung} hang", self.clock.now())
             return
@@ -132,14 +132,6 @@ class Performer:
 
         if not await hand_over(act.worker, work, act.until - self.clock.now()):
             self.cut((act,), timed_out=True)
-
-    async def _worker(self, act: ToolAct) -> Worker | None:
-        """A worker as soon as one is free; none once the call's time is over or too many hang."""
-        while (worker := self.workers.take()) is None:
-            if self.workers.exhausted or self.clock.now() >= act.until:
-                return None
-            await anyio.sleep(0.001)
-        return worker
 
     def _bound(self, act: ToolAct) -> Callable[[], Any]:
         if act.tool.signature.context is None:
