@@ -178,6 +178,8 @@ class Agent:
         output = None if self.output is None else Output(self.output, self.completion)
         definitions = [tool.definition() for tool in toolset.values()]
         spoken = tokens_of(self.instructions or "")
+        with terms.open() as opened:
+            shown = opened.snapshot()
         schema = None if output is None else output.schema
         described = json.dumps([*definitions, schema or {}], default=str)
         return Terrain(
@@ -189,7 +191,7 @@ class Agent:
             tool_names=tuple(toolset),
             asking=frozenset(tool.name for tool in toolset.values() if tool.asks),
             cheap=frozenset(tool.name for tool in toolset.values() if tool.cheap),
-            limits_shown=terms.open().snapshot(),
+            limits_shown=shown,
             instructions=self.instructions,
             output_schema=schema,
             completion=output or self.completion,
