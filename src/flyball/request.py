@@ -10,7 +10,7 @@ from itertools import islice
 from typing import Any, cast, overload
 
 from . import check
-from .errors import ConfigError
+from .errors import ConfigError, ContextTooLong, FlyballError, Retryable
 from .message import Message
 
 
@@ -185,6 +185,8 @@ class Request:
     output_schema: Mapping[str, Any] | None = None
     notices: tuple[str, ...] = ()
     """Short messages for this request only, to be shown behind the newest message."""
+    run_id: str = ""
+    """The run that asks; its messages may come from others."""
 
 
 @dataclass(slots=True)
@@ -220,6 +222,21 @@ class ModelFailure:
     message: str
     after_s: float | None = None
     """How long the provider asks to wait before the next attempt."""
+
+    @classmethod
+    def of(cls, error: BaseException) -> ModelFailure:
+        """What a model raised, as the loop is told of it; whatever is no ModelError is final."""
+        kind, after = FailureKind.FINAL, None
+        if isinstance(error, Retryable):
+            kind, after = FailureKind.RETRYABLE, error.after
+        elif isinstance(error, ContextTooLong):
+            kind = FailureKind.CONTEXT
+        try:
+            message = str(error)
+        except Exception:
+            message = "an error that cannot be shown"
+        code = error.code if isinstance(error, FlyballError) else "exception"
+        return cls(kind, type(error).__name__, code, message, after)
 
 
 TOKENS_AROUND = 16

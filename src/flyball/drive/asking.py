@@ -9,9 +9,9 @@ from typing import cast
 
 import anyio
 
-from ..errors import ContextTooLong, FlyballError, ModelError, Retryable
+from ..errors import ModelError, Retryable
 from ..models import Model
-from ..request import FailureKind, Finish, ModelFailure, Reply, Request
+from ..request import Finish, ModelFailure, Reply, Request
 from ..worker import Worker, WorkerPool, call_soon, free_worker, hand_over, is_being_cancelled
 
 
@@ -40,11 +40,11 @@ class Asking:
         except anyio.get_cancelled_exc_class() as error:
             if is_being_cancelled():
                 raise
-            return _failure(error)
+            return ModelFailure.of(error)
         except (Exception, SystemExit) as error:
-            return _failure(error)
+            return ModelFailure.of(error)
         self._request = None
-        return reply if isinstance(reply, Reply) else _failure(_no_reply(reply))  # pyright: ignore[reportUnnecessaryIsInstance]
+        return reply if isinstance(reply, Reply) else ModelFailure.of(_no_reply(reply))  # pyright: ignore[reportUnnecessaryIsInstance]
 
     def cut(self) -> Reply:
         """What there is of a reply that is not waited for any longer."""
@@ -90,17 +90,3 @@ class Asking:
 
 def _no_reply(found: object) -> ModelError:
     return ModelError(f"the model gave a {type(found).__name__}; expected a Reply")
-
-
-def _failure(error: BaseException) -> ModelFailure:
-    kind, after = FailureKind.FINAL, None
-    if isinstance(error, Retryable):
-        kind, after = FailureKind.RETRYABLE, error.after
-    elif isinstance(error, ContextTooLong):
-        kind = FailureKind.CONTEXT
-    try:
-        message = str(error)
-    except Exception:
-        message = "an error that cannot be shown"
-    code = error.code if isinstance(error, FlyballError) else "exception"
-    return ModelFailure(kind, type(error).__name__, code, message, after)

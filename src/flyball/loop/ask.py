@@ -77,9 +77,9 @@ def send(
 
 
 def _request(course: Course) -> Request:
-    shared = course.shared
+    shared, run_id = course.shared, course.plan.run_id
     history, schema = History(course.history), shared.output_schema
-    return Request(history, shared.instructions, shared.tools, Purpose.TURN, None, schema, course.notices)
+    return Request(history, shared.instructions, shared.tools, Purpose.TURN, None, schema, course.notices, run_id)
 
 
 def _held(course: Course, request: Request) -> Holds | End:

@@ -87,7 +87,8 @@ def _fitted(course: Course, instruction: str) -> Request | None:
     if output is not None and output < _SHORTEST_REPORT:
         return None
     limits = [most for most in (output, shared.max_output_tokens) if most is not None]
-    return Request([*messages, last], shared.instructions, (), Purpose.GRACE, min(limits, default=None))
+    most_output = min(limits, default=None)
+    return Request([*messages, last], shared.instructions, (), Purpose.GRACE, most_output, run_id=course.plan.run_id)
 
 
 def _said(course: Course, text: str, place: int) -> Message:
