@@ -103,7 +103,7 @@ class Performer:
     async def _in_the_loop(self, act: ToolAct) -> None:
         tool = act.tool
         try:
-            value = await (tool.function(**act.values) if tool.is_plain else self._bound(act)())
+            value = await (tool.function(**act.values) if tool.is_plain else self.bound(act)())
             now = self.clock.now()
             if now < act.until:
                 act.succeed(value, now, self.run_id)
@@ -117,7 +117,7 @@ class Performer:
             act.fail(error, self.clock.now())
 
     async def _in_a_worker(self, act: ToolAct) -> None:
-        bound, context = self._bound(act), contextvars.copy_context()
+        bound, context = self.bound(act), contextvars.copy_context()
         act.worker = await free_worker(self.workers, lambda: self.clock.now() >= act.until)
         if act.worker is None:
             act.deny(Reason.OVERLOAD, f"no worker came free in time; {self.workers.hung} hang", self.clock.now())
@@ -133,7 +133,8 @@ class Performer:
         if not await hand_over(act.worker, work, act.until - self.clock.now()):
             self.cut((act,), timed_out=True)
 
-    def _bound(self, act: ToolAct) -> Callable[[], Any]:
+    def bound(self, act: ToolAct) -> Callable[[], Any]:
+        """The tool with its arguments, and with its context where it wants one; the call has begun."""
         if act.tool.signature.context is None:
             return act.tool.bound(act.values)
         act.token = DeadlineToken(Deadline(act.until, self.clock))
