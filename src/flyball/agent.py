@@ -178,7 +178,7 @@ class Agent:
         output = None if self.output is None else Output(self.output, self.completion)
         definitions = [tool.definition() for tool in toolset.values()]
         spoken = tokens_of(self.instructions or "")
-        with terms.open() as opened:
+        with terms.open(self.clock) as opened:
             shown = opened.snapshot()
         schema = None if output is None else output.schema
         described = json.dumps([*definitions, schema or {}], default=str)
