@@ -10,7 +10,7 @@ _USED_AT_ONCE = frozenset({"turns", "tool_calls"})
 
 
 class Lender:
-    """What one run has of an envelope that is not its own."""
+    """What one run has of an envelope that is not its own; what has no budget there has no ceiling there."""
 
     def __init__(self, envelope: TurnBudget) -> None:
         self._envelope = envelope
@@ -18,15 +18,16 @@ class Lender:
 
     def grant(self, wanted: Grant) -> Refusal | None:
         """Do it; where something is taken, the refusal that stands against it."""
+        known = {name: amount for name, amount in wanted.amounts.items() if name in self._envelope.budgets}
         match wanted.deed:
             case Deed.TAKE:
-                return self._take(dict(wanted.amounts))
+                return self._take(known)
             case Deed.SETTLE:
                 for name, hold in self._open.items():
-                    hold.settle(wanted.amounts.get(name, hold.amount))
+                    hold.settle(known.get(name, hold.amount))
                 self._open = {}
             case Deed.REFUND:
-                for name, amount in wanted.amounts.items():
+                for name, amount in known.items():
                     self._envelope.budgets[name].refund(amount, reason=wanted.reason)
         return None
 
