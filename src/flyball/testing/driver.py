@@ -2,28 +2,37 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from heapq import heapreplace
 from typing import Any, Unpack, cast
 
+from .. import check
 from ..agent import Agent, RunOptions, Task
-from ..errors import ContextTooLong, FlyballError, Retryable
-from ..event import Header
-from ..loop import Act, Answer, Ask, Decide, Effect, Flow, Wait, converse
+from ..drive.lender import Lender
+from ..errors import ModelError
+from ..event import Delta, Header, ToolReported
+from ..loop import Act, Answer, Ask, Decide, Effect, Flow, Grant, Wait, converse
 from ..loop.effect import Letter, Verdict
 from ..loop.plan import Plan
+from ..models import Model
 from ..outcome import Outcome
 from ..recorder import Recorder
-from ..request import FailureKind, Finish, ModelFailure, Reply
+from ..request import Finish, ModelFailure, Reply, Request
 from ..result import Result
 from ..tools.act import ToolAct
+from ..tools.performer import Performer
+from ..worker import WorkerPool
+from .clock import ManualClock
 from .model import ScriptedModel
 
 
 class Script:
-    """Drives the runs of an agent whose model is scripted, step by step, in microseconds.
+    """Drives the runs of an agent step by step, in microseconds. Model and tools must not really wait.
 
     `seconds` says how long a call of a tool takes, `mail` what comes in with the n-th answer, `verdicts` what a person
-    says to the n-th question. `effects` and `answers` are those of the last run.
+    says to the n-th question. `effects` and `answers` are those of the last run, `at` is how far its time went.
     """
 
     def __init__(
@@ -37,77 +46,158 @@ class Script:
         self.agent = agent
         self.effects: list[Effect[Any]] = []
         self.answers: list[Answer[Any]] = []
-        self.at = 0.0
-        self._seconds = seconds or {}
+        self._seconds = {tool: check.duration(f"script, seconds of {tool}", s) for tool, s in (seconds or {}).items()}
         self._mail = mail or {}
         self._verdicts = list(verdicts)
+        self._steps: _Steps | None = None
+        self._again: Plan | None = None
+
+    @property
+    def at(self) -> float:
+        """The seconds that have passed in the last run."""
+        return 0.0 if self._steps is None else self._steps.clock.now()
 
     def run(self, task: Task, **options: Unpack[RunOptions]) -> Result:
         """Do a task, and give its result."""
-        plan = self.agent.plan(task, **options)
+        plan, within = self.agent.plan(task, **options), options.get("within")
         plan.keeps = True
-        self.effects, self.answers, self.at = [], [], 0.0
-        loop = converse(plan, _recorder(plan, self.agent))
+        self._again = replace(plan, state=dict(plan.state))
+        recorder = _recorder(plan, self.agent)
+        self.effects, self.answers = [], []
+        lender = None if within is None else Lender(within)
+        self._steps = steps = _Steps(plan, recorder, self._seconds, self._verdicts, lender)
+        loop = converse(plan, recorder)
         effect = next(loop)
         while True:
             self.effects.append(effect)
-            value = self._done(effect)
-            answer = Answer(value, self.at, self._mail.get(len(self.answers), ()))
+            value = steps.done(effect)
+            answer = Answer(value, steps.clock.now(), self._mail.get(len(self.answers), ()))
             self.answers.append(answer)
             try:
                 effect = loop.send(answer)
             except StopIteration as end:
+                if lender is not None:
+                    lender.close()
                 return end.value
 
-    def _done(self, effect: Effect[Any]) -> Any:
+    def replay(self) -> Result:
+        """Play the last run again from its answers: nothing is asked, nothing is done, and all comes to the same."""
+        assert self._again is not None, "there was no run yet"
+        return replay(self.agent, replace(self._again, state=dict(self._again.state)), self.answers)
+
+
+class _Steps:
+    """Does the effects of one run."""
+
+    def __init__(
+        self,
+        plan: Plan,
+        recorder: Recorder,
+        seconds: Mapping[str, float],
+        verdicts: list[Verdict],
+        lender: Lender | None,
+    ) -> None:
+        self.clock = ManualClock(wall=plan.started_at)
+        self._model = cast("Model", plan.shared.model)
+        self._recorder = recorder
+        self._seconds = seconds
+        self._verdicts = verdicts
+        self._lender = lender
+        self._performer = Performer(
+            workers=WorkerPool(), clock=self.clock, run_id=plan.run_id, state=plan.state, watcher=self
+        )
+
+    def done(self, effect: Effect[Any]) -> Any:
         match effect:
-            case Ask():
-                return self._asked(effect)
-            case Act():
-                return [self._made(act, effect.deadline) for act in cast("Sequence[ToolAct]", effect.acts)]
+            case Ask(request, deadline):
+                try:
+                    return self._asked(request, deadline)
+                except (Exception, SystemExit) as error:
+                    return ModelFailure.of(error)
+            case Act(acts, deadline):
+                return self._made(cast("Sequence[ToolAct]", acts), deadline)
             case Wait(until):
-                self.at = max(self.at, until)
-                return None
+                self._pass_until(until)
             case Decide():
                 return self._verdicts.pop(0) if self._verdicts else Verdict(None)
+            case Grant() if self._lender is not None:
+                return self._lender.grant(effect)
             case _:
-                return None
+                pass
+        return None
 
-    def _asked(self, effect: Ask) -> Reply | ModelFailure:
-        model = cast("ScriptedModel", self.agent.model)
-        try:
-            line, place = model.take(effect.request)
-            if self.at + line.after_s >= effect.deadline:
-                self.at = effect.deadline
-                return Reply(line.text[: len(line.text) // 2], finish=Finish.CUT)
-            self.at += line.after_s
-            return line.reply(place * 100)
-        except Exception as error:
-            kind = FailureKind.FINAL
-            kind = FailureKind.RETRYABLE if isinstance(error, Retryable) else kind
-            kind = FailureKind.CONTEXT if isinstance(error, ContextTooLong) else kind
-            code = error.code if isinstance(error, FlyballError) else "exception"
-            after = error.after if isinstance(error, Retryable) else None
-            return ModelFailure(kind, type(error).__name__, code, str(error), after)
+    def _asked(self, request: Request, deadline: float) -> Reply:
+        model, began = self._model, self.clock.now()
+        if not isinstance(model, ScriptedModel):
+            answer: Any = model.ask(request, self._tell)
+            reply = _finished(answer, "a model") if inspect.iscoroutine(answer) else answer
+            if isinstance(reply, Reply):
+                return reply
+            raise ModelError(f"the model gave a {type(reply).__name__}; expected a Reply")
+        line, place = model.take(request)
+        said: list[str] = []
+        for after, piece in line.told():
+            if began + after < deadline:
+                self._pass_until(began + after)
+                said.append(piece)
+                self._tell(piece)
+        if began + line.after_s >= deadline:
+            self._pass_until(deadline)
+            return Reply("".join(said), finish=Finish.CUT)
+        self._pass_until(began + line.after_s)
+        return model.reply(line, place)
 
-    def _made(self, act: ToolAct, deadline: float) -> Outcome | None:
-        act.begin(self.at, deadline)
-        took = self._seconds.get(act.tool.name, 0.0)
-        if self.at + took >= act.until:
-            self.at = act.until
-            act.time_out(self.at)
-            return act.outcome
-        self.at += took
+    def _made(self, acts: Sequence[ToolAct], deadline: float) -> list[Outcome | None]:
+        """Make calls side by side: each begins when one of so many places is free."""
+        clock = self.clock
+        free = [clock.now()] * self._performer.parallel
+        for act in acts:
+            ended = self._made_one(act, free[0], deadline)
+            heapreplace(free, ended)
+        self._pass_until(max(free))
+        return [act.outcome for act in acts]
+
+    def _made_one(self, act: ToolAct, now: float, deadline: float) -> float:
+        act.begin(now, deadline)
+        ends = now + self._seconds.get(act.tool.name, 0.0)
+        if ends >= act.until:
+            act.time_out(act.until)
+            return act.until
         try:
-            value = act.tool.bound(act.values)()
-            act.succeed(_finished(value) if act.tool.is_async else value, self.at, "run")
-        except Exception as error:
-            act.fail(error, self.at)
-        return act.outcome
+            value = self._performer.bound(act)()
+            if act.tool.is_async:
+                value = _finished(value, "an async tool")
+            act.succeed(value, ends, self._performer.run_id)
+        except BaseException as error:
+            act.fail(error, ends)
+        return ends
+
+    def _pass_until(self, at: float) -> None:
+        self.clock.move(max(0.0, at - self.clock.now()))
+        self._recorder.at = self.clock.now()
+
+    def _tell(self, text: str) -> None:
+        self._recorder.emit(Delta, text)
+
+    def reported(self, act: ToolAct, text: str) -> None:
+        """A tool tells how far it is."""
+        self._recorder.emit(ToolReported, act.call.id, act.tool.name, text)
+
+    def started(self, act: ToolAct) -> None:
+        """The loop tells that."""
+
+    def ended(self, act: ToolAct) -> None:
+        """The loop tells that."""
+
+    def late(self, act: ToolAct) -> None:
+        """Nothing is late here."""
 
 
 def replay(agent: Agent, plan: Plan, answers: Sequence[Answer[Any]]) -> Result:
-    """Play a run again from what its loop was told; nothing is asked and nothing is done."""
+    """Play a run again from what its loop was told; nothing is asked and nothing is done.
+
+    The plan is another than the run's, which was used up, but for the same `run_id` and started at the same time.
+    """
     loop: Flow[Result] = converse(plan, _recorder(plan, agent))
     next(loop)
     for answer in answers:
@@ -123,11 +213,11 @@ def _recorder(plan: Plan, agent: Agent) -> Recorder:
     return Recorder(header, agent.sinks, agent.events_kept)
 
 
-def _finished(coroutine: Any) -> Any:
+def _finished(coroutine: Any, who: str) -> Any:
     """What a coroutine gives that waits for nothing."""
     try:
         coroutine.send(None)
     except StopIteration as end:
         return end.value
     coroutine.close()
-    raise RuntimeError("an async tool that waits cannot be driven by a script")
+    raise RuntimeError(f"{who} that waits cannot be driven by a script")

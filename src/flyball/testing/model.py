@@ -2,45 +2,60 @@
 
 from __future__ import annotations
 
+from typing import TypedDict, Unpack
+
 import anyio
 
-from ..errors import ModelError
+from ..errors import ConfigError, ModelError, nearest
 from ..price import Price
 from ..request import Purpose, Reply, Request
 from .script import Line, lines_of
 
+_GRACE_PLACE = 9_000
+
+
+class ModelOptions(TypedDict, total=False):
+    """What a scripted model takes beside its lines. Everything may be left out."""
+
+    grace: Line | None
+    """What it says when it is asked for the last report; without it, that too is the next line."""
+    name: str
+    provider: str | None
+    price: Price | None
+    not_ready: str | None
+    """Why it cannot be asked at all."""
+
 
 class ScriptedModel:
-    """Says its lines, one for each request; the script begins anew with each run.
+    """Says its lines, one for each request; the script begins anew with each run, also where runs go on side by side.
 
-    Past its last line a request fails and says so. `grace` is what it says when it is asked for the last report;
-    without it, that too is the next line.
+    Past its last line a request fails and says so.
     """
 
-    def __init__(
-        self,
-        *lines: Line,
-        grace: Line | None = None,
-        name: str = "scripted",
-        provider: str | None = "flyball",
-        price: Price | None = None,
-        not_ready: str | None = None,
-    ) -> None:
+    def __init__(self, *lines: Line, **options: Unpack[ModelOptions]) -> None:
+        for option in options:
+            if option not in ModelOptions.__annotations__:
+                near = nearest(option, ModelOptions.__annotations__) or sorted(ModelOptions.__annotations__)
+                raise ConfigError("scripted model", option, f"an option such as {' or '.join(near)}")
         self.lines = lines_of(lines)
-        self.grace = grace
-        self.name = name
-        self.provider = provider
-        self.price = price
+        self.grace = options.get("grace")
+        if self.grace is not None:
+            lines_of([self.grace])
+        self.name = options.get("name", "scripted")
+        self.provider = options.get("provider", "flyball")
+        self.price = options.get("price")
         self.requests: list[Request] = []
-        """What it was asked, oldest first."""
+        """What it was asked, oldest first; each has the `run_id` of who asked."""
         self._loops = False
-        self._not_ready = not_ready
+        self._not_ready = options.get("not_ready")
         self._places: dict[str, int] = {}
 
     @classmethod
-    def looping(cls, *lines: Line, grace: Line | None = None, price: Price | None = None) -> ScriptedModel:
+    def looping(cls, *lines: Line, **options: Unpack[ModelOptions]) -> ScriptedModel:
         """One that begins again behind its last line, and so never ends by itself."""
-        model = cls(*lines, grace=grace, price=price)
+        model = cls(*lines, **options)
+        if not lines:
+            raise ConfigError("script", "no line", "at least one line to say again and again")
         model._loops = True
         return model
 
@@ -49,40 +64,70 @@ class ScriptedModel:
         return self._not_ready
 
     def take(self, request: Request) -> tuple[Line, int]:
-        """The line for this request, and how many there were before in this run."""
+        """The line for this request, and its place in the run, counted from 0."""
         self.requests.append(request)
         if request.purpose is Purpose.GRACE and self.grace is not None:
-            return self.grace, 900_000
-        run = request.messages[-1].run
+            return self.grace, _GRACE_PLACE
+        run = run_of(request)
         place = self._places.get(run, 0)
         self._places[run] = place + 1
-        if place >= len(self.lines) and not (self._loops and self.lines):
-            raise ModelError(f"the script has {len(self.lines)} lines, and this is request {place + 1} of the run")
-        return self.lines[place % len(self.lines)], place
+        count = len(self.lines)
+        if place >= count and not self._loops:
+            script = "1 line" if count == 1 else f"{count} lines"
+            asked = f"request {place + 1} of run {run} ({request.purpose.value})"
+            raise ModelError(f"the script has {script}, and this is {asked}; add one, or use ScriptedModel.looping")
+        return self.lines[place % count], place
 
     async def ask(self, request: Request, tell: object = None, /) -> Reply:
         """Say the next line."""
         line, place = self.take(request)
-        if line.after_s:
-            await anyio.sleep(line.after_s)
-        if callable(tell):
-            for piece in line.pieces:
+        passed = 0.0
+        for at, piece in line.told():
+            await _pass(at - passed)
+            passed = at
+            if callable(tell):
                 tell(piece)
-        return line.reply(place * 100)
+        await _pass(line.after_s - passed)
+        return self.reply(line, place)
+
+    def reply(self, line: Line, place: int) -> Reply:
+        """What a line of this model's gives; one that fails raises."""
+        return line.reply(place * 100, self.name, self.provider)
 
     def assert_asked(self, times: int) -> None:
         """Check how often it was asked."""
         assert len(self.requests) == times, f"it was asked {len(self.requests)} times, not {times}"
 
+    def assert_said_all(self) -> None:
+        """Check that it was asked, and that no run left a line of the script unsaid."""
+        assert self._places, "it was never asked"
+        for run, place in self._places.items():
+            unsaid = self.lines[place:]
+            assert not unsaid, (
+                f"run {run} left {len(unsaid)} of {len(self.lines)} lines unsaid; the next is {unsaid[0]}"
+            )
+
     def assert_saw(self, text: str) -> None:
         """Check that the last request had this text in it."""
-        assert self.requests, "it was never asked"
-        last = self.requests[-1]
+        last = self._last()
         seen = [last.instructions or "", *last.notices, *[message.content for message in last.messages]]
         assert any(text in one for one in seen), f"{text!r} is not in what it saw last: {seen}"
 
     def assert_offered(self, *tools: str) -> None:
         """Check which tools the last request offered."""
-        assert self.requests, "it was never asked"
-        offered = tuple(tool["name"] for tool in self.requests[-1].tools)
+        offered = tuple(tool["name"] for tool in self._last().tools)
         assert offered == tools, f"it was offered {offered}, not {tools}"
+
+    def _last(self) -> Request:
+        assert self.requests, "it was never asked"
+        return self.requests[-1]
+
+
+def run_of(request: Request) -> str:
+    """The run that asks; of a request that somebody made by hand, the run of its newest message."""
+    return request.run_id or (request.messages[-1].run if request.messages else "")
+
+
+async def _pass(seconds: float) -> None:
+    if seconds > 0:
+        await anyio.sleep(seconds)

@@ -1,0 +1,89 @@
+import math
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from flyball import ConfigError, Usage
+from flyball.errors import Retryable
+from flyball.request import Call, Finish, Reply
+from flyball.testing import Line, call, call_json, fail, say, together
+
+
+def test_a_line_of_text_is_a_reply_that_ended_by_itself() -> None:
+    assert say("hello").reply(0) == Reply("hello", (), Usage(10, 5), Finish.STOP, "scripted", "flyball")
+
+
+def test_a_call_has_its_arguments_and_a_number() -> None:
+    reply = call("add", a=1, name="x").reply(300)
+    assert reply.calls == (Call("call-300", "add", {"a": 1, "name": "x"}),)
+    assert reply.finish is Finish.CALLS
+
+
+def test_arguments_may_be_what_no_tool_can_read() -> None:
+    assert call_json("add", '{"a": ').reply(0).calls == (Call("call-0", "add", '{"a": '),)
+
+
+def test_calls_together_come_in_one_reply_with_their_texts() -> None:
+    reply = together(say("I add."), call("add", a=1), say("And look.", call("look"))).reply(7)
+    assert reply.text == "I add. And look."
+    assert [(one.id, one.name) for one in reply.calls] == [("call-7", "add"), ("call-8", "look")]
+
+
+def test_a_text_may_come_with_calls() -> None:
+    reply = say("I add twice.", call("add", a=1), call("add", a=2)).reply(0)
+    assert (reply.text, len(reply.calls)) == ("I add twice.", 2)
+
+
+def test_a_line_that_fails_raises_its_error() -> None:
+    error = Retryable("busy", after=3)
+    with pytest.raises(Retryable) as caught:
+        fail(error).reply(0)
+    assert caught.value is error
+
+
+def test_a_line_can_say_what_it_used_why_it_ended_and_when() -> None:
+    line = say("x").using(Usage(1, 2)).ending("length").after(3)
+    assert (line.usage, line.finish, line.after_s) == (Usage(1, 2), Finish.LENGTH, 3.0)
+    assert line.reply(0).finish is Finish.LENGTH
+    assert say("x").using(None).reply(0).usage is None
+
+
+@pytest.mark.parametrize(
+    ("line", "told"),
+    [
+        (say("hello"), []),
+        (say("hello").streaming("hel", "lo"), [(0, "hel"), (0, "lo")]),
+        (say("hello").after(8), [(0, "he"), (8, "llo")]),
+        (say("").streaming("a", "b", "c").after(8), [(0, "a"), (4, "b"), (8, "c")]),
+        (say("").streaming("a").after(8), [(0, "a")]),
+        (say("hello").after(math.inf), [(0, "he"), (math.inf, "llo")]),
+        (call("add").after(8), []),
+    ],
+)
+def test_a_text_that_takes_time_comes_piece_by_piece(line: Line, told: list[tuple[float, str]]) -> None:
+    assert line.told() == told
+
+
+def test_streaming_sets_the_text() -> None:
+    assert say("other").streaming("a", "b").reply(0).text == "ab"
+
+
+@pytest.mark.parametrize(
+    ("wrong", "words"),
+    [
+        (lambda: say(3), "script, say: found 3; expected a str"),  # pyright: ignore[reportArgumentType]
+        (lambda: say("x", "add"), "script: found 'add'; expected lines: say"),  # pyright: ignore[reportArgumentType]
+        (lambda: call(""), "script, call: found ''; expected a text"),
+        (lambda: together(call("a"), fail(ValueError())), "a part of a reply: found Line.* for the whole reply"),
+        (lambda: say("x", call("a").after(2)), "a part of a reply: found Line.* for the whole reply"),
+        (lambda: fail("busy"), "script, fail: found 'busy'; expected an error to raise"),  # pyright: ignore[reportArgumentType]
+        (lambda: fail(Retryable), "script, fail: found <class .* expected an error to raise"),  # pyright: ignore[reportArgumentType]
+        (lambda: say("x").after(-1), "script, after: found -1; expected seconds"),
+        (lambda: say("x").using({"input": 1}), "script, using: found .* expected a Usage"),  # pyright: ignore[reportArgumentType]
+        (lambda: say("x").ending("stopped"), "script, ending: found 'stopped'; expected one of stop, tool_calls"),
+    ],
+)
+def test_a_wrong_line_is_refused_where_it_is_written(wrong: Callable[[], Any], words: str) -> None:
+    with pytest.raises(ConfigError, match=words):
+        wrong()
