@@ -1,17 +1,30 @@
-"""What our tests use is what we ship: fakes that behave like the real thing, without the waiting."""
+"""What our tests use is what we ship: fakes that behave like the real thing, without the waiting.
 
-from .clock import ManualClock
-from .driver import Script, replay
-from .model import ScriptedModel
-from .notebook import Notebook, until
-from .script import Line, call, call_json, fail, say, together
+The names below are loaded on first use, so that pytest, which always loads the plugin, pays nothing for it.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from .clock import ManualClock
+    from .driver import Script, replay
+    from .model import ScriptedModel
+    from .notebook import Notebook, until
+    from .recorded import RecordedModel
+    from .script import Line, call, call_json, fail, say, together
+    from .stops import Bounds, assert_stops
 
 __all__ = [
+    "Bounds",
     "Line",
     "ManualClock",
     "Notebook",
+    "RecordedModel",
     "Script",
     "ScriptedModel",
+    "assert_stops",
     "call",
     "call_json",
     "fail",
@@ -20,3 +33,26 @@ __all__ = [
     "together",
     "until",
 ]
+
+_HOMES = {
+    "clock": ("ManualClock",),
+    "driver": ("Script", "replay"),
+    "model": ("ScriptedModel",),
+    "notebook": ("Notebook", "until"),
+    "recorded": ("RecordedModel",),
+    "script": ("Line", "call", "call_json", "fail", "say", "together"),
+    "stops": ("Bounds", "assert_stops"),
+}
+
+
+def __getattr__(name: str) -> object:
+    from importlib import import_module
+
+    for home, names in _HOMES.items():
+        if name in names:
+            return globals().setdefault(name, getattr(import_module(f"{__name__}.{home}"), name))
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

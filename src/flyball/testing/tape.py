@@ -1,0 +1,174 @@
+"""The file of a recorded model: runs, their requests as imprints, and what was replied."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+from ..errors import ConfigError, ContextTooLong, ModelError, Retryable
+from ..price import Price, TokenPrice
+from ..request import Call, FailureKind, Finish, ModelFailure, Reply, Usage
+from .imprint import Imprint
+
+_VERSION = 1
+_SECRET = re.compile(r"(?i)\b(?:bearer\s+|(?:sk|pk|rk|key|api|ghp|gho|xox\w?)[-_])[\w.+/=-]{5,}[\w=]")
+_BASES: Mapping[FailureKind, type[ModelError]] = {
+    FailureKind.RETRYABLE: Retryable,
+    FailureKind.CONTEXT: ContextTooLong,
+    FailureKind.FINAL: ModelError,
+}
+
+
+@dataclass(slots=True)
+class Exchange:
+    """A request and what came of it; neither a reply nor a failure is a request that was cut."""
+
+    request: Imprint
+    pieces: list[str] = field(default_factory=list[str])
+    """The text as it was told, where it was."""
+    reply: Reply | None = None
+    failure: ModelFailure | None = None
+
+    def outcome(self) -> Reply:
+        """The reply again; what failed raises again."""
+        if self.failure is not None:
+            raise _raised(self.failure)
+        if self.reply is None:
+            raise ModelError("the recording has no reply here: the request was cut by a deadline or a cancel")
+        return self.reply
+
+    def to_dict(self, before: Imprint | None) -> dict[str, Any]:
+        """The same in JSON types."""
+        written: dict[str, Any] = {"request": self.request.to_dict(before)}
+        if self.pieces:
+            written["pieces"] = self.pieces
+        if self.failure is not None:
+            failure = asdict(self.failure)
+            return {**written, "failure": {**failure, "message": _SECRET.sub("***", self.failure.message)}}
+        return {**written, "reply": None if self.reply is None else _written(self.reply)}
+
+    @classmethod
+    def from_dict(cls, data: dict[str, Any], before: Imprint | None) -> Exchange:
+        """Read what `to_dict` wrote."""
+        failure, reply = data.get("failure"), data.get("reply")
+        return cls(
+            Imprint.from_dict(data["request"], before),
+            data.get("pieces", []),
+            None if reply is None else _reply(reply),
+            None if failure is None else _failure(failure),
+        )
+
+
+@dataclass(slots=True, eq=False)
+class Take:
+    """One run."""
+
+    exchanges: list[Exchange] = field(default_factory=list[Exchange])
+    counts: list[int] = field(default_factory=list[int])
+    """What the model's own counter said of each request, where it has one."""
+
+    def to_dict(self) -> dict[str, Any]:
+        """The same in JSON types."""
+        befores = [None, *[exchange.request for exchange in self.exchanges]]
+        written = [one.to_dict(before) for one, before in zip(self.exchanges, befores, strict=False)]
+        return {**({"counts": self.counts} if self.counts else {}), "requests": written}
+
+    @classmethod
+    def from_dict(cls, data: dict[str, Any]) -> Take:
+        """Read what `to_dict` wrote."""
+        take, before = cls(counts=data.get("counts", [])), None
+        for one in data["requests"]:
+            take.exchanges.append(Exchange.from_dict(one, before))
+            before = take.exchanges[-1].request
+        return take
+
+
+@dataclass(slots=True)
+class Tape:
+    """All that one file has."""
+
+    name: str
+    provider: str | None
+    price: Price | None
+    counts: bool = False
+    """Whether the model has a counter of its own."""
+    takes: list[Take] = field(default_factory=list[Take])
+
+    def write(self, path: Path) -> None:
+        """Write the file, whole or not at all."""
+        price = asdict(self.price) if isinstance(self.price, TokenPrice) else None
+        model = {"name": self.name, "provider": self.provider, "price": price, "counts": self.counts}
+        data = {"recording": _VERSION, "model": model, "runs": [take.to_dict() for take in self.takes]}
+        text = json.dumps(data, indent=2, ensure_ascii=False, default=str) + "\n"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        beside = path.with_name(f".{path.name}.{os.getpid()}")
+        try:
+            beside.write_bytes(text.encode("utf-8", "surrogatepass"))
+            beside.replace(path)
+        finally:
+            beside.unlink(missing_ok=True)
+
+    @classmethod
+    def read(cls, path: Path) -> Tape:
+        """Read the file; a ConfigError where it is none of ours."""
+        try:
+            data = json.loads(path.read_bytes().decode("utf-8", "surrogatepass"))
+            if data["recording"] != _VERSION:
+                raise ValueError(f"it is of version {data['recording']}")
+            model = data["model"]
+            price = None if model["price"] is None else TokenPrice(**model["price"])
+            takes = [Take.from_dict(take) for take in data["runs"]]
+            return cls(model["name"], model["provider"], price, model["counts"], takes)
+        except (OSError, LookupError, TypeError, ValueError, AttributeError) as error:
+            expected = "what RecordedModel wrote; delete the file to record anew"
+            raise ConfigError(f"recording {path}", f"{type(error).__name__}: {error}", expected) from error
+
+
+def _written(reply: Reply) -> dict[str, Any]:
+    calls = [
+        {
+            "id": call.id,
+            "name": call.name,
+            "arguments": call.arguments if isinstance(call.arguments, str) else dict(call.arguments),
+        }
+        for call in reply.calls
+    ]
+    return {
+        "text": reply.text,
+        "calls": calls,
+        "usage": None if reply.usage is None else asdict(reply.usage),
+        "finish": reply.finish.value,
+        "model": reply.model,
+        "provider": reply.provider,
+    }
+
+
+def _reply(data: dict[str, Any]) -> Reply:
+    usage = data["usage"]
+    calls = tuple(Call(call["id"], call["name"], call["arguments"]) for call in data["calls"])
+    return Reply(
+        data["text"],
+        calls,
+        None if usage is None else Usage(**usage),
+        Finish(data["finish"]),
+        data["model"],
+        data["provider"],
+    )
+
+
+def _failure(data: dict[str, Any]) -> ModelFailure:
+    kind = FailureKind(data["kind"])
+    return ModelFailure(kind, data["error"], data["code"], data["message"], data["after_s"])
+
+
+def _raised(failure: ModelFailure) -> Exception:
+    """An error that a run cannot tell from the one that was recorded."""
+    base = _BASES[failure.kind]
+    same = (base.__name__, base.code) == (failure.error, failure.code)
+    kind = base if same else type(failure.error, (base,), {"code": failure.code})
+    return kind(failure.message, failure.after_s) if issubclass(kind, Retryable) else kind(failure.message)
