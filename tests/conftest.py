@@ -4,10 +4,10 @@ import os
 
 import hypothesis
 
+from flyball.testing.plugin import clear_settings
+
 
 def pytest_configure() -> None:
-    for name in [name for name in os.environ if name.startswith("FLYBALL_")]:
-        del os.environ[name]
-    os.environ["FLYBALL_CONFIG"] = os.devnull
+    clear_settings(os.environ)
     hypothesis.settings.register_profile("flyball", deadline=None, print_blob=True)
     hypothesis.settings.load_profile("flyball")
