@@ -2,7 +2,7 @@
 
 The blocks of a page run in order, in one folder and one namespace, so that a page reads as one session:
 - `python` is executed; an `output` block right behind it is what it prints.
-- `toml` must parse; one that begins with `# name.toml` is also that file, for the blocks that follow.
+- `toml` must parse. What begins with `# name.toml` or `# name.py` is also that file, for the blocks that follow.
 - `console` has commands behind `$` and their output; `make` is only asked whether it knows the target.
 - `text` is a picture, with nothing to run. Any other kind fails.
 """
@@ -60,13 +60,17 @@ class Session:
         with contextlib.redirect_stdout(io.StringIO()) as out:
             exec(compile(source, str(self.page), "exec"), self.names)
         self.printed = out.getvalue()
+        self.keep(block, "py")
 
     def run_output(self, block: Block) -> None:
         assert_same(self.printed or "", block.text)
 
     def run_toml(self, block: Block) -> None:
         tomllib.loads(block.text)
-        if named := re.match(r"# ([\w-]+\.toml)\n", block.text):
+        self.keep(block, "toml")
+
+    def keep(self, block: Block, ending: str) -> None:
+        if named := re.match(rf"# ([\w-]+\.{ending})\n", block.text):
             (self.folder / named[1]).write_text(block.text)
 
     def run_console(self, block: Block) -> None:
