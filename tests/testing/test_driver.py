@@ -59,7 +59,19 @@ def delete() -> str:
     return "deleted"
 
 
-TOOLS = [add, aadd, broken, once, count, delete, look]
+@tool
+def report(ctx: ToolContext) -> None:
+    """Report."""
+    ctx.report("half")
+
+
+@tool
+async def areport(ctx: ToolContext) -> None:
+    """Report."""
+    ctx.report("half")
+
+
+TOOLS = [add, aadd, areport, broken, once, count, delete, look, report]
 
 SCRIPTS: dict[str, list[Line]] = {
     "an answer": [say("hello")],
@@ -125,6 +137,15 @@ class TestTheSameAsTheRealDriver:
         assert scripted == real
         assert seen == heard
         assert [event.kind for event in seen].count("delta") == 2
+
+    @pytest.mark.parametrize("name", ["report", "areport"])
+    @pytest.mark.parametrize("scripted", [False, True])
+    def test_what_a_tool_tells_on_the_way_comes_before_its_end(self, name: str, scripted: bool) -> None:
+        seen: list[Event] = []
+        one = agent([call(name), say("done")], sinks=[seen.append])
+        (Script(one).run if scripted else one.run)("Do it.")
+        told = [event.kind for event in seen if event.kind.startswith("tool_")]
+        assert told == ["tool_started", "tool_reported", "tool_ended"]
 
     def test_a_reply_that_is_cut_keeps_the_same_text(self) -> None:
         lines = [say("").streaming("I ", "add", "ed.").after(1_000), say("report")]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import math
 from collections.abc import Callable, Mapping, Sequence
+from threading import get_ident
 from typing import Any, cast
 
 import anyio
@@ -71,6 +72,7 @@ class Driver:
         self._lender = None if within is None else Lender(within)
         self._scope: anyio.CancelScope | None = None
         self._soon: Callable[[Callable[[], object]], object] | None = None
+        self._thread = 0
 
     @property
     def ceilings(self) -> Mapping[str, IterationBudget]:
@@ -79,7 +81,7 @@ class Driver:
 
     async def drive(self) -> Result:
         """Do what the loop wants until it has ended."""
-        self._soon = call_soon()
+        self._soon, self._thread = call_soon(), get_ident()
         self.mailbox.on_cut(self._want_cut)
         effect: Effect[Any] | None = None
         try:
@@ -214,8 +216,10 @@ class Driver:
         """The loop tells that, in the order asked."""
 
     def reported(self, act: ToolAct, text: str) -> None:
-        """A tool tells how far it is; on its own thread."""
-        if self._soon is not None:
+        """A tool tells how far it is; on its own thread, or here: then soon could be after its end."""
+        if get_ident() == self._thread:
+            self._tell(ToolReported, act.call.id, act.tool.name, text)
+        elif self._soon is not None:
             with contextlib.suppress(RuntimeError):
                 self._soon(lambda: self._tell(ToolReported, act.call.id, act.tool.name, text))
 
