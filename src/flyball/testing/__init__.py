@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from .clock import ManualClock
     from .driver import Script, replay
+    from .honest import assert_honest
     from .model import ScriptedModel
     from .notebook import Notebook, until
     from .recorded import RecordedModel
@@ -24,6 +25,7 @@ __all__ = [
     "RecordedModel",
     "Script",
     "ScriptedModel",
+    "assert_honest",
     "assert_stops",
     "call",
     "call_json",
@@ -37,6 +39,7 @@ __all__ = [
 _HOMES = {
     "clock": ("ManualClock",),
     "driver": ("Script", "replay"),
+    "honest": ("assert_honest",),
     "model": ("ScriptedModel",),
     "notebook": ("Notebook", "until"),
     "recorded": ("RecordedModel",),

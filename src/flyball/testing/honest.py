@@ -1,0 +1,145 @@
+"""What holds for every run that has ended, however it went: a check for tests of agents, tools and rules."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+
+from ..event import BudgetRefused, Event, ModelReplied, ModelRequested, RunEnded, ToolEnded, ToolStarted
+from ..message import MessageType
+from ..pair import check_pairs
+from ..request import Purpose
+from ..result import Result, Stop
+
+_PAIRS = {"turn_started": "turn_ended", "model_requested": "model_replied", "grace_started": "grace_ended"}
+_LIMITS = frozenset({Stop.BUDGET, Stop.DEADLINE})
+_BOOKED = frozenset({"tokens", "usd"})
+"""What a request used is booked even where it is more than was set aside: it has happened."""
+
+
+def assert_honest(result: Result) -> Result:
+    """Check that an agent's run ended as every run must, and give the result back.
+
+    There is exactly one `run_ended`, it is the last event, and it says what the result says. Whatever started has
+    ended, and every call has exactly one outcome. No budget is above its ceiling, save for tokens and money that a
+    request used although less was set aside. Flags and refusals are the same, and the reason fits the rest: a limit
+    has its flag and its sentence, a failure its error, a halt its author.
+
+    >>> from flyball import Agent
+    >>> from flyball.testing import ScriptedModel, say
+    >>> assert_honest(Agent(model=ScriptedModel(say("done"))).run("Go.")).text
+    'done'
+    """
+    _check_the_end(result)
+    if not result.events_dropped:
+        _check_the_tree(result)
+        _check_the_facts(result)
+    _check_calls(result)
+    _check_budgets(result)
+    _check_the_reason(result)
+    json.dumps(result.to_dict(), allow_nan=False)
+    return result
+
+
+def _check_the_end(result: Result) -> None:
+    last = result.events[-1]
+    assert isinstance(last, RunEnded), f"the last event is {last.kind}, not run_ended"
+    assert _count(result, RunEnded) == 1, f"there are {_count(result, RunEnded)} run_ended events"
+    told = (last.stop, last.stopped_by, last.flags, last.turns, last.requests)
+    true = (result.stop.value, result.stopped_by, result.flags, result.turns, result.requests)
+    assert told == true, f"run_ended says {told}, the result {true}"
+    for before, after in zip(result.events, result.events[1:], strict=False):
+        assert before.seq < after.seq, f"event {after.seq} comes behind {before.seq}"
+        assert before.at <= after.at, f"event {after.seq} was at {after.at}, before {before.at} of the one before it"
+
+
+def _check_the_tree(result: Result) -> None:
+    """What begins ends, inside what it began in; calls of one group may stand side by side."""
+    first = result.events[0]
+    assert (first.kind, first.seq) == ("run_started", 0), f"the first event is {first.kind}, number {first.seq}"
+    assert sum(event.kind == "run_started" for event in result.events) == 1, "it started more than once"
+    ends, open_ones, calls = set(_PAIRS.values()), list[str](), set[str]()
+    for event in result.events:
+        if event.kind in _PAIRS:
+            assert not calls, f"{event.kind} inside the calls {sorted(calls)}"
+            assert event.kind not in open_ones, f"{event.kind} inside another"
+            open_ones.append(event.kind)
+        elif event.kind in ends:
+            assert open_ones, f"{event.kind}, but nothing had started"
+            assert _PAIRS[open_ones[-1]] == event.kind, f"{event.kind} inside {open_ones[-1]}"
+            assert not calls, f"{event.kind}, but the calls {sorted(calls)} have not ended"
+            open_ones.pop()
+        elif isinstance(event, ToolStarted):
+            assert open_ones == ["turn_started"], f"{event.call_id} started inside {open_ones}"
+            assert event.call_id not in calls, f"{event.call_id} started twice"
+            calls.add(event.call_id)
+        elif isinstance(event, ToolEnded):
+            assert event.call_id in calls or event.status in ("denied", "cancelled"), f"{event.call_id} never started"
+            calls.discard(event.call_id)
+    assert not open_ones, f"{open_ones} never ended"
+    assert not calls, f"the calls {sorted(calls)} never ended"
+
+
+def _check_the_facts(result: Result) -> None:
+    """The result counts what the events tell."""
+    requested = [event for event in result.events if isinstance(event, ModelRequested)]
+    replied = [event for event in result.events if isinstance(event, ModelReplied)]
+    assert result.requests == len(requested), f"{result.requests} requests, but {len(requested)} events"
+    assert result.turns <= result.requests, f"{result.turns} turns with {result.requests} requests"
+    used = (sum(event.input_tokens for event in replied), sum(event.output_tokens for event in replied))
+    assert (result.usage.input, result.usage.output) == used, f"{result.usage}, but the events tell {used}"
+    reports = [event for event in requested if event.purpose == Purpose.GRACE.value]
+    assert len(reports) <= 1, f"it was asked for {len(reports)} reports"
+    assert all(not event.tools for event in reports), "tools were offered in the grace turn"
+    assert reports in ([], requested[-1:]), "it was asked for something behind the report"
+    flags = tuple(event.flag for event in result.events if isinstance(event, BudgetRefused))
+    assert flags == result.flags, f"the flags are {result.flags}, the refusals {flags}"
+
+
+def _check_calls(result: Result) -> None:
+    orphans = check_pairs(result.messages)
+    assert not orphans, f"not every call has exactly one result: {orphans}"
+    outcomes = Counter(outcome.call_id for outcome in result.tool_results)
+    assert not outcomes or max(outcomes.values()) == 1, f"calls with more than one outcome: {outcomes}"
+    kept = Counter(
+        (message.payload or {}).get("call_id")
+        for message in result.messages
+        if message.type is MessageType.TOOL_RESULT and message.run == result.run_id
+    )
+    missing = [call_id for call_id in outcomes if not kept[call_id]]
+    assert not missing, f"outcomes that no message tells: {missing}"
+    if not result.events_dropped:
+        ended = [(event.call_id, event.status) for event in result.events if isinstance(event, ToolEnded)]
+        told = [(outcome.call_id, outcome.status.value) for outcome in result.tool_results]
+        assert ended == told, f"the events tell {ended}, the outcomes {told}"
+
+
+def _check_budgets(result: Result) -> None:
+    for name, budget in result.budgets.items():
+        assert budget.held == 0, f"{budget.held} of {name} are still held"
+        within = budget.ceiling is None or budget.used <= budget.ceiling
+        assert within or name in _BOOKED, f"{budget.used} of {name} are used, and {budget.ceiling} are allowed"
+    assert len(set(result.flags)) == len(result.flags), f"a flag comes twice: {result.flags}"
+
+
+def _check_the_reason(result: Result) -> None:
+    stop = result.stop
+    if stop in _LIMITS:
+        assert result.flags, f"it stopped by its {stop.value}, but no budget refused"
+        assert result.warning, f"it stopped by its {stop.value}, but no sentence says so"
+    if stop is Stop.DEADLINE:
+        assert "max_seconds_reached" in result.flags, f"its time was over, but the flags are {result.flags}"
+    if stop is Stop.FAILED:
+        assert result.error is not None, "it failed, but nobody says of what"
+        assert set(result.error) >= {"code", "kind", "message"}, f"half an error: {result.error}"
+    if stop in (Stop.HALTED, Stop.CANCELLED):
+        assert result.stopped_by, f"it was {stop.value}, but nobody says by whom"
+    if stop is Stop.COMPLETED:
+        assert result.error is None, f"it completed, but has the error {result.error}"
+        assert result.warning is None, f"it completed, but has the warning {result.warning}"
+    reported = any(event.kind == "grace_started" for event in result.events)
+    assert not reported or result.text.strip(), "it was to report, but says nothing"
+
+
+def _count(result: Result, kind: type[Event]) -> int:
+    return sum(isinstance(event, kind) for event in result.events)
