@@ -11,8 +11,8 @@ from .envelope import TurnBudget
 from .price import Price, worst
 from .request import Usage
 
-_LONGEST_OUTPUT = 1_000_000_000
-"""More tokens than any reply has: where the search for what some money buys may end."""
+_MOST_TOKENS = 1_000_000_000
+"""More than any request or reply has: where the search for what some money buys may end."""
 
 Holds = dict[str, Hold]
 """What was set aside for one request, by budget."""
@@ -51,6 +51,13 @@ class Purse:
         if self.price is not None and (money := self._usd.available) != math.inf:
             room = min(room, _affordable(self.price, input, int(money)))
         return None if room == math.inf else max(0, int(room))
+
+    def input_room(self, output: int) -> float:
+        """How many tokens may be read where so many are to be said; infinitely many where nothing limits it."""
+        room = self._tokens.available - output
+        if self.price is not None and (money := self._usd.available) != math.inf:
+            room = min(room, _readable(self.price, output, int(money)))
+        return max(0, room)
 
     def short_of(self, input: int) -> tuple[str, ...]:
         """The budgets that have no room for such a request and a reply of one token."""
@@ -111,6 +118,13 @@ class Purse:
 
 def _affordable(price: Price, input: int, money: int) -> float:
     """How many tokens of output the money buys, the input being paid; infinitely many where they are free."""
-    if worst(price, input, _LONGEST_OUTPUT) <= money:
+    if worst(price, input, _MOST_TOKENS) <= money:
         return math.inf
-    return bisect_right(range(_LONGEST_OUTPUT), money, key=lambda output: worst(price, input, output)) - 1
+    return bisect_right(range(_MOST_TOKENS), money, key=lambda output: worst(price, input, output)) - 1
+
+
+def _readable(price: Price, output: int, money: int) -> float:
+    """How many tokens of input the money buys, the output being paid; infinitely many where they are free."""
+    if worst(price, _MOST_TOKENS, output) <= money:
+        return math.inf
+    return bisect_right(range(_MOST_TOKENS), money, key=lambda input: worst(price, input, output)) - 1

@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 
 from ..message import Message, MessageType, Role
 from ..outcome import Outcome
+from ..pair import together
 from ..request import tokens_of, tokens_of_message
 
 _LONGEST_LINE = 160
@@ -16,29 +17,34 @@ def fit(
     outcomes: Sequence[Outcome],
     room: int,
     said: Callable[[str], Message],
+    given: int,
 ) -> list[Message] | None:
     """The most useful messages that fit, oldest first; None where not even the task does.
 
-    What is left out is told in a message that `said` makes: one line for each call.
+    The task is among the first `given` messages. What is left out is told in a message that `said` makes: one line for
+    each call.
     """
     if sum(map(tokens_of_message, history)) <= room:
         return list(history)
-    task = _task(history)
+    place = _place_of_task(history, given)
+    task = history[place : place + 1]
     room -= sum(map(tokens_of_message, task))
     if room < 0:
         return None
     lines = _lines(outcomes, room // 2)
     middle = [said(lines)] if lines else []
     room -= sum(map(tokens_of_message, middle))
-    return [*task, *middle, *_newest(history, room, task)]
+    first = _newest(history, room)
+    newest = _whole(history[first:])
+    return [*middle, *newest] if first <= place else [*task, *middle, *newest]
 
 
-def _task(history: Sequence[Message]) -> list[Message]:
-    """What the user asked for: the newest of those messages that came before the model said anything."""
-    for message in history:
-        if message.role is Role.USER:
-            return [message]
-    return []
+def _place_of_task(history: Sequence[Message], given: int) -> int:
+    """Where the newest of the user's messages is that the run was given; behind the end where there is none."""
+    for place in reversed(range(given)):
+        if history[place].role is Role.USER:
+            return place
+    return len(history)
 
 
 def _lines(outcomes: Sequence[Outcome], room: int) -> str:
@@ -66,8 +72,8 @@ def line_of(outcome: Outcome) -> str:
     return f"- {outcome.tool}: {outcome.status.value.replace('_', ' ')}: {shown}"
 
 
-def _newest(history: Sequence[Message], room: int, task: Sequence[Message]) -> list[Message]:
-    """As many of the newest messages as fit. A result whose call is left out is left out too."""
+def _newest(history: Sequence[Message], room: int) -> int:
+    """Where the newest messages begin that fit; never in the middle of what came together."""
     first = len(history)
     while first > 0:
         tokens = tokens_of_message(history[first - 1])
@@ -75,14 +81,19 @@ def _newest(history: Sequence[Message], room: int, task: Sequence[Message]) -> l
             break
         room -= tokens
         first -= 1
-    while first < len(history) and not _may_begin(history, first):
+    while 0 < first < len(history) and together(history[first - 1], history[first]):
         first += 1
-    return [message for message in history[first:] if not any(message is one for one in task)]
+    return first
 
 
-def _may_begin(history: Sequence[Message], index: int) -> bool:
-    """Whether a conversation may begin here: not with a result, and not in the middle of what came together."""
-    message = history[index]
-    if message.type is MessageType.TOOL_RESULT:
-        return False
-    return message.group is None or message.group == message.n
+def _whole(messages: Sequence[Message]) -> list[Message]:
+    """The messages without those results whose calls are left out."""
+    called = set[object]()
+    kept: list[Message] = []
+    for message in messages:
+        call_id = (message.payload or {}).get("call_id")
+        if message.type is MessageType.TOOL_CALL:
+            called.add(call_id)
+        if message.type is not MessageType.TOOL_RESULT or call_id in called:
+            kept.append(message)
+    return kept

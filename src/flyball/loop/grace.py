@@ -20,6 +20,9 @@ from .report import report
 _STOPS_WITH_GRACE = frozenset({Stop.BUDGET, Stop.DEADLINE, Stop.STALLED})
 _SHORTEST_REPORT = 32
 """Tokens: with less room than this a model cannot report."""
+_LONGEST_REPORT = 1_000
+"""Tokens that are kept free for it, where there are so many; the rest is for what it reports about."""
+_MOST_TOKENS = 10**12
 
 
 def grace(course: Course, end: End) -> Flow[End]:
@@ -28,9 +31,12 @@ def grace(course: Course, end: End) -> Flow[End]:
         return end
     course.envelope.open_reserve()
     course.recorder.emit(event.GraceStarted, end.stop.value)
-    text = yield from _asked(course, end)
-    course.recorder.emit(event.GraceEnded, text is not None)
-    return replace(end, text=text or report(course.progress, end.warning))
+    text: str | None = None
+    try:
+        text = yield from _asked(course, end)
+    finally:
+        course.recorder.emit(event.GraceEnded, text is not None)
+    return replace(end, text=text or report(course.progress, course.turns, end.warning))
 
 
 def _asked(course: Course, end: End) -> Flow[str | None]:
@@ -41,7 +47,7 @@ def _asked(course: Course, end: End) -> Flow[str | None]:
     if request is None:
         return None
     tokens = course.input_tokens
-    holds = course.purse.hold(tokens, request.max_output_tokens or 0) if course.purse.limited else {}
+    holds = course.purse.hold(tokens, request.max_output_tokens or 0) if course.purse.limited or course.plan.within else {}
     if holds is None:
         return None
     if course.plan.within:
@@ -73,13 +79,15 @@ def _fitted(course: Course, instruction: str) -> Request | None:
     envelope, purse, shared = course.envelope, course.purse, course.shared
     last = _said(course, instruction, 0)
     fixed = shared.instruction_tokens + tokens_of_message(last)
-    available = envelope.budgets["tokens"].available
-    room = min(available, float("inf") if envelope.context_tokens is None else envelope.context_tokens) - fixed
-    room -= min(max(_SHORTEST_REPORT, available // 4), 1_000) if purse.limited else 0
+    room = _MOST_TOKENS if envelope.context_tokens is None else envelope.context_tokens
+    if purse.limited:
+        spoken = min(max(_SHORTEST_REPORT, (purse.output_room(0) or 0) // 4), _LONGEST_REPORT)
+        room = int(min(room, purse.input_room(spoken)))
+    room -= fixed
     if room < 0:
         return None
-    most = int(min(room, 10**12))
-    messages = fit(course.history, course.progress.results, most, lambda text: _said(course, text, 1))
+    given = len(course.plan.messages)
+    messages = fit(course.history, course.progress.results, room, lambda text: _said(course, text, 1), given)
     if messages is None:
         return None
     course.input_tokens = fixed + sum(map(tokens_of_message, messages))
