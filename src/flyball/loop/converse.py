@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from .. import event
 from ..progress import Point
 from ..recorder import Recorder
@@ -10,7 +12,7 @@ from .course import Course, End, described
 from .effect import Flow
 from .grace import grace
 from .plan import Plan
-from .turn import Going, take_turn
+from .turn import Going, or_end, take_turn
 
 _ORDER = list(Stop)
 
@@ -32,9 +34,7 @@ def _guarded(course: Course) -> Flow[End]:
         return (yield from _until_the_end(course))
     except (Exception, SystemExit) as error:
         end = End(Stop.FAILED, error=described(error))
-    if course.plan.keeps:
-        yield from course.append()
-    return end
+    return (yield from _closed(course, end))
 
 
 def _until_the_end(course: Course) -> Flow[End]:
@@ -45,16 +45,23 @@ def _until_the_end(course: Course) -> Flow[End]:
             going = yield from take_turn(course)
             if course.plan.keeps:
                 yield from course.append()
-        if going.stop is not Stop.COMPLETED:
-            course.put_steered()  # so that the report, or at least the record, has it
-        end = yield from grace(course, going)
-        if course.plan.keeps:
-            yield from course.append()
-        end = _the_first_reason(course, end)
-        if end.stop is not Stop.COMPLETED or not course.steered:
+        end = yield from _closed(course, going)
+        if end.stop is not Stop.COMPLETED or not course.put_steered():
             return end
-        going = None
+        going = or_end(course, Going.STEERED)
+
+
+def _closed(course: Course, end: End) -> Flow[End]:
+    """The end, with its report, when all is kept. Whoever steered was told that it reached the run: that is kept too."""
+    end = _the_first_reason(course, end)
+    if end.stop is not Stop.COMPLETED:
         course.put_steered()
+    end = yield from grace(course, end)
+    if course.plan.keeps:
+        yield from course.append()
+        while end.stop is not Stop.COMPLETED and course.put_steered():
+            yield from course.append()
+    return _the_first_reason(course, end)
 
 
 def _begin(course: Course) -> End | None:
@@ -66,10 +73,10 @@ def _begin(course: Course) -> End | None:
 
 
 def _the_first_reason(course: Course, end: End) -> End:
-    """Who cancelled while the last messages were kept was told that it reached the run; so it is the reason."""
-    late = course.called_off()
+    """What came up while the end was decided and told counts too, where it goes before: a cancel, a hook's orders."""
+    late = course.disturbance()
     if late is not None and _ORDER.index(late.stop) < _ORDER.index(end.stop):
-        return End(late.stop, text=end.text, by=late.by)
+        return replace(late, text=end.text)
     return end
 
 

@@ -140,13 +140,20 @@ class Course:
         """Whether the run may not go on, whatever it was about to do."""
         if not self._disturbed and self.clock.at < self.envelope.work_at:
             return None
+        end = self.disturbance()
+        if (self.time_up or self.envelope.is_expired()) and (end is None or end.stop is Stop.HALTED):
+            return self.refused("seconds")
+        return end
+
+    def disturbance(self) -> End | None:
+        """Whether anything but the time ends the run from outside: somebody, or a hook."""
+        if not self._disturbed:
+            return None
         called_off = self.called_off()
         if called_off is not None:
             return called_off
         if self.failure is not None:
             return End(Stop.FAILED, error=self.failure)
-        if self.time_up or self.envelope.is_expired():
-            return self.refused("seconds")
         if self.halt is not None:
             return End(Stop.HALTED, by=self.halt.by, warning=self.halt.message or None)
         return None
@@ -245,10 +252,16 @@ class Course:
         own: list[Call] = []
         for call in calls:
             if not call.id or call.id in self.call_ids:
-                call = Call(f"{call.id or 'call'}-{len(self.call_ids)}", call.name, call.arguments)
+                call = Call(self._new_id(call.id or "call"), call.name, call.arguments)
             self.call_ids.add(call.id)
             own.append(call)
         return own
+
+    def _new_id(self, name: str) -> str:
+        n = len(self.call_ids)
+        while f"{name}-{n}" in self.call_ids:
+            n += 1
+        return f"{name}-{n}"
 
     def end_call(self, outcome: Outcome, group: int | None) -> None:
         """Keep what a call came to: in the record, in the history, in the counts."""

@@ -54,7 +54,7 @@ def take_turn(course: Course) -> Flow[Going | End]:
         course.recorder.emit(event.TurnEnded)
     if course.plan.within and course.owed is not None:
         yield from share.give_back(course, course.owed, turns=1)
-    return _or_end(course, going) if isinstance(going, Going) else going
+    return or_end(course, going) if isinstance(going, Going) else going
 
 
 def _taken(course: Course) -> Flow[Going | End]:
@@ -103,7 +103,7 @@ def _out_of_calls(course: Course, outcomes: Sequence[Outcome]) -> End | None:
     return course.refused("tool_calls") if "tool_calls" in refused else None
 
 
-def _or_end(course: Course, going: Going) -> Going | End:
+def or_end(course: Course, going: Going) -> Going | End:
     """A turn that would be followed by another: whether the caller wants that."""
     end = course.must_end()
     if end is not None:
