@@ -84,7 +84,7 @@ class Recorder:
         for sink in self.sinks:
             try:
                 sink(event)
-            except Exception:
+            except (Exception, SystemExit):
                 self.sink_errors += 1
 
     def _drop_oldest(self) -> None:
