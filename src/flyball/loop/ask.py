@@ -59,9 +59,15 @@ def send(
         attempt,
     )
     effect = Ask(request, deadline)
-    answer = course.hear(effect, (yield effect))
-    course.notices = ()
+    try:
+        answer = course.hear(effect, (yield effect))
+    except BaseException:  # the loop is closed in the middle of it: nobody knows what it used
+        course.purse.book((holds,))
+        recorder.emit(event.ModelReplied, request.purpose, None, 0, 0, 0, "nobody waited for the reply")
+        raise
     if isinstance(answer, Reply):
+        if course.notices:
+            course.forget_notices()
         usage = answer.usage
         _book(course, holds, usage)
         read, made = (0, 0) if usage is None else (usage.input, usage.output)

@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 from .. import event
 from ..errors import FlyballError
 from ..message import Message, MessageType, Role
-from ..outcome import Denied, Outcome, Status
+from ..outcome import Cancelled, Denied, Outcome, Status
 from ..progress import Halt, Notice, Order, Point, Progress, Raise, Veto
 from ..purse import Purse
 from ..recorder import Recorder
@@ -209,10 +209,16 @@ class Course:
                 self._disturbed = True
             case Notice(text, by, category, priority):
                 self.notices += (text,)
+                self.input_tokens += tokens_of(text)
                 self.recorder.emit(event.NoticeDelivered, by, text, category, priority)
             case Raise(name, amount, by):
                 self._raise(name, amount, by)
         return None
+
+    def forget_notices(self) -> None:
+        """The model has seen them."""
+        self.input_tokens -= sum(map(tokens_of, self.notices))
+        self.notices = ()
 
     def say(
         self,
@@ -300,6 +306,13 @@ class Course:
             self.recorder.emit(event.Refunded, "turns", given, reason)
             self.owed = reason
         return given
+
+    def abandon_calls(self) -> None:
+        """Something raised in the middle of a turn: the calls that have no outcome yet get theirs."""
+        ended = {outcome.call_id for outcome in self.progress.results}
+        for call in self.progress.calls:
+            if call.id not in ended:
+                self.end_call(Cancelled(call_id=call.id, tool=call.name), None)
 
 
 def described(error: BaseException) -> dict[str, Any]:

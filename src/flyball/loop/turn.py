@@ -50,6 +50,9 @@ def take_turn(course: Course) -> Flow[Going | End]:
         going = yield from _taken(course)
         if course.shared.hooks:
             course.consult(Point.TURN_ENDED)
+    except BaseException:
+        course.abandon_calls()
+        raise
     finally:
         course.recorder.emit(event.TurnEnded)
     if course.plan.within and course.owed is not None:
@@ -100,7 +103,8 @@ def _out_of_calls(course: Course, outcomes: Sequence[Outcome]) -> End | None:
     if len(denied) < len(outcomes):
         return None
     refused = {refusal.budget for refusal in course.envelope.refusals}
-    return course.refused("tool_calls") if "tool_calls" in refused else None
+    spent = course.plan.within or course.envelope.budgets["tool_calls"].exceeded
+    return course.refused("tool_calls") if spent and "tool_calls" in refused else None
 
 
 def or_end(course: Course, going: Going) -> Going | End:
