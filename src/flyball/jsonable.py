@@ -58,6 +58,9 @@ class _Writer:
             return self.table(cast("Mapping[object, object]", value).items(), depth)
         if is_dataclass(value) and not isinstance(value, type):
             return self.table([(field.name, getattr(value, field.name)) for field in fields(value)], depth)
+        own = getattr(type(value), "model_fields", None)
+        if isinstance(own, Mapping):  # a pydantic model's; pydantic itself is not loaded for it
+            return self.table([(name, getattr(value, name)) for name in cast("Mapping[str, object]", own)], depth)
         if isinstance(value, list | tuple | set | frozenset):
             return [self.write(item, depth) for item in cast("Iterable[object]", value)]
         return value.isoformat() if isinstance(value, date) else _text(value)
