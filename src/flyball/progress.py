@@ -140,7 +140,8 @@ class Hook(Protocol):
     """Is asked at every point of a run. It must not block.
 
     `about` is the call at `tool_called`, its outcome at `tool_ended`, the budget's name at `budget_refused`. A hook
-    that raises at `tool_called` vetoes the call, as what guards fails closed; elsewhere the run ends as failed.
+    that raises at `tool_called` vetoes the call, as what guards fails closed; at `run_ended`, when all is decided, it
+    changes nothing; elsewhere the run ends as failed.
     """
 
     def __call__(self, point: Point, progress: Progress, about: object = None, /) -> Sequence[Order]:

@@ -107,11 +107,15 @@ def _held(course: Course, request: Request) -> Holds | End:
 def _granted(course: Course, holds: Holds) -> Flow[Holds | End]:
     """The same in the budgets that others share."""
     refusal = yield from share.take(course, **{name: hold.amount for name, hold in holds.items()})
-    if refusal is None:
+    end = course.must_end() if refusal is None else _never_started(course, refusal.budget)
+    if end is None:
         return holds
     for hold in holds.values():
         hold.release()
-    return _never_started(course, refusal.budget)
+    if refusal is None:
+        course.refund_turn("round_never_started")
+        yield from share.settle(course, _facts(course, None))
+    return end
 
 
 def _never_started(course: Course, budget: str) -> End:
@@ -129,9 +133,9 @@ def _book(course: Course, holds: Holds, usage: Usage | None) -> None:
         course.input_tokens = usage.input
 
 
-def _facts(course: Course, answer: Reply | ModelFailure) -> dict[str, int]:
+def _facts(course: Course, answer: Reply | ModelFailure | None) -> dict[str, int]:
     """What the shared budgets are to book; an empty dict is all that was held."""
-    if isinstance(answer, ModelFailure):
+    if not isinstance(answer, Reply):
         return {"tokens": 0, "usd": 0}
     usage, price = answer.usage, course.purse.price
     if usage is None:

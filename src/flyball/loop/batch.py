@@ -89,6 +89,8 @@ def _allowed(course: Course, ready: Prepared) -> Flow[Prepared | Outcome]:
         if verdict.approved is not True:
             why = verdict.text or f"{call.name} needs a person's approval, and has none"
             return _denied(call, Reason.APPROVAL, why)
+        if course.called_off() is not None:
+            return Cancelled(call_id=call.id, tool=call.name)
     refusal = course.admission.claim(ready)
     if refusal is None and course.plan.within:
         taken = yield from share.take(course, tool_calls=1)

@@ -52,16 +52,16 @@ def _until_the_end(course: Course) -> Flow[End]:
 
 
 def _closed(course: Course, end: End) -> Flow[End]:
-    """The end, with its report, when all is kept. Whoever steered was told that it reached the run: that is kept too."""
+    """The end, with its report, when all is kept; also what was steered in, as its sender was told that it came."""
     end = _the_first_reason(course, end)
     if end.stop is not Stop.COMPLETED:
         course.put_steered()
     end = yield from grace(course, end)
-    if course.plan.keeps:
-        yield from course.append()
-        while end.stop is not Stop.COMPLETED and course.put_steered():
+    while True:
+        if course.plan.keeps:
             yield from course.append()
-    return _the_first_reason(course, end)
+        if end.stop is Stop.COMPLETED or not course.put_steered():
+            return _the_first_reason(course, end)
 
 
 def _begin(course: Course) -> End | None:

@@ -47,7 +47,9 @@ def _asked(course: Course, end: End) -> Flow[str | None]:
     if request is None:
         return None
     tokens = course.input_tokens
-    holds = course.purse.hold(tokens, request.max_output_tokens or 0) if course.purse.limited or course.plan.within else {}
+    holds = (
+        course.purse.hold(tokens, request.max_output_tokens or 0) if course.purse.limited or course.plan.within else {}
+    )
     if holds is None:
         return None
     if course.plan.within:

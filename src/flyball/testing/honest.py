@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections import Counter
 
 from ..event import BudgetRefused, Event, ModelReplied, ModelRequested, RunEnded, ToolEnded, ToolStarted
@@ -37,7 +36,6 @@ def assert_honest(result: Result) -> Result:
     _check_calls(result)
     _check_budgets(result)
     _check_the_reason(result)
-    json.dumps(result.to_dict(), allow_nan=False)
     return result
 
 
