@@ -1,0 +1,97 @@
+"""The report without a model: what the record says, and nothing else."""
+
+import re
+
+import pytest
+
+from flyball import Agent, Limits, tool
+from flyball.errors import ModelError
+from flyball.limits import Reserve
+from flyball.result import Result
+from flyball.testing import Line, Script, ScriptedModel, assert_honest, call, fail, say, together
+
+
+@tool(effects="read")
+def add(a: int, b: int) -> int:
+    """Add two numbers."""
+    return a + b
+
+
+@tool
+def broken() -> None:
+    """Fail."""
+    raise ValueError("out of order")
+
+
+SUM, BROKEN = call("add", a=1, b=2), call("broken")
+SILENT = fail(ModelError("gone"))
+
+
+def reported(*lines: Line, turns: int | None = None, grace: Line = SILENT, limits: Limits | None = None) -> Result:
+    """The result of a run whose model goes through its lines, meets a limit and then gives no report."""
+    own = limits or Limits(turns=turns or len(lines))
+    agent = Agent(model=ScriptedModel(*lines, grace=grace), tools=[add, broken], limits=own)
+    return assert_honest(Script(agent).run("Go."))
+
+
+def test_it_says_what_was_done_and_what_failed() -> None:
+    text = reported(together(SUM, SUM), BROKEN, call("unknown")).text
+    assert "Calls that succeeded: add (2)." in text
+    assert "Calls that did not: broken (1), unknown (1)." in text
+
+
+def test_it_says_none_where_nothing_was_called() -> None:
+    text = reported(say("x"), limits=Limits(context_tokens=1)).text
+    assert "Calls that succeeded: none. Calls that did not: none." in text
+    assert "The last calls" not in text
+
+
+def test_it_begins_with_the_limit_that_was_met() -> None:
+    result = reported(SUM)
+    assert result.warning is not None
+    assert result.text.startswith(result.warning)
+
+
+def test_it_says_where_the_work_stood() -> None:
+    text = reported(say("First I add.", SUM), say("Then I break.", BROKEN)).text
+    assert "- add: done: 3\n- broken: failed: ValueError: out of order" in text
+    assert "The model last said: Then I break." in text
+
+
+def test_it_shows_the_last_calls_only() -> None:
+    text = reported(*[call("add", a=n, b=0) for n in range(9)]).text
+    assert re.findall(r"- add: done: (\d)", text) == ["4", "5", "6", "7", "8"]
+
+
+def test_it_says_by_whom_it_was_made() -> None:
+    assert reported(SUM).text.endswith("this one is made from the record.")
+
+
+@pytest.mark.parametrize(
+    "lines",
+    [(SUM,), (SUM, SUM, BROKEN), (together(SUM, BROKEN), say("more", SUM))],
+)
+def test_the_same_run_gives_the_same_report(lines: tuple[Line, ...]) -> None:
+    assert reported(*lines).text == reported(*lines).text
+
+
+@pytest.mark.parametrize(
+    "limits",
+    [Limits(turns=2), Limits(context_tokens=150), Limits(tokens=700, reserve=Reserve(tokens=1)), Limits(tool_calls=2)],
+    ids=["turns", "context", "tokens", "calls"],
+)
+def test_its_numbers_are_those_of_the_result(limits: Limits) -> None:
+    result = reported(*[SUM.using(None)] * 9, limits=limits)
+    turns, requests = re.findall(r"It took (\d+) turns? and (\d+) requests?", result.text)[0]
+    assert (int(turns), int(requests)) == (result.turns, result.requests)
+
+
+@pytest.mark.parametrize("grace", [say(""), say(" \n "), SILENT, say("no").ending("content_filter"), SUM])
+def test_it_stands_in_whenever_the_model_gives_none(grace: Line) -> None:
+    result = reported(SUM, grace=grace)
+    assert "this one is made from the record" in result.text
+    assert (result.stop, result.completed) == ("budget", False)
+
+
+def test_it_is_not_made_where_the_model_reports() -> None:
+    assert reported(SUM, grace=say("I added.")).text == "I added."
