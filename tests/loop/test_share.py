@@ -1,0 +1,256 @@
+"""Budgets that runs share: every claim there is a Grant, and what is refused there is refused here."""
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from flyball import Agent, Limits, TurnBudget, tool
+from flyball.envelope import Refusal
+from flyball.errors import ContextTooLong, ModelError, Retryable
+from flyball.event import Header
+from flyball.loop import Act, Answer, Ask, Effect, Grant, converse
+from flyball.loop.effect import Cancel, Deed, Letter
+from flyball.outcome import Denied, Reason, Success
+from flyball.progress import Halt, Order, Point, Progress
+from flyball.recorder import Recorder
+from flyball.request import FailureKind, ModelFailure, Reply, Usage
+from flyball.result import Result
+from flyball.testing import Line, ScriptedModel, assert_honest, call, fail, say, together
+
+
+@tool
+def add(a: int, b: int) -> int:
+    """Add two numbers."""
+    return a + b
+
+
+@tool(cheap=True)
+def look() -> str:
+    """Look."""
+    return "nothing"
+
+
+SUM = call("add", a=1, b=2)
+NO_TURN = Refusal("turns", "max_team_turns_reached", "The team has no turn left.")
+NO_CALL = Refusal("tool_calls", "max_team_calls_reached", "The team has no call left.")
+NO_TOKEN = Refusal("tokens", "max_team_tokens_reached", "The team has no tokens left.")
+NO_TIME = Refusal("seconds", "max_seconds_reached", "The team's time is over.")
+
+
+class Sharing:
+    """A driver whose shared budgets do what a test says."""
+
+    def __init__(self, *lines: Line, limits: Limits | None = None, **options: Any) -> None:
+        self.model = ScriptedModel(*lines, grace=say("Reported."))
+        self.agent = Agent(model=self.model, tools=[add, look], limits=limits or Limits(), **options)
+        self.grants: list[Grant] = []
+        self.effects: list[Effect[Any]] = []
+        self.refuse: Callable[[Grant], Refusal | None] = lambda grant: None
+        self.mail: dict[int, list[Letter]] = {}
+
+    def run(self, within: TurnBudget | None = None) -> Result:
+        plan = self.agent.plan("Go.", within=within or TurnBudget.create())
+        loop = converse(plan, Recorder(Header(plan.run_id, None, plan.started_at, plan.metadata)))
+        effect = next(loop)
+        while True:
+            self.effects.append(effect)
+            answer = Answer(self._done(effect), 0.0, self.mail.get(len(self.effects) - 1, ()))
+            try:
+                effect = loop.send(answer)
+            except StopIteration as end:
+                return assert_honest(end.value)
+
+    def _done(self, effect: Effect[Any]) -> Any:
+        match effect:
+            case Ask():
+                return self._asked(effect)
+            case Act(acts):
+                return [Success(call_id=act.call.id, tool=act.call.name, content="3") for act in acts]
+            case Grant():
+                self.grants.append(effect)
+                return self.refuse(effect)
+            case _:
+                return None
+
+    def _asked(self, effect: Ask) -> Reply | ModelFailure:
+        try:
+            line, place = self.model.take(effect.request)
+            return line.reply(place * 100)
+        except Retryable as error:
+            return ModelFailure(FailureKind.RETRYABLE, "Retryable", error.code, str(error))
+        except ContextTooLong as error:
+            return ModelFailure(FailureKind.CONTEXT, "ContextTooLong", error.code, str(error))
+        except ModelError as error:
+            return ModelFailure(FailureKind.FINAL, "ModelError", error.code, str(error))
+
+    def deeds(self, deed: Deed) -> list[dict[str, int]]:
+        return [dict(grant.amounts) for grant in self.grants if grant.deed is deed]
+
+
+def refusing(refusal: Refusal, after: int = 0) -> Callable[[Grant], Refusal | None]:
+    """Refuse a budget when it was granted so often."""
+    granted: list[Grant] = []
+
+    def decide(grant: Grant) -> Refusal | None:
+        if grant.deed is not Deed.TAKE or refusal.budget not in {*grant.amounts, "seconds"}:
+            return None
+        granted.append(grant)
+        return refusal if len(granted) > after else None
+
+    return decide
+
+
+class TestTaking:
+    def test_every_turn_and_call_is_taken_one_by_one(self) -> None:
+        shared = Sharing(together(SUM, SUM), say("3"))
+        shared.run()
+        taken = shared.deeds(Deed.TAKE)
+        assert [one for one in taken if "tokens" not in one] == [
+            {"turns": 1},
+            {"tool_calls": 1},
+            {"tool_calls": 1},
+            {"turns": 1},
+        ]
+
+    def test_a_run_on_its_own_asks_for_nothing(self) -> None:
+        shared = Sharing(SUM, say("3"))
+        plan = shared.agent.plan("Go.")
+        assert plan.within is False
+
+    def test_what_a_request_may_use_is_taken_before_it_and_settled_after_it(self) -> None:
+        shared = Sharing(SUM.using(Usage(100, 20)), say("3").using(Usage(200, 30)), max_output_tokens=500)
+        shared.run()
+        held = [one["tokens"] for one in shared.deeds(Deed.TAKE) if "tokens" in one]
+        assert all(tokens > 500 for tokens in held)
+        assert [one["tokens"] for one in shared.deeds(Deed.SETTLE)] == [120, 230]
+        order = [type(effect).__name__ for effect in shared.effects]
+        assert order[:4] == ["Grant", "Grant", "Ask", "Grant"]
+
+    def test_a_provider_that_tells_nothing_settles_the_whole_hold(self) -> None:
+        shared = Sharing(say("3").using(None), max_output_tokens=500)
+        shared.run()
+        assert shared.deeds(Deed.SETTLE) == [{}]
+
+    @pytest.mark.parametrize("error", [ModelError("no"), ContextTooLong("no")])
+    def test_a_request_that_failed_settles_to_nothing(self, error: Exception) -> None:
+        shared = Sharing(fail(error))
+        shared.run()
+        assert shared.deeds(Deed.SETTLE)[0]["tokens"] == 0
+
+    def test_every_attempt_takes_and_settles_its_own(self) -> None:
+        shared = Sharing(fail(Retryable("busy")), say("3"))
+        assert shared.run().stop == "completed"
+        assert len(shared.deeds(Deed.SETTLE)) == 2
+        assert len([one for one in shared.deeds(Deed.TAKE) if "tokens" in one]) == 2
+        assert shared.deeds(Deed.TAKE).count({"turns": 1}) == 1
+
+    def test_the_report_takes_and_settles_too(self) -> None:
+        shared = Sharing(SUM, limits=Limits(turns=1), max_output_tokens=500)
+        assert shared.run().text == "Reported."
+        assert len(shared.deeds(Deed.SETTLE)) == 2
+        assert len([one for one in shared.deeds(Deed.TAKE) if "tokens" in one]) == 2
+
+    def test_its_own_limits_come_first(self) -> None:
+        shared = Sharing(SUM, SUM, SUM, limits=Limits(turns=1))
+        assert shared.run().flags == ("max_agent_iterations_reached",)
+        assert shared.deeds(Deed.TAKE).count({"turns": 1}) == 1
+
+
+class TestRefusals:
+    @pytest.mark.parametrize("after", [0, 1, 3])
+    def test_a_refused_turn_leads_to_grace_and_its_own_is_given_back(self, after: int) -> None:
+        shared = Sharing(*[SUM] * 9)
+        shared.refuse = refusing(NO_TURN, after)
+        result = shared.run()
+        assert (result.stop, result.flags, result.warning) == ("budget", (NO_TURN.flag,), NO_TURN.warning)
+        assert (result.turns, result.budgets["turns"].used, result.text) == (after, after, "Reported.")
+        assert shared.deeds(Deed.REFUND) == []
+
+    @pytest.mark.parametrize("after", [0, 1, 2])
+    def test_a_refused_call_is_denied_with_the_reason(self, after: int) -> None:
+        shared = Sharing(together(SUM, SUM, SUM), say("ok"))
+        shared.refuse = refusing(NO_CALL, after)
+        result = shared.run()
+        denied = [outcome for outcome in result.tool_results if isinstance(outcome, Denied)]
+        assert {outcome.reason for outcome in denied} == {Reason.BUDGET}
+        assert {outcome.message for outcome in denied} == {NO_CALL.warning}
+        assert (len(denied), result.flags) == (3 - after, (NO_CALL.flag,))
+        assert (result.stop, result.text) == (("budget", "Reported.") if after == 0 else ("completed", "ok"))
+
+    @pytest.mark.parametrize("after", [0, 1])
+    def test_refused_tokens_lead_to_grace_and_both_turns_are_given_back(self, after: int) -> None:
+        shared = Sharing(*[SUM] * 9, limits=Limits(tokens=50_000), max_output_tokens=100)
+        shared.refuse = refusing(NO_TOKEN, after)
+        result = shared.run()
+        assert (result.stop, result.flags, result.turns) == ("budget", (NO_TOKEN.flag,), after)
+        assert result.budgets["turns"].used == after
+        assert [(grant.amounts, grant.reason) for grant in shared.grants if grant.deed is Deed.REFUND] == [
+            ({"turns": 1}, "round_never_started")
+        ]
+
+    def test_a_refused_report_is_made_from_the_record(self) -> None:
+        shared = Sharing(SUM, limits=Limits(turns=1, tokens=50_000), max_output_tokens=100)
+        shared.refuse = refusing(NO_TOKEN, 1)
+        result = shared.run()
+        assert "this one is made from the record" in result.text
+        assert (result.stop, result.requests) == ("budget", 1)
+        assert result.flags == ("max_agent_iterations_reached", NO_TOKEN.flag)
+
+    def test_shared_time_that_is_over_is_a_deadline(self) -> None:
+        shared = Sharing(SUM, SUM)
+        shared.refuse = refusing(NO_TIME, 3)
+        result = shared.run()
+        assert (result.stop, result.flags) == ("deadline", ("max_seconds_reached",))
+
+    def test_a_run_has_no_more_time_than_the_envelope(self) -> None:
+        shared = Sharing(say("3"))
+        shared.run(TurnBudget.create(timeout_s=10))
+        [ask] = [effect for effect in shared.effects if isinstance(effect, Ask)]
+        assert ask.deadline <= 10
+
+
+class TestRefunds:
+    def test_a_cheap_round_is_given_back_there_too(self) -> None:
+        shared = Sharing(call("look"), SUM, say("3"))
+        shared.run()
+        assert [(grant.amounts, grant.reason) for grant in shared.grants if grant.deed is Deed.REFUND] == [
+            ({"turns": 1}, "cheap_round")
+        ]
+
+    @pytest.mark.parametrize("error", [ModelError("no"), ContextTooLong("no")])
+    def test_a_round_that_never_started_is_given_back_there_too(self, error: Exception) -> None:
+        shared = Sharing(SUM, fail(error))
+        result = shared.run()
+        assert shared.deeds(Deed.REFUND) == [{"turns": 1}]
+        assert result.budgets["turns"].used == 1
+
+    def test_a_turn_that_a_hook_halted_is_given_back_there_too(self) -> None:
+        def hook(point: Point, progress: Progress, about: object = None, /) -> list[Order]:
+            return [Halt("rule")] if point is Point.TURN_STARTED else []
+
+        shared = Sharing(say("3"), hooks=[hook])
+        assert shared.run().stop == "halted"
+        assert shared.deeds(Deed.REFUND) == [{"turns": 1}]
+
+    def test_no_more_is_given_back_there_than_here(self) -> None:
+        shared = Sharing(*[call("look")] * 20, limits=Limits(turns=2))
+        result = shared.run()
+        assert len(shared.deeds(Deed.REFUND)) == result.budgets["turns"].refunded == 2
+
+    def test_what_is_taken_is_what_is_settled_given_back_or_used(self) -> None:
+        shared = Sharing(call("look"), SUM, fail(ModelError("no")))
+        result = shared.run()
+        turns = shared.deeds(Deed.TAKE).count({"turns": 1}) - len(shared.deeds(Deed.REFUND))
+        assert turns == result.budgets["turns"].used
+
+
+@pytest.mark.parametrize("index", range(16))
+def test_a_cancel_that_comes_with_a_grant_is_heard(index: int) -> None:
+    shared = Sharing(together(SUM, SUM), call("look"), say("3"), max_output_tokens=10)
+    shared.mail = {index: [Cancel("me")]}
+    result = shared.run()
+    assert (result.stop, result.stopped_by) == ("cancelled", "me")
+    assert not any(isinstance(effect, Ask) for effect in shared.effects[index + 1 :])
+    held = [one for one in shared.deeds(Deed.TAKE) if "tokens" in one]
+    assert len(shared.deeds(Deed.SETTLE)) == len(held)
