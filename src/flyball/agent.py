@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from typing import Any, TypedDict, Unpack
 
 from . import check
+from .budget import IterationBudget
 from .clock import SYSTEM, Clock
 from .drive import Driver
 from .envelope import TurnBudget
@@ -126,6 +127,8 @@ class Agent:
         """All that one run needs, for whoever drives it himself."""
         run_id = options.get("run_id") or os.urandom(16).hex()
         at, within, until = self.clock.wall(), options.get("within"), self.limits.until
+        if within is not None and self.model.price is None:
+            _refuse_money("run, within", within.budgets.get("usd"), self.model.name)
         metadata = options.get("metadata")
         return Plan(
             shared=self._terrain,
@@ -169,12 +172,8 @@ class Agent:
         """All that is the same for every run, looked up once."""
         toolset = Toolset(self.tools)
         terms = self.limits.terms(self._registry(), kind=Kind.AGENT, grace=self.grace)
-        money = terms.budgets["usd"]
-        if money.ceiling is not None and self.model.price is None:
-            limit = money.unit.show(money.ceiling)
-            raise ConfigError(
-                "agent, limits.usd", limit, f"a model with a price; nobody knows that of {self.model.name}"
-            )
+        if self.model.price is None:
+            _refuse_money("agent, limits.usd", terms.budgets["usd"], self.model.name)
         output = None if self.output is None else Output(self.output, self.completion)
         definitions = [tool.definition() for tool in toolset.values()]
         spoken = tokens_of(self.instructions or "")
@@ -204,6 +203,13 @@ class Agent:
             grace=self.grace,
             single_turn=self.single_turn,
         )
+
+
+def _refuse_money(where: str, money: IterationBudget | None, model: str) -> None:
+    """A limit that nobody can hold is refused, not forgotten."""
+    if money is not None and money.ceiling is not None:
+        limit = money.unit.show(money.ceiling)
+        raise ConfigError(where, limit, f"a model with a price; nobody knows that of {model}")
 
 
 def _messages(task: Task, run_id: str, at: float) -> list[Message]:

@@ -49,7 +49,7 @@ class Raw(Line):
     def __init__(self, *ids: str, name: str = "add", arguments: str = '{"a": 1, "b": 2}') -> None:
         super().__init__(calls=tuple((name, arguments) for _ in ids), text=" ".join(ids))
 
-    def reply(self, first_id: int) -> Reply:
+    def reply(self, first_id: int, model: str = "scripted", provider: str | None = None) -> Reply:
         ids = self.text.split(" ")
         calls = tuple(Call(one, *given) for one, given in zip(ids, self.calls, strict=True))
         return Reply("", calls, self.usage, Finish.CALLS)
@@ -150,7 +150,7 @@ class TestOutcomes:
     def test_a_call_does_not_outlive_the_time_for_work(self) -> None:
         limits = Limits(seconds=100, tool_seconds={"slow": 4})
         result = run(together(call("slow"), call("slow")), say("ok"), limits=limits, seconds={"slow": 50})
-        assert (statuses(result), result.seconds) == (["timed_out"] * 2, 8.0)
+        assert (statuses(result), result.seconds) == (["timed_out"] * 2, 4.0)
 
     def test_results_of_one_batch_are_one_group(self) -> None:
         result = run(say("Adding.", SUM, SUM), say("ok"))
@@ -185,7 +185,7 @@ class TestMistakes:
         ("line", "words"),
         [
             (call("ad", a=1, b=2), "did you mean add?"),
-            (call("", a=1), "there is no tool ''"),
+            (Raw("x", name=""), "there is no tool ''"),
             (call("add", a=1), "b"),
             (call("add", a=1, b=2, c=3), "c"),
             (call_json("add", "{'a': 1}"), "JSON"),

@@ -15,7 +15,7 @@ from flyball.outcome import Outcome
 from flyball.progress import Complete, GoOn, Notice, Order, Point, Progress
 from flyball.request import Call, Purpose, Request, Usage
 from flyball.result import Result
-from flyball.testing import Line, Script, ScriptedModel, assert_honest, call, fail, replay, say, together
+from flyball.testing import Line, ManualClock, Script, ScriptedModel, assert_honest, call, fail, replay, say, together
 
 
 @tool(effects="read")
@@ -74,7 +74,9 @@ RUNS: dict[str, tuple[tuple[Line, ...], dict[str, Any], dict[str, Any]]] = {
 
 def driven(name: str) -> tuple[Script, Result]:
     lines, options, driving = RUNS[name]
-    agent = Agent(model=ScriptedModel(*lines, grace=say("Reported.")), tools=[add, look, careful], **options)
+    agent = Agent(
+        model=ScriptedModel(*lines, grace=say("Reported.")), tools=[add, look, careful], clock=ManualClock(), **options
+    )
     script = Script(agent, **driving)
     return script, assert_honest(script.run("Go.", run_id="the-run"))
 
@@ -117,7 +119,7 @@ class TestEveryRun:
         script, result = driven(name)
         lines, options, _ = RUNS[name]
         model = ScriptedModel(*lines)
-        agent = Agent(model=model, tools=[add, look, careful], **options)
+        agent = Agent(model=model, tools=[add, look, careful], clock=ManualClock(), **options)
         again = assert_honest(replay(agent, plan(agent), script.answers))
         assert told(again) == told(result)
         model.assert_asked(0)
