@@ -83,11 +83,13 @@ def _the_first_reason(course: Course, end: End) -> End:
 def _finish(course: Course, end: End) -> Result:
     """Exactly one run_ended, and the result."""
     envelope, progress, recorder = course.envelope, course.progress, course.recorder
-    course.tell_refusals()
-    course.consult(Point.RUN_ENDED, end.stop)
-    envelope.close()
-    flags = envelope.flags
-    recorder.emit(event.RunEnded, end.stop, end.by, flags, course.turns, progress.requests)
+    try:
+        course.tell_refusals()
+        course.consult(Point.RUN_ENDED, end.stop)
+    finally:  # Ctrl-C may come inside a hook
+        envelope.close()
+        flags = envelope.flags
+        recorder.emit(event.RunEnded, end.stop, end.by, flags, course.turns, progress.requests)
     plan, purse, model = course.plan, course.purse, course.shared.model
     return Result(
         stop=end.stop,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from threading import Condition
 from typing import Any, TypeVar
@@ -312,7 +313,8 @@ class Course:
         ended = {outcome.call_id for outcome in self.progress.results}
         for call in self.progress.calls:
             if call.id not in ended:
-                self.end_call(Cancelled(call_id=call.id, tool=call.name), None)
+                with suppress(BaseException):  # of a hook's; what raised first is raised
+                    self.end_call(Cancelled(call_id=call.id, tool=call.name), None)
 
 
 def described(error: BaseException) -> dict[str, Any]:
