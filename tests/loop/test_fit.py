@@ -117,6 +117,7 @@ def test_where_not_all_lines_fit_the_newest_are_told() -> None:
 def test_a_group_is_kept_whole_or_left_out() -> None:
     talk = Talk()
     talk.turn(4, "word " * 20)
+    talk.outcomes.clear()
     whole = talk.size
     for room in range(40, whole):
         messages = talk.fitted(room)

@@ -7,7 +7,7 @@ import pytest
 from pydantic import BaseModel, field_validator
 
 from flyball import Agent, Limits, tool
-from flyball.event import Event
+from flyball.event import Event, RunEnded, ToolEnded, ToolStarted
 from flyball.progress import Complete, Decision, GoOn, Halt, Hook, Notice, Order, Point, Progress, Raise
 from flyball.request import Request
 from flyball.result import Result
@@ -178,6 +178,40 @@ class TestRaisingHooks:
 
     def test_an_order_about_a_budget_that_nobody_has_fails_the_run(self) -> None:
         assert run(made(say("a"), hooks=[hook_at(Point.TURN_STARTED, Raise("odd", 1))])).stop == "failed"
+
+
+class TestCtrlC:
+    @pytest.mark.parametrize("lines", [(together(SUM, SUM, SUM), say("3")), (SUM, SUM)])
+    @pytest.mark.parametrize("where", Point)
+    def test_inside_a_hook_it_closes_everything_and_is_raised_again(
+        self, where: Point, lines: tuple[Line, ...]
+    ) -> None:
+        heard: list[Event] = []
+        agent = made(*lines, turns=1, loops=True, hooks=[raising(where, KeyboardInterrupt())], sinks=[heard.append])
+        with pytest.raises(KeyboardInterrupt):
+            Script(agent).run("Go.")
+        told = [event.kind for event in heard]
+        assert told.index("run_ended") == len(told) - 1
+        for started, ended in (("turn_started", "turn_ended"), ("model_requested", "model_replied")):
+            assert told.count(started) == told.count(ended)
+        begun = [event.call_id for event in heard if isinstance(event, ToolStarted)]
+        closed = [event.call_id for event in heard if isinstance(event, ToolEnded)]
+        assert set(begun) <= set(closed)
+        assert len(closed) == len(set(closed))
+
+    @pytest.mark.parametrize("name", ["completion", "should_continue"])
+    def test_inside_a_callback_too(self, name: str) -> None:
+        heard: list[Event] = []
+
+        def callback(progress: Progress) -> Any:
+            raise KeyboardInterrupt
+
+        callbacks: dict[str, Any] = {name: callback}
+        with pytest.raises(KeyboardInterrupt):
+            Script(made(SUM, say("3"), sinks=[heard.append], **callbacks)).run("Go.")
+        ended = heard[-1]
+        assert isinstance(ended, RunEnded)
+        assert (ended.stop, ended.stopped_by) == ("cancelled", "closed")
 
 
 class TestRaisingCallbacks:

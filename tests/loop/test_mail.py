@@ -12,7 +12,7 @@ from flyball.loop import Answer, Append, Ask, converse
 from flyball.loop.effect import Cancel, Extend, Late, LeaseLost, Letter, Steer, TimeUp
 from flyball.message import MessageType, Role
 from flyball.outcome import Status
-from flyball.progress import GoOn, Progress
+from flyball.progress import Complete, GoOn, Progress
 from flyball.recorder import Recorder
 from flyball.request import Usage
 from flyball.result import Result, Stop
@@ -179,6 +179,16 @@ class TestSteer:
     def test_one_that_comes_with_the_answer_is_answered_too(self, index: int) -> None:
         result = run(say("a"), say("b"), mail={index: [Steer("And?")]})
         assert (texts(result), result.stop, result.text) == (["Go.", "a", "And?", "b"], "completed", "b")
+
+    def test_whether_the_task_is_done_is_asked_when_it_is_answered(self) -> None:
+        asked: list[str] = []
+
+        def done(progress: Progress) -> Complete:
+            asked.append(progress.text)
+            return Complete()
+
+        run(say("a"), say("b"), completion=done, mail={0: [Steer("And?")]})
+        assert asked == ["b"]
 
     def test_it_takes_a_turn_like_any_other(self) -> None:
         result = run(say("a"), say("never"), limits=Limits(turns=1), mail={1: [Steer("And?")]})

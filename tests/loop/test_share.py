@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from flyball import Agent, Limits, TurnBudget, tool
+from flyball import Agent, ConfigError, Limits, TurnBudget, tool
 from flyball.envelope import Refusal
 from flyball.errors import ContextTooLong, ModelError, Retryable
 from flyball.event import Header
@@ -202,6 +202,13 @@ class TestRefusals:
         shared.refuse = refusing(NO_TIME, 3)
         result = shared.run()
         assert (result.stop, result.flags) == ("deadline", ("max_seconds_reached",))
+
+    def test_a_model_without_a_price_refuses_an_envelope_with_a_money_limit(self) -> None:
+        with (
+            Limits(usd=1).open() as envelope,
+            pytest.raises(ConfigError, match="a model with a price; nobody knows that of scripted"),
+        ):
+            Sharing(say("3")).run(envelope)
 
     def test_a_run_has_no_more_time_than_the_envelope(self) -> None:
         shared = Sharing(say("3"))
