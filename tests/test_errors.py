@@ -14,6 +14,7 @@ from flyball.errors import (
     DeadlineExceeded,
     FlyballError,
     MessageError,
+    Mistakes,
     ModelError,
     Retryable,
     RunStopped,
@@ -68,13 +69,22 @@ def classes() -> list[type[FlyballError]]:
     return [kind for kind in found if issubclass(kind, FlyballError)]
 
 
+def test_mistakes_are_told_one_to_a_line_and_survive_pickling() -> None:
+    mistakes = Mistakes((ConfigError("a.b", 1, "a text"), SettingError("a.c", "x.toml:3", "", "an int")))
+    assert str(mistakes) == "a.b: found 1; expected a text\na.c (x.toml:3): found ''; expected an int"
+    assert (mistakes.where, mistakes.found, mistakes.expected) == ("a.b", 1, "a text")
+    again = pickle.loads(pickle.dumps(mistakes))
+    assert (type(again), str(again)) == (Mistakes, str(mistakes))
+    assert [vars(error) for error in again.errors] == [vars(error) for error in mistakes.errors]
+
+
 def test_every_error_is_drawn_in_the_tree_and_has_a_code_of_its_own() -> None:
     assert {kind.__name__ for kind in classes() if f" {kind.__name__}" not in (errors.__doc__ or "")} == set()
     assert len({kind.code for kind in classes()}) == len(classes())
 
 
 def test_every_error_is_tried_above() -> None:
-    assert {type(error) for error, _ in EXAMPLES} | {FlyballError} == set(classes())
+    assert {type(error) for error, _ in EXAMPLES} | {FlyballError, Mistakes} == set(classes())
 
 
 def test_a_huge_value_does_not_bury_the_message() -> None:

@@ -2,6 +2,7 @@
 
     FlyballError
     ├── ConfigError (ValueError)     a value given in code cannot be used
+    │   ├── Mistakes                 several values of one input cannot be used
     │   ├── SettingError             a value given by the environment or a file cannot be used
     │   └── TomlError                a file cannot be read as TOML
     ├── ArgumentError (ValueError)   a model called a tool with arguments that do not fit
@@ -49,6 +50,20 @@ class ConfigError(FlyballError, ValueError):
 
     def __str__(self) -> str:
         return f"{self.where}: found {shown(self.found)}; expected {self.expected}"
+
+
+class Mistakes(ConfigError):
+    """Several values of one input cannot be used; `errors` has them all, and the message tells them all."""
+
+    code = "config_mistakes"
+
+    def __init__(self, errors: tuple[ConfigError, ...]) -> None:
+        super().__init__(errors[0].where, errors[0].found, errors[0].expected)
+        self.args = (errors,)
+        self.errors = errors
+
+    def __str__(self) -> str:
+        return "\n".join(map(str, self.errors))
 
 
 class SettingError(ConfigError):
