@@ -1,0 +1,134 @@
+from typing import Any
+
+import pytest
+
+from flyball.assertion import Assertions
+from flyball.evidence import Done, Evidence
+from flyball.nudge import nudge
+
+WAYS: dict[str, Any] = {
+    "complete_when_any": [
+        {
+            "name": "proposal",
+            "tools": [
+                {"name": "write", "min_successful_calls": 2, "required_output": ["sha", "path"]},
+                {"name": "create_pr", "required_output": ["html_url"]},
+            ],
+        },
+        {"name": "reply", "tools": [{"name": "issue", "required_parameters": {"action": "comment"}}]},
+    ]
+}
+
+
+def told(asked: dict[str, Any], *calls: Done, task: str = "Fix it.", **state: Any) -> str:
+    assertions = Assertions.of(asked)
+    evidence = Evidence(state)
+    for done in calls:
+        evidence.add(done)
+    return nudge(assertions.check(evidence), task, assertions)
+
+
+def test_a_nudge_says_what_is_missing_and_how_much_is_done() -> None:
+    asked = {
+        "required_tool_names": ["commit"],
+        "required_engine_data_keys": ["report.url"],
+        "minimum_successful_tool_counts": {"review": 3},
+    }
+    assert told(asked, Done("commit", {}, None), Done("review", {}, None)) == (
+        "The task is not complete yet. 1 of 3 done.\n"
+        "Still missing:\n"
+        "- a value for report.url, set by a tool\n"
+        "- 3 successful calls of review (1 so far)\n"
+        "The request was: Fix it."
+    )
+
+
+def test_where_one_way_is_enough_each_is_told() -> None:
+    assert told(WAYS, Done("write", {}, {"sha": "1", "path": "a"}), Done("create_pr", {}, {})) == (
+        "The task is not complete yet.\n"
+        "One of these outcomes is needed:\n"
+        "- proposal (1 of 4 done), still missing: 2 successful calls of write (1 so far); "
+        "sha, path in 2 results of write (1 so far); html_url in the result of create_pr\n"
+        '- reply (0 of 1 done), still missing: a successful call of issue with action="comment"\n'
+        "The request was: Fix it."
+    )
+
+
+def test_the_ways_together_count_as_one_thing_to_do() -> None:
+    asked = {"required_tool_names": ["a", "b"], **WAYS}
+    assert told(asked, Done("a", {}, 1), Done("b", {}, 1)).startswith("The task is not complete yet. 2 of 3 done.\nOne")
+    text = told(asked, Done("a", {}, 1), Done("issue", {"action": "comment"}, 1))
+    assert text == (
+        "The task is not complete yet. 2 of 3 done.\nStill missing:\n- a successful call of b\nThe request was: Fix it."
+    )
+
+
+def test_only_a_way_that_can_be_gone_is_told() -> None:
+    text = told({**WAYS, "forbidden_tool_names": ["create_pr"]})
+    assert text == (
+        "The task is not complete yet.\nThis outcome is needed:\n"
+        '- reply (0 of 1 done), still missing: a successful call of issue with action="comment"\n'
+        "The request was: Fix it."
+    )
+
+
+def test_a_message_of_its_own_stands_for_what_is_missing() -> None:
+    asked = {
+        "required_tool_names": ["commit", "push"],
+        "required_engine_data_keys": ["report.url"],
+        "messages": {"commit": "Commit your work.\n", "report.url": "Publish the report."},
+    }
+    assert told(asked, Done("push", {}, None)) == (
+        "The task is not complete yet. 1 of 3 done.\nStill missing:\n- Commit your work.\n- Publish the report.\n"
+        "The request was: Fix it."
+    )
+
+
+def test_a_message_that_stands_for_two_things_is_told_once() -> None:
+    asked = {
+        "required_tool_names": ["push"],
+        "minimum_successful_tool_counts": {"push": 2},
+        "messages": {"push": "Push twice."},
+    }
+    assert told(asked).count("Push twice.") == 1
+
+
+def test_a_way_and_a_tool_in_a_way_may_have_messages() -> None:
+    asked = {**WAYS, "messages": {"create_pr": "Open a pull request.", "reply": "Answer the issue."}}
+    text = told(asked, Done("write", {}, {"sha": 1, "path": 1}), Done("write", {}, {"sha": 1, "path": 1}))
+    assert "- proposal (2 of 4 done), still missing: Open a pull request.\n" in text
+    assert "- reply (0 of 1 done): Answer the issue.\n" in text
+
+
+def test_a_forbidden_call_is_told() -> None:
+    asked = {"required_tool_names": ["a"], "forbidden_tool_names": ["drop"]}
+    assert told(asked, Done("a", {}, 1), Done("drop", {}, 1)) == (
+        "The task is not complete yet. 1 of 1 done.\nForbidden tool drop was called.\nThe request was: Fix it."
+    )
+
+
+def test_hidden_mechanics_leave_only_that_the_task_is_not_complete() -> None:
+    asked = {"required_tool_names": ["commit"], "required_engine_data_keys": ["url"], **WAYS, "hide_mechanics": True}
+    assert told(asked, Done("commit", {}, 1)) == (
+        "The task is not complete yet. Go on with it.\nThe request was: Fix it."
+    )
+
+
+@pytest.mark.parametrize(
+    ("task", "shown"),
+    [
+        ("Fix\n  it.", "Fix it."),
+        ("word " * 60, ("word " * 60).strip()),
+        ("word " * 61, "word " * 59 + "word …"),
+        ("x" * 300, "x" * 300),
+        ("x" * 301, "x" * 300 + " …"),
+        ("Fix it." + " " * 5_000 + "x", "Fix it. …"),
+    ],
+)
+def test_the_request_is_repeated_shortened(task: str, shown: str) -> None:
+    assert told({"required_tool_names": ["a"]}, task=task).endswith(f"\nThe request was: {shown}")
+
+
+@pytest.mark.parametrize("hidden", [True, False])
+def test_a_request_that_says_nothing_is_not_repeated(hidden: bool) -> None:
+    assert "request" not in told({"required_tool_names": ["a"], "hide_mechanics": hidden}, task=" \n")
