@@ -1,0 +1,84 @@
+"""The rule book of one run: asked before each call, told of each that succeeded."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, cast
+
+from ..evidence import Done
+from .rule import RuleState, ToolRule
+
+
+class RuleBook:
+    """Says which calls may be made now. What guards fails closed: a rule that raises denies.
+
+    `claim` before a call; then `note` if it succeeded, else `drop`, in the order asked. So calls that run side by side
+    cannot overrun a limit, and one that failed gives its place back. `denial` only looks.
+    """
+
+    __slots__ = ("_entries", "_under_way")
+
+    def __init__(self, rules: Sequence[ToolRule]) -> None:
+        self._entries = [_Entry(rule, f"tool_rules[{n}]") for n, rule in enumerate(rules)]
+        self._under_way: list[str] = []
+
+    def denial(self, tool: str, arguments: Mapping[str, Any]) -> str | None:
+        """Why this call may not be made now and what to do instead, by every rule that forbids it; None: it may."""
+        reasons = [entry.denial(tool, arguments, self._under_way) for entry in self._entries]
+        return " ".join(dict.fromkeys(filter(None, reasons))) or None
+
+    def claim(self, tool: str, arguments: Mapping[str, Any]) -> str | None:
+        """As `denial`; and where the call may be made, it counts as under way from now on."""
+        reason = self.denial(tool, arguments)
+        if reason is None and self._entries:
+            self._under_way.append(tool)
+        return reason
+
+    def note(self, done: Done) -> None:
+        """A call succeeded. It settles the oldest claim of its tool; one that was never claimed counts all the same."""
+        self.drop(done.tool)
+        for entry in self._entries:
+            entry.note(done)
+
+    def drop(self, tool: str) -> None:
+        """A call that was claimed did not succeed, or was never made: it gives its place back."""
+        if tool in self._under_way:
+            self._under_way.remove(tool)
+
+
+class _Entry:
+    """One rule in the book. Once it has raised where it should have learned, it denies every call."""
+
+    __slots__ = ("broken", "label", "rule", "state")
+
+    def __init__(self, rule: ToolRule, place: str) -> None:
+        self.rule = rule
+        self.label = place
+        self.broken: str | None = None
+        self.state: RuleState | None = None
+        try:
+            self.label = rule.name or place
+            self.state = rule.begin()
+        except Exception as error:
+            self.broken = self.failed(error)
+
+    def denial(self, tool: str, arguments: Mapping[str, Any], under_way: Sequence[str]) -> str | None:
+        if self.state is None or self.broken is not None:
+            return self.broken or self.failed()
+        try:
+            told = self.state.denial(tool, arguments, under_way)
+            told = told if told is None else self.rule.message or told
+        except Exception as error:
+            return self.failed(error)
+        return told if told is None or (isinstance(cast("object", told), str) and told) else self.failed()
+
+    def note(self, done: Done) -> None:
+        try:
+            if self.state is not None:
+                self.state.note(done)
+        except Exception as error:
+            self.broken = self.failed(error)
+
+    def failed(self, error: Exception | None = None) -> str:
+        what = "gave no reason" if error is None else f"failed ({type(error).__name__})"
+        return f"The tool rule {self.label} {what}, so the call is not made."
