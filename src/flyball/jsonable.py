@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import fields, is_dataclass
 from datetime import date
 from enum import Enum
 from typing import Any, cast
+
+from .errors import ConfigError
 
 _DEEPEST = 40
 _MOST_VALUES = 200_000
@@ -80,3 +82,26 @@ def _text(value: object) -> str:
         return repr(value).encode("utf-8", "replace").decode("utf-8")
     except Exception:
         return f"<{type(value).__name__} that cannot be shown>"
+
+
+def plain(where: str, value: object, depth: int = 0) -> Any:
+    """A copy of a value that somebody wants, in JSON types; a ConfigError names what JSON has no word for."""
+    value = _scalar(value)
+    if value is None or isinstance(value, str | bool | int) or (isinstance(value, float) and math.isfinite(value)):
+        return value
+    if depth < _DEEPEST and isinstance(value, list | tuple):
+        items = cast("Sequence[object]", value)
+        return [plain(f"{where}[{index}]", item, depth + 1) for index, item in enumerate(items)]
+    if depth < _DEEPEST and isinstance(value, Mapping):
+        table = cast("Mapping[object, object]", value)
+        if odd := [key for key in table if not isinstance(key, str)]:
+            raise ConfigError(where, odd[0], "a key that is a text")
+        return {str(key): plain(f"{where}.{key}", item, depth + 1) for key, item in table.items()}
+    raise ConfigError(where, value, "a text, a finite number, true, false, none, or a list or table of these")
+
+
+def _scalar(value: object) -> object:
+    """An enum as its value, and a date as its text."""
+    while isinstance(value, Enum):
+        value = value.value
+    return value.isoformat() if isinstance(value, date) else value

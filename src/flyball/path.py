@@ -150,4 +150,5 @@ def _table(value: object) -> Mapping[str, object] | None:
         return {field.name: getattr(value, field.name) for field in fields(value)}
     if isinstance(value, Collection) or not hasattr(value, "__dict__"):
         return None
-    return {name: below for name, below in vars(value).items() if not name.startswith("_")}
+    extra: dict[str, object] = getattr(value, "model_extra", None) or {}  # of a pydantic model that allows it
+    return {name: below for name, below in vars(value).items() if not name.startswith("_")} | extra

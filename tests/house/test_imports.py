@@ -16,7 +16,7 @@ TABLE = """
     snapshot budget registry
     deadline envelope price limits
     message pair wire outcome event schema recorder request result progress
-    evidence path entry proof assertion nudge
+    evidence path entry proof assertion nudge toolrule
     purse turn governor bound
     worker tools models
     loop drive

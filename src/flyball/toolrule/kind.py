@@ -8,9 +8,10 @@ from dataclasses import dataclass
 from typing import Any, cast
 
 from .. import check
-from ..dotted import is_at, is_path, plain
 from ..errors import ConfigError
 from ..evidence import Done
+from ..jsonable import plain
+from ..path import is_at, is_path
 from .rule import RuleState
 
 _MOST_QUOTED = 200

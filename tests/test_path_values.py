@@ -11,8 +11,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import BaseModel, ConfigDict
 
-from flyball.dotted import is_at, is_path, plain
 from flyball.errors import ConfigError
+from flyball.jsonable import plain
+from flyball.path import is_at, is_path
 
 
 class Colour(Enum):
