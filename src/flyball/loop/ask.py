@@ -153,7 +153,7 @@ def _may_try_again(course: Course, empty: Reply) -> bool:
 def _after_failure(course: Course, failure: ModelFailure, attempt: int) -> Flow[End | None]:
     """Wait for the next attempt, or end."""
     error = {"code": failure.code, "kind": failure.error, "message": failure.message}
-    must_end = course.must_end()
+    must_end = None if failure.kind is FailureKind.FINAL else course.must_end()
     if must_end is not None:
         return must_end
     if failure.kind is FailureKind.CONTEXT:

@@ -86,7 +86,9 @@ def _answer_calls(course: Course, reply: Reply, calls: Sequence[Call]) -> Flow[G
             return conclude(course, reply) or Going.ANSWERED
     else:
         outcomes = yield from act(course, calls)
-    end = course.must_end() or _out_of_calls(course, outcomes)
+    end = course.must_end()
+    if end is None or end.stop is Stop.HALTED:
+        end = _out_of_calls(course, outcomes) or end
     if end is not None:
         return end
     ran = len(outcomes) - sum(type(outcome) is Denied for outcome in outcomes)
