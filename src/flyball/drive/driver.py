@@ -87,15 +87,16 @@ class Driver:
         try:
             effect = self._advance(None)
             while effect is not None and not self.mailbox.cutting:
-                with anyio.CancelScope() as self._scope:
-                    self._pace.enter(self._scope)
-                    while effect is not None and not self.mailbox.cutting:
+                with anyio.CancelScope() as scope:
+                    self._scope = scope
+                    self._pace.enter(scope)
+                    while effect is not None and not self.mailbox.cutting and not scope.cancel_called:
                         if type(effect) is Act:
                             value = await self._act(effect)
                         else:
                             value = await self._done(effect)
                         effect = self._answer(value)
-                if effect is not None:  # its time is over, or somebody wants it cut
+                if effect is not None and scope.cancelled_caught:  # else the alarm came when that effect had ended
                     effect = self._answer(self._cut(effect))
         except BaseException:
             self.mailbox.post(Cancel("task"))
