@@ -235,7 +235,7 @@ async def _hand_over_in_trio(worker: Worker, work: Callable[[], Callable[[], obj
 
     done = trio.Event()
     worker.start(_telling(work, done.set, call_soon()))
-    with trio.move_on_after(seconds):
+    with trio.move_on_after(max(0.0, seconds)):
         await done.wait()
     return done.is_set()
 
