@@ -58,6 +58,7 @@ def send(
         names,
         attempt,
     )
+    course.asked_until = deadline
     effect = Ask(request, deadline)
     try:
         answer = course.hear(effect, (yield effect))

@@ -12,7 +12,7 @@ from .course import Course, End
 def conclude(course: Course, reply: Reply) -> End | None:
     """What becomes of a reply without calls: the end, or None where the run goes on."""
     if reply.finish is Finish.CUT:
-        return course.must_end() or End(Stop.CANCELLED, by="driver")
+        return _after_cut(course)
     if reply.finish is Finish.CONTENT_FILTER:
         message = "the provider's filter stopped the reply"
         return End(Stop.FAILED, error={"code": "content_filter", "kind": "ContentFilter", "message": message})
@@ -35,3 +35,12 @@ def conclude(course: Course, reply: Reply) -> End | None:
         return None
     course.tell_refusals()
     return End(Stop.UNFINISHED)
+
+
+def _after_cut(course: Course) -> End | None:
+    """A reply is cut by a cancel or at its deadline; only where more time was given meanwhile is that not the end."""
+    end = course.must_end()
+    if end is None and course.envelope.work_at > course.asked_until:
+        course.tell_model("The reply was cut off when the time was over. There is more time now: go on.")
+        return None
+    return end or End(Stop.CANCELLED, by="driver")

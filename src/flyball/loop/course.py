@@ -78,6 +78,8 @@ class Course:
         self.input_tokens = shared.base_tokens + sum(map(tokens_of_message, self.history))
         """An upper estimate of what the next request takes."""
         self.call_ids: set[str] = set()
+        self.asked_until = 0.0
+        """The deadline of the last request."""
         self.notices: tuple[str, ...] = ()
         self.steered: list[str] = []
         self.cancelled: str | None = None
