@@ -23,9 +23,7 @@ class Lender:
             case Deed.TAKE:
                 return self._take(known)
             case Deed.SETTLE:
-                for name, hold in self._open.items():
-                    hold.settle(known.get(name, hold.amount))
-                self._open = {}
+                self._settle(known)
             case Deed.REFUND:
                 for name, amount in known.items():
                     self._envelope.budgets[name].refund(amount, reason=wanted.reason)
@@ -34,6 +32,14 @@ class Lender:
     def close(self) -> None:
         """Book what nobody settled: what guards assumes the worst."""
         self.grant(Grant(Deed.SETTLE, {}))
+
+    def _settle(self, facts: dict[str, int]) -> None:
+        for name, hold in self._open.items():
+            hold.settle(facts.pop(name, hold.amount))
+        self._open = {}
+        for name, fact in facts.items():
+            if fact:  # it happened, though nothing was held for it
+                self._envelope.budgets[name].increment(fact)
 
     def _take(self, amounts: dict[str, int]) -> Refusal | None:
         envelope = self._envelope

@@ -108,15 +108,22 @@ def _held(course: Course, request: Request) -> Holds | End:
 def _granted(course: Course, holds: Holds) -> Flow[Holds | End]:
     """The same in the budgets that others share."""
     refusal = yield from share.take(course, **{name: hold.amount for name, hold in holds.items()})
-    end = course.must_end() if refusal is None else _never_started(course, refusal.budget)
+    end = course.must_end()
     if end is None:
-        return holds
+        if refusal is None:
+            return holds
+        end = course.refused(refusal.budget)
+    course.refund_turn("round_never_started")
+    yield from let_go(course, holds, taken=refusal is None)
+    return end
+
+
+def let_go(course: Course, holds: Holds, taken: bool) -> Flow[None]:
+    """Free what was set aside for a request that is not made after all."""
     for hold in holds.values():
         hold.release()
-    if refusal is None:
-        course.refund_turn("round_never_started")
+    if taken:
         yield from share.settle(course, _facts(course, None))
-    return end
 
 
 def _never_started(course: Course, budget: str) -> End:

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
-from ..event import ToolStarted
+from ..event import Refunded, ToolStarted
 from ..outcome import Cancelled, Denied, Ended, Outcome, Reason, Success, Timeout
 from ..progress import Point
 from ..request import Call, Finish
@@ -21,7 +21,6 @@ def act(course: Course, calls: Sequence[Call]) -> Flow[Sequence[Outcome]]:
     group_n = len(course.history) if len(calls) > 1 else None
     for group in course.admission.groups(calls):
         prepared: list[Prepared | Outcome] = []
-        ready: list[Prepared] = []
         for call in group:
             one = _read(course, call)
             if not isinstance(one, Ended) and (course.plan.within or call.name in course.shared.asking):
@@ -29,9 +28,11 @@ def act(course: Course, calls: Sequence[Call]) -> Flow[Sequence[Outcome]]:
             elif not isinstance(one, Ended):
                 one = course.admission.claim(one) or one
             prepared.append(one)
-            if not isinstance(one, Ended):
-                ready.append(one)
-                course.recorder.emit(ToolStarted, call.id, call.name, one.shown)
+        if course.plan.within or course.shared.asking:
+            prepared = yield from _still_wanted(course, prepared)
+        ready = [one for one in prepared if not isinstance(one, Ended)]
+        for one in ready:
+            course.recorder.emit(ToolStarted, one.call.id, one.call.name, one.shown)
         effect = Act(ready, course.envelope.work_at)
         made = iter(course.hear(effect, (yield effect)) if ready else ())
         for one in prepared:
@@ -41,6 +42,32 @@ def act(course: Course, calls: Sequence[Call]) -> Flow[Sequence[Outcome]]:
         if len(ready) < len(prepared):
             course.tell_refusals()
     return outcomes
+
+
+def _still_wanted(course: Course, prepared: list[Prepared | Outcome]) -> Flow[list[Prepared | Outcome]]:
+    """The same; but if the run was called off, or its time ended, while others were asked, none is made any more."""
+    late = _too_late(course)
+    if late is None:
+        return prepared
+    kept: list[Prepared | Outcome] = []
+    for one in prepared:
+        if not isinstance(one, Ended):
+            for budget in course.admission.unclaim(one, "call_never_made"):
+                course.recorder.emit(Refunded, budget, 1, "call_never_made")
+            if course.plan.within:
+                yield from share.give_back(course, "call_never_made", tool_calls=1)
+            one = late(one.call)
+        kept.append(one)
+    return kept
+
+
+def _too_late(course: Course) -> Callable[[Call], Outcome] | None:
+    if course.called_off() is not None:
+        return lambda call: Cancelled(call_id=call.id, tool=call.name)
+    if course.time_up or course.envelope.is_expired():
+        course.envelope.refuse("seconds")
+        return lambda call: _denied(call, Reason.DEADLINE, "the time for work is over")
+    return None
 
 
 def deny(course: Course, calls: Sequence[Call], reason: Reason, message: str) -> list[Outcome]:
@@ -91,10 +118,14 @@ def _allowed(course: Course, ready: Prepared) -> Flow[Prepared | Outcome]:
             return _denied(call, Reason.APPROVAL, why)
         if course.called_off() is not None:
             return Cancelled(call_id=call.id, tool=call.name)
+    if not course.plan.within:
+        return course.admission.claim(ready) or ready
+    taken = yield from share.take(course, tool_calls=1)
+    if taken is not None:
+        return _denied(call, Reason.BUDGET, taken.warning)
     refusal = course.admission.claim(ready)
-    if refusal is None and course.plan.within:
-        taken = yield from share.take(course, tool_calls=1)
-        refusal = None if taken is None else _denied(call, Reason.BUDGET, taken.warning)
+    if refusal is not None:
+        yield from share.give_back(course, "call_never_made", tool_calls=1)
     return refusal or ready
 
 

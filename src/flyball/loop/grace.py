@@ -10,7 +10,7 @@ from ..outcome import Reason
 from ..request import Finish, Purpose, Reply, Request, tokens_of_message
 from ..result import Stop
 from . import share
-from .ask import send
+from .ask import let_go, send
 from .batch import deny
 from .course import Course, End
 from .effect import Flow
@@ -54,9 +54,9 @@ def _asked(course: Course, end: End) -> Flow[str | None]:
         return None
     if course.plan.within:
         refusal = yield from share.take(course, **{name: hold.amount for name, hold in holds.items()})
-        if refusal is not None:
-            for hold in holds.values():
-                hold.release()
+        too_late = course.called_off() is not None or course.clock.at >= course.envelope.hard_at
+        if refusal is not None or too_late:
+            yield from let_go(course, holds, taken=refusal is None)
             return None
     course.history.append(request.messages[-1])
     reply = yield from send(course, request, holds, course.envelope.hard_at)

@@ -66,6 +66,10 @@ class Admission(Protocol):
         """Count the call; or why it is not made."""
         ...
 
+    def unclaim(self, act: Any, reason: str) -> Sequence[str]:
+        """Give back what was claimed for a call that is not made after all; the budgets that got it back."""
+        ...
+
     def note(self, name: str, outcome: Outcome) -> None:
         """Learn from a call that has ended."""
         ...

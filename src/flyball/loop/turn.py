@@ -33,14 +33,12 @@ def take_turn(course: Course) -> Flow[Going | End]:
     end = course.must_end()
     if end is not None:
         return end
-    if not course.envelope.claim_step():
-        return course.refused("turns")
     if course.plan.within:
-        refusal = yield from share.take(course, turns=1)
-        if refusal is not None:
-            course.refund_turn("round_never_started")
-            return course.refused(refusal.budget)
-        course.owed = None
+        end = yield from _claim_with_others(course)
+        if end is not None:
+            return end
+    elif not course.envelope.claim_step():
+        return course.refused("turns")
     course.progress.turn += 1
     course.recorder.turn = course.progress.turn
     course.recorder.emit(event.TurnStarted)
@@ -58,6 +56,20 @@ def take_turn(course: Course) -> Flow[Going | End]:
     if course.plan.within and course.owed is not None:
         yield from share.give_back(course, course.owed, turns=1)
     return or_end(course, going) if isinstance(going, Going) else going
+
+
+def _claim_with_others(course: Course) -> Flow[End | None]:
+    """Claim a turn here and in the shared budgets, or in none; or why there is none."""
+    holds = course.envelope.try_hold(turns=1)
+    if holds is None:
+        return course.refused("turns")
+    refusal = yield from share.take(course, turns=1)
+    if refusal is not None:
+        holds["turns"].release()
+        return course.must_end() or course.refused(refusal.budget)
+    holds["turns"].settle(1)
+    course.owed = None
+    return None
 
 
 def _taken(course: Course) -> Flow[Going | End]:

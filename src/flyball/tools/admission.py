@@ -75,6 +75,13 @@ class Admission:
         message = own.warning if own is not None and own.exceeded else "no tool call is left"
         return denied(act.call, Reason.BUDGET, message)
 
+    def unclaim(self, act: ToolAct, reason: str) -> list[str]:
+        """Give back what was claimed for a call that is not made after all; the budgets that got it back."""
+        name, budgets = act.tool.name, {} if self.envelope is None else self.envelope.budgets
+        if name in self._calls:
+            self._calls[name] -= 1
+        return [key for key in ("tool_calls", f"calls.{name}") if key in budgets and budgets[key].refund(reason=reason)]
+
     def note(self, name: str, outcome: Outcome) -> None:
         """Learn from a call that has ended: a tool that hung and may not be tried again is blocked."""
         if isinstance(outcome, Timeout) and not self.tools[name].retry_on_timeout:
