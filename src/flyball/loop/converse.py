@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from math import inf
 
 from .. import event
 from ..progress import Point
@@ -20,7 +21,9 @@ _ORDER = list(Stop)
 def converse(plan: Plan, recorder: Recorder) -> Flow[Result]:
     """One run, from its task to its result. It never raises; whatever does raise in it ends the run as failed."""
     course = Course(plan, recorder)
-    recorder.emit(event.RunStarted, course.shared.limits_shown)
+    seconds = course.envelope.remaining_s()
+    shown = {**course.shared.limits_shown, "remaining_s": None if seconds == inf else seconds, "expired": seconds <= 0}
+    recorder.emit(event.RunStarted, shown)
     try:
         end = yield from _guarded(course)
     except BaseException:  # it is closed from outside, or Ctrl-C came inside a callback
