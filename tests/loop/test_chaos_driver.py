@@ -1,0 +1,235 @@
+"""The real driver under chaos, on asyncio and trio, with real but small delays; what it drove must stand the audit."""
+
+import os
+import time
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import anyio
+import hypothesis.strategies as st
+import pytest
+from hypothesis import Phase, given, settings
+
+from flyball import Agent, Limits, Result, TurnBudget, tool
+from flyball.drive import Driver
+from flyball.errors import ContextTooLong, ModelError, Retryable
+from flyball.event import Event, Header
+from flyball.loop import Answer, converse
+from flyball.loop.effect import Cancel, Extend, LeaseLost, Letter, Steer
+from flyball.loop.plan import Plan
+from flyball.progress import Complete, Decision, GoOn, Halt, Notice, Order, Point, Progress, Unfinished, Veto
+from flyball.recorder import Recorder
+from flyball.registry import UNSET
+from flyball.request import Call, Finish, Reply, Request, Usage
+from flyball.tools import ToolContext
+
+Story = list[Any]
+Audit = Callable[[Agent, Story, Result, float], None]
+EXAMPLES = int(os.environ.get("CHAOS_EXAMPLES", "600")) // 25
+BOUND_S = 60.0
+
+
+class Dice:
+    """Draws from bytes; past their end it is always the first that is drawn."""
+
+    def __init__(self, data: bytes) -> None:
+        self._left = iter(data)
+
+    def pick(self, *options: Any) -> Any:
+        return options[next(self._left, 0) % len(options)]
+
+    def nap(self) -> float:
+        return self.pick(0.0, 0.0, 0.0, 0.001, 0.003, 0.01)
+
+
+class Restless:
+    """A model that takes its time, streams, fails, and asks for anything."""
+
+    name, provider, price = "restless", None, None
+
+    def __init__(self, dice: Dice) -> None:
+        self.dice = dice
+
+    def ready(self) -> str | None:
+        return None
+
+    async def ask(self, request: Request, tell: Callable[[str], object], /) -> Reply:
+        tell("a piece")
+        await anyio.sleep(self.dice.nap())
+        return self.said()
+
+    def said(self) -> Reply:
+        dice = self.dice
+        error = dice.pick(
+            *[None] * 20, Retryable("busy", 0.001), ContextTooLong("long"), ModelError("no"), SystemExit(3)
+        )
+        if error is not None:
+            raise error
+        names = [dice.pick("look", "write", "block", "look", "nobody") for _ in range(dice.pick(1, 0, 1, 2, 3))]
+        calls = tuple(Call("a", name, dice.pick("{}", "{}", "{}", '{"n":')) for name in names)
+        finish = dice.pick(*[Finish.CALLS if calls else Finish.STOP] * 15, Finish.LENGTH, Finish.CONTENT_FILTER)
+        return Reply(dice.pick("done", "", "5"), calls, dice.pick(Usage(200, 20), None), finish)
+
+
+class Blocking(Restless):
+    """The same in a worker."""
+
+    def ask(self, request: Request, tell: Callable[[str], object], /) -> Reply:  # pyright: ignore[reportIncompatibleMethodOverride]
+        tell("a piece")
+        time.sleep(self.dice.nap())
+        return self.said()
+
+
+class Around:
+    """The collaborators: what they do follows from how far the run is, so that it is the same when it is replayed."""
+
+    def __init__(self, seed: int, story: Story) -> None:
+        self.seed, self.story = seed, story
+
+    def _drawn(self, progress: Progress, *options: Any) -> Any:
+        return options[(self.seed + 7 * progress.turn + 3 * len(progress.results)) % len(options)]
+
+    def hook(self, point: Point, progress: Progress, about: object = None, /) -> Sequence[Order]:
+        order = self._drawn(progress, *[None] * 9, Notice("look out"), Veto("no"), Halt("chaos"), "raise")
+        if order == "raise":
+            self.story.append(("vetoed", about.id) if isinstance(about, Call) else ("raised", point.value))
+            raise ValueError("chaos")
+        if order is None:
+            return ()
+        self.story.append(("ordered", point.value, order))
+        if isinstance(order, Veto) and isinstance(about, Call):
+            self.story.append(("vetoed", about.id))
+        return (order,)
+
+    def policy(self, progress: Progress, /) -> Decision:
+        self.story.append(("decided", self._drawn(progress, Complete(), GoOn("go on"), Unfinished())))
+        return self.story[-1][1]
+
+    def sink(self, event: Event) -> None:
+        if event.seq % 11 == 7 and event.kind not in ("delta", "tool_reported"):
+            self.story.append(("sink raised",))
+            raise ValueError("chaos")
+
+
+def made_tools(dice: Dice) -> list[Any]:
+    @tool(effects="read", timeout=0.005)
+    async def look(ctx: ToolContext, n: int = 0) -> int:
+        """Look."""
+        ctx.report("looking")
+        await anyio.sleep(dice.nap())
+        return n
+
+    @tool
+    async def write(ctx: ToolContext, n: int = 0) -> int:
+        """Write."""
+        await anyio.sleep(dice.nap())
+        ctx.state["n"] = n
+        if dice.pick(False, False, True):
+            raise ValueError("chaos")
+        return n
+
+    @tool(timeout=0.005, retry_on_timeout=True)
+    def block(n: int = 0) -> int:
+        """Look in a thread."""
+        time.sleep(dice.nap())
+        return n
+
+    return [look, write, block]
+
+
+def made_agent(who: bytes, comes: Dice, story: Story) -> Agent:
+    dice, around = Dice(who), Around(who[0], story)
+    return Agent(
+        model=dice.pick(Restless, Restless, Blocking)(comes),
+        tools=made_tools(comes),
+        limits=Limits(
+            turns=dice.pick(4, 2, 8, 1),
+            tool_calls=dice.pick(UNSET, 6, 2),
+            retries=dice.pick(1, 2, 0),
+            nudges=dice.pick(1, 0),
+            tokens=dice.pick(UNSET, UNSET, 4_000, 1_000),
+            seconds=3_600,
+        ),
+        grace=dice.pick(True, True, False),
+        completion=dice.pick(None, around.policy),
+        hooks=dice.pick([], [around.hook]),
+        sinks=[
+            lambda event: story.append(event) if event.kind not in ("delta", "tool_reported") else None,
+            around.sink,
+        ],
+    )
+
+
+def shared_of(dice: Dice) -> TurnBudget | None:
+    kind = dice.pick("none", "short", "none", "none", "counts", "long")
+    if kind == "counts":
+        return Limits(turns=3, tool_calls=3, tokens=2_500).open(grace=False)
+    return {"none": None, "short": TurnBudget.create(0.02), "long": TurnBudget.create(None)}[kind]
+
+
+async def driven(driver: Driver, dice: Dice) -> list[Letter]:
+    """Drive it, with letters and perhaps a cancel of the task itself meanwhile; the letters that were taken."""
+    taken: list[Letter] = []
+
+    async def write_letters() -> None:
+        for _ in range(dice.pick(0, 1, 2, 4)):
+            await anyio.sleep(dice.nap())
+            letter = dice.pick(Steer("and this"), Extend({"turns": 1}, 0.01), Cancel("chaos"), LeaseLost())
+            if driver.mailbox.post(letter):
+                taken.append(letter)
+
+    with anyio.fail_after(BOUND_S):
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(write_letters)
+            with anyio.move_on_after(dice.pick(BOUND_S, BOUND_S, BOUND_S, 0.004)):
+                await driver.drive()
+            tasks.cancel_scope.cancel()
+    return taken
+
+
+def recorder_of(plan: Plan, agent: Agent) -> Recorder:
+    return Recorder(Header(plan.run_id, None, plan.started_at, plan.metadata), agent.sinks)
+
+
+def replayed(agent: Agent, plan: Plan, story: Story, answers: Sequence[Answer[Any]]) -> Result:
+    loop = converse(plan, recorder_of(plan, agent))
+    try:
+        story.append(next(loop))
+        for answer in answers:
+            story.append(answer)
+            story.append(loop.send(answer))
+    except StopIteration as end:
+        return end.value
+    raise AssertionError("the answers end before the run does")
+
+
+@pytest.mark.parametrize("backend", ["asyncio", "trio"])
+@settings(max_examples=EXAMPLES, phases=[Phase.explicit, Phase.reuse, Phase.generate])
+@given(st.binary(min_size=16, max_size=16), st.binary(min_size=150, max_size=150))
+def test_what_the_driver_did_stands_the_audit_and_can_be_played_again(
+    audit: Audit, backend: str, who: bytes, comes: bytes
+) -> None:
+    dice, ignored = Dice(comes), Story()
+    shared = shared_of(dice)
+    agent = made_agent(who, dice, ignored)
+    plan = agent.plan("Do it.", run_id="run") if shared is None else agent.plan("Do it.", run_id="run", within=shared)
+    plan.keeps = dice.pick(True, False)
+    driver = Driver(plan, recorder_of(plan, agent), within=shared)
+    taken = anyio.run(driven, driver, dice, backend=backend)
+    result, answers = driver.result, driver.answers
+    assert result is not None, "it has no result"
+    heard = [letter for answer in answers for letter in answer.mail]
+    assert all(letter in heard for letter in taken), "a letter was taken and never read"
+
+    story = Story()
+    same = made_agent(who, Dice(b""), story)
+    again = agent.plan("Do it.", run_id="run")
+    again.shared, again.within, again.most_s, again.keeps = same.plan("x").shared, plan.within, plan.most_s, plan.keeps
+    again.started_at, again.messages = plan.started_at, plan.messages
+    assert replayed(same, again, story, answers) == result
+    audit(same, story, result, plan.most_s)
+    if shared is not None:
+        used = {name: budget for name, budget in shared.budgets.items() if name in ("turns", "tool_calls", "tokens")}
+        assert {name: (budget.used, budget.held) for name, budget in used.items()} == {
+            name: (result.budgets[name].used, 0) for name in used
+        }
