@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
+import contextvars
 from collections.abc import Awaitable, Callable
 from functools import partial
 from math import inf
+from threading import get_ident
 from typing import cast
 
 import anyio
@@ -18,7 +21,7 @@ from ..worker import Worker, WorkerPool, call_soon, free_worker, hand_over, is_b
 class Asking:
     """The requests of one run, one at a time."""
 
-    __slots__ = ("_is_async", "_model", "_request", "_said", "_tell", "_worker", "_workers")
+    __slots__ = ("_is_async", "_model", "_request", "_said", "_soon", "_tell", "_thread", "_worker", "_workers")
 
     def __init__(self, model: Model, is_async: bool, workers: WorkerPool, tell: Callable[[str], None]) -> None:
         self._model = model
@@ -28,13 +31,17 @@ class Asking:
         self._request: Request | None = None
         self._said: list[str] | None = None
         self._worker: Worker | None = None
+        self._soon: Callable[[Callable[[], object]], object] | None = None
+        self._thread = 0
 
     async def ask(self, request: Request) -> Reply | ModelFailure:
         """One attempt. It raises only when it is cut; `cut` then gives what there is."""
         self._request, self._said = request, None
+        if self._soon is None:
+            self._soon, self._thread = call_soon(), get_ident()
         try:
             if self._is_async:
-                reply = await cast("Awaitable[Reply]", self._model.ask(request, partial(self._heard, request)))
+                reply = await cast("Awaitable[Reply]", self._model.ask(request, partial(self._told, request)))
             else:
                 reply = await self._in_a_worker(request)
         except anyio.get_cancelled_exc_class() as error:
@@ -57,6 +64,14 @@ class Asking:
         """Nobody listens any more."""
         self._tell = None
 
+    def _told(self, request: Request, text: str) -> None:
+        """From any thread; events are told on the run's own."""
+        if get_ident() == self._thread:
+            self._heard(request, text)
+        elif self._soon is not None:
+            with contextlib.suppress(RuntimeError):  # the event loop is closed, and nobody listens any more
+                self._soon(partial(self._heard, request, text))
+
     def _heard(self, request: Request, text: str) -> None:
         if request is self._request:  # else it was cut
             if self._said is None:
@@ -70,14 +85,11 @@ class Asking:
         if worker is None:
             raise Retryable(f"no worker is free; {self._workers.hung} hang")
         self._worker = worker
-        soon, came = call_soon(), list[Reply | BaseException]()
-
-        def tell(text: str) -> None:
-            soon(partial(self._heard, request, text))
+        came, context = list[Reply | BaseException](), contextvars.copy_context()
 
         def work() -> None:
             try:
-                came.append(cast("Reply", self._model.ask(request, tell)))
+                came.append(cast("Reply", context.run(self._model.ask, request, partial(self._told, request))))
             except BaseException as error:
                 came.append(error)
 
