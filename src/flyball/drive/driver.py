@@ -73,6 +73,7 @@ class Driver:
         self._scope: anyio.CancelScope | None = None
         self._soon: Callable[[Callable[[], object]], object] | None = None
         self._thread = 0
+        self._gives_way_at = _GIVES_WAY_EVERY
 
     @property
     def ceilings(self) -> Mapping[str, IterationBudget]:
@@ -153,7 +154,8 @@ class Driver:
             if effect.request.purpose is Purpose.GRACE:
                 self.mailbox.reporting = True
             self._pace.allow(effect.deadline)
-            if len(self.answers) % _GIVES_WAY_EVERY == _GIVES_WAY_EVERY - 1:
+            if len(self.answers) >= self._gives_way_at:
+                self._gives_way_at = len(self.answers) + _GIVES_WAY_EVERY
                 await anyio.lowlevel.checkpoint()
             return await self._asking.ask(effect.request)
         if isinstance(effect, Act):
