@@ -91,13 +91,15 @@ class Driver:
                 with anyio.CancelScope() as scope:
                     self._scope = scope
                     self._pace.enter(scope)
+                    # What ends at the very moment its time is over, or ignores that, leaves a scope that cuts what
+                    # comes next; so that gets a new one.
                     while effect is not None and not self.mailbox.cutting and not scope.cancel_called:
                         if type(effect) is Act:
                             value = await self._act(effect)
                         else:
                             value = await self._done(effect)
                         effect = self._answer(value)
-                if effect is not None and scope.cancelled_caught:  # else the alarm came when that effect had ended
+                if effect is not None and scope.cancelled_caught:  # its time is over, or somebody wants it cut
                     effect = self._answer(self._cut(effect))
         except BaseException:
             self.mailbox.post(Cancel("task"))
