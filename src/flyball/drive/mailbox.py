@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from threading import RLock
 
-from ..loop.effect import Cancel, LeaseLost, Letter
+from ..loop.effect import Cancel, Extend, LeaseLost, Letter, Steer
 
 
 class Mailbox:
@@ -21,7 +21,7 @@ class Mailbox:
         self.lock = RLock()
         self.ended = False
         self.reporting = False
-        """In the grace turn: only a cancel counts then."""
+        """In the grace turn: nothing can be steered or extended any more."""
         self.cutting = False
         """Whether somebody wants what is under way to be cut."""
         self.letters: list[Letter] = []
@@ -31,7 +31,7 @@ class Mailbox:
         """Leave a letter; False where it comes too late."""
         urgent = isinstance(letter, Cancel | LeaseLost)
         with self.lock:
-            if self.ended or (self.reporting and not urgent):
+            if self.ended or (self.reporting and isinstance(letter, Steer | Extend)):
                 return False
             self.letters.append(letter)
             if urgent:
