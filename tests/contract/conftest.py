@@ -1,0 +1,114 @@
+"""The doors that every test of the contract goes through, and what holds for every run, whatever its end."""
+
+import sys
+from collections import Counter
+from collections.abc import Awaitable, Callable
+from typing import Any, Unpack
+
+import anyio
+import pytest
+
+from flyball import Agent, Result
+from flyball.agent import RunOptions
+from flyball.event import Event
+from flyball.message import MessageType
+from flyball.run import Run
+
+LONG = 60.0
+PAIRS = {
+    "run_started": "run_ended",
+    "turn_started": "turn_ended",
+    "model_requested": "model_replied",
+    "grace_started": "grace_ended",
+}
+
+Watching = Callable[[Run, Event], object]
+Here = Callable[[Callable[[], Awaitable[Any]]], Any]
+
+
+def through(backend: str, work: Callable[[], Awaitable[Any]]) -> Any:
+    async def bounded() -> Any:
+        with anyio.fail_after(LONG):
+            return await work()
+
+    return anyio.run(bounded, backend=backend)
+
+
+def checked(result: Result) -> Result:
+    """Every pair is closed, and there is one end."""
+    events = list(result.events)
+    kinds = Counter(event.kind for event in events)
+    assert (kinds["run_ended"], events[-1].kind) == (1, "run_ended")
+    for started, ended in PAIRS.items():
+        assert kinds[started] == kinds[ended], f"{kinds[started]} {started}, {kinds[ended]} {ended}"
+    started = Counter(str(event.to_dict()["call_id"]) for event in events if event.kind == "tool_started")
+    ended = Counter(str(event.to_dict()["call_id"]) for event in events if event.kind == "tool_ended")
+    assert started <= ended
+    assert set(ended.values()) <= {1}
+    numbers = [event.seq for event in events]
+    assert numbers == sorted(set(numbers))
+    asked = [str(m.payload["call_id"]) for m in result.messages if m.type is MessageType.TOOL_CALL and m.payload]
+    told = [str(m.payload["call_id"]) for m in result.messages if m.type is MessageType.TOOL_RESULT and m.payload]
+    assert asked == told == [outcome.call_id for outcome in result.tool_results]
+    return result
+
+
+@pytest.fixture
+def closed() -> Callable[[Result], Result]:
+    """Gives the result back, if everything in it that began has ended."""
+    return checked
+
+
+@pytest.fixture(params=["asyncio", "trio"])
+def here(request: pytest.FixtureRequest) -> Here:
+    """Runs an async function in an event loop, for a bounded time."""
+    return lambda work: through(request.param, work)
+
+
+@pytest.fixture(params=["sync", "asyncio", "trio"])
+def door(request: pytest.FixtureRequest) -> str:
+    """The name of one of the three doors."""
+    return request.param
+
+
+@pytest.fixture
+def run(door: str) -> Callable[..., Result]:
+    """`run(agent, task, **options)` gives the result of a run through one of the doors."""
+
+    def run(agent: Agent, task: Any = "go", **options: Unpack[RunOptions]) -> Result:
+        if door == "sync":
+            return checked(agent.start(task, **options).result(LONG))
+        return checked(through(door, lambda: agent.arun(task, **options)))
+
+    return run
+
+
+@pytest.fixture
+def watch(door: str) -> Callable[..., Result]:
+    """`watch(agent, watching)` calls `watching(run, event)` for each event of a run, and gives the result."""
+
+    def watch(agent: Agent, watching: Watching, **options: Unpack[RunOptions]) -> Result:
+        if door == "sync":
+            with agent.start("go", **options) as run:
+                for event in run:
+                    watching(run, event)
+                return checked(run.result(LONG))
+
+        async def opened() -> Result:
+            async with agent.open("go", **options) as run:
+                async for event in run:
+                    watching(run, event)
+                return await run.aresult()
+
+        return checked(through(door, opened))
+
+    return watch
+
+
+@pytest.fixture(autouse=True)
+def _told_what_nobody_raised(monkeypatch: pytest.MonkeyPatch) -> Any:
+    """What a thread or an event loop could only complain about is a failure of the test."""
+    complaints: list[object] = []
+    monkeypatch.setattr(sys, "unraisablehook", complaints.append)
+    yield
+    assert complaints == []
