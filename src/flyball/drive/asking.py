@@ -8,13 +8,13 @@ from collections.abc import Awaitable, Callable
 from functools import partial
 from math import inf
 from threading import get_ident
-from typing import cast
+from typing import Any, cast
 
 import anyio
 
-from ..errors import ModelError, Retryable
+from ..errors import ModelError, Retryable, shown
 from ..models import Model
-from ..request import Finish, ModelFailure, Reply, Request
+from ..request import Call, Finish, ModelFailure, Reply, Request, Usage
 from ..worker import Worker, WorkerPool, call_soon, free_worker, hand_over, is_being_cancelled
 
 
@@ -48,10 +48,15 @@ class Asking:
             if is_being_cancelled():
                 raise
             return ModelFailure.of(error)
-        except (Exception, SystemExit) as error:
+        except (KeyboardInterrupt, GeneratorExit):
+            raise
+        except BaseException as error:  # also asyncio's CancelledError in trio
             return ModelFailure.of(error)
         self._request = None
-        return reply if isinstance(reply, Reply) else ModelFailure.of(_no_reply(reply))  # pyright: ignore[reportUnnecessaryIsInstance]
+        if isinstance(reply, ModelFailure):
+            return reply
+        flaw = None if _is_plain(reply) else _flaw(reply)
+        return reply if flaw is None else ModelFailure.of(ModelError(f"the model gave {flaw}"))
 
     def cut(self) -> Reply:
         """What there is of a reply that is not waited for any longer."""
@@ -80,7 +85,7 @@ class Asking:
             if self._tell is not None:
                 self._tell(text)
 
-    async def _in_a_worker(self, request: Request) -> Reply:
+    async def _in_a_worker(self, request: Request) -> Reply | ModelFailure:
         worker = await free_worker(self._workers, lambda: False)
         if worker is None:
             raise Retryable(f"no worker is free; {self._workers.hung} hang")
@@ -95,10 +100,27 @@ class Asking:
 
         await hand_over(worker, work, inf)
         self._worker = None
-        if isinstance(came[0], BaseException):
-            raise came[0]
-        return came[0]
+        return ModelFailure.of(came[0]) if isinstance(came[0], BaseException) else came[0]
 
 
-def _no_reply(found: object) -> ModelError:
-    return ModelError(f"the model gave a {type(found).__name__}; expected a Reply")
+def _is_plain(reply: Any) -> bool:
+    """Whether nothing can be wrong with a reply, told fast."""
+    if type(reply) is not Reply or type(reply.text) is not str or type(reply.finish) is not Finish:
+        return False
+    for call in reply.calls if type(reply.calls) is tuple else (None,):
+        if type(call) is not Call or type(call.id) is not str or type(call.name) is not str:
+            return False
+    return reply.usage is None or type(reply.usage) is Usage
+
+
+def _flaw(reply: Any) -> str | None:
+    """What is wrong with what a model gave: the loop must be able to rely on it."""
+    if not isinstance(reply, Reply):
+        return f"a {type(reply).__name__}; expected a Reply"
+    kinds = {"text": str, "calls": tuple, "usage": Usage | None, "finish": Finish}
+    parts = [(name, getattr(reply, name), kind) for name, kind in kinds.items()]
+    for call in reply.calls if isinstance(reply.calls, tuple) else ():  # pyright: ignore[reportUnnecessaryIsInstance]
+        parts += [("call", call, Call), ("call's id", getattr(call, "id", ""), str)]
+        parts += [("call's name", getattr(call, "name", ""), str)]
+    wrong = [(name, found, kind) for name, found, kind in parts if not isinstance(found, kind)]
+    return next((f"the {name} {shown(found)}; expected {kind}" for name, found, kind in wrong), None)
