@@ -84,7 +84,9 @@ class Recorder:
         for sink in self.sinks:
             try:
                 sink(event)
-            except (Exception, SystemExit):
+            except (KeyboardInterrupt, GeneratorExit):
+                raise
+            except BaseException:
                 self.sink_errors += 1
 
     def _drop_oldest(self) -> None:

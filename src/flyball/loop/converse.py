@@ -35,7 +35,9 @@ def converse(plan: Plan, recorder: Recorder) -> Flow[Result]:
 def _guarded(course: Course) -> Flow[End]:
     try:
         return (yield from _until_the_end(course))
-    except (Exception, SystemExit) as error:
+    except (KeyboardInterrupt, GeneratorExit):
+        raise
+    except BaseException as error:  # nobody can cancel here, so an asyncio.CancelledError is a callback's own
         end = End(Stop.FAILED, error=described(error))
     return (yield from _closed(course, end))
 

@@ -195,7 +195,9 @@ class Course:
             try:
                 for order in hook(point, self.progress, about):
                     veto = self._obey(order) or veto
-            except (Exception, SystemExit) as error:
+            except (KeyboardInterrupt, GeneratorExit):
+                raise
+            except BaseException as error:
                 if point is Point.TOOL_CALLED:
                     veto = Veto(f"a hook failed ({type(error).__name__}), so the call is not made")
                 else:
