@@ -39,7 +39,7 @@ class Recorder:
     Where there is no sink, an event is made when somebody looks at it; most are never looked at.
     """
 
-    __slots__ = ("_kept", "_rows", "at", "dropped", "header", "seq", "sink_errors", "sinks", "turn")
+    __slots__ = ("_kept", "_rows", "at", "dropped", "ended", "header", "seq", "sink_errors", "sinks", "turn")
 
     def __init__(self, header: Header, sinks: Iterable[Sink] = (), events_kept: int = 10_000) -> None:
         self.header = header
@@ -51,6 +51,8 @@ class Recorder:
         self.dropped = 0
         """How many of the oldest events are no longer kept."""
         self.sink_errors = 0
+        self.ended = False
+        """Whether the end is decided: what a sink or hook wants of the run from now on comes too late."""
         self._kept = events_kept
         self._rows: list[_Row | Event] = []
 

@@ -124,7 +124,7 @@ class Run:
 
     def _post(self, letter: Letter) -> bool:
         self._refuse_in_a_forked_child()
-        return self._driver.mailbox.post(letter)
+        return not self._driver.recorder.ended and self._driver.mailbox.post(letter)
 
     def begin(self) -> Self:
         """Start it on the private event loop."""

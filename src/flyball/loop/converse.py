@@ -88,6 +88,7 @@ def _the_first_reason(course: Course, end: End) -> End:
 def _finish(course: Course, end: End) -> Result:
     """Exactly one run_ended, and the result."""
     envelope, progress, recorder = course.envelope, course.progress, course.recorder
+    recorder.ended = True
     try:
         course.tell_refusals()
         course.consult(Point.RUN_ENDED, end.stop)
