@@ -1,0 +1,158 @@
+"""Who steers, extends or cancels a run is told the truth about whether that still reached it."""
+
+import random
+from collections.abc import Callable
+from threading import Barrier, Event, Thread
+from typing import Any
+
+import anyio
+import pytest
+
+from flyball import Agent, Limits, Result, tool
+from flyball.event import Event as RunEvent
+from flyball.progress import Order, Point, Progress
+from flyball.run import Run
+from flyball.testing import ScriptedModel, call, say
+
+LONG = 60.0
+RACES = 60
+
+
+@tool
+async def touch() -> None: ...
+
+
+ENDS: dict[str, Callable[[], Agent]] = {
+    "completed": lambda: Agent(model=ScriptedModel(call("touch"), say("done")), tools=[touch]),
+    "budget": lambda: Agent(
+        model=ScriptedModel.looping(call("touch"), grace=say("I touched.")), tools=[touch], limits=Limits(turns=2)
+    ),
+    "budget without grace": lambda: Agent(
+        model=ScriptedModel.looping(call("touch")), tools=[touch], limits=Limits(turns=2), grace=False
+    ),
+    "failed": lambda: Agent(model=ScriptedModel(call("touch")), tools=[touch]),
+    "halted": lambda: Agent(model=ScriptedModel(call("touch"), say("x")), tools=[touch], single_turn=True),
+}
+
+
+def race(agent: Agent, meddle: Callable[[Run], bool], seed: int) -> tuple[bool, Result]:
+    """Start a run and meddle with it from another thread, somewhere near its end."""
+    at, told, ready = random.Random(seed).randrange(1, 400), list[bool](), Barrier(2)
+
+    def meddling(run: Run) -> None:
+        ready.wait(LONG)
+        for _ in range(at):
+            pass
+        told.append(meddle(run))
+
+    handles: list[Run] = []
+    thread = Thread(target=lambda: meddling(handles[0]))
+    handles.append(agent.start("go"))
+    thread.start()
+    ready.wait(LONG)
+    result = handles[0].result(LONG)
+    thread.join(LONG)
+    return told[0], result
+
+
+@pytest.mark.parametrize("end", ENDS)
+def test_a_cancel_that_was_taken_is_the_reason(end: str) -> None:
+    for seed in range(RACES):
+        told, result = race(ENDS[end](), lambda run: run.cancel("test"), seed)
+        assert told == (result.stop == "cancelled"), (seed, told, result.stop)
+
+
+@pytest.mark.parametrize("end", ENDS)
+def test_a_message_that_was_taken_is_in_the_conversation(end: str) -> None:
+    for seed in range(RACES):
+        told, result = race(ENDS[end](), lambda run: run.steer("Only the tests."), seed)
+        assert told == ("Only the tests." in [message.content for message in result.messages]), (seed, told)
+        assert told == ("steered" in [event.kind for event in result.events])
+
+
+@pytest.mark.parametrize("end", ENDS)
+def test_an_extension_that_was_taken_is_in_the_record(end: str) -> None:
+    for seed in range(RACES):
+        told, result = race(ENDS[end](), lambda run: run.extend(turns=1, seconds=1), seed)
+        kinds = [event.kind for event in result.events]
+        assert told == ("extended" in kinds) == ("postponed" in kinds), (seed, told)
+
+
+@pytest.mark.parametrize(
+    "kind", ["tool_started", "tool_ended", "turn_ended", "grace_started", "grace_ended", "run_ended"]
+)
+@pytest.mark.parametrize("end", ENDS)
+def test_a_sink_that_steers_is_told_the_truth(here: Any, closed: Any, kind: str, end: str) -> None:
+    agent, told, handles = ENDS[end](), list[str](), list[Run]()
+
+    def sink(event: RunEvent) -> None:
+        if event.kind == kind and len(told) < 3 and handles[0].steer(f"Again {len(told)}."):
+            told.append(f"Again {len(told)}.")
+
+    watched = Agent(
+        model=agent.model,
+        tools=[touch],
+        sinks=[sink],
+        limits=agent.limits,
+        grace=agent.grace,
+        single_turn=agent.single_turn,
+    )
+
+    async def work() -> Result:
+        handles.append(watched.open("go"))
+        async with handles[0] as run:
+            return await run.aresult()
+
+    result = closed(here(work))
+    said = [message.content for message in result.messages]
+    assert [text for text in said if text.startswith("Again")] == told
+
+
+def test_a_hook_at_the_end_is_told_that_it_is_too_late(here: Any) -> None:
+    handles, told = list[Run](), list[bool]()
+
+    def hook(point: Point, progress: Progress, about: object = None, /) -> tuple[Order, ...]:
+        if point is Point.RUN_ENDED:
+            run = handles[0]
+            told.extend((run.steer("x"), run.extend(turns=1), run.cancel()))
+        return ()
+
+    async def work() -> Result:
+        handles.append(Agent(model=ScriptedModel(say("done")), hooks=[hook]).open("go"))
+        async with handles[0] as run:
+            return await run.aresult()
+
+    assert (here(work).stop, told) == ("completed", [False, False, False])
+
+
+def test_an_extension_lets_a_run_go_on_and_steering_reaches_the_model(here: Any) -> None:
+    began, model = Event(), ScriptedModel.looping(call("hold"), grace=say("x"))
+
+    @tool
+    async def hold() -> None:
+        began.set()
+        while not meddled:
+            await anyio.sleep(0.001)
+
+    meddled: list[bool] = []
+
+    async def work() -> Result:
+        async with Agent(model=model, tools=[hold], limits=Limits(turns=1)).open("go") as run:
+            while not began.is_set():
+                await anyio.sleep(0.001)
+            told = [run.extend(turns=2), run.steer("Only the tests.")]
+            meddled.extend(told)
+            return await run.aresult()
+
+    result = here(work)
+    assert (meddled, result.turns, result.budgets["turns"].ceiling) == ([True, True], 3, 3)
+    kinds = [message.type.value for message in result.messages]
+    said = [message.content for message in result.messages]
+    assert kinds[: said.index("Only the tests.")] == ["text", "tool_call", "tool_result"]
+    model.assert_saw("Only the tests.")
+
+
+def test_after_the_end_nothing_reaches_a_run() -> None:
+    run = Agent(model=ScriptedModel(say("done"))).start("go")
+    assert run.result(LONG).completed
+    assert (run.ended, run.steer("x"), run.extend(turns=1), run.cancel()) == (True, False, False, False)
