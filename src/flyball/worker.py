@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import contextvars
 import logging
 import os
+import sys
 from collections.abc import Callable, Coroutine
 from concurrent.futures import CancelledError as FutureCancelled
 from concurrent.futures import Future
@@ -149,7 +151,7 @@ class LoopThread:
 
     def start(self, make: Callable[[], Coroutine[Any, Any, T]]) -> Future[T]:
         """Run a coroutine there, with the context variables of who asks."""
-        return asyncio.run_coroutine_threadsafe(make(), self._started())
+        return context_elsewhere().run(asyncio.run_coroutine_threadsafe, make(), self._started())
 
     def refuse_inside(self, instead: str) -> None:
         """Raise where waiting would wait for itself: on the loop's own thread."""
@@ -178,6 +180,15 @@ def _run_for_ever(loop: asyncio.AbstractEventLoop) -> None:
             return loop.run_forever()
         except BaseException:
             log.exception("a task tried to end the private event loop")
+
+
+def context_elsewhere() -> contextvars.Context:
+    """The context variables of who asks, for another thread: all but the one that says which event loop runs here."""
+    context = contextvars.copy_context()
+    sniffio: Any = sys.modules.get("sniffio")
+    if sniffio is not None:
+        context.run(sniffio.current_async_library_cvar.set, None)
+    return context
 
 
 def is_being_cancelled() -> bool:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import contextvars
 from collections.abc import Awaitable, Callable
 from functools import partial
 from math import inf
@@ -15,7 +14,7 @@ import anyio
 from ..errors import ModelError, Retryable, shown
 from ..models import Model
 from ..request import Call, Finish, ModelFailure, Reply, Request, Usage
-from ..worker import Worker, WorkerPool, call_soon, free_worker, hand_over, is_being_cancelled
+from ..worker import Worker, WorkerPool, call_soon, context_elsewhere, free_worker, hand_over, is_being_cancelled
 
 
 class Asking:
@@ -90,7 +89,7 @@ class Asking:
         if worker is None:
             raise Retryable(f"no worker is free; {self._workers.hung} hang")
         self._worker = worker
-        came, context = list[Reply | BaseException](), contextvars.copy_context()
+        came, context = list[Reply | BaseException](), context_elsewhere()
 
         def work() -> None:
             try:

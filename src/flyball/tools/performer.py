@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextvars
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
@@ -13,7 +12,7 @@ import anyio
 from ..clock import SYSTEM, Clock
 from ..deadline import Deadline, DeadlineToken
 from ..outcome import Reason
-from ..worker import WorkerPool, free_worker, hand_over, is_being_cancelled
+from ..worker import WorkerPool, context_elsewhere, free_worker, hand_over, is_being_cancelled
 from .act import ToolAct
 from .context import State, ToolContext
 
@@ -117,7 +116,7 @@ class Performer:
             act.fail(error, self.clock.now())
 
     async def _in_a_worker(self, act: ToolAct) -> None:
-        bound, context = self.bound(act), contextvars.copy_context()
+        bound, context = self.bound(act), context_elsewhere()
         act.worker = await free_worker(self.workers, lambda: self.clock.now() >= act.until)
         if act.worker is None:
             act.deny(Reason.OVERLOAD, f"no worker came free in time; {self.workers.hung} hang", self.clock.now())
