@@ -119,14 +119,25 @@ class WorkerPool:
             return wanted
 
 
+class _Home:
+    """The event loop of one process, and the thread it runs in."""
+
+    def __init__(self) -> None:
+        self.lock = Lock()
+        self.loop: asyncio.AbstractEventLoop | None = None
+        self.thread: Thread | None = None
+
+
 class LoopThread:
     """One private event loop in a daemon thread, for callers that have none. A forked child makes its own."""
 
     def __init__(self) -> None:
-        self._lock = Lock()
-        self._pid = 0
-        self._thread: Thread | None = None
-        self._loop: asyncio.AbstractEventLoop | None = None
+        self._homes: dict[int, _Home] = {}
+
+    @property
+    def _home(self) -> _Home:
+        """Of this process: a forked child may have inherited a lock that nobody will release."""
+        return self._homes.setdefault(os.getpid(), _Home())  # one step, if many threads come first
 
     def run(self, make: Callable[[], Coroutine[Any, Any, T]], instead: str) -> T:
         """Run a coroutine there and wait for it. Ctrl-C cuts it, gives it 5 seconds to close, and is raised again."""
@@ -155,18 +166,17 @@ class LoopThread:
 
     def refuse_inside(self, instead: str) -> None:
         """Raise where waiting would wait for itself: on the loop's own thread."""
-        if self._thread is current_thread():
+        if self._home.thread is current_thread():
             raise ConfigError("a sync call", "the private event loop's own thread", f"`await {instead}` there")
 
     def _started(self) -> asyncio.AbstractEventLoop:
-        if self._pid != os.getpid():  # also in a forked child, which may have inherited a lock that nobody will release
-            self._pid, self._lock, self._loop = os.getpid(), Lock(), None
-        with self._lock:
-            if self._loop is None:
-                self._loop = asyncio.new_event_loop()
-                self._thread = Thread(target=_run_for_ever, args=(self._loop,), name="flyball-loop", daemon=True)
-                self._thread.start()
-            return self._loop
+        home = self._home
+        with home.lock:
+            if home.loop is None:
+                home.loop = asyncio.new_event_loop()
+                home.thread = Thread(target=_run_for_ever, args=(home.loop,), name="flyball-loop", daemon=True)
+                home.thread.start()
+            return home.loop
 
 
 PRIVATE_LOOP = LoopThread()
