@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from concurrent.futures import Future, wait
 from threading import Condition
 from typing import Any, Self
@@ -61,17 +61,34 @@ class Stream:
             seen += 1
             yield event
 
-    async def __aiter__(self) -> AsyncIterator[Event]:
+    def __aiter__(self) -> AsyncIterator[Event]:
         """In the event loop that the run is in."""
-        seen = 0
-        while seen < len(self._events) or not self._ended:
-            if seen < len(self._events):
-                seen += 1
-                yield self._events[seen - 1]
-            else:
-                bell = anyio.Event()
-                self._bells.append(bell)
-                await bell.wait()
+        return _Following(self._next)
+
+    async def _next(self, seen: int) -> Event:
+        while seen == len(self._events):
+            if self._ended:
+                raise StopAsyncIteration
+            bell = anyio.Event()
+            self._bells.append(bell)
+            await bell.wait()
+        return self._events[seen]
+
+
+class _Following:
+    """One who iterates. No generator: one that is not used up would have to be closed, in trio even by hand."""
+
+    def __init__(self, next_: Callable[[int], Awaitable[Event]]) -> None:
+        self._next = next_
+        self._seen = 0
+
+    def __aiter__(self) -> Self:
+        return self
+
+    async def __anext__(self) -> Event:
+        event = await self._next(self._seen)
+        self._seen += 1
+        return event
 
 
 class Run:
