@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from concurrent.futures import Future, wait
@@ -157,8 +158,8 @@ class Run:
     def result(self, timeout: float | None = None) -> Result:
         """Wait for its end; TimeoutError after `timeout` seconds, and it goes on.
 
-        Ctrl-C cancels the run, lets it close for at most 5 seconds, and is raised with the partial result on it, as
-        `interrupt.result`.
+        Ctrl-C cancels the run, lets it close for at most 5 seconds or until the next Ctrl-C, and is raised with the
+        partial result on it, as `interrupt.result`; None where it has not closed.
         """
         future = self._sync_door("aresult()")
         try:
@@ -177,8 +178,9 @@ class Run:
             raise
 
     def _interrupted(self, interrupt: KeyboardInterrupt, future: Future[Result]) -> None:
-        self.cancel("ctrl-c")
-        wait([future], timeout=_CLOSING_S)
+        with contextlib.suppress(KeyboardInterrupt):  # the second one, which ends the waiting
+            self.cancel("ctrl-c")
+            wait([future], timeout=_CLOSING_S)
         interrupt.result = self._driver.result  # pyright: ignore[reportAttributeAccessIssue]
 
     def _sync_door(self, instead: str) -> Future[Result]:
