@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
+from threading import current_thread, main_thread
 from typing import Any, Protocol
 
 import anyio
@@ -113,6 +114,8 @@ class Performer:
                 raise
             act.fail(error, self.clock.now())
         except BaseException as error:
+            if isinstance(error, KeyboardInterrupt) and current_thread() is main_thread():
+                raise  # a real Ctrl-C, which trio raises wherever its main task is
             act.fail(error, self.clock.now())
 
     async def _in_a_worker(self, act: ToolAct) -> None:
