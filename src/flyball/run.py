@@ -146,8 +146,27 @@ class Run:
 
     def begin(self) -> Self:
         """Start it on the private event loop."""
-        self._future = PRIVATE_LOOP.start(self._drive)
+        future = self._future = Future[Result]()  # ours, as Ctrl-C may come before the loop could give one
+        try:
+            PRIVATE_LOOP.start(lambda: self._drive_for(future))
+        except KeyboardInterrupt as interrupt:
+            self._interrupted(interrupt)
+            raise
         return self
+
+    def through(self) -> Result:
+        """Start it there and wait for its end; wherever Ctrl-C falls, it is as in `result`."""
+        try:
+            return self.begin().result()
+        except KeyboardInterrupt as interrupt:
+            self._interrupted(interrupt)
+            raise
+
+    async def _drive_for(self, future: Future[Result]) -> None:
+        try:
+            future.set_result(await self._drive())
+        except BaseException as error:
+            future.set_exception(error)
 
     async def _drive(self) -> Result:
         try:
@@ -165,22 +184,25 @@ class Run:
         try:
             return future.result(timeout)
         except KeyboardInterrupt as interrupt:
-            self._interrupted(interrupt, future)
+            self._interrupted(interrupt)
             raise
 
     def __iter__(self) -> Iterator[Event]:
         """Every event from the first, as it happens; the last is run_ended."""
-        future = self._sync_door("`async for event in run`")
+        self._sync_door("`async for event in run`")
         try:
             yield from self._stream
         except KeyboardInterrupt as interrupt:
-            self._interrupted(interrupt, future)
+            self._interrupted(interrupt)
             raise
 
-    def _interrupted(self, interrupt: KeyboardInterrupt, future: Future[Result]) -> None:
+    def _interrupted(self, interrupt: KeyboardInterrupt) -> None:
+        """Close it, once, and leave the result on the interrupt."""
+        if self._future is None or hasattr(interrupt, "result"):
+            return
         with contextlib.suppress(KeyboardInterrupt):  # the second one, which ends the waiting
             self.cancel("ctrl-c")
-            wait([future], timeout=_CLOSING_S)
+            wait([self._future], timeout=_CLOSING_S)
         interrupt.result = self._driver.result  # pyright: ignore[reportAttributeAccessIssue]
 
     def _sync_door(self, instead: str) -> Future[Result]:
@@ -198,8 +220,10 @@ class Run:
         self._sync_door("`async with`")
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: object) -> None:
         future = self._sync_door("`async with`")
+        if isinstance(error, KeyboardInterrupt):
+            self._interrupted(error)
         if not self.ended:
             self.cancel("left")
         wait([future], timeout=_CLOSING_S)
