@@ -5,8 +5,8 @@ from __future__ import annotations
 import contextlib
 import os
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
-from concurrent.futures import Future, wait
-from threading import Condition
+from functools import partial
+from queue import Empty, SimpleQueue
 from typing import Any, Self
 
 import anyio
@@ -24,43 +24,54 @@ _CLOSING_S = 5.0
 
 
 class Stream:
-    """Every event of a run, also the pieces of text that nobody keeps, for whoever iterates over the handle."""
+    """Every event of a run, also the pieces of text that nobody keeps, for whoever iterates over the handle.
+
+    There is no lock in it: Ctrl-C can end a `with` block of a Condition without releasing it, and the run's thread, on
+    which all runs wait, would wait for that for ever. Who waits leaves a bell first and looks then; who adds something
+    adds it first and rings then.
+    """
 
     def __init__(self) -> None:
         self._events: list[Event] = []
         self._ended = False
-        self._changed = Condition()
-        self._bells: list[anyio.Event] = []
+        self._bells: list[Callable[[], object]] = []
+        self._end_bells: list[Callable[[], object]] = []
 
     def __call__(self, event: Event) -> None:
         """Take an event; a sink, called on the run's own thread."""
-        with self._changed:
-            self._events.append(event)
-            self._ring()
+        self._events.append(event)
+        _ring(self._bells)
 
     def end(self) -> None:
         """There will be no more."""
-        with self._changed:
-            self._ended = True
-            self._ring()
+        self._ended = True
+        _ring(self._bells)
+        _ring(self._end_bells)
 
-    def _ring(self) -> None:
-        self._changed.notify_all()
-        for bell in self._bells:
-            bell.set()
-        self._bells.clear()
+    def wait(self, timeout: float | None = None) -> bool:
+        """Wait for the end; whether it has come."""
+        bell = SimpleQueue[None]()
+        ring = partial(bell.put, None)
+        self._end_bells.append(ring)
+        if not self._ended:
+            with contextlib.suppress(Empty):
+                bell.get(timeout=timeout)
+        with contextlib.suppress(ValueError):  # it was rung
+            self._end_bells.remove(ring)
+        return self._ended
 
     def __iter__(self) -> Iterator[Event]:
         seen = 0
         while True:
-            with self._changed:
-                while seen == len(self._events) and not self._ended:
-                    self._changed.wait()
-                if seen == len(self._events):
-                    return
-                event = self._events[seen]
-            seen += 1
-            yield event
+            while seen < len(self._events):
+                seen += 1
+                yield self._events[seen - 1]
+            if self._ended and seen == len(self._events):
+                return
+            bell = SimpleQueue[None]()
+            self._bells.append(partial(bell.put, None))
+            if seen == len(self._events) and not self._ended:
+                bell.get()
 
     def __aiter__(self) -> AsyncIterator[Event]:
         """In the event loop that the run is in."""
@@ -71,9 +82,14 @@ class Stream:
             if self._ended:
                 raise StopAsyncIteration
             bell = anyio.Event()
-            self._bells.append(bell)
+            self._bells.append(bell.set)
             await bell.wait()
         return self._events[seen]
+
+
+def _ring(bells: list[Callable[[], object]]) -> None:
+    while bells:
+        bells.pop()()
 
 
 class _Following:
@@ -103,7 +119,7 @@ class Run:
         self._stream = Stream()
         self._driver = make(self._stream)
         self._pid = os.getpid()
-        self._future: Future[Result] | None = None
+        self._begun = False
         self._tasks: TaskGroup | None = None
         self._done: anyio.Event | None = None
         self._error: BaseException | None = None
@@ -146,9 +162,9 @@ class Run:
 
     def begin(self) -> Self:
         """Start it on the private event loop."""
-        future = self._future = Future[Result]()  # ours, as Ctrl-C may come before the loop could give one
+        self._begun = True
         try:
-            PRIVATE_LOOP.start(lambda: self._drive_for(future))
+            PRIVATE_LOOP.start(self._drive_there)
         except KeyboardInterrupt as interrupt:
             self._interrupted(interrupt)
             raise
@@ -162,15 +178,17 @@ class Run:
             self._interrupted(interrupt)
             raise
 
-    async def _drive_for(self, future: Future[Result]) -> None:
+    async def _drive_there(self) -> None:
         try:
-            future.set_result(await self._drive())
-        except BaseException as error:
-            future.set_exception(error)
+            await self._drive()
+        except BaseException as error:  # it would end the event loop of everybody
+            self._error = error
 
-    async def _drive(self) -> Result:
+    async def _drive(self) -> None:
         try:
-            return await self._driver.drive()
+            await self._driver.drive()
+        except Exception as error:
+            self._error = error
         finally:
             self._stream.end()
 
@@ -180,9 +198,11 @@ class Run:
         Ctrl-C cancels the run, lets it close for at most 5 seconds or until the next Ctrl-C, and is raised with the
         partial result on it, as `interrupt.result`; None where it has not closed.
         """
-        future = self._sync_door("aresult()")
+        self._sync_door("aresult()")
         try:
-            return future.result(timeout)
+            if not self._stream.wait(timeout):
+                raise TimeoutError(f"the run goes on after {timeout:g} s")
+            return self._given()
         except KeyboardInterrupt as interrupt:
             self._interrupted(interrupt)
             raise
@@ -198,19 +218,18 @@ class Run:
 
     def _interrupted(self, interrupt: KeyboardInterrupt) -> None:
         """Close it, once, and leave the result on the interrupt."""
-        if self._future is None or hasattr(interrupt, "result"):
+        if not self._begun or hasattr(interrupt, "result"):
             return
         with contextlib.suppress(KeyboardInterrupt):  # the second one, which ends the waiting
             self.cancel("ctrl-c")
-            wait([self._future], timeout=_CLOSING_S)
+            self._stream.wait(_CLOSING_S)
         interrupt.result = self._driver.result  # pyright: ignore[reportAttributeAccessIssue]
 
-    def _sync_door(self, instead: str) -> Future[Result]:
+    def _sync_door(self, instead: str) -> None:
         self._refuse_in_a_forked_child()
         PRIVATE_LOOP.refuse_inside(f"agent.arun(...), or {instead}")
-        if self._future is None:
+        if not self._begun:
             raise ConfigError("run", "a sync call on a run that was opened in an event loop", f"{instead}")
-        return self._future
 
     def _refuse_in_a_forked_child(self) -> None:
         if self._pid != os.getpid():
@@ -221,18 +240,21 @@ class Run:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: object) -> None:
-        future = self._sync_door("`async with`")
+        self._sync_door("`async with`")
         if isinstance(error, KeyboardInterrupt):
             self._interrupted(error)
         if not self.ended:
             self.cancel("left")
-        wait([future], timeout=_CLOSING_S)
+        self._stream.wait(_CLOSING_S)
 
     async def aresult(self) -> Result:
         """Wait for its end."""
         done = self._async_door()
         await done.wait()
-        if self._driver.result is None:
+        return self._given()
+
+    def _given(self) -> Result:
+        if self._error is not None or self._driver.result is None:
             raise self._error or ConfigError("run", "a run without a result", "a report to Flyball's makers")
         return self._driver.result
 
@@ -248,7 +270,7 @@ class Run:
         return self._done
 
     async def __aenter__(self) -> Self:
-        if self._done is not None or self._future is not None:
+        if self._done is not None or self._begun:
             raise ConfigError("run", "a run that has begun", "a new one: agent.open(...)")
         self._done = anyio.Event()
         self._tasks = anyio.create_task_group()
@@ -259,8 +281,6 @@ class Run:
     async def _drive_here(self, done: anyio.Event) -> None:
         try:
             await self._drive()
-        except Exception as error:
-            self._error = error
         finally:
             done.set()
 
