@@ -1,0 +1,141 @@
+"""Runs that share one envelope: together they never pass its limits."""
+
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import anyio
+import pytest
+
+from flyball import Agent, Limits, Result, TurnBudget, tool
+from flyball.outcome import Denied
+from flyball.request import Usage
+from flyball.testing import ScriptedModel, call, say
+
+LONG = 60.0
+Running = Callable[..., Result]
+
+
+@tool
+async def touch() -> None:
+    await anyio.sleep(0)
+
+
+def stubborn(**limits: Any) -> Agent:
+    line = call("touch").using(Usage(20, 10))
+    model = ScriptedModel.looping(line, grace=say("I touched.").using(Usage(20, 10)))
+    return Agent(model=model, tools=[touch], limits=Limits(turns=50, **limits), max_output_tokens=50)
+
+
+def test_what_a_run_takes_counts_in_the_envelope_it_shares(run: Running) -> None:
+    agent = Agent(model=ScriptedModel(call("touch"), say("done")), tools=[touch], limits=Limits(tokens=10_000))
+    with Limits(turns=9, tool_calls=9, tokens=50_000).open() as shared:
+        first = run(agent, within=shared)
+        second = run(agent, within=shared)
+        used = {name: shared.budgets[name].used for name in ("turns", "tool_calls", "tokens")}
+    assert used["turns"] == first.turns + second.turns == 4
+    assert used["tool_calls"] == 2
+    assert used["tokens"] == first.usage.total + second.usage.total == 60
+
+
+def test_a_refusal_there_is_this_runs_reason_and_flag(run: Running) -> None:
+    with Limits(turns=5).open() as shared:
+        first, second = run(stubborn(), within=shared), run(stubborn(), within=shared)
+    assert (first.stop, first.turns, first.text) == ("budget", 5, "I touched.")
+    assert (second.stop, second.turns, second.requests) == ("budget", 0, 1)
+    assert first.flags == second.flags == ("max_agent_iterations_reached",)
+    assert "5" in str(first.warning)
+
+
+def test_calls_that_the_envelope_refuses_are_denied(run: Running) -> None:
+    with Limits(tool_calls=2).open() as shared:
+        result = run(stubborn(), within=shared)
+        assert shared.budgets["tool_calls"].used == 2
+    denied = [outcome for outcome in result.tool_results if isinstance(outcome, Denied)]
+    assert (len(result.tool_results), len(denied), result.flags) == (3, 1, ("max_tool_calls_reached",))
+
+
+def test_the_time_that_others_left_is_this_runs_time(run: Running) -> None:
+    shared = TurnBudget.create(timeout_s=0.1, max_steps=50)
+    agent = Agent(model=ScriptedModel(say("too late").after(LONG)), grace=False)
+    result = run(agent, within=shared)
+    assert (result.stop, result.flags) == ("deadline", ("max_seconds_reached",))
+    assert result.seconds < LONG
+    again = run(agent, within=shared)
+    assert (again.stop, again.requests) == ("deadline", 0)
+
+
+@pytest.mark.parametrize("way", ["tasks", "threads"])
+def test_runs_that_go_on_at_once_never_pass_the_shared_limits(way: str, closed: Any) -> None:
+    shared = Limits(turns=40, tool_calls=30, tokens=5_000).open()
+    agent, results = stubborn(tokens=100_000), list[Result]()
+
+    async def one() -> None:
+        results.append(await agent.arun("go", within=shared))
+
+    async def all_at_once() -> None:
+        with anyio.fail_after(LONG):
+            async with anyio.create_task_group() as tasks:
+                for _ in range(8):
+                    tasks.start_soon(one)
+
+    def alone(backend: str) -> None:
+        anyio.run(one, backend=backend)
+
+    if way == "tasks":
+        anyio.run(all_at_once)
+    else:
+        with ThreadPoolExecutor(8) as pool:
+            list(pool.map(alone, ["asyncio", "trio"] * 4))
+    budgets = shared.budgets
+    assert {closed(result).stop for result in results} == {"budget"}
+    assert sum(result.turns for result in results) <= budgets["turns"].used <= 40
+    made = sum(not isinstance(outcome, Denied) for result in results for outcome in result.tool_results)
+    assert made == budgets["tool_calls"].used <= 30
+    assert sum(result.usage.total for result in results) == budgets["tokens"].used <= 5_000
+    shared.close()
+    assert budgets["tokens"].available == 5_000 - budgets["tokens"].used  # no hold is left open
+
+
+@pytest.mark.parametrize("how", ["cancel", "task"])
+def test_a_run_that_is_cut_leaves_nothing_set_aside(here: Any, how: str) -> None:
+    shared = Limits(tokens=5_000).open()
+    model = ScriptedModel(say("too late").after(LONG))
+    agent = Agent(model=model, limits=Limits(tokens=4_000), max_output_tokens=50)
+
+    async def work() -> None:
+        async with agent.open("go", within=shared) as run:
+            while not model.requests:
+                await anyio.sleep(0.001)
+            if how == "cancel":
+                run.cancel()
+                await run.aresult()
+
+    async def cut() -> None:
+        async def wait() -> None:
+            await agent.arun("go", within=shared)
+
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(wait)
+            while not model.requests:
+                await anyio.sleep(0.001)
+            tasks.cancel_scope.cancel()
+
+    here(work if how == "cancel" else cut)
+    shared.close()
+    tokens = shared.budgets["tokens"]
+    assert tokens.available == 5_000 - tokens.used
+    assert 0 < tokens.used <= 5_000  # nobody told what the request used, so the worst is assumed
+
+
+def test_a_turn_that_never_started_is_given_back_there_too(run: Running) -> None:
+    with Limits(turns=45, tokens=1_000).open() as shared:
+        result = run(stubborn(tokens=100_000), within=shared)
+        assert (result.stop, result.flags) == ("budget", ("max_tokens_reached",))
+        assert shared.budgets["turns"].used == result.turns
+
+
+def test_an_envelope_that_does_not_count_everything_still_bounds_what_it_counts(run: Running) -> None:
+    shared = TurnBudget.create(timeout_s=None, max_steps=3)
+    result = run(stubborn(tokens=100_000), within=shared)
+    assert (result.stop, result.turns) == ("budget", 3)
