@@ -96,7 +96,7 @@ def test_ctrl_c_cuts_a_run_lets_it_close_and_is_raised_with_its_result(bounded: 
     for doing in ("wait", "hang", "model", "def model"):
         try: agent(doing).run("go")
         except KeyboardInterrupt as interrupt: show(interrupt.result)
-    quiet = Agent(model=ScriptedModel(say("too late").after(60)))
+    quiet = Agent(model=ScriptedModel(say("").after(60)))
     for way in ("in the wait for the next event", "in the block"):
         try:
             with quiet.start("go") as run:
