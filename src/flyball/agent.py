@@ -215,7 +215,9 @@ def _refuse_money(where: str, money: IterationBudget | None, model: str) -> None
 def _messages(task: Task, run_id: str, at: float) -> list[Message]:
     if isinstance(task, str) and task:
         return [Message(run_id, 0, at, MessageType.TEXT, Role.USER, task)]
-    messages = normalize([task] if isinstance(task, Message | Mapping) else task, run=run_id, at=at)
+    messages = (
+        [] if task == "" else normalize([task] if isinstance(task, Message | Mapping) else task, run=run_id, at=at)
+    )
     if not messages:
         raise ConfigError("run, task", task, "a text, or messages of which the last is the task")
     return messages
