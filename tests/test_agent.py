@@ -1,0 +1,109 @@
+from typing import Any
+
+import pytest
+
+from flyball import Agent, ConfigError, IterationBudgetRegistry, Limits
+from flyball.message import Message, MessageType, Role
+from flyball.price import TokenPrice
+from flyball.testing import ManualClock, ScriptedModel, call, say
+
+
+def add(a: int, b: int) -> int:
+    return a + b
+
+
+@pytest.mark.parametrize(
+    ("options", "where"),
+    [
+        ({"model": object()}, "agent, model"),
+        ({"limits": 5}, "agent, limits"),
+        ({"name": ""}, "agent, name"),
+        ({"metadata": 5}, "agent, metadata"),
+        ({"max_output_tokens": -1}, "agent, max_output_tokens"),
+        ({"events_kept": -1}, "agent, events_kept"),
+        ({"completion": 5}, "agent, completion"),
+        ({"should_continue": 5}, "agent, should_continue"),
+        ({"hooks": [5]}, "agent, hooks"),
+        ({"sinks": [5]}, "agent, sinks"),
+        ({"tools": [add, add]}, "tools"),
+        ({"tools": [5]}, "tool"),
+        ({"limits": Limits(usd=1)}, "agent, limits.usd"),
+        ({"registry": IterationBudgetRegistry(settings={}), "settings": {}}, "agent, settings"),
+    ],
+)
+def test_what_cannot_work_is_refused_when_the_agent_is_made(options: dict[str, Any], where: str) -> None:
+    given: dict[str, Any] = {"model": ScriptedModel(say("x")), **options}
+    with pytest.raises(ConfigError, match=where):
+        Agent(**given)
+
+
+@pytest.mark.parametrize("task", ["", []])
+def test_a_task_must_say_something(task: Any) -> None:
+    with pytest.raises(ConfigError):
+        Agent(model=ScriptedModel(say("x"))).run(task)
+
+
+@pytest.mark.parametrize(
+    "task",
+    [
+        "What is it?",
+        Message("r", 0, 0.0, MessageType.TEXT, Role.USER, "What is it?"),
+        {"role": "user", "content": "What is it?"},
+        ["What is it?"],
+        [{"role": "user", "content": "Hello"}, {"role": "assistant", "content": "Hi"}, "What is it?"],
+    ],
+)
+def test_a_task_is_a_text_or_a_conversation(task: Any) -> None:
+    model = ScriptedModel(say("It is 3."))
+    result = Agent(model=model).run(task)
+    asked = model.requests[0].messages[-1]
+    assert (asked.role, asked.content) == (Role.USER, "What is it?")
+    assert (result.text, result.messages[-1].content) == ("It is 3.", "It is 3.")
+
+
+def test_an_agent_can_run_again_and_each_run_is_its_own() -> None:
+    agent = Agent(model=ScriptedModel(call("add", a=1, b=2), say("3")), tools=[add], metadata={"job": 1})
+    first, second = agent.run("go", state={"n": 1}), agent.run("go", metadata={"step": 2})
+    assert first.run_id != second.run_id
+    assert (first.state, second.state) == ({"n": 1}, {})
+    assert (first.metadata, second.metadata) == ({"job": 1}, {"job": 1, "step": 2})
+    assert [event.kind for event in first.events] == [event.kind for event in second.events]
+
+
+def test_what_a_run_is_given_as_state_is_not_changed_for_its_caller() -> None:
+    given = {"n": 1}
+    Agent(model=ScriptedModel(say("x"))).run("go", state=given)
+    assert given == {"n": 1}
+
+
+def test_the_worst_case_of_one_run_can_be_known_before() -> None:
+    price = TokenPrice(input=1.0, output=2.0)
+    agent = Agent(model=ScriptedModel(say("x"), price=price), limits=Limits(turns=5, tokens=10_000))
+    worst = agent.worst_case()
+    assert (worst.turns, worst.tokens) == (5, 10_000)
+    assert worst.cost is not None
+
+
+def test_settings_count_where_a_limit_is_left_out() -> None:
+    agent = Agent(
+        model=ScriptedModel.looping(call("add", a=1, b=2), grace=say("x")), tools=[add], settings={"max_iterations": 2}
+    )
+    assert agent.run("go").turns == 2
+
+
+def test_a_run_goes_by_the_agents_clock() -> None:
+    clock = ManualClock(wall=1_000.0)
+
+    def tick() -> None:
+        clock.move(50)
+
+    agent = Agent(
+        model=ScriptedModel.looping(call("tick"), grace=say("x")), tools=[tick], limits=Limits(seconds=100), clock=clock
+    )
+    result = agent.run("go")
+    assert (result.stop, result.seconds) == ("deadline", 100.0)
+    assert result.events[0].header.started_at == 1_000.0
+
+
+def test_it_says_what_it_is() -> None:
+    assert repr(Agent(model=ScriptedModel(name="m"), tools=[add], name="adder")) == "<Agent adder: m, 1 tools>"

@@ -1,0 +1,83 @@
+from dataclasses import dataclass
+from typing import Any
+
+import pytest
+from pydantic import BaseModel
+
+from flyball import Agent, ConfigError, Limits
+from flyball.progress import Complete, Decision, Progress, Unfinished
+from flyball.testing import ScriptedModel, say
+
+
+class City(BaseModel):
+    name: str
+    people: int
+
+
+@dataclass
+class Point:
+    x: int
+    y: int
+
+
+def answering(kind: Any, *texts: str, **more: Any) -> Agent:
+    return Agent(model=ScriptedModel(*map(say, texts)), output=kind, **more)
+
+
+@pytest.mark.parametrize(
+    ("kind", "text", "value"),
+    [
+        (City, '{"name": "Ulm", "people": 126000}', City(name="Ulm", people=126_000)),
+        (Point, '{"x": 1, "y": 2}', Point(1, 2)),
+        (list[int], "[1, 2]", [1, 2]),
+        (int, "```json\n7\n```", 7),
+        (int, " \n```\n7\n```\n ", 7),
+    ],
+)
+def test_an_answer_that_fits_is_a_value(kind: Any, text: str, value: object) -> None:
+    result = answering(kind, text).run("go")
+    assert (result.output, result.text, result.stop) == (value, text, "completed")
+
+
+def test_one_that_does_not_fit_is_told_every_mistake_and_asked_again() -> None:
+    agent = answering(City, '{"name": 5, "people": "many"}', '{"name": "Ulm", "people": 126000}')
+    result = agent.run("go")
+    assert (result.output, result.requests) == (City(name="Ulm", people=126_000), 2)
+    nudge = result.messages[2].content
+    assert "name: " in nudge
+    assert "people: " in nudge
+    assert "'many'" in nudge
+
+
+def test_one_that_never_fits_ends_unfinished_within_the_nudges() -> None:
+    agent = answering(int, *["seven"] * 3, limits=Limits(nudges=2))
+    result = agent.run("go")
+    assert (result.stop, result.output, result.text, result.requests) == ("unfinished", None, "seven", 3)
+    assert result.flags == ("max_nudges_reached",)
+
+
+def test_another_policy_must_agree_too() -> None:
+    def never(_: Progress) -> Decision:
+        return Unfinished(("proof",))
+
+    def always(_: Progress) -> Decision:
+        return Complete("something else")
+
+    assert answering(int, "7", completion=never).run("go").stop == "unfinished"
+    assert answering(int, "7", completion=always).run("go").output == 7
+
+
+def test_the_model_is_told_what_form_is_wanted() -> None:
+    model = ScriptedModel(say('{"x": 1, "y": 2}'))
+    Agent(model=model, output=Point).run("go")
+    schema = model.requests[0].output_schema
+    assert schema is not None
+    assert set(schema["properties"]) == {"x", "y"}
+
+
+def test_a_type_that_json_cannot_carry_is_refused_at_once() -> None:
+    class Opaque:
+        pass
+
+    with pytest.raises(ConfigError, match="agent, output"):
+        Agent(model=ScriptedModel(), output=Opaque)
