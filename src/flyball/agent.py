@@ -140,6 +140,7 @@ class Agent:
             state=dict(options.get("state", {})),
             metadata=self.metadata if metadata is None else {**self.metadata, **metadata},
             most_s=math.inf if within is None else within.remaining_s(),
+            most=None if within is None else _left_of(within),
             within=within is not None,
             seed=zlib.crc32(run_id.encode()),
         )
@@ -210,6 +211,12 @@ def _refuse_money(where: str, money: IterationBudget | None, model: str) -> None
     if money is not None and money.ceiling is not None:
         limit = money.unit.show(money.ceiling)
         raise ConfigError(where, limit, f"a model with a price; nobody knows that of {model}")
+
+
+def _left_of(shared: TurnBudget) -> dict[str, int]:
+    """What others leave of tokens and money now: a run must not hold less than the worst that its requests can do."""
+    left = {name: shared.budgets[name].available for name in ("tokens", "usd") if name in shared.budgets}
+    return {name: int(amount) for name, amount in left.items() if amount != math.inf}
 
 
 def _messages(task: Task, run_id: str, at: float) -> list[Message]:

@@ -68,17 +68,13 @@ class IterationBudget:
         self._parent = parent
         self._lock = self._family_lock(parent, beside)
 
-    def anew(self, beside: IterationBudget | None = None) -> IterationBudget:
-        """A fresh budget with the ceiling this one has now; faster than a new one, as all was checked before."""
+    def anew(self, beside: IterationBudget | None = None, most: int | None = None) -> IterationBudget:
+        """A fresh budget with this one's ceiling, `most` at most; faster than a new one, as all was checked before."""
         fresh: Any = object.__new__(IterationBudget)
-        fresh.name, fresh.maximum, fresh.refund_limit, fresh.unit = (
-            self.name,
-            self.maximum,
-            self.refund_limit,
-            self.unit,
-        )
-        fresh._ceiling = self._ceiling
-        fresh._room = math.inf if self._ceiling is None else self._ceiling
+        fresh.name, fresh.unit = self.name, self.unit
+        fresh.maximum, fresh.refund_limit = self.maximum, self.refund_limit
+        ceiling = self._ceiling if most is None or (self._ceiling is not None and self._ceiling < most) else most
+        fresh._ceiling, fresh._room = ceiling, math.inf if ceiling is None else ceiling
         fresh._used = fresh._brought = fresh._held = fresh._unsettled = 0
         fresh._refunds, fresh._extensions, fresh._parent = _NO_REFUNDS, (), None
         fresh._lock = RLock() if beside is None else beside._lock

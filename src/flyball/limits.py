@@ -163,21 +163,31 @@ class Terms:
     usual_reserve_s: float
     grace: bool
 
-    def open(self, clock: Clock = SYSTEM, most_s: float = math.inf) -> TurnBudget:
-        """The envelope of one run that starts now and has `most_s` seconds at most, whatever the limits say."""
+    def open(
+        self, clock: Clock = SYSTEM, most_s: float = math.inf, most: Mapping[str, int] | None = None
+    ) -> TurnBudget:
+        """The envelope of one run that starts now; limits never raise what it inherits (`most_s`, `most`)."""
         until, now = self.limits.until, clock.now()
         until_s = most_s if until is None else min(most_s, max(0.0, until.timestamp() - clock.wall()))
         turns = self.budgets["turns"].anew()
+        budgets = {name: turns if name == "turns" else budget.anew(turns) for name, budget in self.budgets.items()}
+        for name, amount in (most or {}).items():
+            budgets[name] = self.budgets[name].anew(turns, amount)
         return TurnBudget(
-            {name: turns if name == "turns" else budget.anew(turns) for name, budget in self.budgets.items()},
+            budgets,
             Deadline(now + self.seconds, clock),
             until=None if until_s == math.inf else Deadline(now + until_s, clock),
             seconds=min(self.seconds, until_s),
             context_tokens=self.context_tokens,
             reserve_s=self.reserve_s(until_s),
-            reserve=self.reserve,
+            reserve=self.reserve if most is None else self._inherited_reserve(most),
             tool_seconds=self.limits.tool_seconds,
         )
+
+    def _inherited_reserve(self, most: Mapping[str, int]) -> dict[str, int]:
+        """Where less is inherited than the limits allow, the usual share of that."""
+        shares = {name: int(_share(name, amount)) for name, amount in most.items()}
+        return {name: min(amount, shares.get(name, amount)) for name, amount in self.reserve.items()}
 
     def reserve_s(self, most_s: float = math.inf) -> float:
         """The seconds that are set aside for the report."""

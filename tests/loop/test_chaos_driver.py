@@ -224,7 +224,8 @@ def test_what_the_driver_did_stands_the_audit_and_can_be_played_again(
     story = Story()
     same = made_agent(who, Dice(b""), story)
     again = agent.plan("Do it.", run_id="run")
-    again.shared, again.within, again.most_s, again.keeps = same.plan("x").shared, plan.within, plan.most_s, plan.keeps
+    again.shared, again.within, again.keeps = same.plan("x").shared, plan.within, plan.keeps
+    again.most_s, again.most = plan.most_s, plan.most
     again.started_at, again.messages = plan.started_at, plan.messages
     assert replayed(same, again, story, answers) == result
     audit(same, story, result, plan.most_s)

@@ -155,7 +155,10 @@ def _facts(course: Course, answer: Reply | ModelFailure | None) -> dict[str, int
 
 
 def _may_try_again(course: Course, empty: Reply) -> bool:
-    return empty.finish is Finish.STOP and course.envelope.claim(retries=1)
+    if empty.finish is not Finish.STOP or course.envelope.claim(retries=1):
+        return empty.finish is Finish.STOP
+    course.tell_refusals()
+    return False
 
 
 def _after_failure(course: Course, failure: ModelFailure, attempt: int) -> Flow[End | None]:

@@ -18,7 +18,7 @@ def act(course: Course, calls: Sequence[Call]) -> Flow[Sequence[Outcome]]:
     """Make the calls: those that may stand side by side together, group after group."""
     outcomes: list[Outcome] = []
     course.progress.outcomes = outcomes
-    group_n = len(course.history) if len(calls) > 1 else None
+    group_n = course.next_n if len(calls) > 1 else None
     for group in course.admission.groups(calls):
         prepared: list[Prepared | Outcome] = []
         for call in group:
@@ -74,7 +74,7 @@ def deny(course: Course, calls: Sequence[Call], reason: Reason, message: str) ->
     """Answer calls without making them."""
     outcomes: list[Outcome] = []
     course.progress.outcomes = outcomes
-    group_n = len(course.history) if len(calls) > 1 else None
+    group_n = course.next_n if len(calls) > 1 else None
     for call in calls:
         outcomes.append(_denied(call, reason, message))
         course.end_call(outcomes[-1], group_n)

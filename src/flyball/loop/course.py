@@ -67,7 +67,7 @@ class Course:
         self.shared = shared
         self.recorder = recorder
         self.clock = Told(plan.started_at)
-        self.envelope = shared.terms.open(self.clock, plan.most_s)
+        self.envelope = shared.terms.open(self.clock, plan.most_s, plan.most)
         self.purse = Purse(self.envelope, shared.model.price)
         self.admission = shared.admission(self.envelope)
         self.history: list[Message] = list(plan.messages)
@@ -77,7 +77,10 @@ class Course:
         self.progress = Progress(plan.run_id, self.envelope, self.history, self.state, plan.metadata)
         self.input_tokens = shared.base_tokens + sum(map(tokens_of_message, self.history))
         """An upper estimate of what the next request takes."""
-        self.call_ids: set[str] = set()
+        self.call_ids = set[str]()
+        self._shift = 0
+        if len(self.history) > 1:
+            self._go_on_from(self.history)
         self.asked_until = 0.0
         """The deadline of the last request."""
         self.notices: tuple[str, ...] = ()
@@ -97,6 +100,19 @@ class Course:
         self.owed: str | None = None
         """Why the turn under way was given back, where others share the budget and must get it back too."""
         self._refusals_told = 0
+
+    def _go_on_from(self, history: Sequence[Message]) -> None:
+        """What was said before has its ids: of calls, and of messages where an earlier run had this one's name."""
+        numbers = [message.n for message in history if message.run == self.plan.run_id]
+        self._shift = max(0, max(numbers, default=0) + 1 - len(history))
+        self.call_ids.update(
+            str((message.payload or {}).get("call_id")) for message in history if message.type is MessageType.TOOL_CALL
+        )
+
+    @property
+    def next_n(self) -> int:
+        """The number of the message that comes next."""
+        return len(self.history) + self._shift
 
     def do(self, effect: Effect[T]) -> Flow[T]:
         """Have something done, and hear what it came to and what else has come in."""
@@ -236,7 +252,8 @@ class Course:
         """Add a message to the history."""
         history, clock = self.history, self.clock
         at = clock.started_at + clock.at
-        history.append(Message(self.plan.run_id, len(history), at, kind, role, content, payload, None, group))
+        n = len(history) + self._shift
+        history.append(Message(self.plan.run_id, n, at, kind, role, content, payload, None, group))
         self.input_tokens += tokens_of(content) + TOKENS_AROUND
 
     def tell_model(self, text: str) -> None:
@@ -246,7 +263,7 @@ class Course:
     def say_reply(self, reply: Reply) -> Sequence[Call]:
         """Add what the model said and asked for; the calls come back with ids of their own."""
         calls = self._with_own_ids(reply.calls) if reply.calls else ()
-        group = len(self.history) if len(calls) + bool(reply.text) > 1 else None
+        group = self.next_n if len(calls) + bool(reply.text) > 1 else None
         if reply.text:
             self.say(MessageType.TEXT, Role.ASSISTANT, reply.text, None, group)
             self.progress.text = reply.text

@@ -103,5 +103,5 @@ def _fitted(course: Course, instruction: str) -> Request | None:
 
 def _said(course: Course, text: str, place: int) -> Message:
     """A message of the user's: the last of the history, or, at another place, one for this request only."""
-    n, at = len(course.history) + place, course.clock.wall()
+    n, at = course.next_n + place, course.clock.wall()
     return Message(course.plan.run_id, n, at, MessageType.TEXT, Role.USER, text)

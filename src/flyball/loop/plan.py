@@ -148,6 +148,8 @@ class Plan:
     metadata: Mapping[str, Any] = field(default_factory=dict[str, Any])
     most_s: float = math.inf
     """What others leave of the time."""
+    most: Mapping[str, int] | None = None
+    """What others leave of tokens and money."""
     keeps: bool = False
     """Whether there is a transcript, in which what is said must be kept."""
     within: bool = False
