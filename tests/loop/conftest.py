@@ -359,7 +359,7 @@ class Closing(Auditor):
         if LeaseLost() in self.heard:
             assert stop is Stop.CONTENDED
         elif cancels:
-            need("cancelled, and by whom", stop is Stop.CANCELLED, result.stopped_by == cancels[-1])
+            need("cancelled, and by whom", stop is Stop.CANCELLED, result.stopped_by == cancels[0])
         elif self.failed:
             need("failed, and why", stop is Stop.FAILED, bool(result.error))
         else:

@@ -58,7 +58,9 @@ class Asking:
         return reply if flaw is None else ModelFailure.of(ModelError(f"the model gave {flaw}"))
 
     def cut(self) -> Reply:
-        """What there is of a reply that is not waited for any longer."""
+        """What there is of a reply that is not waited for any longer; one that was never asked for has used nothing."""
+        if self._request is None:
+            return Reply(usage=Usage(), finish=Finish.CUT)
         self._request = None
         if self._worker is not None:
             self._workers.give_up(self._worker)

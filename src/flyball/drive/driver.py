@@ -142,7 +142,10 @@ class Driver:
     def _advance(self, answer: Any) -> Effect[Any] | None:
         """Hear what the loop wants next; None when it has ended."""
         try:
-            return self._loop.send(answer)
+            effect = self._loop.send(answer)
+            if type(effect) is Ask and effect.request.purpose is Purpose.GRACE:
+                self.mailbox.reporting = True
+            return effect
         except BaseException as end:
             self.mailbox.ended = True
             if not isinstance(end, StopIteration):
@@ -153,8 +156,6 @@ class Driver:
     async def _done(self, effect: Effect[Any]) -> Any:
         """Do it, for as long as it may take."""
         if isinstance(effect, Ask):
-            if effect.request.purpose is Purpose.GRACE:
-                self.mailbox.reporting = True
             self._pace.allow(effect.deadline)
             if len(self.answers) >= self._gives_way_at:
                 self._gives_way_at = len(self.answers) + _GIVES_WAY_EVERY

@@ -130,7 +130,7 @@ class Course:
     def _hear(self, letter: Letter) -> None:
         match letter:
             case Cancel(by):
-                self.cancelled = by
+                self.cancelled = self.cancelled or by
             case Steer(text):
                 self.steered.append(text)
             case Extend():

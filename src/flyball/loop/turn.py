@@ -103,7 +103,7 @@ def _answer_calls(course: Course, reply: Reply, calls: Sequence[Call]) -> Flow[G
         end = _out_of_calls(course, outcomes) or end
     if end is not None:
         return end
-    ran = len(outcomes) - sum(type(outcome) is Denied for outcome in outcomes)
+    ran = [outcome for outcome in outcomes if type(outcome) is not Denied]
     if ran and course.shared.cheap and course.shared.cheap.issuperset(outcome.tool for outcome in outcomes):
         course.refund_turn("cheap_round")
     if course.steered:
