@@ -9,8 +9,10 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from .agent import Agent
+    from .assertion import Assertions
     from .bound import bounded
     from .budget import Hold, IterationBudget
+    from .conversation import arun_conversation, run_conversation
     from .deadline import Deadline, DeadlineToken
     from .envelope import TurnBudget
     from .errors import (
@@ -37,12 +39,14 @@ if TYPE_CHECKING:
     from .run import Run
     from .settings import Settings
     from .snapshot import BudgetSnapshot
+    from .toolrule import ToolRules
     from .tools import tool
     from .unit import Unit
 
 __all__ = [
     "Agent",
     "AmountError",
+    "Assertions",
     "BudgetExceeded",
     "BudgetSnapshot",
     "BudgetSpec",
@@ -67,21 +71,26 @@ __all__ = [
     "Stop",
     "TokenPrice",
     "TomlError",
+    "ToolRules",
     "TurnBudget",
     "Unit",
     "UnknownBudget",
     "Usage",
+    "arun_conversation",
     "bounded",
     "buffered",
     "govern",
     "logged",
+    "run_conversation",
     "tool",
 ]
 
 _HOMES = {
     "agent": ("Agent",),
+    "assertion": ("Assertions",),
     "bound": ("bounded",),
     "budget": ("Hold", "IterationBudget"),
+    "conversation": ("arun_conversation", "run_conversation"),
     "deadline": ("Deadline", "DeadlineToken"),
     "envelope": ("TurnBudget",),
     "errors": (
@@ -108,6 +117,7 @@ _HOMES = {
     "run": ("Run",),
     "settings": ("Settings",),
     "snapshot": ("BudgetSnapshot",),
+    "toolrule": ("ToolRules",),
     "tools": ("tool",),
     "unit": ("Unit",),
 }

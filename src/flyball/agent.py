@@ -9,14 +9,17 @@ import os
 import zlib
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, TypedDict, Unpack
+from pathlib import Path
+from typing import Any, TypedDict, Unpack, cast
 
 from . import check
+from .asserted import Asserted
+from .assertion import Assertions
 from .budget import IterationBudget
 from .clock import SYSTEM, Clock
 from .drive import Driver
 from .envelope import TurnBudget
-from .errors import ConfigError, nearest
+from .errors import ConfigError
 from .event import Header
 from .limits import Kind, Limits, WorstCase
 from .loop.plan import Plan, Terrain
@@ -30,6 +33,7 @@ from .request import tokens_of
 from .result import Result
 from .run import Run
 from .settings import Settings
+from .toolrule import ToolRules
 from .tools import Admission, Tool, Toolset
 from .tools.tool import Function
 from .wire import normalize
@@ -63,8 +67,11 @@ class Agent:
     name: str = "agent"
     output: Any = None
     """The type of the answer: a pydantic model, a dataclass, or another type that JSON can carry."""
-    completion: Policy | None = None
-    """Says whether the task is done when the model has ended; without one, it is."""
+    completion: Policy | Assertions | Mapping[str, Any] | str | Path | None = None
+    """Says whether the task is done when the model has ended: a policy, or assertions (also as a mapping, or as the
+    path of a TOML file). Without one, it is."""
+    tool_rules: ToolRules | Sequence[Mapping[str, Any]] | str | Path | None = None
+    """Which tools may be called when; also as mappings, or as the path of a TOML file."""
     should_continue: Callable[[Progress], bool] | None = None
     """Is asked between turns; False halts the run. It must not block; if it raises, the run ends as failed."""
     hooks: Sequence[Hook] = ()
@@ -80,6 +87,8 @@ class Agent:
     metadata: Mapping[str, Any] = field(default_factory=dict[str, Any])
     """Comes back in results and on every event."""
     clock: Clock = SYSTEM
+    kind: Kind = Kind.AGENT
+    """Which registered budgets `turns` and `seconds` are."""
     _terrain: Terrain = field(init=False)
 
     def __post_init__(self) -> None:
@@ -105,7 +114,7 @@ class Agent:
 
     def worst_case(self) -> WorstCase:
         """The most that one run can come to."""
-        return self.limits.worst_case(self.model.price, self._registry())
+        return self.limits.worst_case(self.model.price, self._registry(), self.kind)
 
     def __repr__(self) -> str:
         return f"<Agent {self.name}: {self.model.name}, {len(self._terrain.tool_names)} tools>"
@@ -114,10 +123,7 @@ class Agent:
         return Run(lambda stream: self._driver(task, options, (*self.sinks, stream)))
 
     def _driver(self, task: Task, options: RunOptions, sinks: Sequence[Sink]) -> Driver:
-        for name in options:
-            if name not in RunOptions.__annotations__:
-                near = nearest(name, RunOptions.__annotations__) or sorted(RunOptions.__annotations__)
-                raise ConfigError("run, options", name, f"an option such as {' or '.join(near)}")
+        check.options("run", options, RunOptions.__annotations__)
         plan, within = self.plan(task, **options), options.get("within")
         header = Header(plan.run_id, plan.session_id, plan.started_at, plan.metadata)
         recorder = Recorder(header, sinks, self.events_kept)
@@ -158,10 +164,8 @@ class Agent:
         check.kind("agent, metadata", self.metadata, Mapping)
         check.whole_or_none("agent, max_output_tokens", self.max_output_tokens)
         check.whole("agent, events_kept", self.events_kept)
-        for name in ("completion", "should_continue"):
-            value = getattr(self, name)
-            if value is not None and not callable(value):
-                raise ConfigError(f"agent, {name}", value, "a function")
+        if self.should_continue is not None and not callable(self.should_continue):
+            raise ConfigError("agent, should_continue", self.should_continue, "a function")
         for name in ("hooks", "sinks"):
             for one in getattr(self, name):
                 if not callable(one):
@@ -172,10 +176,14 @@ class Agent:
     def _made_terrain(self) -> Terrain:
         """All that is the same for every run, looked up once."""
         toolset = Toolset(self.tools)
-        terms = self.limits.terms(self._registry(), kind=Kind.AGENT, grace=self.grace)
+        terms = self.limits.terms(self._registry(), kind=self.kind, grace=self.grace)
         if self.model.price is None:
             _refuse_money("agent, limits.usd", terms.budgets["usd"], self.model.name)
-        output = None if self.output is None else Output(self.output, self.completion)
+        assertions, policy = _completion(self.completion)
+        output = None if self.output is None else Output(self.output, policy)
+        rules = None if self.tool_rules is None else ToolRules.of(self.tool_rules)
+        if rules is not None:
+            rules.check_offered(toolset)
         definitions = [tool.definition() for tool in toolset.values()]
         spoken = tokens_of(self.instructions or "")
         with terms.open(self.clock) as opened:
@@ -194,7 +202,9 @@ class Agent:
             limits_shown=shown,
             instructions=self.instructions,
             output_schema=schema,
-            completion=output or self.completion,
+            completion=output or policy,
+            assertions=assertions,
+            tool_rules=rules,
             should_continue=self.should_continue,
             hooks=tuple(self.hooks),
             count=getattr(self.model, "count", None),
@@ -211,6 +221,18 @@ def _refuse_money(where: str, money: IterationBudget | None, model: str) -> None
     if money is not None and money.ceiling is not None:
         limit = money.unit.show(money.ceiling)
         raise ConfigError(where, limit, f"a model with a price; nobody knows that of {model}")
+
+
+def _completion(source: object) -> tuple[Assertions | None, Policy | None]:
+    """The assertions, where that is what was given, and the policy that is asked."""
+    if isinstance(source, Assertions | Mapping | str | Path):
+        assertions = Assertions.of(cast("Assertions", source))
+        return assertions, Asserted(assertions)
+    if isinstance(source, Asserted):
+        return source.assertions, source
+    if source is not None and not callable(source):
+        raise ConfigError("agent, completion", source, "a policy (a function), assertions, or the path of a TOML file")
+    return None, cast("Policy | None", source)
 
 
 def _left_of(shared: TurnBudget) -> dict[str, int]:

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable
 from enum import StrEnum
 from typing import TypeVar
 
-from .errors import AmountError, ConfigError
+from .errors import AmountError, ConfigError, nearest
 from .unit import Unit
 
 _AGES = 1e15
@@ -84,3 +85,12 @@ def timeout(where: str, value: object) -> float:
     if value is not None and (isinstance(value, bool) or not isinstance(value, int | float) or not value > 0):
         raise ConfigError(where, value, "more than 0 seconds, or None for no deadline")
     return duration(where, value)
+
+
+def options(where: str, given: Iterable[str], known: Iterable[str]) -> None:
+    """An option that is misspelt would not guard anything."""
+    names = list(known)
+    for name in given:
+        if name not in names:
+            near = nearest(name, names) or sorted(names)
+            raise ConfigError(f"{where}, options", name, f"an option such as {' or '.join(near)}")

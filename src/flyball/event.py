@@ -98,6 +98,9 @@ class ModelRequested(Event):
     estimated_tokens: int
     tools: tuple[str, ...]
     attempt: int
+    size: int
+    """An estimate of its bytes."""
+    timeout_s: float | None
 
 
 @dataclass(slots=True)
@@ -238,6 +241,8 @@ class Nudged(Event):
     kind = "nudged"
     text: str
     missing: tuple[str, ...]
+    satisfied: tuple[str, ...]
+    count: int
 
 
 @dataclass(slots=True)
@@ -247,6 +252,7 @@ class CompletionChecked(Event):
     kind = "completion_checked"
     complete: bool
     missing: tuple[str, ...]
+    satisfied: tuple[str, ...]
 
 
 @dataclass(slots=True)

@@ -34,7 +34,7 @@ class Output:
         except ValidationError as error:
             return GoOn(_told(error), ("output",))
         decision = Complete() if self._then is None else self._then(progress)
-        return Complete(value) if isinstance(decision, Complete) else decision
+        return Complete(value, decision.satisfied) if isinstance(decision, Complete) else decision
 
 
 def _told(error: ValidationError) -> str:

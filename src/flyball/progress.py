@@ -8,10 +8,13 @@ from enum import StrEnum
 from typing import Any, Protocol
 
 from .envelope import TurnBudget
+from .evidence import Evidence
 from .message import Message
 from .outcome import Outcome
 from .request import Call
 from .snapshot import BudgetSnapshot
+
+_NO_EVIDENCE = Evidence({})
 
 
 @dataclass(slots=True, eq=False)
@@ -39,6 +42,10 @@ class Progress:
     """How many calls of each tool succeeded."""
     failures: dict[str, int] = field(default_factory=dict[str, int])
     """How many calls of each tool did not."""
+    evidence: Evidence = field(default_factory=lambda: _NO_EVIDENCE)
+    """What the run can prove: its calls that succeeded, kept where a completion policy or tool rules look at them."""
+    task: str = ""
+    """What the run was asked for."""
 
     @property
     def budgets(self) -> Mapping[str, BudgetSnapshot]:
@@ -56,6 +63,7 @@ class Complete:
     """The task is done; `output` is the typed answer, where one was asked for."""
 
     output: object = None
+    satisfied: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,6 +72,7 @@ class GoOn:
 
     message: str
     missing: tuple[str, ...] = ()
+    satisfied: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,6 +80,7 @@ class Unfinished:
     """The task is not done, and more turns would not help."""
 
     missing: tuple[str, ...] = ()
+    satisfied: tuple[str, ...] = ()
 
 
 Decision = Complete | GoOn | Unfinished

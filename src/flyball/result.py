@@ -8,7 +8,7 @@ from enum import StrEnum
 from typing import Any
 
 from .errors import MessageError, RunStopped
-from .event import Event
+from .event import Event, ModelRequested
 from .jsonable import jsonable
 from .message import Message
 from .outcome import Outcome
@@ -156,11 +156,23 @@ class Result:
             "last_tool_calls": self.last_calls,
             "tool_execution_results": [outcome.to_dict() for outcome in self.tool_results],
             "usage": self.usage,
-            "request_metadata": {"requests": self.requests},
+            "request_metadata": [_asked(event) for event in self.events if isinstance(event, ModelRequested)],
             "max_turns_reached": _turns_refused(self),
             "warning": self.warning,
             "error": self.error,
+            "error_code": None if self.error is None else self.error.get("code"),
+            **self._seed_completion(),
         }
+
+    def _seed_completion(self) -> dict[str, Any]:
+        """The completion_* fields, and those of a run whose tools could not prove what they must."""
+        found, error = self.completion, self.error or {}
+        keys = ("required", "missing", "satisfied", "complete")
+        record = {f"completion_assertions_{key}": found[key] for key in keys if key in found}
+        if "nudge_count" in found:
+            record |= {"completion_nudge_count": found["nudge_count"], "completion_nudge": found["nudge"]}
+        names = ("completion_assertions_required", "unavailable_required_tool_names", "available_tool_names")
+        return record | {name: error[name] for name in names if name in error}
 
     def _own_record(self) -> dict[str, Any]:
         return {
@@ -189,6 +201,23 @@ class Result:
             "metadata": self.metadata,
             "explanation": self.explain(),
         }
+
+
+def _asked(event: ModelRequested) -> dict[str, Any]:
+    mode = (event.header.metadata or {}).get("mode")
+    return {
+        "provider": event.provider,
+        "model": event.model,
+        "mode": mode,
+        "purpose": event.purpose,
+        "turn": event.turn,
+        "bytes": event.size,
+        "message_count": event.messages,
+        "tool_count": len(event.tools),
+        "estimated_tokens": event.estimated_tokens,
+        "timeout_s": event.timeout_s,
+        "attempt": event.attempt,
+    }
 
 
 def _used(name: str, snapshot: BudgetSnapshot) -> str:

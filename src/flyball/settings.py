@@ -49,6 +49,7 @@ class Settings:
         self._values: Mapping[str, object] = _opened({} if values is None else values)
         self._environ: Mapping[str, str] = {}
         self._file: _File | None = None
+        self._mode: str | None = None
 
     @classmethod
     def load(cls, directory: Path | str | None = None, environ: Mapping[str, str] | None = None) -> Settings:
@@ -60,12 +61,29 @@ class Settings:
         settings._environ = {name: text for name, text in environ.items() if name.startswith(PREFIX) and name != CONFIG}
         return settings
 
+    def for_mode(self, mode: str) -> Settings:
+        """The same settings, in which `[mode.<mode>]` beats what is said for every mode.
+
+        >>> settings = Settings({"max_turns": 40, "mode.pipeline.max_turns": 10})
+        >>> settings.for_mode("pipeline").find("max_turns").value, settings.for_mode("chat").find("max_turns").value
+        (10, 40)
+        """
+        settings = Settings()
+        settings._values, settings._environ, settings._file = self._values, self._environ, self._file
+        settings._mode = mode
+        return settings
+
     def find(self, key: str) -> Setting | None:
         """The value for a dotted key and where it came from, or None where nobody gave one."""
         return next(self.every(key), None)
 
     def every(self, key: str) -> Iterator[Setting]:
         """The value of each source that has one for a dotted key, the one that counts first."""
+        if self._mode is not None and not key.startswith("clamp."):  # a clamp holds in every mode
+            yield from self._every(f"mode.{self._mode}.{key}")
+        yield from self._every(key)
+
+    def _every(self, key: str) -> Iterator[Setting]:
         variable = variable_for(key)
         if variable in self._environ:
             yield Setting(key, self._environ[variable], f"environment variable {variable}")

@@ -15,16 +15,16 @@ TABLE = """
     toml settings
     snapshot budget registry
     deadline envelope price limits
-    message pair wire outcome event schema recorder request result progress
-    evidence path entry proof assertion nudge toolrule
+    message pair wire outcome event schema recorder request
+    result evidence progress path entry proof assertion nudge asserted toolrule
     purse turn governor bound
     worker tools models
     loop drive
-    run output agent
+    run output agent conversation
     testing
     cli
 """
-HEAVY = {"agent", "cli", "drive", "output", "run", "testing", "tools", "worker"}
+HEAVY = {"agent", "cli", "conversation", "drive", "output", "run", "testing", "tools", "worker"}
 """All other rooms need nothing but the standard library."""
 
 ROOT = Path(flyball.__file__).parent

@@ -165,7 +165,7 @@ class TestSmoke:
         assert record["last_tool_calls"] == []
         [result] = record["tool_execution_results"]
         assert (result["tool"], result["status"], result["ok"], result["text"]) == ("add", "done", True, "3")
-        assert record["request_metadata"] == {"requests": 2}
+        assert [one["message_count"] for one in record["request_metadata"]] == [1, 4]
         assert {event["metadata"]["agent_slug"] for event in record["events"]} == {"adder"}
         requested = [event for event in record["events"] if event["event"] == "model_requested"]
         assert [(event["turn"], event["model"], event["provider"]) for event in requested] == [

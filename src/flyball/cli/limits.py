@@ -50,7 +50,13 @@ def _unread(registry: IterationBudgetRegistry) -> list[tuple[Setting, list[str]]
     keys = [spec.setting for spec in registry if spec.setting]
     known = {*keys, *(f"clamp.{key}" for key in keys)}
     names = {*known, *(variable_for(key) for key in known)}
-    return [(setting, nearest(setting.key, names)[:1]) for setting in registry.settings if setting.key not in known]
+    read = [(setting, _in_every_mode(setting.key)) for setting in registry.settings]
+    return [(setting, nearest(key, names)[:1]) for setting, key in read if key not in known]
+
+
+def _in_every_mode(key: str) -> str:
+    """`mode.pipeline.max_turns` is `max_turns`, in one mode."""
+    return key.split(".", 2)[2] if key.startswith("mode.") and key.count(".") > 1 else key
 
 
 def _hint(setting: Setting, meant: list[str]) -> str:

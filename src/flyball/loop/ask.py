@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import random
 
 from .. import event
@@ -9,8 +10,9 @@ from ..purse import Holds
 from ..request import FailureKind, Finish, History, ModelFailure, Purpose, Reply, Request, Usage
 from ..result import Stop
 from . import share
-from .course import Course, End
+from .course import Course
 from .effect import Ask, Flow, Wait
+from .end import End
 
 _FIRST_WAIT_S, _LONGEST_WAIT_S = 0.5, 60.0
 
@@ -57,6 +59,8 @@ def send(
         course.input_tokens,
         names,
         attempt,
+        course.size,
+        None if deadline == math.inf else deadline - course.clock.at,
     )
     course.asked_until = deadline
     effect = Ask(request, deadline)

@@ -38,6 +38,8 @@ def act(course: Course, calls: Sequence[Call]) -> Flow[Sequence[Outcome]]:
         for one in prepared:
             outcome = one if isinstance(one, Ended) else _finalised(course, one, next(made))
             outcomes.append(outcome)
+            if course.under_rules:
+                course.settle_rules(outcome)
             course.end_call(outcome, group_n)
         if len(ready) < len(prepared):
             course.tell_refusals()
@@ -105,6 +107,11 @@ def _read(course: Course, call: Call) -> Prepared | Outcome:
         veto = course.consult(Point.TOOL_CALLED, call)
         if veto is not None:
             return _denied(call, Reason.RULE, veto.message)
+    if course.book is not None:
+        why = course.book.claim(call.name, ready.values)
+        if why is not None:
+            return _denied(call, Reason.RULE, why)
+        course.under_rules[call.id] = ready.values
     return ready
 
 
@@ -132,6 +139,8 @@ def _allowed(course: Course, ready: Prepared) -> Flow[Prepared | Outcome]:
 def _finalised(course: Course, ready: Prepared, outcome: Outcome) -> Outcome:
     """The outcome; what the call has set is in the state then."""
     if isinstance(outcome, Success):
+        if course.proves:
+            course.prove(ready.tool.name, ready.values, outcome.value)
         for key, value in outcome.changes.items():
             if value is None:
                 course.state.pop(key, None)

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from .. import event
-from ..progress import Complete, GoOn
+from ..progress import Complete, Decision, GoOn
 from ..request import Finish, Reply
 from ..result import Stop
-from .course import Course, End
+from .course import Course
+from .end import End
 
 
 def conclude(course: Course, reply: Reply) -> End | None:
@@ -22,19 +25,73 @@ def conclude(course: Course, reply: Reply) -> End | None:
     if course.steered:
         return None
     policy = course.shared.completion
-    if policy is None:
-        return End(Stop.COMPLETED)
-    decision = policy(course.progress)
+    return End(Stop.COMPLETED) if policy is None else _decided(course, policy(course.progress))
+
+
+def _decided(course: Course, decision: Decision) -> End | None:
+    _checked(course, decision)
     if isinstance(decision, Complete):
-        course.recorder.emit(event.CompletionChecked, True, ())
         return End(Stop.COMPLETED, output=decision.output)
-    course.recorder.emit(event.CompletionChecked, False, decision.missing)
     if isinstance(decision, GoOn) and not course.shared.single_turn and course.envelope.claim(nudges=1):
+        course.nudge = decision.message
         course.tell_model(decision.message)
-        course.recorder.emit(event.Nudged, decision.message, decision.missing)
+        count = course.envelope.budgets["nudges"].used
+        course.recorder.emit(event.Nudged, decision.message, decision.missing, decision.satisfied, count)
         return None
     course.tell_refusals()
     return End(Stop.UNFINISHED)
+
+
+def done_early(course: Course) -> End | None:
+    """The end of a run whose assertions name outcomes, one of which a batch has brought about."""
+    shared = course.shared
+    if shared.assertions is None or not shared.assertions.may_end_early or shared.output_schema is not None:
+        return None
+    findings = shared.assertions.check(course.progress.evidence)
+    if not findings.complete:
+        return None
+    _checked(course, Complete(None, findings.satisfied))
+    return End(Stop.COMPLETED)
+
+
+def _checked(course: Course, decision: Decision) -> None:
+    complete = isinstance(decision, Complete)
+    missing = () if isinstance(decision, Complete) else decision.missing
+    course.completion = {"complete": complete, "missing": list(missing), "satisfied": list(decision.satisfied)}
+    course.recorder.emit(event.CompletionChecked, complete, missing, decision.satisfied)
+
+
+def preflight(course: Course) -> End | None:
+    """The end of a run that could never prove what it must, because the tools for it are not offered."""
+    assertions, offered = course.shared.assertions, course.shared.tool_names
+    unavailable = () if assertions is None else assertions.unavailable(offered)
+    if assertions is None or not unavailable:
+        return None
+    message = f"the task needs tools that are not offered: {', '.join(unavailable)}"
+    error = {
+        "code": "completion_required_tool_unavailable",
+        "kind": "Assertions",
+        "message": message,
+        "completion_assertions_required": assertions.required(),
+        "unavailable_required_tool_names": list(unavailable),
+        "available_tool_names": list(offered),
+    }
+    return End(Stop.FAILED, error=error)
+
+
+def diagnosis(course: Course) -> dict[str, Any]:
+    """What the result says about completion, on every kind of end; empty where nobody asked."""
+    if course.shared.completion is None:
+        return {}
+    found, assertions = dict(course.completion), course.shared.assertions
+    if assertions is not None:
+        findings = assertions.check(course.progress.evidence)
+        missing, satisfied = list(findings.missing), list(findings.satisfied)
+        found |= {"complete": findings.complete, "missing": missing, "satisfied": satisfied}
+        found["required"] = assertions.required()
+    nudges = course.envelope.budgets["nudges"].used
+    nothing: dict[str, Any] = {"complete": False, "missing": [], "satisfied": []}
+    return nothing | found | {"nudge_count": nudges, "nudge": course.nudge}
 
 
 def _after_cut(course: Course) -> End | None:

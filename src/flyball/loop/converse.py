@@ -9,8 +9,10 @@ from .. import event
 from ..progress import Point
 from ..recorder import Recorder
 from ..result import Result, Stop
-from .course import Course, End, described
+from .completion import diagnosis, preflight
+from .course import Course
 from .effect import Flow
+from .end import End, described
 from .grace import grace
 from .plan import Plan
 from .turn import Going, or_end, take_turn
@@ -71,6 +73,9 @@ def _closed(course: Course, end: End) -> Flow[End]:
 
 def _begin(course: Course) -> End | None:
     course.consult(Point.RUN_STARTED)
+    unprovable = preflight(course)
+    if unprovable is not None:
+        return unprovable
     reason = course.shared.model.ready()
     if reason is None:
         return None
@@ -118,6 +123,7 @@ def _finish(course: Course, end: End) -> Result:
         finish=course.finish,
         hung=max(0, course.hung),
         state=course.state,
+        completion=diagnosis(course),
         error=end.error,
         run_id=plan.run_id,
         session_id=plan.session_id,

@@ -2,64 +2,52 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
-from threading import Condition
 from typing import Any, TypeVar
 
 from .. import event
-from ..errors import FlyballError
+from ..evidence import Done, Evidence
 from ..message import Message, MessageType, Role
-from ..outcome import Cancelled, Denied, Outcome, Status
+from ..outcome import Cancelled, Denied, Outcome, Status, Success
 from ..progress import Halt, Notice, Order, Point, Progress, Raise, Veto
 from ..purse import Purse
 from ..recorder import Recorder
 from ..request import TOKENS_AROUND, Call, Finish, Reply, tokens_of, tokens_of_message
 from ..result import Stop
 from .effect import Answer, Append, Cancel, Effect, Extend, Flow, Late, LeaseLost, Letter, Steer, TimeUp
+from .end import End, described
 from .plan import Plan
+from .told import Told
 
 T = TypeVar("T")
 
 
-@dataclass(frozen=True, slots=True)
-class End:
-    """Why a run ends, and with what."""
-
-    stop: Stop
-    text: str | None = None
-    """The answer or report; None for what the model said last."""
-    by: str | None = None
-    warning: str | None = None
-    error: dict[str, Any] | None = None
-    output: object = None
-
-
-class Told:
-    """The loop's clock: it stands still until an answer tells the time."""
-
-    __slots__ = ("at", "started_at")
-
-    def __init__(self, started_at: float) -> None:
-        self.at = 0.0
-        self.started_at = started_at
-
-    def now(self) -> float:
-        """The run's active seconds."""
-        return self.at
-
-    def wall(self) -> float:
-        """Seconds since the epoch, as far as the loop knows."""
-        return self.started_at + self.at
-
-    def wait(self, condition: Condition, seconds: float) -> None:
-        """The loop never waits; it yields a Wait."""
-        raise NotImplementedError
-
-
 class Course:
     """Where a run stands."""
+
+    kept = 0
+    """How many messages of the history are in the transcript."""
+    nudge: str | None = None
+    _shift = 0
+    asked_until = 0.0
+    """The deadline of the last request."""
+    notices: tuple[str, ...] = ()
+    cancelled: str | None = None
+    lease_lost = False
+    time_up = False
+    halt: Halt | None = None
+    failure: dict[str, Any] | None = None
+    """What a hook raised."""
+    finish: Finish | None = None
+    turns = 0
+    """How many took place: a fact that no refund lowers."""
+    hung = 0
+    _disturbed = False
+    """Whether anything but the time could end the run from outside."""
+    owed: str | None = None
+    """Why the turn under way was given back, where others share the budget and must get it back too."""
+    _refusals_told = 0
 
     def __init__(self, plan: Plan, recorder: Recorder) -> None:
         shared = plan.shared
@@ -71,35 +59,25 @@ class Course:
         self.purse = Purse(self.envelope, shared.model.price)
         self.admission = shared.admission(self.envelope)
         self.history: list[Message] = list(plan.messages)
-        self.kept = 0
-        """How many messages of the history are in the transcript."""
         self.state = plan.state
         self.progress = Progress(plan.run_id, self.envelope, self.history, self.state, plan.metadata)
+        self.proves = shared.completion is not None or shared.tool_rules is not None
+        """Whether somebody looks at the evidence."""
+        if self.proves:
+            self.progress.evidence = Evidence(self.state)
+            self.progress.task = _task_of(self.history)
+        self.book = None if shared.tool_rules is None else shared.tool_rules.begin()
+        self.under_rules: dict[str, Mapping[str, Any]] = {}
+        """The calls under way that tool rules have counted, with their arguments."""
+        self.completion: dict[str, Any] = {}
         self.input_tokens = shared.base_tokens + sum(map(tokens_of_message, self.history))
         """An upper estimate of what the next request takes."""
+        self.size = 2 * self.input_tokens
+        """An estimate of its bytes."""
         self.call_ids = set[str]()
-        self._shift = 0
         if len(self.history) > 1:
             self._go_on_from(self.history)
-        self.asked_until = 0.0
-        """The deadline of the last request."""
-        self.notices: tuple[str, ...] = ()
         self.steered: list[str] = []
-        self.cancelled: str | None = None
-        self.lease_lost = False
-        self.time_up = False
-        self.halt: Halt | None = None
-        self.failure: dict[str, Any] | None = None
-        """What a hook raised."""
-        self.finish: Finish | None = None
-        self.turns = 0
-        """How many took place: a fact that no refund lowers."""
-        self.hung = 0
-        self._disturbed = False
-        """Whether anything but the time could end the run from outside."""
-        self.owed: str | None = None
-        """Why the turn under way was given back, where others share the budget and must get it back too."""
-        self._refusals_told = 0
 
     def _go_on_from(self, history: Sequence[Message]) -> None:
         """What was said before has its ids: of calls, and of messages where an earlier run had this one's name."""
@@ -254,7 +232,9 @@ class Course:
         at = clock.started_at + clock.at
         n = len(history) + self._shift
         history.append(Message(self.plan.run_id, n, at, kind, role, content, payload, None, group))
-        self.input_tokens += tokens_of(content) + TOKENS_AROUND
+        tokens = tokens_of(content) + TOKENS_AROUND
+        self.input_tokens += tokens
+        self.size += 2 * tokens
 
     def tell_model(self, text: str) -> None:
         """Add a message that the model reads as the user's."""
@@ -306,6 +286,20 @@ class Course:
         if self.shared.hooks:
             self.consult(Point.TOOL_ENDED, outcome)
 
+    def prove(self, tool: str, arguments: Mapping[str, Any], value: object) -> None:
+        """Keep what a call that succeeded proves."""
+        self.progress.evidence.add(Done(tool, arguments, value))
+
+    def settle_rules(self, outcome: Outcome) -> None:
+        """Tell the tool rules what a call that they counted came to."""
+        arguments = self.under_rules.pop(outcome.call_id, None)
+        if self.book is None or arguments is None:
+            return
+        if isinstance(outcome, Success):
+            self.book.note(Done(outcome.tool, arguments, outcome.value))
+        else:
+            self.book.drop(outcome.tool)
+
     def append(self) -> Flow[None]:
         """Have what was said since the last time kept in the transcript, if there is one."""
         new = self.history[self.kept :]
@@ -338,11 +332,7 @@ class Course:
                     self.end_call(Cancelled(call_id=call.id, tool=call.name), None)
 
 
-def described(error: BaseException) -> dict[str, Any]:
-    """An error as a result carries it."""
-    try:
-        message = str(error)
-    except Exception:
-        message = "an error that cannot be shown"
-    code = error.code if isinstance(error, FlyballError) else "exception"
-    return {"code": code, "kind": type(error).__name__, "message": message}
+def _task_of(history: Sequence[Message]) -> str:
+    """The last thing that the user said before the run began."""
+    asked = [message.content for message in history if message.role is Role.USER and message.content]
+    return asked[-1] if asked else ""

@@ -12,8 +12,9 @@ from ..result import Stop
 from . import share
 from .ask import let_go, send
 from .batch import deny
-from .course import Course, End
+from .course import Course
 from .effect import Flow
+from .end import End
 from .fit import fit
 from .report import report
 

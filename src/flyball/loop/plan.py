@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
+from ..assertion import Assertions
 from ..envelope import TurnBudget
 from ..limits import Terms
 from ..message import Message
@@ -14,6 +15,7 @@ from ..outcome import Denied, Outcome
 from ..price import Price
 from ..progress import Hook, Policy, Progress
 from ..request import Call, Request
+from ..toolrule import ToolRules
 
 
 class ToolFacts(Protocol):
@@ -118,6 +120,9 @@ class Terrain:
     instructions: str | None = None
     output_schema: Mapping[str, Any] | None = None
     completion: Policy | None = None
+    assertions: Assertions | None = None
+    """Those that the policy looks at, for what is looked at before a run, between turns and at its end."""
+    tool_rules: ToolRules | None = None
     should_continue: Callable[[Progress], bool] | None = None
     hooks: Sequence[Hook] = ()
     count: Callable[[Request], int] | None = None

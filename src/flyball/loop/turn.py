@@ -13,9 +13,10 @@ from ..result import Stop
 from . import share
 from .ask import ask
 from .batch import act, deny_cut
-from .completion import conclude
-from .course import Course, End
+from .completion import conclude, done_early
+from .course import Course
 from .effect import Flow
+from .end import End
 
 
 class Going(StrEnum):
@@ -101,6 +102,7 @@ def _answer_calls(course: Course, reply: Reply, calls: Sequence[Call]) -> Flow[G
     end = course.must_end()
     if end is None or end.stop is Stop.HALTED:
         end = _out_of_calls(course, outcomes) or end
+    end = end or done_early(course)
     if end is not None:
         return end
     ran = [outcome for outcome in outcomes if type(outcome) is not Denied]

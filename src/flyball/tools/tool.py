@@ -10,7 +10,7 @@ from enum import StrEnum
 from typing import Any, Literal, TypedDict, Unpack, overload
 
 from .. import check
-from ..errors import ConfigError, UnknownTool, nearest
+from ..errors import ConfigError, UnknownTool
 from . import docstring
 from .context import ToolContext
 from .signature import Signature
@@ -72,11 +72,8 @@ _KINDS: dict[str, type | tuple[type, ...]] = {
 
 
 def _check_options(options: Mapping[str, Any]) -> None:
-    """An option that is misspelt would not guard anything."""
+    check.options("tool", options, Options.__annotations__)
     for name, value in options.items():
-        if name not in Options.__annotations__:
-            near = nearest(name, Options.__annotations__) or sorted(Options.__annotations__)
-            raise ConfigError("tool, options", name, f"an option such as {' or '.join(near)}")
         if not isinstance(value, _KINDS.get(name, object)):
             raise ConfigError(f"tool, {name}", value, "a text" if _KINDS[name] is str else "True or False")
 

@@ -1,0 +1,143 @@
+"""run_conversation: one conversation with a model, as seed 002 calls it. It is an Agent underneath."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, NamedTuple, TypedDict, Unpack, cast
+
+from . import check
+from .agent import Agent, Task
+from .assertion import Assertions
+from .clock import SYSTEM, Clock
+from .errors import ConfigError
+from .jsonable import plain
+from .limits import Kind, Limits
+from .models import Model
+from .progress import Hook, Policy
+from .recorder import Sink
+from .registry import IterationBudgetRegistry
+from .result import Result
+from .settings import Settings
+from .toolrule import ToolRules
+from .tools import Tool
+from .tools.tool import Function
+
+_COLLABORATORS = ("event_sink", "completion_assertions", "completion_policy", "tool_rules", "engine_data")
+
+
+class Options(TypedDict, total=False):
+    """What `run_conversation` takes beside messages, tools and model. Everything may be left out."""
+
+    mode: str
+    """What the conversation is for ("chat"): it is in events and request metadata, and selects `[mode.<mode>]`."""
+    payload: Mapping[str, Any] | None
+    """The caller's own data. `event_sink`, `completion_assertions`, `completion_policy`, `tool_rules` and `engine_data`
+    (what the state begins with) are taken out of it; the rest must be JSON, and comes back on every event."""
+    max_turns: int | None
+    """The most turns; else the settings' `max_turns`, else 25."""
+    single_turn: bool
+    """Take one turn with its tools, and stop."""
+    limits: Limits
+    """All other limits."""
+    instructions: str
+    output: Any
+    completion: Policy | Assertions | Mapping[str, Any] | str | Path
+    tool_rules: ToolRules | Sequence[Mapping[str, Any]] | str | Path
+    hooks: Sequence[Hook]
+    sinks: Sequence[Sink]
+    grace: bool
+    settings: Settings | Mapping[str, object]
+    session_id: str
+    run_id: str
+    clock: Clock
+
+
+def run_conversation(
+    messages: Task, tools: Iterable[Tool | Function], model: Model, **options: Unpack[Options]
+) -> Result:
+    """Hold a conversation until it ends, inside `conversation_turns`, and give its result."""
+    agent, own = _prepared(tools, model, options)
+    return agent.run(messages, **own)
+
+
+async def arun_conversation(
+    messages: Task, tools: Iterable[Tool | Function], model: Model, **options: Unpack[Options]
+) -> Result:
+    """The same in this event loop."""
+    agent, own = _prepared(tools, model, options)
+    return await agent.arun(messages, **own)
+
+
+class _Payload(NamedTuple):
+    sinks: tuple[Sink, ...]
+    completion: Any
+    tool_rules: Any
+    state: Mapping[str, Any]
+    rest: dict[str, Any]
+
+
+def _prepared(tools: Iterable[Tool | Function], model: Model, options: Options) -> tuple[Agent, Any]:
+    check.options("run_conversation", options, Options.__annotations__)
+    mode = check.text("run_conversation, mode", options.get("mode", "chat"))
+    payload = _opened(options.get("payload") or {})
+    agent = Agent(
+        model=model,
+        tools=tools,
+        instructions=options.get("instructions"),
+        limits=_limits(options),
+        name=str(payload.rest.get("agent_slug") or "conversation"),
+        output=options.get("output"),
+        completion=_one("completion", options.get("completion"), payload.completion),
+        tool_rules=_one("tool_rules", options.get("tool_rules"), payload.tool_rules),
+        hooks=options.get("hooks", ()),
+        sinks=(*options.get("sinks", ()), *payload.sinks),
+        grace=options.get("grace", True),
+        single_turn=options.get("single_turn", False),
+        registry=IterationBudgetRegistry(settings=_settings(options).for_mode(mode)),
+        metadata={**payload.rest, "mode": mode},
+        clock=options.get("clock", SYSTEM),
+        kind=Kind.CONVERSATION,
+    )
+    own = {name: value for name, value in options.items() if name in ("session_id", "run_id")}
+    return agent, {**own, "state": payload.state}
+
+
+def _limits(options: Options) -> Limits:
+    limits = options.get("limits", Limits())
+    max_turns = options.get("max_turns")
+    if max_turns is None:
+        return limits
+    if limits.turns is not Limits().turns:
+        raise ConfigError("run_conversation, max_turns", max_turns, "none, where the limits say turns")
+    return replace(limits, turns=max_turns)
+
+
+def _settings(options: Options) -> Settings:
+    given = options.get("settings")
+    if given is None:
+        return Settings.load()
+    return given if isinstance(given, Settings) else Settings(given)
+
+
+def _opened(payload: object) -> _Payload:
+    """The collaborators, taken out; what is left reaches events and stores, and must be JSON."""
+    if not isinstance(payload, Mapping):
+        raise ConfigError("run_conversation, payload", payload, "a mapping")
+    table = cast("Mapping[str, Any]", payload)
+    where = "run_conversation, payload"
+    rest = plain(where, {key: value for key, value in table.items() if key not in _COLLABORATORS})
+    sink: Any = table.get("event_sink")
+    if sink is not None and not callable(sink):
+        raise ConfigError(f"{where}.event_sink", sink, "a function that takes an event")
+    completion = _one("completion", table.get("completion_policy"), table.get("completion_assertions"))
+    state: Mapping[str, Any] = table.get("engine_data", {})
+    check.kind(f"{where}.engine_data", state, Mapping)
+    return _Payload(() if sink is None else (cast("Sink", sink),), completion, table.get("tool_rules"), state, rest)
+
+
+def _one(name: str, given: Any, other: Any) -> Any:
+    if given is not None and other is not None:
+        raise ConfigError(f"run_conversation, {name}", other, "to be given once: as an argument or in the payload")
+    return other if given is None else given

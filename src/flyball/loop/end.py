@@ -1,0 +1,32 @@
+"""Why a run ends, and with what."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from ..errors import FlyballError
+from ..result import Stop
+
+
+@dataclass(frozen=True, slots=True)
+class End:
+    """Why a run ends, and with what."""
+
+    stop: Stop
+    text: str | None = None
+    """The answer or report; None for what the model said last."""
+    by: str | None = None
+    warning: str | None = None
+    error: dict[str, Any] | None = None
+    output: object = None
+
+
+def described(error: BaseException) -> dict[str, Any]:
+    """An error as a result carries it."""
+    try:
+        message = str(error)
+    except Exception:
+        message = "an error that cannot be shown"
+    code = error.code if isinstance(error, FlyballError) else "exception"
+    return {"code": code, "kind": type(error).__name__, "message": message}

@@ -1,0 +1,230 @@
+"""A run with assertions ends as completed when it has proved what it must, and not because the model says so."""
+
+from typing import Any
+
+import pytest
+
+from flyball import Agent, Limits, tool
+from flyball.assertion import Assertions
+from flyball.errors import ConfigError, ModelError
+from flyball.event import CompletionChecked, Nudged
+from flyball.progress import Complete, GoOn, Progress, Unfinished
+from flyball.result import Result
+from flyball.testing import Line, Script, ScriptedModel, assert_honest, call, fail, say, together
+
+SEED = {
+    "completion_assertions": {
+        "complete_when_any": [
+            {
+                "name": "content_proposal",
+                "tools": [
+                    {"name": "create_or_update_github_file", "min_successful_calls": 2},
+                    {"name": "create_github_pull_request", "required_output": ["html_url"]},
+                ],
+            },
+            {
+                "name": "issue_reply",
+                "tools": [
+                    {
+                        "name": "manage_github_issue",
+                        "required_parameters": {"action": "comment"},
+                        "required_output": ["comment.html_url"],
+                    }
+                ],
+            },
+        ]
+    }
+}
+
+
+@tool
+def create_or_update_github_file(path: str) -> str:
+    if path == "broken":
+        raise ValueError("no such branch")
+    return path
+
+
+@tool
+def create_github_pull_request(title: str = "x") -> dict[str, Any]:
+    return {"html_url": "https://example.org/1"}
+
+
+@tool
+def manage_github_issue(action: str) -> dict[str, Any]:
+    return {"comment": {"html_url": "https://example.org/c"}} if action == "comment" else {"comment": {}}
+
+
+TOOLS = [create_or_update_github_file, create_github_pull_request, manage_github_issue]
+FILE, PR = call("create_or_update_github_file", path="a"), call("create_github_pull_request")
+REQUIRED = {"required_tool_names": ["create_or_update_github_file", "create_github_pull_request"]}
+
+
+def run(*lines: Any, completion: Any = None, **options: Any) -> Result:
+    grace = options.pop("said_last", None)
+    agent = Agent(model=ScriptedModel(*lines, grace=grace), tools=TOOLS, completion=completion, **options)
+    result = Script(agent).run("Propose the change.")
+    assert_honest(result)
+    return result
+
+
+class TestSeed:
+    def test_the_first_example_needs_both_tools(self) -> None:
+        result = run(FILE, say("done"), PR, say("really done"), completion={"completion_assertions": REQUIRED})
+        assert (result.stop, result.text, result.budgets["nudges"].used) == ("completed", "really done", 1)
+        assert result.completion["satisfied"] == [
+            "required tool create_or_update_github_file",
+            "required tool create_github_pull_request",
+        ]
+
+    def test_the_second_example_ends_as_soon_as_one_outcome_is_there(self) -> None:
+        result = run(together(FILE, FILE), PR, completion=SEED)
+        assert (result.stop, result.turns) == ("completed", 2)
+        assert "outcome content_proposal" in result.completion["satisfied"]
+
+    def test_or_the_other_outcome(self) -> None:
+        result = run(call("manage_github_issue", action="comment"), completion=SEED)
+        assert (result.stop, result.turns) == ("completed", 1)
+
+    def test_wrong_parameters_and_missing_output_prove_nothing(self) -> None:
+        close = call("manage_github_issue", action="close")
+        result = run(close, say("done"), say("done"), say("done"), say("done"), completion=SEED)
+        assert (result.stop, result.budgets["nudges"].used) == ("unfinished", 3)
+
+    def test_a_failed_call_proves_nothing(self) -> None:
+        broken = call("create_or_update_github_file", path="broken")
+        result = run(together(broken, broken), PR, say("done"), *[say("done")] * 3, completion=SEED)
+        assert result.stop == "unfinished"
+        assert result.completion["complete"] is False
+
+
+class TestNudges:
+    def test_a_stubborn_model_ends_as_unfinished_with_what_is_missing(self) -> None:
+        result = run(*[say("It is done.")] * 4, completion=REQUIRED)
+        assert (result.stop, result.text, result.requests) == ("unfinished", "It is done.", 4)
+        assert result.flags == ("max_nudges_reached",)
+        assert result.completion["missing"] == [
+            "required tool create_or_update_github_file",
+            "required tool create_github_pull_request",
+        ]
+        assert result.completion["nudge_count"] == 3
+        assert result.completion["nudge"] == result.messages[-2].content
+
+    def test_a_nudge_is_a_message_of_the_users_that_says_what_is_missing_and_what_is_done(self) -> None:
+        result = run(FILE, say("done"), PR, say("yes"), completion=REQUIRED)
+        nudges = [message for message in result.messages if "not complete" in message.content]
+        assert [message.role for message in nudges] == ["user"]
+        assert "create_github_pull_request" in nudges[0].content
+        assert "1 of 2 done" in nudges[0].content
+        assert "Propose the change." in nudges[0].content
+
+    def test_with_hidden_mechanics_no_tool_is_named(self) -> None:
+        result = run(say("done"), FILE, PR, say("yes"), completion={**REQUIRED, "hide_mechanics": True})
+        nudge = result.completion["nudge"]
+        assert "not complete" in nudge
+        assert "github" not in nudge
+
+    def test_no_nudge_without_a_budget_for_it(self) -> None:
+        result = run(say("done"), completion=REQUIRED, limits=Limits(nudges=0))
+        assert (result.stop, result.requests) == ("unfinished", 1)
+
+    def test_a_forbidden_tool_ends_it_without_a_nudge(self) -> None:
+        result = run(PR, say("done"), completion={"forbidden_tool_names": ["create_github_pull_request"]})
+        assert (result.stop, result.budgets["nudges"].used) == ("unfinished", 0)
+        assert result.completion["missing"] == ["forbidden tool create_github_pull_request was called"]
+
+    def test_events_say_what_the_result_says(self) -> None:
+        result = run(FILE, say("done"), PR, say("yes"), completion=REQUIRED)
+        checked = [event for event in result.events if isinstance(event, CompletionChecked)]
+        [nudged] = [event for event in result.events if isinstance(event, Nudged)]
+        assert [event.complete for event in checked] == [False, True]
+        assert list(checked[-1].satisfied) == result.completion["satisfied"]
+        assert (nudged.text, nudged.count) == (result.completion["nudge"], 1)
+        assert nudged.missing == checked[0].missing == ("required tool create_github_pull_request",)
+        assert nudged.satisfied == ("required tool create_or_update_github_file",)
+
+
+class TestState:
+    def test_engine_data_is_the_runs_state(self) -> None:
+        asked = Assertions(required_engine_data_keys=["report.url"])
+        agent = Agent(model=ScriptedModel(say("done")), completion=asked)
+        assert Script(agent).run("x", state={"report": {"url": "here"}}).stop == "completed"
+        assert Script(Agent(model=ScriptedModel(*[say("done")] * 4), completion=asked)).run("x").stop == "unfinished"
+
+
+class TestPreflight:
+    def test_a_required_tool_that_is_not_offered_ends_it_before_any_request(self) -> None:
+        result = run(say("never said"), completion={"required_tool_names": ["publish"]})
+        assert (result.stop, result.requests, result.turns) == ("failed", 0, 0)
+        record = result.to_dict()
+        assert (record["error_code"], record["status"]) == ("completion_required_tool_unavailable", "error")
+        assert record["completion_assertions_required"] == {"required_tool_names": ["publish"]}
+        assert record["unavailable_required_tool_names"] == ["publish"]
+        assert record["available_tool_names"] == [one.name for one in TOOLS]
+
+    def test_outcomes_of_which_none_is_possible_do_so_too(self) -> None:
+        way = {"name": "out", "tools": [{"name": "publish"}]}
+        assert run(say("x"), completion={"complete_when_any": [way]}).stop == "failed"
+
+    def test_a_contradiction_is_told_where_the_agent_is_made(self) -> None:
+        asked = {"required_tool_names": ["a"], "forbidden_tool_names": ["a"]}
+        with pytest.raises(ConfigError, match="a"):
+            Agent(model=ScriptedModel(), completion=asked)
+
+    def test_what_is_no_policy_is_refused(self) -> None:
+        with pytest.raises(ConfigError, match="agent, completion"):
+            Agent(model=ScriptedModel(), completion=5)  # pyright: ignore[reportArgumentType]
+
+
+ENDS: dict[str, tuple[tuple[Line, ...], dict[str, Any]]] = {
+    "completed": ((FILE, PR, say("yes")), {}),
+    "unfinished": ((say("no"),), {"limits": Limits(nudges=0)}),
+    "budget": ((FILE, FILE), {"limits": Limits(turns=1), "said_last": say("report")}),
+    "halted": ((FILE,), {"single_turn": True}),
+    "failed": ((fail(ModelError("down")),), {}),
+}
+
+
+class TestRecord:
+    @pytest.mark.parametrize("end", ENDS)
+    def test_every_end_has_the_fields_of_the_seed(self, end: str) -> None:
+        lines, options = ENDS[end]
+        result = run(*lines, completion=REQUIRED, **options)
+        assert result.stop == end
+        record = result.to_dict()
+        seed = {"messages", "final_content", "turn_count", "completed", "status", "last_tool_calls", "usage"}
+        seed |= {"tool_execution_results", "request_metadata", "completion_nudge_count", "completion_nudge"}
+        seed |= {f"completion_assertions_{name}" for name in ("required", "missing", "satisfied", "complete")}
+        assert seed <= record.keys()
+        assert record["completion_assertions_complete"] is (end == "completed")
+
+    def test_each_request_is_described(self) -> None:
+        first, second = run(FILE, say("x")).to_dict()["request_metadata"]
+        assert (first["purpose"], first["message_count"], first["tool_count"], first["attempt"]) == ("turn", 1, 3, 1)
+        assert (first["provider"], first["model"], first["timeout_s"]) == ("flyball", "scripted", 3_580.0)
+        assert second["bytes"] > first["bytes"] > 0
+
+
+class TestPolicies:
+    def test_a_function_may_decide(self) -> None:
+        def patient(progress: Progress) -> Complete | GoOn | Unfinished:
+            return Complete() if progress.turn > 1 else GoOn("Look again.", ("a second look",))
+
+        result = run(say("first"), say("second"), completion=patient)
+        assert (result.stop, result.text) == ("completed", "second")
+        assert result.completion == {
+            "complete": True,
+            "missing": [],
+            "satisfied": [],
+            "nudge_count": 1,
+            "nudge": "Look again.",
+        }
+
+    def test_it_sees_what_is_proved(self) -> None:
+        seen: list[int] = []
+
+        def look(progress: Progress) -> Complete:
+            seen.append(progress.evidence.count("create_github_pull_request"))
+            return Complete()
+
+        run(PR, say("x"), completion=look)
+        assert seen == [1]
