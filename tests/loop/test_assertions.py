@@ -5,6 +5,7 @@ from typing import Any
 import pytest
 
 from flyball import Agent, Limits, tool
+from flyball.asserted import Asserted
 from flyball.assertion import Assertions
 from flyball.errors import ConfigError, ModelError
 from flyball.event import CompletionChecked, Nudged
@@ -143,6 +144,36 @@ class TestNudges:
         assert nudged.satisfied == ("required tool create_or_update_github_file",)
 
 
+class TestOutput:
+    def test_a_typed_answer_that_never_came_is_missing_though_all_assertions_hold(self) -> None:
+        result = run(FILE, PR, *[say("no number")] * 4, completion=REQUIRED, output=int)
+        assert (result.stop, result.completion["complete"], result.completion["missing"]) == (
+            "unfinished",
+            False,
+            ["output"],
+        )
+        assert len(result.completion["satisfied"]) == 2
+        for event in result.events:
+            if isinstance(event, CompletionChecked | Nudged):
+                assert (list(event.missing), list(event.satisfied)) == (["output"], result.completion["satisfied"])
+
+    def test_also_where_a_limit_ended_the_run(self) -> None:
+        result = run(FILE, PR, completion=REQUIRED, output=int, limits=Limits(turns=2), said_last=say("report"))
+        assert (result.stop, result.completion["complete"], result.completion["missing"]) == (
+            "budget",
+            False,
+            ["output"],
+        )
+
+    def test_what_a_policy_behind_the_assertions_misses_is_told(self) -> None:
+        def never(progress: Progress) -> GoOn:
+            return GoOn("Wait for a person.", ("a person",))
+
+        policy = Asserted(Assertions.of(REQUIRED), never)
+        result = run(FILE, PR, *[say("done")] * 4, completion=policy)
+        assert (result.stop, result.completion["missing"]) == ("unfinished", ["a person"])
+
+
 class TestState:
     def test_engine_data_is_the_runs_state(self) -> None:
         asked = Assertions(required_engine_data_keys=["report.url"])
@@ -228,3 +259,12 @@ class TestPolicies:
 
         run(PR, say("x"), completion=look)
         assert seen == [1]
+
+    @pytest.mark.parametrize("answer", [True, None, Complete, "go on"])
+    def test_what_is_no_decision_fails_the_run_and_says_what_would_be_one(self, answer: Any) -> None:
+        def confused(progress: Progress) -> Any:
+            return answer
+
+        result = run(say("x"), completion=confused)
+        assert result.stop == "failed"
+        assert "GoOn(message)" in (result.error or {})["message"]

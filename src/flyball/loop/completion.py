@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from .. import event
-from ..progress import Complete, Decision, GoOn
+from ..errors import ConfigError
+from ..progress import Complete, Decision, GoOn, Unfinished
 from ..request import Finish, Reply
 from ..result import Stop
 from .course import Course
@@ -29,14 +30,14 @@ def conclude(course: Course, reply: Reply) -> End | None:
 
 
 def _decided(course: Course, decision: Decision) -> End | None:
-    _checked(course, decision)
+    missing, satisfied = _checked(course, decision)
     if isinstance(decision, Complete):
         return End(Stop.COMPLETED, output=decision.output)
     if isinstance(decision, GoOn) and not course.shared.single_turn and course.envelope.claim(nudges=1):
         course.nudge = decision.message
         course.tell_model(decision.message)
         count = course.envelope.budgets["nudges"].used
-        course.recorder.emit(event.Nudged, decision.message, decision.missing, decision.satisfied, count)
+        course.recorder.emit(event.Nudged, decision.message, missing, satisfied, count)
         return None
     course.tell_refusals()
     return End(Stop.UNFINISHED)
@@ -54,11 +55,20 @@ def done_early(course: Course) -> End | None:
     return End(Stop.COMPLETED)
 
 
-def _checked(course: Course, decision: Decision) -> None:
-    complete = isinstance(decision, Complete)
+def _checked(course: Course, decision: Decision) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """Keep and tell what a decision says is missing and satisfied, with what the assertions say of it."""
+    if not isinstance(decision, Complete | GoOn | Unfinished):  # pyright: ignore[reportUnnecessaryIsInstance]
+        raise ConfigError("completion policy, its decision", decision, "Complete(), GoOn(message) or Unfinished()")
+    complete, assertions = isinstance(decision, Complete), course.shared.assertions
     missing = () if isinstance(decision, Complete) else decision.missing
-    course.completion = {"complete": complete, "missing": list(missing), "satisfied": list(decision.satisfied)}
-    course.recorder.emit(event.CompletionChecked, complete, missing, decision.satisfied)
+    satisfied = decision.satisfied
+    if assertions is not None:
+        findings = assertions.check(course.progress.evidence)
+        missing = tuple(dict.fromkeys([*missing, *findings.missing]))
+        satisfied = tuple(dict.fromkeys([*satisfied, *findings.satisfied]))
+    course.completion = {"complete": complete, "missing": list(missing), "satisfied": list(satisfied)}
+    course.recorder.emit(event.CompletionChecked, complete, missing, satisfied)
+    return missing, satisfied
 
 
 def preflight(course: Course) -> End | None:
@@ -79,15 +89,17 @@ def preflight(course: Course) -> End | None:
     return End(Stop.FAILED, error=error)
 
 
-def diagnosis(course: Course) -> dict[str, Any]:
+def diagnosis(course: Course, stop: Stop) -> dict[str, Any]:
     """What the result says about completion, on every kind of end; empty where nobody asked."""
     if course.shared.completion is None:
         return {}
-    found, assertions = dict(course.completion), course.shared.assertions
+    found: dict[str, Any] = dict(course.completion)
+    assertions = course.shared.assertions
     if assertions is not None:
-        findings = assertions.check(course.progress.evidence)
-        missing, satisfied = list(findings.missing), list(findings.satisfied)
-        found |= {"complete": findings.complete, "missing": missing, "satisfied": satisfied}
+        if stop not in (Stop.UNFINISHED, Stop.COMPLETED):  # those were decided by what was found last
+            findings = assertions.check(course.progress.evidence)
+            missing = [*findings.missing, *(["output"] if course.shared.output_schema is not None else [])]
+            found = {"complete": not missing, "missing": missing, "satisfied": list(findings.satisfied)}
         found["required"] = assertions.required()
     nudges = course.envelope.budgets["nudges"].used
     nothing: dict[str, Any] = {"complete": False, "missing": [], "satisfied": []}

@@ -123,7 +123,7 @@ def _finish(course: Course, end: End) -> Result:
         finish=course.finish,
         hung=max(0, course.hung),
         state=course.state,
-        completion=diagnosis(course),
+        completion=diagnosis(course, end.stop),
         error=end.error,
         run_id=plan.run_id,
         session_id=plan.session_id,
