@@ -9,7 +9,8 @@ from flyball.asserted import Asserted
 from flyball.assertion import Assertions
 from flyball.errors import ConfigError, ModelError
 from flyball.event import CompletionChecked, Nudged
-from flyball.progress import Complete, GoOn, Progress, Unfinished
+from flyball.loop.effect import Cancel, LeaseLost, Steer, TimeUp
+from flyball.progress import Complete, GoOn, Halt, Point, Progress, Unfinished
 from flyball.result import Result
 from flyball.testing import Line, Script, ScriptedModel, assert_honest, call, fail, say, together
 
@@ -61,9 +62,9 @@ REQUIRED = {"required_tool_names": ["create_or_update_github_file", "create_gith
 
 
 def run(*lines: Any, completion: Any = None, **options: Any) -> Result:
-    grace = options.pop("said_last", None)
+    grace, mail = options.pop("said_last", None), options.pop("mail", None)
     agent = Agent(model=ScriptedModel(*lines, grace=grace), tools=TOOLS, completion=completion, **options)
-    result = Script(agent).run("Propose the change.")
+    result = Script(agent, mail=mail).run("Propose the change.")
     assert_honest(result)
     return result
 
@@ -98,6 +99,46 @@ class TestSeed:
         assert result.completion["complete"] is False
 
 
+class TestEarlyEnd:
+    COMMENT = call("manage_github_issue", action="comment")
+
+    def test_who_steers_a_run_that_had_its_outcome_is_heard_to_the_end(self) -> None:
+        lines = (self.COMMENT, FILE, FILE, say("Both files are written."))
+        for n in range(3):
+            result = run(*lines, completion=SEED, mail={n: [Steer("Write two files as well.")]})
+            assert (result.stop, result.text, len(result.tool_results)) == ("completed", "Both files are written.", 3)
+
+    def test_it_counts_even_if_the_time_is_over_with_it(self) -> None:
+        result = run(self.COMMENT, completion=SEED, mail={1: [TimeUp()]})
+        assert (result.stop, result.requests, result.flags) == ("completed", 1, ())
+
+    def test_a_cancel_or_a_lost_lease_that_came_with_it_goes_before(self) -> None:
+        assert run(self.COMMENT, completion=SEED, mail={1: [Cancel("me")]}).stop == "cancelled"
+        assert run(self.COMMENT, completion=SEED, mail={1: [LeaseLost()]}).stop == "contended"
+
+    def test_a_hook_that_halts_goes_before(self) -> None:
+        def halting(point: Point, progress: Progress, about: object = None) -> list[Halt]:
+            return [Halt("guard")] if point is Point.TOOL_ENDED else []
+
+        result = run(self.COMMENT, completion=SEED, hooks=[halting])
+        assert (result.stop, result.stopped_by, result.completion["complete"]) == ("halted", "guard", True)
+
+    def test_it_may_be_the_last_turn_or_the_only_one(self) -> None:
+        assert run(self.COMMENT, completion=SEED, limits=Limits(turns=1)).flags == ()
+        assert run(self.COMMENT, completion=SEED, single_turn=True).stop == "completed"
+
+    def test_a_typed_answer_is_waited_for(self) -> None:
+        result = run(self.COMMENT, say("5"), completion=SEED, output=int)
+        assert (result.stop, result.output, result.turns) == ("completed", 5, 2)
+
+    def test_a_policy_behind_the_assertions_must_agree(self) -> None:
+        def second_turn(progress: Progress) -> Complete | GoOn:
+            return Complete() if progress.turn > 1 else GoOn("Look again.")
+
+        result = run(self.COMMENT, say("I looked."), completion=Asserted(Assertions.of(SEED), second_turn))
+        assert (result.stop, result.turns, result.completion["nudge_count"]) == ("completed", 2, 0)
+
+
 class TestNudges:
     def test_a_stubborn_model_ends_as_unfinished_with_what_is_missing(self) -> None:
         result = run(*[say("It is done.")] * 4, completion=REQUIRED)
@@ -117,6 +158,12 @@ class TestNudges:
         assert "create_github_pull_request" in nudges[0].content
         assert "1 of 2 done" in nudges[0].content
         assert "Propose the change." in nudges[0].content
+
+    def test_a_model_may_comply_after_the_second_nudge(self) -> None:
+        result = run(say("done"), FILE, say("done"), PR, say("Now it is."), completion=REQUIRED)
+        assert (result.stop, result.text, result.completion["nudge_count"]) == ("completed", "Now it is.", 2)
+        nudges = [message.content.splitlines()[0] for message in result.messages if "not complete" in message.content]
+        assert nudges == [f"The task is not complete yet. {done} of 2 done." for done in (0, 1)]
 
     def test_with_hidden_mechanics_no_tool_is_named(self) -> None:
         result = run(say("done"), FILE, PR, say("yes"), completion={**REQUIRED, "hide_mechanics": True})
@@ -212,6 +259,9 @@ ENDS: dict[str, tuple[tuple[Line, ...], dict[str, Any]]] = {
     "budget": ((FILE, FILE), {"limits": Limits(turns=1), "said_last": say("report")}),
     "halted": ((FILE,), {"single_turn": True}),
     "failed": ((fail(ModelError("down")),), {}),
+    "cancelled": ((FILE,), {"mail": {0: [Cancel("me")]}}),
+    "contended": ((FILE,), {"mail": {0: [LeaseLost()]}}),
+    "deadline": ((FILE,), {"mail": {0: [TimeUp()]}, "said_last": say("report")}),
 }
 
 

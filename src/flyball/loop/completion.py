@@ -44,14 +44,21 @@ def _decided(course: Course, decision: Decision) -> End | None:
 
 
 def done_early(course: Course) -> End | None:
-    """The end of a run whose assertions name outcomes, one of which a batch has brought about."""
+    """The end of a run whose assertions name outcomes, one of which a batch has brought about.
+
+    One that was complete before goes on because somebody wants more of it: then its model says when that is done.
+    """
     shared = course.shared
     if shared.assertions is None or not shared.assertions.may_end_early or shared.output_schema is not None:
         return None
-    findings = shared.assertions.check(course.progress.evidence)
-    if not findings.complete:
+    if course.completion.get("complete") or course.disturbance() is not None:
         return None
-    _checked(course, Complete(None, findings.satisfied))
+    if shared.completion is None or not shared.assertions.check(course.progress.evidence).complete:
+        return None
+    decision = shared.completion(course.progress)
+    if not isinstance(decision, Complete):  # a policy behind the assertions: the model has not ended, so no nudge
+        return None
+    _checked(course, decision)
     return End(Stop.COMPLETED)
 
 

@@ -99,10 +99,12 @@ def _answer_calls(course: Course, reply: Reply, calls: Sequence[Call]) -> Flow[G
             return conclude(course, reply) or Going.ANSWERED
     else:
         outcomes = yield from act(course, calls)
+    end = done_early(course)  # what was proved in time counts, even if the time is over now
+    if end is not None:
+        return end
     end = course.must_end()
     if end is None or end.stop is Stop.HALTED:
         end = _out_of_calls(course, outcomes) or end
-    end = end or done_early(course)
     if end is not None:
         return end
     ran = [outcome for outcome in outcomes if type(outcome) is not Denied]
