@@ -347,7 +347,8 @@ class Closing(Auditor):
         need("retries counted right", used["retried"] <= retries <= used["retried"] + 1, retries <= most["retries"])
         assert budgets["nudges"].used == used["nudged"] <= most["nudges"]
         need("few requests", used["Ask"] <= 2 * most["turns"] + most["retries"] + 1, used["Wait"] <= most["retries"])
-        need("few keepings", used["Append"] <= used["turn_started"] + 3, used["Act"] <= len(self.asked))
+        steered = sum(isinstance(letter, Steer) for letter in self.heard)
+        need("few keepings", used["Append"] <= used["turn_started"] + steered + 3, used["Act"] <= len(self.asked))
         need("one report", used["grace"] <= used["grace_started"] <= 1, used["Decide"] <= len(self.asked))
         if used["Grant"]:
             shared = {name: self.shared[name] for name in ("turns", "tool_calls", "tokens", "usd")}
