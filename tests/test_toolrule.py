@@ -346,3 +346,14 @@ def test_rules_can_be_written_in_python() -> None:
     assert len(rules) == 3
     assert ToolRules.of(rules) is rules
     assert call(rules.begin(), "publish") == "Have it reviewed."
+
+
+def test_a_call_that_is_withdrawn_leaves_the_others_in_their_order() -> None:
+    rule = LimitedTools(after_tool="login", limited_tools=["read"], max_calls=1, then_require_one_of=["save"])
+    book = ToolRules((rule,)).begin()
+    for tool in ("login", "read", "login"):
+        assert book.claim(tool, {}) is None
+    book.withdraw("login")
+    assert book.claim("read", {}) is not None
+    book.withdraw("login")
+    assert book.claim("read", {}) is not None, "only the call that was claimed last can be withdrawn"

@@ -33,12 +33,23 @@ def publish() -> str:
     return "out"
 
 
+@tool(effects="read", approve=True)
+def peek() -> str:
+    return "seen"
+
+
+@tool(effects="read", max_calls=1)
+def once() -> str:
+    return "once"
+
+
 LIMITED = {"after_tool": "search", "limited_tools": ["search"], "max_calls": 2, "then_require_one_of": ["report"]}
+TOOLS = [search, report, review, publish, peek, once]
 SEARCH, REPORT = call("search"), call("report")
 
 
 def run(*lines: Any, rules: Any, **options: Any) -> Result:
-    agent = Agent(model=ScriptedModel(*lines), tools=[search, report, review, publish], tool_rules=rules, **options)
+    agent = Agent(model=ScriptedModel(*lines), tools=TOOLS, tool_rules=rules, **options)
     result = Script(agent).run("x")
     assert_honest(result)
     return result
@@ -89,3 +100,45 @@ def test_everything_waits_for_one_tool() -> None:
 def test_a_rule_about_a_tool_that_is_not_offered_is_told_where_the_agent_is_made() -> None:
     with pytest.raises(ConfigError, match="serch"):
         run(rules=[{"block_until_tool": "serch"}])
+
+
+def test_a_call_that_others_deny_takes_no_place_from_those_beside_it() -> None:
+    rule = {"limited_tools": ["search", "peek"], "max_calls": 2, "then_require_one_of": ["report"]}
+    result = run(together(SEARCH, call("peek"), call("peek"), SEARCH), say("x"), rules=[rule])
+    assert reasons(result) == ["ok", "approval", "approval", "ok"]
+
+
+def test_the_end_of_all_calls_is_not_hidden_by_a_rule() -> None:
+    rule = {"limited_tools": ["search"], "max_calls": 2, "then_require_one_of": ["report"]}
+    spent, more = together(SEARCH), together(SEARCH, SEARCH, SEARCH)
+    result = run(spent, more, rules=[rule], limits=Limits(tool_calls=1), grace=False)
+    assert (result.stop, reasons(result)) == ("budget", ["ok", "budget", "budget", "budget"])
+
+
+def test_what_is_denied_behind_others_does_not_change_what_they_count_for() -> None:
+    rule = {"after_tool": "once", "limited_tools": ["search"], "max_calls": 1, "then_require_one_of": ["report"]}
+    once = call("once")
+    result = run(together(once, SEARCH, once, SEARCH), say("x"), rules=[rule])
+    assert reasons(result) == ["ok", "ok", "budget", "rule"]
+
+
+def test_a_tool_that_changes_what_it_was_given_proves_nothing_by_it() -> None:
+    @tool
+    def comment(options: dict[str, str]) -> str:
+        options["action"] = "comment"
+        return "x"
+
+    asked = {"name": "reply", "tools": [{"name": "comment", "required_parameters": {"options.action": "comment"}}]}
+    prior = {"tool": "publish", "require_prior_tool": "comment", "with_parameters": {"options.action": "comment"}}
+    closing = call("comment", options={"action": "close"})
+    agent = Agent(
+        model=ScriptedModel(closing, call("publish"), say("done")),
+        tools=[comment, publish],
+        completion={"complete_when_any": [asked]},
+        tool_rules=[prior],
+        limits=Limits(nudges=0),
+    )
+    script = Script(agent)
+    result = script.run("x")
+    assert (result.stop, reasons(result)) == ("unfinished", ["ok", "rule"])
+    assert script.replay().to_dict()["messages"] == result.to_dict()["messages"]

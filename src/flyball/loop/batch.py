@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable, Sequence
+from typing import Any
 
 from ..event import Refunded, ToolStarted
 from ..outcome import Cancelled, Denied, Ended, Outcome, Reason, Success, Timeout
@@ -27,6 +29,8 @@ def act(course: Course, calls: Sequence[Call]) -> Flow[Sequence[Outcome]]:
                 one = yield from _allowed(course, one)
             elif not isinstance(one, Ended):
                 one = course.admission.claim(one) or one
+            if course.given and isinstance(one, Ended):
+                course.withdraw(one)
             prepared.append(one)
         if course.plan.within or course.shared.asking:
             prepared = yield from _still_wanted(course, prepared)
@@ -38,8 +42,8 @@ def act(course: Course, calls: Sequence[Call]) -> Flow[Sequence[Outcome]]:
         for one in prepared:
             outcome = one if isinstance(one, Ended) else _finalised(course, one, next(made))
             outcomes.append(outcome)
-            if course.under_rules:
-                course.settle_rules(outcome)
+            if course.given:
+                course.settle(outcome)
             course.end_call(outcome, group_n)
         if len(ready) < len(prepared):
             course.tell_refusals()
@@ -111,8 +115,19 @@ def _read(course: Course, call: Call) -> Prepared | Outcome:
         why = course.book.claim(call.name, ready.values)
         if why is not None:
             return _denied(call, Reason.RULE, why)
-        course.under_rules[call.id] = ready.values
+    if course.proves:
+        course.given[call.id] = _as_given(ready.values)
     return ready
+
+
+def _as_given(values: dict[str, Any]) -> dict[str, Any]:
+    """The arguments as they are now: a tool may change a list or a table that it was given."""
+    if all(value is None or isinstance(value, str | int | float) for value in values.values()):
+        return values
+    try:
+        return copy.deepcopy(values)
+    except Exception:  # what cannot be copied is shared, as everything in Python is
+        return values
 
 
 def _allowed(course: Course, ready: Prepared) -> Flow[Prepared | Outcome]:
@@ -139,8 +154,6 @@ def _allowed(course: Course, ready: Prepared) -> Flow[Prepared | Outcome]:
 def _finalised(course: Course, ready: Prepared, outcome: Outcome) -> Outcome:
     """The outcome; what the call has set is in the state then."""
     if isinstance(outcome, Success):
-        if course.proves:
-            course.prove(ready.tool.name, ready.values, outcome.value)
         for key, value in outcome.changes.items():
             if value is None:
                 course.state.pop(key, None)

@@ -67,8 +67,8 @@ class Course:
             self.progress.evidence = Evidence(self.state)
             self.progress.task = _task_of(self.history)
         self.book = None if shared.tool_rules is None else shared.tool_rules.begin()
-        self.under_rules: dict[str, Mapping[str, Any]] = {}
-        """The calls under way that tool rules have counted, with their arguments."""
+        self.given: dict[str, Mapping[str, Any]] = {}
+        """The arguments of the calls under way, where somebody looks at the evidence; tool rules have counted them."""
         self.completion: dict[str, Any] = {}
         self.input_tokens = shared.base_tokens + sum(map(tokens_of_message, self.history))
         """An upper estimate of what the next request takes."""
@@ -286,18 +286,22 @@ class Course:
         if self.shared.hooks:
             self.consult(Point.TOOL_ENDED, outcome)
 
-    def prove(self, tool: str, arguments: Mapping[str, Any], value: object) -> None:
-        """Keep what a call that succeeded proves."""
-        self.progress.evidence.add(Done(tool, arguments, value))
+    def withdraw(self, denied: Outcome) -> None:
+        """The call that was read last is not made, and must not take its place from those beside it."""
+        if self.given.pop(denied.call_id, None) is not None and self.book is not None:
+            self.book.withdraw(denied.tool)
 
-    def settle_rules(self, outcome: Outcome) -> None:
-        """Tell the tool rules what a call that they counted came to."""
-        arguments = self.under_rules.pop(outcome.call_id, None)
-        if self.book is None or arguments is None:
+    def settle(self, outcome: Outcome) -> None:
+        """Keep what a call proves, if it succeeded, and tell the tool rules what it came to."""
+        arguments = self.given.pop(outcome.call_id, None)
+        if arguments is None:
             return
         if isinstance(outcome, Success):
-            self.book.note(Done(outcome.tool, arguments, outcome.value))
-        else:
+            done = Done(outcome.tool, arguments, outcome.value)
+            self.progress.evidence.add(done)
+            if self.book is not None:
+                self.book.note(done)
+        elif self.book is not None:
             self.book.drop(outcome.tool)
 
     def append(self) -> Flow[None]:

@@ -13,7 +13,8 @@ class RuleBook:
     """Says which calls may be made now. What guards fails closed: a rule that raises denies.
 
     `claim` before a call; then `note` if it succeeded, else `drop`, in the order asked. So calls that run side by side
-    cannot overrun a limit, and one that failed gives its place back. `denial` only looks.
+    cannot overrun a limit, and one that failed gives its place back. A call that somebody else denies is withdrawn
+    before the next is claimed. `denial` only looks.
     """
 
     __slots__ = ("_entries", "_under_way")
@@ -44,6 +45,11 @@ class RuleBook:
         """A call that was claimed did not succeed, or was never made: it gives its place back."""
         if tool in self._under_way:
             self._under_way.remove(tool)
+
+    def withdraw(self, tool: str) -> None:
+        """The call that was claimed last is not made after all: it gives its place back at once."""
+        if self._under_way[-1:] == [tool]:
+            self._under_way.pop()
 
 
 class _Entry:
