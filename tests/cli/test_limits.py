@@ -180,3 +180,17 @@ def test_the_installed_command_is_the_same_program(tmp_path: Path) -> None:
     command = Path(sys.executable).with_name("flyball")
     done = subprocess.run([command, "--version"], cwd=tmp_path, capture_output=True, text=True, timeout=60, check=True)
     assert done.stdout == f"flyball {flyball.__version__}\n"
+
+
+def test_what_holds_in_one_mode_is_checked_like_the_rest(tmp_path: Path) -> None:
+    (tmp_path / "flyball.toml").write_text(
+        "[mode.pipeline]\nmax_turns = 10\nmax_truns = 4\ndelegation.max_iterations = 4\nclamp.max_turns = 5\n"
+        "[mode.bad]\nmax_turns = 'many'\n"
+    )
+    done = run("limits", folder=tmp_path, environment={"FLYBALL_MODE__CHAT__MAX_TURNS": "7"})
+    assert done.returncode == 1
+    assert done.stderr.splitlines() == [
+        "mode.pipeline.max_truns (flyball.toml:3): no budget reads this setting; did you mean mode.pipeline.max_turns?",
+        "mode.pipeline.clamp.max_turns (flyball.toml:5): no budget reads this setting; did you mean clamp.max_turns?",
+        "flyball: mode.bad.max_turns (flyball.toml:7): found 'many'; expected a whole number",
+    ]

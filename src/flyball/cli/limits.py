@@ -30,7 +30,7 @@ def limits(
         _print_table(rows)
         for found in unread:
             typer.echo(_hint(*found), err=True)
-    wrong = [error for _, error in rows if isinstance(error, SettingError)]
+    wrong = [error for _, error in rows if isinstance(error, SettingError)] + _wrong_in_modes(registry)
     for error in wrong:
         typer.echo(f"flyball: {error}", err=True)
     if wrong:
@@ -48,15 +48,36 @@ def _resolved(registry: IterationBudgetRegistry, spec: BudgetSpec) -> Resolution
 def _unread(registry: IterationBudgetRegistry) -> list[tuple[Setting, list[str]]]:
     """The settings that no budget reads, each with the key it may have been meant for."""
     keys = [spec.setting for spec in registry if spec.setting]
-    known = {*keys, *(f"clamp.{key}" for key in keys)}
-    names = {*known, *(variable_for(key) for key in known)}
-    read = [(setting, _in_every_mode(setting.key)) for setting in registry.settings]
-    return [(setting, nearest(key, names)[:1]) for setting, key in read if key not in known]
+    clamps = [f"clamp.{key}" for key in keys]
+    variables = [variable_for(key) for key in (*keys, *clamps)]
+    unread: list[tuple[Setting, list[str]]] = []
+    for setting in registry.settings:
+        mode, key = _mode_and_key(setting.key)
+        if mode is None and key not in (*keys, *clamps):
+            unread.append((setting, nearest(key, (*keys, *clamps, *variables))[:1]))
+        elif mode is not None and key in clamps:  # which holds in every mode
+            unread.append((setting, [key]))
+        elif mode is not None and key not in keys:
+            unread.append((setting, [f"mode.{mode}.{near}" for near in nearest(key, keys)[:1]]))
+    return unread
 
 
-def _in_every_mode(key: str) -> str:
+def _wrong_in_modes(registry: IterationBudgetRegistry) -> list[SettingError]:
+    """What cannot be used of what is said for one mode only."""
+    read = [_mode_and_key(setting.key) for setting in registry.settings]
+    wrong: list[SettingError] = []
+    for mode in dict.fromkeys(mode for mode, _ in read if mode is not None):
+        said = [key for its_mode, key in read if its_mode == mode]
+        in_mode = IterationBudgetRegistry(settings=registry.settings.for_mode(mode))
+        found = [_resolved(in_mode, spec) for spec in in_mode if spec.setting in said]
+        wrong += [error for error in found if isinstance(error, SettingError)]
+    return wrong
+
+
+def _mode_and_key(key: str) -> tuple[str | None, str]:
     """`mode.pipeline.max_turns` is `max_turns`, in one mode."""
-    return key.split(".", 2)[2] if key.startswith("mode.") and key.count(".") > 1 else key
+    parts = key.split(".", 2)
+    return (parts[1], parts[2]) if parts[0] == "mode" and len(parts) > 2 else (None, key)
 
 
 def _hint(setting: Setting, meant: list[str]) -> str:
