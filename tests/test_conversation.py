@@ -128,12 +128,23 @@ class TestPayload:
             ({"engine_data": 5}, "engine_data"),
             ({"completion_assertions": {"required_tools": ["add"]}}, "required_tool_names"),
             ({"tool_rules": [{"block_untl_tool": "add"}]}, "block_until_tool"),
-            ({"completion_assertions": {"required_tool_names": ["add"]}, "completion_policy": print}, "once"),
+            ({"completion_assertions": {"required_tool_names": ["add"]}, "completion_policy": print}, "beside"),
+            ({"completion_assertion": {"required_tool_names": ["add"]}}, "the key completion_assertions"),
+            ({"eventSink": "x"}, "the key event_sink"),
+            ({"mode": "pipeline"}, "payload.mode"),
+            ([], "payload"),
+            ("", "payload"),
         ],
     )
     def test_what_cannot_be_used_is_told(self, payload: Any, named: str) -> None:
         with pytest.raises(ConfigError, match=named):
             run_conversation("x", [add], stubborn(), payload=payload, settings={})
+
+    def test_nothing_in_the_place_of_a_collaborator_is_none(self) -> None:
+        names = ("event_sink", "completion_assertions", "completion_policy", "tool_rules", "engine_data")
+        payload = dict.fromkeys(names) | {"event_id": 1, "engine_id": 2, "mode": "chat"}
+        result = run_conversation("x", [add], ScriptedModel(say("y")), payload=payload, settings={})
+        assert (result.completed, result.metadata) == (True, {"event_id": 1, "engine_id": 2, "mode": "chat"})
 
 
 def test_an_option_that_is_misspelt_is_refused() -> None:

@@ -11,7 +11,7 @@ from . import check
 from .agent import Agent, Task
 from .assertion import Assertions
 from .clock import SYSTEM, Clock
-from .errors import ConfigError
+from .errors import ConfigError, nearest
 from .jsonable import plain
 from .limits import Kind, Limits
 from .models import Model
@@ -25,6 +25,8 @@ from .tools import Tool
 from .tools.tool import Function
 
 _COLLABORATORS = ("event_sink", "completion_assertions", "completion_policy", "tool_rules", "engine_data")
+_LIKENESS = 0.9
+"""From here on a key is a collaborator's, misspelt: one that is dropped in silence guards nothing."""
 
 
 class Options(TypedDict, total=False):
@@ -81,7 +83,7 @@ class _Payload(NamedTuple):
 def _prepared(tools: Iterable[Tool | Function], model: Model, options: Options) -> tuple[Agent, Any]:
     check.options("run_conversation", options, Options.__annotations__)
     mode = check.text("run_conversation, mode", options.get("mode", "chat"))
-    payload = _opened(options.get("payload") or {})
+    payload = _opened(options.get("payload"), mode)
     agent = Agent(
         model=model,
         tools=tools,
@@ -121,18 +123,27 @@ def _settings(options: Options) -> Settings:
     return given if isinstance(given, Settings) else Settings(given)
 
 
-def _opened(payload: object) -> _Payload:
+def _opened(payload: object, mode: str) -> _Payload:
     """The collaborators, taken out; what is left reaches events and stores, and must be JSON."""
-    if not isinstance(payload, Mapping):
-        raise ConfigError("run_conversation, payload", payload, "a mapping")
-    table = cast("Mapping[str, Any]", payload)
     where = "run_conversation, payload"
+    if payload is not None and not isinstance(payload, Mapping):
+        raise ConfigError(where, payload, "a mapping")
+    table = cast("Mapping[str, Any]", payload or {})
     rest = plain(where, {key: value for key, value in table.items() if key not in _COLLABORATORS})
+    for key in rest:
+        for meant in nearest(key, _COLLABORATORS, _LIKENESS)[:1]:
+            raise ConfigError(f"{where}.{key}", key, f"the key {meant}; data of your own needs a name less like it")
+    if rest.get("mode", mode) != mode:
+        raise ConfigError(f"{where}.mode", rest["mode"], f"the same as mode={mode!r}, or no such key")
     sink: Any = table.get("event_sink")
     if sink is not None and not callable(sink):
         raise ConfigError(f"{where}.event_sink", sink, "a function that takes an event")
-    completion = _one("completion", table.get("completion_policy"), table.get("completion_assertions"))
-    state: Mapping[str, Any] = table.get("engine_data", {})
+    if table.get("completion_policy") is not None and table.get("completion_assertions") is not None:
+        raise ConfigError(f"{where}.completion_policy", table["completion_policy"], "none beside completion_assertions")
+    policy: Any = table.get("completion_policy")
+    completion = table.get("completion_assertions") if policy is None else policy
+    given: Any = table.get("engine_data")
+    state: Mapping[str, Any] = {} if given is None else given
     check.kind(f"{where}.engine_data", state, Mapping)
     return _Payload(() if sink is None else (cast("Sink", sink),), completion, table.get("tool_rules"), state, rest)
 

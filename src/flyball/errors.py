@@ -270,9 +270,9 @@ def shown(value: object) -> str:
     return text if len(text) <= 200 else f"{text[:200]}… ({len(text):,} characters)"
 
 
-def nearest(name: str, known: Iterable[str]) -> list[str]:
+def nearest(name: str, known: Iterable[str], likeness: float = 0.7) -> list[str]:
     """The known names that somebody who wrote `name` may have meant, nearest first."""
     from difflib import get_close_matches  # only a mistake pays for the import
 
     meant = {other.lower(): other for other in known}
-    return [meant[near] for near in get_close_matches(name.lower(), list(meant), n=3, cutoff=0.7)]
+    return [meant[near] for near in get_close_matches(name.lower(), list(meant), n=3, cutoff=likeness)]
