@@ -209,6 +209,7 @@ class Course:
             case Notice(text, by, category, priority):
                 self.notices += (text,)
                 self.input_tokens += tokens_of(text)
+                self.size += 2 * tokens_of(text)
                 self.recorder.emit(event.NoticeDelivered, by, text, category, priority)
             case Raise(name, amount, by):
                 self._raise(name, amount, by)
@@ -216,7 +217,9 @@ class Course:
 
     def forget_notices(self) -> None:
         """The model has seen them."""
-        self.input_tokens -= sum(map(tokens_of, self.notices))
+        tokens = sum(map(tokens_of, self.notices))
+        self.input_tokens -= tokens
+        self.size -= 2 * tokens
         self.notices = ()
 
     def say(
@@ -250,7 +253,9 @@ class Course:
         for call in calls:
             payload = {"call_id": call.id, "name": call.name, "arguments": call.arguments}
             self.say(MessageType.TOOL_CALL, Role.ASSISTANT, "", payload, group)
-            self.input_tokens += tokens_of(call.arguments if isinstance(call.arguments, str) else str(call.arguments))
+            tokens = tokens_of(call.arguments if isinstance(call.arguments, str) else str(call.arguments))
+            self.input_tokens += tokens
+            self.size += 2 * tokens
         self.progress.calls = calls
         self.finish = reply.finish
         return calls

@@ -94,6 +94,7 @@ def _fitted(course: Course, instruction: str) -> Request | None:
     if messages is None:
         return None
     course.input_tokens = fixed + sum(map(tokens_of_message, messages))
+    course.size = 2 * course.input_tokens
     output = purse.output_room(course.input_tokens) if purse.limited else None
     if output is not None and output < _SHORTEST_REPORT:
         return None
