@@ -58,6 +58,16 @@ _WHY = {
     Stop.COMPLETED: "It completed",
 }
 
+_NOTHING_ASKED: Mapping[str, Any] = {
+    "required": {},
+    "missing": (),
+    "satisfied": (),
+    "complete": None,
+    "nudge_count": 0,
+    "nudge": None,
+}
+"""What the record says about completion where nothing had to be proved."""
+
 _WHAT_NEXT = {
     Stop.CONTENDED: "Run it again when the other run has ended.",
     Stop.CANCELLED: "What was done so far is kept.",
@@ -166,11 +176,10 @@ class Result:
 
     def _seed_completion(self) -> dict[str, Any]:
         """The completion_* fields, and those of a run whose tools could not prove what they must."""
-        found, error = self.completion, self.error or {}
+        found, error = {**_NOTHING_ASKED, **self.completion}, self.error or {}
         keys = ("required", "missing", "satisfied", "complete")
-        record = {f"completion_assertions_{key}": found[key] for key in keys if key in found}
-        if "nudge_count" in found:
-            record |= {"completion_nudge_count": found["nudge_count"], "completion_nudge": found["nudge"]}
+        record = {f"completion_assertions_{key}": found[key] for key in keys}
+        record |= {"completion_nudge_count": found["nudge_count"], "completion_nudge": found["nudge"]}
         names = ("completion_assertions_required", "unavailable_required_tool_names", "available_tool_names")
         return record | {name: error[name] for name in names if name in error}
 

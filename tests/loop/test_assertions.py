@@ -271,12 +271,23 @@ class TestRecord:
         lines, options = ENDS[end]
         result = run(*lines, completion=REQUIRED, **options)
         assert result.stop == end
+        record = self.of_the_seed(result)
+        assert record["completion_assertions_complete"] is (end == "completed")
+
+    @pytest.mark.parametrize("end", [end for end in ENDS if end != "unfinished"])
+    def test_also_where_nothing_had_to_be_proved(self, end: str) -> None:
+        lines, options = ENDS[end]
+        record = self.of_the_seed(run(*lines, **options))
+        assert (record["completion_assertions_required"], record["completion_assertions_complete"]) == ({}, None)
+        assert (record["completion_nudge_count"], record["completion_nudge"]) == (0, None)
+
+    def of_the_seed(self, result: Result) -> dict[str, Any]:
         record = result.to_dict()
         seed = {"messages", "final_content", "turn_count", "completed", "status", "last_tool_calls", "usage"}
         seed |= {"tool_execution_results", "request_metadata", "completion_nudge_count", "completion_nudge"}
         seed |= {f"completion_assertions_{name}" for name in ("required", "missing", "satisfied", "complete")}
         assert seed <= record.keys()
-        assert record["completion_assertions_complete"] is (end == "completed")
+        return record
 
     def test_each_request_is_described(self) -> None:
         first, second = run(FILE, say("x")).to_dict()["request_metadata"]
