@@ -33,7 +33,7 @@ from .request import tokens_of
 from .result import Result
 from .run import Run
 from .settings import Settings
-from .toolrule import ToolRules
+from .toolrule import ToolRule, ToolRules
 from .tools import Admission, Tool, Toolset
 from .tools.tool import Function
 from .wire import normalize
@@ -70,7 +70,7 @@ class Agent:
     completion: Policy | Assertions | Mapping[str, Any] | str | Path | None = None
     """Says whether the task is done when the model has ended: a policy, or assertions (also as a mapping, or as the
     path of a TOML file). Without one, it is."""
-    tool_rules: ToolRules | Sequence[Mapping[str, Any]] | str | Path | None = None
+    tool_rules: ToolRules | Sequence[ToolRule | Mapping[str, Any]] | str | Path | None = None
     """Which tools may be called when; also as mappings, or as the path of a TOML file."""
     should_continue: Callable[[Progress], bool] | None = None
     """Is asked between turns; False halts the run. It must not block; if it raises, the run ends as failed."""

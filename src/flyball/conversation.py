@@ -20,7 +20,7 @@ from .recorder import Sink
 from .registry import IterationBudgetRegistry
 from .result import Result
 from .settings import Settings
-from .toolrule import ToolRules
+from .toolrule import ToolRule, ToolRules
 from .tools import Tool
 from .tools.tool import Function
 
@@ -46,7 +46,7 @@ class Options(TypedDict, total=False):
     instructions: str
     output: Any
     completion: Policy | Assertions | Mapping[str, Any] | str | Path
-    tool_rules: ToolRules | Sequence[Mapping[str, Any]] | str | Path
+    tool_rules: ToolRules | Sequence[ToolRule | Mapping[str, Any]] | str | Path
     hooks: Sequence[Hook]
     sinks: Sequence[Sink]
     grace: bool

@@ -9,6 +9,7 @@ from flyball.errors import ConfigError
 from flyball.outcome import Denied
 from flyball.result import Result
 from flyball.testing import Script, ScriptedModel, assert_honest, call, say, together
+from flyball.toolrule import RequirePriorTool
 
 
 @tool(effects="read")
@@ -142,3 +143,9 @@ def test_a_tool_that_changes_what_it_was_given_proves_nothing_by_it() -> None:
     result = script.run("x")
     assert (result.stop, reasons(result)) == ("unfinished", ["ok", "rule"])
     assert script.replay().to_dict()["messages"] == result.to_dict()["messages"]
+
+
+def test_rules_may_be_given_as_objects() -> None:
+    rules = [RequirePriorTool(tool="publish", require_prior_tool="report"), {"block_until_tool": "search"}]
+    agent = Agent(model=ScriptedModel(call("publish"), say("x")), tools=TOOLS, tool_rules=rules)
+    assert reasons(Script(agent).run("x")) == ["rule"]
