@@ -1,5 +1,7 @@
 """Tool rules in a run: a call that they forbid is denied, and the model is told what to do instead."""
 
+from asyncio import CancelledError
+from collections.abc import Mapping
 from typing import Any
 
 import pytest
@@ -149,3 +151,32 @@ def test_rules_may_be_given_as_objects() -> None:
     rules = [RequirePriorTool(tool="publish", require_prior_tool="report"), {"block_until_tool": "search"}]
     agent = Agent(model=ScriptedModel(call("publish"), say("x")), tools=TOOLS, tool_rules=rules)
     assert reasons(Script(agent).run("x")) == ["rule"]
+
+
+@pytest.mark.parametrize("raised", [ValueError("x"), SystemExit(3), CancelledError()])
+@pytest.mark.parametrize("where", ["begin", "denial", "note"])
+def test_a_rule_that_raises_whatever_it_is_denies_and_changes_no_outcome(where: str, raised: BaseException) -> None:
+    class Broken:
+        name, message = "broken", None
+        tools_named: Mapping[str, str] = {}
+
+        def waits_for(self, tool: str) -> None:
+            return None
+
+        def begin(self) -> Any:
+            return self.reach("begin", self)
+
+        def denial(self, *about: Any) -> None:
+            return self.reach("denial", None)
+
+        def note(self, done: object) -> None:
+            self.reach("note", None)
+
+        def reach(self, place: str, value: Any) -> Any:
+            if place == where:
+                raise raised
+            return value
+
+    result = run(REPORT, REPORT, say("x"), rules=[Broken()])
+    assert (result.stop, reasons(result)) == ("completed", ["ok" if where == "note" else "rule", "rule"])
+    assert "broken failed" in result.tool_results[1].text

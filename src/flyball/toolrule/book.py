@@ -65,7 +65,9 @@ class _Entry:
         try:
             self.label = rule.name or place
             self.state = rule.begin()
-        except Exception as error:
+        except (KeyboardInterrupt, GeneratorExit):
+            raise
+        except BaseException as error:
             self.broken = self.failed(error)
 
     def denial(self, tool: str, arguments: Mapping[str, Any], under_way: Sequence[str]) -> str | None:
@@ -74,7 +76,9 @@ class _Entry:
         try:
             told = self.state.denial(tool, arguments, under_way)
             told = told if told is None else self.rule.message or told
-        except Exception as error:
+        except (KeyboardInterrupt, GeneratorExit):
+            raise
+        except BaseException as error:
             return self.failed(error)
         return told if told is None or (isinstance(cast("object", told), str) and told) else self.failed()
 
@@ -82,9 +86,11 @@ class _Entry:
         try:
             if self.state is not None:
                 self.state.note(done)
-        except Exception as error:
+        except (KeyboardInterrupt, GeneratorExit):
+            raise
+        except BaseException as error:
             self.broken = self.failed(error)
 
-    def failed(self, error: Exception | None = None) -> str:
+    def failed(self, error: BaseException | None = None) -> str:
         what = "gave no reason" if error is None else f"failed ({type(error).__name__})"
         return f"The tool rule {self.label} {what}, so the call is not made."
