@@ -179,7 +179,7 @@ class Agent:
         terms = self.limits.terms(self._registry(), kind=self.kind, grace=self.grace)
         if self.model.price is None:
             _refuse_money("agent, limits.usd", terms.budgets["usd"], self.model.name)
-        assertions, policy = _completion(self.completion)
+        assertions, policy = _completion(self.completion, tuple(toolset))
         output = None if self.output is None else Output(self.output, policy)
         rules = None if self.tool_rules is None else ToolRules.of(self.tool_rules)
         if rules is not None:
@@ -223,14 +223,14 @@ def _refuse_money(where: str, money: IterationBudget | None, model: str) -> None
         raise ConfigError(where, limit, f"a model with a price; nobody knows that of {model}")
 
 
-def _completion(source: object) -> tuple[Assertions | None, Policy | None]:
+def _completion(source: object, offered: Sequence[str]) -> tuple[Assertions | None, Policy | None]:
     """The assertions, where that is what was given, and the policy that is asked."""
     if isinstance(source, Assertions | Mapping | str | Path):
         assertions = Assertions.of(cast("Assertions", source))
-        return assertions, Asserted(assertions)
+        return assertions, Asserted(assertions, offered=offered)
     if isinstance(source, Asserted):
         return source.assertions, source
-    if source is not None and not callable(source):
+    if inspect.iscoroutinefunction(source) or (source is not None and not callable(source)):
         raise ConfigError("agent, completion", source, "a policy (a function), assertions, or the path of a TOML file")
     return None, cast("Policy | None", source)
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 
 from .assertion import Assertions, Findings
 from .proof import Finding, Way
@@ -10,8 +10,10 @@ from .proof import Finding, Way
 _REQUEST_CHARACTERS = 300
 
 
-def nudge(findings: Findings, task: str, assertions: Assertions) -> str:
+def nudge(findings: Findings, task: str, assertions: Assertions, offered: Collection[str] | None = None) -> str:
     """What a model is told that would end a run whose assertions do not hold yet; `task` is the request it was given.
+
+    Where it is known which tools are `offered`, outcomes that need others are not spoken of.
 
     >>> from .evidence import Evidence
     >>> assertions = Assertions(required_tool_names=["commit"], required_engine_data_keys=["url"])
@@ -24,7 +26,7 @@ def nudge(findings: Findings, task: str, assertions: Assertions) -> str:
     if assertions.hide_mechanics:
         lines = ["The task is not complete yet. Go on with it."]
     else:
-        lines = [f"The task is not complete yet.{_done(findings)}", *_missing(findings, assertions)]
+        lines = [f"The task is not complete yet.{_done(findings)}", *_missing(findings, assertions, offered)]
     request = _shortened(task)
     return "\n".join([*lines, f"The request was: {request}"] if request else lines)
 
@@ -38,7 +40,7 @@ def _done(findings: Findings) -> str:
     return f" {sum(plain)} of {len(plain)} done."
 
 
-def _missing(findings: Findings, assertions: Assertions) -> Iterator[str]:
+def _missing(findings: Findings, assertions: Assertions, offered: Collection[str] | None) -> Iterator[str]:
     known = {one.phrase for one in findings.details}
     yield from (f"{phrase[:1].upper()}{phrase[1:]}." for phrase in findings.missing if phrase not in known)
     plain = [_told(one, assertions) for one in findings.details if not one.held and not one.way]
@@ -46,6 +48,8 @@ def _missing(findings: Findings, assertions: Assertions) -> Iterator[str]:
         yield "Still missing:"
         yield from dict.fromkeys(f"- {words}" for words in plain)
     ways = () if findings.ways else assertions.open_ways
+    if offered is not None:
+        ways = tuple(way for way in ways if set(way.tool_names) <= set(offered))
     if ways:
         yield "One of these outcomes is needed:" if len(ways) > 1 else "This outcome is needed:"
         yield from (f"- {_lacking(way, findings, assertions)}" for way in ways)

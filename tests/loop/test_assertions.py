@@ -171,6 +171,15 @@ class TestNudges:
         assert "not complete" in nudge
         assert "github" not in nudge
 
+    def test_an_outcome_that_no_tool_offers_is_not_spoken_of(self) -> None:
+        ways = [
+            {"name": name, "tools": [{"name": tool}]} for name, tool in (("out", "publish"), ("pull", PR.calls[0][0]))
+        ]
+        result = run(say("done"), PR, completion={"complete_when_any": ways})
+        nudge = result.completion["nudge"]
+        assert "This outcome is needed:\n- pull" in nudge
+        assert "publish" not in nudge
+
     def test_no_nudge_without_a_budget_for_it(self) -> None:
         result = run(say("done"), completion=REQUIRED, limits=Limits(nudges=0))
         assert (result.stop, result.requests) == ("unfinished", 1)
@@ -249,8 +258,12 @@ class TestPreflight:
             Agent(model=ScriptedModel(), completion=asked)
 
     def test_what_is_no_policy_is_refused(self) -> None:
-        with pytest.raises(ConfigError, match="agent, completion"):
-            Agent(model=ScriptedModel(), completion=5)  # pyright: ignore[reportArgumentType]
+        async def later(progress: Progress) -> Complete:
+            return Complete()
+
+        for wrong in (5, later):
+            with pytest.raises(ConfigError, match="agent, completion"):
+                Agent(model=ScriptedModel(), completion=wrong)  # pyright: ignore[reportArgumentType]
 
 
 ENDS: dict[str, tuple[tuple[Line, ...], dict[str, Any]]] = {
