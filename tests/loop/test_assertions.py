@@ -122,6 +122,8 @@ class TestEarlyEnd:
 
         result = run(self.COMMENT, completion=SEED, hooks=[halting])
         assert (result.stop, result.stopped_by, result.completion["complete"]) == ("halted", "guard", True)
+        late = run(self.COMMENT, completion=SEED, hooks=[halting], mail={1: [TimeUp()]}, said_last=say("report"))
+        assert late.stop == "deadline"
 
     def test_it_may_be_the_last_turn_or_the_only_one(self) -> None:
         assert run(self.COMMENT, completion=SEED, limits=Limits(turns=1)).flags == ()
