@@ -84,6 +84,8 @@ def test_ctrl_c_ends_the_wait_and_closes_the_call() -> None:
         "import anyio\n"
         "from flyball.tools import BoundedToolExecutor\n"
         "from flyball.request import Call\n"
+        "import signal\n"
+        "signal.signal(signal.SIGINT, signal.default_int_handler)\n"
         "class Teller:\n"
         "    def tell(self, kind, *args, **kwargs): print(kind.kind, *args[2:3], flush=True)\n"
         "async def wait(): await anyio.sleep(60)\n"
