@@ -123,6 +123,8 @@ class Run:
         self._tasks: TaskGroup | None = None
         self._done: anyio.Event | None = None
         self._error: BaseException | None = None
+        self._waited = False
+        """Whether Ctrl-C has given it the time to close."""
 
     @property
     def run_id(self) -> str:
@@ -221,6 +223,7 @@ class Run:
         if not self._begun or hasattr(interrupt, "result"):
             return
         with contextlib.suppress(KeyboardInterrupt):  # the second one, which ends the waiting
+            self._waited = True
             self.cancel("ctrl-c")
             self._stream.wait(_CLOSING_S)
         interrupt.result = self._driver.result  # pyright: ignore[reportAttributeAccessIssue]
@@ -243,6 +246,8 @@ class Run:
         self._sync_door("`async with`")
         if isinstance(error, KeyboardInterrupt):
             self._interrupted(error)
+        if self._waited:
+            return
         if not self.ended:
             self.cancel("left")
         self._stream.wait(_CLOSING_S)

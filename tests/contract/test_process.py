@@ -133,6 +133,34 @@ def test_a_second_ctrl_c_ends_the_waiting_for_a_run_that_does_not_close(bounded:
     assert interrupted(bounded, program) == (["None"], "", 0)
 
 
+def test_a_second_ctrl_c_leaves_the_block_of_a_run_that_does_not_close(bounded: Bounded) -> None:
+    program = """
+    import flyball.run
+    flyball.run._CLOSING_S = 600
+    def sink(event):
+        if event.kind == "tool_ended":
+            os.kill(os.getpid(), signal.SIGINT)
+            threading.Event().wait()
+    stuck = Agent(model=ScriptedModel(call("wait")), tools=[wait], sinks=[sink])
+    try:
+        with stuck.start("go") as run:
+            for event in run: pass
+    except KeyboardInterrupt as interrupt: print(interrupt.result, flush=True)
+    """
+    assert interrupted(bounded, program) == (["None"], "", 0)
+
+
+def test_ctrl_c_in_another_run_closes_the_one_whose_block_it_leaves(bounded: Bounded) -> None:
+    program = """
+    try:
+        with Agent(model=ScriptedModel(say("").after(60))).start("go") as outer: agent("wait").run("go")
+    except KeyboardInterrupt as interrupt: show(interrupt.result)
+    show(outer.result())
+    """
+    said, err, code = interrupted(bounded, program)
+    assert (said, err, code) == (["cancelled ctrl-c '' True", "cancelled left '' True"], "", 0)
+
+
 @pytest.mark.parametrize("backend", ["asyncio", "trio"])
 def test_ctrl_c_closes_a_run_in_an_event_loop_of_the_callers(bounded: Bounded, backend: str) -> None:
     program = f"""
