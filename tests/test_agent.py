@@ -1,21 +1,36 @@
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
 from flyball import Agent, ConfigError, IterationBudgetRegistry, Limits
 from flyball.message import Message, MessageType, Role
 from flyball.price import TokenPrice
-from flyball.testing import ManualClock, ScriptedModel, call, say
+from flyball.testing import ManualClock, Script, ScriptedModel, call, say
 
 
 def add(a: int, b: int) -> int:
     return a + b
 
 
+async def wait(*_: object) -> bool:
+    return False
+
+
+class Waiting:
+    async def __call__(self, event: object) -> None: ...
+
+
 @pytest.mark.parametrize(
     ("options", "where"),
     [
         ({"model": object()}, "agent, model"),
+        ({"model": ScriptedModel}, "agent, model"),
+        ({"model": ScriptedModel(price=cast("Any", 5))}, "agent, model's price"),
+        ({"instructions": ["Be brief."]}, "agent, instructions"),
+        ({"kind": "agnt"}, "agent, kind"),
+        ({"grace": "no"}, "agent, grace"),
+        ({"single_turn": 1}, "agent, single_turn"),
+        ({"registry": {}}, "agent, registry"),
         ({"limits": 5}, "agent, limits"),
         ({"name": ""}, "agent, name"),
         ({"metadata": 5}, "agent, metadata"),
@@ -23,6 +38,14 @@ def add(a: int, b: int) -> int:
         ({"events_kept": -1}, "agent, events_kept"),
         ({"completion": 5}, "agent, completion"),
         ({"should_continue": 5}, "agent, should_continue"),
+        ({"should_continue": wait}, "agent, should_continue"),
+        ({"completion": wait}, "agent, completion"),
+        ({"hooks": [wait]}, "agent, hooks"),
+        ({"sinks": [Waiting()]}, "agent, sinks"),
+        ({"hooks": wait}, "agent, hooks: .*; expected a list"),
+        ({"sinks": None}, "agent, sinks: .*; expected a list"),
+        ({"tools": None}, "agent, tools: .*; expected a list"),
+        ({"tools": "add"}, "agent, tools: .*; expected a list"),
         ({"hooks": [5]}, "agent, hooks"),
         ({"sinks": [5]}, "agent, sinks"),
         ({"tools": [add, add]}, "tools"),
@@ -37,7 +60,30 @@ def test_what_cannot_work_is_refused_when_the_agent_is_made(options: dict[str, A
         Agent(**given)
 
 
-@pytest.mark.parametrize("task", ["", []])
+@pytest.mark.parametrize(
+    ("options", "where"),
+    [
+        ({"within": Limits(turns=3)}, "run, within: .*; expected a TurnBudget"),
+        ({"run_id": 5}, "run, run_id"),
+        ({"session_id": ""}, "run, session_id"),
+        ({"metadata": [1]}, "run, metadata"),
+        ({"state": 5}, "run, state"),
+        ({"wihtin": None}, "run, options: .*; expected an option such as within"),
+    ],
+)
+def test_what_a_run_cannot_use_is_refused_by_every_door(options: dict[str, Any], where: str) -> None:
+    agent = Agent(model=ScriptedModel(say("x")))
+    for door in (agent.run, agent.start, agent.open, agent.plan, Script(agent).run):
+        with pytest.raises(ConfigError, match=where):
+            door("go", **options)
+
+
+def test_an_option_that_is_none_is_left_out() -> None:
+    options: dict[str, Any] = dict.fromkeys(("within", "run_id", "session_id", "metadata", "state"))
+    assert Agent(model=ScriptedModel(say("x"))).run("go", **options).completed
+
+
+@pytest.mark.parametrize("task", ["", " \n", []])
 def test_a_task_must_say_something(task: Any) -> None:
     with pytest.raises(ConfigError):
         Agent(model=ScriptedModel(say("x"))).run(task)

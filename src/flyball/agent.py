@@ -123,7 +123,6 @@ class Agent:
         return Run(lambda stream: self._driver(task, options, (*self.sinks, stream)))
 
     def _driver(self, task: Task, options: RunOptions, sinks: Sequence[Sink]) -> Driver:
-        check.options("run", options, RunOptions.__annotations__)
         plan, within = self.plan(task, **options), options.get("within")
         header = Header(plan.run_id, plan.session_id, plan.started_at, plan.metadata)
         recorder = Recorder(header, sinks, self.events_kept)
@@ -131,6 +130,8 @@ class Agent:
 
     def plan(self, task: Task, **options: Unpack[RunOptions]) -> Plan:
         """All that one run needs, for whoever drives it himself."""
+        if options:
+            _check_options(options)
         run_id = options.get("run_id") or os.urandom(16).hex()
         at, within, until = self.clock.wall(), options.get("within"), self.limits.until
         if within is not None and self.model.price is None:
@@ -143,7 +144,7 @@ class Agent:
             session_id=options.get("session_id"),
             started_at=at,
             until=None if until is None else until.timestamp() - self._terrain.terms.reserve_s(until.timestamp() - at),
-            state=dict(options.get("state", {})),
+            state=dict(options.get("state") or {}),
             metadata=self.metadata if metadata is None else {**self.metadata, **metadata},
             most_s=math.inf if within is None else within.remaining_s(),
             most=None if within is None else _left_of(within),
@@ -152,26 +153,46 @@ class Agent:
         )
 
     def _registry(self) -> IterationBudgetRegistry:
-        return self.registry or IterationBudgetRegistry(settings=self.settings)
+        return IterationBudgetRegistry(settings=self.settings) if self.registry is None else self.registry
 
     def _check(self) -> None:
-        if not callable(getattr(self.model, "ask", None)) or not callable(getattr(self.model, "ready", None)):
-            raise ConfigError(
-                "agent, model", self.model, "a model: something with name, provider, price, ready and ask"
-            )
+        self._check_model()
         check.kind("agent, limits", self.limits, Limits)
         check.text("agent, name", self.name)
         check.kind("agent, metadata", self.metadata, Mapping)
         check.whole_or_none("agent, max_output_tokens", self.max_output_tokens)
         check.whole("agent, events_kept", self.events_kept)
-        if self.should_continue is not None and not callable(self.should_continue):
-            raise ConfigError("agent, should_continue", self.should_continue, "a function")
-        for name in ("hooks", "sinks"):
-            for one in getattr(self, name):
-                if not callable(one):
-                    raise ConfigError(f"agent, {name}", one, "functions")
-        if self.registry is not None and self.settings is not None:
-            raise ConfigError("agent, settings", self.settings, "none, where a registry is given, which has its own")
+        check.member("agent, kind", self.kind, Kind)
+        if self.instructions is not None:
+            check.kind("agent, instructions", self.instructions, str)
+        for name in ("tools", "hooks", "sinks"):
+            if isinstance(given := getattr(self, name), str) or not isinstance(given, Iterable):
+                raise ConfigError(f"agent, {name}", given, "a list")
+        for name in ("grace", "single_turn"):
+            check.kind(f"agent, {name}", getattr(self, name), bool)
+        for name, functions in {
+            "should_continue": () if self.should_continue is None else (self.should_continue,),
+            "completion": (self.completion,) if callable(self.completion) else (),
+            "hooks": self.hooks,
+            "sinks": self.sinks,
+        }.items():
+            for one in functions:
+                _check_function(f"agent, {name}", one)
+        if self.registry is not None:
+            check.kind("agent, registry", self.registry, IterationBudgetRegistry)
+            if self.settings is not None:
+                raise ConfigError(
+                    "agent, settings", self.settings, "none, where a registry is given, which has its own"
+                )
+
+    def _check_model(self) -> None:
+        missing = [name for name in ("name", "provider", "price") if not hasattr(self.model, name)]
+        missing += [name for name in ("ready", "ask") if not callable(getattr(self.model, name, None))]
+        if missing or isinstance(self.model, type):
+            expected = "a model: something with name, provider, price, ready and ask"
+            raise ConfigError("agent, model", self.model, expected)
+        if self.model.price is not None and not callable(getattr(self.model.price, "cost", None)):
+            raise ConfigError("agent, model's price", self.model.price, "a price, such as a TokenPrice, or None")
 
     def _made_terrain(self) -> Terrain:
         """All that is the same for every run, looked up once."""
@@ -216,11 +237,28 @@ class Agent:
         )
 
 
+def _check_function(where: str, given: object) -> None:
+    """What is called and not awaited: of an `async def` every answer would be a coroutine, and so true."""
+    call = getattr(given, "__call__", None)  # noqa: B004
+    if not callable(given) or inspect.iscoroutinefunction(given) or inspect.iscoroutinefunction(call):
+        raise ConfigError(where, given, "a function that is not async")
+
+
 def _refuse_money(where: str, money: IterationBudget | None, model: str) -> None:
     """A limit that nobody can hold is refused, not forgotten."""
     if money is not None and money.ceiling is not None:
         limit = money.unit.show(money.ceiling)
         raise ConfigError(where, limit, f"a model with a price; nobody knows that of {model}")
+
+
+def _check_options(options: RunOptions) -> None:
+    check.options("run", options, RunOptions.__annotations__)
+    for name, kind in (("within", TurnBudget), ("metadata", Mapping), ("state", Mapping)):
+        if options.get(name) is not None:
+            check.kind(f"run, {name}", options.get(name), kind)
+    for name in ("run_id", "session_id"):
+        if options.get(name) is not None:
+            check.text(f"run, {name}", options.get(name))
 
 
 def _completion(source: object, offered: Sequence[str]) -> tuple[Assertions | None, Policy | None]:
@@ -242,10 +280,12 @@ def _left_of(shared: TurnBudget) -> dict[str, int]:
 
 
 def _messages(task: Task, run_id: str, at: float) -> list[Message]:
-    if isinstance(task, str) and task:
+    if isinstance(task, str) and task.strip():
         return [Message(run_id, 0, at, MessageType.TEXT, Role.USER, task)]
     messages = (
-        [] if task == "" else normalize([task] if isinstance(task, Message | Mapping) else task, run=run_id, at=at)
+        []
+        if isinstance(task, str)
+        else normalize([task] if isinstance(task, Message | Mapping) else task, run=run_id, at=at)
     )
     if not messages:
         raise ConfigError("run, task", task, "a text, or messages of which the last is the task")
