@@ -75,6 +75,19 @@ class TestOrdersOfHooks:
         assert (result.stop, result.stopped_by, result.warning) == ("halted", "rule 7", "Enough.")
         assert result.requests == requests
 
+    def test_what_is_no_order_is_not_taken_for_none(self) -> None:
+        odd: Any = "veto"
+        denied = run(made(SUM, say("3"), hooks=[hook_at(Point.TOOL_CALLED, odd)]))
+        assert denied.tool_results[0].text == "Not run (rule): a hook failed (ConfigError), so the call is not made"
+        failed = run(made(SUM, say("3"), hooks=[hook_at(Point.TURN_STARTED, odd)]))
+        assert failed.error is not None
+        assert failed.error["message"] == "a hook's order: found 'veto'; expected a Notice, Veto, Halt or Raise"
+
+    def test_a_budget_that_does_not_exist_cannot_be_raised(self) -> None:
+        result = run(made(say("3"), hooks=[hook_at(Point.RUN_STARTED, Raise("turn", 5))]))
+        assert result.error is not None
+        assert result.error["message"] == "no budget is registered as 'turn'; did you mean turns?"
+
     def test_a_halt_before_anything_was_asked_gives_the_turn_back(self) -> None:
         result = run(made(say("a"), hooks=[hook_at(Point.TURN_STARTED, Halt("rule"))]))
         assert (result.budgets["turns"].used, result.turns) == (0, 0)

@@ -7,6 +7,7 @@ from contextlib import suppress
 from typing import Any, TypeVar
 
 from .. import event
+from ..errors import ConfigError, UnknownBudget
 from ..evidence import Done, Evidence
 from ..message import Message, MessageType, Role
 from ..outcome import Cancelled, Denied, Outcome, Status, Success
@@ -129,7 +130,10 @@ class Course:
             self.recorder.emit(event.Postponed, letter.seconds, f"extended by {letter.by}")
 
     def _raise(self, name: str, amount: int, by: str) -> None:
-        raised = self.envelope.budgets[name].extend(amount, by=by)
+        budgets = self.envelope.budgets
+        if name not in budgets:
+            raise UnknownBudget(name, tuple(budgets))
+        raised = budgets[name].extend(amount, by=by)
         if raised:
             self.recorder.emit(event.Extended, name, raised, by)
 
@@ -213,6 +217,8 @@ class Course:
                 self.recorder.emit(event.NoticeDelivered, by, text, category, priority)
             case Raise(name, amount, by):
                 self._raise(name, amount, by)
+            case _:
+                raise ConfigError("a hook's order", order, "a Notice, Veto, Halt or Raise")
         return None
 
     def forget_notices(self) -> None:
