@@ -1,3 +1,4 @@
+import math
 from threading import Event
 from typing import Any
 
@@ -28,6 +29,14 @@ def test_what_makes_no_sense_is_refused_and_does_not_reach_the_run(method: str, 
             getattr(run, method)(**given)
         release.set()
         assert run.result(LONG).completed
+
+
+@pytest.mark.parametrize("timeout", [-1, math.nan, "5"])
+def test_only_a_duration_can_be_waited_for(timeout: Any) -> None:
+    run = Agent(model=ScriptedModel(say("x"))).start("go")
+    with pytest.raises(ConfigError, match="run, result's timeout"):
+        run.result(timeout)
+    assert run.result(math.inf).completed
 
 
 def test_only_budgets_that_there_are_can_be_extended() -> None:

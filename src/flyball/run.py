@@ -7,6 +7,7 @@ import os
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from functools import partial
 from queue import Empty, SimpleQueue
+from threading import TIMEOUT_MAX
 from typing import Any, Self
 
 import anyio
@@ -201,8 +202,9 @@ class Run:
         partial result on it, as `interrupt.result`; None where it has not closed.
         """
         self._sync_door("aresult()")
+        longest = check.duration("run, result's timeout", timeout)
         try:
-            if not self._stream.wait(timeout):
+            if not self._stream.wait(None if longest > TIMEOUT_MAX else longest):
                 raise TimeoutError(f"the run goes on after {timeout:g} s")
             return self._given()
         except KeyboardInterrupt as interrupt:
