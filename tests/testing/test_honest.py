@@ -106,6 +106,16 @@ def test_where_old_events_were_dropped_the_rest_is_checked() -> None:
         assert_honest(replace(kept, messages=honest.messages[:-2]))
 
 
+def test_where_no_event_was_kept_the_rest_is_checked() -> None:
+    honest = result()
+    kept = replace(honest, events=(), events_dropped=len(honest.events))
+    assert_honest(kept)
+    with pytest.raises(AssertionError, match="exactly one result"):
+        assert_honest(replace(kept, messages=honest.messages[:-2]))
+    with pytest.raises(AssertionError, match="there are no events"):
+        assert_honest(replace(kept, events_dropped=0))
+
+
 def test_a_report_that_says_nothing_is_found() -> None:
     with pytest.raises(AssertionError, match="says nothing"):
         assert_honest(replace(result(1), text=" "))
