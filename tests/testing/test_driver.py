@@ -308,3 +308,19 @@ def test_answers_that_end_too_soon_do_not_make_a_run() -> None:
 def test_a_tool_cannot_take_less_than_no_time() -> None:
     with pytest.raises(ConfigError, match="script, seconds of add: found -1"):
         Script(agent([say("x")]), seconds={"add": -1})
+
+
+@pytest.mark.parametrize(
+    ("options", "where"),
+    [
+        ({"seconds": {"ad": 5}}, "script, seconds: found 'ad'; expected a tool of the agent, such as .*add"),
+        ({"mail": [Cancel()]}, "script, mail: .*; expected a Mapping"),
+        ({"mail": {"first": [Cancel()]}}, "script, mail's answer: found 'first'"),
+        ({"mail": {0: Cancel()}}, "script, mail with answer 0: .*; expected letters"),
+        ({"mail": {0: ["cancel"]}}, "script, mail with answer 0: .*; expected letters"),
+        ({"verdicts": [True]}, "script, verdicts: found True; expected a Verdict"),
+    ],
+)
+def test_what_could_never_happen_is_refused(options: dict[str, Any], where: str) -> None:
+    with pytest.raises(ConfigError, match=where):
+        Script(agent([say("x")]), **options)

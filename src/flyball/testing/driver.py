@@ -11,7 +11,7 @@ from typing import Any, Unpack, cast
 from .. import check
 from ..agent import Agent, RunOptions, Task
 from ..drive.lender import Lender
-from ..errors import ModelError
+from ..errors import ConfigError, ModelError, nearest
 from ..event import Delta, Header, ToolReported
 from ..loop import Act, Answer, Ask, Decide, Effect, Flow, Grant, Wait, converse
 from ..loop.effect import Letter, Verdict
@@ -43,6 +43,8 @@ class Script:
         mail: Mapping[int, Sequence[Letter]] | None = None,
         verdicts: Sequence[Verdict] = (),
     ) -> None:
+        check.kind("script", agent, Agent)
+        _check_plot(agent, seconds or {}, mail or {}, verdicts)
         self.agent = agent
         self.effects: list[Effect[Any]] = []
         self.answers: list[Answer[Any]] = []
@@ -84,6 +86,23 @@ class Script:
         """Play the last run again from its answers: nothing is asked, nothing is done, and all comes to the same."""
         assert self._again is not None, "there was no run yet"
         return replay(self.agent, replace(self._again, state=dict(self._again.state)), self.answers)
+
+
+def _check_plot(agent: Agent, seconds: Any, mail: Any, verdicts: Any) -> None:
+    """What a test wants to happen, and misspelt, would never happen; and the test might pass for it."""
+    tools = agent.plan("Which tools?").shared.tool_names
+    for name in seconds:
+        if name not in tools:
+            near = nearest(name, tools) or tools
+            raise ConfigError("script, seconds", name, f"a tool of the agent, such as {' or '.join(near)}")
+    check.kind("script, mail", mail, Mapping)
+    for at, letters in mail.items():
+        check.whole("script, mail's answer", at)
+        if not isinstance(letters, Sequence) or not all(isinstance(one, Letter) for one in cast("Any", letters)):
+            found = cast("object", letters)
+            raise ConfigError(f"script, mail with answer {at}", found, "letters, such as [Cancel()]")
+    for verdict in verdicts:
+        check.kind("script, verdicts", verdict, Verdict)
 
 
 class _Steps:
