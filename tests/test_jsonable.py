@@ -2,8 +2,11 @@ import json
 import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from datetime import UTC, date, datetime
+from datetime import UTC, date, datetime, time
+from decimal import Decimal
+from pathlib import PurePosixPath
 from typing import Any
+from uuid import UUID
 
 import pytest
 from hypothesis import given
@@ -88,6 +91,20 @@ def test_odd_numbers_texts_and_keys_are_kept() -> None:
     assert jsonable(10**5_000) == "<int that cannot be shown>"
     assert jsonable(Loud("x")) == "x"
     assert jsonable({1: "a", "1": "b"}) == {"1": "a", "1'": "b"}
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [
+        (Decimal("2.50"), "2.50"),
+        (time(12, 30), "12:30:00"),
+        (UUID(int=7), "00000000-0000-0000-0000-000000000007"),
+        (PurePosixPath("notes", "today.txt"), "notes/today.txt"),
+        (PurePosixPath("\udcff"), "?"),
+    ],
+)
+def test_what_has_a_text_of_its_own_is_written_so_that_it_can_be_read_back(value: object, text: str) -> None:
+    assert jsonable([value]) == [text]
 
 
 def test_a_mapping_that_fails_is_shown_by_its_text() -> None:

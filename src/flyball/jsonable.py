@@ -5,9 +5,12 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import fields, is_dataclass
-from datetime import date
+from datetime import date, time
+from decimal import Decimal
 from enum import Enum
+from pathlib import PurePath
 from typing import Any, cast
+from uuid import UUID
 
 from .errors import ConfigError
 
@@ -65,7 +68,9 @@ class _Writer:
             return self.table([(name, getattr(value, name)) for name in cast("Mapping[str, object]", own)], depth)
         if isinstance(value, list | tuple | set | frozenset):
             return [self.write(item, depth) for item in cast("Iterable[object]", value)]
-        return value.isoformat() if isinstance(value, date) else _text(value)
+        if isinstance(value, date | time):
+            return value.isoformat()
+        return self.write(str(value), depth) if isinstance(value, Decimal | PurePath | UUID) else _text(value)
 
     def table(self, pairs: Iterable[tuple[object, object]], depth: int) -> dict[str, Any]:
         table: dict[str, Any] = {}
