@@ -5,6 +5,7 @@ The model is a script: it looks, reads and tests, differently each time, and wou
 
 from __future__ import annotations
 
+import sys
 import time
 
 from rich.console import Console
@@ -59,7 +60,8 @@ class Screen:
 
     def __init__(self, console: Console) -> None:
         count = TextColumn("{task.completed:,} of {task.total:,}")
-        columns = (TextColumn("{task.description:>12}"), BarColumn(40), count)
+        bar = BarColumn(40, complete_style="cyan", finished_style="red")  # else grey on grey, where colours are few
+        columns = (TextColumn("{task.description:>12}"), bar, count)
         self.progress = Progress(*columns, console=console, disable=not console.is_terminal)
         self.bars = {name: self.progress.add_task(name, total=most) for name, most in CEILINGS.items()}
         self.calls: dict[str, str] = {}
@@ -90,7 +92,7 @@ class Screen:
 
 
 def main() -> None:
-    console = Console(highlight=False, soft_wrap=True)
+    console = Console(highlight=False, soft_wrap=not sys.stdout.isatty())
     agent = Agent(model=MODEL, tools=[list_files, read_file, run_tests], limits=LIMITS)
     screen = Screen(console)
     with screen.progress, agent.start("Make the tests pass.") as run:
