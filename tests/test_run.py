@@ -20,7 +20,14 @@ def waiting(release: Event) -> Agent:
 
 @pytest.mark.parametrize(
     ("method", "given"),
-    [("steer", {"text": ""}), ("cancel", {"by": ""}), ("extend", {"turns": -1}), ("extend", {"seconds": -1})],
+    [
+        ("steer", {"text": ""}),
+        ("cancel", {"by": ""}),
+        ("extend", {"turns": -1}),
+        ("extend", {"seconds": -1}),
+        ("extend", {"seconds": None}),
+        ("extend", {"seconds": math.inf}),
+    ],
 )
 def test_what_makes_no_sense_is_refused_and_does_not_reach_the_run(method: str, given: dict[str, Any]) -> None:
     release = Event()

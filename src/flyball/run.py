@@ -6,6 +6,7 @@ import contextlib
 import os
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from functools import partial
+from math import inf
 from queue import Empty, SimpleQueue
 from threading import TIMEOUT_MAX
 from typing import Any, Self
@@ -153,6 +154,8 @@ class Run:
             counted[name] = int(check.amount_of(f"run, extend {name}", amount, budgets[name].unit))
             check.amount(name, counted[name])
         added = check.duration("run, extend by seconds", seconds)
+        if added == inf:
+            raise ConfigError("run, extend by seconds", seconds, "so many seconds; every run has a time limit")
         return self._post(Extend(counted, added, check.text("run, extended by", by)))
 
     def cancel(self, by: str = "caller") -> bool:
