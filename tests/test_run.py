@@ -76,3 +76,21 @@ def test_what_is_not_begun_costs_nothing_and_can_be_thrown_away() -> None:
     assert (run.run_id, run.ended) == ("mine", False)
     del run
     model.assert_asked(0)
+
+
+def test_a_sync_call_on_the_private_loop_is_refused_and_names_what_waits_there() -> None:
+    told: list[str] = []
+
+    def hook(*_: object) -> tuple[()]:
+        inner = Agent(model=ScriptedModel(say("x"))).start("go")
+        for wait in (inner.result, inner.__enter__, lambda: list(inner)):
+            with pytest.raises(ConfigError) as caught:
+                wait()
+            told.append(caught.value.expected)
+        return ()
+
+    Agent(model=ScriptedModel(say("x")), hooks=[hook]).run("go")
+    assert told[:3] == [
+        f"`await agent.arun(...)`, or {instead} there"
+        for instead in ("`await run.aresult()`", "`async with`", "`async for event in run`")
+    ]

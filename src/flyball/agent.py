@@ -97,7 +97,7 @@ class Agent:
 
     def run(self, task: Task, **options: Unpack[RunOptions]) -> Result:
         """Do a task and wait for its end, in a program without an event loop; `arun` is the async door."""
-        PRIVATE_LOOP.refuse_inside("agent.arun(...)")  # before anything is started
+        PRIVATE_LOOP.refuse_inside("`await agent.arun(...)`")  # before anything is started
         return self._handle(task, options).through()
 
     async def arun(self, task: Task, **options: Unpack[RunOptions]) -> Result:

@@ -204,7 +204,7 @@ class Run:
         Ctrl-C cancels the run, lets it close for at most 5 seconds or until the next Ctrl-C, and is raised with the
         partial result on it, as `interrupt.result`; None where it has not closed.
         """
-        self._sync_door("aresult()")
+        self._sync_door("`await run.aresult()`")
         longest = check.duration("run, result's timeout", timeout)
         try:
             if not self._stream.wait(None if longest > TIMEOUT_MAX else longest):
@@ -235,7 +235,7 @@ class Run:
 
     def _sync_door(self, instead: str) -> None:
         self._refuse_in_a_forked_child()
-        PRIVATE_LOOP.refuse_inside(f"agent.arun(...), or {instead}")
+        PRIVATE_LOOP.refuse_inside(f"`await agent.arun(...)`, or {instead}")
         if not self._begun:
             raise ConfigError("run", "a sync call on a run that was opened in an event loop", f"{instead}")
 

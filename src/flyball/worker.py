@@ -167,7 +167,7 @@ class LoopThread:
     def refuse_inside(self, instead: str) -> None:
         """Raise where waiting would wait for itself: on the loop's own thread."""
         if self._home.thread is current_thread():
-            raise ConfigError("a sync call", "the private event loop's own thread", f"`await {instead}` there")
+            raise ConfigError("a sync call", "the private event loop's own thread", f"{instead} there")
 
     def _started(self) -> asyncio.AbstractEventLoop:
         home = self._home

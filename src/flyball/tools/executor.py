@@ -67,7 +67,7 @@ class BoundedToolExecutor:
 
     def execute(self, *calls: Call) -> list[Outcome]:
         """Make calls and give their outcomes in the order asked; `aexecute` for callers without an event loop."""
-        return PRIVATE_LOOP.run(lambda: self.aexecute(*calls), "aexecute(...)")
+        return PRIVATE_LOOP.run(lambda: self.aexecute(*calls), "`await aexecute(...)`")
 
     async def aexecute(self, *calls: Call) -> list[Outcome]:
         """Make calls and give their outcomes in the order asked.
