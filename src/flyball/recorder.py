@@ -26,8 +26,9 @@ class Teller(Protocol):
         ...
 
 
-_Row = tuple[Any, ...]
-"""An event that nobody has looked at yet: its kind, time and turn, and its own fields."""
+_BEFORE_FIELDS = 4
+"""What stands before an event's own fields while nobody has looked at it: its kind, how many they are, time, turn. All
+of them in one list: a tuple for each event would be most of what the collector has to look at."""
 
 _PASSED_ON = frozenset[Any]({Delta, ToolReported})
 """Only for those who watch now: neither kept nor numbered, as a run that is played again has none."""
@@ -54,7 +55,8 @@ class Recorder:
         self.ended = False
         """Whether the end is decided: what a sink or hook wants of the run from now on comes too late."""
         self._kept = events_kept
-        self._rows: list[_Row | Event] = []
+        self._rows: list[Any] = []
+        """Events, and the parts of those that are not made yet."""
 
     @property
     def events(self) -> list[Event]:
@@ -78,8 +80,9 @@ class Recorder:
             rows.append(event)
             self._hand_on(event)
         else:
-            rows.append((kind, self.at, self.turn, *fields))
-        if len(rows) > self._kept:
+            rows += (kind, len(fields), self.at, self.turn)
+            rows += fields
+        if self.seq - self.dropped > self._kept:
             self._drop_oldest()
 
     def _hand_on(self, event: Event) -> None:
@@ -93,34 +96,49 @@ class Recorder:
 
     def _drop_oldest(self) -> None:
         """A tenth at a time, so that a long run does not move the whole list for each event."""
-        surplus = max(1, len(self._rows) - self._kept, self._kept // 10)
-        self.dropped += len(self._rows[:surplus])
-        del self._rows[:surplus]
+        kept = self.seq - self.dropped
+        surplus = min(kept, max(1, kept - self._kept, self._kept // 10))
+        place = 0
+        for _ in range(surplus):
+            place = _behind(self._rows, place)
+        self.dropped += surplus
+        del self._rows[:place]
+
+
+def _behind(rows: list[Any], place: int) -> int:
+    """Where the next event stands."""
+    return place + 1 if isinstance(rows[place], Event) else place + _BEFORE_FIELDS + rows[place + 1]
 
 
 class Record(Sequence[Event]):
     """The events of a run, made when somebody looks."""
 
-    __slots__ = ("_first", "_header", "_rows")
+    __slots__ = ("_events", "_first", "_header", "_rows")
 
-    def __init__(self, rows: list[_Row | Event], header: Header, first: int) -> None:
+    def __init__(self, rows: list[Any], header: Header, first: int) -> None:
         self._rows = rows
         self._header = header
         self._first = first
         """The number of the first of them."""
+        self._events: list[Event] | None = None
 
-    def _made(self, index: int) -> Event:
-        row = self._rows[index]
-        if isinstance(row, Event):
-            return row
-        kind, at, turn, *fields = row
-        seq = self._first + index % len(self._rows)
-        event: Event = kind(seq, at, turn, self._header, *fields)
-        self._rows[index] = event
-        return event
+    def _made(self) -> list[Event]:
+        rows = self._rows  # before the look at the events, as another thread may be making them
+        if self._events is None:
+            place, events = 0, list[Event]()
+            while place < len(rows):
+                behind = _behind(rows, place)
+                events.append(rows[place] if isinstance(rows[place], Event) else self._one(rows[place:behind], events))
+                place = behind
+            self._events, self._rows = events, []
+        return self._events
+
+    def _one(self, row: list[Any], before: list[Event]) -> Event:
+        kind, _, at, turn, *fields = row
+        return kind(self._first + len(before), at, turn, self._header, *fields)
 
     def __len__(self) -> int:
-        return len(self._rows)
+        return len(self._made())
 
     @overload
     def __getitem__(self, index: int) -> Event: ...
@@ -129,9 +147,7 @@ class Record(Sequence[Event]):
     def __getitem__(self, index: slice) -> list[Event]: ...
 
     def __getitem__(self, index: int | slice) -> Event | list[Event]:
-        if isinstance(index, slice):
-            return [self._made(place) for place in range(*index.indices(len(self._rows)))]
-        return self._made(index)
+        return self._made()[index]
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Sequence) and list(self) == list(cast("Sequence[object]", other))
