@@ -89,8 +89,8 @@ def timeout(where: str, value: object) -> float:
 
 def options(where: str, given: Iterable[str], known: Iterable[str]) -> None:
     """An option that is misspelt would not guard anything."""
-    names = list(known)
     for name in given:
+        names = list(known)
         if name not in names:
             near = nearest(name, names) or sorted(names)
             raise ConfigError(f"{where}, options", name, f"an option such as {' or '.join(near)}")

@@ -39,6 +39,8 @@ class Refusal:
 class _Readings(Mapping[str, BudgetSnapshot]):
     """The snapshots of budgets that change no more."""
 
+    __slots__ = ("_envelope", "_taken")
+
     def __init__(self, envelope: TurnBudget) -> None:
         self._envelope: TurnBudget | None = envelope
         self._taken: dict[str, BudgetSnapshot] = {}
@@ -71,6 +73,11 @@ class TurnBudget:
     may be called from any thread. All budgets share one lock, so a claim over several dimensions counts for all of them
     or for none.
     """
+
+    __slots__ = (
+        "_deadline", "_postponements", "_refusals", "_reserve", "_until", "budgets", "clock", "context_tokens",
+        "hard_at", "lock", "reserve_s", "seconds", "tool_seconds", "work_at",
+    )  # fmt: skip
 
     def __init__(
         self,

@@ -42,7 +42,7 @@ class Progress:
     """How many calls of each tool succeeded."""
     failures: dict[str, int] = field(default_factory=dict[str, int])
     """How many calls of each tool did not."""
-    evidence: Evidence = field(default_factory=lambda: _NO_EVIDENCE)
+    evidence: Evidence = _NO_EVIDENCE
     """What the run can prove: its calls that succeeded, kept where a completion policy or tool rules look at them."""
     task: str = ""
     """What the run was asked for."""

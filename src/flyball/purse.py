@@ -21,6 +21,8 @@ Holds = dict[str, Hold]
 class Purse:
     """What requests may use of a run's tokens and money, and what they have used."""
 
+    __slots__ = ("_tokens", "_usd", "_used", "cost", "envelope", "input_is_told", "largest_input", "limited", "price")
+
     def __init__(self, envelope: TurnBudget, price: Price | None = None) -> None:
         self.envelope = envelope
         self.price = price

@@ -63,8 +63,8 @@ class Usage:
     def summed(cls, *counts: int) -> Usage:
         """A sum of what was checked before."""
         usage = object.__new__(cls)
-        for name, count in zip(cls.__slots__, counts, strict=True):
-            object.__setattr__(usage, name, count)
+        for put, count in zip(_PUT, counts, strict=True):
+            put(usage, count)
         return usage
 
     @classmethod
@@ -87,6 +87,10 @@ class Usage:
             cached, reasoning = read.count("cached"), read.count("reasoning")
             return _parts_within(read.count("input"), read.count("output"), cached, reasoning)
         raise ConfigError("usage", usage, "input_tokens and output_tokens, or prompt_tokens and completion_tokens")
+
+
+_PUT = tuple(Usage.__dict__[name].__set__ for name in Usage.__slots__)
+"""How a field of a frozen Usage is filled."""
 
 
 def _openai(read: _Reader, given: str, made: str) -> Usage:

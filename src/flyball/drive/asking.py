@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 from functools import partial
 from math import inf
 from threading import get_ident
-from typing import Any, cast
+from typing import Any
 
 import anyio
 
@@ -23,7 +23,7 @@ class Asking:
     __slots__ = ("_is_async", "_model", "_request", "_said", "_soon", "_tell", "_thread", "_worker", "_workers")
 
     def __init__(self, model: Model, is_async: bool, workers: WorkerPool, tell: Callable[[str], None]) -> None:
-        self._model = model
+        self._model: Any = model
         self._is_async = is_async
         self._workers = workers
         self._tell: Callable[[str], None] | None = tell
@@ -40,7 +40,7 @@ class Asking:
             self._soon, self._thread = call_soon(), get_ident()
         try:
             if self._is_async:
-                reply = await cast("Awaitable[Reply]", self._model.ask(request, partial(self._told, request)))
+                reply: Reply | ModelFailure = await self._model.ask(request, partial(self._told, request))
             else:
                 reply = await self._in_a_worker(request)
         except anyio.get_cancelled_exc_class() as error:
@@ -95,7 +95,7 @@ class Asking:
 
         def work() -> None:
             try:
-                came.append(cast("Reply", context.run(self._model.ask, request, partial(self._told, request))))
+                came.append(context.run(self._model.ask, request, partial(self._told, request)))
             except BaseException as error:
                 came.append(error)
 

@@ -45,6 +45,11 @@ class Driver:
     is raised again.
     """
 
+    __slots__ = (
+        "_asking", "_gives_way_at", "_lender", "_loop", "_pace", "_performer", "_plan", "_scope", "_soon", "_thread",
+        "_until", "answers", "mailbox", "recorder", "result",
+    )  # fmt: skip
+
     def __init__(
         self,
         plan: Plan,

@@ -10,6 +10,9 @@ import anyio
 
 from ..clock import Clock
 
+_AHEAD_S = 30.0
+"""As far ahead as the alarm is set: most calls have longer, so it need not be set anew for each."""
+
 
 class Pace:
     """A clock that starts with the run, and one alarm for all of it.
@@ -76,8 +79,8 @@ class Pace:
     def _set(self, loop: asyncio.AbstractEventLoop, at: float) -> None:
         if self._timer is not None:
             self._timer.cancel()
-        self._rings_at = at
-        self._timer = loop.call_at(self._offset + at, self._ring, loop)
+        self._rings_at = min(at, loop.time() - self._offset + _AHEAD_S)
+        self._timer = loop.call_at(self._offset + self._rings_at, self._ring, loop)
 
     def _ring(self, loop: asyncio.AbstractEventLoop) -> None:
         self._timer, self._rings_at = None, math.inf

@@ -27,28 +27,12 @@ T = TypeVar("T")
 class Course:
     """Where a run stands."""
 
-    kept = 0
-    """How many messages of the history are in the transcript."""
-    nudge: str | None = None
-    _shift = 0
-    asked_until = 0.0
-    """The deadline of the last request."""
-    notices: tuple[str, ...] = ()
-    cancelled: str | None = None
-    lease_lost = False
-    time_up = False
-    halt: Halt | None = None
-    failure: dict[str, Any] | None = None
-    """What a hook raised."""
-    finish: Finish | None = None
-    turns = 0
-    """How many took place: a fact that no refund lowers."""
-    hung = 0
-    _disturbed = False
-    """Whether anything but the time could end the run from outside."""
-    owed: str | None = None
-    """Why the turn under way was given back, where others share the budget and must get it back too."""
-    _refusals_told = 0
+    __slots__ = (
+        "_disturbed", "_refusals_told", "_shift", "admission", "asked_until", "book", "call_ids", "cancelled", "clock",
+        "completion", "envelope", "failure", "finish", "given", "halt", "history", "hung", "input_tokens", "kept",
+        "lease_lost", "notices", "nudge", "owed", "plan", "progress", "proves", "purse", "recorder", "shared", "size",
+        "state", "steered", "time_up", "turns",
+    )  # fmt: skip
 
     def __init__(self, plan: Plan, recorder: Recorder) -> None:
         shared = plan.shared
@@ -76,9 +60,34 @@ class Course:
         self.size = 2 * self.input_tokens
         """An estimate of its bytes."""
         self.call_ids = set[str]()
+        self._shift = 0
         if len(self.history) > 1:
             self._go_on_from(self.history)
         self.steered: list[str] = []
+        self._begin()
+
+    def _begin(self) -> None:
+        """What every run begins with: nothing has happened yet."""
+        self.kept = 0
+        """How many messages of the history are in the transcript."""
+        self.nudge: str | None = None
+        self.asked_until = 0.0
+        """The deadline of the last request."""
+        self.notices: tuple[str, ...] = ()
+        self.cancelled: str | None = None
+        self.lease_lost = self.time_up = False
+        self.halt: Halt | None = None
+        self.failure: dict[str, Any] | None = None
+        """What a hook raised."""
+        self.finish: Finish | None = None
+        self.turns = 0
+        """How many took place: a fact that no refund lowers."""
+        self.hung = 0
+        self._disturbed = False
+        """Whether anything but the time could end the run from outside."""
+        self.owed: str | None = None
+        """Why the turn under way was given back, where others share the budget and must get it back too."""
+        self._refusals_told = 0
 
     def _go_on_from(self, history: Sequence[Message]) -> None:
         """What was said before has its ids: of calls, and of messages where an earlier run had this one's name."""

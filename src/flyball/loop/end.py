@@ -9,9 +9,9 @@ from ..errors import FlyballError
 from ..result import Stop
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class End:
-    """Why a run ends, and with what."""
+    """Why a run ends, and with what. Not frozen, for speed; treat it as a value."""
 
     stop: Stop
     text: str | None = None

@@ -102,12 +102,12 @@ def _answer_calls(course: Course, reply: Reply, calls: Sequence[Call]) -> Flow[G
     end = done_early(course)  # what was proved in time counts, even if the time is over now
     if end is not None:
         return end
+    ran = [outcome for outcome in outcomes if type(outcome) is not Denied]
     end = course.must_end()
-    if end is None or end.stop is Stop.HALTED:
+    if not ran and (end is None or end.stop is Stop.HALTED):
         end = _out_of_calls(course, outcomes) or end
     if end is not None:
         return end
-    ran = [outcome for outcome in outcomes if type(outcome) is not Denied]
     if ran and course.shared.cheap and course.shared.cheap.issuperset(outcome.tool for outcome in outcomes):
         course.refund_turn("cheap_round")
     if course.steered:

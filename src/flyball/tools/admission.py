@@ -12,15 +12,19 @@ from ..request import Call
 from .act import ToolAct
 from .tool import Effects, Toolset
 
+_NONE: frozenset[str] = frozenset()
+
 
 class Admission:
     """The calls of one run pass here before they are made: `read`, then `claim`; and `note` when they have ended."""
+
+    __slots__ = ("_blocked", "_by_name", "_calls", "envelope", "tools")
 
     def __init__(self, tools: Toolset, envelope: TurnBudget | None = None) -> None:
         self.tools = tools
         self.envelope = envelope
         self._by_name = tools.by_name
-        self._blocked: frozenset[str] = frozenset()
+        self._blocked: frozenset[str] = _NONE
         self._calls: dict[str, int] = {}
 
     def groups(self, calls: Sequence[Call]) -> Iterator[Sequence[Call]]:

@@ -38,7 +38,7 @@ class Watcher(Protocol):
         ...
 
 
-@dataclass(kw_only=True, eq=False)
+@dataclass(slots=True, kw_only=True, eq=False)
 class Performer:
     """Makes the calls of one run: an `async def` tool in the event loop, a `def` tool in a worker thread."""
 
