@@ -23,6 +23,7 @@ from .errors import ConfigError
 from .event import Header
 from .limits import Kind, Limits, WorstCase
 from .loop.plan import Plan, Terrain
+from .loop.told import Told
 from .message import Message, MessageType, Role
 from .models import Model
 from .output import Output
@@ -207,7 +208,7 @@ class Agent:
             rules.check_offered(toolset)
         definitions = [tool.definition() for tool in toolset.values()]
         spoken = tokens_of(self.instructions or "")
-        with terms.open(self.clock) as opened:
+        with terms.open(Told(0.0)) as opened:
             shown = opened.snapshot()
         schema = None if output is None else output.schema
         described = json.dumps([*definitions, schema or {}], default=str)

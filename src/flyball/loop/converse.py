@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
 from math import inf
+from typing import Any
 
 from .. import event
 from ..progress import Point
@@ -23,15 +25,21 @@ _ORDER = list(Stop)
 def converse(plan: Plan, recorder: Recorder) -> Flow[Result]:
     """One run, from its task to its result. It never raises; whatever does raise in it ends the run as failed."""
     course = Course(plan, recorder)
-    seconds = course.envelope.remaining_s()
-    shown = {**course.shared.limits_shown, "remaining_s": None if seconds == inf else seconds, "expired": seconds <= 0}
-    recorder.emit(event.RunStarted, shown)
+    recorder.emit(event.RunStarted, _limits_shown(course))
     try:
         end = yield from _guarded(course)
     except BaseException:  # it is closed from outside, or Ctrl-C came inside a callback
         _finish(course, End(Stop.CANCELLED, by="closed"))
         raise
     return _finish(course, end)
+
+
+def _limits_shown(course: Course) -> Mapping[str, Any]:
+    """The ceilings and the time; nearly always what all runs of this agent begin with."""
+    shown, seconds = course.shared.limits_shown, course.envelope.remaining_s()
+    if shown.get("remaining_s") == seconds > 0:
+        return shown
+    return {**shown, "remaining_s": None if seconds == inf else seconds, "expired": seconds <= 0}
 
 
 def _guarded(course: Course) -> Flow[End]:

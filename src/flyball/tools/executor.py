@@ -97,7 +97,7 @@ class BoundedToolExecutor:
 
     async def perform(self, acts: Sequence[ToolAct]) -> None:
         """Make calls that are ready, side by side. Each has its outcome then, also when this is cancelled."""
-        deadline = math.inf if self.envelope is None else self.envelope.work.at
+        deadline = math.inf if self.envelope is None else self.envelope.work_at
         await self._performer.perform(acts, deadline)
 
     def note(self, tool: str, outcome: Outcome) -> None:

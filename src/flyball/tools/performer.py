@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
@@ -79,15 +80,18 @@ class Performer:
                     await self._in_the_loop(act)
                 self.cut((act,), timed_out=True)
             else:  # needs no scope: nothing can interrupt a thread
-                await self._in_a_worker(act)
+                await self._in_a_worker(act, act.until)
         finally:
             self.cut((act,))
             if self.watcher is not None:
                 self.watcher.ended(act)
 
     def make(self, act: ToolAct) -> Awaitable[None]:
-        """Make one call that has begun. It raises only when it is cut; then it must be `cut`."""
-        return self._in_the_loop(act) if act.tool.is_async else self._in_a_worker(act)
+        """Make one call that has begun; whoever awaits it keeps its time.
+
+        It raises only when it is cut; then it must be `cut`.
+        """
+        return self._in_the_loop(act) if act.tool.is_async else self._in_a_worker(act, math.inf)
 
     def cut(self, acts: Sequence[ToolAct], *, timed_out: bool = False) -> None:
         """Close what is still open: its time is over, or nobody wants it any more."""
@@ -118,7 +122,7 @@ class Performer:
                 raise  # a real Ctrl-C, which trio raises wherever its main task is
             act.fail(error, self.clock.now())
 
-    async def _in_a_worker(self, act: ToolAct) -> None:
+    async def _in_a_worker(self, act: ToolAct, until: float) -> None:
         bound, context = self.bound(act), context_elsewhere()
         act.worker = await free_worker(self.workers, lambda: self.clock.now() >= act.until)
         if act.worker is None:
@@ -132,7 +136,7 @@ class Performer:
                 closed = act.fail(error, self.clock.now())
             return None if closed or self.watcher is None else partial(self.watcher.late, act)
 
-        if not await hand_over(act.worker, work, act.until - self.clock.now()):
+        if not await hand_over(act.worker, work, until - self.clock.now()):
             self.cut((act,), timed_out=True)
 
     def bound(self, act: ToolAct) -> Callable[[], Any]:
