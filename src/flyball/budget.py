@@ -174,8 +174,9 @@ class IterationBudget:
     def available(self) -> int | float:
         """What a claim can get: the least that remains here or with any ancestor."""
         with self._lock:
-            alone = self._parent is None
-            return max(0, self._room - self._used if alone else min(one._room - one._used for one in self._line()))
+            if self._parent is None:
+                return self._room - self._used if self._room > self._used else 0
+            return max(0, min(one._room - one._used for one in self._line()))
 
     @property
     def exceeded(self) -> bool:

@@ -93,7 +93,9 @@ class Purse:
     def settle(self, holds: Iterable[Holds], usage: Usage) -> None:
         """Book what a request has used, which may be more than was set aside: it has happened."""
         cost = 0 if self.price is None else self.price.cost(usage.input, usage.output, usage.cached)
-        facts = {"tokens": usage.input + usage.output, "usd": cost}
+        facts = {"tokens": usage.input + usage.output}
+        if cost:
+            facts["usd"] = cost
         with self.envelope.lock:
             for row in holds:
                 for name, hold in row.items():
@@ -107,7 +109,8 @@ class Purse:
             used[2] += usage.cached
             used[3] += usage.reasoning
             self.cost += cost
-            self.largest_input = max(self.largest_input, usage.input)
+            if usage.input > self.largest_input:
+                self.largest_input = usage.input
 
     def book(self, holds: Iterable[Holds]) -> None:
         """Book what was set aside, where nobody told what was used: what guards assumes the worst."""

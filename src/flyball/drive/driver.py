@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from threading import get_ident
 from typing import Any, cast
 
@@ -21,7 +21,7 @@ from ..loop.plan import Plan
 from ..models import Model
 from ..outcome import Outcome
 from ..recorder import Fields, Recorder
-from ..request import Purpose
+from ..request import ModelFailure, Purpose, Reply
 from ..result import Result
 from ..tools.act import ToolAct
 from ..tools.performer import Performer
@@ -99,11 +99,7 @@ class Driver:
                     # What ends at the very moment its time is over, or ignores that, leaves a scope that cuts what
                     # comes next; so that gets a new one.
                     while effect is not None and not self.mailbox.cutting and not scope.cancel_called:
-                        if type(effect) is Act:
-                            value = await self._act(effect)
-                        else:
-                            value = await self._done(effect)
-                        effect = self._answer(value)
+                        effect = self._answer(await self._done(effect))
                 if effect is not None and scope.cancelled_caught:  # its time is over, or somebody wants it cut
                     effect = self._answer(self._cut(effect))
         except BaseException:
@@ -158,20 +154,27 @@ class Driver:
             self.result = end.value
             return None
 
-    async def _done(self, effect: Effect[Any]) -> Any:
+    def _done(self, effect: Effect[Any]) -> Awaitable[Any]:
         """Do it, for as long as it may take."""
         if isinstance(effect, Ask):
             self._pace.allow(effect.deadline)
-            if len(self.answers) >= self._gives_way_at:
-                self._gives_way_at = len(self.answers) + _GIVES_WAY_EVERY
-                await anyio.lowlevel.checkpoint()
-            return await self._asking.ask(effect.request)
+            gives_way = len(self.answers) >= self._gives_way_at
+            return self._ask_later(effect) if gives_way else self._asking.ask(effect.request)
         if isinstance(effect, Act):
-            return await self._act(effect)
-        if isinstance(effect, Wait):
-            self._pace.allow(math.inf)
-            await anyio.sleep(max(0.0, effect.until - self._pace.now()))
-            return None
+            return self._act(effect)
+        return self._wait(effect) if isinstance(effect, Wait) else self._at_once(effect)
+
+    async def _ask_later(self, effect: Ask) -> Reply | ModelFailure:
+        """Ask when others have had their turn."""
+        self._gives_way_at = len(self.answers) + _GIVES_WAY_EVERY
+        await anyio.lowlevel.checkpoint()
+        return await self._asking.ask(effect.request)
+
+    async def _wait(self, effect: Wait) -> None:
+        self._pace.allow(math.inf)
+        await anyio.sleep(max(0.0, effect.until - self._pace.now()))
+
+    async def _at_once(self, effect: Effect[Any]) -> Any:
         return self._answered_at_once(effect)
 
     async def _act(self, effect: Act) -> Sequence[Outcome | None]:
