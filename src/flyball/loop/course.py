@@ -45,7 +45,9 @@ class Course:
         self.admission = shared.admission(self.envelope)
         self.history: list[Message] = list(plan.messages)
         self.state = plan.state
-        self.progress = Progress(plan.run_id, self.envelope, self.history, self.state, plan.metadata)
+        self.progress = Progress(
+            plan.run_id, self.envelope, self.history, self.state, plan.metadata, results=[], successes={}, failures={}
+        )
         self.proves = shared.completion is not None or shared.tool_rules is not None
         """Whether somebody looks at the evidence."""
         if self.proves:
@@ -59,7 +61,7 @@ class Course:
         """An upper estimate of what the next request takes."""
         self.size = 2 * self.input_tokens
         """An estimate of its bytes."""
-        self.call_ids = set[str]()
+        self.call_ids: set[str] = set()
         self._shift = 0
         if len(self.history) > 1:
             self._go_on_from(self.history)

@@ -62,12 +62,15 @@ class ToolAct:
         """Close it with its value. This and the other ends tell whether they came first; raises what `value` raises."""
         content = content_of(value)
         outcome = Success(
-            call_id=self.call.id, tool=self.tool.name, seconds=now - self.began, content=content, value=value
+            call_id=self.call.id,
+            tool=self.tool.name,
+            seconds=now - self.began,
+            content=content,
+            value=value,
+            changes={} if self.state is None else self.state.changes,
         )
         if len(content) > MOST_CHARACTERS:
             outcome.content, outcome.artifact = excerpt(content, self.key(run_id))
-        if self.state is not None:
-            outcome.changes = self.state.changes
         return self.gate.close(outcome)
 
     def fail(self, error: BaseException, now: float) -> bool:
