@@ -78,7 +78,8 @@ class Performer:
             if act.tool.is_async:
                 with anyio.CancelScope(deadline=anyio.current_time() + act.until - act.began):
                     await self._in_the_loop(act)
-                self.cut((act,), timed_out=True)
+                if act.gate.outcome is None:
+                    self.cut((act,), timed_out=True)
             else:  # needs no scope: nothing can interrupt a thread
                 await self._in_a_worker(act, act.until)
         finally:
@@ -96,7 +97,7 @@ class Performer:
     def cut(self, acts: Sequence[ToolAct], *, timed_out: bool = False) -> None:
         """Close what is still open: its time is over, or nobody wants it any more."""
         for act in acts:
-            if act.outcome is None:
+            if act.gate.outcome is None:
                 now = self.clock.now()
                 was_open = act.time_out(now) if timed_out else act.cancel(now)
                 if was_open and act.worker is not None:
