@@ -36,6 +36,7 @@ _CLOSING_S = 5.0
 _GIVES_WAY_EVERY = 33
 """Effects: a model and tools that never wait would else keep everybody else from running."""
 _WORKERS = WorkerPool()
+_GRACE = Purpose.GRACE  # found once: see loop/course.py
 
 
 class Driver:
@@ -144,7 +145,7 @@ class Driver:
         """Hear what the loop wants next; None when it has ended."""
         try:
             effect = self._loop.send(answer)
-            if type(effect) is Ask and effect.request.purpose is Purpose.GRACE:
+            if type(effect) is Ask and effect.request.purpose is _GRACE:
                 self.mailbox.reporting = True
             return effect
         except BaseException as end:

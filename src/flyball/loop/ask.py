@@ -14,6 +14,7 @@ from .course import Course
 from .effect import Ask, Flow, Wait
 from .end import End
 
+_TURN = Purpose.TURN  # found once: see course.py
 _FIRST_WAIT_S, _LONGEST_WAIT_S = 0.5, 60.0
 
 
@@ -90,7 +91,7 @@ def send(
 def _request(course: Course) -> Request:
     shared, run_id = course.shared, course.plan.run_id
     history, schema = History(course.history), shared.output_schema
-    return Request(history, shared.instructions, shared.tools, Purpose.TURN, None, schema, course.notices, run_id)
+    return Request(history, shared.instructions, shared.tools, _TURN, None, schema, course.notices, run_id)
 
 
 def _held(course: Course, request: Request) -> Holds | End:

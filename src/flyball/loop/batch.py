@@ -15,6 +15,8 @@ from .course import Course
 from .effect import Act, Decide, Flow
 from .plan import Prepared
 
+_CALLED = Point.TOOL_CALLED  # found once: see course.py
+
 
 def act(course: Course, calls: Sequence[Call]) -> Flow[Sequence[Outcome]]:
     """Make the calls: those that may stand side by side together, group after group."""
@@ -108,7 +110,7 @@ def _read(course: Course, call: Call) -> Prepared | Outcome:
     if isinstance(ready, Ended):
         return ready
     if course.shared.hooks:
-        veto = course.consult(Point.TOOL_CALLED, call)
+        veto = course.consult(_CALLED, call)
         if veto is not None:
             return _denied(call, Reason.RULE, veto.message)
     if course.book is not None:

@@ -23,6 +23,11 @@ from .told import Told
 
 T = TypeVar("T")
 
+# A member of an enum takes Python 3.11 five times as long to find as a name, and these are wanted in every turn.
+_CALL, _RESULT = MessageType.TOOL_CALL, MessageType.TOOL_RESULT
+_ASSISTANT, _TOOL = Role.ASSISTANT, Role.TOOL
+_DONE, _TOOL_ENDED = Status.DONE, Point.TOOL_ENDED
+
 
 class Course:
     """Where a run stands."""
@@ -269,7 +274,7 @@ class Course:
             self.progress.text = reply.text
         for call in calls:
             payload = {"call_id": call.id, "name": call.name, "arguments": call.arguments}
-            self.say(MessageType.TOOL_CALL, Role.ASSISTANT, "", payload, group)
+            self.say(_CALL, _ASSISTANT, "", payload, group)
             tokens = tokens_of(call.arguments if isinstance(call.arguments, str) else str(call.arguments))
             self.input_tokens += tokens
             self.size += 2 * tokens
@@ -298,15 +303,15 @@ class Course:
         progress = self.progress
         reason = outcome.reason if type(outcome) is Denied else None
         status = outcome.status
-        ok = status is Status.DONE
+        ok = status is _DONE
         self.recorder.emit(event.ToolEnded, outcome.call_id, outcome.tool, status, reason, outcome.seconds)
         payload = {"call_id": outcome.call_id, "name": outcome.tool, "is_error": not ok}
-        self.say(MessageType.TOOL_RESULT, Role.TOOL, outcome.text, payload, group)
+        self.say(_RESULT, _TOOL, outcome.text, payload, group)
         progress.results.append(outcome)
         counts = progress.successes if ok else progress.failures
         counts[outcome.tool] = counts.get(outcome.tool, 0) + 1
         if self.shared.hooks:
-            self.consult(Point.TOOL_ENDED, outcome)
+            self.consult(_TOOL_ENDED, outcome)
 
     def withdraw(self, denied: Outcome) -> None:
         """The call that was read last is not made, and must not take its place from those beside it."""

@@ -29,6 +29,12 @@ class Going(StrEnum):
     STEERED = "steered"
 
 
+# Found once: see course.py.
+_STARTED, _ENDED = Point.TURN_STARTED, Point.TURN_ENDED
+_NOT_WHOLE = (Finish.LENGTH, Finish.CONTENT_FILTER, Finish.CUT)
+_TOOLS_RAN = Going.TOOLS_RAN
+
+
 def take_turn(course: Course) -> Flow[Going | End]:
     """Claim a turn, and take it."""
     end = course.must_end()
@@ -45,10 +51,10 @@ def take_turn(course: Course) -> Flow[Going | End]:
     course.recorder.emit(event.TurnStarted)
     try:
         if course.shared.hooks:
-            course.consult(Point.TURN_STARTED)
+            course.consult(_STARTED)
         going = yield from _taken(course)
         if course.shared.hooks:
-            course.consult(Point.TURN_ENDED)
+            course.consult(_ENDED)
     except BaseException:
         course.abandon_calls()
         raise
@@ -93,7 +99,7 @@ def _taken(course: Course) -> Flow[Going | End]:
 
 
 def _answer_calls(course: Course, reply: Reply, calls: Sequence[Call]) -> Flow[Going | End]:
-    if reply.finish in (Finish.LENGTH, Finish.CONTENT_FILTER, Finish.CUT):
+    if reply.finish in _NOT_WHOLE:
         outcomes: Sequence[Outcome] = deny_cut(course, calls, reply.finish)
         if reply.finish is not Finish.LENGTH:
             return conclude(course, reply) or Going.ANSWERED
@@ -112,7 +118,7 @@ def _answer_calls(course: Course, reply: Reply, calls: Sequence[Call]) -> Flow[G
         course.refund_turn("cheap_round")
     if course.steered:
         course.put_steered()
-    return Going.TOOLS_RAN if ran else Going.ANSWERED
+    return _TOOLS_RAN if ran else Going.ANSWERED
 
 
 def _out_of_calls(course: Course, outcomes: Sequence[Outcome]) -> End | None:
