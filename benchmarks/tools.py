@@ -13,12 +13,22 @@ import time
 from collections.abc import Awaitable, Callable
 from concurrent.futures import ThreadPoolExecutor
 
+from pydantic import BaseModel, ConfigDict
+
 from flyball import Limits
 from flyball.request import Call
-from flyball.tools import BoundedToolExecutor, Tool
+from flyball.tools import BoundedToolExecutor
 
 CALLS, ROUNDS = 2_000, 9
 ARGUMENTS = '{"a": 1, "b": 2}'
+
+
+class Arguments(BaseModel):
+    """What the tools take, as one would check it by hand."""
+
+    model_config = ConfigDict(strict=True, extra="forbid")
+    a: int
+    b: int
 
 
 async def add(a: int, b: int) -> int:
@@ -39,14 +49,14 @@ async def cpu(work: Callable[[], Awaitable[object]]) -> float:
 async def main() -> int:
     if sys.platform == "linux":
         os.sched_setaffinity(0, {min(os.sched_getaffinity(0))})
-    checked = Tool(add)
     pool = ThreadPoolExecutor(1)
     with Limits(seconds=3_600).open() as envelope:
         executor = BoundedToolExecutor([add, block], envelope=envelope)
         call, blocking = Call("1", "add", ARGUMENTS), Call("2", "block", ARGUMENTS)
 
         async def bare() -> object:
-            return await add(**checked.read(ARGUMENTS))
+            checked = Arguments.model_validate_json(ARGUMENTS)
+            return await add(a=checked.a, b=checked.b)
 
         async def pooled() -> object:
             return pool.submit(block, 1, 2).result()

@@ -3,7 +3,7 @@
 import asyncio
 import json
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
@@ -115,6 +115,18 @@ class TestPayload:
         result = run_conversation("x", [look], model, payload=payload, settings={})
         assert (result.completed, result.state) == (True, {"draft": "d1", "seen": "d1"})
         assert "draft" not in str(result.metadata)
+
+    def test_tools_see_a_copy_of_what_is_left_and_the_mode(self) -> None:
+        seen: list[Any] = []
+
+        def look(ctx: ToolContext) -> None:
+            seen.append(dict(ctx.metadata))
+            cast("dict[str, Any]", ctx.metadata["job"])["id"] = 8
+
+        payload = {"job": {"id": 7}, "event_sink": seen.append}
+        result = run_conversation("x", [look], ScriptedModel(call("look"), say("y")), payload=payload, settings={})
+        assert {"job": {"id": 8}, "mode": "chat"} in seen
+        assert result.metadata == {"job": {"id": 7}, "mode": "chat"}
 
     def test_what_is_left_must_be_json_and_the_error_names_the_key(self) -> None:
         with pytest.raises(ConfigError, match=r"payload\.job\.made"):

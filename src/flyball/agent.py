@@ -219,6 +219,7 @@ class Agent:
             admission=lambda envelope: Admission(toolset, envelope),
             tools=definitions,
             tool_names=tuple(toolset),
+            sensitive={tool.name: tool.sensitive for tool in toolset.values() if tool.sensitive},
             asking=frozenset(tool.name for tool in toolset.values() if tool.asks),
             cheap=frozenset(tool.name for tool in toolset.values() if tool.cheap),
             limits_shown=shown,

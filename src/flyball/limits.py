@@ -106,6 +106,7 @@ class Limits:
         budgets = {name: resolved[name].budget() for name in _COUNTED}
         budgets |= {f"calls.{tool}": IterationBudget(f"calls_of_{tool}", calls) for tool, calls in self.calls.items()}
         seconds = check.duration("limits, seconds", resolved["seconds"].value)
+        most = resolved["seconds"].bounds.high
         return Terms(
             self,
             budgets,
@@ -116,6 +117,7 @@ class Limits:
                 for name in ("tokens", "usd")
                 if grace
             },
+            most_seconds=math.inf if most is None else float(most),
             usual_reserve_s=self.reserve_of("seconds", seconds, Unit.SECONDS) if grace else 0.0,
             grace=grace,
         )
@@ -158,6 +160,8 @@ class Terms:
     budgets: Mapping[str, IterationBudget]
     """One of each, never used: a run gets its own."""
     seconds: float
+    most_seconds: float
+    """What the seconds may be extended to."""
     context_tokens: int | None
     reserve: Mapping[str, int]
     usual_reserve_s: float

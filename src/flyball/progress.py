@@ -154,6 +154,6 @@ class Hook(Protocol):
     changes nothing; elsewhere the run ends as failed.
     """
 
-    def __call__(self, point: Point, progress: Progress, about: object = None, /) -> Sequence[Order]:
+    def __call__(self, point: Point, progress: Progress, about: object = None, /) -> Sequence[Order] | None:
         """Look, and give orders, or none."""
         ...

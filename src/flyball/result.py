@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
@@ -118,6 +119,8 @@ class Result:
     """How many tools were given up in a thread and had not come back when the run ended."""
     state: Mapping[str, Any] = field(default_factory=dict[str, Any])
     """What tools have set."""
+    sensitive: Mapping[str, frozenset[str]] = field(default_factory=dict[str, frozenset[str]])
+    """The parameters, by tool, whose values `to_dict` does not show."""
     completion: Mapping[str, Any] = field(default_factory=dict[str, Any])
     reflections: Sequence[str] = ()
     children: Sequence[Result] = ()
@@ -158,12 +161,15 @@ class Result:
 
     def _seed_record(self) -> dict[str, Any]:
         return {
-            "messages": [_plain(message) for message in self.messages],
+            "messages": [self._shown(_plain(message)) for message in self.messages],
             "final_content": self.text,
             "turn_count": self.turns,
             "completed": self.completed,
             "status": _STATUS[self.stop],
-            "last_tool_calls": self.last_calls,
+            "last_tool_calls": [
+                {"id": call.id, "name": call.name, "arguments": self._redacted(call.name, call.arguments)}
+                for call in self.last_calls
+            ],
             "tool_execution_results": [outcome.to_dict() for outcome in self.tool_results],
             "usage": self.usage,
             "request_metadata": [_asked(event) for event in self.events if isinstance(event, ModelRequested)],
@@ -173,6 +179,24 @@ class Result:
             "error_code": None if self.error is None else self.error.get("code"),
             **self._seed_completion(),
         }
+
+    def _shown(self, message: dict[str, Any]) -> dict[str, Any]:
+        payload: dict[str, Any] = message.get("payload") or {}
+        if self.sensitive and "arguments" in payload:
+            payload["arguments"] = self._redacted(payload.get("name"), payload["arguments"])
+        return message
+
+    def _redacted(self, tool: str | None, arguments: Any) -> Any:
+        """The arguments as they may be shown; what cannot be read of a tool with secrets is not shown at all."""
+        secret = self.sensitive.get(tool or "")
+        if not secret:
+            return arguments
+        try:
+            given = json.loads(arguments) if isinstance(arguments, str) else dict(arguments)
+            shown = {name: "***" if name in secret else value for name, value in given.items()}
+        except (AttributeError, TypeError, ValueError):
+            return "***"
+        return json.dumps(shown) if isinstance(arguments, str) else shown
 
     def _seed_completion(self) -> dict[str, Any]:
         """The completion_* fields, and those of a run whose tools could not prove what they must."""

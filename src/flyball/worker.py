@@ -221,6 +221,14 @@ async def free_worker(pool: WorkerPool, is_late: Callable[[], bool]) -> Worker |
     return worker
 
 
+def loop_time() -> float:
+    """The time of the event loop that runs here; asyncio's in a quarter of the time that anyio takes."""
+    try:
+        return asyncio.get_running_loop().time()
+    except RuntimeError:  # trio
+        return anyio.current_time()
+
+
 def call_soon() -> Callable[[Callable[[], object]], object]:
     """How another thread has something done in the event loop that runs here, asyncio's or trio's."""
     try:

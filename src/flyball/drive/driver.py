@@ -73,7 +73,12 @@ class Driver:
         shared = plan.shared
         self._asking = Asking(cast("Model", shared.model), shared.model_is_async, workers, self._tell_delta)
         self._performer = Performer(
-            workers=workers, clock=self._pace, run_id=plan.run_id, state=plan.state, watcher=self
+            workers=workers,
+            clock=self._pace,
+            run_id=plan.run_id,
+            state=plan.state,
+            metadata=plan.metadata,
+            watcher=self,
         )
         self._lender = None if within is None else Lender(within)
         self._scope: anyio.CancelScope | None = None

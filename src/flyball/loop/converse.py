@@ -131,6 +131,7 @@ def _finish(course: Course, end: End) -> Result:
         finish=course.finish,
         hung=max(0, course.hung),
         state=course.state,
+        sensitive=course.shared.sensitive,
         completion=diagnosis(course, end.stop),
         error=end.error,
         run_id=plan.run_id,

@@ -141,9 +141,11 @@ class Course:
     def _extend(self, letter: Extend) -> None:
         for name, amount in letter.amounts.items():
             self._raise(name, amount, letter.by)
-        if letter.seconds:
-            self.envelope.postpone(letter.seconds, f"extended by {letter.by}")
-            self.recorder.emit(event.Postponed, letter.seconds, f"extended by {letter.by}")
+        terms, given = self.shared.terms, self.envelope.postponed_s
+        seconds = min(letter.seconds, max(0.0, terms.most_seconds - terms.seconds - given))
+        if seconds:
+            self.envelope.postpone(seconds, f"extended by {letter.by}")
+            self.recorder.emit(event.Postponed, seconds, f"extended by {letter.by}")
 
     def _raise(self, name: str, amount: int, by: str) -> None:
         budgets = self.envelope.budgets
@@ -207,7 +209,7 @@ class Course:
         veto: Veto | None = None
         for hook in self.shared.hooks:
             try:
-                for order in hook(point, self.progress, about):
+                for order in hook(point, self.progress, about) or ():
                     veto = self._obey(order) or veto
             except (KeyboardInterrupt, GeneratorExit):
                 raise

@@ -111,6 +111,8 @@ class Terrain:
     tools: Sequence[Mapping[str, Any]] = ()
     """What the model is told of the tools."""
     tool_names: tuple[str, ...] = ()
+    sensitive: Mapping[str, frozenset[str]] = field(default_factory=dict[str, frozenset[str]])
+    """The parameters, by tool, that exports do not show."""
     asking: frozenset[str] = frozenset()
     """The tools of which some calls need a person."""
     cheap: frozenset[str] = frozenset()

@@ -123,7 +123,12 @@ class _Steps:
         self._verdicts = verdicts
         self._lender = lender
         self._performer = Performer(
-            workers=WorkerPool(), clock=self.clock, run_id=plan.run_id, state=plan.state, watcher=self
+            workers=WorkerPool(),
+            clock=self.clock,
+            run_id=plan.run_id,
+            state=plan.state,
+            metadata=plan.metadata,
+            watcher=self,
         )
 
     def done(self, effect: Effect[Any]) -> Any:

@@ -74,6 +74,8 @@ class ToolContext:
     call_id: str
     idempotency_key: str
     """The same when this call is made again after a crash, and in no other call."""
+    metadata: Mapping[str, Any] = field(default_factory=dict[str, Any])
+    """What the caller gave with the run: a job's id, the mode, the payload of a conversation. A copy."""
     budgets: Mapping[str, BudgetSnapshot] = field(default_factory=dict[str, BudgetSnapshot])
     state: State = field(default_factory=State)
     gate: Gate = field(default_factory=Gate)

@@ -13,8 +13,9 @@ import anyio
 
 from ..clock import SYSTEM, Clock
 from ..deadline import Deadline, DeadlineToken
+from ..jsonable import jsonable
 from ..outcome import Reason
-from ..worker import WorkerPool, context_elsewhere, free_worker, hand_over, is_being_cancelled
+from ..worker import WorkerPool, context_elsewhere, free_worker, hand_over, is_being_cancelled, loop_time
 from .act import ToolAct
 from .context import State, ToolContext
 
@@ -47,6 +48,7 @@ class Performer:
     clock: Clock = SYSTEM
     run_id: str = "run"
     state: Mapping[str, Any] = field(default_factory=dict[str, Any])
+    metadata: Mapping[str, Any] = field(default_factory=dict[str, Any])
     watcher: Watcher | None = None
     parallel: int = 8
     """The most calls of one group that are under way at a time."""
@@ -76,7 +78,7 @@ class Performer:
             self.watcher.started(act)
         try:
             if act.tool.is_async:
-                with anyio.CancelScope(deadline=anyio.current_time() + act.until - act.began):
+                with anyio.CancelScope(deadline=loop_time() + act.until - act.began):
                     await self._in_the_loop(act)
                 if act.gate.outcome is None:
                     self.cut((act,), timed_out=True)
@@ -161,6 +163,7 @@ class Performer:
             run_id=self.run_id,
             call_id=act.call.id,
             idempotency_key=act.key(self.run_id),
+            metadata=jsonable(self.metadata),
             budgets={} if act.envelope is None else act.envelope.readings(),
             state=state,
             gate=act.gate,
