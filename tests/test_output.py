@@ -6,7 +6,7 @@ from pydantic import BaseModel
 
 from flyball import Agent, ConfigError, Limits
 from flyball.progress import Complete, Decision, Progress, Unfinished
-from flyball.testing import ScriptedModel, say
+from flyball.testing import Script, ScriptedModel, say
 
 
 class City(BaseModel):
@@ -37,6 +37,15 @@ def answering(kind: Any, *texts: str, **more: Any) -> Agent:
 def test_an_answer_that_fits_is_a_value(kind: Any, text: str, value: object) -> None:
     result = answering(kind, text).run("go")
     assert (result.output, result.text, result.stop) == (value, text, "completed")
+
+
+def test_words_around_one_fenced_block_do_no_harm() -> None:
+    model = ScriptedModel(say('Here it is:\n```json\n{"a": 1}\n```\nDone.'))
+    assert Script(Agent(model=model, output=dict[str, int])).run("x").output == {"a": 1}
+
+
+def test_a_text_is_an_answer_as_it_is() -> None:
+    assert Script(Agent(model=ScriptedModel(say("hi")), output=str)).run("x").output == "hi"
 
 
 def test_one_that_does_not_fit_is_told_every_mistake_and_asked_again() -> None:

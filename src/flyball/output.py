@@ -11,7 +11,7 @@ from pydantic.errors import PydanticUserError
 from .errors import ConfigError, shown
 from .progress import Complete, Decision, GoOn, Policy, Progress
 
-_FENCED = re.compile(r"\A\s*```(?:json)?\s*\n(.*)\n\s*```\s*\Z", re.DOTALL)
+_FENCED = re.compile(r"^```(?:json)?[ \t]*\n(.*?)\n[ \t]*```[ \t]*$", re.DOTALL | re.MULTILINE)
 
 
 class Output:
@@ -25,16 +25,23 @@ class Output:
             reason = str(error).split("\n")[0]
             raise ConfigError("agent, output", reason, "a type that JSON can carry") from error
         self._then = then
+        self._is_text = kind is str
 
     def __call__(self, progress: Progress, /) -> Decision:
         """Complete with the value; else the model is told every mistake."""
-        fenced = _FENCED.match(progress.text)
         try:
-            value = self._adapter.validate_json(fenced[1] if fenced else progress.text)
+            value = self._read(progress.text)
         except ValidationError as error:
             return GoOn(_told(error), ("output",))
         decision = Complete() if self._then is None else self._then(progress)
         return Complete(value, decision.satisfied) if isinstance(decision, Complete) else decision
+
+    def _read(self, text: str) -> Any:
+        """The whole answer as JSON, or, where models wrap it in words, the one fenced block in it."""
+        if self._is_text:
+            return text
+        fenced = _FENCED.findall(text)
+        return self._adapter.validate_json(fenced[0] if len(fenced) == 1 else text)
 
 
 def _told(error: ValidationError) -> str:
