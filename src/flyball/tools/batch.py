@@ -26,8 +26,11 @@ class Batch:
     @property
     def outcomes(self) -> list[Outcome]:
         """One for each call, in the order asked; cancelled for those that have none."""
-        missing = self.calls[len(self._outcomes) :]
-        return [*self._outcomes, *[Cancelled(call_id=call.id, tool=call.name) for call in missing]]
+        outcomes = list(self._outcomes)
+        if len(outcomes) < len(self.calls):
+            missing = self.calls[len(outcomes) :]
+            outcomes += [Cancelled(call_id=call.id, tool=call.name) for call in missing]
+        return outcomes
 
     async def run(self) -> None:
         """Make the calls: reads that stand side by side together, each write alone."""
@@ -35,9 +38,10 @@ class Batch:
             await anyio.lowlevel.checkpoint_if_cancelled()  # nothing begins after a cancel
             prepared = [self._executor.prepare(call) for call in group]
             try:
-                await self._executor.perform([one for one in prepared if isinstance(one, ToolAct)])
+                await self._executor.perform([one for one in prepared if type(one) is ToolAct])
             finally:
-                self._outcomes += map(self._finalised, prepared)
+                for one in prepared:
+                    self._outcomes.append(self._finalised(one))
 
     def _finalised(self, prepared: ToolAct | Denied) -> Outcome:
         """The outcome; what a call has set is in the state then."""
