@@ -176,7 +176,7 @@ class Auditor(Recount):
             case Grant(Deed.REFUND, amounts):
                 self.shared.subtract(amounts)
             case Grant(Deed.SETTLE, amounts):
-                need("a grant that is settled once", self.taken or not self.held["tokens"])
+                need("a grant that is settled once", self.taken or not self.held.get("tokens"))
                 for name in ("tokens", "usd"):
                     lent = self.lent[name] if self.taken else 0
                     self.shared[name] += amounts.get(name, lent) - lent
