@@ -60,11 +60,13 @@ class Usage:
         )
 
     @classmethod
-    def summed(cls, *counts: int) -> Usage:
+    def summed(cls, input: int, output: int, cached: int, reasoning: int) -> Usage:
         """A sum of what was checked before."""
-        usage = object.__new__(cls)
-        for put, count in zip(_PUT, counts, strict=True):
-            put(usage, count)
+        usage, keep = object.__new__(cls), object.__setattr__
+        keep(usage, "input", input)
+        keep(usage, "output", output)
+        keep(usage, "cached", cached)
+        keep(usage, "reasoning", reasoning)
         return usage
 
     @classmethod
