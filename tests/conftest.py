@@ -9,5 +9,6 @@ from flyball.testing.plugin import clear_settings
 
 def pytest_configure() -> None:
     clear_settings(os.environ)
-    hypothesis.settings.register_profile("flyball", deadline=None, print_blob=True)
+    slow = [hypothesis.HealthCheck.too_slow]
+    hypothesis.settings.register_profile("flyball", deadline=None, print_blob=True, suppress_health_check=slow)
     hypothesis.settings.load_profile("flyball")
