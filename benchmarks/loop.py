@@ -21,7 +21,8 @@ from flyball.agent import Agent
 from flyball.progress import Order, Point, Progress
 from flyball.request import Call, Finish, Reply, Request, Usage
 
-ARGUMENTS = '{"a": 1, "b": 2}'
+ARGUMENTS = [f'{{"a": {n}, "b": 2}}' for n in range(5_000)]
+"""Other ones in each turn: a call that comes again and again would be stopped."""
 USAGE = Usage(10, 5)
 ROUNDS = 5
 
@@ -57,7 +58,7 @@ class FakeModel:
         asked = len(request.messages) // 2
         if asked + 1 >= self.turns:
             return Reply("done", usage=USAGE)
-        return Reply("", (Call(f"c{asked}", self.tool, ARGUMENTS),), USAGE, Finish.CALLS)
+        return Reply("", (Call(f"c{asked}", self.tool, ARGUMENTS[asked]),), USAGE, Finish.CALLS)
 
 
 async def bare_model(messages: list[dict[str, Any]], turns: int, sleep_s: float) -> dict[str, Any]:
@@ -66,7 +67,7 @@ async def bare_model(messages: list[dict[str, Any]], turns: int, sleep_s: float)
     asked = len(messages) // 2
     if asked + 1 >= turns:
         return {"role": "assistant", "content": "done", "usage": {"input": 10, "output": 5}}
-    call = {"id": f"c{asked}", "name": "add", "arguments": ARGUMENTS}
+    call = {"id": f"c{asked}", "name": "add", "arguments": ARGUMENTS[asked]}
     return {"role": "assistant", "content": "", "calls": [call], "usage": {"input": 10, "output": 5}}
 
 

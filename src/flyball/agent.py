@@ -10,7 +10,7 @@ import zlib
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, TypedDict, Unpack, cast
+from typing import Any, Literal, TypedDict, Unpack, cast
 
 from . import check
 from .asserted import Asserted
@@ -34,6 +34,7 @@ from .request import tokens_of
 from .result import Result
 from .run import Run
 from .settings import Settings
+from .steadiness import Duplicates, Thresholds
 from .toolrule import ToolRule, ToolRules
 from .tools import Admission, Tool, Toolset
 from .tools.tool import Function
@@ -73,6 +74,10 @@ class Agent:
     path of a TOML file). Without one, it is."""
     tool_rules: ToolRules | Sequence[ToolRule | Mapping[str, Any]] | str | Path | None = None
     """Which tools may be called when; also as mappings, or as the path of a TOML file."""
+    duplicates: Duplicates | Literal["allow", "reuse", "reject"] = Duplicates.ALLOW
+    """What becomes of a call that an equal one has answered, if nothing was changed since; a tool may say otherwise."""
+    repetition: Thresholds | None = None
+    """From when on calls that come again are a loop; else as the settings say."""
     should_continue: Callable[[Progress], bool] | None = None
     """Is asked between turns; False halts the run. It must not block; if it raises, the run ends as failed."""
     hooks: Sequence[Hook] = ()
@@ -164,6 +169,9 @@ class Agent:
         check.whole_or_none("agent, max_output_tokens", self.max_output_tokens)
         check.whole("agent, events_kept", self.events_kept)
         check.member("agent, kind", self.kind, Kind)
+        check.member("agent, duplicates", self.duplicates, Duplicates)
+        if self.repetition is not None:
+            check.kind("agent, repetition", self.repetition, Thresholds)
         if self.instructions is not None:
             check.kind("agent, instructions", self.instructions, str)
         for name in ("tools", "hooks", "sinks"):
@@ -198,7 +206,8 @@ class Agent:
     def _made_terrain(self) -> Terrain:
         """All that is the same for every run, looked up once."""
         toolset = Toolset(self.tools)
-        terms = self.limits.terms(self._registry(), kind=self.kind, grace=self.grace)
+        registry = self._registry()
+        terms = self.limits.terms(registry, kind=self.kind, grace=self.grace)
         if self.model.price is None:
             _refuse_money("agent, limits.usd", terms.budgets["usd"], self.model.name)
         assertions, policy = _completion(self.completion, tuple(toolset))
@@ -228,6 +237,8 @@ class Agent:
             completion=output or policy,
             assertions=assertions,
             tool_rules=rules,
+            duplicates=Duplicates(self.duplicates),
+            thresholds=self.repetition or Thresholds.of(registry.settings),
             should_continue=self.should_continue,
             hooks=tuple(self.hooks),
             count=getattr(self.model, "count", None),

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, NamedTuple, TypedDict, Unpack, cast
+from typing import Any, Literal, NamedTuple, TypedDict, Unpack, cast
 
 from . import check
 from .agent import Agent, Task
@@ -20,6 +20,7 @@ from .recorder import Sink
 from .registry import IterationBudgetRegistry
 from .result import Result
 from .settings import Settings
+from .steadiness import Duplicates, Thresholds
 from .toolrule import ToolRule, ToolRules
 from .tools import Tool
 from .tools.tool import Function
@@ -47,6 +48,9 @@ class Options(TypedDict, total=False):
     output: Any
     completion: Policy | Assertions | Mapping[str, Any] | str | Path
     tool_rules: ToolRules | Sequence[ToolRule | Mapping[str, Any]] | str | Path
+    duplicates: Duplicates | Literal["allow", "reuse", "reject"]
+    """What becomes of a call that an equal one has answered, if nothing was changed since ("reject")."""
+    repetition: Thresholds
     hooks: Sequence[Hook]
     sinks: Sequence[Sink]
     grace: bool
@@ -93,6 +97,8 @@ def _prepared(tools: Iterable[Tool | Function], model: Model, options: Options) 
         output=options.get("output"),
         completion=_one("completion", options.get("completion"), payload.completion),
         tool_rules=_one("tool_rules", options.get("tool_rules"), payload.tool_rules),
+        duplicates=options.get("duplicates", Duplicates.REJECT),
+        repetition=options.get("repetition"),
         hooks=options.get("hooks", ()),
         sinks=(*options.get("sinks", ()), *payload.sinks),
         grace=options.get("grace", True),

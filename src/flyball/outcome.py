@@ -26,6 +26,9 @@ class Reason(StrEnum):
     UNKNOWN = "unknown"
     VALIDATION = "validation"
     DUPLICATE = "duplicate"
+    """An equal call succeeded before, and nothing was changed since."""
+    REPEATED = "repeated"
+    """It goes on with a loop that the model was told of."""
     BLOCKED = "blocked"
     RULE = "rule"
     DEADLINE = "deadline"
@@ -53,6 +56,10 @@ class Ended:
     tool: str
     seconds: float = 0.0
     artifact: Artifact | None = None
+    note: str = ""
+    """What the model must know of it beside the result: that it is an earlier one's, or whose arguments they were."""
+    same_as: str | None = None
+    """The call whose result this is, where an equal call was not made again."""
 
     @property
     def ok(self) -> bool:
@@ -66,6 +73,11 @@ class Ended:
     @property
     def text(self) -> str:
         """What the model is told."""
+        return f"({self.note})\n{self.words}" if self.note else self.words
+
+    @property
+    def words(self) -> str:
+        """The same without the note."""
         raise NotImplementedError
 
 
@@ -81,7 +93,7 @@ class Success(Ended):
     """What the call set in the run's state."""
 
     @property
-    def text(self) -> str:
+    def words(self) -> str:
         """What the model is told: the content."""
         return self.content
 
@@ -96,7 +108,7 @@ class Failure(Ended):
     error: str
 
     @property
-    def text(self) -> str:
+    def words(self) -> str:
         """What the model is told: the kind of error and its words."""
         return f"{self.kind}: {self.error}"
 
@@ -111,7 +123,7 @@ class Timeout(Ended):
     """Whether a thread was still at work, and was given up."""
 
     @property
-    def text(self) -> str:
+    def words(self) -> str:
         """What the model is told: that nobody knows."""
         return f"No result within {self.cap_s:g} s. Whether it had an effect is not known."
 
@@ -125,7 +137,7 @@ class Denied(Ended):
     message: str
 
     @property
-    def text(self) -> str:
+    def words(self) -> str:
         """What the model is told: that it was not run, and why."""
         return f"Not run ({self.reason.value}): {self.message}"
 
@@ -139,7 +151,7 @@ class Cancelled(Ended):
     """Whether a thread was still at work, and was given up."""
 
     @property
-    def text(self) -> str:
+    def words(self) -> str:
         """What the model is told."""
         return "Cancelled. Whether it had an effect is not known."
 

@@ -149,7 +149,7 @@ class Result:
             why = f"{why} by {self.stopped_by}"
         if self.stop is Stop.FAILED and self.error:
             why = f"{why} ({self.error.get('message')})"
-        if self.stop in (Stop.BUDGET, Stop.DEADLINE) and self.warning:
+        if self.stop in (Stop.BUDGET, Stop.DEADLINE, Stop.STALLED) and self.warning:
             why = f"{why}: {self.warning.removesuffix('.')}"
         used = [_used(name, snapshot) for name, snapshot in self.budgets.items() if snapshot.used]
         spent = f"It used {', '.join(used)} in {Unit.SECONDS.show(round(self.seconds, 1))}." if used else ""

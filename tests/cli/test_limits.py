@@ -104,13 +104,13 @@ def test_a_setting_that_nobody_reads_is_told_with_what_may_have_been_meant(tmp_p
     (tmp_path / "flyball.toml").write_text("max_trun = 9\n")
     done = run("limits", folder=tmp_path)
     assert done.returncode == 0
-    assert done.stderr == "max_trun (flyball.toml:1): no budget reads this setting; did you mean max_turns?\n"
+    assert done.stderr == "max_trun (flyball.toml:1): nobody reads this setting; did you mean max_turns?\n"
     assert json.loads(run("limits", "--json", folder=tmp_path).stdout)["unread"] == [done.stderr.strip()]
 
 
 def test_a_variable_in_the_wrong_case_is_told(tmp_path: Path) -> None:
     done = run("limits", folder=tmp_path, environment={"FLYBALL_max_turns": "5"})
-    assert "no budget reads this setting; did you mean FLYBALL_MAX_TURNS?" in done.stderr
+    assert "nobody reads this setting; did you mean FLYBALL_MAX_TURNS?" in done.stderr
 
 
 @pytest.mark.parametrize("name", ["[work]", "a[/b]", "x" * 150])
@@ -190,7 +190,17 @@ def test_what_holds_in_one_mode_is_checked_like_the_rest(tmp_path: Path) -> None
     done = run("limits", folder=tmp_path, environment={"FLYBALL_MODE__CHAT__MAX_TURNS": "7"})
     assert done.returncode == 1
     assert done.stderr.splitlines() == [
-        "mode.pipeline.max_truns (flyball.toml:3): no budget reads this setting; did you mean mode.pipeline.max_turns?",
-        "mode.pipeline.clamp.max_turns (flyball.toml:5): no budget reads this setting; did you mean clamp.max_turns?",
+        "mode.pipeline.max_truns (flyball.toml:3): nobody reads this setting; did you mean mode.pipeline.max_turns?",
+        "mode.pipeline.clamp.max_turns (flyball.toml:5): nobody reads this setting; did you mean clamp.max_turns?",
         "flyball: mode.bad.max_turns (flyball.toml:7): found 'many'; expected a whole number",
+    ]
+
+
+def test_thresholds_of_repetition_are_settings_too(tmp_path: Path) -> None:
+    (tmp_path / "flyball.toml").write_text("[repetition]\nsame = 5\nsaem = 3\n[mode.chat.repetition]\nsame = 1\n")
+    done = run("limits", folder=tmp_path)
+    assert done.returncode == 1
+    assert done.stderr.splitlines() == [
+        "repetition.saem (flyball.toml:3): nobody reads this setting; did you mean repetition.same?",
+        "flyball: mode.chat.repetition.same (flyball.toml:5): found 1; expected an int of at least 2, or None",
     ]

@@ -256,7 +256,7 @@ def test_sinks_are_called_on_the_thread_of_the_run_and_nowhere_else(run: Running
 
 @pytest.mark.parametrize("groups", [1, 2, 3, 4])
 def test_a_run_that_never_waits_gives_way_to_others(here: Any, closed: Any, groups: int) -> None:
-    @tool
+    @tool(poll=True)
     async def touch() -> None: ...
 
     model = ScriptedModel.looping(together(*[call("touch")] * groups))

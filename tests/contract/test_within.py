@@ -16,7 +16,7 @@ LONG = 60.0
 Running = Callable[..., Result]
 
 
-@tool
+@tool(poll=True)
 async def touch() -> None:
     await anyio.sleep(0)
 

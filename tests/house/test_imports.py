@@ -14,7 +14,7 @@ TABLE = """
     unit errors check clock jsonable
     toml settings
     snapshot budget registry
-    deadline envelope price limits
+    deadline envelope price limits steadiness
     message pair wire outcome event schema recorder request
     result evidence progress path entry proof assertion nudge asserted toolrule
     purse turn governor bound

@@ -365,7 +365,7 @@ class Closing(Auditor):
             need("failed, and why", stop is Stop.FAILED, bool(result.error))
         else:
             self._limit_or_end(result)
-            graced = stop in (Stop.DEADLINE, Stop.BUDGET) and self.agent.grace
+            graced = stop in (Stop.DEADLINE, Stop.BUDGET, Stop.STALLED) and self.agent.grace
             assert self.used["grace_started"] == graced
             assert not graced or result.text.strip(), "a run that met a limit reports nothing"
 
@@ -382,6 +382,8 @@ class Closing(Auditor):
                 assert any(name in flag for flag in flags for name in ("iterations", "turns", "calls", "tokens", "usd"))
             case Stop.HALTED:
                 assert self.halted or (self.agent.single_turn and result.stopped_by == "single_turn")
+            case Stop.STALLED:
+                assert self.used["repeated"] >= 3, "told, denied, and then the end"
             case Stop.UNFINISHED:
                 assert self.agent.output or not isinstance(self.said.get("decided"), Complete)
             case _:

@@ -20,7 +20,7 @@ BUSY = fail(Retryable("busy"))
 PRICE = TokenPrice(input=1.0, output=10.0)
 
 
-@tool
+@tool(poll=True)
 def add(a: int, b: int) -> int:
     """Add two numbers."""
     return a + b

@@ -21,13 +21,13 @@ from flyball.testing import Line, Script, ScriptedModel, assert_honest, call, fa
 MADE_FROM_THE_RECORD = "this one is made from the record"
 
 
-@tool(timeout=None)
+@tool(timeout=None, poll=True)
 def add(a: int, b: int) -> int:
     """Add two numbers."""
     return a + b
 
 
-@tool
+@tool(poll=True)
 def essay(words: int) -> str:
     """Write much."""
     return "word " * words

@@ -14,7 +14,7 @@ from flyball.testing import Script, ScriptedModel, assert_honest, call, say, tog
 from flyball.toolrule import RequirePriorTool
 
 
-@tool(effects="read")
+@tool(effects="read", poll=True)
 def search(query: str = "x") -> str:
     if query == "bad":
         raise ValueError(query)

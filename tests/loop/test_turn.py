@@ -25,7 +25,7 @@ from flyball.testing import Line, Script, ScriptedModel, assert_honest, call, ca
 TURNS_FLAG = "max_agent_iterations_reached"
 
 
-@tool
+@tool(poll=True)
 def add(a: int, b: int) -> int:
     """Add two numbers."""
     return a + b
@@ -37,7 +37,7 @@ def crawl() -> str:
     return "there"
 
 
-@tool(cheap=True)
+@tool(cheap=True, poll=True)
 def look(n: int = 0) -> int:
     """Look."""
     return n

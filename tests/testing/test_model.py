@@ -11,7 +11,7 @@ from flyball.request import Purpose, Request
 from flyball.testing import Script, ScriptedModel, call, fail, say, together
 
 
-@tool
+@tool(poll=True)
 def add(a: int, b: int) -> int:
     """Add two numbers."""
     return a + b

@@ -9,7 +9,8 @@ import typer
 
 from ..errors import SettingError, nearest
 from ..registry import BudgetSpec, IterationBudgetRegistry, Resolution
-from ..settings import Setting, variable_for
+from ..settings import Setting, Settings, variable_for
+from ..steadiness import SETTINGS, Thresholds
 
 
 def limits(
@@ -30,7 +31,8 @@ def limits(
         _print_table(rows)
         for found in unread:
             typer.echo(_hint(*found), err=True)
-    wrong = [error for _, error in rows if isinstance(error, SettingError)] + _wrong_in_modes(registry)
+    wrong = [error for _, error in rows if isinstance(error, SettingError)] + _wrong_thresholds(registry.settings)
+    wrong += _wrong_in_modes(registry)
     for error in wrong:
         typer.echo(f"flyball: {error}", err=True)
     if wrong:
@@ -46,9 +48,9 @@ def _resolved(registry: IterationBudgetRegistry, spec: BudgetSpec) -> Resolution
 
 
 def _unread(registry: IterationBudgetRegistry) -> list[tuple[Setting, list[str]]]:
-    """The settings that no budget reads, each with the key it may have been meant for."""
-    keys = [spec.setting for spec in registry if spec.setting]
-    clamps = [f"clamp.{key}" for key in keys]
+    """The settings that nobody reads, each with the key it may have been meant for."""
+    budgets = [spec.setting for spec in registry if spec.setting]
+    keys, clamps = [*budgets, *SETTINGS], [f"clamp.{key}" for key in budgets]
     variables = [variable_for(key) for key in (*keys, *clamps)]
     unread: list[tuple[Setting, list[str]]] = []
     for setting in registry.settings:
@@ -71,7 +73,16 @@ def _wrong_in_modes(registry: IterationBudgetRegistry) -> list[SettingError]:
         in_mode = IterationBudgetRegistry(settings=registry.settings.for_mode(mode))
         found = [_resolved(in_mode, spec) for spec in in_mode if spec.setting in said]
         wrong += [error for error in found if isinstance(error, SettingError)]
+        wrong += _wrong_thresholds(in_mode.settings) if set(said) & set(SETTINGS) else []
     return wrong
+
+
+def _wrong_thresholds(settings: Settings) -> list[SettingError]:
+    try:
+        Thresholds.of(settings)
+    except SettingError as error:
+        return [error]
+    return []
 
 
 def _mode_and_key(key: str) -> tuple[str | None, str]:
@@ -82,7 +93,7 @@ def _mode_and_key(key: str) -> tuple[str | None, str]:
 
 def _hint(setting: Setting, meant: list[str]) -> str:
     question = f"; did you mean {meant[0]}?" if meant else ""
-    return f"{setting.key} ({setting.source}): no budget reads this setting{question}"
+    return f"{setting.key} ({setting.source}): nobody reads this setting{question}"
 
 
 def _record(spec: BudgetSpec, found: Resolution | SettingError) -> dict[str, Any]:

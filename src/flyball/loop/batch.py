@@ -10,7 +10,7 @@ from ..event import Refunded, ToolStarted
 from ..outcome import Cancelled, Denied, Ended, Outcome, Reason, Success, Timeout
 from ..progress import Point
 from ..request import Call, Finish
-from . import share
+from . import again, share
 from .course import Course
 from .effect import Act, Decide, Flow
 from .plan import Prepared
@@ -41,12 +41,14 @@ def act(course: Course, calls: Sequence[Call]) -> Flow[Sequence[Outcome]]:
             course.recorder.emit(ToolStarted, one.call.id, one.call.name, one.shown)
         effect = Act(ready, course.envelope.work_at)
         made = iter(course.hear(effect, (yield effect)) if ready else ())
-        for one in prepared:
+        for call, one in zip(group, prepared, strict=True):
+            tool = None if isinstance(one, Ended) else one.tool
             outcome = one if isinstance(one, Ended) else _finalised(course, one, next(made))
             outcomes.append(outcome)
             if course.given:
                 course.settle(outcome)
             course.end_call(outcome, group_n)
+            again.learn(course, call, outcome, tool)
         if len(ready) < len(prepared):
             course.tell_refusals()
     return outcomes
@@ -106,9 +108,12 @@ def _read(course: Course, call: Call) -> Prepared | Outcome:
     if course.time_up:
         course.envelope.refuse("seconds")
         return _denied(call, Reason.DEADLINE, "the time for work is over")
-    ready = course.admission.read(call)
+    ready = again.denied(course, call) or course.admission.read(call)
     if isinstance(ready, Ended):
         return ready
+    known = again.answered(course, call, ready.tool)
+    if known is not None:
+        return known
     if course.shared.hooks:
         veto = course.consult(_CALLED, call)
         if veto is not None:

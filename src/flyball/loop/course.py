@@ -10,7 +10,7 @@ from .. import event
 from ..errors import ConfigError, UnknownBudget
 from ..evidence import Done, Evidence
 from ..message import Message, MessageType, Role
-from ..outcome import Cancelled, Denied, Outcome, Status, Success
+from ..outcome import Cancelled, Denied, Outcome, Reason, Status, Success
 from ..progress import Halt, Notice, Order, Point, Progress, Raise, Veto
 from ..purse import Purse
 from ..recorder import Recorder
@@ -19,6 +19,7 @@ from ..result import Stop
 from .effect import Answer, Append, Cancel, Effect, Extend, Flow, Late, LeaseLost, Letter, Steer, TimeUp
 from .end import End, described
 from .plan import Plan
+from .repetition import Key, Repetition
 from .told import Told
 
 T = TypeVar("T")
@@ -35,8 +36,8 @@ class Course:
     __slots__ = (
         "_disturbed", "_refusals_told", "_shift", "admission", "asked_until", "book", "call_ids", "cancelled", "clock",
         "completion", "envelope", "failure", "finish", "given", "halt", "history", "hung", "input_tokens", "kept",
-        "lease_lost", "notices", "nudge", "owed", "plan", "progress", "proves", "purse", "recorder", "shared", "size",
-        "state", "steered", "time_up", "turns",
+        "keys", "lease_lost", "notices", "nudge", "owed", "plan", "progress", "proves", "purse", "recorder",
+        "repetition", "shared", "size", "state", "steered", "time_up", "turns",
     )  # fmt: skip
 
     def __init__(self, plan: Plan, recorder: Recorder) -> None:
@@ -61,6 +62,9 @@ class Course:
         self.book = None if shared.tool_rules is None else shared.tool_rules.begin()
         self.given: dict[str, Mapping[str, Any]] = {}
         """The arguments of the calls under way, where somebody looks at the evidence; tool rules have counted them."""
+        self.repetition = Repetition(shared.thresholds)
+        self.keys: dict[str, Key] = {}
+        """What the calls under way are compared by."""
         self.completion: dict[str, Any] = {}
         self.input_tokens = shared.base_tokens + sum(map(tokens_of_message, self.history))
         """An upper estimate of what the next request takes."""
@@ -210,7 +214,7 @@ class Course:
         for hook in self.shared.hooks:
             try:
                 for order in hook(point, self.progress, about) or ():
-                    veto = self._obey(order) or veto
+                    veto = self.obey(order) or veto
             except (KeyboardInterrupt, GeneratorExit):
                 raise
             except BaseException as error:
@@ -221,7 +225,8 @@ class Course:
                     self._disturbed = True
         return veto
 
-    def _obey(self, order: Order) -> Veto | None:
+    def obey(self, order: Order) -> Veto | None:
+        """Do what somebody orders; a veto is given back."""
         match order:
             case Veto():
                 return order
@@ -303,7 +308,8 @@ class Course:
     def end_call(self, outcome: Outcome, group: int | None) -> None:
         """Keep what a call came to: in the record, in the history, in the counts."""
         progress = self.progress
-        reason = outcome.reason if type(outcome) is Denied else None
+        known = None if outcome.same_as is None else Reason.DUPLICATE
+        reason = outcome.reason if type(outcome) is Denied else known
         status = outcome.status
         ok = status is _DONE
         self.recorder.emit(event.ToolEnded, outcome.call_id, outcome.tool, status, reason, outcome.seconds)
@@ -346,6 +352,7 @@ class Course:
         for text in steered:
             self.tell_model(text)
             self.recorder.emit(event.Steered, text)
+            self.repetition.told_anew()
         return bool(steered)
 
     def refund_turn(self, reason: str) -> int:

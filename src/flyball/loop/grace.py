@@ -70,8 +70,9 @@ def _asked(course: Course, end: End) -> Flow[str | None]:
 
 def _instruction(end: End) -> str:
     why = end.warning or f"This run was stopped ({end.stop.value})."
+    state = "This run makes no progress" if end.stop is Stop.STALLED else "The budget of this run is spent"
     return (
-        f"{why} The budget of this run is spent: this is the last message, and no tool can be called any more. "
+        f"{why} {state}: this is the last message, and no tool can be called any more. "
         "Report now, in plain words: what was done, what failed, where it stalled, and what should come next. "
         "Claim nothing that did not happen."
     )

@@ -15,6 +15,7 @@ from ..outcome import Denied, Outcome
 from ..price import Price
 from ..progress import Hook, Policy, Progress
 from ..request import Call, Request
+from ..steadiness import Duplicates, Thresholds
 from ..toolrule import ToolRules
 
 
@@ -23,6 +24,12 @@ class ToolFacts(Protocol):
 
     name: str
     cheap: bool
+    writes: bool
+    """Whether it changes anything."""
+    poll: bool
+    """Whether it is there to be called again and again."""
+    duplicates: Duplicates | None
+    """What becomes of an equal call; None as the agent says."""
 
     def needs_approval(self, arguments: Mapping[str, Any]) -> bool:
         """Whether a person must agree to this call."""
@@ -125,6 +132,8 @@ class Terrain:
     assertions: Assertions | None = None
     """Those that the policy looks at, for what is looked at before a run, between turns and at its end."""
     tool_rules: ToolRules | None = None
+    duplicates: Duplicates = Duplicates.ALLOW
+    thresholds: Thresholds = field(default_factory=Thresholds)
     should_continue: Callable[[Progress], bool] | None = None
     hooks: Sequence[Hook] = ()
     count: Callable[[Request], int] | None = None

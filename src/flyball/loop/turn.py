@@ -10,7 +10,7 @@ from ..outcome import Denied, Outcome, Reason
 from ..progress import Point
 from ..request import Call, Finish, Reply
 from ..result import Stop
-from . import share
+from . import again, share
 from .ask import ask
 from .batch import act, deny_cut
 from .completion import conclude, done_early
@@ -112,6 +112,7 @@ def _answer_calls(course: Course, reply: Reply, calls: Sequence[Call]) -> Flow[G
     end = course.must_end()
     if not ran and (end is None or end.stop is Stop.HALTED):
         end = _out_of_calls(course, outcomes) or end
+    end = end or again.stalled(course)
     if end is not None:
         return end
     if ran and course.shared.cheap and course.shared.cheap.issuperset(outcome.tool for outcome in outcomes):

@@ -74,10 +74,15 @@ def _check_the_tree(result: Result) -> None:
             assert event.call_id not in calls, f"{event.call_id} started twice"
             calls.add(event.call_id)
         elif isinstance(event, ToolEnded):
-            assert event.call_id in calls or event.status in ("denied", "cancelled"), f"{event.call_id} never started"
+            assert event.call_id in calls or _never_made(event), f"{event.call_id} never started"
             calls.discard(event.call_id)
     assert not open_ones, f"{open_ones} never ended"
     assert not calls, f"the calls {sorted(calls)} never ended"
+
+
+def _never_made(event: ToolEnded) -> bool:
+    """Whether a call has its outcome without having been made; an equal one's result counts."""
+    return event.status in ("denied", "cancelled") or event.reason == "duplicate"
 
 
 def _check_the_facts(result: Result) -> None:
@@ -129,6 +134,8 @@ def _check_the_reason(result: Result) -> None:
         assert result.warning, f"it stopped by its {stop.value}, but no sentence says so"
     if stop is Stop.DEADLINE:
         assert "max_seconds_reached" in result.flags, f"its time was over, but the flags are {result.flags}"
+    if stop is Stop.STALLED:
+        assert result.warning, "it stalled, but no sentence says so"
     if stop is Stop.FAILED:
         assert result.error is not None, "it failed, but nobody says of what"
         assert set(result.error) >= {"code", "kind", "message"}, f"half an error: {result.error}"

@@ -1,10 +1,11 @@
 """Tools: what a model may call, what a call is told, and how it is bounded."""
 
+from ..steadiness import Duplicates
 from .admission import Admission
 from .context import State, ToolContext
 from .executor import BoundedToolExecutor
 from .gate import Gate
-from .tool import Duplicates, Effects, Options, Tool, Toolset, tool
+from .tool import Effects, Options, Tool, Toolset, tool
 
 __all__ = [
     "Admission",

@@ -11,6 +11,7 @@ from typing import Any, Literal, TypedDict, Unpack, overload
 
 from .. import check
 from ..errors import ConfigError, UnknownTool
+from ..steadiness import Duplicates
 from . import docstring
 from .context import ToolContext
 from .signature import Signature
@@ -23,14 +24,6 @@ class Effects(StrEnum):
 
     READ = "read"
     WRITE = "write"
-
-
-class Duplicates(StrEnum):
-    """What becomes of a call that repeats an earlier one to the letter."""
-
-    ALLOW = "allow"
-    REUSE = "reuse"
-    REJECT = "reject"
 
 
 class Options(TypedDict, total=False):
@@ -51,8 +44,10 @@ class Options(TypedDict, total=False):
     retry_on_timeout: bool
     """False: once it timed out it is blocked for the rest of the run. Else: whether it only reads."""
     duplicates: Literal["allow", "reuse", "reject"]
-    """What becomes of a call that repeats an earlier one to the letter; else as the run says. The agent loop sees to
-    it, not the executor, which does not know what was said in between."""
+    """What becomes of a call that an equal one has answered; else as the agent says. The agent loop sees to it, not the
+    executor, which does not know what was said in between."""
+    poll: bool
+    """Is there to be called again and again until something has changed: never counts as a repetition."""
     max_calls: int
     """The most calls in one run."""
     sensitive: Sequence[str]
@@ -66,6 +61,7 @@ _KINDS: dict[str, type | tuple[type, ...]] = {
     "description": str,
     "cheap": bool,
     "idempotent": bool,
+    "poll": bool,
     "retry_on_timeout": bool,
     "sensitive": (list, tuple, set, frozenset),
 }
@@ -107,9 +103,17 @@ class Tool:
         where = f"tool {self.name!r}"
         self.timeout = check.timeout(f"{where}, timeout", options.get("timeout", 45.0))
         self.effects = check.member(f"{where}, effects", options.get("effects", "write"), Effects)
+        self.writes = self.effects is Effects.WRITE
         self.duplicates = (
             check.member(f"{where}, duplicates", options["duplicates"], Duplicates) if "duplicates" in options else None
         )
+        self.poll = options.get("poll", False)
+        """Whether it is there to be called again and again."""
+        if self.poll and self.duplicates not in (None, Duplicates.ALLOW):
+            raise ConfigError(
+                f"{where}, poll", "a poll whose duplicates are not made", "duplicates='allow', or no poll"
+            )
+        self.duplicates = Duplicates.ALLOW if self.poll else self.duplicates
         self.max_calls = check.whole_or_none(f"{where}, max_calls", options.get("max_calls"))
         self.cheap = options.get("cheap", False)
         self.idempotent = options.get("idempotent", False)

@@ -1,0 +1,83 @@
+"""Steadiness: what an agent is told about calls that come again, and about looking back at its work."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields
+from enum import StrEnum
+from typing import Any
+
+from . import check
+from .errors import ConfigError
+from .settings import Setting, Settings
+from .unit import Unit
+
+RING = 16
+"""How many of the newest calls are looked at."""
+_PREFIX = "repetition."
+
+
+class Duplicates(StrEnum):
+    """What becomes of a call that an equal one has answered, if nothing was changed since."""
+
+    ALLOW = "allow"
+    """It is made."""
+    REUSE = "reuse"
+    """It is not made; the earlier result is its result, marked."""
+    REJECT = "reject"
+    """It is denied; the model is shown the earlier result."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Thresholds:
+    """From when on calls that come again are a loop; None looks for no such loop. Settings: `[repetition]`.
+
+    >>> Thresholds.of(Settings({"repetition.same": 5})).same
+    5
+    """
+
+    same: int | None = 3
+    """So often in a row the same call with the same result."""
+    rounds: int | None = 2
+    """So often through the same circle of calls with the same results."""
+    longest: int = 4
+    """The most calls in a circle."""
+    failures: int | None = 2
+    """So often the same call with the same kind of error: the model gets a hint."""
+
+    def __post_init__(self) -> None:
+        for name in ("same", "rounds", "failures"):
+            check.whole_or_none(f"thresholds, {name}", getattr(self, name), least=2)
+        check.whole("thresholds, longest", self.longest, least=2)
+        if (self.same or 0) > RING:
+            raise ConfigError("thresholds, same", self.same, f"at most {RING}: so many calls are looked at")
+        if (self.rounds or 0) * self.longest > RING:
+            found = f"{self.rounds} rounds of {self.longest} calls"
+            raise ConfigError("thresholds, rounds", found, f"at most {RING} calls in all: so many are looked at")
+
+    @classmethod
+    def of(cls, settings: Settings) -> Thresholds:
+        """Those that the settings say; the usual ones else."""
+        found = {name: settings.find(key) for name, key in _KEYS.items()}
+        given = {name: setting for name, setting in found.items() if setting is not None}
+        values: dict[str, Any] = {name: _count(setting) for name, setting in given.items()}
+        try:
+            return cls(**values)
+        except ConfigError as error:
+            name = error.where.removeprefix("thresholds, ")
+            setting = given.get(name) or next(iter(given.values()))
+            raise setting.error(error.expected) from None
+
+
+_KEYS = {field.name: f"{_PREFIX}{field.name}" for field in fields(Thresholds)}
+SETTINGS = tuple(_KEYS.values())
+"""The keys that are read."""
+
+
+def _count(setting: Setting) -> int | None:
+    value = setting.value
+    if isinstance(value, str) and value.strip().lower() == "none":
+        return None
+    try:
+        return int(Unit.COUNT.parse(value))
+    except ValueError:
+        raise setting.error(f"{Unit.COUNT.expected}, or none") from None

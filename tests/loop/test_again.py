@@ -1,0 +1,305 @@
+"""Calls that come again, in whole runs: what the model is told, what is made, and when the run ends."""
+
+import json
+from typing import Any, Literal
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from flyball import Agent, Limits, run_conversation, tool
+from flyball.errors import ConfigError
+from flyball.event import NoticeDelivered, Repeated, ToolEnded
+from flyball.loop.effect import Steer
+from flyball.outcome import Denied, Success
+from flyball.progress import Progress
+from flyball.request import Call, Finish, Purpose, Reply, Request, Usage
+from flyball.result import Result
+from flyball.steadiness import Thresholds
+from flyball.testing import Line, Script, ScriptedModel, assert_honest, call, call_json, fail, say, together
+
+Policy = Literal["allow", "reuse", "reject"]
+
+
+class Disk:
+    """Tools that count how often they are really called."""
+
+    def __init__(self) -> None:
+        self.content = "old"
+        self.made: list[str] = []
+        self.polled = 0
+
+    def tools(self, **options: Any) -> list[Any]:
+        def read(path: str = "a") -> str:
+            """Read a file."""
+            self.made.append(f"read {path}")
+            return f"{path}: {self.content}"
+
+        def write(content: str) -> str:
+            """Write to it."""
+            self.made.append(f"write {content}")
+            if content == "bad":
+                raise OSError("the disk is full")
+            self.content = content
+            return "written"
+
+        def status() -> str:
+            """Look how far it is."""
+            self.made.append("status")
+            self.polled += 1
+            return f"{self.polled} of 20"
+
+        return [tool(effects="read", **options)(read), tool(**options)(write), tool(effects="read")(status)]
+
+
+def run(*lines: Line, disk: Disk | None = None, duplicates: Policy = "allow", **options: Any) -> Result:
+    disk = disk or Disk()
+    model = ScriptedModel(*lines, grace=say("I went round."))
+    agent = Agent(model=model, tools=disk.tools(), duplicates=duplicates, **options)
+    return assert_honest(Script(agent).run("Go."))
+
+
+READ = call("read", path="a")
+
+
+class TestDuplicates:
+    def test_an_agent_makes_an_equal_call_again(self) -> None:
+        disk = Disk()
+        run(READ, READ, say("done"), disk=disk)
+        assert disk.made == ["read a"] * 2
+
+    def test_reuse_gives_the_earlier_result_marked_and_counts_no_call(self) -> None:
+        disk = Disk()
+        result = run(READ, call_json("read", '{ "path":"a" }'), say("done"), disk=disk, duplicates="reuse")
+        first, second = result.tool_results
+        assert disk.made == ["read a"]
+        assert isinstance(second, Success)
+        assert (second.value, second.same_as) == ("a: old", first.call_id)
+        assert second.text == f"(not called again: this is the result of the equal call {first.call_id})\na: old"
+        assert result.budgets["tool_calls"].used == 1
+        ended = [event for event in result.events if isinstance(event, ToolEnded)]
+        assert [(event.status, event.reason) for event in ended] == [("done", None), ("done", "duplicate")]
+
+    def test_reject_denies_it_shows_the_earlier_result_and_does_not_say_that_all_is_done(self) -> None:
+        disk = Disk()
+        result = run(READ, READ, say("done"), disk=disk, duplicates="reject")
+        second = result.tool_results[1]
+        assert disk.made == ["read a"]
+        assert isinstance(second, Denied)
+        assert (second.reason, second.same_as) == ("duplicate", result.tool_results[0].call_id)
+        assert "a: old" in second.text
+        assert not any(word in second.text.lower() for word in ("done", "complete", "finish", "stop", "proceed"))
+        assert result.stop == "completed"
+
+    def test_reading_again_after_an_edit_gives_the_new_content(self) -> None:
+        disk, edit = Disk(), call("write", content="new")
+        result = run(READ, edit, READ, say("done"), disk=disk, duplicates="reuse")
+        assert [outcome.text for outcome in result.tool_results] == ["a: old", "written", "a: new"]
+
+    def test_an_edit_that_failed_changes_nothing(self) -> None:
+        disk = Disk()
+        run(READ, call("write", content="bad"), READ, say("done"), disk=disk, duplicates="reuse")
+        assert disk.made == ["read a", "write bad"]
+
+    def test_a_write_that_timed_out_may_have_changed_something(self) -> None:
+        disk = Disk()
+        model = ScriptedModel(READ, call("write", content="new"), READ, say("done"))
+        agent = Agent(model=model, tools=disk.tools(timeout=5), duplicates="reuse")
+        assert_honest(Script(agent, seconds={"write": 6.0}).run("Go."))
+        assert disk.made == ["read a"] * 2
+
+    def test_an_equal_write_is_a_duplicate_until_another_was_made(self) -> None:
+        disk, one, two = Disk(), call("write", content="1"), call("write", content="2")
+        result = run(one, one, two, one, say("done"), disk=disk, duplicates="reject")
+        assert [outcome.ok for outcome in result.tool_results] == [True, False, True, True]
+
+    def test_within_one_batch_the_second_write_is_one(self) -> None:
+        disk, one = Disk(), call("write", content="1")
+        run(together(one, one), say("done"), disk=disk, duplicates="reject")
+        assert disk.made == ["write 1"]
+
+    def test_a_failed_call_may_be_tried_again(self) -> None:
+        disk, bad = Disk(), call("write", content="bad")
+        run(bad, bad, say("done"), disk=disk, duplicates="reject")
+        assert disk.made == ["write bad"] * 2
+
+    def test_after_a_word_of_the_users_it_is_none(self) -> None:
+        disk = Disk()
+        agent = Agent(model=ScriptedModel(READ, READ, say("done")), tools=disk.tools(), duplicates="reject")
+        assert_honest(Script(agent, mail={1: [Steer("Look again.")]}).run("Go."))
+        assert disk.made == ["read a"] * 2
+
+    def test_other_arguments_are_another_call(self) -> None:
+        disk = Disk()
+        run(READ, call("read", path="b"), say("done"), disk=disk, duplicates="reject")
+        assert disk.made == ["read a", "read b"]
+
+    def test_a_tool_may_say_otherwise(self) -> None:
+        disk = Disk()
+        model = ScriptedModel(READ, READ, say("done"))
+        Script(Agent(model=model, tools=disk.tools(duplicates="reject"))).run("Go.")
+        assert disk.made == ["read a"]
+
+    def test_a_conversation_rejects_them_and_a_poll_is_no_duplicate(self) -> None:
+        disk, polls = Disk(), Disk()
+        run_conversation("Go.", disk.tools(), ScriptedModel(READ, READ, say("done")))
+        run_conversation("Go.", polls.tools(poll=True), ScriptedModel(READ, READ, say("done")))
+        run_conversation("Go.", polls.tools(), ScriptedModel(READ, READ, say("done")), duplicates="allow")
+        assert (disk.made, polls.made) == (["read a"], ["read a"] * 4)
+
+    def test_what_a_reused_call_set_in_the_state_is_not_set_again(self) -> None:
+        from flyball.tools import ToolContext
+
+        @tool(effects="read", duplicates="reuse")
+        def count(ctx: ToolContext) -> int:
+            """Count."""
+            ctx.state["n"] = ctx.state.get("n", 0) + 1
+            return ctx.state["n"]
+
+        model = ScriptedModel(call("count"), call("count"), say("done"))
+        assert Script(Agent(model=model, tools=[count])).run("Go.").state == {"n": 1}
+
+
+class TestLoops:
+    def test_the_same_call_is_told_then_denied_then_ends_the_run_with_a_report(self) -> None:
+        disk = Disk()
+        result = run(*[READ] * 9, disk=disk)
+        assert (result.stop, result.turns, disk.made) == ("stalled", 5, ["read a"] * 3)
+        assert result.text == "I went round."
+        assert result.to_dict()["status"] == "stalled"
+        actions = [event.action for event in result.events if isinstance(event, Repeated)]
+        assert actions == ["noticed", "denied", "stalled"]
+        assert [outcome.status for outcome in result.tool_results] == ["done"] * 3 + ["denied"] * 2
+
+    def test_a_circle_of_two_ends_it_after_six_calls(self) -> None:
+        result = run(*[READ, call("read", path="b")] * 9)
+        assert (result.stop, result.turns) == ("stalled", 6)
+
+    def test_the_notice_is_shown_once_and_is_not_in_the_history(self) -> None:
+        model = ScriptedModel(*[READ] * 3, call("status"), say("done"))
+        result = Script(Agent(model=model, tools=Disk().tools())).run("Go.")
+        [notice] = [event for event in result.events if isinstance(event, NoticeDelivered)]
+        assert (notice.rule, notice.priority) == ("repetition", "high")
+        assert "read was called 3 times in a row" in notice.text
+        assert [request.notices for request in model.requests] == [(), (), (), (notice.text,), ()]
+        assert all(notice.text not in message.content for message in result.messages)
+
+    def test_a_poll_with_a_changing_result_goes_on_twenty_times(self) -> None:
+        disk = Disk()
+        result = run(*[call("status")] * 20, say("done"), disk=disk)
+        assert (result.stop, disk.polled) == ("completed", 20)
+        assert not [event for event in result.events if isinstance(event, Repeated)]
+
+    def test_read_edit_read_is_no_loop(self) -> None:
+        lines = [line for n in range(6) for line in (READ, call("write", content=str(n)), READ)]
+        assert run(*lines, say("done")).stop == "completed"
+
+    @pytest.mark.parametrize("line", [call("reed"), call("read", page=1), call_json("read", "{")], ids=str)
+    def test_a_mistake_made_again_and_again_is_a_loop_too(self, line: Line) -> None:
+        result = run(*[line] * 9)
+        assert (result.stop, result.turns) == ("stalled", 5)
+
+    def test_so_is_a_call_that_is_rejected_as_a_duplicate(self) -> None:
+        result = run(*[READ] * 9, duplicates="reject")
+        assert (result.stop, result.turns) == ("stalled", 5)
+
+    def test_calls_of_one_reply_are_not_denied_for_what_the_model_could_not_know(self) -> None:
+        disk, write = Disk(), call("write", content="1")
+        result = run(together(*[write] * 6), say("done"), disk=disk)
+        assert (result.stop, len(disk.made)) == ("completed", 6)
+
+    def test_other_work_beside_a_denied_call_is_progress(self) -> None:
+        lines = [*[READ] * 4, together(READ, call("status")), say("done")]
+        assert run(*lines).stop == "completed"
+
+    def test_a_word_of_the_users_begins_anew(self) -> None:
+        disk = Disk()
+        agent = Agent(model=ScriptedModel(*[READ] * 6, say("done")), tools=disk.tools())
+        result = assert_honest(Script(agent, mail={8: [Steer("Try it again.")]}).run("Go."))
+        assert (result.stop, disk.made) == ("completed", ["read a"] * 5)
+
+    def test_a_limit_that_is_met_at_the_same_time_goes_before(self) -> None:
+        assert run(*[READ] * 9, limits=Limits(turns=4)).stop == "budget"
+        assert run(*[READ] * 9, limits=Limits(turns=5)).stop == "stalled"
+
+    def test_a_report_is_asked_for_in_true_words(self) -> None:
+        model = ScriptedModel(*[READ] * 5, grace=say("I went round."))
+        Script(Agent(model=model, tools=Disk().tools())).run("Go.")
+        model.assert_saw("This run makes no progress")
+        assert model.requests[-1].purpose is Purpose.GRACE
+
+    def test_without_a_report_from_the_model_the_record_says_it(self) -> None:
+        model = ScriptedModel(*[READ] * 5, grace=fail(ValueError("down")))
+        result = assert_honest(Script(Agent(model=model, tools=Disk().tools())).run("Go."))
+        assert result.text.startswith("The same calls came again and again with the same results.")
+        assert "again and again" in result.explain()
+
+    def test_the_same_failure_gets_a_hint_once(self) -> None:
+        bad = call("write", content="bad")
+        model = ScriptedModel(bad, bad, bad, say("I cannot."))
+        Script(Agent(model=model, tools=Disk().tools())).run("Go.")
+        hint = "write has failed before with the same arguments and in the same way (OSError). Try another way."
+        assert [hint in request.notices for request in model.requests] == [False, False, True, False]
+
+    def test_thresholds_come_from_settings_and_from_code(self) -> None:
+        assert run(*[READ] * 9, settings={"repetition.same": 5}).turns == 7
+        assert run(*[READ] * 9, repetition=Thresholds(same=2)).turns == 4
+        off = Thresholds(same=None, rounds=None)
+        assert run(*[READ] * 9, say("done"), repetition=off).stop == "completed"
+
+    def test_a_run_is_played_again_to_the_same_end(self) -> None:
+        script = Script(Agent(model=ScriptedModel(*[READ] * 5, grace=say("x")), tools=Disk().tools()))
+        first = script.run("Go.")
+        again = script.replay()
+        assert (again.stop, again.turns, again.tool_results) == (first.stop, first.turns, first.tool_results)
+
+
+class Stuck:
+    """A model that does what it likes for a while, and then only repeats itself, in batches of any size."""
+
+    name, provider, price = "stuck", None, None
+
+    def __init__(self, before: list[int], circle: list[int]) -> None:
+        self.before = before
+        self.circle = circle
+        self.asked = 0
+
+    def ready(self) -> str | None:
+        return None
+
+    async def ask(self, request: Request, tell: object, /) -> Reply:
+        if request.purpose is Purpose.GRACE:
+            return Reply("I went round.", usage=Usage(1, 1))
+        place, self.asked = self.asked - len(self.before), self.asked + 1
+        n = self.before[place] if place < 0 else self.circle[place % len(self.circle)]
+        arguments = json.dumps({"path": str(n)})
+        return Reply("", (Call(f"c{self.asked}", "read", arguments),), Usage(1, 1), Finish.CALLS)
+
+
+@given(st.lists(st.integers(0, 4), max_size=12), st.lists(st.integers(0, 3), min_size=1, max_size=4))
+def test_a_model_that_only_repeats_itself_is_stopped_within_the_stated_calls(
+    before: list[int], circle: list[int]
+) -> None:
+    disk = Disk()
+    agent = Agent(model=Stuck(before, circle), tools=disk.tools(), limits=Limits(turns=90))
+    result = assert_honest(Script(agent).run("Go."))
+    assert result.stop == "stalled"
+    most = len(before) + max(3, 2 * len(circle)) + 2 + len(circle)
+    assert result.turns <= most
+
+
+def test_what_it_learned_of_calls_does_not_reach_the_progress() -> None:
+    seen: list[int] = []
+
+    def count(progress: Progress) -> bool:
+        seen.append(len(progress.results))
+        return True
+
+    run(READ, READ, say("done"), duplicates="reuse", should_continue=count)
+    assert seen == [1, 2]
+
+
+@pytest.mark.parametrize("option", [{"duplicates": "never"}, {"repetition": 3}], ids=str)
+def test_what_cannot_be_used_is_named(option: dict[str, Any]) -> None:
+    with pytest.raises(ConfigError, match=f"agent, {next(iter(option))}"):
+        Agent(model=ScriptedModel(say("x")), **option)
