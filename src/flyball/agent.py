@@ -37,6 +37,7 @@ from .settings import Settings
 from .steadiness import Duplicates, Thresholds
 from .toolrule import ToolRule, ToolRules
 from .tools import Admission, Tool, Toolset
+from .tools.compaction import Compaction
 from .tools.tool import Function
 from .wire import normalize
 from .worker import PRIVATE_LOOP
@@ -78,6 +79,9 @@ class Agent:
     """What becomes of a call that an equal one has answered, if nothing was changed since; a tool may say otherwise."""
     repetition: Thresholds | None = None
     """From when on calls that come again are a loop; else as the settings say."""
+    compact: Callable[[Sequence[Message]], Any] | None = None
+    """Sums up old messages in a text when the conversation gets too long; may be async, and may take 60 seconds. If it
+    fails, or its text is too long, they are elided as they would be without it."""
     should_continue: Callable[[Progress], bool] | None = None
     """Is asked between turns; False halts the run. It must not block; if it raises, the run ends as failed."""
     hooks: Sequence[Hook] = ()
@@ -169,6 +173,8 @@ class Agent:
         check.whole_or_none("agent, max_output_tokens", self.max_output_tokens)
         check.whole("agent, events_kept", self.events_kept)
         check.member("agent, kind", self.kind, Kind)
+        if self.compact is not None and not callable(self.compact):
+            raise ConfigError("agent, compact", self.compact, "a function of messages that gives a text")
         check.member("agent, duplicates", self.duplicates, Duplicates)
         if self.repetition is not None:
             check.kind("agent, repetition", self.repetition, Thresholds)
@@ -239,6 +245,7 @@ class Agent:
             tool_rules=rules,
             duplicates=Duplicates(self.duplicates),
             thresholds=self.repetition or Thresholds.of(registry.settings),
+            compact=None if self.compact is None else Compaction(self.compact),
             should_continue=self.should_continue,
             hooks=tuple(self.hooks),
             count=getattr(self.model, "count", None),

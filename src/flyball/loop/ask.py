@@ -12,18 +12,26 @@ from ..result import Stop
 from . import share
 from .course import Course
 from .effect import Ask, Flow, Wait
-from .end import End
+from .end import End, Going
+from .shorten import shorten
 
 _TURN = Purpose.TURN  # found once: see course.py
+_LEAST_CONTEXT = 1_000
+"""Tokens: a provider that says that this is too long means something else."""
 _FIRST_WAIT_S, _LONGEST_WAIT_S = 0.5, 60.0
 
 
-def ask(course: Course) -> Flow[Reply | End]:
-    """Ask for the next turn, again where that may help; the reply, or why the run ends."""
+def ask(course: Course) -> Flow[Reply | End | Going]:
+    """Ask for the next turn, again where that may help; the reply, or why there is none."""
     attempt, empty = 1, False
     while True:
-        request = _request(course)
-        holds = _held(course, request)
+        request, tokens = _request(course)
+        if tokens > course.context_most:
+            end = yield from _shortened(course)
+            if end is not None:
+                return end
+            request, tokens = _request(course)
+        holds = _held(course, request, tokens)
         if not isinstance(holds, End) and course.plan.within:
             holds = yield from _granted(course, holds)
         if isinstance(holds, End):
@@ -56,7 +64,7 @@ def send(
         request.purpose,
         shared.model.name,
         shared.model.provider,
-        len(course.history) if request.tools else len(request.messages),
+        len(request.messages),
         course.input_tokens,
         names,
         attempt,
@@ -88,17 +96,27 @@ def send(
     return answer
 
 
-def _request(course: Course) -> Request:
+def _request(course: Course) -> tuple[Request, int]:
+    """The next request, and how many tokens it takes at most."""
     shared, run_id = course.shared, course.plan.run_id
-    history, schema = History(course.history), shared.output_schema
-    return Request(history, shared.instructions, shared.tools, _TURN, None, schema, course.notices, run_id)
+    shown, schema = History(course.context.messages), shared.output_schema
+    request = Request(shown, shared.instructions, shared.tools, _TURN, None, schema, course.notices, run_id)
+    return request, course.input_tokens if shared.count is None else shared.count(request)
 
 
-def _held(course: Course, request: Request) -> Holds | End:
+def _shortened(course: Course) -> Flow[End | None]:
+    """Show less; or why the run ends, if somebody has ended it meanwhile."""
+    yield from shorten(course, int(course.context_most))
+    end = course.must_end()
+    if end is not None:
+        course.refund_turn("round_never_started")
+    return end
+
+
+def _held(course: Course, request: Request, tokens: int) -> Holds | End:
     """The most that the request can use, set aside; or why it is not made, and then the turn is given back."""
-    shared, envelope = course.shared, course.envelope
-    tokens = course.input_tokens if shared.count is None else shared.count(request)
-    if envelope.context_tokens is not None and tokens > envelope.context_tokens:
+    shared = course.shared
+    if tokens > course.context_most:
         return _never_started(course, "context_tokens")
     if not course.purse.limited and not course.plan.within:
         request.max_output_tokens = shared.max_output_tokens
@@ -166,14 +184,14 @@ def _may_try_again(course: Course, empty: Reply) -> bool:
     return False
 
 
-def _after_failure(course: Course, failure: ModelFailure, attempt: int) -> Flow[End | None]:
-    """Wait for the next attempt, or end."""
+def _after_failure(course: Course, failure: ModelFailure, attempt: int) -> Flow[End | Going | None]:
+    """Wait for the next attempt, or why there is none."""
     error = {"code": failure.code, "kind": failure.error, "message": failure.message}
     must_end = None if failure.kind is FailureKind.FINAL else course.must_end()
     if must_end is not None:
         return must_end
     if failure.kind is FailureKind.CONTEXT:
-        return _never_started(course, "context_tokens")
+        return (yield from _too_long(course))
     if failure.kind is FailureKind.FINAL or not course.envelope.claim(retries=1):
         course.tell_refusals()
         course.refund_turn("round_never_started")
@@ -185,6 +203,16 @@ def _after_failure(course: Course, failure: ModelFailure, attempt: int) -> Flow[
     course.recorder.emit(event.Retried, attempt, wait_s, failure.message)
     yield from course.do(Wait(course.clock.at + wait_s))
     return None
+
+
+def _too_long(course: Course) -> Flow[End | Going]:
+    """The provider takes less than the limits say: less is shown from now on, in another turn; or the run ends."""
+    most = course.shared.base_tokens + course.context.tokens - 1
+    course.context_most = min(course.context_most, max(most * 9 // 10, _LEAST_CONTEXT))
+    if not (yield from shorten(course, most)):
+        return _never_started(course, "context_tokens")
+    course.refund_turn("round_never_started")
+    return course.must_end() or Going.SHORTENED
 
 
 def _wait_s(course: Course, failure: ModelFailure, attempt: int) -> float:

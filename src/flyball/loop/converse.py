@@ -14,10 +14,10 @@ from ..result import Result, Stop
 from .completion import diagnosis, preflight
 from .course import Course
 from .effect import Flow
-from .end import End, described
+from .end import End, Going, described
 from .grace import grace
 from .plan import Plan
-from .turn import Going, or_end, take_turn
+from .turn import or_end, take_turn
 
 _ORDER = list(Stop)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
+from math import inf
 from typing import Any, TypeVar
 
 from .. import event
@@ -16,6 +17,7 @@ from ..purse import Purse
 from ..recorder import Recorder
 from ..request import TOKENS_AROUND, Call, Finish, Reply, tokens_of, tokens_of_message
 from ..result import Stop
+from .context import Context
 from .effect import Answer, Append, Cancel, Effect, Extend, Flow, Late, LeaseLost, Letter, Steer, TimeUp
 from .end import End, described
 from .plan import Plan
@@ -34,10 +36,10 @@ class Course:
     """Where a run stands."""
 
     __slots__ = (
-        "_disturbed", "_refusals_told", "_shift", "admission", "asked_until", "book", "call_ids", "cancelled", "clock",
-        "completion", "envelope", "failure", "finish", "given", "halt", "history", "hung", "input_tokens", "kept",
-        "keys", "lease_lost", "notices", "nudge", "owed", "plan", "progress", "proves", "purse", "recorder",
-        "repetition", "shared", "size", "state", "steered", "time_up", "turns",
+        "_disturbed", "_refusals_told", "_shift", "admission", "asked_until", "book", "call_ids", "cancelled",
+        "clock", "completion", "context", "context_most", "envelope", "failure", "finish", "given", "halt", "history",
+        "hung", "input_tokens", "kept", "keys", "lease_lost", "notices", "nudge", "owed", "plan", "progress",
+        "proves", "purse", "recorder", "repetition", "shared", "size", "state", "steered", "time_up", "turns",
     )  # fmt: skip
 
     def __init__(self, plan: Plan, recorder: Recorder) -> None:
@@ -50,6 +52,9 @@ class Course:
         self.purse = Purse(self.envelope, shared.model.price)
         self.admission = shared.admission(self.envelope)
         self.history: list[Message] = list(plan.messages)
+        self.context = Context(self.history)
+        self.context_most = inf if self.envelope.context_tokens is None else self.envelope.context_tokens
+        """The most tokens of a request; less than the limits say where the provider takes less."""
         self.state = plan.state
         self.progress = Progress(
             plan.run_id, self.envelope, self.history, self.state, plan.metadata, results=[], successes={}, failures={}
@@ -263,7 +268,11 @@ class Course:
         history, clock = self.history, self.clock
         at = clock.started_at + clock.at
         n = len(history) + self._shift
-        history.append(Message(self.plan.run_id, n, at, kind, role, content, payload, None, group))
+        message = Message(self.plan.run_id, n, at, kind, role, content, payload, None, group)
+        history.append(message)
+        shown = self.context.messages
+        if shown is not history:
+            shown.append(message)
         tokens = tokens_of(content) + TOKENS_AROUND
         self.input_tokens += tokens
         self.size += 2 * tokens

@@ -1,8 +1,9 @@
-"""Why a run ends, and with what."""
+"""Why a run ends, and with what; and why it goes on."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from enum import StrEnum
 from typing import Any
 
 from ..errors import FlyballError
@@ -20,6 +21,18 @@ class End:
     warning: str | None = None
     error: dict[str, Any] | None = None
     output: object = None
+
+
+class Going(StrEnum):
+    """Why a run goes on. There is no other reason."""
+
+    TOOLS_RAN = "tools_ran"
+    NUDGED = "nudged"
+    ANSWERED = "answered"
+    """No call was made, but the model was told why: a duplicate, a rule, a mistake in the arguments."""
+    STEERED = "steered"
+    SHORTENED = "shortened"
+    """The provider found the conversation too long, and less of it is shown now."""
 
 
 def described(error: BaseException) -> dict[str, Any]:

@@ -80,10 +80,10 @@ def _instruction(end: End) -> str:
 
 def _fitted(course: Course, instruction: str) -> Request | None:
     """The last request, as large as what was set aside allows; None where not even the task fits."""
-    envelope, purse, shared = course.envelope, course.purse, course.shared
+    purse, shared = course.purse, course.shared
     last = _said(course, instruction, 0)
     fixed = shared.instruction_tokens + tokens_of_message(last)
-    room = _MOST_TOKENS if envelope.context_tokens is None else envelope.context_tokens
+    room = int(min(_MOST_TOKENS, course.context_most))
     if purse.limited:
         spoken = min(max(_SHORTEST_REPORT, (purse.output_room(0) or 0) // 4), _LONGEST_REPORT)
         room = int(min(room, purse.input_room(spoken)))

@@ -17,6 +17,7 @@ from ..progress import Hook, Policy, Progress
 from ..request import Call, Request
 from ..steadiness import Duplicates, Thresholds
 from ..toolrule import ToolRules
+from .effect import Doable
 
 
 class ToolFacts(Protocol):
@@ -134,6 +135,8 @@ class Terrain:
     tool_rules: ToolRules | None = None
     duplicates: Duplicates = Duplicates.ALLOW
     thresholds: Thresholds = field(default_factory=Thresholds)
+    compact: Callable[[Sequence[Message], str], Doable] | None = None
+    """Makes the call that sums up messages, by their list and its id."""
     should_continue: Callable[[Progress], bool] | None = None
     hooks: Sequence[Hook] = ()
     count: Callable[[Request], int] | None = None

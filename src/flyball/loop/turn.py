@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from enum import StrEnum
 
 from .. import event
 from ..outcome import Denied, Outcome, Reason
@@ -16,18 +15,7 @@ from .batch import act, deny_cut
 from .completion import conclude, done_early
 from .course import Course
 from .effect import Flow
-from .end import End
-
-
-class Going(StrEnum):
-    """Why a run goes on. There is no other reason."""
-
-    TOOLS_RAN = "tools_ran"
-    NUDGED = "nudged"
-    ANSWERED = "answered"
-    """No call was made, but the model was told why: a duplicate, a rule, a mistake in the arguments."""
-    STEERED = "steered"
-
+from .end import End, Going
 
 # Found once: see course.py.
 _STARTED, _ENDED = Point.TURN_STARTED, Point.TURN_ENDED
@@ -85,7 +73,7 @@ def _taken(course: Course) -> Flow[Going | End]:
         course.refund_turn("round_never_started")
         return end
     reply = yield from ask(course)
-    if isinstance(reply, End):
+    if not isinstance(reply, Reply):
         return reply
     course.turns += 1
     calls = course.say_reply(reply)
@@ -135,8 +123,8 @@ def _out_of_calls(course: Course, outcomes: Sequence[Outcome]) -> End | None:
 def or_end(course: Course, going: Going) -> Going | End:
     """A turn that would be followed by another: whether the caller wants that."""
     end = course.must_end()
-    if end is not None:
-        return end
+    if end is not None or going is Going.SHORTENED:  # which was no turn
+        return end or going
     if course.shared.single_turn:
         return End(Stop.HALTED, by="single_turn")
     should_continue = course.shared.should_continue

@@ -1,0 +1,157 @@
+"""The context: what requests show of a conversation. All of it, until that is too long; the history itself stays whole.
+
+First the oldest results become one line each. Where that is not enough, the oldest turns are left out, and one message
+says so in their place. What the user and the system said, and the newest turn, is never touched.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import replace
+
+from ..message import Message, MessageType, Role
+from ..request import tokens_of_message
+
+_SPARED = 2
+"""The turns that stay whole as long as that is possible."""
+_TOUCHED = (Role.ASSISTANT, Role.TOOL)
+
+
+class Context:
+    """What requests show of a history that grows."""
+
+    __slots__ = ("_calls", "_count", "_stand_in", "messages")
+
+    def __init__(self, history: list[Message]) -> None:
+        self.messages = history
+        """What is shown: the history itself, as long as nothing is elided."""
+        self._stand_in: Message | None = None
+        self._count = 0
+        self._calls = Counter[str]()
+
+    def shorten(self, room: int) -> None:
+        """Show less, so that it fits into so many tokens, as far as that is possible.
+
+        Much at a time, down to a half, because whatever is changed here must be read anew by the provider.
+        """
+        self._elide(room // 2, _SPARED)
+        if self.tokens > room * 3 // 4:
+            self._leave_out(room // 2, _SPARED)
+        if self.tokens > room:
+            self._elide(room // 2, 1)
+            self._leave_out(room // 2, 1)
+
+    @property
+    def tokens(self) -> int:
+        """An upper estimate of what is shown."""
+        return sum(map(tokens_of_message, self.messages))
+
+    @property
+    def old(self) -> list[Message]:
+        """What would be left out, if all of it were: for a summary."""
+        return [self.messages[place] for place in self._places(_SPARED)]
+
+    def sum_up(self, summary: str) -> bool:
+        """Show a summary in place of all that is old; whether that is shorter."""
+        old = self.old
+        if not old:
+            return False
+        shown = _said(old[0], f"(Summary of {len(old)} messages that are left out here:)\n{summary}")
+        if tokens_of_message(shown) >= sum(map(tokens_of_message, old)):
+            return False
+        self._replace(self._places(_SPARED), shown)
+        return True
+
+    def _elide(self, aim: int, spared: int) -> None:
+        """Show old results as one line each, oldest first, until the aim is reached."""
+        left, shown, changed = self.tokens, list(self.messages), False
+        for place in self._places(spared):
+            if left <= aim:
+                break
+            message = shown[place]
+            short = elided(message) if message.type is MessageType.TOOL_RESULT else message
+            saved = tokens_of_message(message) - tokens_of_message(short)
+            if saved > 0:
+                shown[place] = short
+                left, changed = left - saved, True
+        if changed:
+            self.messages = shown
+
+    def _leave_out(self, aim: int, spared: int) -> None:
+        """Leave out the oldest turns, until the aim is reached; a message says so."""
+        left, places = self.tokens, list[int]()
+        starts = set(_starts(self.messages))
+        for place in self._places(spared):
+            if left <= aim and place in starts:
+                break
+            places.append(place)
+            left -= tokens_of_message(self.messages[place])
+        places = _with_whole_pairs(self.messages, places)
+        gone = [self.messages[place] for place in places]
+        count = self._count + sum(message is not self._stand_in for message in gone)
+        calls = self._calls + Counter(_tool(message) for message in gone if message.type is MessageType.TOOL_CALL)
+        if not gone:
+            return
+        stand_in = _said(gone[0], _told(count, calls))
+        if tokens_of_message(stand_in) < sum(map(tokens_of_message, gone)):
+            self._replace(places, stand_in)
+            self._count, self._calls = count, calls
+
+    def _replace(self, places: Sequence[int], stand_in: Message) -> None:
+        gone = set(places)
+        shown = [message for place, message in enumerate(self.messages) if place not in gone]
+        shown.insert(places[0], stand_in)
+        self.messages, self._stand_in = shown, stand_in
+
+    def _places(self, spared: int) -> list[int]:
+        """Where what may be touched stands: what the model and tools said before the newest turns."""
+        starts = _starts(self.messages)
+        end = starts[-spared] if len(starts) > spared else (starts[0] if starts else 0)
+        touched = [
+            place
+            for place, message in enumerate(self.messages[:end])
+            if message.role in _TOUCHED or message is self._stand_in
+        ]
+        return _with_whole_pairs(self.messages, touched)
+
+
+def elided(result: Message) -> Message:
+    """A result in one line."""
+    payload = {key: value for key, value in (result.payload or {}).items() if key in ("call_id", "name", "is_error")}
+    line = f"{_tool(result)}: {len(result.content):,} characters, elided"
+    return replace(result, content=line, payload=payload)
+
+
+def _tool(message: Message) -> str:
+    return str((message.payload or {}).get("name") or "tool")
+
+
+def _said(place: Message, text: str) -> Message:
+    """A message that stands in the place of others."""
+    return Message(place.run, place.n, place.created_at, MessageType.TEXT, Role.USER, text)
+
+
+def _told(count: int, calls: Counter[str]) -> str:
+    made = ", ".join(f"{tool} ({times})" for tool, times in sorted(calls.items()))
+    return f"({count} earlier messages are left out here.{f' Calls that were made: {made}.' if made else ''})"
+
+
+def _starts(messages: Sequence[Message]) -> list[int]:
+    """Where each turn begins: with the first thing that the model says."""
+    return [
+        place
+        for place, message in enumerate(messages)
+        if message.role is Role.ASSISTANT and (place == 0 or messages[place - 1].role is not Role.ASSISTANT)
+    ]
+
+
+def _with_whole_pairs(messages: Sequence[Message], places: Sequence[int]) -> list[int]:
+    """The places without those whose call or result stands elsewhere."""
+    inside = set(places)
+    torn = {_call_id(message) for place, message in enumerate(messages) if place not in inside}
+    return [place for place in places if (call_id := _call_id(messages[place])) is None or call_id not in torn]
+
+
+def _call_id(message: Message) -> object:
+    return (message.payload or {}).get("call_id")

@@ -1,0 +1,41 @@
+"""Making the next request fit: what is old is elided, or summed up by whoever the agent names for that."""
+
+from __future__ import annotations
+
+from .. import event
+from ..outcome import Success
+from ..request import tokens_of
+from .course import Course
+from .effect import Act, Flow
+
+_SUMMING_UP_S = 60.0
+
+
+def shorten(course: Course, most: int) -> Flow[bool]:
+    """Show less of the conversation, so that the next request takes at most so many tokens; whether anything changed.
+
+    What is counted afterwards is an upper estimate again, because nobody knows what the provider counted for a part.
+    """
+    context, before, shown = course.context, course.input_tokens, course.context.messages
+    fixed = course.shared.base_tokens + sum(map(tokens_of, course.notices))
+    room = max(0, min(most - fixed, context.tokens - 1))
+    if course.shared.compact is not None and context.old:
+        yield from _sum_up(course)
+    context.shorten(room)
+    if context.messages is shown:
+        return False
+    now = {id(message) for message in context.messages}
+    count = sum(id(message) not in now for message in shown)
+    course.input_tokens = min(before, fixed + context.tokens)
+    course.size = 2 * course.input_tokens
+    course.recorder.emit(event.Elided, count, before - course.input_tokens)
+    return True
+
+
+def _sum_up(course: Course) -> Flow[None]:
+    """Put a summary in place of what is old; where there is none, or it is too long, that stays as it is."""
+    assert course.shared.compact is not None, "somebody sums up"
+    act = course.shared.compact(course.context.old, f"compact-{course.progress.requests}")
+    [outcome] = yield from course.do(Act([act], min(course.envelope.work_at, course.clock.at + _SUMMING_UP_S)))
+    if isinstance(outcome, Success) and isinstance(outcome.value, str) and outcome.value.strip():
+        course.context.sum_up(outcome.value.strip())

@@ -1,0 +1,34 @@
+"""Summing up old messages, as a call like those of tools: in a worker or the event loop, and bounded."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from ..message import Message
+from ..request import Call
+from .act import ToolAct
+from .tool import Tool
+
+
+class Compaction:
+    """Makes the call that has messages summed up."""
+
+    def __init__(self, function: Callable[[Sequence[Message]], Any]) -> None:
+        self._function = function
+        self._is_async = inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(
+            getattr(function, "__call__", None)  # noqa: B004
+        )
+
+    def __call__(self, messages: Sequence[Message], call_id: str) -> ToolAct:
+        """The call, ready to be made."""
+
+        def compact() -> Any:
+            return self._function(messages)
+
+        async def acompact() -> Any:
+            return await self._function(messages)
+
+        tool = Tool(acompact if self._is_async else compact, name="compact", timeout=None)
+        return ToolAct(Call(call_id, "compact", {}), tool, {})
