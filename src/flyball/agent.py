@@ -34,7 +34,7 @@ from .request import tokens_of
 from .result import Result
 from .run import Run
 from .settings import Settings
-from .steadiness import Duplicates, Thresholds
+from .steadiness import Duplicates, Reflection, Thresholds
 from .toolrule import ToolRule, ToolRules
 from .tools import Admission, Tool, Toolset
 from .tools.compaction import Compaction
@@ -79,6 +79,8 @@ class Agent:
     """What becomes of a call that an equal one has answered, if nothing was changed since; a tool may say otherwise."""
     repetition: Thresholds | None = None
     """From when on calls that come again are a loop; else as the settings say."""
+    reflection: Reflection | None = None
+    """When it looks back at its work, in a request without tools; within the `reflections` budget."""
     compact: Callable[[Sequence[Message]], Any] | None = None
     """Sums up old messages in a text when the conversation gets too long; may be async, and may take 60 seconds. If it
     fails, or its text is too long, they are elided as they would be without it."""
@@ -176,8 +178,9 @@ class Agent:
         if self.compact is not None and not callable(self.compact):
             raise ConfigError("agent, compact", self.compact, "a function of messages that gives a text")
         check.member("agent, duplicates", self.duplicates, Duplicates)
-        if self.repetition is not None:
-            check.kind("agent, repetition", self.repetition, Thresholds)
+        for name, kind in (("repetition", Thresholds), ("reflection", Reflection)):
+            if getattr(self, name) is not None:
+                check.kind(f"agent, {name}", getattr(self, name), kind)
         if self.instructions is not None:
             check.kind("agent, instructions", self.instructions, str)
         for name in ("tools", "hooks", "sinks"):
@@ -245,6 +248,7 @@ class Agent:
             tool_rules=rules,
             duplicates=Duplicates(self.duplicates),
             thresholds=self.repetition or Thresholds.of(registry.settings),
+            reflection=self.reflection,
             compact=None if self.compact is None else Compaction(self.compact),
             should_continue=self.should_continue,
             hooks=tuple(self.hooks),

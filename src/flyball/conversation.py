@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Literal, NamedTuple, TypedDict, Unpack, cast
@@ -14,13 +14,14 @@ from .clock import SYSTEM, Clock
 from .errors import ConfigError, nearest
 from .jsonable import plain
 from .limits import Kind, Limits
+from .message import Message
 from .models import Model
 from .progress import Hook, Policy
 from .recorder import Sink
 from .registry import IterationBudgetRegistry
 from .result import Result
 from .settings import Settings
-from .steadiness import Duplicates, Thresholds
+from .steadiness import Duplicates, Reflection, Thresholds
 from .toolrule import ToolRule, ToolRules
 from .tools import Tool
 from .tools.tool import Function
@@ -51,6 +52,8 @@ class Options(TypedDict, total=False):
     duplicates: Duplicates | Literal["allow", "reuse", "reject"]
     """What becomes of a call that an equal one has answered, if nothing was changed since ("reject")."""
     repetition: Thresholds
+    reflection: Reflection
+    compact: Callable[[Sequence[Message]], Any]
     hooks: Sequence[Hook]
     sinks: Sequence[Sink]
     grace: bool
@@ -99,6 +102,8 @@ def _prepared(tools: Iterable[Tool | Function], model: Model, options: Options) 
         tool_rules=_one("tool_rules", options.get("tool_rules"), payload.tool_rules),
         duplicates=options.get("duplicates", Duplicates.REJECT),
         repetition=options.get("repetition"),
+        reflection=options.get("reflection"),
+        compact=options.get("compact"),
         hooks=options.get("hooks", ()),
         sinks=(*options.get("sinks", ()), *payload.sinks),
         grace=options.get("grace", True),

@@ -68,6 +68,27 @@ class Thresholds:
             raise setting.error(error.expected) from None
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Reflection:
+    """When an agent looks back at its work, in a request without tools; what it says guides the next turn."""
+
+    every: int | None = None
+    """After every so many turns."""
+    after_failure: bool = False
+    """After a turn in which a call failed or timed out."""
+    prompt: str = (
+        "Look back at the work so far, in a few sentences: what is done, what did not work and why, and what is the "
+        "best next step? Call no tool now."
+    )
+
+    def __post_init__(self) -> None:
+        check.whole_or_none("reflection, every", self.every, least=1)
+        check.kind("reflection, after_failure", self.after_failure, bool)
+        check.text("reflection, prompt", self.prompt)
+        if self.every is None and not self.after_failure:
+            raise ConfigError("reflection", "neither every=N nor after_failure=True", "one of them, or both")
+
+
 _KEYS = {field.name: f"{_PREFIX}{field.name}" for field in fields(Thresholds)}
 SETTINGS = tuple(_KEYS.values())
 """The keys that are read."""

@@ -80,10 +80,12 @@ def send(
         recorder.emit(event.ModelReplied, request.purpose, None, 0, 0, 0, "nobody waited for the reply")
         raise
     if isinstance(answer, Reply):
-        if course.notices:
+        if request.notices:
             course.forget_notices()
         usage = answer.usage
         _book(course, holds, usage)
+        if usage is not None and usage.input and request.purpose is _TURN:
+            course.input_tokens = usage.input
         read, made = (0, 0) if usage is None else (usage.input, usage.output)
         finish = answer.finish
         recorder.emit(event.ModelReplied, request.purpose, finish, read, made, len(answer.calls), None)
@@ -160,8 +162,6 @@ def _book(course: Course, holds: Holds, usage: Usage | None) -> None:
         course.purse.book((holds,))
         return
     course.purse.settle((holds,), usage)
-    if usage.input:
-        course.input_tokens = usage.input
 
 
 def _facts(course: Course, answer: Reply | ModelFailure | None) -> dict[str, int]:

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Callable, Sequence
-from typing import Any
 
 from ..event import Refunded, ToolStarted
 from ..outcome import Cancelled, Denied, Ended, Outcome, Reason, Success, Timeout
@@ -31,8 +29,8 @@ def act(course: Course, calls: Sequence[Call]) -> Flow[Sequence[Outcome]]:
                 one = yield from _allowed(course, one)
             elif not isinstance(one, Ended):
                 one = course.admission.claim(one) or one
-            if course.given and isinstance(one, Ended):
-                course.withdraw(one)
+            if course.witness is not None and isinstance(one, Ended):
+                course.witness.withdraw(one)
             prepared.append(one)
         if course.plan.within or course.shared.asking:
             prepared = yield from _still_wanted(course, prepared)
@@ -45,8 +43,8 @@ def act(course: Course, calls: Sequence[Call]) -> Flow[Sequence[Outcome]]:
             tool = None if isinstance(one, Ended) else one.tool
             outcome = one if isinstance(one, Ended) else _finalised(course, one, next(made))
             outcomes.append(outcome)
-            if course.given:
-                course.settle(outcome)
+            if course.witness is not None:
+                course.witness.settle(outcome)
             course.end_call(outcome, group_n)
             again.learn(course, call, outcome, tool)
         if len(ready) < len(prepared):
@@ -118,23 +116,11 @@ def _read(course: Course, call: Call) -> Prepared | Outcome:
         veto = course.consult(_CALLED, call)
         if veto is not None:
             return _denied(call, Reason.RULE, veto.message)
-    if course.book is not None:
-        why = course.book.claim(call.name, ready.values)
+    if course.witness is not None:
+        why = course.witness.see(call.id, call.name, ready.values)
         if why is not None:
             return _denied(call, Reason.RULE, why)
-    if course.proves:
-        course.given[call.id] = _as_given(ready.values)
     return ready
-
-
-def _as_given(values: dict[str, Any]) -> dict[str, Any]:
-    """The arguments as they are now: a tool may change a list or a table that it was given."""
-    if all(value is None or isinstance(value, str | int | float) for value in values.values()):
-        return values
-    try:
-        return copy.deepcopy(values)
-    except Exception:  # what cannot be copied is shared, as everything in Python is
-        return values
 
 
 def _allowed(course: Course, ready: Prepared) -> Flow[Prepared | Outcome]:

@@ -17,6 +17,7 @@ from .effect import Flow
 from .end import End, Going, described
 from .grace import grace
 from .plan import Plan
+from .reflection import reflect
 from .turn import or_end, take_turn
 
 _ORDER = list(Stop)
@@ -60,6 +61,8 @@ def _until_the_end(course: Course) -> Flow[End]:
             going = yield from take_turn(course)
             if course.plan.keeps:
                 yield from course.append()
+            if course.shared.reflection is not None and isinstance(going, Going):
+                yield from reflect(course, course.shared.reflection)
         end = yield from _closed(course, going)
         if end.stop is not Stop.COMPLETED or not course.put_steered():
             return end
@@ -135,6 +138,7 @@ def _finish(course: Course, end: End) -> Result:
         state=course.state,
         sensitive=course.shared.sensitive,
         completion=diagnosis(course, end.stop),
+        reflections=tuple(course.reflections),
         error=end.error,
         run_id=plan.run_id,
         session_id=plan.session_id,

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
 from math import inf
 from typing import Any, TypeVar
 
 from .. import event
 from ..errors import ConfigError, UnknownBudget
-from ..evidence import Done, Evidence
+from ..evidence import Evidence
 from ..message import Message, MessageType, Role
-from ..outcome import Cancelled, Denied, Outcome, Reason, Status, Success
+from ..outcome import Cancelled, Denied, Outcome, Reason, Status
 from ..progress import Halt, Notice, Order, Point, Progress, Raise, Veto
 from ..purse import Purse
 from ..recorder import Recorder
@@ -23,6 +23,7 @@ from .end import End, described
 from .plan import Plan
 from .repetition import Key, Repetition
 from .told import Told
+from .witness import Witness
 
 T = TypeVar("T")
 
@@ -36,10 +37,11 @@ class Course:
     """Where a run stands."""
 
     __slots__ = (
-        "_disturbed", "_refusals_told", "_shift", "admission", "asked_until", "book", "call_ids", "cancelled",
-        "clock", "completion", "context", "context_most", "envelope", "failure", "finish", "given", "halt", "history",
+        "_disturbed", "_refusals_told", "_shift", "admission", "asked_until", "call_ids", "cancelled",
+        "clock", "completion", "context", "context_most", "envelope", "failure", "finish", "halt", "history",
         "hung", "input_tokens", "kept", "keys", "lease_lost", "notices", "nudge", "owed", "plan", "progress",
-        "proves", "purse", "recorder", "repetition", "shared", "size", "state", "steered", "time_up", "turns",
+        "purse", "recorder", "reflections", "repetition", "shared", "size", "state", "steered", "time_up", "turns",
+        "witness",
     )  # fmt: skip
 
     def __init__(self, plan: Plan, recorder: Recorder) -> None:
@@ -59,14 +61,12 @@ class Course:
         self.progress = Progress(
             plan.run_id, self.envelope, self.history, self.state, plan.metadata, results=[], successes={}, failures={}
         )
-        self.proves = shared.completion is not None or shared.tool_rules is not None
-        """Whether somebody looks at the evidence."""
-        if self.proves:
+        self.witness: Witness | None = None
+        if shared.completion is not None or shared.tool_rules is not None:
             self.progress.evidence = Evidence(self.state)
             self.progress.task = _task_of(self.history)
-        self.book = None if shared.tool_rules is None else shared.tool_rules.begin()
-        self.given: dict[str, Mapping[str, Any]] = {}
-        """The arguments of the calls under way, where somebody looks at the evidence; tool rules have counted them."""
+            book = None if shared.tool_rules is None else shared.tool_rules.begin()
+            self.witness = Witness(self.progress.evidence, book)
         self.repetition = Repetition(shared.thresholds)
         self.keys: dict[str, Key] = {}
         """What the calls under way are compared by."""
@@ -99,6 +99,7 @@ class Course:
         self.turns = 0
         """How many took place: a fact that no refund lowers."""
         self.hung = 0
+        self.reflections: list[str] = []
         self._disturbed = False
         """Whether anything but the time could end the run from outside."""
         self.owed: str | None = None
@@ -329,24 +330,6 @@ class Course:
         counts[outcome.tool] = counts.get(outcome.tool, 0) + 1
         if self.shared.hooks:
             self.consult(_TOOL_ENDED, outcome)
-
-    def withdraw(self, denied: Outcome) -> None:
-        """The call that was read last is not made, and must not take its place from those beside it."""
-        if self.given.pop(denied.call_id, None) is not None and self.book is not None:
-            self.book.withdraw(denied.tool)
-
-    def settle(self, outcome: Outcome) -> None:
-        """Keep what a call proves, if it succeeded, and tell the tool rules what it came to."""
-        arguments = self.given.pop(outcome.call_id, None)
-        if arguments is None:
-            return
-        if isinstance(outcome, Success):
-            done = Done(outcome.tool, arguments, outcome.value)
-            self.progress.evidence.add(done)
-            if self.book is not None:
-                self.book.note(done)
-        elif self.book is not None:
-            self.book.drop(outcome.tool)
 
     def append(self) -> Flow[None]:
         """Have what was said since the last time kept in the transcript, if there is one."""

@@ -15,7 +15,7 @@ from ..outcome import Denied, Outcome
 from ..price import Price
 from ..progress import Hook, Policy, Progress
 from ..request import Call, Request
-from ..steadiness import Duplicates, Thresholds
+from ..steadiness import Duplicates, Reflection, Thresholds
 from ..toolrule import ToolRules
 from .effect import Doable
 
@@ -135,6 +135,7 @@ class Terrain:
     tool_rules: ToolRules | None = None
     duplicates: Duplicates = Duplicates.ALLOW
     thresholds: Thresholds = field(default_factory=Thresholds)
+    reflection: Reflection | None = None
     compact: Callable[[Sequence[Message], str], Doable] | None = None
     """Makes the call that sums up messages, by their list and its id."""
     should_continue: Callable[[Progress], bool] | None = None

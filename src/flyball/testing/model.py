@@ -11,7 +11,7 @@ from ..price import Price
 from ..request import Purpose, Reply, Request
 from .script import Line, lines_of
 
-_GRACE_PLACE = 9_000
+_PLACE_ASIDE = 9_000
 
 
 class ModelOptions(TypedDict, total=False):
@@ -19,6 +19,8 @@ class ModelOptions(TypedDict, total=False):
 
     grace: Line | None
     """What it says when it is asked for the last report; without it, that too is the next line."""
+    reflection: Line | None
+    """What it says when it is asked to look back; without it, that too is the next line."""
     name: str
     provider: str | None
     price: Price | None
@@ -38,9 +40,9 @@ class ScriptedModel:
                 near = nearest(option, ModelOptions.__annotations__) or sorted(ModelOptions.__annotations__)
                 raise ConfigError("scripted model", option, f"an option such as {' or '.join(near)}")
         self.lines = lines_of(lines)
-        self.grace = options.get("grace")
-        if self.grace is not None:
-            lines_of([self.grace])
+        aside = {Purpose.GRACE: options.get("grace"), Purpose.REFLECTION: options.get("reflection")}
+        self._aside = {purpose: line for purpose, line in aside.items() if line is not None}
+        lines_of([*self._aside.values()])
         self.name = options.get("name", "scripted")
         self.provider = options.get("provider", "flyball")
         self.price = options.get("price")
@@ -66,8 +68,8 @@ class ScriptedModel:
     def take(self, request: Request) -> tuple[Line, int]:
         """The line for this request, and its place in the run, counted from 0."""
         self.requests.append(request)
-        if request.purpose is Purpose.GRACE and self.grace is not None:
-            return self.grace, _GRACE_PLACE
+        if request.purpose in self._aside:
+            return self._aside[request.purpose], _PLACE_ASIDE
         run = run_of(request)
         place = self._places.get(run, 0)
         self._places[run] = place + 1

@@ -1,0 +1,98 @@
+"""Reflection: a request without tools, between two turns, in which the model looks back; it guides the next turn."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from .. import event
+from ..message import Message, MessageType, Role
+from ..outcome import Failure, Timeout
+from ..progress import Notice
+from ..purse import Holds
+from ..request import Finish, Purpose, Reply, Request, tokens_of_message
+from ..steadiness import Reflection
+from . import share
+from .ask import let_go, send
+from .course import Course
+from .effect import Flow
+from .shorten import shorten
+
+_LONGEST_S = 30.0
+
+
+@dataclass(frozen=True, slots=True)
+class Missed:
+    """Why there is no reflection."""
+
+    why: str
+
+
+def reflect(course: Course, reflection: Reflection) -> Flow[None]:
+    """Look back, if it is time for that. What stands against it is noted, and the run goes on."""
+    if not _due(course, reflection):
+        return
+    found = yield from _looked_back(course, reflection.prompt)
+    if course.called_off() is not None:
+        return
+    if isinstance(found, str):
+        course.obey(Notice(f"Looking back at the work so far: {found}", by="reflection", category="reflection"))
+    text = found if isinstance(found, str) else f"(No reflection: {found.why})"
+    course.reflections.append(text)
+    course.recorder.emit(event.Reflected, text)
+
+
+def _due(course: Course, reflection: Reflection) -> bool:
+    """Whether it is time, and another turn can follow; that no reflection is left is noted once."""
+    if course.must_end() is not None or course.envelope.budgets["turns"].exceeded:
+        return False
+    if any(refusal.budget == "reflections" for refusal in course.envelope.refusals):
+        return False
+    failed = any(isinstance(outcome, Failure | Timeout) for outcome in course.progress.outcomes)
+    on_time = reflection.every is not None and course.turns % reflection.every == 0
+    return on_time or (reflection.after_failure and failed)
+
+
+def _looked_back(course: Course, prompt: str) -> Flow[str | Missed]:
+    """What the model says, or why it says nothing."""
+    if not course.envelope.claim_reflection():
+        course.tell_refusals()
+        return Missed(course.envelope.budgets["reflections"].warning)
+    n, at = course.next_n, course.clock.wall()
+    asked = Message(course.plan.run_id, n, at, MessageType.TEXT, Role.USER, prompt)
+    tokens = tokens_of_message(asked)
+    if course.input_tokens + tokens > course.context_most:
+        yield from shorten(course, int(course.context_most) - tokens)
+    if course.input_tokens + tokens > course.context_most:
+        return Missed("the conversation is too long.")
+    course.input_tokens += tokens
+    course.size += 2 * tokens
+    try:
+        reply = yield from _asked(course, [*course.context.messages, asked])
+    finally:
+        course.input_tokens -= tokens
+        course.size -= 2 * tokens
+    return reply
+
+
+def _asked(course: Course, messages: Sequence[Message]) -> Flow[str | Missed]:
+    shared, tokens = course.shared, course.input_tokens
+    request = Request(messages, shared.instructions, (), Purpose.REFLECTION, run_id=course.plan.run_id)
+    holds: Holds = {}
+    if course.purse.limited or course.plan.within:
+        held = course.purse.hold_most(tokens, shared.max_output_tokens)
+        if held is None:
+            return Missed("what is left of tokens or money does not allow it.")
+        holds, request.max_output_tokens = held
+    if course.plan.within:
+        refusal = yield from share.take(course, **{name: hold.amount for name, hold in holds.items()})
+        if refusal is not None or course.must_end() is not None:
+            yield from let_go(course, holds, taken=refusal is None)
+            return Missed("" if refusal is None else refusal.warning)
+    deadline = min(course.envelope.work_at, course.clock.at + _LONGEST_S)
+    reply = yield from send(course, request, holds, deadline)
+    if not isinstance(reply, Reply):
+        return Missed(reply.message)
+    if reply.finish is Finish.CUT:
+        return Missed("it took too long.")
+    return reply.text.strip() or Missed("the model said nothing.")

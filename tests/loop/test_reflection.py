@@ -1,0 +1,178 @@
+"""Looking back: a request without tools between two turns, inside its budget and its time, that guides the next."""
+
+from typing import Any
+
+import pytest
+
+from flyball import Agent, Limits, tool
+from flyball.errors import ConfigError, ModelError
+from flyball.event import ModelReplied, ModelRequested, Reflected
+from flyball.loop.effect import Ask, Cancel
+from flyball.price import TokenPrice
+from flyball.request import Purpose, Usage
+from flyball.result import Result
+from flyball.steadiness import Reflection
+from flyball.testing import Line, Script, ScriptedModel, assert_honest, call, fail, say, together
+
+GUIDANCE = "Looking back at the work so far: Look elsewhere."
+
+
+@tool(effects="read")
+def look(n: int) -> int:
+    """Look."""
+    if n < 0:
+        raise ValueError("not there")
+    return n
+
+
+def lines(turns: int) -> list[Line]:
+    return [*[call("look", n=n) for n in range(turns)], say("done")]
+
+
+def run(model: ScriptedModel, reflection: Reflection, **options: Any) -> Result:
+    return assert_honest(Script(Agent(model=model, tools=[look], reflection=reflection, **options)).run("Go."))
+
+
+def script(turns: int, **options: Any) -> ScriptedModel:
+    return ScriptedModel(*lines(turns), reflection=say("Look elsewhere."), **options)
+
+
+def purposes(model: ScriptedModel) -> list[str]:
+    return [request.purpose.value for request in model.requests]
+
+
+def test_every_so_many_turns() -> None:
+    model = script(4)
+    result = run(model, Reflection(every=2))
+    assert purposes(model) == ["turn", "turn", "reflection", "turn", "turn", "reflection", "turn"]
+    assert (result.turns, result.requests, result.budgets["reflections"].used) == (5, 7, 2)
+    assert result.reflections == ("Look elsewhere.",) * 2
+    assert [event.text for event in result.events if isinstance(event, Reflected)] == ["Look elsewhere."] * 2
+
+
+def test_after_a_failure() -> None:
+    model = ScriptedModel(
+        call("look", n=1), call("look", n=-1), call("look", n=2), say("done"), reflection=say("Look elsewhere.")
+    )
+    run(model, Reflection(after_failure=True))
+    assert purposes(model) == ["turn", "turn", "reflection", "turn", "turn"]
+
+
+def test_it_offers_no_tools_and_asks_behind_all_that_was_said() -> None:
+    model = script(1)
+    run(model, Reflection(every=1, prompt="What now?"), instructions="Be brief.")
+    [asked] = [request for request in model.requests if request.purpose is Purpose.REFLECTION]
+    assert (asked.tools, asked.instructions, asked.messages[-1].content) == ((), "Be brief.", "What now?")
+    assert [message.content for message in asked.messages[:-1]] == ["Go.", "", "0"]
+
+
+def test_what_it_says_guides_the_next_turn_and_is_not_part_of_the_history() -> None:
+    model = script(2)
+    result = run(model, Reflection(every=1))
+    assert [request.notices for request in model.requests] == [(), (), (GUIDANCE,), (), (GUIDANCE,)]
+    assert all("elsewhere" not in message.content for message in result.messages)
+    assert all("Look back" not in message.content for message in result.messages)
+
+
+def test_its_tokens_and_money_are_charged() -> None:
+    model = script(1, price=TokenPrice(input=1, output=10))
+    model_alone = ScriptedModel(*lines(1), price=TokenPrice(input=1, output=10))
+    result, alone = run(model, Reflection(every=1)), Script(Agent(model=model_alone, tools=[look])).run("Go.")
+    assert result.usage.total == alone.usage.total + 15
+    assert sum(result.cost.values()) > sum(alone.cost.values())
+
+
+def test_when_the_budget_says_no_that_is_noted_once_and_the_run_goes_on() -> None:
+    model = script(5)
+    result = run(model, Reflection(every=1), limits=Limits(reflections=2))
+    assert (result.stop, result.flags) == ("completed", ("max_reflections_reached",))
+    assert result.reflections == (
+        "Look elsewhere.",
+        "Look elsewhere.",
+        "(No reflection: Maximum reflections (2) reached.)",
+    )
+
+
+def test_its_time_is_30_seconds_at_most() -> None:
+    model = ScriptedModel(*lines(1), reflection=say("Too late.").after(31))
+    driver = Script(Agent(model=model, tools=[look], reflection=Reflection(every=1)))
+    result = assert_honest(driver.run("Go."))
+    assert (result.stop, result.reflections, driver.at) == ("completed", ("(No reflection: it took too long.)",), 30.0)
+
+
+def test_and_what_is_left_of_the_time_for_work() -> None:
+    model = ScriptedModel(call("look", n=1).after(60), say("done"), reflection=say("Too late.").after(31))
+    driver = Script(Agent(model=model, tools=[look], limits=Limits(seconds=90), reflection=Reflection(every=1)))
+    driver.run("Go.")
+    [deadline] = [
+        effect.deadline
+        for effect in driver.effects
+        if isinstance(effect, Ask) and effect.request.purpose is Purpose.REFLECTION
+    ]
+    assert deadline == 90 - 90 * 0.15
+
+
+@pytest.mark.parametrize(
+    ("line", "note"),
+    [
+        (fail(ModelError("down")), "(No reflection: down)"),
+        (fail(ValueError("odd")), "(No reflection: odd)"),
+        (say(""), "(No reflection: the model said nothing.)"),
+        (call("look", n=1), "(No reflection: the model said nothing.)"),
+    ],
+    ids=str,
+)
+def test_without_a_word_the_run_goes_on(line: Line, note: str) -> None:
+    result = run(ScriptedModel(*lines(1), reflection=line), Reflection(every=1))
+    assert (result.stop, result.reflections) == ("completed", (note,))
+    assert len(result.tool_results) == 1, "a call that it asks for is not made"
+
+
+def test_no_money_no_reflection() -> None:
+    usage = Usage(400, 50)
+    model = ScriptedModel(call("look", n=1).using(usage), say("done").using(Usage(1, 1)), reflection=say("x"))
+    result = run(model, Reflection(every=1), limits=Limits(tokens=1_000), max_output_tokens=2_000)
+    assert result.reflections[:1] == ("(No reflection: what is left of tokens or money does not allow it.)",)
+
+
+def test_where_no_turn_can_follow_there_is_none() -> None:
+    model = ScriptedModel(*lines(3), grace=say("I looked."), reflection=say("x"))
+    result = run(model, Reflection(every=1), limits=Limits(turns=2))
+    assert purposes(model) == ["turn", "reflection", "turn", "grace"]
+    assert result.stop == "budget"
+
+
+def test_a_long_conversation_is_shortened_for_it() -> None:
+    model = ScriptedModel(
+        *[together(*[call("look", n=n) for n in range(30)]).using(None)] * 3, say("done"), reflection=say("x")
+    )
+    result = run(model, Reflection(every=1), limits=Limits(context_tokens=3_000))
+    assert any(event.kind == "elided" for event in result.events)
+    assert "x" in result.reflections
+
+
+def test_a_cancel_meanwhile_ends_the_run() -> None:
+    agent = Agent(model=script(2), tools=[look], reflection=Reflection(every=1))
+    result = assert_honest(Script(agent, mail={3: [Cancel()]}).run("Go."))
+    assert (result.stop, result.reflections, result.turns) == ("cancelled", (), 1)
+
+
+def test_events_tell_the_purpose_of_each_request() -> None:
+    result = run(script(1), Reflection(every=1))
+    asked = [event for event in result.events if isinstance(event, ModelRequested)]
+    replied = [event for event in result.events if isinstance(event, ModelReplied)]
+    assert [event.purpose for event in asked] == [event.purpose for event in replied] == ["turn", "reflection", "turn"]
+    assert [event.tools for event in asked] == [("look",), (), ("look",)]
+
+
+def test_a_run_is_played_again_with_its_reflections() -> None:
+    driver = Script(Agent(model=script(3), tools=[look], reflection=Reflection(every=1)))
+    assert driver.run("Go.").reflections == driver.replay().reflections
+
+
+@pytest.mark.parametrize(
+    "wrong", [{}, {"every": 0}, {"every": "3"}, {"every": 1, "prompt": " "}, {"after_failure": 1}], ids=str
+)
+def test_a_wrong_reflection_is_refused(wrong: dict[str, Any]) -> None:
+    with pytest.raises(ConfigError, match="reflection"):
+        Reflection(**wrong)
