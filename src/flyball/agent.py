@@ -8,7 +8,7 @@ import math
 import os
 import zlib
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal, TypedDict, Unpack, cast
 
@@ -17,7 +17,7 @@ from .asserted import Asserted
 from .assertion import Assertions
 from .budget import IterationBudget
 from .clock import SYSTEM, Clock
-from .drive import Driver
+from .drive import Driver, Pause, Person
 from .envelope import TurnBudget
 from .errors import ConfigError
 from .event import Header
@@ -27,6 +27,7 @@ from .loop.told import Told
 from .message import Message, MessageType, Role
 from .models import Model
 from .output import Output
+from .person import Approver, Verdict, answers_of
 from .progress import Hook, Policy, Progress
 from .recorder import Recorder, Sink
 from .registry import IterationBudgetRegistry
@@ -87,6 +88,12 @@ class Agent:
     should_continue: Callable[[Progress], bool] | None = None
     """Is asked between turns; False halts the run. It must not block; if it raises, the run ends as failed."""
     hooks: Sequence[Hook] = ()
+    approver: Approver | None = None
+    """Is asked where a person must agree: a function of the Question, sync or async. Without one the run pauses."""
+    approver_seconds: float | None = 600.0
+    """How long an answer may take; then it is no. None waits for ever. It takes nothing of the run's own time."""
+    on_exhausted: Literal["grace", "ask"] = "grace"
+    """What happens when a limit is met: the last report, or first the question whether the run may have more."""
     grace: bool = True
     """Whether a run that met a limit gets one more request, without tools, to report."""
     single_turn: bool = False
@@ -124,6 +131,18 @@ class Agent:
         """The handle of a task that runs in this event loop: `async with agent.open(task) as run`."""
         return self._handle(task, options)
 
+    def resume(self, result: Result, answers: Mapping[str, Verdict | bool] | None = None) -> Result:
+        """Go on with a paused run where it waits, and wait for its end; nothing that was done is done again.
+
+        `answers` are by the question's id, as in `{"call-0": deny("Not now.")}`; a question without one is asked again.
+        """
+        PRIVATE_LOOP.refuse_inside("`await agent.aresume(...)`")
+        return Run(lambda stream: self._resumed(result, answers, (*self.sinks, stream))).through()
+
+    async def aresume(self, result: Result, answers: Mapping[str, Verdict | bool] | None = None) -> Result:
+        """The same in this event loop."""
+        return await self._resumed(result, answers, self.sinks).drive()
+
     def worst_case(self) -> WorstCase:
         """The most that one run can come to."""
         return self.limits.worst_case(self.model.price, self._registry(), self.kind)
@@ -135,10 +154,27 @@ class Agent:
         return Run(lambda stream: self._driver(task, options, (*self.sinks, stream)))
 
     def _driver(self, task: Task, options: RunOptions, sinks: Sequence[Sink]) -> Driver:
-        plan, within = self.plan(task, **options), options.get("within")
+        plan = self.plan(task, **options)
+        return self._driver_of(plan, options.get("within"), sinks, Person(self.approver, self._patience))
+
+    def _resumed(self, result: Result, answers: Mapping[str, Any] | None, sinks: Sequence[Sink]) -> Driver:
+        pause = _pause_of(result)
+        if pause.plan.shared is not self._terrain:
+            raise ConfigError("resume", result, "a result of this very agent")
+        verdicts = answers_of(answers or {}, {question.id: question for question in result.questions})
+        pause.take()
+        plan = replace(pause.plan, state=dict(pause.plan.state))
+        person = Person(self.approver, self._patience, verdicts, pause)
+        return self._driver_of(plan, pause.within, sinks, person)
+
+    def _driver_of(self, plan: Plan, within: TurnBudget | None, sinks: Sequence[Sink], person: Person) -> Driver:
         header = Header(plan.run_id, plan.session_id, plan.started_at, plan.metadata)
         recorder = Recorder(header, sinks, self.events_kept)
-        return Driver(plan, recorder, clock=self.clock, within=within)
+        return Driver(plan, recorder, clock=self.clock, within=within, person=person)
+
+    @property
+    def _patience(self) -> float:
+        return check.duration("agent, approver_seconds", self.approver_seconds)
 
     def plan(self, task: Task, **options: Unpack[RunOptions]) -> Plan:
         """All that one run needs, for whoever drives it himself."""
@@ -177,6 +213,11 @@ class Agent:
         check.member("agent, kind", self.kind, Kind)
         if self.compact is not None and not callable(self.compact):
             raise ConfigError("agent, compact", self.compact, "a function of messages that gives a text")
+        check.timeout("agent, approver_seconds", self.approver_seconds)
+        if self.approver is not None and not callable(self.approver):
+            raise ConfigError("agent, approver", self.approver, "a function of the question, sync or async")
+        if self.on_exhausted not in ("grace", "ask"):
+            raise ConfigError("agent, on_exhausted", self.on_exhausted, "one of grace, ask")
         check.member("agent, duplicates", self.duplicates, Duplicates)
         for name, kind in (("repetition", Thresholds), ("reflection", Reflection)):
             if getattr(self, name) is not None:
@@ -258,6 +299,7 @@ class Agent:
             max_output_tokens=self.max_output_tokens,
             grace=self.grace,
             single_turn=self.single_turn,
+            asks_for_more=self.on_exhausted == "ask",
         )
 
 
@@ -273,6 +315,14 @@ def _refuse_money(where: str, money: IterationBudget | None, model: str) -> None
     if money is not None and money.ceiling is not None:
         limit = money.unit.show(money.ceiling)
         raise ConfigError(where, limit, f"a model with a price; nobody knows that of {model}")
+
+
+def _pause_of(result: Result) -> Pause:
+    if not isinstance(result, Result):  # pyright: ignore[reportUnnecessaryIsInstance]
+        raise ConfigError("resume", result, "a result of a paused run")
+    if not isinstance(result.pause, Pause):
+        raise ConfigError("resume", f"a result that is {result.stop.value}", "a paused one, as its run gave it")
+    return result.pause
 
 
 def _check_options(options: RunOptions) -> None:

@@ -16,6 +16,7 @@ from .jsonable import plain
 from .limits import Kind, Limits
 from .message import Message
 from .models import Model
+from .person import Approver
 from .progress import Hook, Policy
 from .recorder import Sink
 from .registry import IterationBudgetRegistry
@@ -54,6 +55,9 @@ class Options(TypedDict, total=False):
     repetition: Thresholds
     reflection: Reflection
     compact: Callable[[Sequence[Message]], Any]
+    approver: Approver
+    approver_seconds: float | None
+    on_exhausted: Literal["grace", "ask"]
     hooks: Sequence[Hook]
     sinks: Sequence[Sink]
     grace: bool
@@ -104,6 +108,9 @@ def _prepared(tools: Iterable[Tool | Function], model: Model, options: Options) 
         repetition=options.get("repetition"),
         reflection=options.get("reflection"),
         compact=options.get("compact"),
+        approver=options.get("approver"),
+        approver_seconds=options.get("approver_seconds", 600.0),
+        on_exhausted=options.get("on_exhausted", "grace"),
         hooks=options.get("hooks", ()),
         sinks=(*options.get("sinks", ()), *payload.sinks),
         grace=options.get("grace", True),

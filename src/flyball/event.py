@@ -342,6 +342,8 @@ class PersonAnswered(Event):
     kind = "person_answered"
     question_id: str
     approved: bool | None
+    """None where nobody has answered: the run pauses."""
+    text: str
 
 
 def kinds() -> dict[str, type[Event]]:

@@ -13,6 +13,7 @@ from .event import Event, ModelRequested
 from .jsonable import jsonable
 from .message import Message
 from .outcome import Outcome
+from .person import Question
 from .request import Call, Usage
 from .snapshot import BudgetSnapshot
 from .unit import Unit
@@ -124,7 +125,10 @@ class Result:
     completion: Mapping[str, Any] = field(default_factory=dict[str, Any])
     reflections: Sequence[str] = ()
     children: Sequence[Result] = ()
-    questions: Sequence[Mapping[str, Any]] = ()
+    questions: Sequence[Question] = ()
+    """What a paused run waits for."""
+    pause: object = field(default=None, repr=False, compare=False)
+    """What `agent.resume` goes on from; kept in memory only."""
     error: Mapping[str, Any] | None = None
     """What failed: `code`, `kind` and `message`."""
     run_id: str = ""

@@ -48,12 +48,11 @@ class Recount:
         least = min(self.seconds, self.until_s)
         self.reserve_s = min(20.0, least * 0.15) if agent.grace and least < inf else 0.0
         tokens, usd = self.ceilings["tokens"], self.ceilings["usd"]
-        self.reserve = {"tokens": min(2_000, tokens // 5), "usd": usd // 10} if agent.grace else {}
-        self.reserve = {name: most for name, most in self.reserve.items() if self.ceilings[name] < inf}
+        usual = {"tokens": min(2_000, tokens // 5), "usd": usd // 10} if agent.grace else {}
+        self.reserve = {name: most for name, most in usual.items() if self.ceilings[name] < inf}
         self.used, self.shared = Counter[str](), Counter[str]()
         self.held, self.lent = dict[str, int](), dict[str, int]()
-        self.at = 0.0
-        self.heard: list[Any] = []
+        self.at, self.heard = 0.0, list[Any]()
         self.time_up = self.called_off = self.shared_refused = self.limited = self.taken = False
         self.estimated, self.first_of_turn = 0, False
         self.open, self.begun = list[str](), set[str]()
@@ -61,7 +60,7 @@ class Recount:
         self.replies: list[Reply] = []
         self.batch_ceilings: dict[str, float] = {}
         self.outcomes: dict[str, Outcome] = {}
-        self.approved, self.vetoed = set[str](), set[str]()
+        self.answered, self.vetoed = dict[bool | None, set[str]](), set[str]()
         self.flags: list[str] = []
         self.reasons: list[str | None] = []
         self.said: dict[str, Any] = {}
@@ -147,7 +146,7 @@ class Auditor(Recount):
 
     def _may_act(self, call: Call) -> None:
         need("a new call", call.id not in self.vetoed, call.id in self.begun, call.id not in self.outcomes)
-        need("a person agreed", call.name != "ask_first" or call.id in self.approved)
+        need("a person agreed", call.name != "ask_first" or call.id in self.answered.get(True, ()))
         for name in ("tool_calls", f"calls.{call.name}"):
             self.used[name] += 1
             assert self.used[name] <= self.ceilings.get(name, inf), f"one call too many of {name}"
@@ -165,8 +164,8 @@ class Auditor(Recount):
             case Act():
                 for outcome in answer.value:
                     self.outcomes[outcome.call_id] = outcome
-            case Decide(question_id) if answer.value.approved is True:
-                self.approved.add(question_id)
+            case Decide(question):
+                self.answered.setdefault(answer.value.approved, set()).add(question.id)
             case Grant(Deed.TAKE, amounts) if answer.value is None:
                 self.shared.update(amounts)
                 if "tokens" in amounts:
@@ -382,8 +381,10 @@ class Closing(Auditor):
                 assert any(name in flag for flag in flags for name in ("iterations", "turns", "calls", "tokens", "usd"))
             case Stop.HALTED:
                 assert self.halted or (self.agent.single_turn and result.stopped_by == "single_turn")
+            case Stop.PAUSED:
+                assert {question.id for question in result.questions} == self.answered[None]
             case Stop.STALLED:
-                assert self.used["repeated"] >= 3, "told, denied, and then the end"
+                assert self.used["repeated"] >= 3
             case Stop.UNFINISHED:
                 assert self.agent.output or not isinstance(self.said.get("decided"), Complete)
             case _:

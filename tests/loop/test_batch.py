@@ -6,9 +6,10 @@ from typing import Any
 import pytest
 
 from flyball import Agent, Limits, tool
-from flyball.loop.effect import Act, Cancel, Decide, Extend, LeaseLost, TimeUp, Verdict
+from flyball.loop.effect import Act, Cancel, Decide, Extend, LeaseLost, TimeUp
 from flyball.message import MessageType
 from flyball.outcome import Cancelled, Denied, Failure, Outcome, Success, Timeout
+from flyball.person import Verdict
 from flyball.progress import Order, Point, Progress, Veto
 from flyball.request import Call, Finish, Reply
 from flyball.result import Result
@@ -247,8 +248,9 @@ class TestApproval:
         assert statuses(result) == ["approval", "done"]
         assert "Too dear." in result.tool_results[0].text
 
-    def test_it_is_denied_where_there_is_nobody_to_ask_and_nothing_is_counted(self) -> None:
+    def test_the_run_pauses_where_there_is_nobody_to_ask_and_nothing_is_counted(self) -> None:
         result = self.result()
+        assert (result.stop, [question.id for question in result.questions]) == ("paused", ["call-0", "call-1"])
         assert (statuses(result), result.budgets["tool_calls"].used) == (["approval"] * 2, 0)
 
     def test_it_is_not_made_when_the_run_is_cancelled_while_a_person_thinks(self) -> None:
@@ -263,8 +265,8 @@ class TestApproval:
         script = Script(Agent(model=ScriptedModel(call("careful"), say("ok")), tools=[careful]))
         script.run("Go.")
         [asked] = [effect for effect in script.effects if isinstance(effect, Decide)]
-        assert asked.question_id == "call-0"
-        assert "careful" in asked.text
+        assert asked.question.id == "call-0"
+        assert "careful" in asked.question.text
 
 
 class TestInterruptedBatch:

@@ -12,8 +12,9 @@ from flyball import Agent, Limits, Result, TurnBudget, tool
 from flyball.envelope import Refusal
 from flyball.event import Event, Header
 from flyball.loop import Act, Answer, Append, Ask, Decide, Effect, Fingerprint, Grant, Plan, Wait, converse
-from flyball.loop.effect import Cancel, Deed, Extend, Late, LeaseLost, Letter, Steer, TimeUp, Verdict
+from flyball.loop.effect import Cancel, Deed, Extend, Late, LeaseLost, Letter, Steer, TimeUp
 from flyball.outcome import Cancelled, Denied, Failure, Outcome, Reason, Success, Timeout
+from flyball.person import Verdict
 from flyball.price import TokenPrice
 from flyball.progress import Complete, Decision, GoOn, Halt, Notice, Order, Point, Progress, Raise, Unfinished, Veto
 from flyball.recorder import Recorder

@@ -12,6 +12,7 @@ from flyball.loop import Act, Append, Ask, Decide, Effect, Fingerprint, Grant, P
 from flyball.loop.effect import Cancel, Deed, Extend, Steer, TimeUp
 from flyball.message import Message, MessageType, Role
 from flyball.outcome import Outcome
+from flyball.person import Question
 from flyball.progress import Complete, GoOn, Notice, Order, Point, Progress
 from flyball.request import Call, Purpose, Request, Usage
 from flyball.result import Result
@@ -176,7 +177,8 @@ class TestFingerprint:
             (Grant(Deed.TAKE, {"tokens": 5}), Grant(Deed.SETTLE, {"tokens": 5})),
             (Grant(Deed.TAKE, {"tokens": 5}), Grant(Deed.TAKE, {"turns": 5})),
             (Grant(Deed.REFUND, {"turns": 1}, "a"), Grant(Deed.REFUND, {"turns": 1}, "b")),
-            (Decide("1", "May it?"), Decide("2", "May it?")),
+            (Decide(Question("1", "May it?")), Decide(Question("2", "May it?"))),
+            (Decide(Question("1", "May it?")), Decide(Question("1", "May he?"))),
         ],
     )
     def test_what_is_new_in_an_effect_is_in_it(self, one: Any, other: Any) -> None:

@@ -62,6 +62,7 @@ def rich(turns: int = 5, **options: Any) -> Script:
         tools=[add, write, careful],
         limits=limits,
         completion=nudge,
+        approver=lambda question: False,
         max_output_tokens=500,
     )
     return Script(agent, **options)

@@ -9,6 +9,7 @@ import pytest
 from flyball import Agent, Limits, tool
 from flyball.errors import ConfigError
 from flyball.outcome import Denied
+from flyball.person import Question
 from flyball.result import Result
 from flyball.testing import Script, ScriptedModel, assert_honest, call, say, together
 from flyball.toolrule import RequirePriorTool
@@ -56,6 +57,10 @@ def run(*lines: Any, rules: Any, **options: Any) -> Result:
     result = Script(agent).run("x")
     assert_honest(result)
     return result
+
+
+def nobody(question: Question) -> bool:
+    return False
 
 
 def reasons(result: Result) -> list[str]:
@@ -107,7 +112,7 @@ def test_a_rule_about_a_tool_that_is_not_offered_is_told_where_the_agent_is_made
 
 def test_a_call_that_others_deny_takes_no_place_from_those_beside_it() -> None:
     rule = {"limited_tools": ["search", "peek"], "max_calls": 2, "then_require_one_of": ["report"]}
-    result = run(together(SEARCH, call("peek"), call("peek"), SEARCH), say("x"), rules=[rule])
+    result = run(together(SEARCH, call("peek"), call("peek"), SEARCH), say("x"), rules=[rule], approver=nobody)
     assert reasons(result) == ["ok", "approval", "approval", "ok"]
 
 

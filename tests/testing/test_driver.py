@@ -8,8 +8,9 @@ from flyball import Agent, ConfigError, Limits, Reserve, Result, Stop, TurnBudge
 from flyball.drive import Driver
 from flyball.errors import ContextTooLong, Retryable
 from flyball.event import Event, Header
-from flyball.loop.effect import Act, Ask, Cancel, Extend, Steer, Verdict, Wait
+from flyball.loop.effect import Act, Ask, Cancel, Extend, Steer, Wait
 from flyball.outcome import Denied, Success, Timeout
+from flyball.person import Verdict
 from flyball.recorder import Recorder
 from flyball.request import Reply, Request
 from flyball.testing import Line, ManualClock, Script, ScriptedModel, call, call_json, fail, replay, say, together

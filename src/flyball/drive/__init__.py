@@ -1,6 +1,7 @@
 """The driver: does what the loop decides, on asyncio or trio."""
 
-from .driver import Driver
+from .driver import Driver, Person
 from .mailbox import Mailbox
+from .pause import Pause
 
-__all__ = ["Driver", "Mailbox"]
+__all__ = ["Driver", "Mailbox", "Pause", "Person"]

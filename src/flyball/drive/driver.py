@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import math
 from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from threading import get_ident
 from typing import Any, cast
 
@@ -14,22 +15,26 @@ import anyio.lowlevel
 from ..budget import IterationBudget
 from ..clock import SYSTEM, Clock
 from ..envelope import TurnBudget
+from ..errors import ConfigError
 from ..event import Delta, Event, Header, ToolReported
 from ..loop.converse import converse
-from ..loop.effect import Act, Answer, Append, Ask, Cancel, Decide, Effect, Flow, Grant, Late, TimeUp, Verdict, Wait
+from ..loop.effect import Act, Answer, Append, Ask, Cancel, Decide, Effect, Flow, Grant, Late, TimeUp, Wait
 from ..loop.plan import Plan
 from ..models import Model
 from ..outcome import Outcome
+from ..person import Approver, Question, Verdict
 from ..recorder import Fields, Recorder
 from ..request import ModelFailure, Purpose, Reply
-from ..result import Result
+from ..result import Result, Stop
 from ..tools.act import ToolAct
 from ..tools.performer import Performer
 from ..worker import WorkerPool, call_soon
 from .asking import Asking
+from .deciding import Deciding
 from .lender import Lender
 from .mailbox import Mailbox
 from .pace import Pace
+from .pause import Pause
 
 _CLOSING_S = 5.0
 """How long a run that is cancelled may take to keep what it has."""
@@ -37,6 +42,19 @@ _GIVES_WAY_EVERY = 33
 """Effects: a model and tools that never wait would else keep everybody else from running."""
 _WORKERS = WorkerPool()
 _GRACE = Purpose.GRACE  # found once: see loop/course.py
+
+
+@dataclass(frozen=True, slots=True)
+class Person:
+    """Who is asked, and for how long; what was answered already; and the pause in which it was."""
+
+    approver: Approver | None = None
+    seconds: float = math.inf
+    verdicts: Mapping[str, Verdict] = field(default_factory=dict[str, Verdict])
+    paused: Pause | None = None
+
+
+_NOBODY = Person()
 
 
 class Driver:
@@ -47,8 +65,9 @@ class Driver:
     """
 
     __slots__ = (
-        "_asking", "_gives_way_at", "_lender", "_loop", "_pace", "_performer", "_plan", "_scope", "_soon", "_thread",
-        "_until", "answers", "mailbox", "recorder", "result",
+        "_asking", "_deciding", "_gives_way_at", "_lender", "_loop", "_open_at", "_pace", "_paused", "_performer",
+        "_plan", "_scope", "_soon", "_state", "_thread", "_until", "_within", "answers", "mailbox", "recorder",
+        "result",
     )  # fmt: skip
 
     def __init__(
@@ -60,6 +79,7 @@ class Driver:
         clock: Clock = SYSTEM,
         within: TurnBudget | None = None,
         workers: WorkerPool = _WORKERS,
+        person: Person = _NOBODY,
     ) -> None:
         self.recorder = recorder
         self.mailbox = mailbox or Mailbox()
@@ -80,6 +100,13 @@ class Driver:
             metadata=plan.metadata,
             watcher=self,
         )
+        self._state = dict(plan.state)
+        """What the run begins with."""
+        self._paused = person.paused
+        self._open_at: int | None = None
+        """Which answer was the first that said that nobody has answered."""
+        self._deciding = Deciding(person.approver, person.seconds, person.verdicts, workers)
+        self._within = within
         self._lender = None if within is None else Lender(within)
         self._scope: anyio.CancelScope | None = None
         self._soon: Callable[[Callable[[], object]], object] | None = None
@@ -97,7 +124,7 @@ class Driver:
         self.mailbox.on_cut(self._want_cut)
         effect: Effect[Any] | None = None
         try:
-            effect = self._advance(None)
+            effect = self._advance(None) if self._paused is None else self._played(self._paused)
             while effect is not None and not self.mailbox.cutting:
                 with anyio.CancelScope() as scope:
                     self._scope = scope
@@ -143,6 +170,8 @@ class Driver:
             if self._until is not None and self._pace.wall() >= self._until:
                 mailbox.post(TimeUp())
             answer = Answer(value, self._pace.now(), mailbox.empty() if mailbox.letters else ())
+            if self._open_at is None and isinstance(value, Verdict) and value.approved is None:
+                self._open_at = len(self.answers)
             self.answers.append(answer)
             return self._advance(answer)
 
@@ -157,8 +186,32 @@ class Driver:
             self.mailbox.ended = True
             if not isinstance(end, StopIteration):
                 raise
-            self.result = end.value
+            self.result = self._resumable(end.value)
             return None
+
+    def _resumable(self, result: Result) -> Result:
+        """The result; of a paused run, with what it goes on from."""
+        if result.stop is not Stop.PAUSED or self._open_at is None:
+            return result
+        plan = replace(self._plan, state=self._state)
+        return replace(result, pause=Pause(plan, self.answers, self._open_at, self._within))
+
+    def _played(self, pause: Pause) -> Effect[Any] | None:
+        """Play a paused run again until it asks; nothing is done, and who watches has seen it."""
+        recorder, sinks = self.recorder, self.recorder.sinks
+        recorder.sinks = ()
+        effect = self._advance(None)
+        for answer in pause.answers:
+            self.answers.append(answer)
+            effect = self._advance(answer)
+        if not isinstance(effect, Decide):
+            found = "the end" if effect is None else f"an effect {type(effect).__name__}"
+            raise ConfigError("resume", found, "the open question: hooks and callbacks must decide the same again")
+        self._pace.begin_at(pause.at)
+        recorder.sinks = sinks
+        for letter in pause.letters:
+            self.mailbox.post(letter)
+        return effect
 
     def _done(self, effect: Effect[Any]) -> Awaitable[Any]:
         """Do it, for as long as it may take."""
@@ -168,6 +221,8 @@ class Driver:
             return self._ask_later(effect) if gives_way else self._asking.ask(effect.request)
         if isinstance(effect, Act):
             return self._act(effect)
+        if isinstance(effect, Decide):
+            return self._decide(effect.question)
         return self._wait(effect) if isinstance(effect, Wait) else self._at_once(effect)
 
     async def _ask_later(self, effect: Ask) -> Reply | ModelFailure:
@@ -179,6 +234,19 @@ class Driver:
     async def _wait(self, effect: Wait) -> None:
         self._pace.allow(math.inf)
         await anyio.sleep(max(0.0, effect.until - self._pace.now()))
+
+    async def _decide(self, question: Question) -> Verdict:
+        """Ask a person; meanwhile the run's time stands still."""
+        self._pace.allow(math.inf)
+        self._pace.stop()
+        try:
+            return await self._deciding.decide(question, self._until_s())
+        finally:
+            self._pace.go_on()
+
+    def _until_s(self) -> float:
+        """The seconds until the time of day when it must have ended its work."""
+        return math.inf if self._until is None else self._until - self._pace.wall()
 
     async def _at_once(self, effect: Effect[Any]) -> Any:
         return self._answered_at_once(effect)
@@ -198,10 +266,8 @@ class Driver:
     def _answered_at_once(self, effect: Effect[Any]) -> Any:
         if isinstance(effect, Append):
             return None
-        if isinstance(effect, Grant):
-            return None if self._lender is None else self._lender.grant(effect)
-        assert isinstance(effect, Decide), f"the loop wants a {type(effect).__name__}, which nobody can do"
-        return Verdict(None)  # there is nobody to ask, and what guards fails closed
+        assert isinstance(effect, Grant), f"the loop wants a {type(effect).__name__}, which nobody can do"
+        return None if self._lender is None else self._lender.grant(effect)
 
     def _cut(self, effect: Effect[Any]) -> Any:
         """What an effect that was not waited for came to."""
@@ -213,7 +279,7 @@ class Driver:
                 self._performer.cut(acts, timed_out=not self.mailbox.cutting)
                 return [act.outcome for act in acts]
             case Decide():
-                return Verdict(None)
+                return self._deciding.cut()
             case Grant():
                 return self._answered_at_once(effect)
             case _:

@@ -37,6 +37,22 @@ class Pace:
         """The run's active seconds so far."""
         return self._now() - self._began
 
+    def begin_at(self, seconds: float) -> None:
+        """So much of the run's time is over already."""
+        self._began = self._now() - seconds
+
+    def stop(self) -> None:
+        """Let the run's time stand still."""
+        stopped_at = self._now()
+        self._now = lambda: stopped_at
+
+    def go_on(self) -> None:
+        """Let it go on from there."""
+        stood_s = self._clock.now() - self._now()
+        self._now = self._clock.now
+        self._began += stood_s
+        self._offset += stood_s
+
     def wall(self) -> float:
         """Seconds since the epoch."""
         return self._clock.wall()

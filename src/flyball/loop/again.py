@@ -39,6 +39,14 @@ def answered(course: Course, call: Call, tool: ToolFacts) -> Outcome | None:
     return None if earlier is None else _as_before(call, earlier, policy)
 
 
+def settled(course: Course, call: Call, tool: ToolFacts) -> bool:
+    """Whether a call is not made, as things are now: then nobody need be asked about it."""
+    key, policy = key_of(call), tool.duplicates or course.shared.duplicates
+    if course.repetition.goes_round(key, course.progress.turn):
+        return True
+    return policy is not _ALLOW and course.repetition.answered(key) is not None
+
+
 def _as_before(call: Call, earlier: Success, policy: Duplicates) -> Outcome:
     if policy is Duplicates.REUSE:
         return Success(

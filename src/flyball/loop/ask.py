@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import random
+from dataclasses import replace
 
 from .. import event
 from ..purse import Holds
@@ -199,7 +200,7 @@ def _after_failure(course: Course, failure: ModelFailure, attempt: int) -> Flow[
     wait_s = _wait_s(course, failure, attempt)
     if course.clock.at + wait_s >= course.envelope.work_at:
         end = _never_started(course, "seconds")
-        return End(end.stop, warning=end.warning, error=error)
+        return replace(end, error=error)
     course.recorder.emit(event.Retried, attempt, wait_s, failure.message)
     yield from course.do(Wait(course.clock.at + wait_s))
     return None

@@ -8,16 +8,16 @@ from ..event import Refunded, ToolStarted
 from ..outcome import Cancelled, Denied, Ended, Outcome, Reason, Success, Timeout
 from ..progress import Point
 from ..request import Call, Finish
-from . import again, share
+from . import again, decide, share
 from .course import Course
-from .effect import Act, Decide, Flow
+from .effect import Act, Flow
 from .plan import Prepared
 
 _CALLED = Point.TOOL_CALLED  # found once: see course.py
 
 
 def act(course: Course, calls: Sequence[Call]) -> Flow[Sequence[Outcome]]:
-    """Make the calls: those that may stand side by side together, group after group."""
+    """Make the calls: those that may stand side by side together, group after group; a person has decided by then."""
     outcomes: list[Outcome] = []
     course.progress.outcomes = outcomes
     group_n = course.next_n if len(calls) > 1 else None
@@ -25,14 +25,14 @@ def act(course: Course, calls: Sequence[Call]) -> Flow[Sequence[Outcome]]:
         prepared: list[Prepared | Outcome] = []
         for call in group:
             one = _read(course, call)
-            if not isinstance(one, Ended) and (course.plan.within or call.name in course.shared.asking):
-                one = yield from _allowed(course, one)
+            if not isinstance(one, Ended) and course.plan.within:
+                one = yield from _granted(course, one)
             elif not isinstance(one, Ended):
                 one = course.admission.claim(one) or one
             if course.witness is not None and isinstance(one, Ended):
                 course.witness.withdraw(one)
             prepared.append(one)
-        if course.plan.within or course.shared.asking:
+        if course.plan.within:
             prepared = yield from _still_wanted(course, prepared)
         ready = [one for one in prepared if not isinstance(one, Ended)]
         for one in ready:
@@ -42,6 +42,8 @@ def act(course: Course, calls: Sequence[Call]) -> Flow[Sequence[Outcome]]:
         for call, one in zip(group, prepared, strict=True):
             tool = None if isinstance(one, Ended) else one.tool
             outcome = one if isinstance(one, Ended) else _finalised(course, one, next(made))
+            if course.verdicts:
+                decide.mark(course, call, outcome)
             outcomes.append(outcome)
             if course.witness is not None:
                 course.witness.settle(outcome)
@@ -112,6 +114,11 @@ def _read(course: Course, call: Call) -> Prepared | Outcome:
     known = again.answered(course, call, ready.tool)
     if known is not None:
         return known
+    if call.name in course.shared.asking:
+        unapproved = decide.unapproved(course, call)
+        if unapproved is not None:
+            return unapproved
+        ready.answer = course.verdicts[call.id].text
     if course.shared.hooks:
         veto = course.consult(_CALLED, call)
         if veto is not None:
@@ -123,18 +130,9 @@ def _read(course: Course, call: Call) -> Prepared | Outcome:
     return ready
 
 
-def _allowed(course: Course, ready: Prepared) -> Flow[Prepared | Outcome]:
-    """The call, if a person agrees where one must, and if its own and the shared budgets do."""
+def _granted(course: Course, ready: Prepared) -> Flow[Prepared | Outcome]:
+    """The call, if its own and the shared budgets allow it."""
     call = ready.call
-    if ready.tool.needs_approval(ready.values):
-        verdict = yield from course.do(Decide(call.id, f"May {call.name} be called?"))
-        if verdict.approved is not True:
-            why = verdict.text or f"{call.name} needs a person's approval, and has none"
-            return _denied(call, Reason.APPROVAL, why)
-        if course.called_off() is not None:
-            return Cancelled(call_id=call.id, tool=call.name)
-    if not course.plan.within:
-        return course.admission.claim(ready) or ready
     taken = yield from share.take(course, tool_calls=1)
     if taken is not None:
         return _denied(call, Reason.BUDGET, taken.warning)

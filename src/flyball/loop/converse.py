@@ -13,6 +13,7 @@ from ..recorder import Recorder
 from ..result import Result, Stop
 from .completion import diagnosis, preflight
 from .course import Course
+from .decide import ask_for_more
 from .effect import Flow
 from .end import End, Going, described
 from .grace import grace
@@ -63,6 +64,10 @@ def _until_the_end(course: Course) -> Flow[End]:
                 yield from course.append()
             if course.shared.reflection is not None and isinstance(going, Going):
                 yield from reflect(course, course.shared.reflection)
+        if course.shared.asks_for_more and going.stop in (Stop.BUDGET, Stop.DEADLINE):
+            going = yield from ask_for_more(course, going)
+            if going is None:
+                continue
         end = yield from _closed(course, going)
         if end.stop is not Stop.COMPLETED or not course.put_steered():
             return end
@@ -139,6 +144,7 @@ def _finish(course: Course, end: End) -> Result:
         sensitive=course.shared.sensitive,
         completion=diagnosis(course, end.stop),
         reflections=tuple(course.reflections),
+        questions=tuple(course.questions) if end.stop is Stop.PAUSED else (),
         error=end.error,
         run_id=plan.run_id,
         session_id=plan.session_id,

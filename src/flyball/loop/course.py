@@ -12,6 +12,7 @@ from ..errors import ConfigError, UnknownBudget
 from ..evidence import Evidence
 from ..message import Message, MessageType, Role
 from ..outcome import Cancelled, Denied, Outcome, Reason, Status
+from ..person import Question, Verdict
 from ..progress import Halt, Notice, Order, Point, Progress, Raise, Veto
 from ..purse import Purse
 from ..recorder import Recorder
@@ -37,11 +38,11 @@ class Course:
     """Where a run stands."""
 
     __slots__ = (
-        "_disturbed", "_refusals_told", "_shift", "admission", "asked_until", "call_ids", "cancelled",
-        "clock", "completion", "context", "context_most", "envelope", "failure", "finish", "halt", "history",
-        "hung", "input_tokens", "kept", "keys", "lease_lost", "notices", "nudge", "owed", "plan", "progress",
-        "purse", "recorder", "reflections", "repetition", "shared", "size", "state", "steered", "time_up", "turns",
-        "witness",
+        "_disturbed", "_refusals_told", "_shift", "admission", "asked_more", "asked_until", "call_ids", "cancelled",
+        "clock", "completion", "context", "context_most", "envelope", "failure", "finish", "halt", "history", "hung",
+        "input_tokens", "kept", "keys", "lease_lost", "notices", "nudge", "owed", "plan", "progress", "purse",
+        "questions", "recorder", "reflections", "repetition", "shared", "size", "state", "steered", "time_up",
+        "turns", "verdicts", "witness",
     )  # fmt: skip
 
     def __init__(self, plan: Plan, recorder: Recorder) -> None:
@@ -100,6 +101,12 @@ class Course:
         """How many took place: a fact that no refund lowers."""
         self.hung = 0
         self.reflections: list[str] = []
+        self.questions: list[Question] = []
+        """Those that nobody has answered yet."""
+        self.verdicts: dict[str, Verdict] = {}
+        """What a person said to the calls under way."""
+        self.asked_more: tuple[str, int] | None = None
+        """The limit of which more was asked for, and after how many turns."""
         self._disturbed = False
         """Whether anything but the time could end the run from outside."""
         self.owed: str | None = None
@@ -139,7 +146,7 @@ class Course:
             case Steer(text):
                 self.steered.append(text)
             case Extend():
-                self._extend(letter)
+                self.extend(letter)
             case TimeUp():
                 self.time_up = True
             case LeaseLost():
@@ -148,22 +155,24 @@ class Course:
                 self.hung -= 1
                 self.recorder.emit(event.LateResultDropped, call_id, tool)
 
-    def _extend(self, letter: Extend) -> None:
-        for name, amount in letter.amounts.items():
-            self._raise(name, amount, letter.by)
+    def extend(self, letter: Extend) -> bool:
+        """Raise ceilings and the time, as far as the registry allows; whether there is more of anything now."""
+        raised = [self._raise(name, amount, letter.by) for name, amount in letter.amounts.items()]
         terms, given = self.shared.terms, self.envelope.postponed_s
         seconds = min(letter.seconds, max(0.0, terms.most_seconds - terms.seconds - given))
         if seconds:
             self.envelope.postpone(seconds, f"extended by {letter.by}")
             self.recorder.emit(event.Postponed, seconds, f"extended by {letter.by}")
+        return bool(seconds) or any(raised)
 
-    def _raise(self, name: str, amount: int, by: str) -> None:
+    def _raise(self, name: str, amount: int, by: str) -> int:
         budgets = self.envelope.budgets
         if name not in budgets:
             raise UnknownBudget(name, tuple(budgets))
         raised = budgets[name].extend(amount, by=by)
         if raised:
             self.recorder.emit(event.Extended, name, raised, by)
+        return raised
 
     def must_end(self) -> End | None:
         """Whether the run may not go on, whatever it was about to do."""
@@ -197,7 +206,8 @@ class Course:
         """The end of a run that a budget, or the time, does not let go on."""
         refusal = self.envelope.refuse(budget)
         self.tell_refusals()
-        return End(Stop.DEADLINE if budget == "seconds" else Stop.BUDGET, warning=refusal.warning)
+        stop = Stop.DEADLINE if budget == "seconds" else Stop.BUDGET
+        return End(stop, warning=refusal.warning, budget=budget)
 
     def tell_refusals(self) -> None:
         """Record each budget's first refusal, and ask the hooks about it."""

@@ -21,6 +21,7 @@ from typing import Any, Generic, Protocol, TypeVar
 from ..envelope import Refusal
 from ..message import Message
 from ..outcome import Outcome
+from ..person import Question, Verdict
 from ..request import Call, ModelFailure, Reply, Request
 
 T = TypeVar("T")
@@ -85,19 +86,10 @@ class Grant(Effect[Refusal | None]):
 
 
 @dataclass(slots=True)
-class Decide(Effect["Verdict"]):
-    """Ask a person about a call."""
+class Decide(Effect[Verdict]):
+    """Ask a person."""
 
-    question_id: str
-    text: str
-
-
-@dataclass(frozen=True, slots=True)
-class Verdict:
-    """What a person said; None is that there was nobody to ask."""
-
-    approved: bool | None
-    text: str = ""
+    question: Question
 
 
 @dataclass(slots=True)
@@ -192,7 +184,7 @@ def _news(effect: Effect[Any]) -> Any:
             return [[message.n, message.type, message.role, message.content, message.payload] for message in messages]
         case Grant(deed, amounts, reason):
             return [deed, sorted(amounts), reason]
-        case Decide(question_id, text):
-            return [question_id, text]
+        case Decide(question):
+            return [question.id, question.text]
         case _:
             return None

@@ -21,6 +21,8 @@ class End:
     warning: str | None = None
     error: dict[str, Any] | None = None
     output: object = None
+    budget: str | None = None
+    """The limit that it met."""
 
 
 class Going(StrEnum):

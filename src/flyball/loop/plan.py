@@ -32,13 +32,16 @@ class ToolFacts(Protocol):
     duplicates: Duplicates | None
     """What becomes of an equal call; None as the agent says."""
 
-    def needs_approval(self, arguments: Mapping[str, Any]) -> bool:
-        """Whether a person must agree to this call."""
+    def needs_approval(self, arguments: Mapping[str, Any]) -> bool | str:
+        """Whether a person must agree to this call; a text is what that person is asked."""
         ...
 
 
 class Prepared(Protocol):
     """A call that was read, and may be made."""
+
+    answer: str
+    """What a person said to it."""
 
     @property
     def call(self) -> Call:
@@ -148,6 +151,8 @@ class Terrain:
     max_output_tokens: int | None = None
     grace: bool = True
     single_turn: bool = False
+    asks_for_more: bool = False
+    """Whether a person is asked for more when a limit is met."""
 
 
 @dataclass(slots=True, kw_only=True)

@@ -11,9 +11,10 @@ from ..request import Call, Finish, Reply
 from ..result import Stop
 from . import again, share
 from .ask import ask
-from .batch import act, deny_cut
+from .batch import act, deny, deny_cut
 from .completion import conclude, done_early
 from .course import Course
+from .decide import ask_about
 from .effect import Flow
 from .end import End, Going
 
@@ -92,6 +93,11 @@ def _answer_calls(course: Course, reply: Reply, calls: Sequence[Call]) -> Flow[G
         if reply.finish is not Finish.LENGTH:
             return conclude(course, reply) or Going.ANSWERED
     else:
+        if course.shared.asking:
+            calls = yield from ask_about(course, calls)
+        if course.questions:
+            deny(course, calls, Reason.APPROVAL, "the run waits for a person, and until then no call is made")
+            return course.must_end() or End(Stop.PAUSED)
         outcomes = yield from act(course, calls)
     end = done_early(course)  # what was proved in time counts, even if the time is over now
     if end is not None:

@@ -11,13 +11,15 @@ from typing import Any, Unpack, cast
 from .. import check
 from ..agent import Agent, RunOptions, Task
 from ..drive.lender import Lender
+from ..envelope import TurnBudget
 from ..errors import ConfigError, ModelError, nearest
 from ..event import Delta, Header, ToolReported
 from ..loop import Act, Answer, Ask, Decide, Effect, Flow, Grant, Wait, converse
-from ..loop.effect import Letter, Verdict
+from ..loop.effect import Letter
 from ..loop.plan import Plan
 from ..models import Model
 from ..outcome import Outcome
+from ..person import Approver, Question, Verdict, answers_of, verdict_of
 from ..recorder import Recorder
 from ..request import Finish, ModelFailure, Reply, Request
 from ..result import Result
@@ -53,6 +55,7 @@ class Script:
         self._verdicts = list(verdicts)
         self._steps: _Steps | None = None
         self._again: Plan | None = None
+        self._within: TurnBudget | None = None
 
     @property
     def at(self) -> float:
@@ -61,26 +64,44 @@ class Script:
 
     def run(self, task: Task, **options: Unpack[RunOptions]) -> Result:
         """Do a task, and give its result."""
-        plan, within = self.agent.plan(task, **options), options.get("within")
+        plan = self.agent.plan(task, **options)
         plan.keeps = True
-        self._again = replace(plan, state=dict(plan.state))
-        recorder = _recorder(plan, self.agent)
-        self.effects, self.answers = [], []
-        lender = None if within is None else Lender(within)
-        self._steps = steps = _Steps(plan, recorder, self._seconds, self._verdicts, lender)
-        loop = converse(plan, recorder)
-        effect = next(loop)
+        self._again, self._within = replace(plan, state=dict(plan.state)), options.get("within")
+        return self._driven(plan, (), {})
+
+    def resume(self, answers: Mapping[str, Verdict | bool]) -> Result:
+        """Go on with the last run where it paused, as `agent.resume` does."""
+        open_ones = [n for n, answer in enumerate(self.answers) if answer.value == Verdict(None)]
+        if self._again is None or not open_ones:
+            raise ConfigError("script, resume", "a run that did not pause", "one that waits for a person")
+        asked = [cast("Decide", self.effects[n]).question for n in open_ones]
+        verdicts = answers_of(answers, {question.id: question for question in asked})
+        plan = replace(self._again, state=dict(self._again.state))
+        return self._driven(plan, self.answers[: open_ones[0]], verdicts)
+
+    def _driven(self, plan: Plan, played: Sequence[Answer[Any]], verdicts: Mapping[str, Verdict]) -> Result:
+        recorder, loop_answers = _recorder(plan, self.agent), list[Answer[Any]]()
+        sinks, recorder.sinks = recorder.sinks, ()
+        self.effects, self.answers = [], loop_answers
+        lender = None if self._within is None else Lender(self._within)
+        decided = _Decided(dict(verdicts), self._verdicts, self.agent.approver)
+        self._steps = steps = _Steps(plan, recorder, self._seconds, decided, lender)
+        loop, effect = converse(plan, recorder), None
         while True:
-            self.effects.append(effect)
-            value = steps.done(effect)
-            answer = Answer(value, steps.clock.now(), self._mail.get(len(self.answers), ()))
-            self.answers.append(answer)
+            if len(loop_answers) == len(played):
+                recorder.sinks = sinks
             try:
-                effect = loop.send(answer)
+                effect = next(loop) if effect is None else loop.send(loop_answers[-1])
             except StopIteration as end:
                 if lender is not None:
                     lender.close()
                 return end.value
+            self.effects.append(effect)
+            n = len(loop_answers)
+            loop_answers.append(steps.again(played[n]) if n < len(played) else self._answer(steps, effect, n))
+
+    def _answer(self, steps: _Steps, effect: Effect[Any], n: int) -> Answer[Any]:
+        return Answer(steps.done(effect), steps.clock.now(), self._mail.get(n, ()))
 
     def replay(self) -> Result:
         """Play the last run again from its answers: nothing is asked, nothing is done, and all comes to the same."""
@@ -105,6 +126,28 @@ def _check_plot(agent: Agent, seconds: Any, mail: Any, verdicts: Any) -> None:
         check.kind("script, verdicts", verdict, Verdict)
 
 
+class _Decided:
+    """What is answered to questions: by their id, in their order, or by the agent's approver."""
+
+    def __init__(self, answers: dict[str, Verdict], verdicts: list[Verdict], approver: Approver | None) -> None:
+        self._answers = answers
+        self._verdicts = verdicts
+        self._approver = approver
+
+    def __call__(self, question: Question) -> Verdict:
+        if question.id in self._answers:
+            return self._answers.pop(question.id)
+        if self._verdicts:
+            return self._verdicts.pop(0)
+        if self._approver is None:
+            return Verdict(None)
+        try:
+            said: Any = self._approver(question)
+            return verdict_of(_finished(said, "an approver") if inspect.iscoroutine(said) else said)
+        except Exception as error:
+            return Verdict(False, f"nobody could be asked ({type(error).__name__})")
+
+
 class _Steps:
     """Does the effects of one run."""
 
@@ -113,14 +156,14 @@ class _Steps:
         plan: Plan,
         recorder: Recorder,
         seconds: Mapping[str, float],
-        verdicts: list[Verdict],
+        decided: _Decided,
         lender: Lender | None,
     ) -> None:
         self.clock = ManualClock(wall=plan.started_at)
         self._model = cast("Model", plan.shared.model)
         self._recorder = recorder
         self._seconds = seconds
-        self._verdicts = verdicts
+        self._decided = decided
         self._lender = lender
         self._performer = Performer(
             workers=WorkerPool(),
@@ -130,6 +173,11 @@ class _Steps:
             metadata=plan.metadata,
             watcher=self,
         )
+
+    def again(self, answer: Answer[Any]) -> Answer[Any]:
+        """An answer of before; its time has passed."""
+        self._pass_until(answer.at)
+        return answer
 
     def done(self, effect: Effect[Any]) -> Any:
         match effect:
@@ -142,8 +190,8 @@ class _Steps:
                 return self._made(cast("Sequence[ToolAct]", acts), deadline)
             case Wait(until):
                 self._pass_until(until)
-            case Decide():
-                return self._verdicts.pop(0) if self._verdicts else Verdict(None)
+            case Decide(question):
+                return self._decided(question)
             case Grant() if self._lender is not None:
                 return self._lender.grant(effect)
             case _:

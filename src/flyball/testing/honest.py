@@ -10,7 +10,12 @@ from ..pair import check_pairs
 from ..request import Purpose
 from ..result import Result, Stop
 
-_PAIRS = {"turn_started": "turn_ended", "model_requested": "model_replied", "grace_started": "grace_ended"}
+_PAIRS = {
+    "turn_started": "turn_ended",
+    "model_requested": "model_replied",
+    "grace_started": "grace_ended",
+    "asked_person": "person_answered",
+}
 _LIMITS = frozenset({Stop.BUDGET, Stop.DEADLINE})
 _BOOKED = frozenset({"tokens", "usd"})
 """What a request used is booked even where it is more than was set aside: it has happened."""
@@ -134,6 +139,7 @@ def _check_the_reason(result: Result) -> None:
         assert result.warning, f"it stopped by its {stop.value}, but no sentence says so"
     if stop is Stop.DEADLINE:
         assert "max_seconds_reached" in result.flags, f"its time was over, but the flags are {result.flags}"
+    assert bool(result.questions) == (stop is Stop.PAUSED), f"it is {stop.value}, and asks {result.questions}"
     if stop is Stop.STALLED:
         assert result.warning, "it stalled, but no sentence says so"
     if stop is Stop.FAILED:

@@ -19,7 +19,9 @@ from .tool import Tool
 class ToolAct:
     """A call that was read, allowed and counted. Whoever makes it closes its gate with exactly one outcome."""
 
-    __slots__ = ("began", "call", "cap_s", "envelope", "gate", "state", "token", "tool", "until", "values", "worker")
+    __slots__ = (
+        "answer", "began", "call", "cap_s", "envelope", "gate", "state", "token", "tool", "until", "values", "worker",
+    )  # fmt: skip
 
     def __init__(
         self,
@@ -34,6 +36,8 @@ class ToolAct:
         self.values = values
         self.cap_s = cap_s
         self.envelope = envelope
+        self.answer = ""
+        """What a person said to it, who was asked."""
         self.gate = Gate()
         self.began = 0.0
         self.until = math.inf

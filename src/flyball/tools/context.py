@@ -77,6 +77,8 @@ class ToolContext:
     metadata: Mapping[str, Any] = field(default_factory=dict[str, Any])
     """What the caller gave with the run: a job's id, the mode, the payload of a conversation. A copy."""
     budgets: Mapping[str, BudgetSnapshot] = field(default_factory=dict[str, BudgetSnapshot])
+    answer: str = ""
+    """What a person said who was asked about this call."""
     state: State = field(default_factory=State)
     gate: Gate = field(default_factory=Gate)
     report: Callable[[str], None] = _say_nothing

@@ -165,6 +165,7 @@ class Performer:
             idempotency_key=act.key(self.run_id),
             metadata=jsonable(self.metadata),
             budgets={} if act.envelope is None else act.envelope.readings(),
+            answer=act.answer,
             state=state,
             gate=act.gate,
             report=report,

@@ -52,8 +52,9 @@ class Options(TypedDict, total=False):
     """The most calls in one run."""
     sensitive: Sequence[str]
     """Parameters that events, logs and exports do not show."""
-    approve: bool | Callable[[Mapping[str, Any]], bool]
-    """Whether a person must agree first; or a function of the arguments that says so. All but False means yes."""
+    approve: bool | Callable[[Mapping[str, Any]], bool | str]
+    """Whether a person must agree first; or a function of the arguments that says so. All but False means yes, and a
+    text is what the person is asked."""
 
 
 _KINDS: dict[str, type | tuple[type, ...]] = {
@@ -150,13 +151,14 @@ class Tool:
         positional = [name for name in self.signature.positional if name in wanted]
         return functools.partial(self.function, *[wanted.pop(name) for name in positional], **wanted)
 
-    def needs_approval(self, arguments: Mapping[str, Any]) -> bool:
-        """Whether a person must agree to this call; a question that cannot be answered means yes."""
+    def needs_approval(self, arguments: Mapping[str, Any]) -> bool | str:
+        """Whether a person must agree to this call; a text is what to ask. What cannot be told means yes."""
         approve = self.options.get("approve", False)
         if not callable(approve):
             return approve
         try:
-            return approve(arguments) is not False
+            answer = approve(arguments)
+            return answer if isinstance(answer, str) and answer.strip() else answer is not False
         except (Exception, SystemExit):
             return True
 

@@ -1,0 +1,96 @@
+"""Asking a person: the answers that are there already, else whoever the agent names for that, for a while."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Mapping
+from math import inf
+from typing import Any
+
+import anyio
+
+from ..person import Approver, Question, Verdict, verdict_of
+from ..worker import Worker, WorkerPool, context_elsewhere, free_worker, hand_over, is_being_cancelled
+
+
+class Deciding:
+    """The questions of one run, one at a time."""
+
+    __slots__ = ("_approver", "_is_async", "_seconds", "_verdicts", "_worker", "_workers")
+
+    def __init__(
+        self, approver: Approver | None, seconds: float, verdicts: Mapping[str, Verdict], workers: WorkerPool
+    ) -> None:
+        self._approver: Any = approver
+        self._is_async = is_async(approver)
+        self._seconds = seconds
+        self._verdicts = dict(verdicts)
+        self._workers = workers
+        self._worker: Worker | None = None
+
+    async def decide(self, question: Question, most_s: float = inf) -> Verdict:
+        """What a person says; no answer in time means no. It raises only when it is cut."""
+        known = self._verdicts.pop(question.id, None)
+        if known is not None:
+            return known
+        if self._approver is None:
+            return Verdict(None)
+        seconds = max(0.0, min(self._seconds, most_s))
+        try:
+            if self._is_async:
+                return await self._awaited(question, seconds)
+            return await self._in_a_worker(question, seconds)
+        except anyio.get_cancelled_exc_class() as error:
+            if is_being_cancelled():
+                raise
+            return _failed(error)
+        except (KeyboardInterrupt, GeneratorExit):
+            raise
+        except BaseException as error:  # what guards fails closed
+            return _failed(error)
+
+    def cut(self) -> Verdict:
+        """Nobody waits for the answer any more."""
+        if self._worker is not None:
+            self._workers.give_up(self._worker)
+            self._worker = None
+        return Verdict(None)
+
+    async def _awaited(self, question: Question, seconds: float) -> Verdict:
+        with anyio.move_on_after(seconds):
+            return verdict_of(await self._approver(question))
+        return _nobody(seconds)
+
+    async def _in_a_worker(self, question: Question, seconds: float) -> Verdict:
+        late = anyio.current_time() + seconds
+        worker = await free_worker(self._workers, lambda: anyio.current_time() >= late)
+        if worker is None:
+            return Verdict(False, f"nobody could be asked: no worker is free; {self._workers.hung} hang")
+        self._worker = worker
+        came, context = list[Verdict](), context_elsewhere()
+
+        def work() -> None:
+            try:
+                came.append(verdict_of(context.run(self._approver, question)))
+            except BaseException as error:
+                came.append(_failed(error))
+
+        if not await hand_over(worker, work, seconds):
+            self.cut()
+            return _nobody(seconds)
+        self._worker = None
+        return came[0]
+
+
+def is_async(approver: Approver | None) -> bool:
+    """Whether it is awaited; else it may block, in a thread of its own."""
+    call = getattr(approver, "__call__", None)  # noqa: B004
+    return inspect.iscoroutinefunction(approver) or inspect.iscoroutinefunction(call)
+
+
+def _nobody(seconds: float) -> Verdict:
+    return Verdict(False, f"nobody answered within {seconds:g} s")
+
+
+def _failed(error: BaseException) -> Verdict:
+    return Verdict(False, f"nobody could be asked ({type(error).__name__})")

@@ -1,0 +1,117 @@
+"""A person in the loop: what is asked, and what may be answered.
+
+>>> from flyball.person import allow, deny, edit, extend
+>>> deny("Not on a Friday.")
+Verdict(approved=False, text='Not on a Friday.', arguments=None, amount=None)
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Any, cast
+
+from . import check
+from .errors import ConfigError, shown
+
+
+class About(StrEnum):
+    """What a question is about."""
+
+    CALL = "call"
+    """May this call be made?"""
+    LIMIT = "limit"
+    """May the run have more than its limits allow?"""
+
+
+@dataclass(frozen=True, slots=True)
+class Question:
+    """What a person is asked."""
+
+    id: str
+    """The call's id, or the budget's name with a number: under this an answer is given."""
+    text: str
+    about: About = About.CALL
+    tool: str | None = None
+    arguments: Mapping[str, Any] = field(default_factory=dict[str, Any])
+    """Of the call; those that are sensitive are hidden."""
+    budget: str | None = None
+    amount: float | None = None
+    """What a plain yes gives of the budget, in its own unit."""
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """What a person said; `approved` is None where nobody has said anything yet."""
+
+    approved: bool | None
+    text: str = ""
+    """The reason; or the answer, to a tool that asks."""
+    arguments: Mapping[str, Any] | None = None
+    """Make the call with these instead."""
+    amount: float | None = None
+    """Give so much more of the budget."""
+
+
+def allow(text: str = "") -> Verdict:
+    """Yes; `text` is the answer where a tool asks for one."""
+    check.kind("allow", text, str)
+    return Verdict(True, text)
+
+
+def deny(reason: str = "") -> Verdict:
+    """No; the model is told why."""
+    check.kind("deny", reason, str)
+    return Verdict(False, reason)
+
+
+def edit(text: str = "", /, **arguments: Any) -> Verdict:
+    """Yes, but with these arguments, all of them: `edit(path="other.txt")`."""
+    check.kind("edit", text, str)
+    return Verdict(True, text, arguments)
+
+
+def extend(amount: float, text: str = "") -> Verdict:
+    """Yes: so much more of the budget that was asked about."""
+    if isinstance(amount, bool) or not isinstance(amount, int | float) or not 0 < amount < 1e15:  # pyright: ignore[reportUnnecessaryIsInstance]
+        raise ConfigError("extend", amount, "how much more, above 0")
+    return Verdict(True, text, None, amount)
+
+
+Said = Verdict | bool | None
+"""What an approver may give: a Verdict, True, False, or None to leave the question open; then the run pauses."""
+
+Approver = Callable[[Question], Said | Awaitable[Said]]
+"""Is asked, one question at a time. It may block (it runs in a thread of its own) or be async. What it raises means no,
+and so does no answer within the agent's `approver_seconds`. The wait takes nothing of the run's time."""
+
+
+def verdict_of(said: object) -> Verdict:
+    """What an approver gave, as a verdict; what cannot be understood means no."""
+    if said is None or isinstance(said, bool):
+        return Verdict(said)
+    if isinstance(said, Verdict):
+        return said if said.approved in (True, False, None) else _not_understood(said)
+    return _not_understood(said)
+
+
+def _not_understood(said: object) -> Verdict:
+    if inspect.iscoroutine(said):
+        said.close()
+    return Verdict(False, f"the approver gave {shown(said)}; expected allow(), deny(), edit(), extend(), True or False")
+
+
+def answers_of(given: object, asked: Mapping[str, Question]) -> dict[str, Verdict]:
+    """What was answered to which question; anything else is refused before a run goes on with it."""
+    if not isinstance(given, Mapping):
+        raise ConfigError("resume, answers", given, "answers by the question's id, such as {'call-0': allow()}")
+    verdicts: dict[str, Verdict] = {}
+    for key, said in cast("Mapping[object, object]", given).items():
+        if key not in asked:
+            raise ConfigError("resume, answers", key, f"the id of an open question: {', '.join(asked)}")
+        if not isinstance(said, bool | Verdict):
+            raise ConfigError(f"resume, answers[{key!r}]", said, "allow(), deny(), edit(), extend(), True or False")
+        verdicts[str(key)] = verdict_of(said)
+    return verdicts
