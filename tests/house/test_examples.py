@@ -14,7 +14,8 @@ NUMBERED = sorted((ROOT / "examples").glob("[0-9][0-9]_*.py"))
 
 
 def run(path: Path, folder: Path) -> str:
-    done = subprocess.run([sys.executable, path], cwd=folder, capture_output=True, text=True, timeout=60, check=False)
+    command, nobody = [sys.executable, path], subprocess.DEVNULL
+    done = subprocess.run(command, cwd=folder, stdin=nobody, capture_output=True, text=True, timeout=60, check=False)
     assert (done.returncode, done.stderr) == (0, "")
     return "\n".join(line.rstrip() for line in done.stdout.splitlines())
 

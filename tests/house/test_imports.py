@@ -15,7 +15,7 @@ TABLE = """
     toml settings
     snapshot budget registry
     deadline envelope price limits steadiness
-    message pair wire outcome event schema recorder request person
+    message pair wire outcome event schema recorder request person terminal
     result evidence progress path entry proof assertion nudge asserted toolrule
     purse turn governor bound
     worker tools models

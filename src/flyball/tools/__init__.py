@@ -5,6 +5,7 @@ from .admission import Admission
 from .context import State, ToolContext
 from .executor import BoundedToolExecutor
 from .gate import Gate
+from .question import ask_person
 from .tool import Effects, Options, Tool, Toolset, tool
 
 __all__ = [
@@ -18,5 +19,6 @@ __all__ = [
     "Tool",
     "ToolContext",
     "Toolset",
+    "ask_person",
     "tool",
 ]

@@ -1,0 +1,67 @@
+"""Asking on the terminal: an approver for programs in front of which somebody sits."""
+
+from __future__ import annotations
+
+import json
+import sys
+from threading import Lock
+from typing import Any
+
+from .errors import ConfigError
+from .person import About, Question, Verdict, allow, deny, edit, extend
+
+_TURN = Lock()
+"""Runs that ask at the same time take turns."""
+_HOW = {
+    About.CALL: 'y, n, or e {"argument": ...}; words behind y or n are passed on',
+    About.LIMIT: "y, n, or how much more",
+}
+
+
+def ask_on_terminal(question: Question) -> Verdict | None:
+    """Print the question and read the answer; where nobody can answer (end of input), it stays open: the run pauses."""
+    with _TURN:
+        prompt = f"{question.text} ({_HOW[question.about]}) "
+        while True:
+            try:
+                line = input(prompt)
+            except EOFError:
+                sys.stdout.write("\n")
+                return None
+            verdict = read(line, question.about)
+            if verdict is not None:
+                return verdict
+            prompt = f"Please answer: {_HOW[question.about]} "
+
+
+def read(line: str, about: About) -> Verdict | None:
+    """What a line means; None where that is not clear.
+
+    >>> read("n not on a Friday", About.CALL)
+    Verdict(approved=False, text='not on a Friday', arguments=None, amount=None)
+    """
+    word, _, rest = line.strip().partition(" ")
+    match word.lower():
+        case "y" | "yes":
+            return allow(rest.strip())
+        case "n" | "no":
+            return deny(rest.strip())
+        case "e" | "edit" if about is About.CALL:
+            return _edited(rest)
+        case _:
+            return _extended(line) if about is About.LIMIT else None
+
+
+def _edited(text: str) -> Verdict | None:
+    try:
+        arguments: Any = json.loads(text)
+        return edit(**arguments)
+    except (TypeError, ValueError, RecursionError):
+        return None
+
+
+def _extended(text: str) -> Verdict | None:
+    try:
+        return extend(float(text))
+    except (ValueError, ConfigError):
+        return None
