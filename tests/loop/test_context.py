@@ -56,6 +56,13 @@ def test_the_oldest_results_become_one_line_each() -> None:
     assert len(history[2].content) == 8_214, "the whole stays"
 
 
+def test_a_line_is_not_elided_again() -> None:
+    context = Context(conversation([[8_214], [3_000], [4_000], [5_000], [500], [500]]))
+    context.shorten(7_000)
+    context.shorten(5_000)
+    assert shown(context)[1] == "tool0: 8,214 characters, elided"
+
+
 def test_much_at_a_time_so_that_the_beginning_changes_rarely() -> None:
     history = conversation([[1_000]] * 20)
     context = Context(history)
@@ -105,13 +112,26 @@ def test_what_the_user_said_in_between_stays() -> None:
 def test_a_summary_stands_in_the_place_of_what_is_old_and_the_next_takes_it_in() -> None:
     context = Context(conversation([[2_000]] * 6))
     assert context.sum_up("Six files were read.")
-    assert [message.content for message in context.messages][1].endswith("\nSix files were read.")
+    assert context.messages[1].content == (
+        "(8 earlier messages are left out here. Calls that were made: tool0 (4).)\nSummary: Six files were read."
+    )
     assert len(context.messages) == 2 + 4
     context.messages.extend(turn(100, [2_000]))
     assert context.old[0].content.endswith("Six files were read.")
     assert context.sum_up("Seven.")
+    assert "tool0 (5)" in context.messages[1].content
     assert sum("Summary" in message.content for message in context.messages) == 1
     assert check_pairs(context.messages) == []
+
+
+def test_a_summary_stays_where_more_is_left_out_without_one() -> None:
+    context = Context(conversation([[2_000]] * 6))
+    context.sum_up("Six files were read.")
+    for n in range(60):
+        context.messages.extend(turn(100 + n * 10, [20]))
+    context.shorten(1_500)
+    assert "Six files were read." in context.messages[1].content
+    assert sum("left out here" in message.content for message in context.messages) == 1
 
 
 def test_a_summary_that_is_longer_than_what_it_sums_up_is_not_taken() -> None:

@@ -153,8 +153,8 @@ class TestCompact:
         result = run(model, Limits(context_tokens=4_000), compact=compact)
         assert result.stop == "completed"
         last = model.requests[-1].messages
-        assert last[1].content.endswith(f"\nSummary {len(given)}.")
-        assert any("Summary 1." in message.content for message in given[1]), "the next takes it in"
+        assert last[1].content.endswith(f"\nSummary: Summary {len(given)}.")
+        assert any("Summary: Summary 1." in message.content for message in given[1]), "the next takes it in"
         assert not [message for message in result.messages if "Summary" in message.content]
         assert elisions(result)
 

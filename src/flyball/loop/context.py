@@ -15,13 +15,15 @@ from ..request import tokens_of_message
 
 _SPARED = 2
 """The turns that stay whole as long as that is possible."""
+_ELIDED = "elided"
+"""The key that marks a result which is a line already."""
 _TOUCHED = (Role.ASSISTANT, Role.TOOL)
 
 
 class Context:
     """What requests show of a history that grows."""
 
-    __slots__ = ("_calls", "_count", "_stand_in", "messages")
+    __slots__ = ("_calls", "_count", "_stand_in", "_summary", "messages")
 
     def __init__(self, history: list[Message]) -> None:
         self.messages = history
@@ -29,6 +31,7 @@ class Context:
         self._stand_in: Message | None = None
         self._count = 0
         self._calls = Counter[str]()
+        self._summary = ""
 
     def shorten(self, room: int) -> None:
         """Show less, so that it fits into so many tokens, as far as that is possible.
@@ -54,14 +57,7 @@ class Context:
 
     def sum_up(self, summary: str) -> bool:
         """Show a summary in place of all that is old; whether that is shorter."""
-        old = self.old
-        if not old:
-            return False
-        shown = _said(old[0], f"(Summary of {len(old)} messages that are left out here:)\n{summary}")
-        if tokens_of_message(shown) >= sum(map(tokens_of_message, old)):
-            return False
-        self._replace(self._places(_SPARED), shown)
-        return True
+        return self._stand_in_for(self._places(_SPARED), summary)
 
     def _elide(self, aim: int, spared: int) -> None:
         """Show old results as one line each, oldest first, until the aim is reached."""
@@ -70,7 +66,7 @@ class Context:
             if left <= aim:
                 break
             message = shown[place]
-            short = elided(message) if message.type is MessageType.TOOL_RESULT else message
+            short = elided(message) if message.type is MessageType.TOOL_RESULT and not _is_elided(message) else message
             saved = tokens_of_message(message) - tokens_of_message(short)
             if saved > 0:
                 shown[place] = short
@@ -87,22 +83,24 @@ class Context:
                 break
             places.append(place)
             left -= tokens_of_message(self.messages[place])
-        places = _with_whole_pairs(self.messages, places)
+        self._stand_in_for(_with_whole_pairs(self.messages, places), self._summary)
+
+    def _stand_in_for(self, places: Sequence[int], summary: str) -> bool:
+        """Show one message in place of others, and of the one that stood for others before; unless it is longer."""
         gone = [self.messages[place] for place in places]
         count = self._count + sum(message is not self._stand_in for message in gone)
         calls = self._calls + Counter(_tool(message) for message in gone if message.type is MessageType.TOOL_CALL)
         if not gone:
-            return
-        stand_in = _said(gone[0], _told(count, calls))
-        if tokens_of_message(stand_in) < sum(map(tokens_of_message, gone)):
-            self._replace(places, stand_in)
-            self._count, self._calls = count, calls
-
-    def _replace(self, places: Sequence[int], stand_in: Message) -> None:
-        gone = set(places)
-        shown = [message for place, message in enumerate(self.messages) if place not in gone]
+            return False
+        stand_in = _said(gone[0], _told(count, calls, summary))
+        if tokens_of_message(stand_in) >= sum(map(tokens_of_message, gone)):
+            return False
+        replaced = set(places)
+        shown = [message for place, message in enumerate(self.messages) if place not in replaced]
         shown.insert(places[0], stand_in)
         self.messages, self._stand_in = shown, stand_in
+        self._count, self._calls, self._summary = count, calls, summary
+        return True
 
     def _places(self, spared: int) -> list[int]:
         """Where what may be touched stands: what the model and tools said before the newest turns."""
@@ -120,7 +118,11 @@ def elided(result: Message) -> Message:
     """A result in one line."""
     payload = {key: value for key, value in (result.payload or {}).items() if key in ("call_id", "name", "is_error")}
     line = f"{_tool(result)}: {len(result.content):,} characters, elided"
-    return replace(result, content=line, payload=payload)
+    return replace(result, content=line, payload=payload, metadata={**(result.metadata or {}), _ELIDED: True})
+
+
+def _is_elided(message: Message) -> bool:
+    return bool(message.metadata and message.metadata.get(_ELIDED))
 
 
 def _tool(message: Message) -> str:
@@ -132,9 +134,10 @@ def _said(place: Message, text: str) -> Message:
     return Message(place.run, place.n, place.created_at, MessageType.TEXT, Role.USER, text)
 
 
-def _told(count: int, calls: Counter[str]) -> str:
+def _told(count: int, calls: Counter[str], summary: str) -> str:
     made = ", ".join(f"{tool} ({times})" for tool, times in sorted(calls.items()))
-    return f"({count} earlier messages are left out here.{f' Calls that were made: {made}.' if made else ''})"
+    told = f"({count} earlier messages are left out here.{f' Calls that were made: {made}.' if made else ''})"
+    return f"{told}\nSummary: {summary}" if summary else told
 
 
 def _starts(messages: Sequence[Message]) -> list[int]:
