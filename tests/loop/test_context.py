@@ -150,6 +150,32 @@ def test_a_call_whose_result_comes_much_later_is_not_torn_from_it() -> None:
     assert check_pairs(context.messages) == []
 
 
+def test_a_call_id_that_is_used_again_is_another_call() -> None:
+    history = conversation([[4_000]] * 6)
+    for message in history[1:]:
+        assert message.payload is not None
+        message.payload["call_id"] = "call_0"
+    context = Context(history)
+    context.shorten(6_000)
+    assert context.tokens <= 6_000
+    assert check_pairs(context.messages) == []
+
+
+def test_a_summary_is_not_thrown_away_where_all_fits() -> None:
+    context = Context(conversation([[3_400]] * 6))
+    assert context.sum_up("Six files were read.")
+    context.shorten(4_000)
+    assert context.messages[1].content.endswith("Six files were read.")
+
+
+def test_a_summary_for_which_there_is_no_room_goes_last() -> None:
+    context = Context(conversation([[2_000]] * 4))
+    assert context.sum_up("word " * 200)
+    context.shorten(1_200)
+    assert context.tokens <= 1_200
+    assert not [message for message in context.messages if "word" in message.content]
+
+
 @pytest.mark.parametrize("history", [[], [said(0, Role.USER, "Do it.")], [said(0, Role.ASSISTANT, "Hello.")]])
 def test_what_cannot_be_shortened_stays(history: list[Message]) -> None:
     context = Context(history)

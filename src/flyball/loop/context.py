@@ -7,7 +7,7 @@ says so in their place. What the user and the system said, and the newest turn, 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 from ..message import Message, MessageType, Role
@@ -43,6 +43,9 @@ class Context:
             self._leave_out(room // 2, _SPARED)
         if self.tokens > room:
             self._elide(room // 2, 1)
+            self._leave_out(room // 2, 1)
+        if self.tokens > room and self._summary:
+            self._summary = ""
             self._leave_out(room // 2, 1)
 
     @property
@@ -151,10 +154,19 @@ def _starts(messages: Sequence[Message]) -> list[int]:
 
 def _with_whole_pairs(messages: Sequence[Message], places: Sequence[int]) -> list[int]:
     """The places without those whose call or result stands elsewhere."""
-    inside = set(places)
-    torn = {_call_id(message) for place, message in enumerate(messages) if place not in inside}
-    return [place for place in places if (call_id := _call_id(messages[place])) is None or call_id not in torn]
+    inside, torn = set(places), set[int]()
+    for call, result in _pairs(messages):
+        if (call in inside) is not (result in inside):
+            torn |= {call, result}
+    return [place for place in places if place not in torn]
 
 
-def _call_id(message: Message) -> object:
-    return (message.payload or {}).get("call_id")
+def _pairs(messages: Sequence[Message]) -> Iterator[tuple[int, int]]:
+    """Where each call and its result stand; an id may be used again for a new call."""
+    waiting: dict[object, list[int]] = {}
+    for place, message in enumerate(messages):
+        call_id = (message.payload or {}).get("call_id")
+        if message.type is MessageType.TOOL_CALL:
+            waiting.setdefault(call_id, []).append(place)
+        elif message.type is MessageType.TOOL_RESULT and waiting.get(call_id):
+            yield waiting[call_id].pop(), place
