@@ -9,10 +9,13 @@ import pytest
 
 from flyball import Agent, Limits, tool
 from flyball.errors import ConfigError, ContextTooLong
-from flyball.event import Elided, Refunded
-from flyball.loop.effect import Act, Cancel
+from flyball.event import Elided, Header, Refunded
+from flyball.loop import Act, Answer, Ask, converse
+from flyball.loop.effect import Cancel
 from flyball.message import Message
+from flyball.outcome import Success, Timeout
 from flyball.pair import check_pairs
+from flyball.recorder import Recorder
 from flyball.request import Call, Finish, Purpose, Reply, Request, Usage, estimate
 from flyball.result import Result
 from flyball.testing import Script, ScriptedModel, assert_honest, call, fail, say
@@ -205,6 +208,46 @@ class TestCompact:
         place = next(n for n, [act] in acts if act.call.name == "compact")
         result = assert_honest(Script(agent(), mail={place: [Cancel()]}).run("Read them all."))
         assert result.stop == "cancelled"
+
+    def test_one_that_hangs_is_given_60_seconds_and_then_it_is_as_without_one(self) -> None:
+        limits = Limits(context_tokens=4_000)
+        plan = Agent(model=Reader(20), tools=[fetch], limits=limits, compact=lambda _: "Read.").plan("Go.")
+        loop = converse(plan, Recorder(Header(plan.run_id, None, 0.0, {})))
+        effect, at, hung = next(loop), 0.0, list[str]()
+        with pytest.raises(StopIteration) as end:
+            while True:
+                value: Any = None
+                if isinstance(effect, Ask):
+                    answered = len(effect.request.messages)
+                    said = Call(f"c{answered}", "fetch", f'{{"n": {answered}}}')
+                    value = Reply("All read.") if hung else Reply("", (said,), finish=Finish.CALLS)
+                elif isinstance(effect, Act) and effect.acts[0].call.name == "compact":
+                    assert effect.deadline == at + 60
+                    at = effect.deadline
+                    hung.append(effect.acts[0].call.id)
+                    value = [Timeout(call_id=hung[-1], tool="compact", cap_s=60.0, hung=True)]
+                elif isinstance(effect, Act):
+                    value = [Success(call_id=act.call.id, tool="fetch", content="word " * 200) for act in effect.acts]
+                effect = loop.send(Answer(value, at))
+        result: Result = end.value.value
+        assert (result.stop, result.text, result.hung, len(hung)) == ("completed", "All read.", 1, 1)
+
+    def test_what_it_does_to_the_messages_stays_its_own(self) -> None:
+        def compact(messages: Sequence[Message]) -> None:
+            for message in messages:
+                message.content = "gone"
+                (message.payload or {}).clear()
+
+        result = run(Reader(20), Limits(context_tokens=4_000), compact=compact)
+        assert result.stop == "completed"
+        assert not [message for message in result.messages if message.content == "gone"]
+
+    @pytest.mark.parametrize("error", [SystemExit(3), KeyboardInterrupt(), BaseException("odd")], ids=repr)
+    def test_one_that_raises_anything_ends_nothing(self, error: BaseException) -> None:
+        def compact(messages: Sequence[Message]) -> str:
+            raise error
+
+        assert run(Reader(20), Limits(context_tokens=4_000), compact=compact).stop == "completed"
 
     def test_it_must_be_a_function(self) -> None:
         with pytest.raises(ConfigError, match="agent, compact"):

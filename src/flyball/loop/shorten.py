@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from .. import event
-from ..outcome import Success
+from ..message import Message
+from ..outcome import Cancelled, Success, Timeout
 from ..request import tokens_of
 from .course import Course
 from .effect import Act, Flow
@@ -27,7 +30,7 @@ def shorten(course: Course, most: int) -> Flow[bool]:
     now = {id(message) for message in context.messages}
     count = sum(id(message) not in now for message in shown)
     course.input_tokens = min(before, fixed + context.tokens)
-    course.size = 2 * course.input_tokens
+    course.size = 2 * (fixed + context.tokens)
     course.recorder.emit(event.Elided, count, before - course.input_tokens)
     return True
 
@@ -35,7 +38,14 @@ def shorten(course: Course, most: int) -> Flow[bool]:
 def _sum_up(course: Course) -> Flow[None]:
     """Put a summary in place of what is old; where there is none, or it is too long, that stays as it is."""
     assert course.shared.compact is not None, "somebody sums up"
-    act = course.shared.compact(course.context.old, f"compact-{course.progress.requests}")
+    act = course.shared.compact(list(map(_copied, course.context.old)), f"compact-{course.progress.requests}")
     [outcome] = yield from course.do(Act([act], min(course.envelope.work_at, course.clock.at + _SUMMING_UP_S)))
+    if isinstance(outcome, Timeout | Cancelled):
+        course.hung += outcome.hung
     if isinstance(outcome, Success) and isinstance(outcome.value, str) and outcome.value.strip():
         course.context.sum_up(outcome.value.strip())
+
+
+def _copied(message: Message) -> Message:
+    """A message that may be changed, and the history stays what it is."""
+    return replace(message, payload=None if message.payload is None else dict(message.payload))
