@@ -5,11 +5,11 @@ from typing import Any
 import pytest
 
 from flyball import Agent, Limits, tool
-from flyball.errors import ConfigError, ModelError
+from flyball.errors import ConfigError, ContextTooLong, ModelError
 from flyball.event import ModelReplied, ModelRequested, Reflected
-from flyball.loop.effect import Ask, Cancel
+from flyball.loop.effect import Act, Ask, Cancel, TimeUp
 from flyball.price import TokenPrice
-from flyball.request import Purpose, Usage
+from flyball.request import Finish, Purpose, Usage
 from flyball.result import Result
 from flyball.steadiness import Reflection
 from flyball.testing import Line, Script, ScriptedModel, assert_honest, call, fail, say, together
@@ -119,6 +119,7 @@ def test_and_what_is_left_of_the_time_for_work() -> None:
         (fail(ValueError("odd")), "(No reflection: odd)"),
         (say(""), "(No reflection: the model said nothing.)"),
         (call("look", n=1), "(No reflection: the model said nothing.)"),
+        (say("Half a").ending(Finish.CONTENT_FILTER), "(No reflection: the provider's filter stopped it.)"),
     ],
     ids=str,
 )
@@ -133,6 +134,56 @@ def test_no_money_no_reflection() -> None:
     model = ScriptedModel(call("look", n=1).using(usage), say("done").using(Usage(1, 1)), reflection=say("x"))
     result = run(model, Reflection(every=1), limits=Limits(tokens=1_000), max_output_tokens=2_000)
     assert result.reflections[:1] == ("(No reflection: what is left of tokens or money does not allow it.)",)
+
+
+def test_one_that_comes_too_late_does_not_take_all_that_is_left() -> None:
+    model = ScriptedModel(*lines(3), reflection=say("Too late.").after(31))
+    result = run(model, Reflection(every=2), limits=Limits(tokens=20_000))
+    assert (result.stop, result.flags) == ("completed", ())
+
+
+@pytest.mark.parametrize(("most", "asked"), [(None, 2_000), (77, 77), (9_000, 2_000)])
+def test_its_reply_is_bounded_as_every_other_is(most: int | None, asked: int) -> None:
+    for limits in (Limits(), Limits(tokens=100_000)):
+        model = script(1)
+        run(model, Reflection(every=1), limits=limits, max_output_tokens=most)
+        assert model.requests[1].max_output_tokens == asked
+
+
+def test_of_a_long_one_the_next_turn_is_shown_the_beginning() -> None:
+    model = ScriptedModel(*lines(1), reflection=say("word " * 5_000))
+    result = run(model, Reflection(every=1), limits=Limits(context_tokens=4_000))
+    assert (result.stop, len(result.reflections[0])) == ("completed", 24_999)
+    assert len(model.requests[2].notices[0]) < 4_100
+
+
+def test_a_request_that_was_too_long_is_no_turn_to_look_back_at() -> None:
+    history = [{"role": "user", "content": "a"}, {"role": "assistant", "content": "b " * 2_000}] * 3
+    too_long = fail(ContextTooLong("too long"))
+    model = ScriptedModel(too_long, call("look", n=-1), too_long, say("done"), reflection=say("Look elsewhere."))
+    agent = Agent(model=model, tools=[look], reflection=Reflection(every=1, after_failure=True))
+    assert_honest(Script(agent).run([*history, {"role": "user", "content": "c"}]))
+    assert purposes(model) == ["turn", "turn", "reflection", "turn", "turn"]
+
+
+def test_nothing_is_asked_when_the_run_was_ended_while_the_conversation_was_summed_up() -> None:
+    def agent() -> Agent:
+        turns = [together(*[call("look", n=n) for n in range(30)]).using(None)] * 3
+        model = ScriptedModel(*turns, say("done"), grace=say("I looked."), reflection=say("x"))
+        limits = Limits(context_tokens=3_020)
+        return Agent(
+            model=model, tools=[look], limits=limits, compact=lambda _: "Looked.", reflection=Reflection(every=1)
+        )
+
+    whole = Script(agent())
+    whole.run("Go.")
+    acts = [(n, effect.acts) for n, effect in enumerate(whole.effects) if isinstance(effect, Act)]
+    place = next(n for n, calls in acts if calls[0].call.name == "compact")
+    for letter, stop in ((Cancel(), "cancelled"), (TimeUp(), "deadline")):
+        driver = Script(agent(), mail={place: [letter]})
+        assert assert_honest(driver.run("Go.")).stop == stop
+        asked = [effect.request.purpose for effect in driver.effects[place:] if isinstance(effect, Ask)]
+        assert asked == ([] if stop == "cancelled" else [Purpose.GRACE])
 
 
 def test_where_no_turn_can_follow_there_is_none() -> None:

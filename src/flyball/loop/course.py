@@ -40,8 +40,8 @@ class Course:
     __slots__ = (
         "_disturbed", "_refusals_told", "_shift", "admission", "asked_more", "asked_until", "call_ids", "cancelled",
         "clock", "completion", "context", "context_most", "envelope", "failure", "finish", "halt", "history", "hung",
-        "input_tokens", "kept", "keys", "lease_lost", "notices", "nudge", "owed", "plan", "progress", "purse",
-        "questions", "recorder", "reflections", "repetition", "shared", "size", "state", "steered", "time_up",
+        "input_tokens", "kept", "keys", "lease_lost", "looked_back", "notices", "nudge", "owed", "plan", "progress",
+        "purse", "questions", "recorder", "reflections", "repetition", "shared", "size", "state", "steered", "time_up",
         "turns", "verdicts", "witness",
     )  # fmt: skip
 
@@ -101,6 +101,8 @@ class Course:
         """How many took place: a fact that no refund lowers."""
         self.hung = 0
         self.reflections: list[str] = []
+        self.looked_back = 0
+        """After how many turns that was done last."""
         self.questions: list[Question] = []
         """Those that nobody has answered yet."""
         self.verdicts: dict[str, Verdict] = {}

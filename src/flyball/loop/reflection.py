@@ -19,6 +19,11 @@ from .effect import Flow
 from .shorten import shorten
 
 _LONGEST_S = 30.0
+_LONGEST_REPLY = 2_000
+"""Tokens: nobody tells what a reply used that came too late, and then so much is booked at most."""
+_LONGEST_GUIDANCE = 4_000
+"""Characters that the next turn is shown."""
+_RUN_ENDS = "the run ends."
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,13 +35,15 @@ class Missed:
 
 def reflect(course: Course, reflection: Reflection) -> Flow[None]:
     """Look back, if it is time for that. What stands against it is noted, and the run goes on."""
-    if not _due(course, reflection):
+    if course.turns == course.looked_back or not _due(course, reflection):
         return
+    course.looked_back = course.turns
     found = yield from _looked_back(course, reflection.prompt)
     if course.called_off() is not None:
         return
     if isinstance(found, str):
-        course.obey(Notice(f"Looking back at the work so far: {found}", by="reflection", category="reflection"))
+        shown = found if len(found) <= _LONGEST_GUIDANCE else f"{found[:_LONGEST_GUIDANCE]}…"
+        course.obey(Notice(f"Looking back at the work so far: {shown}", by="reflection", category="reflection"))
     text = found if isinstance(found, str) else f"(No reflection: {found.why})"
     course.reflections.append(text)
     course.recorder.emit(event.Reflected, text)
@@ -63,6 +70,8 @@ def _looked_back(course: Course, prompt: str) -> Flow[str | Missed]:
     tokens = tokens_of_message(asked)
     if course.input_tokens + tokens > course.context_most:
         yield from shorten(course, int(course.context_most) - tokens)
+        if course.must_end() is not None:
+            return Missed(_RUN_ENDS)
     if course.input_tokens + tokens > course.context_most:
         return Missed("the conversation is too long.")
     course.input_tokens += tokens
@@ -78,21 +87,26 @@ def _looked_back(course: Course, prompt: str) -> Flow[str | Missed]:
 def _asked(course: Course, messages: Sequence[Message]) -> Flow[str | Missed]:
     shared, tokens = course.shared, course.input_tokens
     request = Request(messages, shared.instructions, (), Purpose.REFLECTION, run_id=course.plan.run_id)
+    most = shared.max_output_tokens
+    longest = _LONGEST_REPLY if most is None else min(_LONGEST_REPLY, most)
     holds: Holds = {}
     if course.purse.limited or course.plan.within:
-        held = course.purse.hold_most(tokens, shared.max_output_tokens)
+        held = course.purse.hold_most(tokens, longest)
         if held is None:
             return Missed("what is left of tokens or money does not allow it.")
-        holds, request.max_output_tokens = held
+        holds, longest = held
+    request.max_output_tokens = longest
     if course.plan.within:
         refusal = yield from share.take(course, **{name: hold.amount for name, hold in holds.items()})
         if refusal is not None or course.must_end() is not None:
             yield from let_go(course, holds, taken=refusal is None)
-            return Missed("" if refusal is None else refusal.warning)
+            return Missed(_RUN_ENDS if refusal is None else refusal.warning)
     deadline = min(course.envelope.work_at, course.clock.at + _LONGEST_S)
     reply = yield from send(course, request, holds, deadline)
     if not isinstance(reply, Reply):
         return Missed(reply.message)
     if reply.finish is Finish.CUT:
         return Missed("it took too long.")
+    if reply.finish is Finish.CONTENT_FILTER:
+        return Missed("the provider's filter stopped it.")
     return reply.text.strip() or Missed("the model said nothing.")
