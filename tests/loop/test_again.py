@@ -1,6 +1,7 @@
 """Calls that come again, in whole runs: what the model is told, what is made, and when the run ends."""
 
 import json
+from threading import Event
 from typing import Any, Literal
 
 import pytest
@@ -10,7 +11,7 @@ from hypothesis import strategies as st
 from flyball import Agent, Limits, run_conversation, tool
 from flyball.errors import ConfigError
 from flyball.event import NoticeDelivered, Repeated, ToolEnded
-from flyball.loop.effect import Steer
+from flyball.loop.effect import Ask, Late, Steer
 from flyball.outcome import Denied, Success
 from flyball.progress import Progress
 from flyball.request import Call, Finish, Purpose, Reply, Request, Usage
@@ -159,6 +160,54 @@ class TestDuplicates:
         model = ScriptedModel(call("count"), call("count"), say("done"))
         assert Script(Agent(model=model, tools=[count])).run("Go.").state == {"n": 1}
 
+    def test_what_a_call_set_in_the_state_is_seen_by_those_behind_it(self) -> None:
+        from flyball.tools import ToolContext
+
+        @tool(effects="read")
+        def choose(ctx: ToolContext, n: int) -> None:
+            """Choose one."""
+            ctx.state["n"] = n
+
+        @tool(effects="read")
+        def chosen(ctx: ToolContext) -> int:
+            """Which one is chosen."""
+            return ctx.state.get("n", 0)
+
+        model = ScriptedModel(call("chosen"), call("choose", n=7), call("chosen"), say("done"))
+        agent = Agent(model=model, tools=[choose, chosen], duplicates="reuse")
+        assert assert_honest(Script(agent).run("Go.")).tool_results[2].text == "7"
+
+    def test_a_write_that_ends_late_may_have_changed_something(self) -> None:
+        disk = Disk()
+        agent = Agent(model=ScriptedModel(READ, READ, READ, say("done")), tools=disk.tools(), duplicates="reuse")
+        Script(agent, mail={4: [Late("call-9", "write")]}).run("Go.")
+        assert disk.made == ["read a"] * 2
+
+    def test_while_a_write_hangs_every_read_is_made(self) -> None:
+        disk, freed = Disk(), Event()
+
+        @tool(timeout=0.05)
+        def hang() -> None:
+            """Write for ever."""
+            freed.wait(60)
+
+        model = ScriptedModel(call("hang"), READ, READ, say("done"))
+        agent = Agent(model=model, tools=[hang, *disk.tools()], duplicates="reject")
+        try:
+            assert assert_honest(agent.run("Go.")).hung == 1
+        finally:
+            freed.set()
+        assert disk.made == ["read a"] * 2
+
+    @pytest.mark.parametrize("policy", ["reuse", "reject"])
+    def test_what_a_tool_rule_wants_again_is_made_again(self, policy: Policy) -> None:
+        rule = {"limited_tools": ["read"], "max_calls": 1, "then_require_one_of": ["status"]}
+        status, disk = call("status"), Disk()
+        paths = [call("read", path=path) for path in "abc"]
+        lines = [paths[0], status, paths[1], status, paths[2], status, paths[2], say("done")]
+        run(*lines, disk=disk, duplicates=policy, tool_rules=[rule])
+        assert disk.made == ["read a", "status", "read b", "status", "read c"]
+
 
 class TestLoops:
     def test_the_same_call_is_told_then_denied_then_ends_the_run_with_a_report(self) -> None:
@@ -217,6 +266,25 @@ class TestLoops:
         agent = Agent(model=ScriptedModel(*[READ] * 6, say("done")), tools=disk.tools())
         result = assert_honest(Script(agent, mail={8: [Steer("Try it again.")]}).run("Go."))
         assert (result.stop, disk.made) == ("completed", ["read a"] * 5)
+
+    def test_one_that_comes_with_the_last_call_goes_before_the_end(self) -> None:
+        disk = Disk()
+        agent = Agent(model=ScriptedModel(*[READ] * 6, say("done")), tools=disk.tools())
+        driver = Script(agent)
+        driver.run("Go.")
+        place = [n for n, effect in enumerate(driver.effects) if isinstance(effect, Ask)][4]
+        result = assert_honest(Script(agent, mail={place: [Steer("Try it again.")]}).run("Go."))
+        assert (result.stop, result.turns) == ("completed", 7)
+
+    def test_a_large_result_is_the_same_although_each_has_its_own_artifact(self) -> None:
+        @tool(effects="read")
+        def log(lines: int) -> str:
+            """Read the log."""
+            return 'A "line".\n' * lines
+
+        lines = [call("log", lines=n) for n in (3_000, 4_000)]
+        model = ScriptedModel(*lines * 9, grace=say("I went round."))
+        assert assert_honest(Script(Agent(model=model, tools=[log])).run("Go.")).stop == "stalled"
 
     def test_a_limit_that_is_met_at_the_same_time_goes_before(self) -> None:
         assert run(*[READ] * 9, limits=Limits(turns=4)).stop == "budget"

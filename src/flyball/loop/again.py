@@ -11,11 +11,12 @@ from ..steadiness import Duplicates
 from .course import Course
 from .end import End
 from .plan import ToolFacts
-from .repetition import Loop, key_of
+from .repetition import Key, Loop, key_of
 
 _ALLOW = Duplicates.ALLOW  # found once: see course.py
 _NOT_THE_MODELS = frozenset({Reason.BUDGET, Reason.DEADLINE, Reason.OVERLOAD, Reason.REPEATED})
 """Denials that say nothing about the call, or that were counted already."""
+_MAY_HAVE_WRITTEN = (Success, Timeout)
 
 
 def denied(course: Course, call: Call) -> Denied | None:
@@ -32,19 +33,21 @@ def denied(course: Course, call: Call) -> Denied | None:
 
 def answered(course: Course, call: Call, tool: ToolFacts) -> Outcome | None:
     """What a call came to that is not made because an equal one was; None where it is made."""
-    policy = tool.duplicates or course.shared.duplicates
-    if policy is _ALLOW:
-        return None
-    earlier = course.repetition.answered(course.keys[call.id])
-    return None if earlier is None else _as_before(call, earlier, policy)
+    earlier = _earlier(course, course.keys[call.id], tool)
+    return None if earlier is None else _as_before(call, earlier, tool.duplicates or course.shared.duplicates)
 
 
 def settled(course: Course, call: Call, tool: ToolFacts) -> bool:
     """Whether a call is not made, as things are now: then nobody need be asked about it."""
-    key, policy = key_of(call), tool.duplicates or course.shared.duplicates
-    if course.repetition.goes_round(key, course.progress.turn):
-        return True
-    return policy is not _ALLOW and course.repetition.answered(key) is not None
+    key = key_of(call)
+    return course.repetition.goes_round(key, course.progress.turn) or _earlier(course, key, tool) is not None
+
+
+def _earlier(course: Course, key: Key, tool: ToolFacts) -> Success | None:
+    """The result that stands for an equal call; none while a call hangs, which may still change something."""
+    if (tool.duplicates or course.shared.duplicates) is _ALLOW or course.hung > 0:
+        return None
+    return course.repetition.answered(key)
 
 
 def _as_before(call: Call, earlier: Success, policy: Duplicates) -> Outcome:
@@ -76,7 +79,9 @@ def learn(course: Course, call: Call, outcome: Outcome, tool: ToolFacts | None) 
     if kind is Cancelled or (type(outcome) is Denied and outcome.reason in _NOT_THE_MODELS):
         return
     earlier = None if outcome.same_as is None else repetition.answered(key)
-    wrote = tool is not None and tool.writes and (kind is Success or kind is Timeout)
+    if type(outcome) is Denied and outcome.reason is Reason.RULE:  # it may want something done that was done before
+        repetition.changed()
+    wrote = tool is not None and ((tool.writes and kind in _MAY_HAVE_WRITTEN) or _set_state(outcome))
     polls = tool is not None and tool.poll
     loop = repetition.learn(key, earlier or outcome, course.progress.turn, wrote, polls)
     if loop is not None:
@@ -88,6 +93,11 @@ def learn(course: Course, call: Call, outcome: Outcome, tool: ToolFacts | None) 
         course.obey(Notice(f"{hint} Try another way.", by="repetition", category="repetition"))
 
 
+def _set_state(outcome: Outcome) -> bool:
+    """Whether a call has set something that other tools may read."""
+    return type(outcome) is Success and len(outcome.changes) > 0
+
+
 def _told(loop: Loop) -> str:
     if len(loop.tools) == 1:
         what = f"{loop.tools[0]} was called {loop.times} times in a row with the same arguments and the same result."
@@ -97,7 +107,7 @@ def _told(loop: Loop) -> str:
 
 
 def stalled(course: Course) -> End | None:
-    """The end of a run whose model goes round, though it was told and denied."""
-    if not course.repetition.stalled:
+    """The end of a run whose model goes round, though it was told and denied; not where the user has spoken since."""
+    if not course.repetition.stalled or course.steered:
         return None
     return End(Stop.STALLED, warning="The same calls came again and again with the same results.")

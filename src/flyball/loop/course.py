@@ -155,6 +155,7 @@ class Course:
                 self.lease_lost = True
             case Late(call_id, tool):
                 self.hung -= 1
+                self.repetition.changed()
                 self.recorder.emit(event.LateResultDropped, call_id, tool)
 
     def extend(self, letter: Extend) -> bool:

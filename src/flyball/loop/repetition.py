@@ -15,6 +15,8 @@ from ..outcome import Failure, Outcome, Success
 from ..request import Call
 from ..steadiness import RING, Thresholds
 
+_ALIKE = 8_000
+"""Characters of an excerpt that are compared; behind them it names its artifact, which is another for each call."""
 _decoded = json.JSONDecoder().raw_decode  # takes a third of the time of json.loads
 
 Key = tuple[str, str]
@@ -32,6 +34,13 @@ def key_of(call: Call) -> Key:
         return call.name, _canonical(_read(arguments) if isinstance(arguments, str) else dict(arguments))
     except (TypeError, ValueError, RecursionError):  # what cannot be read is equal to itself only
         return call.name, repr(arguments)
+
+
+def _result(outcome: Outcome) -> object:
+    """What a call came to, to be compared."""
+    if outcome.artifact is None:
+        return outcome.status, outcome.words
+    return outcome.status, outcome.words[:_ALIKE], outcome.artifact.size
 
 
 def _read(text: str) -> object:
@@ -83,9 +92,13 @@ class Repetition:
         """The success that an equal call had, where nothing has changed since."""
         return self._answered.get(key)
 
+    def changed(self) -> None:
+        """Something may be other than it was: no earlier result holds any more."""
+        self._answered.clear()
+
     def told_anew(self) -> None:
         """The user has said something: what was done before may be wanted again."""
-        self._answered.clear()
+        self.changed()
         self._ring.clear()
         self._progressed()
 
@@ -102,13 +115,13 @@ class Repetition:
     def learn(self, key: Key, outcome: Outcome, turn: int, writes: bool = False, polls: bool = False) -> Loop | None:
         """Learn what a call came to; the loop that it closes, if it does, for the model to be told of."""
         if writes:
-            self._answered.clear()
+            self.changed()
         if type(outcome) is Success:
             self._answered[key] = outcome
         if self._circle and key not in self._circle:
             self._progressed()
         ring = self._ring
-        ring.append((key, object() if polls else (outcome.status, outcome.words)))
+        ring.append((key, object() if polls else _result(outcome)))
         if len(ring) > 2 * RING:
             del ring[:-RING]
         if key in self._seen:
