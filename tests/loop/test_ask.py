@@ -70,6 +70,18 @@ class TestRetries:
         assert (result.error["kind"], result.error["message"]) == (type(error).__name__, str(error))
         assert len(result.tool_results) == 1
 
+    def test_one_that_said_nothing_is_asked_again_with_its_notices(self) -> None:
+        def hook(point: Point, progress: Progress, about: object = None, /) -> Sequence[Order]:
+            return [Notice("Be quick.")] if point is Point.RUN_STARTED else ()
+
+        for usage in (None, Usage(10, 5)):
+            driver = script(say("").using(usage), SUM.using(usage), say("done"), hooks=[hook])
+            asked = events(assert_honest(driver.run("Go.")), ModelRequested)
+            requests = [effect.request for effect in driver.effects if isinstance(effect, Ask)]
+            assert [request.notices for request in requests] == [("Be quick.",), ("Be quick.",), ()]
+            estimates = [event.estimated_tokens >= estimate(one) for event, one in zip(asked, requests, strict=True)]
+            assert usage or all(estimates)
+
     def test_the_same_request_is_asked_again_with_its_notices(self) -> None:
         def hook(point: Point, progress: Progress, about: object = None, /) -> Sequence[Order]:
             return [Notice("Be quick.")] if point is Point.RUN_STARTED else ()

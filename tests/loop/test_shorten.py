@@ -138,6 +138,20 @@ def test_the_models_own_counter_is_believed() -> None:
     assert max(estimate(request) // 4 for request in model.requests) in range(1_000, 2_001)
 
 
+@pytest.mark.parametrize("share", [0.25, 3.0])
+def test_as_much_stays_as_its_own_counter_allows(share: float) -> None:
+    class Counting(Reader):
+        def count(self, request: Request) -> int:
+            return int(estimate(request) * share)
+
+    model = Counting(12, size=1_200)
+    result = run(model, Limits(context_tokens=int(3_000 * share)))
+    assert (result.stop, result.flags) == ("completed", ())
+    counted = [model.count(request) for request in model.requests]
+    assert max(counted) <= 3_000 * share
+    assert min(counted[5:]) >= 1_000 * share, "not more is taken away than need be"
+
+
 def test_a_run_is_played_again_with_the_same_elisions() -> None:
     script = Script(Agent(model=Reader(30), tools=[fetch], limits=Limits(context_tokens=3_000)))
     first = script.run("Read them all.")

@@ -14,7 +14,7 @@ from . import share
 from .course import Course
 from .effect import Ask, Flow, Wait
 from .end import End, Going
-from .shorten import shorten
+from .shorten import estimated, shorten
 
 _TURN = Purpose.TURN  # found once: see course.py
 _LEAST_CONTEXT = 1_000
@@ -28,7 +28,7 @@ def ask(course: Course) -> Flow[Reply | End | Going]:
     while True:
         request, tokens = _request(course)
         if tokens > course.context_most:
-            end = yield from _shortened(course)
+            end = yield from _shortened(course, tokens)
             if end is not None:
                 return end
             request, tokens = _request(course)
@@ -42,6 +42,7 @@ def ask(course: Course) -> Flow[Reply | End | Going]:
             if answer.calls or empty or answer.text.strip() or not _may_try_again(course, answer):
                 return answer
             empty = True
+            course.show_notices(request.notices)
             course.recorder.emit(event.Retried, attempt, 0.0, "the reply was empty")
         else:
             end = yield from _after_failure(course, answer, attempt)
@@ -107,9 +108,12 @@ def _request(course: Course) -> tuple[Request, int]:
     return request, course.input_tokens if shared.count is None else shared.count(request)
 
 
-def _shortened(course: Course) -> Flow[End | None]:
+def _shortened(course: Course, tokens: int) -> Flow[End | None]:
     """Show less; or why the run ends, if somebody has ended it meanwhile."""
-    yield from shorten(course, int(course.context_most))
+    most = int(course.context_most)
+    if course.shared.count is not None:  # it counts otherwise than the estimate by which is shortened
+        most = most * estimated(course) // tokens
+    yield from shorten(course, most)
     end = course.must_end()
     if end is not None:
         course.refund_turn("round_never_started")
@@ -208,7 +212,7 @@ def _after_failure(course: Course, failure: ModelFailure, attempt: int) -> Flow[
 
 def _too_long(course: Course) -> Flow[End | Going]:
     """The provider takes less than the limits say: less is shown from now on, in another turn; or the run ends."""
-    most = course.shared.base_tokens + course.context.tokens - 1
+    most = estimated(course) - 1
     course.context_most = min(course.context_most, max(most * 9 // 10, _LEAST_CONTEXT))
     if not (yield from shorten(course, most)):
         return _never_started(course, "context_tokens")

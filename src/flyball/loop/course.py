@@ -253,15 +253,20 @@ class Course:
                 self.halt = self.halt or order
                 self._disturbed = True
             case Notice(text, by, category, priority):
-                self.notices += (text,)
-                self.input_tokens += tokens_of(text)
-                self.size += 2 * tokens_of(text)
+                self.show_notices((text,))
                 self.recorder.emit(event.NoticeDelivered, by, text, category, priority)
             case Raise(name, amount, by):
                 self._raise(name, amount, by)
             case _:
                 raise ConfigError("a hook's order", order, "a Notice, Veto, Halt or Raise")
         return None
+
+    def show_notices(self, notices: tuple[str, ...]) -> None:
+        """Have them in the next request."""
+        tokens = sum(map(tokens_of, notices))
+        self.notices += notices
+        self.input_tokens += tokens
+        self.size += 2 * tokens
 
     def forget_notices(self) -> None:
         """The model has seen them."""

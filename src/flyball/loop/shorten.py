@@ -14,13 +14,23 @@ from .effect import Act, Flow
 _SUMMING_UP_S = 60.0
 
 
+def estimated(course: Course) -> int:
+    """An upper estimate of the next request, in the measure by which is shortened; usage and counters have others."""
+    return _fixed(course) + course.context.tokens
+
+
+def _fixed(course: Course) -> int:
+    """What of it cannot be shortened."""
+    return course.shared.base_tokens + sum(map(tokens_of, course.notices))
+
+
 def shorten(course: Course, most: int) -> Flow[bool]:
     """Show less of the conversation, so that the next request takes at most so many tokens; whether anything changed.
 
     What is counted afterwards is an upper estimate again, because nobody knows what the provider counted for a part.
     """
     context, before, shown = course.context, course.input_tokens, course.context.messages
-    fixed = course.shared.base_tokens + sum(map(tokens_of, course.notices))
+    fixed = _fixed(course)
     room = max(0, min(most - fixed, context.tokens - 1))
     if course.shared.compact is not None and context.old:
         yield from _sum_up(course)
