@@ -78,9 +78,9 @@ def learn(course: Course, call: Call, outcome: Outcome, tool: ToolFacts | None) 
     key = course.keys.pop(call.id, None) or key_of(call)
     if kind is Cancelled or (type(outcome) is Denied and outcome.reason in _NOT_THE_MODELS):
         return
-    earlier = None if outcome.same_as is None else repetition.answered(key)
     if type(outcome) is Denied and outcome.reason is Reason.RULE:  # it may want something done that was done before
         repetition.changed()
+    earlier = None if outcome.same_as is None else repetition.answered(key)
     wrote = tool is not None and ((tool.writes and kind in _MAY_HAVE_WRITTEN) or _set_state(outcome))
     polls = tool is not None and tool.poll
     loop = repetition.learn(key, earlier or outcome, course.progress.turn, wrote, polls)

@@ -21,6 +21,8 @@ _decoded = json.JSONDecoder().raw_decode  # takes a third of the time of json.lo
 
 Key = tuple[str, str]
 """A tool, and its arguments in one canonical form."""
+Made = tuple[Key, Outcome | None]
+"""A call, and what it came to; None of a poll, which is never the same."""
 
 
 def key_of(call: Call) -> Key:
@@ -34,13 +36,6 @@ def key_of(call: Call) -> Key:
         return call.name, _canonical(_read(arguments) if isinstance(arguments, str) else dict(arguments))
     except (TypeError, ValueError, RecursionError):  # what cannot be read is equal to itself only
         return call.name, repr(arguments)
-
-
-def _result(outcome: Outcome) -> object:
-    """What a call came to, to be compared."""
-    if outcome.artifact is None:
-        return outcome.status, outcome.words
-    return outcome.status, outcome.words[:_ALIKE], outcome.artifact.size
 
 
 def _read(text: str) -> object:
@@ -77,8 +72,8 @@ class Repetition:
         self._answered: dict[Key, Success] = {}
         self._failed: dict[tuple[Key, str], int] = {}
         self._seen: set[Key] = set()
-        self._ring: list[tuple[Key, object]] = []
-        """The newest calls, each with its result."""
+        self._ring: list[Made] = []
+        """The newest calls."""
         self._circle: frozenset[Key] = frozenset()
         """The calls of the loop that the model was told of."""
         self._told_in = 0
@@ -121,7 +116,7 @@ class Repetition:
         if self._circle and key not in self._circle:
             self._progressed()
         ring = self._ring
-        ring.append((key, object() if polls else _result(outcome)))
+        ring.append((key, None if polls else outcome))
         if len(ring) > 2 * RING:
             del ring[:-RING]
         if key in self._seen:
@@ -145,7 +140,7 @@ class Repetition:
             if times is None or not self._repeats(period, times):
                 continue
             newest = self._ring[-period:]
-            if period == 1 or any(mark != newest[0] for mark in newest):
+            if period == 1 or not all(_alike(one, newest[0]) for one in newest):
                 self._circle, self._told_in = frozenset(key for key, _ in newest), turn
                 return Loop(tuple(tool for (tool, _), _ in newest), times)
         return None
@@ -155,4 +150,17 @@ class Repetition:
         ring, length = self._ring, period * times
         if len(ring) < length:
             return False
-        return all(ring[-place] == ring[-place - period] for place in range(1, length - period + 1))
+        return all(_alike(ring[-place], ring[-place - period]) for place in range(1, length - period + 1))
+
+
+def _alike(one: Made, other: Made) -> bool:
+    """Whether it is the same call with the same result; looked at only where a key comes again."""
+    if one[0] != other[0] or one[1] is None or other[1] is None:
+        return False
+    return one[1] is other[1] or _result(one[1]) == _result(other[1])
+
+
+def _result(outcome: Outcome) -> object:
+    if outcome.artifact is None:
+        return outcome.status, outcome.words
+    return outcome.status, outcome.words[:_ALIKE], outcome.artifact.size
