@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
 from contextlib import suppress
 from math import inf
@@ -310,7 +311,8 @@ class Course:
         for call in calls:
             payload = {"call_id": call.id, "name": call.name, "arguments": call.arguments}
             self.say(_CALL, _ASSISTANT, "", payload, group)
-            tokens = tokens_of(call.arguments if isinstance(call.arguments, str) else str(call.arguments))
+            given = call.arguments
+            tokens = tokens_of(given if isinstance(given, str) else json.dumps(given, default=str))
             self.input_tokens += tokens
             self.size += 2 * tokens
         self.progress.calls = calls
