@@ -161,7 +161,9 @@ class Agent:
         pause = _pause_of(result)
         if pause.plan.shared is not self._terrain:
             raise ConfigError("resume", result, "a result of this very agent")
-        verdicts = answers_of(answers or {}, {question.id: question for question in result.questions})
+        verdicts = answers_of(
+            {} if answers is None else answers, {question.id: question for question in result.questions}
+        )
         pause.take()
         plan = replace(pause.plan, state=dict(pause.plan.state))
         person = Person(self.approver, self._patience, verdicts, pause)

@@ -16,6 +16,9 @@ from typing import Any, cast
 from . import check
 from .errors import ConfigError, shown
 
+_MOST = 1e15
+"""More than this of anything is a mistake."""
+
 
 class About(StrEnum):
     """What a question is about."""
@@ -75,7 +78,7 @@ def edit(text: str = "", /, **arguments: Any) -> Verdict:
 
 def extend(amount: float, text: str = "") -> Verdict:
     """Yes: so much more of the budget that was asked about."""
-    if isinstance(amount, bool) or not isinstance(amount, int | float) or not 0 < amount < 1e15:  # pyright: ignore[reportUnnecessaryIsInstance]
+    if not _is_amount(amount):
         raise ConfigError("extend", amount, "how much more, above 0")
     return Verdict(True, text, None, amount)
 
@@ -92,9 +95,27 @@ def verdict_of(said: object) -> Verdict:
     """What an approver gave, as a verdict; what cannot be understood means no."""
     if said is None or isinstance(said, bool):
         return Verdict(said)
-    if isinstance(said, Verdict):
-        return said if said.approved in (True, False, None) else _not_understood(said)
-    return _not_understood(said)
+    return said if isinstance(said, Verdict) and _is_whole(said) else _not_understood(said)
+
+
+def _is_whole(verdict: Verdict) -> bool:
+    """Whether each part is what it must be: one that is not would be found out when the call is made already."""
+    parts: tuple[Any, ...] = (verdict.approved, verdict.text, verdict.arguments, verdict.amount)
+    approved, text, arguments, amount = parts
+    return (
+        (approved is None or isinstance(approved, bool))
+        and isinstance(text, str)
+        and (arguments is None or _is_named(arguments))
+        and (amount is None or _is_amount(amount))
+    )
+
+
+def _is_named(given: object) -> bool:
+    return isinstance(given, Mapping) and all(isinstance(name, str) for name in cast("Mapping[object, Any]", given))
+
+
+def _is_amount(given: Any) -> bool:
+    return not isinstance(given, bool) and isinstance(given, int | float) and 0 < given < _MOST
 
 
 def _not_understood(said: object) -> Verdict:
@@ -111,7 +132,8 @@ def answers_of(given: object, asked: Mapping[str, Question]) -> dict[str, Verdic
     for key, said in cast("Mapping[object, object]", given).items():
         if key not in asked:
             raise ConfigError("resume, answers", key, f"the id of an open question: {', '.join(asked)}")
-        if not isinstance(said, bool | Verdict):
+        verdict = Verdict(said) if isinstance(said, bool) else said
+        if not isinstance(verdict, Verdict) or verdict.approved is None or not _is_whole(verdict):
             raise ConfigError(f"resume, answers[{key!r}]", said, "allow(), deny(), edit(), extend(), True or False")
-        verdicts[str(key)] = verdict_of(said)
+        verdicts[str(key)] = verdict
     return verdicts
