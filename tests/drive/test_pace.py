@@ -65,3 +65,76 @@ def test_who_has_left_is_not_cut_any_more(here: Any) -> None:
         return scope.cancel_called
 
     assert not here(work)
+
+
+def test_in_a_new_scope_the_same_deadline_cuts_too(here: Any) -> None:
+    async def work() -> bool:
+        pace, deadline = Pace(SYSTEM), SHORT * 2
+        with anyio.CancelScope() as first:
+            pace.enter(first)
+            pace.allow(deadline)
+        with anyio.move_on_after(LONG) as bound, anyio.CancelScope() as scope:
+            pace.enter(scope)
+            pace.allow(deadline)
+            await anyio.sleep(LONG * 2)
+        pace.leave()
+        return scope.cancelled_caught and not bound.cancelled_caught
+
+    assert here(work)
+
+
+def test_while_it_stands_no_time_passes_and_nothing_is_cut(here: Any) -> None:
+    async def work() -> tuple[float, bool, bool]:
+        pace, stood, standing_cut = Pace(SYSTEM), -1.0, True
+        with anyio.CancelScope() as scope:
+            pace.enter(scope)
+            pace.allow(pace.now() + SHORT)
+            pace.allow(math.inf)
+            pace.stop()
+            began = pace.now()
+            await anyio.sleep(SHORT * 5)
+            stood, standing_cut = pace.now() - began, scope.cancel_called
+            pace.go_on()
+            pace.allow(pace.now() + SHORT)
+            await anyio.sleep(LONG)
+        pace.leave()
+        return stood, standing_cut, scope.cancelled_caught
+
+    assert here(work) == (0.0, False, True)
+
+
+@pytest.mark.parametrize("begins_at", [0.0, 500.0])
+def test_what_comes_after_a_wait_has_its_whole_time(here: Any, begins_at: float) -> None:
+    async def work() -> bool:
+        pace = Pace(SYSTEM)
+        pace.begin_at(begins_at)
+        with anyio.CancelScope() as scope:
+            pace.enter(scope)
+            pace.allow(pace.now() + LONG)
+            for _ in range(3):
+                pace.stop()
+                await anyio.sleep(SHORT * 2)
+                pace.go_on()
+            pace.allow(pace.now() + LONG)
+            await anyio.sleep(SHORT)
+        pace.leave()
+        return scope.cancel_called or not begins_at <= pace.now() < begins_at + LONG
+
+    assert not here(work)
+
+
+def test_also_by_a_clock_that_stands_still_by_itself(here: Any) -> None:
+    async def work() -> bool:
+        pace, due = Pace(ManualClock()), 0.0
+        with anyio.CancelScope() as scope:
+            pace.enter(scope)
+            pace.stop()
+            await anyio.sleep(SHORT * 20)
+            pace.go_on()
+            due = anyio.current_time() + SHORT * 20
+            pace.allow(pace.now() + SHORT * 20)
+            await anyio.sleep(SHORT)
+        pace.leave()
+        return scope.cancel_called and anyio.current_time() < due
+
+    assert not here(work)

@@ -48,10 +48,10 @@ class Pace:
 
     def go_on(self) -> None:
         """Let it go on from there."""
-        stood_s = self._clock.now() - self._now()
+        self._began += self._clock.now() - self._now()
         self._now = self._clock.now
-        self._began += stood_s
-        self._offset += stood_s
+        if self._scope is not None:
+            self._tie()
 
     def wall(self) -> float:
         """Seconds since the epoch."""
@@ -63,9 +63,13 @@ class Pace:
 
     def enter(self, scope: anyio.CancelScope) -> None:
         """Keep the time of what happens in this scope from now on."""
-        if self._timer is not None:
-            self.leave()
+        if self._due != math.inf or self._timer is not None:
+            self.leave()  # or what may take as long as the one before would have no alarm
         self._scope = scope
+        self._tie()
+
+    def _tie(self) -> None:
+        """Find out what the event loop's time is in the run's; a clock of the caller's own goes another way."""
         try:
             self._loop = asyncio.get_running_loop()
             self._offset = self._loop.time() - self.now()
