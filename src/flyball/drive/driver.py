@@ -41,6 +41,9 @@ _CLOSING_S = 5.0
 _GIVES_WAY_EVERY = 33
 """Effects: a model and tools that never wait would else keep everybody else from running."""
 _WORKERS = WorkerPool()
+_DESKS = WorkerPool(workers=1_000, most_hung=1_000)
+"""Where approvers that block wait for a person, for minutes: in the workers of tools and models nobody else could work.
+"""
 _GRACE = Purpose.GRACE  # found once: see loop/course.py
 
 
@@ -105,7 +108,7 @@ class Driver:
         self._paused = person.paused
         self._open_at: int | None = None
         """Which answer was the first that said that nobody has answered."""
-        self._deciding = Deciding(person.approver, person.seconds, person.verdicts, workers)
+        self._deciding = Deciding(person.approver, person.seconds, person.verdicts, _DESKS)
         self._within = within
         self._lender = None if within is None else Lender(within)
         self._scope: anyio.CancelScope | None = None
