@@ -32,7 +32,7 @@ from .progress import Hook, Policy, Progress
 from .recorder import Recorder, Sink
 from .registry import IterationBudgetRegistry
 from .request import tokens_of
-from .result import Result
+from .result import Result, Stop
 from .run import Run
 from .settings import Settings
 from .steadiness import Duplicates, Reflection, Thresholds
@@ -160,10 +160,9 @@ class Agent:
     def _resumed(self, result: Result, answers: Mapping[str, Any] | None, sinks: Sequence[Sink]) -> Driver:
         pause = _pause_of(result)
         if pause.plan.shared is not self._terrain:
-            raise ConfigError("resume", result, "a result of this very agent")
-        verdicts = answers_of(
-            {} if answers is None else answers, {question.id: question for question in result.questions}
-        )
+            raise ConfigError("resume", f"the result of another agent's run {result.run_id}", "one of this very agent")
+        asked = {question.id: question for question in result.questions}
+        verdicts = {**pause.said, **answers_of({} if answers is None else answers, asked)}
         pause.take()
         plan = replace(pause.plan, state=dict(pause.plan.state))
         person = Person(self.approver, self._patience, verdicts, pause)
@@ -322,9 +321,12 @@ def _refuse_money(where: str, money: IterationBudget | None, model: str) -> None
 def _pause_of(result: Result) -> Pause:
     if not isinstance(result, Result):  # pyright: ignore[reportUnnecessaryIsInstance]
         raise ConfigError("resume", result, "a result of a paused run")
-    if not isinstance(result.pause, Pause):
-        raise ConfigError("resume", f"a result that is {result.stop.value}", "a paused one, as its run gave it")
-    return result.pause
+    if isinstance(result.pause, Pause):
+        return result.pause
+    if result.stop is Stop.PAUSED:
+        found = "a copy of a paused result, which has not kept what the run goes on from"
+        raise ConfigError("resume", found, "the result itself, as the run gave it in this process")
+    raise ConfigError("resume", f"a result that is {result.stop.value}", "a paused one")
 
 
 def _check_options(options: RunOptions) -> None:

@@ -34,7 +34,7 @@ from .deciding import Deciding
 from .lender import Lender
 from .mailbox import Mailbox
 from .pace import Pace
-from .pause import Pause
+from .pause import Pause, came_from, is_open
 
 _CLOSING_S = 5.0
 """How long a run that is cancelled may take to keep what it has."""
@@ -68,8 +68,8 @@ class Driver:
     """
 
     __slots__ = (
-        "_asking", "_deciding", "_gives_way_at", "_lender", "_loop", "_open_at", "_pace", "_paused", "_performer",
-        "_plan", "_scope", "_soon", "_state", "_thread", "_until", "_within", "answers", "mailbox", "recorder",
+        "_asking", "_deciding", "_gives_way_at", "_lender", "_loop", "_pace", "_paused", "_performer", "_plan", "_said",
+        "_scope", "_soon", "_state", "_thread", "_until", "_within", "answers", "mailbox", "recorder",
         "result",
     )  # fmt: skip
 
@@ -106,8 +106,8 @@ class Driver:
         self._state = dict(plan.state)
         """What the run begins with."""
         self._paused = person.paused
-        self._open_at: int | None = None
-        """Which answer was the first that said that nobody has answered."""
+        self._said: dict[str, Verdict] | None = None
+        """What is answered after the first question that stays open."""
         self._deciding = Deciding(person.approver, person.seconds, person.verdicts, _DESKS)
         self._within = within
         self._lender = None if within is None else Lender(within)
@@ -173,8 +173,6 @@ class Driver:
             if self._until is not None and self._pace.wall() >= self._until:
                 mailbox.post(TimeUp())
             answer = Answer(value, self._pace.now(), mailbox.empty() if mailbox.letters else ())
-            if self._open_at is None and isinstance(value, Verdict) and value.approved is None:
-                self._open_at = len(self.answers)
             self.answers.append(answer)
             return self._advance(answer)
 
@@ -194,10 +192,11 @@ class Driver:
 
     def _resumable(self, result: Result) -> Result:
         """The result; of a paused run, with what it goes on from."""
-        if result.stop is not Stop.PAUSED or self._open_at is None:
+        if result.stop is not Stop.PAUSED:
             return result
         plan = replace(self._plan, state=self._state)
-        return replace(result, pause=Pause(plan, self.answers, self._open_at, self._within))
+        unheard = self.mailbox.empty()
+        return replace(result, pause=Pause(plan, self.answers, result, self._said or {}, unheard, self._within))
 
     def _played(self, pause: Pause) -> Effect[Any] | None:
         """Play a paused run again until it asks; nothing is done, and who watches has seen it."""
@@ -205,13 +204,20 @@ class Driver:
         recorder.sinks = ()
         effect = self._advance(None)
         for answer in pause.answers:
+            if not came_from(effect, answer.value):
+                break
             self.answers.append(answer)
             effect = self._advance(answer)
-        if not isinstance(effect, Decide):
-            found = "the end" if effect is None else f"an effect {type(effect).__name__}"
-            raise ConfigError("resume", found, "the open question: hooks and callbacks must decide the same again")
+        arrived = len(self.answers) == len(pause.answers) and isinstance(effect, Decide)
+        if not arrived or cast("Decide", effect).question.id != pause.question_id:
+            self._loop.close()
+            pause.give_back()
+            found = f"a {type(effect).__name__}" if self.result is None else self.result.explain()
+            raise ConfigError(
+                "resume", found, "the open question: hooks, callbacks and the model must decide the same again"
+            )
         self._pace.begin_at(pause.at)
-        recorder.sinks = sinks
+        recorder.sinks, recorder.sink_errors = sinks, pause.sink_errors
         for letter in pause.letters:
             self.mailbox.post(letter)
         return effect
@@ -243,9 +249,14 @@ class Driver:
         self._pace.allow(math.inf)
         self._pace.stop()
         try:
-            return await self._deciding.decide(question, self._until_s())
+            verdict = await self._deciding.decide(question, self._until_s())
         finally:
             self._pace.go_on()
+        if is_open(verdict):
+            self._said = self._said or {}
+        elif self._said is not None:
+            self._said[question.id] = verdict
+        return verdict
 
     def _until_s(self) -> float:
         """The seconds until the time of day when it must have ended its work."""

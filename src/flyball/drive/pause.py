@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from threading import Lock
 from typing import Any
 
-from ..envelope import TurnBudget
+from ..envelope import Refusal, TurnBudget
 from ..errors import ConfigError
-from ..loop.effect import Answer, Extend, Letter, Steer
+from ..loop.effect import Act, Answer, Ask, Decide, Effect, Extend, Grant, Late, Letter, Steer
 from ..loop.plan import Plan
+from ..person import Verdict
+from ..request import ModelFailure, Reply
+from ..result import Result
 
 
 class Pause:
@@ -18,15 +21,28 @@ class Pause:
     Going on is the same loop again, fed with those answers. It is kept in memory: a copy by pickle has none.
     """
 
-    __slots__ = ("_taken", "answers", "letters", "plan", "within")
+    __slots__ = ("_taken", "answers", "letters", "plan", "question_id", "said", "sink_errors", "within")
 
-    def __init__(self, plan: Plan, answers: Sequence[Answer[Any]], place: int, within: TurnBudget | None) -> None:
+    def __init__(
+        self,
+        plan: Plan,
+        answers: Sequence[Answer[Any]],
+        result: Result,
+        said: Mapping[str, Verdict],
+        unheard: Sequence[Letter],
+        within: TurnBudget | None,
+    ) -> None:
+        place = next(n for n, answer in enumerate(answers) if is_open(answer.value))
         self.plan = plan
         self.answers = answers[:place]
+        self.question_id = result.questions[0].id
+        """What was asked then."""
+        self.said = said
+        """What was answered to later questions of the batch: nobody is asked that again."""
+        self.sink_errors = result.sink_errors
         self.within = within
-        self.letters: list[Letter] = [
-            letter for answer in answers[place:] for letter in answer.mail if isinstance(letter, Steer | Extend)
-        ]
+        mail = [letter for answer in answers[place:] for letter in answer.mail]
+        self.letters = [letter for letter in (*mail, *unheard) if isinstance(letter, Steer | Extend | Late)]
         """What came in while the run was closed: its senders were told that it came."""
         self._taken = Lock()
 
@@ -42,8 +58,35 @@ class Pause:
                 "resume", "a result from which the run went on already", "the result that it came to then"
             )
 
+    def give_back(self) -> None:
+        """It could not go on; nothing was done, and it may be tried again."""
+        self._taken.release()
+
     def __reduce__(self) -> tuple[Any, ...]:
         return _nothing, ()
+
+
+def is_open(value: object) -> bool:
+    """Whether nobody has answered yet."""
+    return isinstance(value, Verdict) and value.approved is None
+
+
+def came_from(effect: Effect[Any] | None, value: Any) -> bool:
+    """Whether this can be what the effect came to; a run that goes another way when it is played again is found out."""
+    match effect:
+        case None:
+            return False
+        case Ask():
+            return isinstance(value, Reply | ModelFailure)
+        case Act(acts):
+            ids = [outcome.call_id for outcome in value] if isinstance(value, Sequence) else None  # pyright: ignore
+            return ids == [act.call.id for act in acts]
+        case Decide():
+            return isinstance(value, Verdict)
+        case Grant():
+            return value is None or isinstance(value, Refusal)
+        case _:
+            return value is None
 
 
 def _nothing() -> None:

@@ -75,7 +75,13 @@ class Script:
         if self._again is None or not open_ones:
             raise ConfigError("script, resume", "a run that did not pause", "one that waits for a person")
         asked = [cast("Decide", self.effects[n]).question for n in open_ones]
-        verdicts = answers_of(answers, {question.id: question for question in asked})
+        behind = slice(open_ones[0], None)
+        said = {
+            effect.question.id: answer.value
+            for effect, answer in zip(self.effects[behind], self.answers[behind], strict=True)
+            if isinstance(effect, Decide) and answer.value.approved is not None
+        }
+        verdicts = {**said, **answers_of(answers, {question.id: question for question in asked})}
         plan = replace(self._again, state=dict(self._again.state))
         return self._driven(plan, self.answers[: open_ones[0]], verdicts)
 

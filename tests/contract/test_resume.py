@@ -1,0 +1,359 @@
+"""A run that paused goes on in place: nothing is done again, nothing is lost, and it goes on once."""
+
+import copy
+import pickle
+from collections.abc import Callable, Sequence
+from datetime import UTC, datetime
+from functools import partial
+from threading import Barrier, Event, Thread
+from typing import Any
+
+import anyio
+import pytest
+
+from flyball import Agent, Limits, Result, tool
+from flyball.errors import ConfigError
+from flyball.event import Event as RunEvent
+from flyball.message import Message
+from flyball.person import Question, Verdict, allow, deny, extend
+from flyball.progress import Order, Point, Progress
+from flyball.request import Usage
+from flyball.run import Run
+from flyball.steadiness import Reflection
+from flyball.testing import Line, ManualClock, ScriptedModel, call, say, together
+from flyball.tools import ToolContext
+
+LONG = 60.0
+DELETE = call("delete", path="a")
+TWO = together(DELETE, call("delete", path="b"))
+
+
+class Desk:
+    """An agent whose tools note what was really done, in its state too."""
+
+    def __init__(self, *lines: Line, **options: Any) -> None:
+        self.done: list[str] = []
+        self.events: list[RunEvent] = []
+        self.clock = ManualClock()
+        self.model = ScriptedModel(
+            *(lines or (call("look"), DELETE)), say("ok"), grace=say("I report."), reflection=say("Think.")
+        )
+        self.tools = [self.delete(), self.look()]
+        sinks = [self.events.append, *options.pop("sinks", ())]
+        self.agent = Agent(model=self.model, tools=self.tools, sinks=sinks, clock=self.clock, **options)
+
+    def delete(self) -> Any:
+        @tool(approve=True)
+        def delete(path: str, ctx: ToolContext) -> str:
+            ctx.state["deleted"] = [*ctx.state.get("deleted", []), path]
+            return self.note(f"delete {path}")
+
+        return delete
+
+    def look(self) -> Any:
+        @tool(effects="read")
+        async def look(ctx: ToolContext, at: str = "it") -> str:
+            ctx.state["looks"] = ctx.state.get("looks", 0) + 1
+            return self.note(f"look {at}") * 20
+
+        return look
+
+    def note(self, text: str) -> str:
+        self.clock.move(2)
+        self.done.append(text)
+        return text
+
+    @property
+    def kinds(self) -> list[str]:
+        return [event.kind for event in self.events]
+
+
+def through(door: str, work: Callable[[], Any]) -> Any:
+    async def bounded() -> Any:
+        with anyio.fail_after(LONG):
+            return await work()
+
+    return anyio.run(bounded, backend=door)
+
+
+@pytest.fixture
+def resume(door: str, closed: Any) -> Callable[..., Result]:
+    """`resume(agent, result, answers)` goes on through one of the doors."""
+
+    def resume(agent: Agent, *given: Any) -> Result:
+        if door == "sync":
+            return closed(agent.resume(*given))
+        return closed(through(door, partial(agent.aresume, *given)))
+
+    return resume
+
+
+def test_nothing_is_done_again(run: Any, resume: Any) -> None:
+    desk = Desk(call("look"), together(call("look", at="2"), DELETE), call("look", at="3"))
+    paused = run(desk.agent)
+    assert (paused.stop, desk.done, len(desk.model.requests)) == ("paused", ["look it"], 2)
+    result = resume(desk.agent, paused, {"call-101": True})
+    assert (result.stop, result.text, result.questions) == ("completed", "ok", ())
+    assert desk.done == ["look it", "look 2", "delete a", "look 3"]
+    assert (result.run_id, result.requests, len(desk.model.requests)) == (paused.run_id, 4, 4)
+    assert [outcome.status for outcome in result.tool_results] == ["done"] * 4
+
+
+@pytest.mark.parametrize("begun", ["run", "start", "arun", "open"])
+def test_whoever_began_it_anybody_may_go_on(resume: Any, begun: str) -> None:
+    desk = Desk()
+
+    async def opened() -> Result:
+        async with desk.agent.open("go") as run:
+            return await run.aresult()
+
+    begin: dict[str, Callable[[], Result]] = {
+        "run": lambda: desk.agent.run("go"),
+        "start": lambda: desk.agent.start("go").result(LONG),
+        "arun": lambda: through("asyncio", lambda: desk.agent.arun("go")),
+        "open": lambda: through("trio", opened),
+    }
+    assert resume(desk.agent, begin[begun](), {"call-100": True}).completed
+    assert desk.done == ["look it", "delete a"]
+
+
+def test_what_was_used_goes_on_from_there(run: Any, resume: Any) -> None:
+    lines = [call("look").using(Usage(20, 10)), DELETE.using(Usage(30, 10)), call("look", at="2").using(Usage(40, 10))]
+    desk = Desk(*lines, limits=Limits(turns=9, tool_calls=9, tokens=100_000))
+    paused = run(desk.agent, state={"looks": 5}, metadata={"job": 7}, session_id="s")
+    assert (paused.turns, paused.seconds, paused.state) == (2, 2, {"looks": 6})
+    desk.clock.move(10_000)
+    result = resume(desk.agent, paused, {"call-100": allow()})
+    assert (result.turns, result.seconds, result.session_id, result.metadata) == (4, 6, "s", {"job": 7})
+    assert result.state == {"looks": 7, "deleted": ["a"]}
+    assert (paused.usage.total, result.usage.total) == (70, 70 + 50 + 15)
+    used = {name: result.budgets[name].used for name in ("turns", "tool_calls", "tokens")}
+    assert used == {"turns": 4, "tool_calls": 3, "tokens": result.usage.total}
+    assert paused.state == {"looks": 6}
+
+
+def test_events_go_on_and_who_watches_hears_nothing_twice(run: Any, resume: Any) -> None:
+    desk = Desk()
+    paused = run(desk.agent)
+    assert desk.kinds[-1] == "run_ended"
+    before = len(desk.events)
+    result = resume(desk.agent, paused, {"call-100": deny()})
+    heard = desk.kinds[before:]
+    assert heard[:2] == ["person_answered", "tool_ended"]
+    assert not {"run_started", "tool_started", "asked_person"} & set(heard)
+    assert desk.events[before:] == list(result.events)[-len(heard) :]
+    kinds = [event.kind for event in result.events]
+    assert [kinds.count(kind) for kind in ("run_started", "asked_person", "person_answered", "run_ended")] == [1] * 4
+
+
+def test_what_sinks_raised_before_the_pause_is_still_counted(run: Any, resume: Any) -> None:
+    def broken(_: RunEvent) -> None:
+        raise ValueError("x")
+
+    desk = Desk(sinks=[broken])
+    paused = run(desk.agent)
+    assert paused.sink_errors == len(paused.events)
+    assert resume(desk.agent, paused, {"call-100": True}).sink_errors > paused.sink_errors
+
+
+@pytest.mark.parametrize(
+    ("answers", "expected"),
+    [
+        ({"call-7": True}, "the id of an open question: call-100"),
+        ({"call-100": "yes"}, "expected allow"),
+        ({"call-100": None}, "expected allow"),
+        ({"call-100": Verdict(True, amount=-1)}, "expected allow"),
+        ([], "answers by the question's id"),
+    ],
+    ids=str,
+)
+def test_a_mistake_in_the_answers_loses_nothing(run: Any, resume: Any, answers: Any, expected: str) -> None:
+    desk = Desk()
+    paused = run(desk.agent)
+    with pytest.raises(ConfigError, match=expected):
+        resume(desk.agent, paused, answers)
+    with pytest.raises(ConfigError, match="another agent's run"):
+        resume(Desk().agent, paused, {"call-100": True})
+    assert resume(desk.agent, paused, {"call-100": True}).completed
+    assert desk.done == ["look it", "delete a"]
+
+
+def test_what_did_not_pause_cannot_go_on(run: Any, resume: Any) -> None:
+    desk = Desk(call("look"))
+    with pytest.raises(ConfigError, match="a result that is completed"):
+        resume(desk.agent, run(desk.agent), {})
+    with pytest.raises(ConfigError, match="a result of a paused run"):
+        resume(desk.agent, "a text", {})
+
+
+@pytest.mark.parametrize("way", ["pickle", "deepcopy"])
+def test_a_copy_has_all_but_the_pause_and_says_so(run: Any, resume: Any, way: str) -> None:
+    desk = Desk()
+    paused = run(desk.agent)
+    twin = copy.deepcopy(paused) if way == "deepcopy" else pickle.loads(pickle.dumps(paused))
+    assert (twin.stop, twin.questions, list(twin.events)) == (paused.stop, paused.questions, list(paused.events))
+    with pytest.raises(ConfigError, match="a copy of a paused result"):
+        resume(desk.agent, twin, {"call-100": True})
+    assert resume(desk.agent, paused, {"call-100": True}).completed
+
+
+def test_it_goes_on_once(run: Any, resume: Any) -> None:
+    desk = Desk()
+    paused = run(desk.agent)
+    assert resume(desk.agent, paused, {"call-100": True}).completed
+    with pytest.raises(ConfigError, match="went on already"):
+        resume(desk.agent, paused, {"call-100": True})
+    assert desk.done == ["look it", "delete a"]
+
+
+def test_also_when_many_threads_want_it_at_once(run: Any) -> None:
+    desk, together_now, came = Desk(), Barrier(8), list[object]()
+    paused = run(desk.agent)
+
+    def one() -> None:
+        together_now.wait(LONG)
+        try:
+            came.append(desk.agent.resume(paused, {"call-100": True}).stop)
+        except ConfigError as error:
+            came.append(error)
+
+    threads = [Thread(target=one, daemon=True) for _ in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(LONG)
+    assert (came.count("completed"), len(came), desk.done) == (1, 8, ["look it", "delete a"])
+
+
+def test_a_question_may_stay_open_again_and_again(run: Any, resume: Any) -> None:
+    desk = Desk(DELETE, call("delete", path="b"))
+    first = run(desk.agent)
+    second = resume(desk.agent, first)
+    assert (second.stop, second.questions) == ("paused", first.questions)
+    third = resume(desk.agent, second, {"call-0": True})
+    assert (third.stop, [question.id for question in third.questions]) == ("paused", ["call-100"])
+    assert resume(desk.agent, third, {"call-100": False}).completed
+    assert (desk.done, len(desk.model.requests)) == (["delete a"], 3)
+
+
+@pytest.mark.parametrize("order", [["call-0", "call-1"], ["call-1", "call-0"]])
+def test_the_questions_of_a_batch_may_be_answered_in_any_order(run: Any, resume: Any, order: list[str]) -> None:
+    desk = Desk(TWO)
+    first = run(desk.agent)
+    second = resume(desk.agent, first, {order[0]: True})
+    assert ([question.id for question in second.questions], desk.done) == ([order[1]], [])
+    assert resume(desk.agent, second, {order[1]: deny()}).completed
+    assert desk.done == ["delete a" if order[0] == "call-0" else "delete b"]
+
+
+def test_what_an_approver_has_answered_is_not_asked_again(run: Any, resume: Any) -> None:
+    asked: list[str] = []
+
+    def second_only(question: Question) -> bool | None:
+        asked.append(question.id)
+        return None if question.id == "call-0" else True
+
+    desk = Desk(TWO, approver=second_only)
+    paused = run(desk.agent)
+    assert [question.id for question in paused.questions] == ["call-0"]
+    assert resume(desk.agent, paused, {"call-0": True}).completed
+    assert (asked, desk.done) == (["call-0", "call-1"], ["delete a", "delete b"])
+
+
+def test_shared_budgets_are_taken_from_once(run: Any, resume: Any) -> None:
+    desk = Desk(limits=Limits(tokens=50_000), max_output_tokens=100)
+    with Limits(turns=9, tool_calls=9, tokens=100_000).open() as shared:
+        free_before = shared.budgets["tokens"].available
+        paused = run(desk.agent, within=shared)
+        at_pause = {name: shared.budgets[name].used for name in ("turns", "tool_calls", "tokens")}
+        assert at_pause == {"turns": 2, "tool_calls": 1, "tokens": paused.usage.total}
+        result = resume(desk.agent, paused, {"call-100": True})
+        used = {name: shared.budgets[name].used for name in ("turns", "tool_calls", "tokens")}
+        free = shared.budgets["tokens"].available
+    assert used == {"turns": 3, "tool_calls": 2, "tokens": result.usage.total}
+    assert free == free_before - result.usage.total
+
+
+@pytest.mark.parametrize("moment", ["asked_person", "person_answered", "turn_ended"])
+def test_what_came_in_while_it_paused_is_heard_when_it_goes_on(run: Any, resume: Any, moment: str) -> None:
+    runs, begun, reached = list[Run](), Event(), list[bool]()
+
+    def interfere(event: RunEvent) -> None:
+        if event.kind == "tool_started":
+            begun.wait(LONG)
+        if event.kind == moment and "asked_person" in desk.kinds and not reached:
+            reached.extend((runs[0].steer("Be careful."), runs[0].extend(turns=3)))
+
+    desk = Desk(sinks=[interfere], limits=Limits(turns=5))
+    runs.append(desk.agent.start("go"))
+    begun.set()
+    paused = runs[0].result(LONG)
+    assert (paused.stop, reached) == ("paused", [True, True])
+    result = resume(desk.agent, paused, {"call-100": True})
+    assert [message.content for message in result.messages].count("Be careful.") == 1
+    assert result.budgets["turns"].ceiling == 8
+    desk.model.assert_saw("Be careful.")
+
+
+def test_reflections_and_summaries_of_before_are_not_made_again(run: Any, resume: Any) -> None:
+    summed: list[int] = []
+
+    async def compact(messages: Sequence[Message]) -> str:
+        summed.append(len(messages))
+        return "It looked."
+
+    lines = [call("look", at="x" * 60 + str(n)).using(Usage(900 * (n + 1), 10)) for n in range(8)]
+    limits = Limits(context_tokens=4_000)
+    desk = Desk(*lines, DELETE, limits=limits, reflection=Reflection(every=3), compact=compact)
+    paused = run(desk.agent)
+    asked, sums = len(desk.model.requests), list(summed)
+    assert (paused.stop, len(paused.reflections), bool(sums)) == ("paused", 2, True)
+    result = resume(desk.agent, paused, {"call-800": True})
+    assert (result.stop, summed) == ("completed", sums)
+    assert len(desk.model.requests) == result.requests
+    assert desk.done == [f"look {'x' * 60}{n}" for n in range(8)] + ["delete a"]
+    assert result.requests == asked + 2
+
+
+def test_a_run_that_goes_another_way_when_it_is_played_again_says_so_and_may_be_tried_again(
+    run: Any, resume: Any
+) -> None:
+    moods: list[str] = []
+
+    def moody(point: Point, progress: Progress, about: object = None, /) -> Sequence[Order]:
+        if moods and point is Point.TURN_ENDED:
+            raise ValueError(moods[0])
+        return ()
+
+    desk = Desk(hooks=[moody])
+    paused = run(desk.agent)
+    heard = len(desk.events)
+    moods.append("not today")
+    with pytest.raises(ConfigError, match=r"not today.*must decide the same again"):
+        resume(desk.agent, paused, {"call-100": True})
+    assert (desk.done, len(desk.events)) == (["look it"], heard)
+    moods.clear()
+    assert resume(desk.agent, paused, {"call-100": True}).completed
+    assert desk.done == ["look it", "delete a"]
+
+
+def test_a_time_of_day_that_has_come_meanwhile_ends_it(run: Any, resume: Any) -> None:
+    clock = ManualClock(wall=1_000_000.0)
+    model = ScriptedModel(DELETE, say("ok"), grace=say("I report."))
+    desk = Desk()
+    limits = Limits(until=datetime.fromtimestamp(1_000_100, UTC))
+    agent = Agent(model=model, tools=desk.tools, clock=clock, limits=limits)
+    paused = run(agent)
+    clock.move(200)
+    result = resume(agent, paused, {"call-0": True})
+    assert (paused.stop, result.stop, desk.done) == ("paused", "deadline", [])
+
+
+def test_more_of_a_limit_may_be_given_later(run: Any, resume: Any) -> None:
+    lines = [call("look", at=str(n)) for n in range(3)]
+    desk = Desk(*lines, on_exhausted="ask", limits=Limits(turns=1))
+    first = run(desk.agent)
+    second = resume(desk.agent, first, {"turns-1": extend(1)})
+    assert (second.stop, second.turns) == ("paused", 2)
+    result = resume(desk.agent, second, {"turns-2": deny()})
+    assert (result.stop, result.text, desk.done) == ("budget", "I report.", ["look 0", "look 1"])
