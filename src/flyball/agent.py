@@ -158,7 +158,7 @@ class Agent:
         return self._driver_of(plan, options.get("within"), sinks, Person(self.approver, self._patience))
 
     def _resumed(self, result: Result, answers: Mapping[str, Any] | None, sinks: Sequence[Sink]) -> Driver:
-        pause = _pause_of(result)
+        pause = pause_of(result)
         if pause.plan.shared is not self._terrain:
             raise ConfigError("resume", f"the result of another agent's run {result.run_id}", "one of this very agent")
         asked = {question.id: question for question in result.questions}
@@ -318,7 +318,8 @@ def _refuse_money(where: str, money: IterationBudget | None, model: str) -> None
         raise ConfigError(where, limit, f"a model with a price; nobody knows that of {model}")
 
 
-def _pause_of(result: Result) -> Pause:
+def pause_of(result: Result) -> Pause:
+    """What a paused run goes on from."""
     if not isinstance(result, Result):  # pyright: ignore[reportUnnecessaryIsInstance]
         raise ConfigError("resume", result, "a result of a paused run")
     if isinstance(result.pause, Pause):

@@ -8,15 +8,16 @@ from pathlib import Path
 from typing import Any, Literal, NamedTuple, TypedDict, Unpack, cast
 
 from . import check
-from .agent import Agent, Task
+from .agent import Agent, Task, pause_of
 from .assertion import Assertions
 from .clock import SYSTEM, Clock
+from .drive import Pause
 from .errors import ConfigError, nearest
 from .jsonable import plain
 from .limits import Kind, Limits
 from .message import Message
 from .models import Model
-from .person import Approver
+from .person import Approver, Verdict
 from .progress import Hook, Policy
 from .recorder import Sink
 from .registry import IterationBudgetRegistry
@@ -70,9 +71,12 @@ class Options(TypedDict, total=False):
 def run_conversation(
     messages: Task, tools: Iterable[Tool | Function], model: Model, **options: Unpack[Options]
 ) -> Result:
-    """Hold a conversation until it ends, inside `conversation_turns`, and give its result."""
+    """Hold a conversation until it ends, inside `conversation_turns`, and give its result.
+
+    Of one that is paused, `resume_conversation` goes on.
+    """
     agent, own = _prepared(tools, model, options)
-    return agent.run(messages, **own)
+    return _kept(agent, agent.run(messages, **own))
 
 
 async def arun_conversation(
@@ -80,7 +84,36 @@ async def arun_conversation(
 ) -> Result:
     """The same in this event loop."""
     agent, own = _prepared(tools, model, options)
-    return await agent.arun(messages, **own)
+    return _kept(agent, await agent.arun(messages, **own))
+
+
+def resume_conversation(result: Result, answers: Mapping[str, Verdict | bool] | None = None) -> Result:
+    """Go on with a paused conversation, as `agent.resume` does with an agent's run: nothing is done again.
+
+    The result is the one that `run_conversation` gave, in this process; it has kept model, tools and options.
+    """
+    agent = _agent_of(result)
+    return _kept(agent, agent.resume(result, answers))
+
+
+async def aresume_conversation(result: Result, answers: Mapping[str, Verdict | bool] | None = None) -> Result:
+    """The same in this event loop."""
+    agent = _agent_of(result)
+    return _kept(agent, await agent.aresume(result, answers))
+
+
+def _kept(agent: Agent, result: Result) -> Result:
+    """The result; a paused one knows its agent, which its caller has not in hand."""
+    if isinstance(result.pause, Pause):
+        result.pause.agent = agent
+    return result
+
+
+def _agent_of(result: Result) -> Agent:
+    agent = pause_of(result).agent
+    if not isinstance(agent, Agent):
+        raise ConfigError("resume_conversation", "the result of an agent's run", "agent.resume(result, answers)")
+    return agent
 
 
 class _Payload(NamedTuple):

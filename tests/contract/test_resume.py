@@ -11,7 +11,8 @@ from typing import Any
 import anyio
 import pytest
 
-from flyball import Agent, Limits, Result, tool
+from flyball import Agent, Limits, Result, arun_conversation, run_conversation, tool
+from flyball.conversation import aresume_conversation, resume_conversation
 from flyball.errors import ConfigError
 from flyball.event import Event as RunEvent
 from flyball.message import Message
@@ -357,3 +358,29 @@ def test_more_of_a_limit_may_be_given_later(run: Any, resume: Any) -> None:
     assert (second.stop, second.turns) == ("paused", 2)
     result = resume(desk.agent, second, {"turns-2": deny()})
     assert (result.stop, result.text, desk.done) == ("budget", "I report.", ["look 0", "look 1"])
+
+
+@pytest.mark.parametrize("way", ["sync", "async"])
+def test_a_conversation_goes_on_without_an_agent_in_hand(way: str) -> None:
+    desk = Desk()
+
+    async def held() -> Result:
+        paused = await arun_conversation("go", desk.tools, desk.model, settings={})
+        again = await aresume_conversation(paused)
+        return await aresume_conversation(again, {"call-100": True})
+
+    if way == "sync":
+        again = resume_conversation(run_conversation("go", desk.tools, desk.model, settings={}))
+        result = resume_conversation(again, {"call-100": True})
+    else:
+        result = through("asyncio", held)
+    assert (result.stop, result.budgets["turns"].name) == ("completed", "conversation_turns")
+    assert (desk.done, result.requests, len(desk.model.requests)) == (["look it", "delete a"], 3, 3)
+
+
+def test_which_an_agents_run_does_not(run: Any) -> None:
+    desk = Desk()
+    with pytest.raises(ConfigError, match=r"expected agent\.resume"):
+        resume_conversation(run(desk.agent), {"call-100": True})
+    with pytest.raises(ConfigError, match="a result of a paused run"):
+        resume_conversation("x")  # pyright: ignore[reportArgumentType]

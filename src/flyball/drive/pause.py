@@ -21,7 +21,7 @@ class Pause:
     Going on is the same loop again, fed with those answers. It is kept in memory: a copy by pickle has none.
     """
 
-    __slots__ = ("_taken", "answers", "letters", "plan", "question_id", "said", "sink_errors", "within")
+    __slots__ = ("_taken", "agent", "answers", "letters", "plan", "question_id", "said", "sink_errors", "within")
 
     def __init__(
         self,
@@ -44,6 +44,8 @@ class Pause:
         mail = [letter for answer in answers[place:] for letter in answer.mail]
         self.letters = [letter for letter in (*mail, *unheard) if isinstance(letter, Steer | Extend | Late)]
         """What came in while the run was closed: its senders were told that it came."""
+        self.agent: object = None
+        """Whose run it is, where nobody else has that in hand."""
         self._taken = Lock()
 
     @property
