@@ -268,8 +268,9 @@ def test_a_cancel_in_the_middle_of_many_turns_keeps_every_one(watch: Watch) -> N
             if len(count) == 5:
                 run.cancel("test")
 
-    model = ScriptedModel.looping(call("add", a=1, b=2).after(0.001))
-    result = watch(Agent(model=model, tools=[add], limits=Limits(turns=500)), watching)
+    model = ScriptedModel.looping(call("poll").after(0.001))
+    polling = tool(poll=True, effects="read", name="poll")(lambda: None)
+    result = watch(Agent(model=model, tools=[polling], limits=Limits(turns=500)), watching)
     assert cancelled(result)
     assert 5 <= result.turns < 500
     assert len(result.tool_results) in (result.turns, result.turns - 1)
