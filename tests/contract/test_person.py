@@ -251,7 +251,9 @@ def test_many_people_who_think_leave_tools_and_models_their_workers(thinking: An
     try:
         while [event.kind for event in desk.events].count("asked_person") < len(runs):
             Event().wait(0.001)
-        assert Desk(call("look")).agent.start("go").result(LONG).completed
+        other = Desk(call("look"))
+        assert other.agent.start("go").result(LONG).completed
+        assert other.done == ["look it"]
     finally:
         person.release.set()
     assert {run.result(LONG).stop for run in runs} == {"completed"}

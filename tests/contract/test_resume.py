@@ -11,8 +11,7 @@ from typing import Any
 import anyio
 import pytest
 
-from flyball import Agent, Limits, Result, arun_conversation, run_conversation, tool
-from flyball.conversation import aresume_conversation, resume_conversation
+from flyball import Agent, Limits, Result, tool
 from flyball.errors import ConfigError
 from flyball.event import Event as RunEvent
 from flyball.message import Message
@@ -207,6 +206,19 @@ def test_it_goes_on_once(run: Any, resume: Any) -> None:
     assert desk.done == ["look it", "delete a"]
 
 
+def test_not_in_a_task_that_is_cancelled_already(here: Any) -> None:
+    desk = Desk()
+
+    async def work() -> None:
+        paused = await desk.agent.arun("go")
+        with anyio.CancelScope() as scope:
+            scope.cancel()
+            await desk.agent.aresume(paused, {"call-100": True})
+
+    here(work)
+    assert (desk.done, desk.events[-1].to_dict()["stop"]) == (["look it"], "cancelled")
+
+
 def test_also_when_many_threads_want_it_at_once(run: Any) -> None:
     desk, together_now, came = Desk(), Barrier(8), list[object]()
     paused = run(desk.agent)
@@ -338,6 +350,23 @@ def test_a_run_that_goes_another_way_when_it_is_played_again_says_so_and_may_be_
     assert desk.done == ["look it", "delete a"]
 
 
+def test_so_does_one_that_would_ask_something_else(run: Any, resume: Any) -> None:
+    first, made = ["a"], list[str]()
+
+    @tool(approve=lambda arguments: arguments["path"] in first)
+    def delete(path: str) -> None:
+        made.append(path)
+
+    agent = Agent(model=ScriptedModel(TWO, say("ok")), tools=[delete])
+    paused = run(agent)
+    first[:] = ["b"]
+    with pytest.raises(ConfigError, match="must decide the same again"):
+        resume(agent, paused, {"call-0": True})
+    first[:] = ["a"]
+    assert resume(agent, paused, {"call-0": deny()}).completed
+    assert made == ["b"]
+
+
 def test_a_time_of_day_that_has_come_meanwhile_ends_it(run: Any, resume: Any) -> None:
     clock = ManualClock(wall=1_000_000.0)
     model = ScriptedModel(DELETE, say("ok"), grace=say("I report."))
@@ -358,29 +387,3 @@ def test_more_of_a_limit_may_be_given_later(run: Any, resume: Any) -> None:
     assert (second.stop, second.turns) == ("paused", 2)
     result = resume(desk.agent, second, {"turns-2": deny()})
     assert (result.stop, result.text, desk.done) == ("budget", "I report.", ["look 0", "look 1"])
-
-
-@pytest.mark.parametrize("way", ["sync", "async"])
-def test_a_conversation_goes_on_without_an_agent_in_hand(way: str) -> None:
-    desk = Desk()
-
-    async def held() -> Result:
-        paused = await arun_conversation("go", desk.tools, desk.model, settings={})
-        again = await aresume_conversation(paused)
-        return await aresume_conversation(again, {"call-100": True})
-
-    if way == "sync":
-        again = resume_conversation(run_conversation("go", desk.tools, desk.model, settings={}))
-        result = resume_conversation(again, {"call-100": True})
-    else:
-        result = through("asyncio", held)
-    assert (result.stop, result.budgets["turns"].name) == ("completed", "conversation_turns")
-    assert (desk.done, result.requests, len(desk.model.requests)) == (["look it", "delete a"], 3, 3)
-
-
-def test_which_an_agents_run_does_not(run: Any) -> None:
-    desk = Desk()
-    with pytest.raises(ConfigError, match=r"expected agent\.resume"):
-        resume_conversation(run(desk.agent), {"call-100": True})
-    with pytest.raises(ConfigError, match="a result of a paused run"):
-        resume_conversation("x")  # pyright: ignore[reportArgumentType]

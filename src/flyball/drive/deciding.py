@@ -8,6 +8,7 @@ from math import inf
 from typing import Any
 
 import anyio
+import anyio.lowlevel
 
 from ..person import Approver, Question, Verdict, verdict_of
 from ..worker import Worker, WorkerPool, context_elsewhere, free_worker, hand_over, is_being_cancelled
@@ -30,6 +31,7 @@ class Deciding:
 
     async def decide(self, question: Question, most_s: float = inf) -> Verdict:
         """What a person says; no answer in time means no. It raises only when it is cut."""
+        await anyio.lowlevel.checkpoint()  # who was cancelled before must not have the call made by an answer of before
         known = self._verdicts.pop(question.id, None)
         if known is not None:
             return known
