@@ -151,7 +151,8 @@ class Hook(Protocol):
 
     `about` is the call at `tool_called`, its outcome at `tool_ended`, the budget's name at `budget_refused`. A hook
     that raises at `tool_called` vetoes the call, as what guards fails closed; at `run_ended`, when all is decided, it
-    changes nothing; elsewhere the run ends as failed.
+    changes nothing; elsewhere the run ends as failed. When a paused run goes on, it is played again: hooks are asked
+    again, and must say the same.
     """
 
     def __call__(self, point: Point, progress: Progress, about: object = None, /) -> Sequence[Order] | None:

@@ -97,10 +97,15 @@ class TestDuplicates:
         result = run(READ, edit, READ, say("done"), disk=disk, duplicates="reuse")
         assert [outcome.text for outcome in result.tool_results] == ["a: old", "written", "a: new"]
 
-    def test_an_edit_that_failed_changes_nothing(self) -> None:
+    def test_after_an_edit_that_failed_what_was_read_is_read_again(self) -> None:
         disk = Disk()
         run(READ, call("write", content="bad"), READ, say("done"), disk=disk, duplicates="reuse")
-        assert disk.made == ["read a", "write bad"]
+        assert disk.made == ["read a", "write bad", "read a"]
+
+    def test_but_nothing_is_written_twice_for_it(self) -> None:
+        disk, one = Disk(), call("write", content="1")
+        run(one, call("write", content="bad"), one, say("done"), disk=disk, duplicates="reject")
+        assert disk.made == ["write 1", "write bad"]
 
     def test_a_write_that_timed_out_may_have_changed_something(self) -> None:
         disk = Disk()
@@ -217,7 +222,7 @@ class TestLoops:
         assert result.text == "I went round."
         assert result.to_dict()["status"] == "stalled"
         actions = [event.action for event in result.events if isinstance(event, Repeated)]
-        assert actions == ["noticed", "denied", "stalled"]
+        assert actions == ["noticed", "denied", "denied", "stalled"]
         assert [outcome.status for outcome in result.tool_results] == ["done"] * 3 + ["denied"] * 2
 
     def test_a_circle_of_two_ends_it_after_six_calls(self) -> None:

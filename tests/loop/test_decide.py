@@ -146,6 +146,11 @@ class TestCalls:
         assert (desk.done, result.stop) == ([], "cancelled" if isinstance(letter, Cancel) else "deadline")
 
 
+    def test_a_cancel_while_nobody_answers_cancels_the_calls(self) -> None:
+        result = run(BATCH, mail={1: [Cancel()]})
+        assert (result.stop, {outcome.status.value for outcome in result.tool_results}) == ("cancelled", {"cancelled"})
+
+
 class TestPause:
     def test_without_an_answer_the_run_pauses_with_what_is_asked_and_nothing_is_made(self) -> None:
         desk = Desk()

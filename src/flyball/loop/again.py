@@ -16,7 +16,7 @@ from .repetition import Key, Loop, key_of
 _ALLOW = Duplicates.ALLOW  # found once: see course.py
 _NOT_THE_MODELS = frozenset({Reason.BUDGET, Reason.DEADLINE, Reason.OVERLOAD, Reason.REPEATED})
 """Denials that say nothing about the call, or that were counted already."""
-_MAY_HAVE_WRITTEN = (Success, Timeout)
+_MADE = (Success, Failure, Timeout)
 
 
 def denied(course: Course, call: Call) -> Denied | None:
@@ -25,8 +25,7 @@ def denied(course: Course, call: Call) -> Denied | None:
     if not course.repetition.goes_round(key, course.progress.turn):
         return None
     course.repetition.deny(course.progress.turn)
-    action = "stalled" if course.repetition.stalled else "denied"
-    course.recorder.emit(event.Repeated, call.name, 1, 1, action)
+    course.recorder.emit(event.Repeated, call.name, 1, 1, "denied")
     message = "it was made again and again with the same result. Do something else, or say what is in the way"
     return Denied(call_id=call.id, tool=call.name, reason=Reason.REPEATED, message=f"{message}.")
 
@@ -81,7 +80,7 @@ def learn(course: Course, call: Call, outcome: Outcome, tool: ToolFacts | None) 
     if type(outcome) is Denied and outcome.reason is Reason.RULE:  # it may want something done that was done before
         repetition.changed()
     earlier = None if outcome.same_as is None else repetition.answered(key)
-    wrote = tool is not None and ((tool.writes and kind in _MAY_HAVE_WRITTEN) or _set_state(outcome))
+    wrote = tool is not None and ((tool.writes and kind in _MADE) or _set_state(outcome))
     polls = tool is not None and tool.poll
     loop = repetition.learn(key, earlier or outcome, course.progress.turn, wrote, polls)
     if loop is not None:
@@ -110,4 +109,5 @@ def stalled(course: Course) -> End | None:
     """The end of a run whose model goes round, though it was told and denied; not where the user has spoken since."""
     if not course.repetition.stalled or course.steered:
         return None
+    course.recorder.emit(event.Repeated, course.progress.outcomes[-1].tool, 1, 1, "stalled")
     return End(Stop.STALLED, warning="The same calls came again and again with the same results.")

@@ -156,7 +156,7 @@ class Course:
                 self.lease_lost = True
             case Late(call_id, tool):
                 self.hung -= 1
-                self.repetition.changed()
+                self.repetition.doubted()
                 self.recorder.emit(event.LateResultDropped, call_id, tool)
 
     def extend(self, letter: Extend) -> bool:
@@ -205,6 +205,10 @@ class Course:
         if self.lease_lost:
             return End(Stop.CONTENDED)
         return None if self.cancelled is None else End(Stop.CANCELLED, by=self.cancelled)
+
+    def is_over(self) -> bool:
+        """Whether no call is made any more, because the run was called off or its time is over."""
+        return self.called_off() is not None or self.time_up or self.envelope.is_expired()
 
     def refused(self, budget: str) -> End:
         """The end of a run that a budget, or the time, does not let go on."""

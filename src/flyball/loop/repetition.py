@@ -64,12 +64,15 @@ class Repetition:
     """The calls of one run, as far as it matters that they come again."""
 
     __slots__ = (
-        "_answered", "_circle", "_denied_in", "_failed", "_ring", "_seen", "_thresholds", "_told_in", "stalled"
+        "_answered", "_circle", "_denied_in", "_failed", "_ring", "_seen", "_thresholds", "_told_in", "_writing",
+        "stalled",
     )  # fmt: skip
 
     def __init__(self, thresholds: Thresholds) -> None:
         self._thresholds = thresholds
         self._answered: dict[Key, Success] = {}
+        self._writing: set[Key] = set()
+        """Those of them that wrote."""
         self._failed: dict[tuple[Key, str], int] = {}
         self._seen: set[Key] = set()
         self._ring: list[Made] = []
@@ -88,8 +91,13 @@ class Repetition:
         return self._answered.get(key)
 
     def changed(self) -> None:
-        """Something may be other than it was: no earlier result holds any more."""
+        """Something is other than it was: no earlier result holds any more."""
         self._answered.clear()
+        self._writing.clear()
+
+    def doubted(self) -> None:
+        """Something may be other than it was: what was read must be read again, but nothing written twice for that."""
+        self._answered = {key: self._answered[key] for key in self._writing}
 
     def told_anew(self) -> None:
         """The user has said something: what was done before may be wanted again."""
@@ -109,10 +117,13 @@ class Repetition:
 
     def learn(self, key: Key, outcome: Outcome, turn: int, writes: bool = False, polls: bool = False) -> Loop | None:
         """Learn what a call came to; the loop that it closes, if it does, for the model to be told of."""
-        if writes:
-            self.changed()
         if type(outcome) is Success:
+            if writes:
+                self.changed()
+                self._writing.add(key)
             self._answered[key] = outcome
+        elif writes:
+            self.doubted()
         if self._circle and key not in self._circle:
             self._progressed()
         ring = self._ring

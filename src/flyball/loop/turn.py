@@ -95,7 +95,7 @@ def _answer_calls(course: Course, reply: Reply, calls: Sequence[Call]) -> Flow[G
     else:
         if course.shared.asking:
             calls = yield from ask_about(course, calls)
-        if course.questions:
+        if course.questions and not course.is_over():
             deny(course, calls, Reason.APPROVAL, "the run waits for a person, and until then no call is made")
             return course.must_end() or End(Stop.PAUSED)
         outcomes = yield from act(course, calls)
