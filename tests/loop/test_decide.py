@@ -145,7 +145,6 @@ class TestCalls:
         result = run(BATCH, desk=desk, verdicts=[allow()], mail={1: [letter]})
         assert (desk.done, result.stop) == ([], "cancelled" if isinstance(letter, Cancel) else "deadline")
 
-
     def test_a_cancel_while_nobody_answers_cancels_the_calls(self) -> None:
         result = run(BATCH, mail={1: [Cancel()]})
         assert (result.stop, {outcome.status.value for outcome in result.tool_results}) == ("cancelled", {"cancelled"})
