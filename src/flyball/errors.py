@@ -14,6 +14,7 @@
     ├── ModelError                   a model did not answer a request
     │   ├── ContextTooLong           the conversation is too long for the model
     │   └── Retryable                the same request may succeed later
+    ├── RuleError                    an expression of a rule cannot be worked out with the data at hand
     ├── RunStopped                   a run did not complete, and its caller asked to be told so
     └── UnknownName (KeyError)       nothing of that kind has that name
         ├── UnknownBudget            no budget of that name is registered
@@ -154,6 +155,21 @@ class MessageError(FlyballError, ValueError):
 
     def __str__(self) -> str:
         return f"messages[{self.index}].{self.field}: found {shown(self.found)}; expected {self.expected}"
+
+
+class RuleError(FlyballError):
+    """An expression of a rule cannot be worked out with the data at hand; `words` are the part of it that cannot."""
+
+    code = "rule_failed"
+
+    def __init__(self, reason: str, words: str = "") -> None:
+        super().__init__(reason, words)
+        self.reason = reason
+        self.words = words
+
+    def __str__(self) -> str:
+        words = self.words if len(self.words) <= 100 else f"{self.words[:100]}…"
+        return f"{self.reason} (in {words})" if words else self.reason
 
 
 class RunStopped(FlyballError):

@@ -18,7 +18,7 @@ TABLE = """
     message pair wire outcome event schema recorder request person terminal
     result evidence progress path entry proof assertion nudge asserted toolrule
     purse turn governor bound
-    worker tools models
+    worker tools models rules
     loop drive
     run output agent conversation
     testing

@@ -1,0 +1,228 @@
+"""What conditions and templates can see: a frozen view, in which a dot is a look-up and never an attribute.
+
+All that leaves a view is of one of Python's own types, and of no class derived from them: none, a bool, an int of at
+most 64 bits, a float, a text, a list of these, or a `Table` of these, which can only be read. So nothing that is done
+with such a value can run code that came with the data. What is none of these is refused when it is looked at, and not
+sooner: one odd field makes its neighbours no less readable.
+
+>>> view = View({"context": {"turn": {"number": 3}, "history": Lazy(lambda: {"tools": ("search", "read")})}})
+>>> view["context.turn.number"], view["context.history.tools"]
+(3, ['search', 'read'])
+>>> view["context.turn.cost"]
+Traceback (most recent call last):
+flyball.errors.RuleError: context.turn has no field 'cost'
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from enum import StrEnum
+from types import MappingProxyType, NoneType
+from typing import Any, cast
+
+from ..errors import RuleError, shown
+
+LARGEST = 2**63 - 1
+"""The largest int, and its negative the smallest, wherever one comes from."""
+MOST = 100_000
+"""Items of a list that is looked at (with those of lists in it), items and characters of what an expression makes."""
+DEEPEST = 40
+"""Lists and tables in each other."""
+
+_SCALARS = frozenset({NoneType, bool, float, str})
+_MAPPINGS, _SEQUENCES = (dict, MappingProxyType), (list, tuple)
+
+
+class View(dict[str, object]):
+    """Plain values by their dotted names: each is read from the data when it is first asked for, and then kept.
+
+    One is asked by `view["a.b.c"]`, which is also how the code of an expression does it: one look-up for a whole name.
+    A RuleError tells what is not there. As a dict it holds what was asked for so far.
+    """
+
+    __slots__ = ("_data",)
+
+    def __init__(self, data: Mapping[str, object]) -> None:
+        super().__init__()
+        self._data = Table(data, "")
+
+    def __missing__(self, name: str) -> object:
+        owner, dot, field = name.rpartition(".")
+        self[name] = found = field_of(self[owner], field) if dot else self._data[name]
+        return found
+
+    def get(self, name: str, default: object = None) -> object:  # pyright: ignore[reportIncompatibleMethodOverride]
+        """As `view[name]`, or the default for what is not there."""
+        try:
+            return self[name]
+        except RuleError:
+            return default
+
+
+class Lazy:
+    """A part of the data that is computed when it is first looked at, and then kept.
+
+    Only what is marked in this way is called: a function that happens to be in somebody's data is not. `compute` may
+    raise; whoever looks at the part is then told so, also later, and it is not called again.
+    """
+
+    __slots__ = ("compute",)
+
+    def __init__(self, compute: Callable[[], object]) -> None:
+        self.compute = compute
+
+
+class Table:
+    """A mapping that can only be read."""
+
+    __slots__ = ("_kept", "_name", "_parts")
+
+    def __init__(self, parts: Mapping[str, object], name: str) -> None:
+        self._name = name
+        self._parts = {key if type(key) is str else _key(key, name): part for key, part in parts.items()}
+        self._kept: dict[str, object] = {}
+
+    def __getitem__(self, key: object) -> object:
+        if type(key) is not str or key not in self._parts:
+            raise RuleError(f"{self._name or 'the data'} has no field {_quoted(key)}")
+        if key not in self._kept:
+            name = f"{self._name}.{key}" if self._name else key
+            part = self._parts[key]
+            if type(part) is Lazy:
+                part = self._parts[key] = _computed(part, name)
+            self._kept[key] = frozen(part, name)
+        return self._kept[key]
+
+    def __contains__(self, key: object) -> bool:
+        return type(key) is str and key in self._parts
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._parts)
+
+    def __len__(self) -> int:
+        return len(self._parts)
+
+    def __eq__(self, other: object) -> bool:
+        return type(other) is Table and (self is other or plain(self) == plain(other))
+
+    __hash__ = None  # pyright: ignore[reportAssignmentType]
+
+
+def field_of(value: object, name: str) -> object:
+    """What stands behind a dot."""
+    if type(value) is Table:
+        return value[name]
+    raise RuleError(f"{kind(value)} has no field {_quoted(name)}")
+
+
+def frozen(value: Any, name: str) -> object:
+    """A value as it leaves a view; a RuleError tells why it cannot, by its dotted name.
+
+    It looks at nothing but the type itself: what a class says of itself, or does, is not asked.
+    """
+    if _is_scalar(value):
+        return value
+    own = cast("type[object]", type(value))
+    if own is Table:
+        return value
+    if own in _MAPPINGS:
+        return Table(value, name)
+    if own in _SEQUENCES:
+        return _Lists(name).frozen(value, name, 1)
+    if issubclass(own, StrEnum):
+        return str.__str__(value)
+    if own is _Lost:
+        raise RuleError(value.reason)
+    what = "a number of more than 64 bits" if own is int else f"a {own.__name__}"
+    raise RuleError(f"{name} is {what}, which no expression can use")
+
+
+def _is_scalar(value: Any) -> bool:
+    return type(value) in _SCALARS or (type(value) is int and -LARGEST <= value <= LARGEST)
+
+
+def plain(value: object, most: int = MOST) -> Any:
+    """A copy of a value that left a view, in dicts and lists of no more than so many items and characters in all."""
+    return _Copier(kind(value), most).copy(value, 0)
+
+
+def kind(value: object) -> str:
+    """What a value is, in the words of a rule's author."""
+    return _WORDS.get(type(value)) or f"a {type(value).__name__}"
+
+
+_WORDS: dict[type, str] = {
+    NoneType: "none",
+    bool: "true or false",
+    int: "a number",
+    float: "a number",
+    str: "a text",
+    list: "a list",
+    Table: "a table",
+}
+
+
+def _quoted(key: object) -> str:
+    return repr(key[:100]) if isinstance(key, str) else f"that is {kind(key)}"
+
+
+class _Lost:
+    """What is kept of a part that could not be computed."""
+
+    __slots__ = ("reason",)
+
+    def __init__(self, reason: str) -> None:
+        self.reason = reason
+
+
+def _computed(part: Lazy, name: str) -> object:
+    try:
+        return part.compute()
+    except Exception as error:
+        return _Lost(f"{name} could not be computed: {shown(error)}")
+
+
+def _key(key: object, name: str) -> str:
+    if issubclass(type(key), StrEnum):
+        return str.__str__(cast("str", key))
+    raise RuleError(f"{name or 'the data'} is a table with a key that is a {type(key).__name__}, and no text")
+
+
+class _Lists:
+    """A list and the lists in it, which have a bound together."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self.left = MOST
+
+    def frozen(self, values: Any, name: str, level: int) -> list[object]:
+        self.left -= len(values)
+        if self.left < 0 or level > DEEPEST:
+            raise RuleError(f"{self.name} is a list of more than {MOST:,} items or {DEEPEST} levels")
+        return [
+            value if _is_scalar(value) else self.item(value, f"{name}[{place}]", level)
+            for place, value in enumerate(values)
+        ]
+
+    def item(self, value: object, name: str, level: int) -> object:
+        return self.frozen(value, name, level + 1) if type(value) in _SEQUENCES else frozen(value, name)
+
+
+class _Copier:
+    """Counts while it copies, so that what is too large is never built."""
+
+    def __init__(self, what: str, most: int) -> None:
+        self.what = what
+        self.most = self.left = most
+
+    def copy(self, value: object, depth: int) -> object:
+        own = type(value)
+        self.left -= len(cast("str", value)) if own is str else 1
+        if self.left < 0 or depth > DEEPEST:
+            raise RuleError(f"{self.what} of more than {self.most:,} characters and items, or {DEEPEST} levels")
+        if type(value) is Table:
+            self.left -= sum(map(len, value))
+            return {key: self.copy(value[key], depth + 1) for key in value}
+        if own is list:
+            return [self.copy(item, depth + 1) for item in cast("list[object]", value)]
+        return value

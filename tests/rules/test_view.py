@@ -1,0 +1,231 @@
+import math
+from collections import OrderedDict
+from enum import IntEnum, StrEnum
+from types import MappingProxyType
+from typing import Any
+
+import pytest
+
+from flyball.errors import RuleError
+from flyball.rules.view import DEEPEST, LARGEST, MOST, Lazy, Table, View, frozen, plain
+
+
+class Colour(StrEnum):
+    RED = "red"
+
+    def __str__(self) -> str:
+        raise AssertionError("code that came with the data was run")
+
+
+class Size(IntEnum):
+    SMALL = 1
+
+
+class Loud(str):
+    """Tells on whoever uses it."""
+
+    def __eq__(self, other: object) -> bool:
+        raise AssertionError("code that came with the data was run")
+
+    __hash__ = str.__hash__
+    __str__ = __repr__ = __len__ = __eq__  # pyright: ignore[reportAssignmentType]
+
+
+class Liar:
+    """Says that it is a dict, and runs code when asked."""
+
+    @property
+    def __class__(self) -> Any:  # pyright: ignore[reportIncompatibleMethodOverride]
+        raise AssertionError("code that came with the data was run")
+
+
+def problem(value: object, name: str = "x") -> str:
+    with pytest.raises(RuleError) as caught:
+        plain(View({"x": value})[name])
+    return str(caught.value)
+
+
+@pytest.mark.parametrize("value", [None, True, 0, -LARGEST, LARGEST, 0.5, math.inf, "", "text", [], [1, ["a", None]]])
+def test_a_plain_value_passes_as_it_is(value: object) -> None:
+    found = View({"x": value})["x"]
+    assert (type(found), found) == (type(value), value)
+
+
+def test_mappings_become_tables_and_sequences_lists() -> None:
+    view = View({"x": MappingProxyType({"a": (1, [2, {"b": 3}])})})
+    assert type(view["x"]) is Table
+    assert plain(view["x"]) == {"a": [1, [2, {"b": 3}]]}
+
+
+def test_a_member_of_a_text_enum_is_its_text_without_asking_it() -> None:
+    view = View({"x": Colour.RED, "y": [Colour.RED], "z": {Colour.RED: Colour.RED}})
+    for found in (view["x"], plain(view["y"])[0], view["z.red"], *plain(view["z"])):
+        assert (type(found), found) == (str, "red")
+
+
+def test_anything_else_is_refused_by_its_type_and_not_touched() -> None:
+    odd: list[object] = [Loud("a"), Liar(), Size.SMALL, OrderedDict(a=1), {1}, b"a", 1j, object(), len]
+    for value in odd:
+        reason = f"is a {type(value).__name__}, which no expression can use"
+        assert problem(value) == f"x {reason}"
+        assert problem([0, {"a": value}]) == f"x[1].a {reason}"
+        assert problem([[value]]) == f"x[0][0] {reason}"
+
+
+def test_an_odd_field_makes_its_neighbours_no_less_readable() -> None:
+    assert View({"x": {"odd": object(), "a": 1}})["x.a"] == 1
+
+
+def test_a_number_beyond_64_bits_is_refused() -> None:
+    for value in (LARGEST + 1, -LARGEST - 1):
+        assert problem(value) == "x is a number of more than 64 bits, which no expression can use"
+
+
+def test_a_key_must_be_a_text() -> None:
+    assert problem({1: 2}) == "x is a table with a key that is a int, and no text"
+    with pytest.raises(RuleError, match=r"^the data is a table with a key that is a Loud, and no text$"):
+        View({Loud("x"): 1})
+
+
+class TestMissing:
+    view = View({"context": {"turn": {"number": 3}, "result": None}})
+
+    @pytest.mark.parametrize(
+        ("name", "reason"),
+        [
+            ("contxt", "the data has no field 'contxt'"),
+            ("context.trun.number", "context has no field 'trun'"),
+            ("context.turn.cost", "context.turn has no field 'cost'"),
+            ("context.turn.number.bits", "a number has no field 'bits'"),
+            ("context.result.success", "none has no field 'success'"),
+            ("context.turn.__class__", "context.turn has no field '__class__'"),
+            ("context.turn.number.__class__", "a number has no field '__class__'"),
+            ("", "the data has no field ''"),
+        ],
+    )
+    def test_what_is_not_there_is_told_by_its_name(self, name: str, reason: str) -> None:
+        with pytest.raises(RuleError) as caught:
+            self.view[name]
+        assert str(caught.value) == reason
+        assert self.view.get(name, 7) == 7
+
+    def test_a_default_is_for_what_is_not_there_alone(self) -> None:
+        assert (self.view.get("context.turn.number"), self.view.get("context.result", 7)) == (3, None)
+
+    def test_a_key_that_is_no_text_is_not_there(self) -> None:
+        table: Any = self.view["context"]
+        for key, words in ((1, "a number"), (["turn"], "a list"), (slice(1), "a slice")):
+            with pytest.raises(RuleError, match=f"^context has no field that is {words}$"):
+                table[key]
+            assert key not in table
+
+
+class TestLazy:
+    def test_a_part_that_nobody_looks_at_is_not_computed(self) -> None:
+        calls: list[str] = []
+        view = View({"a": {"b": Lazy(lambda: calls.append("b")), "c": 1}})
+        assert (view["a.c"], len(plain_keys(view["a"])), calls) == (1, 2, [])
+
+    def test_it_is_computed_once_however_it_is_reached(self) -> None:
+        calls: list[int] = []
+
+        def compute() -> object:
+            calls.append(1)
+            return {"d": [len(calls)]}
+
+        view = View({"a": {"b": Lazy(compute)}})
+        table: Any = view["a"]
+        assert view["a.b.d"] == table["b"]["d"] == plain(table)["b"]["d"] == [1]
+        assert calls == [1]
+
+    def test_it_may_have_lazy_parts_itself(self) -> None:
+        assert View({"a": Lazy(lambda: {"b": Lazy(lambda: 1)})})["a.b"] == 1
+
+    def test_one_that_fails_is_told_each_time_and_not_tried_again(self) -> None:
+        calls: list[int] = []
+
+        def compute() -> object:
+            calls.append(1)
+            raise ValueError("no store")
+
+        view = View({"a": {"b": Lazy(compute)}})
+        for _ in range(2):
+            with pytest.raises(RuleError, match=r"^a\.b could not be computed: ValueError\('no store'\)$"):
+                view["a.b"]
+        assert calls == [1]
+
+    def test_a_function_in_the_data_is_never_called(self) -> None:
+        def function() -> None:
+            raise AssertionError("code that came with the data was run")
+
+        assert problem(function) == "x is a function, which no expression can use"
+        assert problem([Lazy(function)]) == "x[0] is a Lazy, which no expression can use"
+
+
+def plain_keys(table: Any) -> list[str]:
+    return list(table)
+
+
+class TestFrozen:
+    def test_what_was_read_stays_as_it_was(self) -> None:
+        data: dict[str, Any] = {"a": {"b": [1], "c": 1}}
+        view = View(data)
+        assert (view["a.b"], view["a.c"]) == ([1], 1)
+        data["a"]["b"].append(2)
+        data["a"].clear()
+        assert (view["a.b"], view["a.c"]) == ([1], 1)
+
+    def test_a_table_cannot_be_written(self) -> None:
+        table: Any = View({"a": {"b": 1}})["a"]
+        with pytest.raises(TypeError):
+            table["b"] = 2
+        with pytest.raises(AttributeError):
+            table.extra = 2
+
+    def test_a_copy_is_nobody_elses(self) -> None:
+        view = View({"a": [1, {"b": [2]}]})
+        copy = plain(view["a"])
+        copy.append(2)
+        copy[1]["b"].append(3)
+        assert plain(view["a"]) == [1, {"b": [2]}]
+
+    def test_tables_are_equal_when_what_they_hold_is(self) -> None:
+        view = View({"a": {"x": [1, {"y": 2}]}, "b": {"x": (1, {"y": 2})}, "c": {"x": 1}})
+        assert view["a"] == view["a"] == view["b"] != view["c"]
+        assert view["a"] != {"x": [1, {"y": 2}]}
+
+    def test_a_table_that_is_too_large_to_compare_still_equals_itself(self) -> None:
+        view = View({"a": {"long": "a" * (MOST + 1)}, "b": {"long": "a" * (MOST + 1)}})
+        assert view["a"] == view["a"]
+        with pytest.raises(RuleError, match="a table of more than"):
+            assert view["a"] == view["b"]
+
+
+class TestBounds:
+    def test_a_long_list_is_refused_with_all_its_lists(self) -> None:
+        told = f"x is a list of more than {MOST:,} items or {DEEPEST} levels"
+        assert len(plain_keys(View({"x": [0] * MOST})["x"])) == MOST
+        assert problem([0] * (MOST + 1)) == told
+        assert problem([[0] * (MOST // 2)] * 3) == told
+
+    def test_a_list_that_shares_its_lists_a_billion_times_is_refused(self) -> None:
+        shared: list[Any] = [0]
+        for _ in range(30):
+            shared = [shared, shared]
+        assert "is a list of more than" in problem(shared)
+
+    def test_what_contains_itself_is_refused(self) -> None:
+        circle: list[Any] = []
+        circle.append(circle)
+        assert "is a list of more than" in problem(circle)
+        ring: dict[str, Any] = {}
+        ring["ring"] = ring
+        assert problem(ring) == f"a table of more than {MOST:,} characters and items, or {DEEPEST} levels"
+        with pytest.raises(RuleError, match="a table of more than"):
+            assert View({"x": ring})["x.ring"] == View({"x": ring})["x"]
+
+    def test_a_copy_counts_texts_and_keys(self) -> None:
+        for value in ("a" * 11, ["a" * 5, "b" * 5], {"a" * 10: 1}, [0] * 11):
+            with pytest.raises(RuleError, match="more than 10 characters and items"):
+                plain(frozen(value, "x"), most=10)
+        assert plain(frozen({"a": "b" * 7}, "x"), most=10) == {"a": "b" * 7}
