@@ -1,0 +1,93 @@
+"""Which names an expression may use, so that a misspelt one is found before anything runs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from ..errors import ConfigError, RuleError, nearest, shown
+from .operation import FUNCTIONS, SIGNS
+from .view import View, frozen
+
+WORDS = {"true": True, "false": False, "none": None}
+"""As well as Python's own."""
+
+Tree = dict[str, "Tree"]
+
+
+@dataclass(frozen=True, slots=True)
+class Helper:
+    """A function of the caller's that expressions may call.
+
+    It is given the view, then the arguments, which are plain values. It must not change anything or wait for anything.
+    It may return what a view may hold, and may raise: the expression can then not be worked out.
+    """
+
+    function: Callable[..., object]
+    takes: int = 1
+    """How many arguments an expression gives it."""
+    choices: Collection[str] = ()
+    """What a text that is written as its first argument may be; empty: anything."""
+    fields: Collection[str] = ()
+    """What may stand behind a dot after its call; empty: anything."""
+
+    def called(self, name: str) -> Callable[..., object]:
+        """The function as the code of an expression calls it: what it returns is plain, and what it raises is told."""
+        function, result = self.function, f"{name}(…)"
+
+        def call(view: View, *arguments: object) -> object:
+            try:
+                found = function(view, *arguments)
+            except RuleError:
+                raise
+            except Exception as error:
+                raise RuleError(f"{name} failed: {shown(error)}") from error
+            return frozen(found, result)
+
+        return call
+
+
+@dataclass(frozen=True, slots=True)
+class Vocabulary:
+    """The names that an expression may use; those of the functions that it always may are not listed here."""
+
+    names: Collection[str]
+    """What a dotted name may begin with."""
+    fields: Collection[str] = ()
+    """Dotted names, `*` for any field. Below a last `*` anything goes, and below a name of which no field is listed."""
+    helpers: Mapping[str, Helper] = field(default_factory=dict[str, Helper])
+    tree: Tree = field(init=False, repr=False, compare=False)
+    namespace: dict[str, Any] = field(init=False, repr=False, compare=False)
+    """All that the code of an expression can call, by name; it cannot reach anything else."""
+
+    def __post_init__(self) -> None:
+        tree: Tree = {name: {} for name in self.names}
+        for dotted in self.fields:
+            below = tree
+            for part in dotted.split("."):
+                below = below.setdefault(part, {})
+        ours = FUNCTIONS.keys() | WORDS.keys()
+        if taken := sorted(tree.keys() & ours | self.helpers.keys() & (tree.keys() | ours)):
+            raise ConfigError("vocabulary", taken, "names that are not taken")
+        functions = {name: function.call for name, function in FUNCTIONS.items()}
+        helpers = {name: helper.called(name) for name, helper in self.helpers.items()}
+        object.__setattr__(self, "tree", tree)
+        object.__setattr__(self, "namespace", {"__builtins__": {}, **SIGNS, **functions, **helpers})
+
+    def meant(self, path: tuple[str, ...]) -> str | None:
+        """What should have been written for a dotted name that begins well; None: it is right as it is."""
+        known, anything = self.tree[path[0]], True
+        for place, part in enumerate(path[1:], 1):
+            if not known:
+                return None if anything else f"{'.'.join(path[:place])}, which has no fields"
+            anything = part not in known
+            if anything and "*" not in known:
+                return " or ".join(".".join((*path[:place], name)) for name in likely(part, known))
+            known = known["*" if anything else part]
+        return None
+
+
+def likely(name: str, known: Collection[str]) -> list[str]:
+    """The nearest of the known names, or all of them."""
+    return nearest(name, known) or sorted(known)

@@ -1,0 +1,274 @@
+from typing import Any
+
+import pytest
+
+from flyball.errors import RuleError
+from flyball.rules.compiler import Compiler
+from flyball.rules.expression import Condition, Expression, Verdict
+from flyball.rules.source import Source
+from flyball.rules.view import LARGEST, MOST, Lazy, View, plain
+from flyball.rules.vocabulary import Helper, Vocabulary
+
+
+def failing(view: View) -> object:
+    raise KeyError("no such budget")
+
+
+def budget(view: View, name: str) -> object:
+    table: Any = view["context.budget"]
+    return table[name]
+
+
+def tool_completed(view: View, name: str) -> bool:
+    tools: Any = view["context.history.tools"]
+    return name in tools
+
+
+def odd(view: View, one: int, two: int) -> object:
+    return {one, two}
+
+
+HELPERS = {
+    "tool_completed": Helper(tool_completed),
+    "budget": Helper(budget, choices=("turns", "tokens"), fields=("used", "ratio")),
+    "failing": Helper(failing, takes=0),
+    "odd": Helper(odd, takes=2),
+}
+FIELDS = (
+    "context.turn.iteration_count",
+    "context.turn.max_iterations",
+    "context.budget.*.used",
+    "context.history.tools",
+    "context.history.messages",
+    "context.state.*",
+    "context.result.success",
+)
+WORDS = Vocabulary({"context", "params"}, FIELDS, HELPERS)
+LONG = "a" * MOST
+DATA: dict[str, Any] = {
+    "context": {
+        "turn": {"iteration_count": 8, "max_iterations": 10},
+        "budget": {"turns": {"used": 8, "ratio": 0.8}},
+        "history": {
+            "tools": ["search", "read", "read"],
+            "messages": [{"role": "user"}, {"role": "assistant", "words": ("a", "b")}],
+        },
+        "state": {
+            "name": "Ann",
+            "zero": 0,
+            "none": None,
+            "a.b": 1,
+            "großes": 2,
+            "long": LONG,
+            "longer": LONG + "a",
+            "list": [0] * MOST,
+            "nested": {"a": {"b": [1, 2, {"c": 3}]}},
+            "large": LARGEST,
+        },
+    },
+    "params": {"threshold": 0.7},
+}
+
+
+def value(text: str) -> object:
+    return plain(Expression(Compiler(Source(text, "expression"), WORDS)).value(View(DATA)))
+
+
+def verdict(text: str) -> Verdict:
+    return Condition(text, WORDS).evaluate(View(DATA))
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("context.turn.iteration_count > 7", True),
+        ("context.turn.iteration_count >= 9", False),
+        ("context.turn.iteration_count % 5 == 0 and context.turn.iteration_count > 0", False),
+        ("True", True),
+        ("true and not false", True),
+        ("none == None", True),
+        ("context.turn.iteration_count / context.turn.max_iterations > params.threshold", True),
+        ("budget('turns').ratio > 0.7", True),
+        ("tool_completed('read') and not tool_completed('write')", True),
+        ("context.state.name", True),
+        ("context.state.zero", False),
+        ("context.history.tools", True),
+        ("context.state", True),
+    ],
+)
+def test_a_condition_is_true_or_false(text: str, expected: bool) -> None:
+    assert verdict(text) == Verdict(expected)
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("1 + 2 * 3 - 4 / 2", 5.0),
+        ("7 // 2 + 7 % 4 + -1 + +2", 7),
+        ("'a' + \"b\" 'c'", "abc"),
+        ("[1] + [2, [3]]", [1, 2, [3]]),
+        ("(1, 2)", [1, 2]),
+        ("()", []),
+        ("1 < 2 <= 2 != 3", True),
+        ("1 < 2 > 5", False),
+        ("'read' in context.history.tools and 'x' not in context.history.tools", True),
+        ("'nn' in context.state.name", True),
+        ("'turn' in context and 'result' not in context", True),
+        ("'yes' if context.state.zero else 'no'", "no"),
+        ("context.state.zero or 'else'", "else"),
+        ("context.state.name and 3", 3),
+        ("context.state.none is none and context.state.zero is not None", True),
+        ("context.history.tools[0] + context.history.tools[-1]", "searchread"),
+        ("context.history.tools[1:]", ["read", "read"]),
+        ("context.state.name[::-1]", "nnA"),
+        ("context.state.name[1]", "n"),
+        ("context.history.messages[1].words[0]", "a"),
+        ("context.history.messages[0]", {"role": "user"}),
+        ("context['turn']['iteration_count']", 8),
+        ("context.state['a.b'] + context.state['großes'] + context.state.großes", 5),
+        ("context.state.nested.a['b'][2].c", 3),
+        ("context.state[context.state.none or 'name']", "Ann"),
+        ("budget('turns')", {"used": 8, "ratio": 0.8}),
+        ("len('abc') + len([1]) + len(context.turn)", 6),
+        ("[min(2, 1), max([1, 2]), abs(-1), round(1.5), round(1.25, 1), round(15, -1)]", [1, 2, 1, 2, 1.2, 20]),
+        ("[int('12'), int(1.9), float('1.5'), bool([])]", [12, 1, 1.5, False]),
+        ("str(1.0) + str([1, 'a']) + str(context.turn)", "1.0[1, 'a']{'iteration_count': 8, 'max_iterations': 10}"),
+        ("[sum([1, 2.5]), any([0, 1]), all([0, 1]), sorted('ba'), sorted(context.turn)[0]]",
+         [3.5, True, False, ["a", "b"], "iteration_count"]),
+        ("context.turn == context.turn and context.turn != context.budget", True),
+        ("context.history.messages[0] in context.history.messages", True),
+        ("\n  1 +  # one\n  1\n", 2),
+        ("9223372036854775807 - 1 + 1", LARGEST),
+        ("-9223372036854775807", -LARGEST),
+        ("1e999 > 1", True),
+        ("'\\d' '\\x41' r'\\d'", "\\dA\\d"),
+        ("u'a'", "a"),
+        ("1_000", 1000),
+        ("0x1F", 31),
+    ],
+)  # fmt: skip
+def test_an_expression_means_what_it_means_in_python(text: str, expected: object) -> None:
+    found = value(text)
+    assert (type(found), found) == (type(expected), expected)
+
+
+@pytest.mark.parametrize(
+    ("text", "reason"),
+    [
+        ("context.result.success", "context has no field 'result' (in context.result.success)"),
+        ("not context.result.success", "context has no field 'result' (in context.result.success)"),
+        ("true or context.state.gone", None),
+        ("context.state.gone or true", "context.state has no field 'gone' (in context.state.gone)"),
+        ("params.other > 1", "params has no field 'other' (in params.other)"),
+        ("context.state['no such'] > 1", "context.state has no field 'no such' (in context.state['no such'])"),
+        ("context.state['a.c'] > 1", "context.state has no field 'a.c' (in context.state['a.c'])"),
+        ("context.state.name.first", "a text has no field 'first' (in context.state.name.first)"),
+        ("context.state.none.x", "none has no field 'x' (in context.state.none.x)"),
+        ("context.state[1]", "context.state has no field that is a number (in context.state[1])"),
+        ("context.state[1:]", "context.state has no field that is a slice (in context.state[1:])"),
+        ("budget('tokens').ratio > 1", "context.budget has no field 'tokens' (in budget('tokens'))"),
+        ("context.history.messages[0].words", "context.history.messages[0] has no field 'words' "
+         "(in context.history.messages[0].words)"),
+        ("context.history.tools[7] == 1", "list index out of range (in context.history.tools[7])"),
+        ("context.state.nested.a.b['x']", "a list has no field 'x' (in context.state.nested.a.b['x'])"),
+        ("1 + (2 / context.state.zero)", "division by zero (in 2 / context.state.zero)"),
+        ("'a' * 3", "* is for numbers, not for a text and a number (in 'a' * 3)"),
+        ("3 * [1]", "* is for numbers, not for a number and a list (in 3 * [1])"),
+        ("'%s' % 3", "% is for numbers, not for a text and a number (in '%s' % 3)"),
+        ("context % 3", "% is for numbers, not for a table and a number (in context % 3)"),
+        ("9223372036854775807 + 1", "a number of more than 64 bits (in 9223372036854775807 + 1)"),
+        ("-9223372036854775807 - 1", "a number of more than 64 bits (in -9223372036854775807 - 1)"),
+        ("context.state.large * 2 > 1", "a number of more than 64 bits (in context.state.large * 2)"),
+        ("sum([context.state.large, 1])", "a number of more than 64 bits (in sum([context.state.large, 1]))"),
+        ("int('9223372036854775808')", "a number of more than 64 bits (in int('9223372036854775808'))"),
+        ("int(1e300)", "a number of more than 64 bits (in int(1e300))"),
+        ("round(1e300)", "a number of more than 64 bits (in round(1e300))"),
+        ("int(context.state.long)", "a text of more than 100 characters is no number (in int(context.state.long))"),
+        ("float(context.state.long)", "a text of more than 100 characters is no number (in float(context.state.long))"),
+        ("round(5, -100000000)", "digits are a whole number from -15 to 15 (in round(5, -100000000))"),
+        ("round('a')", "a text is no number (in round('a'))"),
+        ("context.state.long + 'a'", f"a text of more than {MOST:,} characters (in context.state.long + 'a')"),
+        ("context.state.list + [1]", f"a list of more than {MOST:,} items (in context.state.list + [1])"),
+        ("sorted(context.state.longer)", f"a text of more than {MOST:,} items (in sorted(context.state.longer))"),
+        ("str(context.state.longer)", f"a text of more than {MOST:,} characters (in str(context.state.longer))"),
+        ("str([context.state.long])", f"a list of more than {MOST:,} characters and items, or 40 levels "
+         "(in str([context.state.long]))"),
+        ("failing()", "failing failed: KeyError('no such budget') (in failing())"),
+        ("odd(1, 2)", "odd(…) is a set, which no expression can use (in odd(1, 2))"),
+        ("1 +\n  1 / 0", "division by zero (in 1 / 0)"),
+    ],
+)  # fmt: skip
+def test_what_cannot_be_worked_out_is_false_with_a_reason(text: str, reason: str | None) -> None:
+    assert verdict(text) == Verdict(reason is None, reason)
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("1 // 0 > 1", "1 // 0"),
+        ("1.5 % 0 > 1", "1.5 % 0"),
+        ("true and context.state.name > 1", "context.state.name > 1"),
+        ("not 1 in 2", "1 in 2"),
+        ("1 < 'a' < 2", "1 < 'a' < 2"),
+        ("'a' + 1 == 'a1'", "'a' + 1"),
+        ("[1] +\n  1", "[1] + 1"),
+        ("-'a'", "-'a'"),
+        ("context - 1", "context - 1"),
+        ("sum(['a']) == 'a'", "sum(['a'])"),
+        ("sorted([1, 'a'])[0]", "sorted([1, 'a'])"),
+        ("max([])", "max([])"),
+        ("1 + len(5)", "len(5)"),
+        ("int('x')", "int('x')"),
+        ("int(1e999)", "int(1e999)"),
+        ("'abc'['a']", "'abc'['a']"),
+        ("[1][::0]", "[1][::0]"),
+    ],
+)
+def test_what_python_refuses_is_told_in_its_words_with_the_place(text: str, words: str) -> None:
+    found = verdict(text)
+    assert not found.value
+    assert (found.reason or "").endswith(f" (in {words})")
+
+
+def test_data_may_be_longer_than_what_an_expression_makes() -> None:
+    assert value("len(context.state.longer) > 100000 and 'b' not in context.state.longer") is True
+    assert value("context.state.longer[:3]") == "aaa"
+
+
+def test_a_helper_may_say_what_it_misses() -> None:
+    def missing(view: View) -> object:
+        return view["context.history.nothing"]
+
+    condition = Condition("missing()", Vocabulary({"context"}, helpers={"missing": Helper(missing, 0)}))
+    told = "context.history has no field 'nothing' (in missing())"
+    assert condition.evaluate(View(DATA)) == Verdict(False, told)
+
+
+def test_a_condition_asks_only_for_what_it_needs() -> None:
+    def compute() -> object:
+        raise AssertionError("nobody needs it")
+
+    view = View({"context": {"turn": {"iteration_count": 8}, "history": Lazy(compute)}})
+    assert Condition("context.turn.iteration_count > 7 or context.history.tools", WORDS).evaluate(view) == Verdict(True)
+    assert list(view) == ["context", "context.turn", "context.turn.iteration_count"]
+
+
+def test_the_value_of_an_expression_is_raised_where_there_is_none() -> None:
+    with pytest.raises(RuleError) as caught:
+        value("1 + context.state.zero / 0")
+    assert (caught.value.reason, caught.value.words) == ("division by zero", "context.state.zero / 0")
+
+
+def test_a_long_expression_does_not_bury_the_reason() -> None:
+    reason = verdict("[" + "'abcdefgh', " * 40 + "] + 1").reason
+    assert reason is not None
+    assert len(reason) < 200
+
+
+def test_an_interrupt_is_not_a_reason() -> None:
+    def interrupted(view: View) -> object:
+        raise KeyboardInterrupt
+
+    condition = Condition("stop()", Vocabulary((), helpers={"stop": Helper(interrupted, 0)}))
+    with pytest.raises(KeyboardInterrupt):
+        condition.evaluate(View({}))
