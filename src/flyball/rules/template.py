@@ -1,0 +1,132 @@
+"""Templates: texts with `{{ expression }}` in them, by the same compiler as conditions, and within a length.
+
+Behind an expression may stand filters: `| round` or `| round(2)`, `| percent` or `| percent(1)`, and `| default(other)`
+for a value that is none or cannot be worked out. They bind as Python's `|` does, so `a / b | percent` needs no brackets
+and `(a > b) | default(false)` does. Braces themselves are written `{{ "{{" }}`.
+
+>>> from .view import View
+>>> words = Vocabulary({"used", "most", "cost"})
+>>> template = Template("{{ used / most | percent }} of the turns, {{ cost | default('no') }} dollars.", words)
+>>> template.text(View({"used": 8, "most": 10}))
+'80% of the turns, no dollars.'
+>>> Template("{{ [used, most] }}", words).value(View({"used": 8, "most": 10}))
+[8, 10]
+"""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterator
+
+from .. import check
+from ..errors import ConfigError, Mistakes, RuleError
+from .compiler import Compiler, call, function
+from .expression import Expression
+from .operation import text as written
+from .source import MOST_CHARACTERS, Source
+from .view import View, plain
+from .vocabulary import Vocabulary, likely
+
+MOST_WRITTEN = 10_000
+"""Characters of a template, and of what comes out of it."""
+
+_FILTERS = {"default": (1, 1), "percent": (0, 1), "round": (0, 1)}
+"""Each with how many arguments it takes, at least and at most."""
+_OPEN, _CLOSE = "{{", "}}"
+_TOKEN = re.compile(r""""(?:\\.|[^"\\])*"|'(?:\\.|[^'\\])*'|\}\}|.""", re.DOTALL)
+
+
+class Template:
+    """A text that was found right, ready to be filled in. It has no state, and any thread may use it."""
+
+    __slots__ = ("_parts", "most")
+
+    def __init__(self, text: str, vocabulary: Vocabulary, where: str = "template", most: int = MOST_WRITTEN) -> None:
+        """`where` is what a mistake says of the place; all mistakes are raised together, as one `Mistakes`."""
+        check.kind(where, text, str)
+        if len(text) > MOST_WRITTEN:
+            raise Mistakes((ConfigError(where, text, f"at most {MOST_WRITTEN:,} characters"),))
+        self.most = most
+        self._parts: list[str | Expression] = []
+        mistakes: list[ConfigError] = []
+        for part in _parts(text, where):
+            try:
+                self._parts.append(Expression(_Filtering(part, vocabulary)) if isinstance(part, Source) else part)
+            except Mistakes as found:
+                mistakes.extend(found.errors)
+        if mistakes:
+            raise Mistakes(tuple(mistakes))
+
+    def text(self, view: View) -> str:
+        """The text with everything filled in. A RuleError tells what could not be, or that it grew too long."""
+        left = self.most
+        texts: list[str] = []
+        for part in self._parts:
+            texts.append(part if isinstance(part, str) else written(part.value(view), self.most))
+            left -= len(texts[-1])
+            if left < 0:
+                raise RuleError(f"the text has more than {self.most:,} characters")
+        return "".join(texts)
+
+    def value(self, view: View) -> object:
+        """As `text`; but where the template is one expression and nothing else, the value itself, of its own type."""
+        match self._parts:
+            case [Expression() as only]:
+                return plain(only.value(view), self.most)
+            case _:
+                return self.text(view)
+
+
+def _parts(text: str, where: str) -> Iterator[str | Source]:
+    """The texts between the expressions, and the expressions."""
+    done = 0
+    while (opened := text.find(_OPEN, done)) >= 0:
+        if opened > done:
+            yield text[done:opened]
+        start = opened + len(_OPEN)
+        closed = _closed(text, start)
+        yield _Unclosed(text, where, opened) if closed is None else Source(text, where, start, closed)
+        done = len(text) if closed is None else closed + len(_CLOSE)
+    if done < len(text):
+        yield text[done:]
+
+
+def _closed(text: str, start: int) -> int | None:
+    """Where the braces close that opened just before; those in quotes are text."""
+    tokens = _TOKEN.finditer(text, start, start + MOST_CHARACTERS + len(_CLOSE))
+    return next((token.start() for token in tokens if token[0] == _CLOSE), None)
+
+
+class _Unclosed(Source):
+    """An expression without end."""
+
+    def tree(self) -> ast.expr:
+        raise self.mistake(0, self.text, f"{_CLOSE} within {MOST_CHARACTERS:,} characters")
+
+
+class _Filtering(Compiler):
+    """A compiler that knows filters, at the end of an expression and nowhere else."""
+
+    def whole(self, node: ast.expr) -> ast.expr:
+        """The new node for a value with filters."""
+        if not (isinstance(node, ast.BinOp) and isinstance(node.op, ast.BitOr)):
+            return self.new(node)
+        value = self.whole(node.left)
+        return ast.copy_location(self.filtered(value, node.right), node)
+
+    def filtered(self, value: ast.expr, node: ast.expr) -> ast.expr:
+        """The new node for a value with one filter more."""
+        match node:
+            case ast.Name(id=name):
+                asked = ast.copy_location(ast.Call(node, [], []), node)
+            case ast.Call(func=ast.Name(id=name)):
+                asked = node
+            case _:
+                return self.wrong(node, f"a filter: {', '.join(_FILTERS)}")
+        if name not in _FILTERS:
+            return self.wrong(node, f"the filter {' or '.join(likely(name, _FILTERS))}")
+        arguments = self.arguments(asked, *_FILTERS[name])
+        if name == "default":
+            return call("|default", function(value), *map(function, arguments))
+        return call(f"|{name}", value, *arguments)
