@@ -46,6 +46,11 @@ class Progress:
     """What the run can prove: its calls that succeeded, kept where a completion policy or tool rules look at them."""
     task: str = ""
     """What the run was asked for."""
+    agent: str = ""
+    number: int = 1
+    """Which run of its session this is."""
+    input_tokens: int = 0
+    """What the last request took, as far as is known."""
 
     @property
     def budgets(self) -> Mapping[str, BudgetSnapshot]:
@@ -101,10 +106,33 @@ class Point(StrEnum):
     RUN_STARTED = "run_started"
     TURN_STARTED = "turn_started"
     TURN_ENDED = "turn_ended"
+    CALL_PLANNED = "call_planned"
+    """Before any call of a batch is made: whoever wants a person to agree to this one says so now."""
     TOOL_CALLED = "tool_called"
     TOOL_ENDED = "tool_ended"
     BUDGET_REFUSED = "budget_refused"
+    STALLED = "stalled"
     RUN_ENDED = "run_ended"
+
+
+class Priority(StrEnum):
+    """Which of several notices comes first."""
+
+    CRITICAL = "critical"
+    HIGH = "high"
+    NORMAL = "normal"
+    LOW = "low"
+
+
+class Deliver(StrEnum):
+    """With which request a notice goes."""
+
+    TURN_START = "turn_start"
+    """With that of the next turn."""
+    AFTER_TOOL = "after_tool"
+    """With the next result of a tool."""
+    IMMEDIATE = "immediate"
+    """With whatever request comes next, also the last one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,7 +142,8 @@ class Notice:
     text: str
     by: str = "hook"
     category: str = "notice"
-    priority: str = "normal"
+    priority: Priority | str = Priority.NORMAL
+    deliver_at: Deliver | str = Deliver.TURN_START
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,18 +160,63 @@ class Halt:
 
     by: str
     message: str = ""
+    grace: bool = False
+    """Whether the model reports first."""
 
 
 @dataclass(frozen=True, slots=True)
 class Raise:
-    """Raise the ceiling of a budget, never above its maximum."""
+    """Raise the ceiling of a budget, never above its maximum; of `seconds`, move the deadline."""
 
     budget: str
-    amount: int
+    amount: int | float
     by: str = "hook"
 
 
-Order = Notice | Veto | Halt | Raise
+@dataclass(frozen=True, slots=True)
+class AskPerson:
+    """Ask a person: about the call at `call_planned`, else whether the run may go on."""
+
+    text: str
+    by: str = "hook"
+
+
+@dataclass(frozen=True, slots=True)
+class UseModel:
+    """Ask another of the agent's models from now on."""
+
+    model: str
+    by: str = "hook"
+
+
+@dataclass(frozen=True, slots=True)
+class SetState:
+    """Set a value in the run's state; None deletes it."""
+
+    key: str
+    value: object
+    by: str = "hook"
+
+
+@dataclass(frozen=True, slots=True)
+class Emit:
+    """Tell an event of one's own."""
+
+    name: str
+    data: Mapping[str, Any] = field(default_factory=dict[str, Any])
+    by: str = "hook"
+
+
+@dataclass(frozen=True, slots=True)
+class Fault:
+    """Tell that something went wrong in what only watches or guards; the run goes on."""
+
+    by: str
+    trigger: str
+    reason: str
+
+
+Order = Notice | Veto | Halt | Raise | AskPerson | UseModel | SetState | Emit | Fault
 """What a hook may ask for. A veto counts at `tool_called` only; after the end nothing counts."""
 
 

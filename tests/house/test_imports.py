@@ -16,15 +16,15 @@ TABLE = """
     snapshot budget registry
     deadline envelope price limits steadiness
     message pair wire outcome event schema recorder request person terminal
-    result evidence progress path entry proof assertion nudge asserted toolrule
-    purse turn governor bound
-    worker tools models rules
+    result evidence progress path entry proof assertion nudge asserted toolrule rules
+    purse ruling turn governor bound
+    worker tools models
     loop drive
-    run output agent conversation
+    run output brief agent conversation
     testing
     cli
 """
-HEAVY = {"agent", "cli", "conversation", "drive", "output", "run", "testing", "tools", "worker"}
+HEAVY = {"agent", "brief", "cli", "conversation", "drive", "output", "run", "testing", "tools", "worker"}
 """All other rooms need nothing but the standard library."""
 
 ROOT = Path(flyball.__file__).parent

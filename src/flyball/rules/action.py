@@ -1,0 +1,264 @@
+"""What a rule does when it fires: its action, with templates that are filled in from what the rule sees."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Any, ClassVar, Self, cast
+
+from ..errors import nearest
+from ..progress import (
+    AskPerson,
+    Deliver,
+    Emit,
+    Halt,
+    Notice,
+    Order,
+    Priority,
+    Raise,
+    SetState,
+    UseModel,
+    Veto,
+)
+from ..unit import Unit
+from .language import BUDGETS
+from .reader import Reader
+from .template import Template
+from .view import View
+
+
+class Action:
+    """What a rule does."""
+
+    __slots__ = ()
+    type: ClassVar[str]
+    keys: ClassVar[tuple[str, ...]]
+    """What may stand in `[action]` beside the type."""
+
+    @classmethod
+    def read(cls, reader: Reader, table: Mapping[str, Any]) -> Self:
+        """The action that a table describes; what is wrong with it is noted."""
+        raise NotImplementedError
+
+    def orders(self, view: View, rule: str) -> list[Order]:
+        """What the loop is asked for; a RuleError where a template cannot be filled in."""
+        raise NotImplementedError
+
+
+class Level(StrEnum):
+    """How loud a log line is."""
+
+    DEBUG = "debug"
+    INFO = "info"
+    WARNING = "warning"
+    ERROR = "error"
+
+
+@dataclass(frozen=True, slots=True)
+class NotifySelf(Action):
+    """Show the model a notice."""
+
+    type = "notify_self"
+    keys = ("message", "category", "priority", "deliver_at")
+    message: Template
+    category: str = "notice"
+    priority: Priority = Priority.NORMAL
+    deliver_at: Deliver = Deliver.TURN_START
+
+    @classmethod
+    def read(cls, reader: Reader, table: Mapping[str, Any]) -> Self:
+        """As the table says."""
+        return cls(
+            reader.template("message", table),
+            reader.text(("action", "category"), table) or "notice",
+            reader.member(("action", "priority"), table, Priority, Priority.NORMAL),
+            reader.member(("action", "deliver_at"), table, Deliver, Deliver.TURN_START),
+        )
+
+    def orders(self, view: View, rule: str) -> list[Order]:
+        """A notice."""
+        return [Notice(self.message.text(view), rule, self.category, self.priority, self.deliver_at)]
+
+
+@dataclass(frozen=True, slots=True)
+class Log(Action):
+    """Write a line to the log `flyball.rules`, and tell it as an event."""
+
+    type = "log"
+    keys = ("message", "level")
+    message: Template
+    level: Level = Level.INFO
+
+    @classmethod
+    def read(cls, reader: Reader, table: Mapping[str, Any]) -> Self:
+        """As the table says."""
+        level = reader.member(("action", "level"), table, Level, Level.INFO)
+        return cls(reader.template("message", table), level)
+
+    def orders(self, view: View, rule: str) -> list[Order]:
+        """An event of that level."""
+        return [Emit(f"log.{self.level.value}", {"message": self.message.text(view)}, rule)]
+
+
+@dataclass(frozen=True, slots=True)
+class SetsState(Action):
+    """Set a value in the run's state, or count one up."""
+
+    type = "set_state"
+    keys = ("key", "value", "increment")
+    key: str
+    value: Template | None = None
+    increment: int | float | None = None
+
+    @classmethod
+    def read(cls, reader: Reader, table: Mapping[str, Any]) -> Self:
+        """As the table says."""
+        key = reader.text(("action", "key"), table, required=True) or ""
+        given = [name for name in ("value", "increment") if name in table]
+        if len(given) != 1:
+            reader.wrong(("action",), given, "either value or increment")
+        increment = table.get("increment")
+        if increment is not None and (isinstance(increment, bool) or not isinstance(increment, int | float)):
+            reader.wrong(("action", "increment"), increment, "a number")
+        return cls(key, reader.value("value", table), increment)
+
+    def orders(self, view: View, rule: str) -> list[Order]:
+        """The new value; a template that is one expression keeps its type."""
+        if self.value is not None:
+            return [SetState(self.key, self.value.value(view), rule)]
+        before = view.get(f"context.state.{self.key}", 0)
+        number = before if isinstance(before, int | float) else 0
+        return [SetState(self.key, number + (self.increment or 0), rule)]
+
+
+@dataclass(frozen=True, slots=True)
+class EmitEvent(Action):
+    """Tell an event; rules may listen to it."""
+
+    type = "emit_event"
+    keys = ("name", "data")
+    name: str
+    data: tuple[tuple[str, Template], ...] = ()
+
+    @classmethod
+    def read(cls, reader: Reader, table: Mapping[str, Any]) -> Self:
+        """As the table says."""
+        name = reader.text(("action", "name"), table, required=True) or ""
+        given: Any = table.get("data", {})
+        if not isinstance(given, dict):
+            reader.wrong(("action", "data"), given, "a table")
+        data = cast("dict[str, Any]", given if isinstance(given, dict) else {})
+        templates = [(key, reader.value(key, data, ("action", "data"))) for key in data]
+        return cls(name, tuple((key, template) for key, template in templates if template is not None))
+
+    def orders(self, view: View, rule: str) -> list[Order]:
+        """The event, with its data filled in."""
+        return [Emit(self.name, {key: template.value(view) for key, template in self.data}, rule)]
+
+
+@dataclass(frozen=True, slots=True)
+class Deny(Action):
+    """Do not make the call."""
+
+    type = "deny"
+    keys = ("message",)
+    message: Template
+
+    @classmethod
+    def read(cls, reader: Reader, table: Mapping[str, Any]) -> Self:
+        """As the table says."""
+        return cls(reader.template("message", table))
+
+    def orders(self, view: View, rule: str) -> list[Order]:
+        """A veto."""
+        return [Veto(self.message.text(view), rule)]
+
+
+@dataclass(frozen=True, slots=True)
+class StopRun(Action):
+    """End the run, with its report or at once."""
+
+    type = "stop"
+    keys = ("message", "grace")
+    message: Template
+    grace: bool = True
+
+    @classmethod
+    def read(cls, reader: Reader, table: Mapping[str, Any]) -> Self:
+        """As the table says."""
+        return cls(reader.template("message", table), reader.flag(("action", "grace"), table, True))
+
+    def orders(self, view: View, rule: str) -> list[Order]:
+        """A halt."""
+        return [Halt(rule, self.message.text(view), self.grace)]
+
+
+@dataclass(frozen=True, slots=True)
+class ExtendBudget(Action):
+    """Raise a ceiling, within its clamp."""
+
+    type = "extend"
+    keys = ("budget", "amount")
+    budget: str
+    amount: float
+
+    @classmethod
+    def read(cls, reader: Reader, table: Mapping[str, Any]) -> Self:
+        """As the table says."""
+        budget, amount = reader.text(("action", "budget"), table, required=True), table.get("amount")
+        if budget is not None and budget not in BUDGETS:
+            near = nearest(budget, BUDGETS) or BUDGETS
+            reader.wrong(("action", "budget"), budget, f"a budget: {' or '.join(near)}")
+        if isinstance(amount, bool) or not isinstance(amount, int | float) or not 0 < amount < 1e15:
+            reader.wrong(("action", "amount"), amount, "how much more, above 0")
+            amount = 0
+        return cls(budget or "", amount)
+
+    def orders(self, view: View, rule: str) -> list[Order]:
+        """More of one budget."""
+        unit = {"usd": Unit.USD, "seconds": Unit.SECONDS}.get(self.budget, Unit.COUNT)
+        return [Raise(self.budget, unit.parse(self.amount), rule)]
+
+
+@dataclass(frozen=True, slots=True)
+class AsksPerson(Action):
+    """Ask a person: about the call, or whether the run may go on."""
+
+    type = "ask"
+    keys = ("message",)
+    message: Template
+
+    @classmethod
+    def read(cls, reader: Reader, table: Mapping[str, Any]) -> Self:
+        """As the table says."""
+        return cls(reader.template("message", table))
+
+    def orders(self, view: View, rule: str) -> list[Order]:
+        """A question."""
+        return [AskPerson(self.message.text(view), rule)]
+
+
+@dataclass(frozen=True, slots=True)
+class UsesModel(Action):
+    """Ask another of the agent's models from now on."""
+
+    type = "use_model"
+    keys = ("model",)
+    model: str
+
+    @classmethod
+    def read(cls, reader: Reader, table: Mapping[str, Any]) -> Self:
+        """As the table says."""
+        return cls(reader.text(("action", "model"), table, required=True) or "")
+
+    def orders(self, view: View, rule: str) -> list[Order]:
+        """The model's name."""
+        return [UseModel(self.model, rule)]
+
+
+ACTIONS: Mapping[str, type[Action]] = {
+    kind.type: kind
+    for kind in (NotifySelf, Log, SetsState, EmitEvent, Deny, StopRun, ExtendBudget, AsksPerson, UsesModel)
+}
+"""By the name that `type` gives."""

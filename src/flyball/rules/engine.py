@@ -1,0 +1,147 @@
+"""The rules of one run at work: at each moment those that look at it, in order; what they order, the loop does."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable, Mapping, Sequence
+
+from ..errors import RuleError
+from ..outcome import Failure, Success, Timeout
+from ..progress import Emit, Fault, Notice, Order, Point, Priority, Progress, SetState
+from .action import AsksPerson
+from .expression import Verdict
+from .rule import Fire, Rule, Trigger
+from .sight import Sight, Told
+from .view import View
+
+log = logging.getLogger("flyball.rules")
+
+_TRIGGERS: Mapping[Point, Trigger] = {
+    Point.RUN_STARTED: Trigger.QUERY_START,
+    Point.TURN_STARTED: Trigger.TURN_START,
+    Point.TURN_ENDED: Trigger.TURN_END,
+    Point.CALL_PLANNED: Trigger.TOOL_CALL,
+    Point.TOOL_CALLED: Trigger.TOOL_CALL,
+    Point.BUDGET_REFUSED: Trigger.BUDGET_REFUSED,
+    Point.STALLED: Trigger.STALLED,
+    Point.RUN_ENDED: Trigger.SESSION_END,
+}
+
+
+_LEVELS = {f"log.{name}": getattr(logging, name.upper()) for name in ("debug", "info", "warning", "error")}
+_YES = Verdict(True)
+_CROSSING = Fire.CROSSING
+_URGENCY = {priority: place for place, priority in enumerate(Priority)}
+
+
+def in_order(notices: Iterable[Notice]) -> list[Notice]:
+    """The most urgent first."""
+    return sorted(notices, key=lambda notice: _URGENCY.get(Priority(notice.priority), 0))
+
+
+class Engine:
+    """A hook: the rules of one run. What they remember (that one fired, and when) is this run's own."""
+
+    __slots__ = ("_by_trigger", "_fired_in", "_held")
+
+    def __init__(self, by_trigger: Mapping[Trigger, Sequence[Rule]]) -> None:
+        self._by_trigger = by_trigger
+        self._held: set[str] = set()
+        """The rules whose condition held when they last looked."""
+        self._fired_in: dict[str, int] = {}
+
+    def __call__(self, point: Point, progress: Progress, about: object = None, /) -> Sequence[Order]:
+        """What the rules that look now order."""
+        trigger = _after(about) if point is Point.TOOL_ENDED else _TRIGGERS.get(point)
+        rules = self._by_trigger.get(trigger) if trigger is not None else None
+        if rules is None or trigger is None:
+            return ()
+        if trigger is Trigger.TOOL_CALL:  # who asks a person does so before any call of the batch is made
+            planned = point is Point.CALL_PLANNED
+            rules = [rule for rule in rules if isinstance(rule.action, AsksPerson) is planned]
+        orders = self._look(rules, progress, about)
+        emitted = [order for order in orders if isinstance(order, Emit) and order.name not in _LEVELS]
+        for event in emitted:
+            orders += self._listen(event, progress)
+        return orders
+
+    def _listen(self, event: Emit, progress: Progress) -> list[Order]:
+        """What the rules order that listen to an event; none of them may tell another one."""
+        listening = self._by_trigger.get(Trigger.EVENT, ())
+        rules = [rule for rule in listening if rule.event in (None, event.name)]
+        orders: list[Order] = []
+        for order in self._look(rules, progress, Told(event.name, event.data)):
+            if isinstance(order, Emit) and order.name not in _LEVELS:
+                reason = f"it answers the event {event.name} with another, {order.name}; that is not told"
+                order = Fault(order.by, Trigger.EVENT.value, reason)
+            orders.append(order)
+        return orders
+
+    def _look(self, rules: Sequence[Rule], progress: Progress, about: object) -> list[Order]:
+        orders: list[Order] = []
+        seen = Sight(progress, about)
+        held = self._held
+        for rule in rules:
+            if rule.params:
+                seen.update(rule.named_params)
+            verdict = _YES if rule.condition is None else rule.condition.evaluate(seen)
+            if verdict.value:
+                orders += self._orders(rule, seen, progress.turn)
+            elif rule.id in held:
+                held.discard(rule.id)
+            elif verdict.reason is not None:
+                log.debug("rule %s: %s", rule.id, verdict.reason)
+        return orders
+
+    def _orders(self, rule: Rule, seen: View, turn: int) -> list[Order]:
+        """What a rule orders whose condition holds; an error in it is its own."""
+        if not self._fires(rule, turn):
+            return []
+        try:
+            orders = rule.action.orders(seen, rule.id)
+        except RuleError as error:
+            return [_fault(rule, str(error))]
+        except Exception as error:  # a fault of ours; the others still have their say
+            log.exception("rule %s failed", rule.id)
+            return [_fault(rule, f"{type(error).__name__}: {error}")]
+        self._fired_in[rule.id] = turn
+        for order in orders:
+            if isinstance(order, SetState):  # the next rule sees it
+                seen[f"context.state.{order.key}"] = order.value
+            elif isinstance(order, Emit) and (level := _LEVELS.get(order.name)):
+                log.log(level, "%s: %s", rule.id, order.data["message"])
+        return orders
+
+    def _fires(self, rule: Rule, turn: int) -> bool:
+        """Whether it is time for it: a crossing counts once, and a rule that has just fired may have to keep quiet."""
+        if rule.fire is _CROSSING:
+            if rule.id in self._held:
+                return False
+            self._held.add(rule.id)
+        last = self._fired_in.get(rule.id)
+        return last is None or not rule.cooldown_turns or turn - last > rule.cooldown_turns
+
+
+def _fault(rule: Rule, reason: str) -> Fault:
+    return Fault(rule.id, rule.trigger.value, reason)
+
+
+def _after(about: object) -> Trigger | None:
+    """Which rules look at an outcome; a call that was never made neither completed nor failed."""
+    if isinstance(about, Success):
+        return Trigger.TOOL_COMPLETE
+    return Trigger.TOOL_FAILURE if isinstance(about, Failure | Timeout) else None
+
+
+def points_of(rules: Iterable[Rule]) -> frozenset[Point]:
+    """When some of these rules look."""
+    found: set[Point] = set()
+    for rule in rules:
+        asks = isinstance(rule.action, AsksPerson)
+        if rule.trigger in (Trigger.TOOL_COMPLETE, Trigger.TOOL_FAILURE):
+            found.add(Point.TOOL_ENDED)
+        elif rule.trigger is Trigger.TOOL_CALL:
+            found.add(Point.CALL_PLANNED if asks else Point.TOOL_CALLED)
+        else:
+            found |= {point for point, trigger in _TRIGGERS.items() if trigger is rule.trigger}
+    return frozenset(found)

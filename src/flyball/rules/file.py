@@ -1,0 +1,164 @@
+"""One rule file: everything in it is checked, and all mistakes are told together, each with its line."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any, cast
+
+from ..errors import Mistakes, TomlError, nearest
+from ..toml import TomlDocument
+from .action import ACTIONS, Action, Deny
+from .expression import Condition
+from .language import vocabulary
+from .reader import Reader
+from .rule import Fire, Rule, Trial, Trigger, Value
+
+MOST_BYTES = 200_000
+_TABLES = ("rule", "condition", "action", "params", "test")
+_RULE = (
+    "id", "trigger", "name", "description", "version", "priority", "enabled", "core", "fire", "cooldown_turns", "event",
+)  # fmt: skip
+_KEBAB = re.compile(r"[a-z][a-z0-9]*(-[a-z0-9]+)*")
+_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+
+Overrides = Callable[[str, str], object]
+"""What the settings say about a parameter, by the rule's id and its name; None where they say nothing."""
+
+
+def read(path: Path, overrides: Overrides | None = None) -> Rule:
+    """The rule in a file; `Mistakes` with all that is wrong with it, or a TomlError where it cannot be read at all."""
+    try:
+        size = path.stat().st_size
+    except OSError as error:
+        raise TomlError(str(path), error.strerror or str(error), "a file that can be read") from error
+    if size > MOST_BYTES:
+        raise TomlError(str(path), f"{size:,} bytes", f"a rule of at most {MOST_BYTES:,} bytes")
+    return RuleFile(TomlDocument.read(path), str(path), overrides).rule()
+
+
+class RuleFile(Reader):
+    """The tables of one rule."""
+
+    def __init__(self, document: TomlDocument, source: str, overrides: Overrides | None = None) -> None:
+        super().__init__(document, source)
+        self._overrides = overrides
+
+    def rule(self) -> Rule:
+        """The rule; or `Mistakes`."""
+        data = self.document.data
+        self.known((), data, _TABLES)
+        head = self.table("rule", required=True)
+        self.known(("rule",), head, _RULE)
+        id_ = self._id(head)
+        trigger = self.member(("rule", "trigger"), head, Trigger, None)
+        params = self._params(id_ or "")
+        self.words = vocabulary(params)
+        condition = self._condition()
+        action = self._action(trigger)
+        tests = self._tests()
+        fields = self._header(head, trigger)
+        if self.mistakes:
+            raise Mistakes(tuple(self.mistakes))
+        return Rule(
+            id=id_ or "",
+            trigger=cast("Trigger", trigger),
+            action=cast("Action", action),
+            condition=condition,
+            params=params,
+            tests=tests,
+            source=self.source,
+            **fields,
+        )
+
+    def _id(self, head: Mapping[str, Any]) -> str | None:
+        id_ = self.text(("rule", "id"), head, required=True)
+        if id_ is not None and not _KEBAB.fullmatch(id_):
+            self.wrong(("rule", "id"), id_, "small letters, digits and single hyphens, such as my-rule")
+        return id_
+
+    def _header(self, head: Mapping[str, Any], trigger: Trigger | None) -> dict[str, Any]:
+        event = self.text(("rule", "event"), head)
+        if event is not None and trigger is not Trigger.EVENT:
+            self.wrong(("rule", "event"), event, f'no such key, or trigger = "{Trigger.EVENT.value}"')
+        return {
+            "name": self.text(("rule", "name"), head) or "",
+            "description": self.text(("rule", "description"), head) or "",
+            "version": self.text(("rule", "version"), head) or "",
+            "priority": self.whole(("rule", "priority"), head, 100, 1, 1_000),
+            "enabled": self.flag(("rule", "enabled"), head, True),
+            "core": self.flag(("rule", "core"), head, False),
+            "fire": self.member(("rule", "fire"), head, Fire, Fire.ALWAYS),
+            "cooldown_turns": self.whole(("rule", "cooldown_turns"), head, 0, 0, 1_000),
+            "event": event,
+        }
+
+    def _params(self, rule: str) -> dict[str, Value]:
+        params: dict[str, Value] = {}
+        for name, default in self.table("params").items():
+            place = ("params", name)
+            if not _NAME.fullmatch(name):
+                self.wrong(place, name, "a name of letters, digits and _")
+            elif not isinstance(default, bool | int | float | str):
+                self.wrong(place, default, "a number, a text, true or false")
+            else:
+                params[name] = default
+                self._override(rule, name, default, params)
+        return params
+
+    def _override(self, rule: str, name: str, default: Value, params: dict[str, Value]) -> None:
+        given = None if self._overrides is None else self._overrides(rule, name)
+        if given is None:
+            return
+        kind = type(default)
+        if kind is float and type(given) is int:
+            given = float(given)
+        if type(given) is kind:
+            params[name] = given
+        else:
+            self.wrong(("params", name), given, f"a {kind.__name__}, as the rule's own {default!r}; in the settings")
+
+    def _condition(self) -> Condition | None:
+        table = self.table("condition")
+        self.known(("condition",), table, ("expression",))
+        text = self.text(("condition", "expression"), table, required="condition" in self.document.data)
+        if text is None:
+            return None
+        return self.compiled(("condition", "expression"), lambda where: Condition(text, self.words, where))
+
+    def _action(self, trigger: Trigger | None) -> Action | None:
+        table = self.table("action", required=True)
+        kind = self.text(("action", "type"), table, required="action" in self.document.data)
+        if kind is None:
+            return None
+        if kind not in ACTIONS:
+            near = nearest(kind, ACTIONS) or sorted(ACTIONS)
+            self.wrong(("action", "type"), kind, f"an action: {' or '.join(near)}")
+            return None
+        action = ACTIONS[kind]
+        self.known(("action",), table, ("type", *action.keys))
+        if kind == Deny.type and trigger not in (Trigger.TOOL_CALL, None):
+            self.wrong(("action", "type"), kind, f'another action, or trigger = "{Trigger.TOOL_CALL.value}"')
+        return action.read(self, table)
+
+    def _tests(self) -> tuple[Trial, ...]:
+        given = self.document.data.get("test", [])
+        if not isinstance(given, list):
+            self.wrong(("test",), given, "tables [[test]]")
+            return ()
+        return tuple(self._test(n, entry) for n, entry in enumerate(cast("list[Any]", given)))
+
+    def _test(self, n: int, entry: Any) -> Trial:
+        table = cast("dict[str, Any]", entry) if isinstance(entry, dict) else {}
+        self.known(("test", n), table, ("context", "fires", "message"))
+        context = table.get("context", {})
+        if not isinstance(context, dict):
+            self.wrong(("test", n, "context"), context, "a table: what the rule sees")
+            context = {}
+        return Trial(
+            context=cast("dict[str, Any]", context),
+            fires=self.flag(("test", n, "fires"), table, True),
+            message=self.text(("test", n, "message"), table),
+            line=self.document.line("test", n),
+        )

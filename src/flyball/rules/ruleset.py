@@ -1,0 +1,158 @@
+"""A set of rules: read from files, with what is wrong in them, and the core rules that every agent has."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cache
+from pathlib import Path
+
+from ..errors import ConfigError, Mistakes, SettingError
+from ..progress import Point
+from ..settings import Settings
+from .action import UsesModel
+from .engine import Engine, points_of
+from .file import read
+from .rule import Rule, Trigger
+
+_CORE = Path(__file__).parent / "core"
+
+
+@dataclass(frozen=True, slots=True)
+class RuleSet:
+    """The rules of an agent, which are the same for all its runs; `problems` is what was wrong in their files."""
+
+    rules: tuple[Rule, ...] = ()
+    problems: tuple[ConfigError, ...] = ()
+    _by_trigger: dict[Trigger, list[Rule]] = field(init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        by_trigger: dict[Trigger, list[Rule]] = {}
+        for rule in sorted(self._on(), key=lambda rule: rule.order):
+            by_trigger.setdefault(rule.trigger, []).append(rule)
+        object.__setattr__(self, "_by_trigger", by_trigger)
+
+    @classmethod
+    def load(cls, *paths: str | Path, strict: bool = False, settings: Settings | None = None) -> RuleSet:
+        """The rules in files, and in the `*.toml` of folders. One bad file never stops the others; `strict` raises.
+
+        `settings` may override parameters (`[rules.<id>]`) and switch rules off that are not core.
+        """
+        given = Settings() if settings is None else settings
+        rules: dict[str, Rule] = {}
+        problems: list[ConfigError] = []
+        for path in _files(paths, problems):
+            try:
+                rule = read(path, _overrides(given))
+            except Mistakes as found:
+                problems += found.errors
+                continue
+            except ConfigError as error:
+                problems.append(error)
+                continue
+            if rule.id in rules:
+                expected = f"an id of its own; {rules[rule.id].source} has it"
+                problems.append(SettingError("rule.id", str(path), rule.id, expected))
+                continue
+            rules[rule.id] = _switched(rule, given, problems)
+        if strict and problems:
+            raise Mistakes(tuple(problems))
+        return cls(tuple(sorted(rules.values(), key=lambda rule: rule.order)), tuple(problems))
+
+    @classmethod
+    def core(cls, settings: Settings | None = None) -> RuleSet:
+        """Those that every agent has."""
+        said = settings is not None and any(setting.key.startswith("rules.") for setting in settings)
+        return cls.load(_CORE, settings=settings) if said else _plain_core()
+
+    def with_core(self, settings: Settings | None = None) -> RuleSet:
+        """These and the core rules, whose ids win."""
+        core = RuleSet.core(settings)
+        ids = {rule.id for rule in core.rules}
+        shadowing = [rule for rule in self.rules if rule.id in ids]
+        problems = [
+            SettingError("rule.id", rule.source, rule.id, "an id that no core rule has; it is ignored")
+            for rule in shadowing
+        ]
+        rules = [*core.rules, *[rule for rule in self.rules if rule.id not in ids]]
+        return RuleSet(tuple(sorted(rules, key=lambda rule: rule.order)), (*self.problems, *core.problems, *problems))
+
+    def without(self, *ids: str) -> RuleSet:
+        """These without some; core rules stay, and that is a ConfigError."""
+        for rule in self.rules:
+            if rule.id in ids and rule.core:
+                raise ConfigError("rules, without", rule.id, "a rule that is not core")
+        unknown = set(ids) - {rule.id for rule in self.rules}
+        if unknown:
+            raise ConfigError("rules, without", sorted(unknown), "ids of these rules")
+        return replace(self, rules=tuple(rule for rule in self.rules if rule.id not in ids))
+
+    @property
+    def points(self) -> frozenset[Point]:
+        """When some rule looks."""
+        return points_of(self._on())
+
+    @property
+    def asks(self) -> bool:
+        """Whether some rule wants a person to agree to calls."""
+        return Point.CALL_PLANNED in self.points
+
+    @property
+    def models(self) -> list[str]:
+        """The models that some rule wants asked."""
+        return [rule.action.model for rule in self._on() if isinstance(rule.action, UsesModel)]
+
+    def _on(self) -> list[Rule]:
+        return [rule for rule in self.rules if rule.enabled or rule.core]
+
+    def begin(self) -> Engine:
+        """The rules at work in a run that starts now."""
+        return Engine(self._by_trigger)
+
+    def __iter__(self) -> Iterator[Rule]:
+        return iter(self.rules)
+
+    def __len__(self) -> int:
+        return len(self.rules)
+
+
+@cache
+def _plain_core() -> RuleSet:
+    """The core rules without anybody's settings; read once, as they are the same for all agents."""
+    return RuleSet.load(_CORE)
+
+
+def _files(paths: Sequence[str | Path], problems: list[ConfigError]) -> Iterable[Path]:
+    for path in map(Path, paths):
+        if path.is_dir():
+            found = sorted(path.glob("*.toml"))
+            if not found:
+                problems.append(ConfigError("rules", str(path), "a folder with *.toml files"))
+            yield from found
+        else:
+            yield path
+
+
+def _overrides(settings: Settings) -> Callable[[str, str], object]:
+    def given(rule: str, name: str) -> object:
+        setting = settings.find(f"rules.{rule}.{name}")
+        return None if setting is None else setting.value
+
+    return given
+
+
+def _switched(rule: Rule, settings: Settings, problems: list[ConfigError]) -> Rule:
+    """The rule, off where the settings say so; nobody switches a core rule off."""
+    setting = settings.find(f"rules.{rule.id}.enabled")
+    if rule.core:
+        if not rule.enabled:
+            problems.append(SettingError("rule.enabled", rule.source, False, "true: core rules stay on"))
+        if setting is not None and setting.value is not True:
+            problems.append(setting.error("no such setting: core rules stay on"))
+        return replace(rule, enabled=True)
+    if setting is None:
+        return rule
+    if not isinstance(setting.value, bool):
+        problems.append(setting.error("true or false"))
+        return rule
+    return replace(rule, enabled=setting.value)

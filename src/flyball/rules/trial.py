@@ -1,0 +1,68 @@
+"""Trying a rule on a context that somebody wrote down: its own `[[test]]` tables, or a file."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, fields
+from typing import Any
+
+from ..errors import RuleError
+from ..jsonable import jsonable
+from ..progress import Order
+from .rule import Rule
+from .view import View
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """What a rule would do with a context."""
+
+    rule: str
+    fires: bool
+    reason: str | None = None
+    """Why it does not fire, where that is not just its condition; or what its action cannot do."""
+    orders: tuple[Order, ...] = ()
+
+    def to_dict(self) -> dict[str, Any]:
+        """The same in JSON types."""
+        orders = [{"order": type(order).__name__, **jsonable(order)} for order in self.orders]
+        return {"rule": self.rule, "fires": self.fires, "reason": self.reason, "orders": orders}
+
+
+def tried(rule: Rule, context: Mapping[str, Any]) -> Finding:
+    """What the rule would do; it is asked as if it had never fired."""
+    view = View({"context": dict(context)})
+    view.update(rule.named_params)
+    if rule.condition is not None:
+        verdict = rule.condition.evaluate(view)
+        if not verdict.value:
+            return Finding(rule.id, False, verdict.reason)
+    try:
+        return Finding(rule.id, True, None, tuple(rule.action.orders(view, rule.id)))
+    except RuleError as error:
+        return Finding(rule.id, True, str(error))
+
+
+def failures(rule: Rule) -> Iterator[str]:
+    """Which of its own tests a rule does not pass, and why."""
+    for number, test in enumerate(rule.tests, 1):
+        found = tried(rule, test.context)
+        where = f"{rule.source}:{test.line}: test {number} of {rule.id}"
+        if found.fires != test.fires:
+            expected = "expected it to fire" if test.fires else "expected it not to"
+            yield f"{where}: it {'fires' if found.fires else 'does not fire'}; {expected}{_because(found.reason)}"
+        elif found.fires and found.reason is not None:
+            yield f"{where}: {found.reason}"
+        elif test.message is not None and test.message not in _texts(found.orders):
+            yield f"{where}: it says {_texts(found.orders)}; expected {test.message!r}"
+
+
+def _because(reason: str | None) -> str:
+    return f" ({reason})" if reason else ""
+
+
+def _texts(orders: tuple[Order, ...]) -> list[str]:
+    """Whatever an order says in words."""
+    return [
+        value for order in orders for field in fields(order) if isinstance(value := getattr(order, field.name), str)
+    ]

@@ -1,0 +1,110 @@
+"""Sets of rules: one bad file never stops the others, and nobody switches a core rule off."""
+
+import re
+from pathlib import Path
+
+import pytest
+
+from flyball import ConfigError, Settings
+from flyball.errors import Mistakes
+from flyball.rules import RuleSet
+from flyball.rules.trial import failures
+
+CORE = {
+    "iteration-budget-warning", "last-turn-warning", "token-budget-warning", "cost-budget-warning",
+    "deadline-budget-warning", "repeated-failure-warning", "large-result-hint",
+}  # fmt: skip
+
+
+def write(folder: Path, name: str, id_: str, more: str = "") -> Path:
+    path = folder / name
+    path.write_text(f'[rule]\nid = "{id_}"\ntrigger = "on_turn_start"\n{more}\n[action]\ntype = "log"\nmessage = "x"\n')
+    return path
+
+
+def ids(rules: RuleSet) -> list[str]:
+    return [rule.id for rule in rules]
+
+
+def test_the_core_rules_are_right_and_pass_their_own_tests() -> None:
+    core = RuleSet.core()
+    assert (set(ids(core)), core.problems) == (CORE, ())
+    assert [failure for rule in core for failure in failures(rule)] == []
+    for rule in core:
+        assert rule.core
+        assert rule.fire == "crossing"
+        assert rule.tests
+
+
+def test_each_core_rule_about_a_budget_is_tried_at_ceilings_of_1_and_90() -> None:
+    for rule in RuleSet.core():
+        text = Path(rule.source).read_text()
+        if rule.trigger == "on_turn_start" and rule.id != "cost-budget-warning":
+            assert re.search(r"\b1(\.0)?\b", text), rule.id
+            assert "90" in text or "100" in text, rule.id
+
+
+def test_rules_come_by_priority_and_then_by_the_name_of_their_file(tmp_path: Path) -> None:
+    write(tmp_path, "b.toml", "second")
+    write(tmp_path, "a.toml", "first")
+    write(tmp_path, "c.toml", "urgent", "priority = 500")
+    assert ids(RuleSet.load(tmp_path)) == ["urgent", "first", "second"]
+
+
+def test_one_bad_file_never_stops_the_others(tmp_path: Path) -> None:
+    write(tmp_path, "a.toml", "good")
+    (tmp_path / "b.toml").write_bytes(b"\xff")
+    (tmp_path / "c.toml").write_text("[rule\n")
+    write(tmp_path, "d.toml", "Bad")
+    write(tmp_path, "e.toml", "good")
+    (tmp_path / "f.toml").mkdir()
+    rules = RuleSet.load(tmp_path, tmp_path / "none.toml").with_core()
+    assert set(ids(rules)) == CORE | {"good"}
+    told = "\n".join(map(str, rules.problems))
+    for name in ("b.toml:1", "c.toml:1", "d.toml:2", "e.toml", "f.toml", "none.toml"):
+        assert name in told
+    assert "a.toml has it" in told
+    with pytest.raises(Mistakes):
+        RuleSet.load(tmp_path, strict=True)
+
+
+def test_an_empty_folder_is_told() -> None:
+    assert RuleSet().problems == ()
+
+
+def test_a_file_with_the_id_of_a_core_rule_is_told_and_ignored(tmp_path: Path) -> None:
+    path = write(tmp_path, "mine.toml", "last-turn-warning")
+    rules = RuleSet.load(path).with_core()
+    [rule] = [rule for rule in rules if rule.id == "last-turn-warning"]
+    assert rule.source != str(path)
+    assert "no core rule has" in str(rules.problems[0])
+    assert ids(RuleSet.load(path)) == ["last-turn-warning"], "alone, it is just a rule"
+
+
+def test_settings_switch_a_rule_off_but_no_core_rule(tmp_path: Path) -> None:
+    write(tmp_path, "a.toml", "mine")
+    write(tmp_path, "b.toml", "firm", "core = true")
+    settings = Settings({"rules": {name: {"enabled": False} for name in ("mine", "firm", "last-turn-warning")}})
+    rules = RuleSet.load(tmp_path, settings=settings).with_core(settings)
+    assert [rule.id for rule in rules if not rule.enabled] == ["mine"]
+    assert sum("core rules stay on" in str(problem) for problem in rules.problems) == 2
+
+
+def test_neither_does_the_file_or_a_name(tmp_path: Path) -> None:
+    write(tmp_path, "b.toml", "firm", "core = true\nenabled = false")
+    write(tmp_path, "c.toml", "loose", "enabled = false")
+    rules = RuleSet.load(tmp_path)
+    assert [rule.id for rule in rules if rule.enabled] == ["firm"]
+    assert "core rules stay on" in str(rules.problems[0])
+    assert ids(rules.without("loose")) == ["firm"]
+    for wrong in ("firm", "none"):
+        with pytest.raises(ConfigError, match="rules, without"):
+            rules.without(wrong)
+
+
+def test_settings_override_parameters(tmp_path: Path) -> None:
+    core = RuleSet.core(Settings({"rules.iteration-budget-warning.share": 0.5}))
+    [rule] = [rule for rule in core if rule.id == "iteration-budget-warning"]
+    assert rule.params == {"share": 0.5}
+    broken = RuleSet.core(Settings({"rules.iteration-budget-warning.share": "half"}))
+    assert len(broken.problems) == 1
