@@ -181,7 +181,8 @@ class TurnBudget:
     @property
     def postponed_s(self) -> float:
         """By how much the deadline was moved in all."""
-        return sum(postponement.seconds for postponement in self._postponements)
+        moves = self._postponements
+        return sum([move.seconds for move in moves]) if moves else 0.0
 
     @property
     def postponements(self) -> tuple[Postponement, ...]:
@@ -269,6 +270,11 @@ class TurnBudget:
     def reserve(self) -> dict[str, int]:
         """What is set aside for the report, by budget; empty once it is opened."""
         return {name: hold.amount for name, hold in self._reserve.items() if hold.open}
+
+    def reserved(self, name: str) -> int:
+        """What is set aside of one budget."""
+        hold = self._reserve.get(name)
+        return hold.amount if hold is not None and hold.open else 0
 
     def open_reserve(self) -> None:
         """Let the report use what was set aside for it. Work is over then."""

@@ -235,6 +235,26 @@ class NoticeDelivered(Event):
 
 
 @dataclass(slots=True)
+class RuleEmitted(Event):
+    """A rule told an event of its own, or wrote to the log (`log.info` and so on)."""
+
+    kind = "rule_emitted"
+    rule: str
+    name: str
+    data: Mapping[str, Any]
+
+
+@dataclass(slots=True)
+class RuleFailed(Event):
+    """A rule could not do what it says; the run goes on."""
+
+    kind = "rule_failed"
+    rule: str
+    trigger: str
+    reason: str
+
+
+@dataclass(slots=True)
 class Nudged(Event):
     """The model was told that the task is not complete."""
 

@@ -14,10 +14,13 @@ from .envelope import TurnBudget
 from .errors import ConfigError, FlyballError
 from .limits import Limits
 from .price import Price
+from .progress import Point
 from .purse import Purse
 from .recorder import Fields, Recorder, Sink
 from .registry import IterationBudgetRegistry
 from .result import Result, Stop
+from .rules import RuleSet
+from .ruling import Ruling
 from .turn import Turn
 
 
@@ -38,6 +41,8 @@ class govern:  # noqa: N801  (people read it as the verb: `with govern(limits) a
     """What `result.cost` calls the model."""
     max_output_tokens: int | None = None
     """The most output of one turn, however much is left."""
+    rules: RuleSet | None = None
+    """Rules over the loop: `RuleSet.load(...)`, with the core rules where you say `.with_core()`."""
     registry: IterationBudgetRegistry | None = None
     clock: Clock = SYSTEM
     sinks: Iterable[Sink] = ()
@@ -60,6 +65,7 @@ class govern:  # noqa: N801  (people read it as the verb: `with govern(limits) a
         self._stops: set[Stop] = set()
         self._error: BaseException | str | None = None
         self._warning: str | None = None
+        self._halted_by = "caller"
         self._text = ""
 
     def complete(self, text: str = "") -> None:
@@ -77,6 +83,12 @@ class govern:  # noqa: N801  (people read it as the verb: `with govern(limits) a
         """Move the deadline: time that was spent waiting for a person is not work."""
         self.envelope.postpone(seconds, reason)
         self.tell(event.Postponed, seconds, reason)
+
+    def halt(self, by: str, message: str = "", *, grace: bool = False) -> None:
+        """End the run when its next turn is asked for; with `grace`, after one last turn for a report."""
+        if Stop.HALTED not in self._stops:
+            self._halted_by, self._warning, self._now().halts_with_grace = by, message or None, grace
+            self._stops.add(Stop.HALTED)
 
     def cancel(self) -> bool:
         """End the run as cancelled when its next turn is asked for; False if it has ended already."""
@@ -109,6 +121,9 @@ class govern:  # noqa: N801  (people read it as the verb: `with govern(limits) a
             raise ConfigError("govern, price", None, f"a price, because there is a limit of {limit}")
         self._open = _Open(Purse(envelope, self.price), recorder, self.clock.now())
         self.tell(event.RunStarted, envelope.snapshot())
+        if self.rules is not None:
+            self._open.ruling = Ruling(self.rules, self, self.run_id, envelope, self.metadata)
+        self._consult(Point.RUN_STARTED)
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, _: object) -> None:
@@ -128,6 +143,8 @@ class govern:  # noqa: N801  (people read it as the verb: `with govern(limits) a
     def __next__(self) -> Turn:
         run = self._now()
         self._close_turn(run)
+        if self._stops == {Stop.HALTED} and run.halts_with_grace and not run.graced and self._grace_fits(run):
+            return self._open_turn(run, grace=True)
         if self._stops:
             raise StopIteration
         refused = self._refused_by(run.purse)
@@ -182,12 +199,22 @@ class govern:  # noqa: N801  (people read it as the verb: `with govern(limits) a
     def _open_turn(self, run: _Open, *, grace: bool) -> Turn:
         run.graced = grace
         run.number += not grace
-        run.turn = Turn(run.number, run.purse, grace=grace, cap=self.max_output_tokens, teller=self)
         if grace:
             self.tell(event.GraceStarted, self._stop.value)
         else:
             self.tell(event.TurnStarted)
+            self._consult(Point.TURN_STARTED)
+        ruling = run.ruling
+        run.turn = Turn(run.number, run.purse, grace=grace, cap=self.max_output_tokens, teller=self, ruling=ruling)
         return run.turn
+
+    def _consult(self, point: Point, about: object = None) -> None:
+        """Ask the rules, if there are any."""
+        run = self._now()
+        if run.ruling is not None:
+            run.ruling.progress.turn, run.ruling.progress.requests = run.number, run.requests
+            run.ruling.progress.input_tokens = run.purse.likely_input
+            run.ruling.consult(point, about)
 
     def _close_turn(self, run: _Open) -> None:
         turn, run.turn = run.turn, None
@@ -199,6 +226,7 @@ class govern:  # noqa: N801  (people read it as the verb: `with govern(limits) a
         if turn.grace:
             self.tell(event.GraceEnded, bool(self._text))
         else:
+            self._consult(Point.TURN_ENDED)
             self.tell(event.TurnEnded)
 
     @property
@@ -231,6 +259,8 @@ class govern:  # noqa: N801  (people read it as the verb: `with govern(limits) a
             run.told += len(refusals)
         for refusal in refusals:
             self.tell(event.BudgetRefused, refusal.budget, refusal.flag)
+            if get_ident() == run.thread:
+                self._consult(Point.BUDGET_REFUSED, refusal.budget)
 
     def _finish(self, run: _Open) -> None:
         """Make the result; only now, because whatever raises before must be in it."""
@@ -238,9 +268,10 @@ class govern:  # noqa: N801  (people read it as the verb: `with govern(limits) a
             envelope, purse, stop = run.purse.envelope, run.purse, self._stop
             envelope.close()
             turns = envelope.budgets["turns"].used
-            by = "caller" if stop is Stop.HALTED else None
+            by = self._halted_by if stop is Stop.HALTED else None
             error = _described(self._error) if stop is Stop.FAILED else None
             self.tell_refusals()
+            self._consult(Point.RUN_ENDED, stop.value)
             self.tell(event.RunEnded, stop.value, by, envelope.flags, turns, run.requests)
             self._result = Result(
                 stop=stop,
@@ -276,6 +307,8 @@ class _Open:
     requests: int = 0
     told: int = 0
     graced: bool = False
+    halts_with_grace: bool = False
+    ruling: Ruling | None = None
     thread: int = field(default_factory=get_ident)
     untold: list[Callable[[], object]] = field(default_factory=list[Callable[[], object]])
 

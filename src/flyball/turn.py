@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
-from typing import Protocol
+from collections.abc import Mapping
+from typing import Any, Protocol
 
 from . import check
 from .deadline import Deadline, DeadlineToken
 from .envelope import TurnBudget
 from .errors import ConfigError
 from .event import Refunded
+from .outcome import Outcome
 from .purse import Holds, Purse
 from .recorder import Teller
 from .request import Usage
+from .ruling import Ruling
 
 
 class TurnTeller(Teller, Protocol):
@@ -33,15 +36,19 @@ class Turn:
         grace: bool,
         cap: int | None,
         teller: TurnTeller,
+        ruling: Ruling | None = None,
     ) -> None:
         self.number = number
         self.grace = grace
-        self.messages_to_add: tuple[str, ...] = ()
+        self.messages_to_add = () if ruling is None else ruling.notices(grace=grace)
         """Notices for the model: add them behind the newest message of this request only."""
         self.requests = 0
         self._purse = purse
         self._cap = cap
         self._teller = teller
+        self._ruling = ruling
+        self.denied: str | None = None
+        """Why the last call that was claimed may not be made, where a rule says so."""
         self._holds: list[Holds] = []
         self._expected = False
         self._output: int | None = None
@@ -105,8 +112,19 @@ class Turn:
             self._expected = self._read = False
             self.requests += 1
 
-    def claim_tool(self, name: str) -> bool:
-        """Claim a call of a tool: False where no call or time for work is left, in the report, and after the turn."""
+    @property
+    def model(self) -> str | None:
+        """The model that a rule wants to be asked, if one does."""
+        return None if self._ruling is None else self._ruling.model
+
+    def claim_tool(self, name: str, arguments: Mapping[str, Any] | None = None) -> bool:
+        """Claim a call of a tool: False where no call or time for work is left, in the report, and after the turn.
+
+        Where there are rules, they are asked too; `denied` tells why they say no.
+        """
+        self.denied = None if self._ruling is None else self._ruling.vetoed(name, arguments or {})
+        if self.denied is not None:
+            return False
         with self.envelope.lock:
             if self.grace or self._closed:
                 return False
@@ -116,6 +134,11 @@ class Turn:
                 return True
         self._teller.tell_refusals()
         return False
+
+    def tool_ended(self, outcome: Outcome) -> None:
+        """Tell the rules what a call came to: a Success, Failure or Timeout of `flyball.outcome`."""
+        if self._ruling is not None:
+            self._ruling.ended(outcome)
 
     def token(self, tool: str | None = None, cap_s: float | None = None) -> DeadlineToken:
         """What a tool that stops in time looks at: it expires with this turn's work, or with the tool's own seconds."""

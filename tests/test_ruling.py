@@ -1,0 +1,156 @@
+"""Rules over a loop that is not ours: what they order is done, and their notices are handed out with the turn."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from flyball import Limits, govern
+from flyball.event import Extended
+from flyball.outcome import Failure, Success
+from flyball.result import Result
+from flyball.rules import RuleSet
+from flyball.testing import ManualClock
+
+
+class Folder:
+    """Rule files, as somebody would write them."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.count = 0
+
+    def rule(self, trigger: str, action: str, condition: str = "true", more: str = "") -> "Folder":
+        self.count += 1
+        text = f'[rule]\nid = "rule-{self.count}"\ntrigger = "{trigger}"\n{more}\n'
+        text += f"[condition]\nexpression = '''{condition}'''\n[action]\n{action}\n"
+        (self.path / f"{self.count}.toml").write_text(text)
+        return self
+
+    def rules(self) -> RuleSet:
+        return RuleSet.load(self.path, strict=True)
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Folder:
+    return Folder(tmp_path)
+
+
+def note(text: str, more: str = "") -> str:
+    return f'type = "notify_self"\nmessage = "{text}"\n{more}'
+
+
+def governed(rules: RuleSet, turns: int = 3, **options: Any) -> tuple[list[tuple[str, ...]], Result]:
+    said: list[tuple[str, ...]] = []
+    with govern(Limits(turns=turns), rules=rules, **options) as run:
+        for turn in run:
+            said.append(turn.messages_to_add)
+    return said, run.result()
+
+
+def test_the_warning_of_the_seed_comes_with_the_eighth_turn_of_ten() -> None:
+    said, result = governed(RuleSet().with_core(), turns=10)
+    warned = "Iteration 8 of 10. Consider completing current task or breaking it down."
+    last = "This is the last turn (10 of 10): give your answer now, or say what is missing."
+    assert said == [()] * 7 + [(warned,), (), (last,), ()]
+    assert [event.kind for event in result.events].count("notice_delivered") == 2
+
+
+def test_the_most_urgent_comes_first(folder: Folder) -> None:
+    for priority in ("low", "critical", "normal", "high"):
+        folder.rule("on_turn_start", note(priority, f'priority = "{priority}"'), "context.turn.iteration_count == 1")
+    said, _ = governed(folder.rules(), turns=1)
+    assert said[0] == ("critical", "high", "normal", "low")
+
+
+def test_what_is_said_at_the_end_of_a_turn_comes_with_the_next(folder: Folder) -> None:
+    folder.rule("on_turn_end", note("{{ context.turn.iteration_count }} over"))
+    said, _ = governed(folder.rules(), turns=2)
+    assert said == [(), ("1 over",), ()]
+
+
+def test_only_what_is_immediate_comes_with_the_report(folder: Folder) -> None:
+    folder.rule("on_budget_refused", note("{{ context.event.name }} refused", 'deliver_at = "immediate"'))
+    folder.rule("on_budget_refused", note("never seen"))
+    said, _ = governed(folder.rules(), turns=1)
+    assert said == [(), ("turns refused",)]
+
+
+@pytest.mark.parametrize(("grace", "turns"), [("true", 3), ("false", 2)])
+def test_a_rule_stops_the_run_with_its_report_or_at_once(folder: Folder, grace: str, turns: int) -> None:
+    action = f'type = "stop"\nmessage = "Enough."\ngrace = {grace}'
+    folder.rule("on_turn_end", action, "context.turn.iteration_count == 2")
+    said, result = governed(folder.rules(), turns=9)
+    assert (len(said), result.stop, result.stopped_by, result.warning) == (turns, "halted", "rule-1", "Enough.")
+
+
+def test_a_rule_gives_more_turns_within_the_clamp(folder: Folder) -> None:
+    folder.rule("on_turn_start", 'type = "extend"\nbudget = "turns"\namount = 2', "context.turn.iteration_count == 2")
+    said, result = governed(folder.rules(), turns=2)
+    assert (len(said), result.budgets["turns"].ceiling) == (5, 4)
+    assert [event.by for event in result.events if isinstance(event, Extended)] == ["rule-1"]
+
+
+def test_a_rule_denies_a_call_and_says_why(folder: Folder) -> None:
+    denied = 'type = "deny"\nmessage = "No {{ context.call.arguments.path }}."'
+    folder.rule("on_tool_call", denied, "context.call.tool_name == 'rm'")
+    folder.rule("on_tool_call", 'type = "ask"\nmessage = "Pay?"', "context.call.tool_name == 'pay'")
+    with govern(Limits(turns=1), rules=folder.rules()) as run:
+        for turn in run:
+            if turn.grace:
+                continue
+            assert turn.claim_tool("ls")
+            assert turn.denied is None
+            assert not turn.claim_tool("rm", {"path": "/"})
+            assert turn.denied == "No /."
+            assert not turn.claim_tool("pay")
+            assert turn.denied == "a person must agree, and nobody can be asked: Pay?"
+    assert run.result().budgets["tool_calls"].used == 1
+
+
+def test_rules_look_at_what_calls_came_to(folder: Folder) -> None:
+    folder.rule("on_tool_failure", note("{{ context.result.error }}"), "failure_count('fetch') == 2")
+    folder.rule("on_tool_complete", note("{{ context.result.result }} in {{ context.result.duration_ms }} ms"))
+    with govern(Limits(turns=2), rules=folder.rules()) as run:
+        said: list[tuple[str, ...]] = []
+        for turn in run:
+            said.append(turn.messages_to_add)
+            for n in range(2):
+                turn.tool_ended(Failure(call_id=str(n), tool="fetch", kind="OSError", error=f"down {n}"))
+            turn.tool_ended(Success(call_id="x", tool="read", seconds=0.5, content="7", value=7))
+    assert said[1] == ("OSError: down 1", "7 in 500.0 ms")
+
+
+def test_state_events_and_the_model(folder: Folder) -> None:
+    folder.rule("on_turn_start", 'type = "set_state"\nkey = "n"\nincrement = 2')
+    folder.rule(
+        "on_turn_start", 'type = "emit_event"\nname = "high"\ndata.n = "{{ context.state.n }}"', "context.state.n > 3"
+    )
+    folder.rule("on_event", 'type = "use_model"\nmodel = "small"', "context.event.data.n == 4", 'event = "high"')
+    folder.rule("on_session_end", 'type = "log"\nmessage = "{{ context.event.name }} with {{ context.state.n }}"')
+    models: list[str | None] = []
+    with govern(Limits(turns=2), rules=folder.rules(), grace=False) as run:
+        for turn in run:
+            models.append(turn.model)
+    told = [(event.name, dict(event.data)) for event in run.result().events if event.kind == "rule_emitted"]  # pyright: ignore
+    assert models == [None, "small"]
+    assert told == [("high", {"n": 4}), ("log.info", {"message": "budget with 4"})]
+
+
+def test_a_rule_that_cannot_do_what_it_says_is_told_and_changes_nothing(folder: Folder) -> None:
+    folder.rule("on_turn_start", note("{{ context.state.none }}"))
+    folder.rule("on_turn_start", note("seen"))
+    said, result = governed(folder.rules(), turns=1)
+    [failed] = [event for event in result.events if event.kind == "rule_failed"]
+    assert said[0] == ("seen",)
+    assert "has no field 'none'" in failed.to_dict()["reason"]
+
+
+def test_time_is_seen_too() -> None:
+    clock = ManualClock()
+    said: list[tuple[str, ...]] = []
+    with govern(Limits(seconds=100), rules=RuleSet().with_core(), clock=clock) as run:
+        for turn in run:
+            said.append(turn.messages_to_add)
+            clock.move(30)
+    assert said[2] == ("25 seconds are left for this task. Finish what matters most.",)
