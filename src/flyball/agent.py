@@ -4,27 +4,38 @@ from __future__ import annotations
 
 import inspect
 import json
+import logging
 import math
 import os
 import zlib
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, Literal, TypedDict, Unpack, cast
+from typing import Any, Literal, TypedDict, Unpack
 
 from . import check
-from .asserted import Asserted
 from .assertion import Assertions
+from .brief import (
+    Task,
+    check_function,
+    completion_of,
+    left_of,
+    messages_of,
+    pause_of,
+    refuse_money,
+    rules_of,
+    tool_rules_of,
+)
 from .budget import IterationBudget
 from .clock import SYSTEM, Clock
-from .drive import Driver, Pause, Person
+from .drive import Driver, Person
 from .envelope import TurnBudget
 from .errors import ConfigError
 from .event import Header
 from .limits import Kind, Limits, WorstCase
 from .loop.plan import Plan, Terrain
 from .loop.told import Told
-from .message import Message, MessageType, Role
+from .message import Message
 from .models import Model
 from .output import Output
 from .person import Approver, Verdict, answers_of
@@ -32,7 +43,8 @@ from .progress import Hook, Policy, Progress
 from .recorder import Recorder, Sink
 from .registry import IterationBudgetRegistry
 from .request import tokens_of
-from .result import Result, Stop
+from .result import Result
+from .rules import RuleSet
 from .run import Run
 from .settings import Settings
 from .steadiness import Duplicates, Reflection, Thresholds
@@ -40,11 +52,9 @@ from .toolrule import ToolRule, ToolRules
 from .tools import Admission, Tool, Toolset
 from .tools.compaction import Compaction
 from .tools.tool import Function
-from .wire import normalize
 from .worker import PRIVATE_LOOP
 
-Task = str | Message | Mapping[str, Any] | Sequence[str | Message | Mapping[str, Any]]
-"""What a run is about: a text, or a conversation whose last message is the task."""
+log = logging.getLogger(__name__)
 
 
 class RunOptions(TypedDict, total=False):
@@ -88,6 +98,10 @@ class Agent:
     should_continue: Callable[[Progress], bool] | None = None
     """Is asked between turns; False halts the run. It must not block; if it raises, the run ends as failed."""
     hooks: Sequence[Hook] = ()
+    rules: RuleSet | str | Path | Sequence[str | Path] = ()
+    """Rule files, or folders of them; the core rules are always there. `ruleset.problems` is what is wrong in them."""
+    models: Mapping[str, Model] = field(default_factory=dict[str, Model])
+    """Other models, by name: a rule may have one of them asked."""
     approver: Approver | None = None
     """Is asked where a person must agree: a function of the Question, sync or async. Without one the run pauses."""
     approver_seconds: float | None = 600.0
@@ -184,25 +198,43 @@ class Agent:
         run_id = options.get("run_id") or os.urandom(16).hex()
         at, within, until = self.clock.wall(), options.get("within"), self.limits.until
         if within is not None and self.model.price is None:
-            _refuse_money("run, within", within.budgets.get("usd"), self.model.name)
+            refuse_money("run, within", within.budgets.get("usd"), self.model.name)
         metadata = options.get("metadata")
         return Plan(
             shared=self._terrain,
             run_id=run_id,
-            messages=_messages(task, run_id, at),
+            messages=messages_of(task, run_id, at),
             session_id=options.get("session_id"),
             started_at=at,
             until=None if until is None else until.timestamp() - self._terrain.terms.reserve_s(until.timestamp() - at),
             state=dict(options.get("state") or {}),
             metadata=self.metadata if metadata is None else {**self.metadata, **metadata},
             most_s=math.inf if within is None else within.remaining_s(),
-            most=None if within is None else _left_of(within),
+            most=None if within is None else left_of(within),
             within=within is not None,
             seed=zlib.crc32(run_id.encode()),
         )
 
     def _registry(self) -> IterationBudgetRegistry:
         return IterationBudgetRegistry(settings=self.settings) if self.registry is None else self.registry
+
+    @property
+    def ruleset(self) -> RuleSet:
+        """The rules of its runs: the core rules and its own; with what was wrong in their files."""
+        assert self._terrain.rules is not None, "an agent has the core rules"
+        return self._terrain.rules
+
+    def _rules(self, settings: Settings, money: IterationBudget) -> RuleSet:
+        rules = rules_of(self.rules, settings)
+        for problem in rules.problems:
+            log.warning("%s", problem)
+        for name in rules.models:
+            if name not in self.models:
+                raise ConfigError("agent, models", sorted(self.models), f"also {name}, which a rule wants asked")
+        for model in (self.model, *self.models.values()):
+            if model.price is None:
+                refuse_money("agent, limits.usd", money, model.name)
+        return rules
 
     def _check(self) -> None:
         self._check_model()
@@ -237,7 +269,7 @@ class Agent:
             "sinks": self.sinks,
         }.items():
             for one in functions:
-                _check_function(f"agent, {name}", one)
+                check_function(f"agent, {name}", one)
         if self.registry is not None:
             check.kind("agent, registry", self.registry, IterationBudgetRegistry)
             if self.settings is not None:
@@ -259,13 +291,9 @@ class Agent:
         toolset = Toolset(self.tools)
         registry = self._registry()
         terms = self.limits.terms(registry, kind=self.kind, grace=self.grace)
-        if self.model.price is None:
-            _refuse_money("agent, limits.usd", terms.budgets["usd"], self.model.name)
-        assertions, policy = _completion(self.completion, tuple(toolset))
+        ruleset = self._rules(registry.settings, terms.budgets["usd"])
+        assertions, policy = completion_of(self.completion, tuple(toolset))
         output = None if self.output is None else Output(self.output, policy)
-        rules = None if self.tool_rules is None else ToolRules.of(self.tool_rules)
-        if rules is not None:
-            rules.check_offered(toolset)
         definitions = [tool.definition() for tool in toolset.values()]
         spoken = tokens_of(self.instructions or "")
         with terms.open(Told(0.0)) as opened:
@@ -287,13 +315,18 @@ class Agent:
             output_schema=schema,
             completion=output or policy,
             assertions=assertions,
-            tool_rules=rules,
+            tool_rules=tool_rules_of(self.tool_rules, toolset),
             duplicates=Duplicates(self.duplicates),
             thresholds=self.repetition or Thresholds.of(registry.settings),
             reflection=self.reflection,
             compact=None if self.compact is None else Compaction(self.compact),
             should_continue=self.should_continue,
             hooks=tuple(self.hooks),
+            rules=ruleset,
+            rule_points=ruleset.points,
+            rules_ask=ruleset.asks,
+            models=dict(self.models),
+            agent=self.name,
             count=getattr(self.model, "count", None),
             instruction_tokens=spoken,
             base_tokens=spoken + tokens_of(described),
@@ -304,32 +337,6 @@ class Agent:
         )
 
 
-def _check_function(where: str, given: object) -> None:
-    """What is called and not awaited: of an `async def` every answer would be a coroutine, and so true."""
-    call = getattr(given, "__call__", None)  # noqa: B004
-    if not callable(given) or inspect.iscoroutinefunction(given) or inspect.iscoroutinefunction(call):
-        raise ConfigError(where, given, "a function that is not async")
-
-
-def _refuse_money(where: str, money: IterationBudget | None, model: str) -> None:
-    """A limit that nobody can hold is refused, not forgotten."""
-    if money is not None and money.ceiling is not None:
-        limit = money.unit.show(money.ceiling)
-        raise ConfigError(where, limit, f"a model with a price; nobody knows that of {model}")
-
-
-def pause_of(result: Result) -> Pause:
-    """What a paused run goes on from."""
-    if not isinstance(result, Result):  # pyright: ignore[reportUnnecessaryIsInstance]
-        raise ConfigError("resume", result, "a result of a paused run")
-    if isinstance(result.pause, Pause):
-        return result.pause
-    if result.stop is Stop.PAUSED:
-        found = "a copy of a paused result, which has not kept what the run goes on from"
-        raise ConfigError("resume", found, "the result itself, as the run gave it in this process")
-    raise ConfigError("resume", f"a result that is {result.stop.value}", "a paused one")
-
-
 def _check_options(options: RunOptions) -> None:
     check.options("run", options, RunOptions.__annotations__)
     for name, kind in (("within", TurnBudget), ("metadata", Mapping), ("state", Mapping)):
@@ -338,34 +345,3 @@ def _check_options(options: RunOptions) -> None:
     for name in ("run_id", "session_id"):
         if options.get(name) is not None:
             check.text(f"run, {name}", options.get(name))
-
-
-def _completion(source: object, offered: Sequence[str]) -> tuple[Assertions | None, Policy | None]:
-    """The assertions, where that is what was given, and the policy that is asked."""
-    if isinstance(source, Assertions | Mapping | str | Path):
-        assertions = Assertions.of(cast("Assertions", source))
-        return assertions, Asserted(assertions, offered=offered)
-    if isinstance(source, Asserted):
-        return source.assertions, source
-    if inspect.iscoroutinefunction(source) or (source is not None and not callable(source)):
-        raise ConfigError("agent, completion", source, "a policy (a function), assertions, or the path of a TOML file")
-    return None, cast("Policy | None", source)
-
-
-def _left_of(shared: TurnBudget) -> dict[str, int]:
-    """What others leave of tokens and money now: a run must not hold less than the worst that its requests can do."""
-    left = {name: shared.budgets[name].available for name in ("tokens", "usd") if name in shared.budgets}
-    return {name: int(amount) for name, amount in left.items() if amount != math.inf}
-
-
-def _messages(task: Task, run_id: str, at: float) -> list[Message]:
-    if isinstance(task, str) and task.strip():
-        return [Message(run_id, 0, at, MessageType.TEXT, Role.USER, task)]
-    messages = (
-        []
-        if isinstance(task, str)
-        else normalize([task] if isinstance(task, Message | Mapping) else task, run=run_id, at=at)
-    )
-    if not messages:
-        raise ConfigError("run, task", task, "a text, or messages of which the last is the task")
-    return messages

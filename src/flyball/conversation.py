@@ -8,8 +8,9 @@ from pathlib import Path
 from typing import Any, Literal, NamedTuple, TypedDict, Unpack, cast
 
 from . import check
-from .agent import Agent, Task, pause_of
+from .agent import Agent
 from .assertion import Assertions
+from .brief import Task, pause_of
 from .clock import SYSTEM, Clock
 from .drive import Pause
 from .errors import ConfigError, nearest

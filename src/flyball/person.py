@@ -27,6 +27,8 @@ class About(StrEnum):
     """May this call be made?"""
     LIMIT = "limit"
     """May the run have more than its limits allow?"""
+    RUN = "run"
+    """May the run go on? A rule asks."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -193,6 +193,8 @@ class Request:
     """Short messages for this request only, to be shown behind the newest message."""
     run_id: str = ""
     """The run that asks; its messages may come from others."""
+    model: str = ""
+    """Which of the agent's other models is asked; empty for its own."""
 
 
 @dataclass(slots=True)

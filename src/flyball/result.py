@@ -124,6 +124,8 @@ class Result:
     """The parameters, by tool, whose values `to_dict` does not show."""
     completion: Mapping[str, Any] = field(default_factory=dict[str, Any])
     reflections: Sequence[str] = ()
+    faults: Sequence[Mapping[str, str]] = ()
+    """What went wrong in rules: `rule`, `trigger` and `reason`."""
     children: Sequence[Result] = ()
     questions: Sequence[Question] = ()
     """What a paused run waits for."""
@@ -225,6 +227,7 @@ class Result:
             "budgets": {name: snapshot.to_dict() for name, snapshot in self.budgets.items()},
             "completion": self.completion,
             "reflections": self.reflections,
+            "faults": self.faults,
             "children": [child.to_dict() for child in self.children],
             "questions": self.questions,
             "events": [event.to_dict() for event in self.events],

@@ -15,6 +15,7 @@ _TURN = Lock()
 _HOW = {
     About.CALL: 'y, n, or e {"argument": ...}; words behind y or n are passed on',
     About.LIMIT: "y, n, or how much more",
+    About.RUN: "y or n; words behind n are passed on",
 }
 
 

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable
+import inspect
+from collections.abc import Callable, Mapping
 from functools import partial
 from math import inf
 from threading import get_ident
@@ -20,10 +21,30 @@ from ..worker import Worker, WorkerPool, call_soon, context_elsewhere, free_work
 class Asking:
     """The requests of one run, one at a time."""
 
-    __slots__ = ("_is_async", "_model", "_request", "_said", "_soon", "_tell", "_thread", "_worker", "_workers")
+    __slots__ = (
+        "_is_async",
+        "_model",
+        "_others",
+        "_request",
+        "_said",
+        "_soon",
+        "_tell",
+        "_thread",
+        "_worker",
+        "_workers",
+    )
 
-    def __init__(self, model: Model, is_async: bool, workers: WorkerPool, tell: Callable[[str], None]) -> None:
+    def __init__(
+        self,
+        model: Model,
+        is_async: bool,
+        workers: WorkerPool,
+        tell: Callable[[str], None],
+        others: Mapping[str, Any] | None = None,
+    ) -> None:
         self._model: Any = model
+        self._others = others or {}
+        """Other models that may be asked, by name."""
         self._is_async = is_async
         self._workers = workers
         self._tell: Callable[[str], None] | None = tell
@@ -38,11 +59,12 @@ class Asking:
         self._request, self._said = request, None
         if self._soon is None:
             self._soon, self._thread = call_soon(), get_ident()
+        model = self._others.get(request.model, self._model)
         try:
-            if self._is_async:
-                reply: Reply | ModelFailure = await self._model.ask(request, partial(self._told, request))
+            if self._is_async if model is self._model else inspect.iscoroutinefunction(model.ask):
+                reply: Reply | ModelFailure = await model.ask(request, partial(self._told, request))
             else:
-                reply = await self._in_a_worker(request)
+                reply = await self._in_a_worker(model, request)
         except anyio.get_cancelled_exc_class() as error:
             if is_being_cancelled():
                 raise
@@ -86,7 +108,7 @@ class Asking:
             if self._tell is not None:
                 self._tell(text)
 
-    async def _in_a_worker(self, request: Request) -> Reply | ModelFailure:
+    async def _in_a_worker(self, model: Any, request: Request) -> Reply | ModelFailure:
         worker = await free_worker(self._workers, lambda: False)
         if worker is None:
             raise Retryable(f"no worker is free; {self._workers.hung} hang")
@@ -95,7 +117,7 @@ class Asking:
 
         def work() -> None:
             try:
-                came.append(context.run(self._model.ask, request, partial(self._told, request)))
+                came.append(context.run(model.ask, request, partial(self._told, request)))
             except BaseException as error:
                 came.append(error)
 

@@ -94,7 +94,8 @@ class Driver:
         self._loop: Flow[Result] = converse(plan, recorder)
         self._pace = Pace(clock)
         shared = plan.shared
-        self._asking = Asking(cast("Model", shared.model), shared.model_is_async, workers, self._tell_delta)
+        model = cast("Model", shared.model)
+        self._asking = Asking(model, shared.model_is_async, workers, self._tell_delta, shared.models)
         self._performer = Performer(
             workers=workers,
             clock=self._pace,

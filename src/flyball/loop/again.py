@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from .. import event
 from ..outcome import Cancelled, Denied, Failure, Outcome, Reason, Success, Timeout
-from ..progress import Notice
+from ..progress import Notice, Point
 from ..request import Call
 from ..result import Stop
 from ..steadiness import Duplicates
@@ -85,11 +85,11 @@ def learn(course: Course, call: Call, outcome: Outcome, tool: ToolFacts | None) 
     loop = repetition.learn(key, earlier or outcome, course.progress.turn, wrote, polls)
     if loop is not None:
         course.recorder.emit(event.Repeated, call.name, len(loop.tools), loop.times, "noticed")
-        course.obey(Notice(_told(loop), by="repetition", category="repetition", priority="high"))
+        course.show(Notice(_told(loop), by="repetition", category="repetition", priority="high"))
     elif type(outcome) is Failure and not polls and repetition.failed_again(key, outcome):
         course.recorder.emit(event.Repeated, call.name, 1, course.shared.thresholds.failures or 0, "hinted")
         hint = f"{call.name} has failed before with the same arguments and in the same way ({outcome.kind})."
-        course.obey(Notice(f"{hint} Try another way.", by="repetition", category="repetition"))
+        course.show(Notice(f"{hint} Try another way.", by="repetition", category="repetition"))
 
 
 def _set_state(outcome: Outcome) -> bool:
@@ -110,4 +110,5 @@ def stalled(course: Course) -> End | None:
     if not course.repetition.stalled or course.steered:
         return None
     course.recorder.emit(event.Repeated, course.progress.outcomes[-1].tool, 1, 1, "stalled")
+    course.consult(Point.STALLED)
     return End(Stop.STALLED, warning="The same calls came again and again with the same results.")

@@ -37,12 +37,13 @@ def ask(course: Course) -> Flow[Reply | End | Going]:
             holds = yield from _granted(course, holds)
         if isinstance(holds, End):
             return holds
-        answer = yield from send(course, request, holds, course.envelope.work_at, attempt)
+        answer = yield from send(course, request, tokens, holds, course.envelope.work_at, attempt)
         if isinstance(answer, Reply):
             if answer.calls or empty or answer.text.strip() or not _may_try_again(course, answer):
                 return answer
             empty = True
-            course.show_notices(request.notices)
+            for notice in course.carried:
+                course.show(notice)
             course.recorder.emit(event.Retried, attempt, 0.0, "the reply was empty")
         else:
             end = yield from _after_failure(course, answer, attempt)
@@ -55,22 +56,23 @@ def ask(course: Course) -> Flow[Reply | End | Going]:
 
 
 def send(
-    course: Course, request: Request, holds: Holds, deadline: float, attempt: int = 1
+    course: Course, request: Request, tokens: int, holds: Holds, deadline: float, attempt: int = 1
 ) -> Flow[Reply | ModelFailure]:
-    """Ask once, and book what it used."""
+    """Ask once, for at most so many tokens of input, and book what it used."""
     shared, recorder, progress = course.shared, course.recorder, course.progress
     names = shared.tool_names if request.tools else ()
     progress.requests += 1
+    progress.input_tokens = tokens
     recorder.emit(
         event.ModelRequested,
         request.purpose,
-        shared.model.name,
-        shared.model.provider,
+        course.model.name,
+        course.model.provider,
         len(request.messages),
-        course.input_tokens,
+        tokens,
         names,
         attempt,
-        course.size,
+        course.size + 2 * max(0, tokens - course.input_tokens),
         None if deadline == math.inf else deadline - course.clock.at,
     )
     course.asked_until = deadline
@@ -83,7 +85,7 @@ def send(
         raise
     if isinstance(answer, Reply):
         if request.notices:
-            course.forget_notices()
+            course.delivered()
         usage = answer.usage
         _book(course, holds, usage)
         if usage is not None and usage.input and request.purpose is _TURN:
@@ -102,10 +104,12 @@ def send(
 
 def _request(course: Course) -> tuple[Request, int]:
     """The next request, and how many tokens it takes at most."""
-    shared, run_id = course.shared, course.plan.run_id
+    shared, waiting = course.shared, course.notices.waiting
     shown, schema = History(course.context.messages), shared.output_schema
-    request = Request(shown, shared.instructions, shared.tools, _TURN, None, schema, course.notices, run_id)
-    return request, course.input_tokens if shared.count is None else shared.count(request)
+    request = Request(shown, shared.instructions, shared.tools, _TURN, None, schema)
+    course.addressed(request, course.notices.due(_TURN) if waiting else ())
+    tokens = course.input_tokens + course.notices.tokens if shared.count is None else shared.count(request)
+    return request, tokens
 
 
 def _shortened(course: Course, tokens: int) -> Flow[End | None]:

@@ -114,12 +114,12 @@ def _read(course: Course, call: Call) -> Prepared | Outcome:
     known = again.answered(course, call, ready.tool)
     if known is not None:
         return known
-    if call.name in course.shared.asking:
+    if call.name in course.shared.asking or call.id in course.verdicts:
         unapproved = decide.unapproved(course, call)
         if unapproved is not None:
             return unapproved
         ready.answer = course.verdicts[call.id].text
-    if course.shared.hooks:
+    if course.hooks:
         veto = course.consult(_CALLED, call)
         if veto is not None:
             return _denied(call, Reason.RULE, veto.message)

@@ -92,7 +92,7 @@ def _begin(course: Course) -> End | None:
     unprovable = preflight(course)
     if unprovable is not None:
         return unprovable
-    reason = course.shared.model.ready()
+    reason = course.model.ready()
     if reason is None:
         return None
     return End(Stop.FAILED, error={"code": "model_not_ready", "kind": "ModelError", "message": reason})
@@ -119,7 +119,7 @@ def _finish(course: Course, end: End) -> Result:
         envelope.close()
         flags = envelope.flags
         recorder.emit(event.RunEnded, end.stop, end.by, flags, course.turns, progress.requests)
-    plan, purse, model = course.plan, course.purse, course.shared.model
+    plan, purse = course.plan, course.purse
     return Result(
         stop=end.stop,
         text=progress.text if end.text is None else end.text,
@@ -133,7 +133,7 @@ def _finish(course: Course, end: End) -> Result:
         tool_results=tuple(progress.results),
         last_calls=tuple(progress.calls),
         usage=purse.usage,
-        cost={model.name: purse.cost} if model.price is not None else {},
+        cost=course.spent_by_model(),
         budgets=envelope.last_readings(),
         events=recorder.record,
         events_dropped=recorder.dropped,
@@ -144,6 +144,7 @@ def _finish(course: Course, end: End) -> Result:
         sensitive=course.shared.sensitive,
         completion=diagnosis(course, end.stop),
         reflections=tuple(course.reflections),
+        faults=tuple(course.faults),
         questions=tuple(course.questions) if end.stop is Stop.PAUSED else (),
         error=end.error,
         run_id=plan.run_id,

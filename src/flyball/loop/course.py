@@ -9,19 +9,21 @@ from math import inf
 from typing import Any, TypeVar
 
 from .. import event
-from ..errors import ConfigError, UnknownBudget
 from ..evidence import Evidence
 from ..message import Message, MessageType, Role
 from ..outcome import Cancelled, Denied, Outcome, Reason, Status
 from ..person import Question, Verdict
-from ..progress import Halt, Notice, Order, Point, Progress, Raise, Veto
+from ..progress import AskPerson, Halt, Notice, Point, Progress, Veto
 from ..purse import Purse
 from ..recorder import Recorder
-from ..request import TOKENS_AROUND, Call, Finish, Reply, tokens_of, tokens_of_message
+from ..request import TOKENS_AROUND, Call, Finish, Reply, Request, tokens_of, tokens_of_message
 from ..result import Stop
 from .context import Context
-from .effect import Answer, Append, Cancel, Effect, Extend, Flow, Late, LeaseLost, Letter, Steer, TimeUp
+from .effect import Answer, Append, Effect, Flow
 from .end import End, described
+from .letter import hear
+from .notices import Notices
+from .order import obey
 from .plan import Plan
 from .repetition import Key, Repetition
 from .told import Told
@@ -39,11 +41,12 @@ class Course:
     """Where a run stands."""
 
     __slots__ = (
-        "_disturbed", "_refusals_told", "_shift", "admission", "asked_more", "asked_until", "call_ids", "cancelled",
-        "clock", "completion", "context", "context_most", "envelope", "failure", "finish", "halt", "history", "hung",
-        "input_tokens", "kept", "keys", "lease_lost", "looked_back", "notices", "nudge", "owed", "plan", "progress",
-        "purse", "questions", "recorder", "reflections", "repetition", "shared", "size", "state", "steered", "time_up",
-        "turns", "verdicts", "witness",
+        "_disturbed", "_refusals_told", "_shift", "admission", "asked_more", "asked_until", "asks", "call_ids",
+        "cancelled", "carried", "clock", "completion", "context", "context_most", "envelope", "failure", "faults",
+        "finish", "halt", "history", "hooks", "hung", "input_tokens", "kept", "keys", "lease_lost", "looked_back",
+        "model", "model_name", "notices", "nudge", "owed", "plan", "progress", "purse", "questions", "recorder",
+        "reflections", "repetition", "shared", "size", "spent", "state", "steered", "time_up", "turns", "verdicts",
+        "witness",
     )  # fmt: skip
 
     def __init__(self, plan: Plan, recorder: Recorder) -> None:
@@ -72,6 +75,8 @@ class Course:
         self.repetition = Repetition(shared.thresholds)
         self.keys: dict[str, Key] = {}
         """What the calls under way are compared by."""
+        self.hooks = shared.hooks if shared.rules is None else (*shared.hooks, shared.rules.begin())
+        """Those of the agent, and the rules."""
         self.completion: dict[str, Any] = {}
         self.input_tokens = shared.base_tokens + sum(map(tokens_of_message, self.history))
         """An upper estimate of what the next request takes."""
@@ -86,12 +91,23 @@ class Course:
 
     def _begin(self) -> None:
         """What every run begins with: nothing has happened yet."""
+        self.progress.agent = self.shared.agent
+        self.model, self.model_name = self.shared.model, ""
+        """Who is asked, and its name where it is not the agent's own."""
+        self.spent: dict[str, int] = {}
+        """What models have cost that are not asked any more."""
         self.kept = 0
         """How many messages of the history are in the transcript."""
         self.nudge: str | None = None
         self.asked_until = 0.0
         """The deadline of the last request."""
-        self.notices: tuple[str, ...] = ()
+        self.notices = Notices()
+        self.carried: tuple[Notice, ...] = ()
+        """Those of the last request."""
+        self.asks: list[AskPerson] = []
+        """What rules want a person to be asked."""
+        self.faults: list[dict[str, str]] = []
+        """What went wrong in rules."""
         self.cancelled: str | None = None
         self.lease_lost = self.time_up = False
         self.halt: Halt | None = None
@@ -139,44 +155,8 @@ class Course:
         if answer.mail:
             self._disturbed = True
             for letter in answer.mail:
-                self._hear(letter)
+                hear(self, letter)
         return answer.value
-
-    def _hear(self, letter: Letter) -> None:
-        match letter:
-            case Cancel(by):
-                self.cancelled = self.cancelled or by
-            case Steer(text):
-                self.steered.append(text)
-            case Extend():
-                self.extend(letter)
-            case TimeUp():
-                self.time_up = True
-            case LeaseLost():
-                self.lease_lost = True
-            case Late(call_id, tool):
-                self.hung -= 1
-                self.repetition.doubted()
-                self.recorder.emit(event.LateResultDropped, call_id, tool)
-
-    def extend(self, letter: Extend) -> bool:
-        """Raise ceilings and the time, as far as the registry allows; whether there is more of anything now."""
-        raised = [self._raise(name, amount, letter.by) for name, amount in letter.amounts.items()]
-        terms, given = self.shared.terms, self.envelope.postponed_s
-        seconds = min(letter.seconds, max(0.0, terms.most_seconds - terms.seconds - given))
-        if seconds:
-            self.envelope.postpone(seconds, f"extended by {letter.by}")
-            self.recorder.emit(event.Postponed, seconds, f"extended by {letter.by}")
-        return bool(seconds) or any(raised)
-
-    def _raise(self, name: str, amount: int, by: str) -> int:
-        budgets = self.envelope.budgets
-        if name not in budgets:
-            raise UnknownBudget(name, tuple(budgets))
-        raised = budgets[name].extend(amount, by=by)
-        if raised:
-            self.recorder.emit(event.Extended, name, raised, by)
-        return raised
 
     def must_end(self) -> End | None:
         """Whether the run may not go on, whatever it was about to do."""
@@ -197,7 +177,7 @@ class Course:
         if self.failure is not None:
             return End(Stop.FAILED, error=self.failure)
         if self.halt is not None:
-            return End(Stop.HALTED, by=self.halt.by, warning=self.halt.message or None)
+            return End(Stop.HALTED, by=self.halt.by, warning=self.halt.message or None, grace=self.halt.grace)
         return None
 
     def called_off(self) -> End | None:
@@ -235,10 +215,10 @@ class Course:
         vetoed a call, it did.
         """
         veto: Veto | None = None
-        for hook in self.shared.hooks:
+        for hook in self.hooks if point in self.shared.rule_points else self.shared.hooks:
             try:
                 for order in hook(point, self.progress, about) or ():
-                    veto = self.obey(order) or veto
+                    veto = obey(self, order, point) or veto
             except (KeyboardInterrupt, GeneratorExit):
                 raise
             except BaseException as error:
@@ -249,36 +229,41 @@ class Course:
                     self._disturbed = True
         return veto
 
-    def obey(self, order: Order) -> Veto | None:
-        """Do what somebody orders; a veto is given back."""
-        match order:
-            case Veto():
-                return order
-            case Halt():
-                self.halt = self.halt or order
-                self._disturbed = True
-            case Notice(text, by, category, priority):
-                self.show_notices((text,))
-                self.recorder.emit(event.NoticeDelivered, by, text, category, priority)
-            case Raise(name, amount, by):
-                self._raise(name, amount, by)
-            case _:
-                raise ConfigError("a hook's order", order, "a Notice, Veto, Halt or Raise")
-        return None
+    def halt_by(self, order: Halt) -> None:
+        """Somebody wants the run to end; the first counts."""
+        self.halt = self.halt or order
+        self._disturbed = True
 
-    def show_notices(self, notices: tuple[str, ...]) -> None:
-        """Have them in the next request."""
-        tokens = sum(map(tokens_of, notices))
-        self.notices += notices
-        self.input_tokens += tokens
-        self.size += 2 * tokens
+    def show(self, notice: Notice) -> None:
+        """Have a notice in the next request."""
+        self.notices.add(notice)
 
-    def forget_notices(self) -> None:
-        """The model has seen them."""
-        tokens = sum(map(tokens_of, self.notices))
-        self.input_tokens -= tokens
-        self.size -= 2 * tokens
-        self.notices = ()
+    def addressed(self, request: Request, notices: tuple[Notice, ...]) -> Request:
+        """A request of this run, to the model that is asked now, with these notices."""
+        request.run_id, request.model = self.plan.run_id, self.model_name
+        if notices:
+            request.notices = tuple([notice.text for notice in notices])
+        self.carried = notices
+        return request
+
+    def delivered(self) -> None:
+        """The model has seen the notices of the last request."""
+        for notice in self.carried:
+            self.recorder.emit(event.NoticeDelivered, notice.by, notice.text, notice.category, notice.priority)
+        self.notices.seen(self.carried)
+
+    def use_model(self, name: str) -> None:
+        """Ask another model from now on; what was spent so far is the old one's."""
+        self.spent = self.spent_by_model()
+        self.model_name, self.model = name, self.shared.models[name]
+        self.purse.price = self.model.price
+
+    def spent_by_model(self) -> dict[str, int]:
+        """Billionths of a dollar, by model."""
+        if self.model.price is None:
+            return self.spent
+        new = self.purse.cost - sum(self.spent.values())
+        return {**self.spent, self.model.name: self.spent.get(self.model.name, 0) + new}
 
     def say(
         self,
@@ -352,8 +337,10 @@ class Course:
         progress.results.append(outcome)
         counts = progress.successes if ok else progress.failures
         counts[outcome.tool] = counts.get(outcome.tool, 0) + 1
-        if self.shared.hooks:
+        if self.hooks:
             self.consult(_TOOL_ENDED, outcome)
+        if self.notices.waits_for_a_tool:
+            self.notices.tool_ended()
 
     def append(self) -> Flow[None]:
         """Have what was said since the last time kept in the transcript, if there is one."""

@@ -12,6 +12,7 @@ from ..errors import ConfigError
 from ..jsonable import jsonable
 from ..outcome import Denied, Ended, Outcome, Reason
 from ..person import About, Question, Verdict
+from ..progress import Halt, Point
 from ..request import Call
 from ..result import Stop
 from ..unit import Unit
@@ -19,6 +20,7 @@ from . import again
 from .course import Course
 from .effect import Decide, Extend, Flow
 from .end import End
+from .letter import extend
 
 _LONGEST = 300
 
@@ -28,7 +30,7 @@ def ask_about(course: Course, calls: Sequence[Call]) -> Flow[Sequence[Call]]:
     course.verdicts = {}
     wanted: list[Call] = []
     for call in calls:
-        question = _question(course, call) if call.name in course.shared.asking else None
+        question = _question(course, call)
         if question is not None and course.must_end() is None:
             verdict = course.verdicts[call.id] = yield from _asked(course, question)
             if verdict.arguments is not None:
@@ -61,12 +63,32 @@ def _question(course: Course, call: Call) -> Question | None:
     ready = course.admission.read(call)
     if isinstance(ready, Ended) or again.settled(course, call, ready.tool):
         return None
-    needed = ready.tool.needs_approval(ready.values)
+    needed = _by_rule(course, call) or ready.tool.needs_approval(ready.values)
     if needed is False:
         course.verdicts[call.id] = Verdict(True)
         return None
     text = needed if isinstance(needed, str) else f"May {call.name} be called with {short(ready.shown)}?"
     return Question(call.id, text, About.CALL, call.name, jsonable(ready.shown))
+
+
+def _by_rule(course: Course, call: Call) -> str | None:
+    """What a rule wants a person to be asked about a call."""
+    if not course.shared.rules_ask:
+        return None
+    before, course.asks = course.asks, []
+    course.consult(Point.CALL_PLANNED, call)
+    asks, course.asks = course.asks, before
+    return " ".join(ask.text for ask in asks) or None
+
+
+def ask_to_go_on(course: Course) -> Flow[None]:
+    """Ask a person what rules want to know before the run goes on; a no halts it."""
+    asks, course.asks = course.asks, []
+    for n, ask in enumerate(asks):
+        question = Question(f"{ask.by}-{course.progress.turn}.{n}", ask.text, About.RUN)
+        verdict = yield from _asked(course, question)
+        if verdict.approved is False:
+            course.halt_by(Halt(ask.by, verdict.text or ask.text))
 
 
 def short(arguments: Mapping[str, Any]) -> str:
@@ -94,7 +116,7 @@ def ask_for_more(course: Course, end: End) -> Flow[End | None]:
     verdict = yield from _asked(course, question)
     if verdict.approved is None:
         return replace(end, stop=Stop.PAUSED)
-    if verdict.approved is True and course.extend(_granted(course, budget, verdict.amount or question.amount)):
+    if verdict.approved is True and extend(course, _granted(course, budget, verdict.amount or question.amount)):
         return course.must_end()
     return end
 

@@ -21,6 +21,8 @@ class End:
     warning: str | None = None
     error: dict[str, Any] | None = None
     output: object = None
+    grace: bool = False
+    """Whether the model reports though no limit was met."""
     budget: str | None = None
     """The limit that it met."""
 

@@ -7,7 +7,7 @@ from dataclasses import replace
 from .. import event
 from ..message import Message, MessageType, Role
 from ..outcome import Reason
-from ..request import Finish, Purpose, Reply, Request, tokens_of_message
+from ..request import Finish, Purpose, Reply, Request, tokens_of, tokens_of_message
 from ..result import Stop
 from . import share
 from .ask import let_go, send
@@ -19,6 +19,7 @@ from .fit import fit
 from .report import report
 
 _STOPS_WITH_GRACE = frozenset({Stop.BUDGET, Stop.DEADLINE, Stop.STALLED})
+_STATES = {Stop.STALLED: "This run makes no progress", Stop.HALTED: "This run is halted"}
 _SHORTEST_REPORT = 32
 """Tokens: with less room than this a model cannot report."""
 _LONGEST_REPORT = 1_000
@@ -28,7 +29,7 @@ _MOST_TOKENS = 10**12
 
 def grace(course: Course, end: End) -> Flow[End]:
     """The end, with a report where the run was stopped by its limits; the reason stays what it is."""
-    if end.stop not in _STOPS_WITH_GRACE or not course.shared.grace:
+    if not (end.stop in _STOPS_WITH_GRACE or end.grace) or not course.shared.grace:
         return end
     course.envelope.open_reserve()
     course.recorder.emit(event.GraceStarted, end.stop.value)
@@ -60,17 +61,17 @@ def _asked(course: Course, end: End) -> Flow[str | None]:
             yield from let_go(course, holds, taken=refusal is None)
             return None
     course.history.append(request.messages[-1])
-    reply = yield from send(course, request, holds, course.envelope.hard_at)
+    reply = yield from send(course, request, tokens, holds, course.envelope.hard_at)
     if not isinstance(reply, Reply):
         return None
     calls = course.say_reply(reply)
-    deny(course, calls, Reason.BUDGET, "the budget is spent; only a report was asked for")
+    deny(course, calls, Reason.BUDGET, "only a report was asked for; nothing is done any more")
     return reply.text if reply.text.strip() and reply.finish is not Finish.CONTENT_FILTER else None
 
 
 def _instruction(end: End) -> str:
     why = end.warning or f"This run was stopped ({end.stop.value})."
-    state = "This run makes no progress" if end.stop is Stop.STALLED else "The budget of this run is spent"
+    state = _STATES.get(end.stop, "The budget of this run is spent")
     return (
         f"{why} {state}: this is the last message, and no tool can be called any more. "
         "Report now, in plain words: what was done, what failed, where it stalled, and what should come next. "
@@ -82,7 +83,8 @@ def _fitted(course: Course, instruction: str) -> Request | None:
     """The last request, as large as what was set aside allows; None where not even the task fits."""
     purse, shared = course.purse, course.shared
     last = _said(course, instruction, 0)
-    fixed = shared.instruction_tokens + tokens_of_message(last)
+    notices = course.notices.due(Purpose.GRACE)
+    fixed = shared.instruction_tokens + tokens_of_message(last) + sum(tokens_of(notice.text) for notice in notices)
     room = int(min(_MOST_TOKENS, course.context_most))
     if purse.limited:
         spoken = min(max(_SHORTEST_REPORT, (purse.output_room(0) or 0) // 4), _LONGEST_REPORT)
@@ -101,7 +103,8 @@ def _fitted(course: Course, instruction: str) -> Request | None:
         return None
     limits = [most for most in (output, shared.max_output_tokens) if most is not None]
     most_output = min(limits, default=None)
-    return Request([*messages, last], shared.instructions, (), Purpose.GRACE, most_output, run_id=course.plan.run_id)
+    request = Request([*messages, last], shared.instructions, (), Purpose.GRACE, most_output)
+    return course.addressed(request, notices)
 
 
 def _said(course: Course, text: str, place: int) -> Message:

@@ -13,8 +13,9 @@ from ..limits import Terms
 from ..message import Message
 from ..outcome import Denied, Outcome
 from ..price import Price
-from ..progress import Hook, Policy, Progress
+from ..progress import Hook, Point, Policy, Progress
 from ..request import Call, Request
+from ..rules import RuleSet
 from ..steadiness import Duplicates, Reflection, Thresholds
 from ..toolrule import ToolRules
 from .effect import Doable
@@ -142,7 +143,15 @@ class Terrain:
     compact: Callable[[Sequence[Message], str], Doable] | None = None
     """Makes the call that sums up messages, by their list and its id."""
     should_continue: Callable[[Progress], bool] | None = None
-    hooks: Sequence[Hook] = ()
+    hooks: tuple[Hook, ...] = ()
+    rules: RuleSet | None = None
+    rule_points: frozenset[Point] = frozenset()
+    """When some rule looks."""
+    rules_ask: bool = False
+    """Whether some rule wants a person to agree to calls."""
+    models: Mapping[str, ModelFacts] = field(default_factory=dict[str, ModelFacts])
+    """Those that a rule may have asked instead, by name."""
+    agent: str = ""
     count: Callable[[Request], int] | None = None
     """The model's own counter of a request's tokens."""
     instruction_tokens: int = 0

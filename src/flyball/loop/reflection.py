@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 from .. import event
@@ -10,7 +9,7 @@ from ..message import Message, MessageType, Role
 from ..outcome import Failure, Timeout
 from ..progress import Notice
 from ..purse import Holds
-from ..request import Finish, Purpose, Reply, Request, tokens_of_message
+from ..request import Finish, Purpose, Reply, Request, tokens_of, tokens_of_message
 from ..steadiness import Reflection
 from . import share
 from .ask import let_go, send
@@ -43,7 +42,7 @@ def reflect(course: Course, reflection: Reflection) -> Flow[None]:
         return
     if isinstance(found, str):
         shown = found if len(found) <= _LONGEST_GUIDANCE else f"{found[:_LONGEST_GUIDANCE]}…"
-        course.obey(Notice(f"Looking back at the work so far: {shown}", by="reflection", category="reflection"))
+        course.show(Notice(f"Looking back at the work so far: {shown}", by="reflection", category="reflection"))
     text = found if isinstance(found, str) else f"(No reflection: {found.why})"
     course.reflections.append(text)
     course.recorder.emit(event.Reflected, text)
@@ -68,25 +67,20 @@ def _looked_back(course: Course, prompt: str) -> Flow[str | Missed]:
     n, at = course.next_n, course.clock.wall()
     asked = Message(course.plan.run_id, n, at, MessageType.TEXT, Role.USER, prompt)
     tokens = tokens_of_message(asked)
+    notices = course.notices.due(Purpose.REFLECTION)
+    tokens += sum(tokens_of(notice.text) for notice in notices)
     if course.input_tokens + tokens > course.context_most:
         yield from shorten(course, int(course.context_most) - tokens)
         if course.must_end() is not None:
             return Missed(_RUN_ENDS)
     if course.input_tokens + tokens > course.context_most:
         return Missed("the conversation is too long.")
-    course.input_tokens += tokens
-    course.size += 2 * tokens
-    try:
-        reply = yield from _asked(course, [*course.context.messages, asked])
-    finally:
-        course.input_tokens -= tokens
-        course.size -= 2 * tokens
-    return reply
+    request = Request([*course.context.messages, asked], course.shared.instructions, (), Purpose.REFLECTION)
+    return (yield from _asked(course, course.addressed(request, notices), course.input_tokens + tokens))
 
 
-def _asked(course: Course, messages: Sequence[Message]) -> Flow[str | Missed]:
-    shared, tokens = course.shared, course.input_tokens
-    request = Request(messages, shared.instructions, (), Purpose.REFLECTION, run_id=course.plan.run_id)
+def _asked(course: Course, request: Request, tokens: int) -> Flow[str | Missed]:
+    shared = course.shared
     most = shared.max_output_tokens
     longest = _LONGEST_REPLY if most is None else min(_LONGEST_REPLY, most)
     holds: Holds = {}
@@ -102,7 +96,7 @@ def _asked(course: Course, messages: Sequence[Message]) -> Flow[str | Missed]:
             yield from let_go(course, holds, taken=refusal is None)
             return Missed(_RUN_ENDS if refusal is None else refusal.warning)
     deadline = min(course.envelope.work_at, course.clock.at + _LONGEST_S)
-    reply = yield from send(course, request, holds, deadline)
+    reply = yield from send(course, request, tokens, holds, deadline)
     if not isinstance(reply, Reply):
         return Missed(reply.message)
     if reply.finish is Finish.CUT:

@@ -7,7 +7,6 @@ from dataclasses import replace
 from .. import event
 from ..message import Message
 from ..outcome import Cancelled, Success, Timeout
-from ..request import tokens_of
 from .course import Course
 from .effect import Act, Flow
 
@@ -21,7 +20,7 @@ def estimated(course: Course) -> int:
 
 def _fixed(course: Course) -> int:
     """What of it cannot be shortened."""
-    return course.shared.base_tokens + sum(map(tokens_of, course.notices))
+    return course.shared.base_tokens + course.notices.tokens
 
 
 def shorten(course: Course, most: int) -> Flow[bool]:
@@ -39,8 +38,8 @@ def shorten(course: Course, most: int) -> Flow[bool]:
         return False
     now = {id(message) for message in context.messages}
     count = sum(id(message) not in now for message in shown)
-    course.input_tokens = min(before, fixed + context.tokens)
-    course.size = 2 * (fixed + context.tokens)
+    course.input_tokens = min(before, course.shared.base_tokens + context.tokens)
+    course.size = 2 * (course.shared.base_tokens + context.tokens)
     course.recorder.emit(event.Elided, count, before - course.input_tokens)
     return True
 

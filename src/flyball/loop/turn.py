@@ -14,7 +14,7 @@ from .ask import ask
 from .batch import act, deny, deny_cut
 from .completion import conclude, done_early
 from .course import Course
-from .decide import ask_about
+from .decide import ask_about, ask_to_go_on
 from .effect import Flow
 from .end import End, Going
 
@@ -39,10 +39,10 @@ def take_turn(course: Course) -> Flow[Going | End]:
     course.recorder.turn = course.progress.turn
     course.recorder.emit(event.TurnStarted)
     try:
-        if course.shared.hooks:
+        if course.hooks:
             course.consult(_STARTED)
         going = yield from _taken(course)
-        if course.shared.hooks:
+        if course.hooks:
             course.consult(_ENDED)
     except BaseException:
         course.abandon_calls()
@@ -69,8 +69,10 @@ def _claim_with_others(course: Course) -> Flow[End | None]:
 
 
 def _taken(course: Course) -> Flow[Going | End]:
-    end = course.must_end()
-    if end is not None:  # a hook halted it before anything was asked
+    if course.asks:
+        yield from ask_to_go_on(course)
+    end = course.must_end() or (End(Stop.PAUSED) if course.questions else None)
+    if end is not None:  # a hook or a person halted it before anything was asked
         course.refund_turn("round_never_started")
         return end
     reply = yield from ask(course)
@@ -93,7 +95,7 @@ def _answer_calls(course: Course, reply: Reply, calls: Sequence[Call]) -> Flow[G
         if reply.finish is not Finish.LENGTH:
             return conclude(course, reply) or Going.ANSWERED
     else:
-        if course.shared.asking:
+        if course.shared.asking or course.shared.rules_ask:
             calls = yield from ask_about(course, calls)
         if course.questions and not course.is_over():
             deny(course, calls, Reason.APPROVAL, "the run waits for a person, and until then no call is made")

@@ -9,7 +9,8 @@ from heapq import heapreplace
 from typing import Any, Unpack, cast
 
 from .. import check
-from ..agent import Agent, RunOptions, Task
+from ..agent import Agent, RunOptions
+from ..brief import Task
 from ..drive.lender import Lender
 from ..envelope import TurnBudget
 from ..errors import ConfigError, ModelError, nearest
@@ -166,7 +167,7 @@ class _Steps:
         lender: Lender | None,
     ) -> None:
         self.clock = ManualClock(wall=plan.started_at)
-        self._model = cast("Model", plan.shared.model)
+        self._models = {"": cast("Model", plan.shared.model), **cast("dict[str, Model]", plan.shared.models)}
         self._recorder = recorder
         self._seconds = seconds
         self._decided = decided
@@ -205,7 +206,7 @@ class _Steps:
         return None
 
     def _asked(self, request: Request, deadline: float) -> Reply:
-        model, began = self._model, self.clock.now()
+        model, began = self._models[request.model], self.clock.now()
         if not isinstance(model, ScriptedModel):
             answer: Any = model.ask(request, self._tell)
             reply = _finished(answer, "a model") if inspect.iscoroutine(answer) else answer

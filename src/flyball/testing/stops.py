@@ -7,7 +7,8 @@ from threading import TIMEOUT_MAX
 from typing import TypedDict
 
 from .. import check
-from ..agent import Agent, Task
+from ..agent import Agent
+from ..brief import Task
 from ..errors import ConfigError, nearest
 from ..outcome import Denied
 from ..result import Result, Stop

@@ -1,0 +1,102 @@
+"""What an agent is told, made ready; each of these says what is wrong with what it is given."""
+
+from __future__ import annotations
+
+import inspect
+import math
+from collections.abc import Collection, Mapping, Sequence
+from pathlib import Path
+from typing import Any, cast
+
+from .asserted import Asserted
+from .assertion import Assertions
+from .budget import IterationBudget
+from .drive import Pause
+from .envelope import TurnBudget
+from .errors import ConfigError
+from .message import Message, MessageType, Role
+from .progress import Policy
+from .result import Result, Stop
+from .rules import RuleSet
+from .settings import Settings
+from .toolrule import ToolRules
+from .wire import normalize
+
+Task = str | Message | Mapping[str, Any] | Sequence[str | Message | Mapping[str, Any]]
+"""What a run is about: a text, or a conversation whose last message is the task."""
+
+
+def check_function(where: str, given: object) -> None:
+    """What is called and not awaited: of an `async def` every answer would be a coroutine, and so true."""
+    call = getattr(given, "__call__", None)  # noqa: B004
+    if not callable(given) or inspect.iscoroutinefunction(given) or inspect.iscoroutinefunction(call):
+        raise ConfigError(where, given, "a function that is not async")
+
+
+def refuse_money(where: str, money: IterationBudget | None, model: str) -> None:
+    """A limit that nobody can hold is refused, not forgotten."""
+    if money is not None and money.ceiling is not None:
+        limit = money.unit.show(money.ceiling)
+        raise ConfigError(where, limit, f"a model with a price; nobody knows that of {model}")
+
+
+def pause_of(result: Result) -> Pause:
+    """What a paused run goes on from."""
+    if not isinstance(result, Result):  # pyright: ignore[reportUnnecessaryIsInstance]
+        raise ConfigError("resume", result, "a result of a paused run")
+    if isinstance(result.pause, Pause):
+        return result.pause
+    if result.stop is Stop.PAUSED:
+        found = "a copy of a paused result, which has not kept what the run goes on from"
+        raise ConfigError("resume", found, "the result itself, as the run gave it in this process")
+    raise ConfigError("resume", f"a result that is {result.stop.value}", "a paused one")
+
+
+def completion_of(source: object, offered: Sequence[str]) -> tuple[Assertions | None, Policy | None]:
+    """The assertions, where that is what was given, and the policy that is asked."""
+    if isinstance(source, Assertions | Mapping | str | Path):
+        assertions = Assertions.of(cast("Assertions", source))
+        return assertions, Asserted(assertions, offered=offered)
+    if isinstance(source, Asserted):
+        return source.assertions, source
+    if inspect.iscoroutinefunction(source) or (source is not None and not callable(source)):
+        raise ConfigError("agent, completion", source, "a policy (a function), assertions, or the path of a TOML file")
+    return None, cast("Policy | None", source)
+
+
+def left_of(shared: TurnBudget) -> dict[str, int]:
+    """What others leave of tokens and money now: a run must not hold less than the worst that its requests can do."""
+    left = {name: shared.budgets[name].available for name in ("tokens", "usd") if name in shared.budgets}
+    return {name: int(amount) for name, amount in left.items() if amount != math.inf}
+
+
+def messages_of(task: Task, run_id: str, at: float) -> list[Message]:
+    """What a run is about, as messages."""
+    if isinstance(task, str) and task.strip():
+        return [Message(run_id, 0, at, MessageType.TEXT, Role.USER, task)]
+    messages = (
+        []
+        if isinstance(task, str)
+        else normalize([task] if isinstance(task, Message | Mapping) else task, run=run_id, at=at)
+    )
+    if not messages:
+        raise ConfigError("run, task", task, "a text, or messages of which the last is the task")
+    return messages
+
+
+def tool_rules_of(given: Any, offered: Collection[str]) -> ToolRules | None:
+    """The tool rules, all of whose tools are offered."""
+    rules = None if given is None else ToolRules.of(given)
+    if rules is not None:
+        rules.check_offered(offered)
+    return rules
+
+
+def rules_of(given: object, settings: Settings) -> RuleSet:
+    """The rules in files, or those that were loaded before, and the core rules."""
+    if isinstance(given, RuleSet):
+        return given.with_core(settings)
+    paths = [given] if isinstance(given, str | Path) else given
+    if isinstance(paths, Sequence) and all(isinstance(path, str | Path) for path in cast("Sequence[object]", paths)):
+        return RuleSet.load(*cast("Sequence[str | Path]", paths), settings=settings).with_core(settings)
+    raise ConfigError("agent, rules", given, "a RuleSet, or paths of rule files")

@@ -1,0 +1,52 @@
+"""What comes in from outside while the loop waits: each letter is noted in the course of the run, or done at once."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from .. import event
+from ..errors import UnknownBudget
+from .effect import Cancel, Extend, Late, LeaseLost, Letter, Steer, TimeUp
+
+if TYPE_CHECKING:
+    from .course import Course
+
+
+def hear(course: Course, letter: Letter) -> None:
+    """Note what somebody wants of the run."""
+    match letter:
+        case Cancel(by):
+            course.cancelled = course.cancelled or by
+        case Steer(text):
+            course.steered.append(text)
+        case Extend():
+            extend(course, letter)
+        case TimeUp():
+            course.time_up = True
+        case LeaseLost():
+            course.lease_lost = True
+        case Late(call_id, tool):
+            course.hung -= 1
+            course.repetition.doubted()
+            course.recorder.emit(event.LateResultDropped, call_id, tool)
+
+
+def extend(course: Course, letter: Extend) -> bool:
+    """Raise ceilings and the time, as far as the registry allows; whether there is more of anything now."""
+    raised = [_lift(course, name, amount, letter.by) for name, amount in letter.amounts.items()]
+    terms, given = course.shared.terms, course.envelope.postponed_s
+    seconds = min(letter.seconds, max(0.0, terms.most_seconds - terms.seconds - given))
+    if seconds:
+        course.envelope.postpone(seconds, f"extended by {letter.by}")
+        course.recorder.emit(event.Postponed, seconds, f"extended by {letter.by}")
+    return bool(seconds) or any(raised)
+
+
+def _lift(course: Course, name: str, amount: int, by: str) -> int:
+    budgets = course.envelope.budgets
+    if name not in budgets:
+        raise UnknownBudget(name, tuple(budgets))
+    raised = budgets[name].extend(amount, by=by)
+    if raised:
+        course.recorder.emit(event.Extended, name, raised, by)
+    return raised
