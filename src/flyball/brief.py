@@ -98,5 +98,9 @@ def rules_of(given: object, settings: Settings) -> RuleSet:
         return given.with_core(settings)
     paths = [given] if isinstance(given, str | Path) else given
     if isinstance(paths, Sequence) and all(isinstance(path, str | Path) for path in cast("Sequence[object]", paths)):
-        return RuleSet.load(*cast("Sequence[str | Path]", paths), settings=settings).with_core(settings)
+        files = cast("Sequence[str | Path]", paths)
+        for path in files:
+            if not Path(path).exists():  # a bad file is reported; one that is not there would guard nothing in silence
+                raise ConfigError("agent, rules", str(path), "a file or folder that exists")
+        return RuleSet.load(*files, settings=settings).with_core(settings)
     raise ConfigError("agent, rules", given, "a RuleSet, or paths of rule files")

@@ -344,7 +344,7 @@ def test_a_run_with_rules_is_played_again_to_the_same(rules: Rules) -> None:
     assert [event.to_dict() for event in again.events] == [event.to_dict() for event in ran.result.events]
 
 
-@pytest.mark.parametrize("wrong", [3, [3], {"a": 1}], ids=str)
+@pytest.mark.parametrize("wrong", [3, [3], {"a": 1}, "nowhere.toml", ["nowhere"]], ids=str)
 def test_what_are_no_rules_is_refused(wrong: Any) -> None:
     with pytest.raises(ConfigError, match="agent, rules"):
         Agent(model=ScriptedModel(say("x")), rules=wrong)
