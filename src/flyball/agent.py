@@ -123,10 +123,13 @@ class Agent:
     kind: Kind = Kind.AGENT
     """Which registered budgets `turns` and `seconds` are."""
     _terrain: Terrain = field(init=False)
+    _person: Person = field(init=False)
 
     def __post_init__(self) -> None:
         self._check()
         object.__setattr__(self, "_terrain", self._made_terrain())
+        patience = check.duration("agent, approver_seconds", self.approver_seconds)
+        object.__setattr__(self, "_person", Person(self.approver, patience))
 
     def run(self, task: Task, **options: Unpack[RunOptions]) -> Result:
         """Do a task and wait for its end, in a program without an event loop; `arun` is the async door."""
@@ -169,7 +172,7 @@ class Agent:
 
     def _driver(self, task: Task, options: RunOptions, sinks: Sequence[Sink]) -> Driver:
         plan = self.plan(task, **options)
-        return self._driver_of(plan, options.get("within"), sinks, Person(self.approver, self._patience))
+        return self._driver_of(plan, options.get("within"), sinks, self._person)
 
     def _resumed(self, result: Result, answers: Mapping[str, Any] | None, sinks: Sequence[Sink]) -> Driver:
         pause = pause_of(result)
@@ -179,17 +182,13 @@ class Agent:
         verdicts = {**pause.said, **answers_of({} if answers is None else answers, asked)}
         pause.take()
         plan = replace(pause.plan, state=dict(pause.plan.state))
-        person = Person(self.approver, self._patience, verdicts, pause)
+        person = replace(self._person, verdicts=verdicts, paused=pause)
         return self._driver_of(plan, pause.within, sinks, person)
 
     def _driver_of(self, plan: Plan, within: TurnBudget | None, sinks: Sequence[Sink], person: Person) -> Driver:
         header = Header(plan.run_id, plan.session_id, plan.started_at, plan.metadata)
         recorder = Recorder(header, sinks, self.events_kept)
         return Driver(plan, recorder, clock=self.clock, within=within, person=person)
-
-    @property
-    def _patience(self) -> float:
-        return check.duration("agent, approver_seconds", self.approver_seconds)
 
     def plan(self, task: Task, **options: Unpack[RunOptions]) -> Plan:
         """All that one run needs, for whoever drives it himself."""

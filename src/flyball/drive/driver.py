@@ -68,9 +68,9 @@ class Driver:
     """
 
     __slots__ = (
-        "_asking", "_deciding", "_gives_way_at", "_lender", "_loop", "_pace", "_paused", "_performer", "_plan", "_said",
-        "_scope", "_soon", "_state", "_thread", "_until", "_within", "answers", "mailbox", "recorder",
-        "result",
+        "_asking", "_deciding", "_gives_way_at", "_lender", "_loop", "_pace", "_paused", "_performer", "_person",
+        "_plan", "_said", "_scope", "_soon", "_state", "_thread", "_until", "_within", "answers", "mailbox",
+        "recorder", "result",
     )  # fmt: skip
 
     def __init__(
@@ -109,7 +109,8 @@ class Driver:
         self._paused = person.paused
         self._said: dict[str, Verdict] | None = None
         """What is answered after the first question that stays open."""
-        self._deciding = Deciding(person.approver, person.seconds, person.verdicts, _DESKS)
+        self._person = person
+        self._deciding: Deciding | None = None
         self._within = within
         self._lender = None if within is None else Lender(within)
         self._scope: anyio.CancelScope | None = None
@@ -250,7 +251,7 @@ class Driver:
         self._pace.allow(math.inf)
         self._pace.stop()
         try:
-            verdict = await self._deciding.decide(question, self._until_s())
+            verdict = await self._asked_person().decide(question, self._until_s())
         finally:
             self._pace.go_on()
         if is_open(verdict):
@@ -258,6 +259,12 @@ class Driver:
         elif self._said is not None:
             self._said[question.id] = verdict
         return verdict
+
+    def _asked_person(self) -> Deciding:
+        """Made when somebody is asked, which in most runs nobody is."""
+        if self._deciding is None:
+            self._deciding = Deciding(self._person.approver, self._person.seconds, self._person.verdicts, _DESKS)
+        return self._deciding
 
     def _until_s(self) -> float:
         """The seconds until the time of day when it must have ended its work."""
@@ -294,7 +301,7 @@ class Driver:
                 self._performer.cut(acts, timed_out=not self.mailbox.cutting)
                 return [act.outcome for act in acts]
             case Decide():
-                return self._deciding.cut()
+                return self._asked_person().cut()
             case Grant():
                 return self._answered_at_once(effect)
             case _:
