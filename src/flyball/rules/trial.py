@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from typing import Any
 
 from ..errors import RuleError
 from ..jsonable import jsonable
-from ..progress import Order
+from ..progress import AskPerson, Emit, Halt, Notice, Order, SetState, UseModel, Veto
 from .rule import Rule
 from .view import View
 
@@ -33,6 +33,9 @@ def tried(rule: Rule, context: Mapping[str, Any]) -> Finding:
     """What the rule would do; it is asked as if it had never fired."""
     view = View({"context": dict(context)})
     view.update(rule.named_params)
+    told = view.get("context.event.name")
+    if rule.event is not None and told is not None and told != rule.event:
+        return Finding(rule.id, False, f"it listens to the event {rule.event!r}, and this is {told!r}")
     if rule.condition is not None:
         verdict = rule.condition.evaluate(view)
         if not verdict.value:
@@ -41,6 +44,8 @@ def tried(rule: Rule, context: Mapping[str, Any]) -> Finding:
         return Finding(rule.id, True, None, tuple(rule.action.orders(view, rule.id)))
     except RuleError as error:
         return Finding(rule.id, True, str(error))
+    except Exception as error:  # as in a run: it is told, and the other rules have their say
+        return Finding(rule.id, True, f"{type(error).__name__}: {error}")
 
 
 def failures(rule: Rule) -> Iterator[str]:
@@ -53,16 +58,25 @@ def failures(rule: Rule) -> Iterator[str]:
             yield f"{where}: it {'fires' if found.fires else 'does not fire'}; {expected}{_because(found.reason)}"
         elif found.fires and found.reason is not None:
             yield f"{where}: {found.reason}"
-        elif test.message is not None and test.message not in _texts(found.orders):
-            yield f"{where}: it says {_texts(found.orders)}; expected {test.message!r}"
+        elif found.fires and test.message is not None and test.message not in (said := _said(found.orders)):
+            yield f"{where}: it says {said}; expected {test.message!r}"
 
 
 def _because(reason: str | None) -> str:
     return f" ({reason})" if reason else ""
 
 
-def _texts(orders: tuple[Order, ...]) -> list[str]:
-    """Whatever an order says in words."""
-    return [
-        value for order in orders for field in fields(order) if isinstance(value := getattr(order, field.name), str)
-    ]
+def _said(orders: tuple[Order, ...]) -> list[str]:
+    """What orders say in words: to the model, a person or the log; or the value or name that they set."""
+    said: list[object] = []
+    for order in orders:
+        match order:
+            case Notice(text=words) | AskPerson(text=words) | Veto(message=words) | Halt(message=words):
+                said.append(words)
+            case Emit(data=data):
+                said += data.values()
+            case SetState(value=words) | UseModel(model=words):
+                said.append(words)
+            case _:
+                pass
+    return [words for words in said if isinstance(words, str)]
