@@ -31,12 +31,18 @@ def limits(
         _print_table(rows)
         for found in unread:
             typer.echo(_hint(*found), err=True)
-    wrong = [error for _, error in rows if isinstance(error, SettingError)] + _wrong_thresholds(registry.settings)
-    wrong += _wrong_in_modes(registry)
+    wrong = wrong_settings(registry)
     for error in wrong:
         typer.echo(f"flyball: {error}", err=True)
     if wrong:
         raise typer.Exit(1)
+
+
+def wrong_settings(registry: IterationBudgetRegistry) -> list[SettingError]:
+    """What cannot be used of the settings, for every mode and for single ones."""
+    found = [_resolved(registry, spec) for spec in registry]
+    wrong = [error for error in found if isinstance(error, SettingError)]
+    return wrong + _wrong_thresholds(registry.settings) + _wrong_in_modes(registry)
 
 
 def _resolved(registry: IterationBudgetRegistry, spec: BudgetSpec) -> Resolution | SettingError:
@@ -55,6 +61,8 @@ def _unread(registry: IterationBudgetRegistry) -> list[tuple[Setting, list[str]]
     unread: list[tuple[Setting, list[str]]] = []
     for setting in registry.settings:
         mode, key = _mode_and_key(setting.key)
+        if key.startswith("rules."):  # for rules that we need not know
+            continue
         if mode is None and key not in (*keys, *clamps):
             unread.append((setting, nearest(key, (*keys, *clamps, *variables))[:1]))
         elif mode is not None and key in clamps:  # which holds in every mode
