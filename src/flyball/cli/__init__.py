@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import sys
+from io import TextIOWrapper
+from typing import Any
 
 from ..errors import FlyballError
 
@@ -15,7 +17,10 @@ def main() -> None:
         if error.name not in {"rich", "typer"}:
             raise
         sys.exit("flyball: the command line needs the extra 'cli': pip install 'flyball[cli]'")
+    out: Any = sys.stdout
+    if isinstance(out, TextIOWrapper):  # a path or a rule may hold what this terminal cannot show
+        out.reconfigure(errors="backslashreplace")
     try:
         app()
-    except FlyballError as error:
+    except (FlyballError, OSError) as error:
         sys.exit(f"flyball: {error}")
