@@ -22,6 +22,7 @@ TABLE = """
     loop drive
     run output brief agent conversation
     testing
+    doctor
     cli
 """
 HEAVY = {"agent", "brief", "cli", "conversation", "drive", "output", "run", "testing", "tools", "worker"}

@@ -6,10 +6,11 @@ from typing import Annotated
 
 import typer
 
-from . import limits, rules
+from . import doctor, limits, rules
 
 app = typer.Typer(name="flyball", no_args_is_help=True, pretty_exceptions_enable=False, rich_markup_mode=None)
 app.command("limits")(limits.limits)
+app.command("doctor")(doctor.doctor)
 app.add_typer(rules.app, name="rules")
 
 
