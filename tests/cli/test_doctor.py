@@ -1,0 +1,185 @@
+"""`flyball doctor`: as a person types it; and each of its checks fails when what it looks at is broken."""
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from flyball import cli
+from flyball.doctor import Check, checks
+from flyball.loop.notices import Notices
+from flyball.progress import Deliver, Notice, Order, Point
+from flyball.request import Purpose
+from flyball.rules import Trigger, engine, ruleset
+from flyball.rules.action import ACTIONS, Action
+from flyball.rules.view import View
+from flyball.ruling import Ruling
+
+AGENT, GOVERN = "in an agent", "in govern"
+
+
+def run(*arguments: str, folder: Path, **environment: str) -> subprocess.CompletedProcess[str]:
+    clean = {name: value for name, value in os.environ.items() if not name.startswith("FLYBALL_")}
+    command = [sys.executable, "-m", "flyball", "doctor", *arguments]
+    env = clean | environment
+    return subprocess.run(command, cwd=folder, env=env, capture_output=True, text=True, timeout=60, check=False)
+
+
+def failing(word: str) -> set[str]:
+    """Of the checks whose names begin with this word, those that fail."""
+    return {check.name for check in checks() if check.name.startswith(word) and check.wrong()}
+
+
+def hooks_of(trigger: Trigger) -> set[str]:
+    doors = [AGENT] if trigger is Trigger.STALLED else [AGENT, GOVERN]
+    return {f"hook {trigger.value} {door}" for door in doors}
+
+
+def test_all_is_well_here_and_nothing_is_left_behind(tmp_path: Path) -> None:
+    done = run(folder=tmp_path, TMPDIR=str(tmp_path))
+    assert (done.returncode, done.stderr) == (0, "")
+    *lines, last = done.stdout.splitlines()
+    names = {line.removeprefix("ok   ") for line in lines}
+    assert last == f"{len(lines)} of {len(lines)} checks passed."
+    assert all(line.startswith("ok   ") for line in lines)
+    assert names >= {name for trigger in Trigger for name in hooks_of(trigger)}
+    assert names >= {f"action {type_} {door}" for type_ in ACTIONS for door in (AGENT, GOVERN)}
+    assert names >= {f"notice {at.value} {door}" for at in Deliver for door in (AGENT, GOVERN)}
+    assert names >= {f"notice at turn 8 of 10 {door}" for door in (AGENT, GOVERN)}
+    assert names >= {"settings of this place", "core rules load", "core rules pass their own tests"}
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_wrong_setting_is_a_failure_of_its_own(tmp_path: Path) -> None:
+    (tmp_path / "flyball.toml").write_text("max_turns = 'many'\n[repetition]\nsame = 1\n")
+    done = run("--json", folder=tmp_path)
+    record = json.loads(done.stdout)
+    assert (done.returncode, done.stderr, record["ok"]) == (1, "", False)
+    [failed] = [check for check in record["checks"] if not check["ok"]]
+    assert failed == {
+        "name": "settings of this place",
+        "ok": False,
+        "wrong": [
+            "max_turns (flyball.toml:1): found 'many'; expected a whole number",
+            "repetition.same (flyball.toml:3): found 1; expected an int of at least 2, or None",
+        ],
+    }
+
+
+def typed(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> list[str]:
+    """What `flyball doctor` says in this process, where it fails."""
+    monkeypatch.setattr(sys, "argv", ["flyball", "doctor"])
+    with pytest.raises(SystemExit) as ended:
+        cli.main()
+    out, err = capsys.readouterr()
+    assert (ended.value.code, err) == (1, "")
+    return [line for line in out.splitlines() if not line.startswith("ok   ")]
+
+
+def test_a_settings_file_that_cannot_be_read_breaks_no_other_check(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    (tmp_path / "flyball.toml").write_bytes(b"max_turns 9\n")
+    monkeypatch.delenv("FLYBALL_CONFIG", raising=False)
+    monkeypatch.chdir(tmp_path)
+    failed, last = typed(monkeypatch, capsys)
+    assert failed.startswith("FAIL settings of this place: ")
+    assert "flyball.toml:1: found 'max_turns 9'; expected valid TOML" in failed
+    assert last == f"{len(checks())} of {len(checks()) + 1} checks passed."
+
+
+def test_what_is_broken_is_one_line_and_the_exit_code_is_1(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def nothing(self: Notices, purpose: Purpose) -> tuple[Notice, ...]:
+        return ()
+
+    monkeypatch.setattr(Notices, "due", nothing)
+    *failed, _ = typed(monkeypatch, capsys)
+    assert [line.split(":")[0] for line in failed] == [
+        "FAIL action notify_self in an agent",
+        "FAIL notice turn_start in an agent",
+        "FAIL notice after_tool in an agent",
+        "FAIL notice immediate in an agent",
+        "FAIL notice at turn 8 of 10 in an agent",
+    ]
+    assert failed[0].endswith(": expected [2], saw []; the run ended as budget")
+
+
+def test_a_check_that_raises_fails_with_the_reason() -> None:
+    def look() -> list[str]:
+        raise OSError("the disk is gone")
+
+    assert Check("disk", look).wrong() == ("OSError: the disk is gone",)
+
+
+@pytest.mark.parametrize("trigger", Trigger)
+def test_a_hook_that_is_not_wired_is_found(trigger: Trigger, monkeypatch: pytest.MonkeyPatch) -> None:
+    triggers = engine._TRIGGERS  # pyright: ignore[reportPrivateUsage]
+    after, listen = engine._after, engine.Engine._listen  # pyright: ignore[reportPrivateUsage]
+
+    def deaf(about: object) -> Trigger | None:
+        return None if after(about) is trigger else after(about)
+
+    def silent(self: engine.Engine, *_: object) -> list[Order]:
+        return []
+
+    wired: Mapping[Point, Trigger] = {point: one for point, one in triggers.items() if one is not trigger}
+    monkeypatch.setattr(engine, "_TRIGGERS", wired)
+    monkeypatch.setattr(engine, "_after", deaf)
+    monkeypatch.setattr(engine.Engine, "_listen", silent if trigger is Trigger.EVENT else listen)
+    told_by_start = hooks_of(Trigger.EVENT) if trigger is Trigger.QUERY_START else set[str]()
+    assert failing("hook") == hooks_of(trigger) | told_by_start
+
+
+@pytest.mark.parametrize("type_", ACTIONS)
+def test_an_action_that_does_nothing_is_found(type_: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    def idle(self: Action, view: View, rule: str) -> list[Order]:
+        return []
+
+    monkeypatch.setattr(ACTIONS[type_], "orders", idle)
+    witness = {f"action set_state {door}" for door in (AGENT, GOVERN)} if type_ == "log" else set[str]()
+    assert failing("action") == {f"action {type_} {door}" for door in (AGENT, GOVERN)} | witness
+
+
+def test_an_action_that_nobody_can_prove_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(ACTIONS, "new", ACTIONS["log"])  # pyright: ignore[reportArgumentType]
+    assert failing("action new") == {f"action new {door}" for door in (AGENT, GOVERN)}
+
+
+def test_notices_that_come_at_the_wrong_time_are_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    def everything(self: Notices, purpose: Purpose) -> tuple[Notice, ...]:
+        return tuple(self.waiting)
+
+    def again(self: Notices, notices: Sequence[Notice]) -> None:
+        """They were seen, and come again."""
+
+    def none(self: Ruling, *, grace: bool) -> tuple[str, ...]:
+        return ()
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Notices, "due", everything)
+        assert failing("notice") == set()
+        patch.setattr(Notices, "seen", again)
+        at = ("turn_start", "after_tool", "at turn 8 of 10")
+        assert failing("notice") == {f"notice {one} {AGENT}" for one in at}
+    monkeypatch.setattr(Ruling, "notices", none)
+    assert failing("notice") == {f"notice {one} {GOVERN}" for one in ("immediate", *at)}
+
+
+def test_core_rules_that_are_not_there_or_wrong_are_found(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    text = (Path(ruleset.__file__).parent / "core" / "last_turn.toml").read_text()
+    (tmp_path / "last_turn.toml").write_text(text.replace("remaining == 0", "remaining == 1"))
+    (tmp_path / "cost_budget.toml").write_text("[rule\n")
+    core: Any = ruleset.RuleSet.load(tmp_path)
+    monkeypatch.setattr(ruleset, "_plain_core", lambda: core)
+    loads, passes = (check.wrong() for check in checks() if check.name.startswith("core rules"))
+    assert "cost_budget.toml:1" in loads[0]
+    assert "cost-budget-warning is not there" in loads
+    assert "last-turn-warning is not there" not in loads
+    assert "test 1 of last-turn-warning" in passes[0]
