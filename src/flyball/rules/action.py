@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any, ClassVar, Self, cast
 
-from ..errors import nearest
+from ..errors import RuleError, nearest
 from ..progress import (
     AskPerson,
     Deliver,
@@ -25,7 +25,7 @@ from ..unit import Unit
 from .language import BUDGETS
 from .reader import Reader
 from .template import Template
-from .view import View
+from .view import Table, View, kind
 
 
 class Action:
@@ -44,6 +44,10 @@ class Action:
     def orders(self, view: View, rule: str) -> list[Order]:
         """What the loop is asked for; a RuleError where a template cannot be filled in."""
         raise NotImplementedError
+
+    def closed(self, rule: str, why: str) -> list[Order]:
+        """What it orders all the same where it cannot say what it should: what guards fails closed."""
+        return []
 
 
 class Level(StrEnum):
@@ -127,9 +131,11 @@ class SetsState(Action):
         """The new value; a template that is one expression keeps its type."""
         if self.value is not None:
             return [SetState(self.key, self.value.value(view), rule)]
-        before = view.get(f"context.state.{self.key}", 0)
-        number = before if isinstance(before, int | float) else 0
-        return [SetState(self.key, number + (self.increment or 0), rule)]
+        state = view.get("context.state")
+        before = state[self.key] if isinstance(state, Table) and self.key in state else 0
+        if not isinstance(before, int | float):
+            raise RuleError(f"context.state.{self.key} is {kind(before)}, and nothing to be counted up")
+        return [SetState(self.key, before + (self.increment or 0), rule)]
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,6 +151,8 @@ class EmitEvent(Action):
     def read(cls, reader: Reader, table: Mapping[str, Any]) -> Self:
         """As the table says."""
         name = reader.text(("action", "name"), table, required=True) or ""
+        if name.startswith("log."):
+            reader.wrong(("action", "name"), name, 'another name, or type = "log": log.* are the log\'s own')
         given: Any = table.get("data", {})
         if not isinstance(given, dict):
             reader.wrong(("action", "data"), given, "a table")
@@ -174,6 +182,10 @@ class Deny(Action):
         """A veto."""
         return [Veto(self.message.text(view), rule)]
 
+    def closed(self, rule: str, why: str) -> list[Order]:
+        """A veto in plain words."""
+        return [Veto(f"the rule {rule} does not allow it; {why}", rule)]
+
 
 @dataclass(frozen=True, slots=True)
 class StopRun(Action):
@@ -192,6 +204,10 @@ class StopRun(Action):
     def orders(self, view: View, rule: str) -> list[Order]:
         """A halt."""
         return [Halt(rule, self.message.text(view), self.grace)]
+
+    def closed(self, rule: str, why: str) -> list[Order]:
+        """A halt in plain words."""
+        return [Halt(rule, f"The rule {rule} stops the run; {why}.", self.grace)]
 
 
 @dataclass(frozen=True, slots=True)
@@ -237,6 +253,10 @@ class AsksPerson(Action):
     def orders(self, view: View, rule: str) -> list[Order]:
         """A question."""
         return [AskPerson(self.message.text(view), rule)]
+
+    def closed(self, rule: str, why: str) -> list[Order]:
+        """A question in plain words."""
+        return [AskPerson(f"The rule {rule} wants a person to agree; {why}. Go on?", rule)]
 
 
 @dataclass(frozen=True, slots=True)

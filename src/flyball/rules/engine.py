@@ -12,7 +12,6 @@ from .action import AsksPerson
 from .expression import Verdict
 from .rule import Fire, Rule, Trigger
 from .sight import Sight, Told
-from .view import View
 
 log = logging.getLogger("flyball.rules")
 
@@ -42,13 +41,15 @@ def in_order(notices: Iterable[Notice]) -> list[Notice]:
 class Engine:
     """A hook: the rules of one run. What they remember (that one fired, and when) is this run's own."""
 
-    __slots__ = ("_by_trigger", "_fired_in", "_held")
+    __slots__ = ("_by_trigger", "_fired_in", "_held", "_unclear_ids")
 
     def __init__(self, by_trigger: Mapping[Trigger, Sequence[Rule]]) -> None:
         self._by_trigger = by_trigger
         self._held: set[str] = set()
         """The rules whose condition held when they last looked."""
         self._fired_in: dict[str, int] = {}
+        self._unclear_ids: set[str] = set()
+        """The rules of which it was told that their condition cannot be worked out."""
 
     def __call__(self, point: Point, progress: Progress, about: object = None, /) -> Sequence[Order]:
         """What the rules that look now order."""
@@ -59,57 +60,72 @@ class Engine:
         if trigger is Trigger.TOOL_CALL:  # who asks a person does so before any call of the batch is made
             planned = point is Point.CALL_PLANNED
             rules = [rule for rule in rules if isinstance(rule.action, AsksPerson) is planned]
-        orders = self._look(rules, progress, about)
+        seen = Sight(progress, about)
+        orders = self._look(rules, seen)
         emitted = [order for order in orders if isinstance(order, Emit) and order.name not in _LEVELS]
         for event in emitted:
-            orders += self._listen(event, progress)
+            orders += self._listen(event, Sight(progress, Told(event.name, event.data), seen.changes))
         return orders
 
-    def _listen(self, event: Emit, progress: Progress) -> list[Order]:
+    def _listen(self, event: Emit, seen: Sight) -> list[Order]:
         """What the rules order that listen to an event; none of them may tell another one."""
         listening = self._by_trigger.get(Trigger.EVENT, ())
         rules = [rule for rule in listening if rule.event in (None, event.name)]
         orders: list[Order] = []
-        for order in self._look(rules, progress, Told(event.name, event.data)):
+        for order in self._look(rules, seen):
             if isinstance(order, Emit) and order.name not in _LEVELS:
                 reason = f"it answers the event {event.name} with another, {order.name}; that is not told"
                 order = Fault(order.by, Trigger.EVENT.value, reason)
             orders.append(order)
         return orders
 
-    def _look(self, rules: Sequence[Rule], progress: Progress, about: object) -> list[Order]:
+    def _look(self, rules: Sequence[Rule], seen: Sight) -> list[Order]:
         orders: list[Order] = []
-        seen = Sight(progress, about)
         held = self._held
         for rule in rules:
             if rule.params:
                 seen.update(rule.named_params)
             verdict = _YES if rule.condition is None else rule.condition.evaluate(seen)
             if verdict.value:
-                orders += self._orders(rule, seen, progress.turn)
-            elif rule.id in held:
-                held.discard(rule.id)
-            elif verdict.reason is not None:
-                log.debug("rule %s: %s", rule.id, verdict.reason)
+                orders += self._orders(rule, seen)
+                continue
+            held.discard(rule.id)
+            if verdict.reason is not None:
+                orders += self._unclear(rule, verdict)
         return orders
 
-    def _orders(self, rule: Rule, seen: View, turn: int) -> list[Order]:
+    def _unclear(self, rule: Rule, verdict: Verdict) -> list[Order]:
+        """What becomes of a condition that cannot be worked out: it is false; but what guards a call fails closed.
+
+        That a field is not there is nothing wrong. Anything else is, and is told once.
+        """
+        log.debug("rule %s: %s", rule.id, verdict.reason)
+        if verdict.missing:
+            return []
+        orders = rule.action.closed(rule.id, "it could not be checked") if rule.trigger is Trigger.TOOL_CALL else []
+        if rule.id not in self._unclear_ids:
+            self._unclear_ids.add(rule.id)
+            orders.append(_fault(rule, verdict.reason or ""))
+        return orders
+
+    def _orders(self, rule: Rule, seen: Sight) -> list[Order]:
         """What a rule orders whose condition holds; an error in it is its own."""
+        turn = seen.progress.turn
         if not self._fires(rule, turn):
             return []
+        self._fired_in[rule.id] = turn
         try:
             orders = rule.action.orders(seen, rule.id)
-        except RuleError as error:
-            return [_fault(rule, str(error))]
-        except Exception as error:  # a fault of ours; the others still have their say
-            log.exception("rule %s failed", rule.id)
-            return [_fault(rule, f"{type(error).__name__}: {error}")]
-        self._fired_in[rule.id] = turn
-        for order in orders:
-            if isinstance(order, SetState):  # the next rule sees it
-                seen[f"context.state.{order.key}"] = order.value
-            elif isinstance(order, Emit) and (level := _LEVELS.get(order.name)):
-                log.log(level, "%s: %s", rule.id, order.data["message"])
+            for order in orders:
+                if isinstance(order, SetState):
+                    seen.set_state(order.key, order.value)
+                elif isinstance(order, Emit) and order.name in _LEVELS:
+                    log.log(_LEVELS[order.name], "%s: %s", rule.id, order.data.get("message", ""))
+        except Exception as error:
+            if not isinstance(error, RuleError):  # a fault of ours; the others still have their say
+                log.exception("rule %s failed", rule.id)
+            reason = str(error) if isinstance(error, RuleError) else f"{type(error).__name__}: {error}"
+            return [*rule.action.closed(rule.id, "its message could not be made"), _fault(rule, reason)]
         return orders
 
     def _fires(self, rule: Rule, turn: int) -> bool:

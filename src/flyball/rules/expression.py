@@ -19,7 +19,7 @@ Verdict(value=True, reason=None)
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import islice
 from types import TracebackType
 
@@ -27,7 +27,7 @@ from .. import check
 from ..errors import RuleError
 from .compiler import FILE, Compiler
 from .source import Source, Span
-from .view import View
+from .view import NoField, View
 from .vocabulary import Vocabulary
 
 
@@ -59,6 +59,8 @@ class Verdict:
 
     value: bool
     reason: str | None = None
+    missing: bool = field(default=False, repr=False, compare=False)
+    """Whether that is only because something it looks for is not there."""
 
 
 _YES, _NO = Verdict(True), Verdict(False)
@@ -78,7 +80,7 @@ class Condition(Expression):
         try:
             return _YES if self._run(view) else _NO
         except Exception as error:
-            return Verdict(False, str(self._told(error)))
+            return Verdict(False, str(self._told(error)), isinstance(error, NoField | IndexError))
 
 
 def _place(trace: TracebackType | None) -> Span:

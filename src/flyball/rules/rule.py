@@ -9,6 +9,7 @@ from typing import Any
 
 from .action import Action
 from .expression import Condition
+from .view import Table
 
 Value = bool | int | float | str
 """What a parameter may be."""
@@ -79,11 +80,14 @@ class Rule:
     source: str = ""
     """The file it comes from."""
 
-    named_params: Mapping[str, Value] = field(init=False, repr=False, compare=False)
+    named_params: Mapping[str, object] = field(init=False, repr=False, compare=False)
     """The same as expressions name them."""
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "named_params", {f"params.{name}": value for name, value in self.params.items()})
+        named: dict[str, object] = {f"params.{name}": value for name, value in self.params.items()}
+        if named:
+            named["params"] = Table(self.params, "params")
+        object.__setattr__(self, "named_params", named)
 
     @property
     def order(self) -> tuple[int, str, str]:

@@ -32,11 +32,19 @@ class Sight(View):
     what has parts of its own is made into tables.
     """
 
-    __slots__ = ("about", "progress")
+    __slots__ = ("about", "changes", "progress")
 
-    def __init__(self, progress: Progress, about: object) -> None:
+    def __init__(self, progress: Progress, about: object, changes: dict[str, object] | None = None) -> None:
         self.progress = progress
         self.about = about
+        self.changes = {} if changes is None else changes
+        """What the rules of this moment have set in the state so far; None is what they have deleted."""
+
+    def set_state(self, key: str, value: object) -> None:
+        """Let the next rule see what one sets."""
+        self.changes[key] = value
+        for name in [name for name in self if name == "context" or name.startswith("context.state")]:
+            del self[name]
 
     def __missing__(self, name: str) -> object:
         look = _LEAVES.get(name)
@@ -168,7 +176,7 @@ def _parts(sight: Sight) -> dict[str, object]:
         "call": Lazy(lambda: _call(about)),
         "result": Lazy(lambda: _result(about)),
         "event": Lazy(lambda: _event(about)),
-        "state": Lazy(lambda: jsonable(dict(progress.state))),
+        "state": Lazy(lambda: _state(sight)),
         "user": Lazy(lambda: _mapping(progress, "user")),
         "project": Lazy(lambda: _mapping(progress, "project")),
         "turn": Lazy(lambda: _leaves(sight, "context.turn.")),
@@ -185,6 +193,12 @@ def _leaves(sight: Sight, prefix: str) -> dict[str, object]:
 def _budget(sight: Sight, name: str) -> dict[str, object]:
     """Also one that only this run has, such as the calls of one tool."""
     return {reading: look(sight) for reading, look in _readings(name).items()}
+
+
+def _state(sight: Sight) -> dict[str, Any]:
+    gone = {key for key, value in sight.changes.items() if value is None}
+    state = {**sight.progress.state, **sight.changes}
+    return jsonable({key: value for key, value in state.items() if key not in gone})
 
 
 def _run(progress: Progress) -> dict[str, Any]:

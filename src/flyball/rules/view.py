@@ -10,7 +10,7 @@ sooner: one odd field makes its neighbours no less readable.
 (3, ['search', 'read'])
 >>> view["context.turn.cost"]
 Traceback (most recent call last):
-flyball.errors.RuleError: context.turn has no field 'cost'
+flyball.rules.view.NoField: context.turn has no field 'cost'
 """
 
 from __future__ import annotations
@@ -31,6 +31,10 @@ DEEPEST = 40
 
 _SCALARS = frozenset({NoneType, bool, float, str})
 _MAPPINGS, _SEQUENCES = (dict, MappingProxyType), (list, tuple)
+
+
+class NoField(RuleError):
+    """What is looked for is not there, and all else is well."""
 
 
 class View(dict[str, object]):
@@ -84,7 +88,7 @@ class Table:
 
     def __getitem__(self, key: object) -> object:
         if type(key) is not str or key not in self._parts:
-            raise RuleError(f"{self._name or 'the data'} has no field {_quoted(key)}")
+            raise NoField(f"{self._name or 'the data'} has no field {_quoted(key)}")
         if key not in self._kept:
             name = f"{self._name}.{key}" if self._name else key
             part = self._parts[key]
@@ -112,7 +116,7 @@ def field_of(value: object, name: str) -> object:
     """What stands behind a dot."""
     if type(value) is Table:
         return value[name]
-    raise RuleError(f"{kind(value)} has no field {_quoted(name)}")
+    raise NoField(f"{kind(value)} has no field {_quoted(name)}")
 
 
 def frozen(value: Any, name: str) -> object:

@@ -1,0 +1,153 @@
+"""Rules that guard fail closed, and no rule, however wrong, ends a run or hides what another one set."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from flyball import Agent, Limits, tool
+from flyball.event import RuleEmitted
+from flyball.result import Result
+from flyball.testing import Line, Script, ScriptedModel, assert_honest, call, say
+
+MADE: list[object] = []
+
+
+@tool(effects="read")
+def look(n: int = 0, words: list[str] | None = None) -> str:
+    """Look."""
+    MADE.append(n)
+    return f"seen {n}"
+
+
+@tool
+def write(n: int = 0) -> str:
+    """Write."""
+    return f"written {n}"
+
+
+class Rules:
+    """Rule files in a folder."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.count = 0
+
+    def add(self, trigger: str, action: str, condition: str = "true", more: str = "") -> "Rules":
+        self.count += 1
+        text = f'[rule]\nid = "rule-{self.count}"\ntrigger = "{trigger}"\n{more}\n'
+        text += f"[condition]\nexpression = '''{condition}'''\n[action]\n{action}\n"
+        (self.folder / f"{self.count:02}.toml").write_text(text)
+        return self
+
+    def run(self, *lines: Line, plot: dict[str, Any] | None = None, **options: Any) -> Result:
+        MADE.clear()
+        options.setdefault("limits", Limits(turns=20))
+        model = ScriptedModel(*lines, grace=say("I report."))
+        agent = Agent(model=model, tools=[look, write], rules=self.folder, **options)
+        assert agent.ruleset.problems == ()
+        return assert_honest(Script(agent, **(plot or {})).run("Go."))
+
+
+@pytest.fixture
+def rules(tmp_path: Path) -> Rules:
+    return Rules(tmp_path)
+
+
+def texts(result: Result) -> list[str]:
+    return [outcome.text for outcome in result.tool_results]
+
+
+class TestWhatGuards:
+    def test_a_veto_whose_message_cannot_be_made_is_one_all_the_same(self, rules: Rules) -> None:
+        rules.add("on_tool_call", 'type = "deny"\nmessage = "No {{ context.call.arguments.path }}."')
+        result = rules.run(call("look", n=1), say("ok"))
+        denied = "Not run (rule): the rule rule-1 does not allow it; its message could not be made"
+        assert (texts(result), MADE) == ([denied], [])
+        assert [fault["rule"] for fault in result.faults] == ["rule-1"]
+
+    def test_a_stop_whose_message_cannot_be_made_is_one_all_the_same(self, rules: Rules) -> None:
+        rules.add("on_turn_end", 'type = "stop"\nmessage = "{{ context.state.nothing }}"')
+        result = rules.run(call("look", n=1), say("ok"))
+        assert (result.stop, result.stopped_by, result.text) == ("halted", "rule-1", "I report.")
+        assert result.warning == "The rule rule-1 stops the run; its message could not be made."
+
+    def test_a_question_whose_message_cannot_be_made_is_asked_all_the_same(self, rules: Rules) -> None:
+        rules.add("on_tool_call", 'type = "ask"\nmessage = "{{ context.state.nothing }}"')
+        result = rules.run(call("look", n=1), say("ok"))
+        assert (result.stop, MADE) == ("paused", [])
+        assert result.questions[0].text.startswith("The rule rule-1 wants a person to agree")
+
+    @pytest.mark.parametrize("condition", ["context.call.arguments.words > 3", "1 / context.call.arguments.n > 0"])
+    def test_a_call_is_not_made_where_the_condition_of_a_veto_fails(self, rules: Rules, condition: str) -> None:
+        rules.add("on_tool_call", 'type = "deny"\nmessage = "No."', condition)
+        result = rules.run(call("look", n=0, words=["a"]), call("look", n=0, words=["b"]), say("ok"))
+        denied = "Not run (rule): the rule rule-1 does not allow it; it could not be checked"
+        assert (texts(result), MADE) == ([denied] * 2, [])
+        assert len(result.faults) == 1, "it is told once"
+
+    def test_a_field_that_is_not_there_is_no_failure_of_a_veto(self, rules: Rules) -> None:
+        rules.add("on_tool_call", 'type = "deny"\nmessage = "No."', "'..' in context.call.arguments.path")
+        result = rules.run(call("look", n=1), say("ok"))
+        assert (texts(result), result.faults) == (["seen 1"], ())
+
+    def test_a_condition_that_fails_elsewhere_is_false_and_told_once(self, rules: Rules) -> None:
+        rules.add("on_turn_start", 'type = "stop"\nmessage = "No."', "context.run.agent > 3")
+        result = rules.run(call("look", n=1), say("ok"))
+        assert (result.stop, len(result.faults)) == ("completed", 1)
+
+
+class TestState:
+    def count(self, rules: Rules, condition: str = "true") -> None:
+        rules.add("on_event", 'type = "set_state"\nkey = "heard"\nincrement = 1', condition)
+
+    def test_two_events_of_one_moment_are_counted_twice(self, rules: Rules) -> None:
+        rules.add("on_query_start", 'type = "emit_event"\nname = "a"')
+        rules.add("on_query_start", 'type = "emit_event"\nname = "b"')
+        self.count(rules)
+        assert rules.run(say("ok")).state == {"heard": 2}
+
+    def test_who_listens_sees_what_was_set_before(self, rules: Rules) -> None:
+        rules.add("on_query_start", 'type = "set_state"\nkey = "n"\nvalue = 7')
+        rules.add("on_query_start", 'type = "emit_event"\nname = "a"')
+        self.count(rules, "context.state.n == 7")
+        assert rules.run(say("ok")).state == {"n": 7, "heard": 1}
+
+    @pytest.mark.parametrize("where", ["context.state.n", 'context.state["n"]', "context['state']['n']"])
+    def test_the_next_rule_sees_it_however_it_looks(self, rules: Rules, where: str) -> None:
+        rules.add("on_query_start", 'type = "log"\nmessage = "{{ len(context.state) }}{{ context.state }}"')
+        rules.add("on_query_start", 'type = "set_state"\nkey = "n"\nvalue = "{{ context.user }}"')
+        rules.add("on_query_start", 'type = "set_state"\nkey = "name"\nvalue = "{{ 3 }}"', f"{where}.name == 'Ada'")
+        result = rules.run(say("ok"), metadata={"user": {"name": "Ada"}})
+        assert result.state == {"n": {"name": "Ada"}, "name": 3}
+
+    def test_none_deletes(self, rules: Rules) -> None:
+        rules.add("on_turn_start", 'type = "set_state"\nkey = "n"\nvalue = "{{ none }}"')
+        rules.add("on_turn_start", 'type = "emit_event"\nname = "gone"', "'n' not in context.state")
+        result = rules.run(say("ok"), metadata={})
+        assert [event.name for event in result.events if isinstance(event, RuleEmitted)] == ["gone"]
+
+    def test_a_key_with_a_dot_is_counted_up(self, rules: Rules) -> None:
+        rules.add("on_turn_start", 'type = "set_state"\nkey = "a.b"\nincrement = 1')
+        assert rules.run(call("look", n=1), say("ok")).state == {"a.b": 2}
+
+    def test_a_text_is_not_counted_up(self, rules: Rules) -> None:
+        rules.add("on_query_start", 'type = "set_state"\nkey = "n"\nvalue = "seven"')
+        rules.add("on_query_start", 'type = "set_state"\nkey = "n"\nincrement = 1')
+        result = rules.run(say("ok"))
+        assert result.state == {"n": "seven"}
+        assert "nothing to be counted up" in result.faults[0]["reason"]
+
+
+def test_parameters_are_found_by_index_too(rules: Rules) -> None:
+    (rules.folder / "p.toml").write_text(
+        '[rule]\nid = "p"\ntrigger = "on_query_start"\n[params]\nn = 3\n[condition]\nexpression = "params[\'n\'] == 3"\n'
+        '[action]\ntype = "set_state"\nkey = "n"\nvalue = "{{ params[\'n\'] }}"\n'
+    )
+    assert rules.run(say("ok")).state == {"n": 3}
+
+
+def test_an_event_may_not_pretend_to_be_the_log(tmp_path: Path) -> None:
+    Rules(tmp_path).add("on_query_start", 'type = "emit_event"\nname = "log.info"')
+    agent = Agent(model=ScriptedModel(say("ok")), rules=tmp_path)
+    assert "log.* are the log's own" in str(agent.ruleset.problems[0])
