@@ -6,9 +6,11 @@ from typing import Any
 import pytest
 
 from flyball import Agent, Limits, tool
-from flyball.event import RuleEmitted
+from flyball.event import AskedPerson, RuleEmitted
+from flyball.person import allow, deny
+from flyball.progress import Order, Point, Progress
 from flyball.result import Result
-from flyball.testing import Line, Script, ScriptedModel, assert_honest, call, say
+from flyball.testing import Line, Script, ScriptedModel, assert_honest, call, say, together
 
 MADE: list[object] = []
 
@@ -151,3 +153,47 @@ def test_an_event_may_not_pretend_to_be_the_log(tmp_path: Path) -> None:
     Rules(tmp_path).add("on_query_start", 'type = "emit_event"\nname = "log.info"')
     agent = Agent(model=ScriptedModel(say("ok")), rules=tmp_path)
     assert "log.* are the log's own" in str(agent.ruleset.problems[0])
+
+
+class TestCalls:
+    def test_of_several_vetoes_the_one_of_the_highest_priority_is_told(self, rules: Rules) -> None:
+        rules.add("on_tool_call", 'type = "deny"\nmessage = "Low."', more="priority = 1")
+        rules.add("on_tool_call", 'type = "deny"\nmessage = "High."', more="priority = 900")
+        assert texts(rules.run(call("look", n=1), say("ok"))) == ["Not run (rule): High."]
+
+    def test_a_stop_before_a_call_leaves_it_and_the_rest_undone(self, rules: Rules) -> None:
+        rules.add("on_tool_call", 'type = "stop"\nmessage = "Enough."', "context.call.arguments.n == 2")
+        result = rules.run(together(call("look", n=1), call("look", n=2), call("write", n=3)), say("ok"))
+        assert texts(result) == ["seen 1", "Not run (rule): Enough.", "Not run (rule): Enough."]
+        assert (result.stop, result.stopped_by, result.text, MADE) == ("halted", "rule-1", "I report.", [1])
+
+    def test_a_call_that_was_a_duplicate_when_nobody_was_asked_is_not_made_without_asking(self, rules: Rules) -> None:
+        rules.add("on_tool_call", 'type = "ask"\nmessage = "Look?"', "context.call.tool_name == 'look'")
+        again = together(call("write", n=1), call("look", n=1))
+        result = rules.run(call("look", n=1), again, say("ok"), duplicates="reuse", plot={"verdicts": [allow()]})
+        assert texts(result)[1:] == ["written 1", "Not run (approval): look needs a person's approval, and has none"]
+        assert MADE == [1]
+
+    def test_one_that_needs_no_approval_is_made_again(self, rules: Rules) -> None:
+        rules.add("on_tool_call", 'type = "ask"\nmessage = "Write?"', "context.call.arguments.n == 9")
+        again = together(call("write", n=1), call("look", n=1))
+        result = rules.run(call("look", n=1), again, say("ok"), duplicates="reuse")
+        assert (texts(result)[1:], MADE) == (["written 1", "seen 1"], [1, 1])
+
+    def test_a_hook_that_fails_when_a_call_is_planned_lets_none_be_made(self, rules: Rules) -> None:
+        rules.add("on_tool_call", 'type = "ask"\nmessage = "Look?"', "context.call.arguments.n == 9")
+
+        def hook(point: Point, progress: Progress, about: object = None, /) -> list[Order]:
+            if point is Point.CALL_PLANNED:
+                raise ValueError("odd")
+            return []
+
+        result = rules.run(call("look", n=1), say("ok"), hooks=[hook])
+        assert (result.stop, MADE) == ("failed", [])
+
+    def test_a_no_is_not_followed_by_another_question(self, rules: Rules) -> None:
+        rules.add("on_turn_start", 'type = "ask"\nmessage = "One?"')
+        rules.add("on_turn_start", 'type = "ask"\nmessage = "Two?"')
+        result = rules.run(say("ok"), plot={"verdicts": [deny("No.")]})
+        assert (result.stop, result.stopped_by) == ("halted", "rule-1")
+        assert sum(isinstance(event, AskedPerson) for event in result.events) == 1

@@ -114,7 +114,7 @@ def _read(course: Course, call: Call) -> Prepared | Outcome:
     known = again.answered(course, call, ready.tool)
     if known is not None:
         return known
-    if call.name in course.shared.asking or call.id in course.verdicts:
+    if call.name in course.shared.asking or course.shared.rules_ask:
         unapproved = decide.unapproved(course, call)
         if unapproved is not None:
             return unapproved
@@ -123,6 +123,8 @@ def _read(course: Course, call: Call) -> Prepared | Outcome:
         veto = course.consult(_CALLED, call)
         if veto is not None:
             return _denied(call, Reason.RULE, veto.message)
+        if course.halt is not None:
+            return _denied(call, Reason.RULE, course.halt.message or "the run is halted")
     if course.witness is not None:
         why = course.witness.see(call.id, call.name, ready.values)
         if why is not None:

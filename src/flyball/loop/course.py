@@ -218,12 +218,13 @@ class Course:
         for hook in self.hooks if point in self.shared.rule_points else self.shared.hooks:
             try:
                 for order in hook(point, self.progress, about) or ():
-                    veto = obey(self, order, point) or veto
+                    said = obey(self, order, point)
+                    veto = veto or said  # the first counts, as with a halt
             except (KeyboardInterrupt, GeneratorExit):
                 raise
             except BaseException as error:
                 if point is Point.TOOL_CALLED:
-                    veto = Veto(f"a hook failed ({type(error).__name__}), so the call is not made")
+                    veto = veto or Veto(f"a hook failed ({type(error).__name__}), so the call is not made")
                 else:
                     self.failure = self.failure or described(error)
                     self._disturbed = True

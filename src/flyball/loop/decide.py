@@ -61,11 +61,16 @@ def mark(course: Course, call: Call, outcome: Outcome) -> None:
 def _question(course: Course, call: Call) -> Question | None:
     """What is to be asked about a call; None where nobody need be, or where it is not made anyway."""
     ready = course.admission.read(call)
-    if isinstance(ready, Ended) or again.settled(course, call, ready.tool):
+    if isinstance(ready, Ended):
+        return None
+    settled = again.settled(course, call, ready.tool)
+    if settled and not course.shared.rules_ask:
         return None
     needed = _by_rule(course, call) or ready.tool.needs_approval(ready.values)
-    if needed is False:
+    if needed is False and course.failure is None:
         course.verdicts[call.id] = Verdict(True)
+        return None
+    if settled:  # unless an earlier call of the batch changes that; then it needs an approval that it has not
         return None
     text = needed if isinstance(needed, str) else f"May {call.name} be called with {short(ready.shown)}?"
     return Question(call.id, text, About.CALL, call.name, jsonable(ready.shown))
@@ -89,6 +94,8 @@ def ask_to_go_on(course: Course) -> Flow[None]:
         verdict = yield from _asked(course, question)
         if verdict.approved is False:
             course.halt_by(Halt(ask.by, verdict.text or ask.text))
+        if course.must_end() is not None:
+            return
 
 
 def short(arguments: Mapping[str, Any]) -> str:
