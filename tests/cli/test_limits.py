@@ -204,3 +204,18 @@ def test_thresholds_of_repetition_are_settings_too(tmp_path: Path) -> None:
         "repetition.saem (flyball.toml:3): nobody reads this setting; did you mean repetition.same?",
         "flyball: mode.chat.repetition.same (flyball.toml:5): found 1; expected an int of at least 2, or None",
     ]
+
+
+def test_settings_of_rules_are_read_by_somebody_unless_a_core_rule_has_no_such_parameter(tmp_path: Path) -> None:
+    (tmp_path / "flyball.toml").write_text(
+        "[rules.iteration-budget-warning]\nshare = 0.5\nshares = 0.5\n[rules.mine]\nenabled = false\n"
+        "[mode.chat.rules.deadline-budget-warning]\nshare = 0.5\nshar = 1\n"
+    )
+    done = run("limits", folder=tmp_path)
+    assert done.returncode == 0
+    assert done.stderr.splitlines() == [
+        "rules.iteration-budget-warning.shares (flyball.toml:3): nobody reads this setting; did you mean "
+        "rules.iteration-budget-warning.share?",
+        "mode.chat.rules.deadline-budget-warning.shar (flyball.toml:8): nobody reads this setting; did you mean "
+        "mode.chat.rules.deadline-budget-warning.share?",
+    ]

@@ -108,3 +108,49 @@ def test_settings_override_parameters(tmp_path: Path) -> None:
     assert rule.params == {"share": 0.5}
     broken = RuleSet.core(Settings({"rules.iteration-budget-warning.share": "half"}))
     assert len(broken.problems) == 1
+
+
+@pytest.mark.parametrize(
+    "wrong", [{"share": "half"}, {"share": True}, 3, {"share": {"x": 1}}, {"shares": 0.5}, {"enabled": "off"}], ids=str
+)
+def test_no_setting_however_wrong_takes_a_core_rule_away(wrong: object) -> None:
+    rules = RuleSet().with_core(Settings({"rules": {"iteration-budget-warning": wrong}}))
+    [rule] = [rule for rule in rules if rule.id == "iteration-budget-warning"]
+    assert (rule.params, rule.enabled, set(ids(rules))) == ({"share": 0.7}, True, CORE)
+    assert len(rules.problems) == 1
+    with pytest.raises(Mistakes):
+        RuleSet.load(Path(rule.source), settings=Settings({"rules.iteration-budget-warning": wrong}), strict=True)
+
+
+def test_a_misspelt_parameter_is_told(tmp_path: Path) -> None:
+    write(tmp_path, "a.toml", "mine")
+    rules = RuleSet.load(tmp_path, settings=Settings({"rules.mine.enable": False, "rules.other.x": 1}))
+    [problem] = rules.problems
+    assert "rules.mine.enable" in str(problem)
+    assert "the key enabled" in str(problem)
+
+
+def test_the_environment_sets_parameters_and_switches_rules(tmp_path: Path) -> None:
+    write(tmp_path, "a.toml", "mine")
+    variables = {"FLYBALL_RULES__ITERATION-BUDGET-WARNING__SHARE": "0.5", "FLYBALL_RULES__MINE__ENABLED": "false"}
+    settings = Settings.load(tmp_path, variables)
+    rules = RuleSet.load(tmp_path, settings=settings).with_core(settings)
+    found = {rule.id: rule for rule in rules}
+    assert (rules.problems, found["mine"].enabled) == ((), False)
+    assert found["iteration-budget-warning"].params == {"share": 0.5}
+
+
+def test_a_mode_may_set_parameters_of_its_own() -> None:
+    settings = Settings({"mode": {"chat": {"rules": {"iteration-budget-warning": {"share": 0.5}}}}})
+    shares = [
+        rule.params["share"]
+        for mode in ("chat", "batch")
+        for rule in RuleSet.core(settings.for_mode(mode))
+        if rule.id == "iteration-budget-warning"
+    ]
+    assert shares == [0.5, 0.7]
+
+
+def test_a_set_that_has_the_core_rules_already_shadows_nothing() -> None:
+    rules = RuleSet().with_core().with_core()
+    assert (rules.problems, set(ids(rules))) == ((), CORE)

@@ -61,15 +61,29 @@ def _unread(registry: IterationBudgetRegistry) -> list[tuple[Setting, list[str]]
     unread: list[tuple[Setting, list[str]]] = []
     for setting in registry.settings:
         mode, key = _mode_and_key(setting.key)
-        if key.startswith("rules."):  # for rules that we need not know
-            continue
-        if mode is None and key not in (*keys, *clamps):
+        if key.startswith("rules."):
+            meant = _rule_key(key)
+            if meant is not None:
+                unread.append((setting, [f"mode.{mode}.{meant}" if mode else meant]))
+        elif mode is None and key not in (*keys, *clamps):
             unread.append((setting, nearest(key, (*keys, *clamps, *variables))[:1]))
         elif mode is not None and key in clamps:  # which holds in every mode
             unread.append((setting, [key]))
         elif mode is not None and key not in keys:
             unread.append((setting, [f"mode.{mode}.{near}" for near in nearest(key, keys)[:1]]))
     return unread
+
+
+def _rule_key(key: str) -> str | None:
+    """What a setting of a core rule may have been meant for; None where somebody reads it, such as a rule of yours."""
+    from ..rules import RuleSet
+
+    known = {rule.id: ("enabled", *rule.params) for rule in RuleSet.core()}
+    _, rule, *names = key.split(".")
+    if rule not in known or names in [[name] for name in known[rule]]:
+        return None
+    near = nearest(".".join(names), known[rule]) or [*known[rule]][1:2] or ["enabled"]
+    return f"rules.{rule}.{near[0]}"
 
 
 def _wrong_in_modes(registry: IterationBudgetRegistry) -> list[SettingError]:

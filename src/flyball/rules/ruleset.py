@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+import tomllib
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cache
 from pathlib import Path
 
-from ..errors import ConfigError, Mistakes, SettingError
+from ..errors import ConfigError, Mistakes, SettingError, nearest
 from ..progress import Point
-from ..settings import Settings
+from ..settings import Setting, Settings
 from .action import UsesModel
 from .engine import Engine, points_of
 from .file import read
@@ -42,13 +43,8 @@ class RuleSet:
         rules: dict[str, Rule] = {}
         problems: list[ConfigError] = []
         for path in _files(paths, problems):
-            try:
-                rule = read(path, _overrides(given))
-            except Mistakes as found:
-                problems += found.errors
-                continue
-            except ConfigError as error:
-                problems.append(error)
+            rule = _read(path, given, problems)
+            if rule is None:
                 continue
             if rule.id in rules:
                 expected = f"an id of its own; {rules[rule.id].source} has it"
@@ -62,14 +58,14 @@ class RuleSet:
     @classmethod
     def core(cls, settings: Settings | None = None) -> RuleSet:
         """Those that every agent has."""
-        said = settings is not None and any(setting.key.startswith("rules.") for setting in settings)
+        said = settings is not None and any("rules." in setting.key for setting in settings)  # also of one mode
         return cls.load(_CORE, settings=settings) if said else _plain_core()
 
     def with_core(self, settings: Settings | None = None) -> RuleSet:
         """These and the core rules, whose ids win."""
         core = RuleSet.core(settings)
-        ids = {rule.id for rule in core.rules}
-        shadowing = [rule for rule in self.rules if rule.id in ids]
+        ids = {rule.id: rule.source for rule in core.rules}
+        shadowing = [rule for rule in self.rules if ids.get(rule.id, rule.source) != rule.source]
         problems = [
             SettingError("rule.id", rule.source, rule.id, "an id that no core rule has; it is ignored")
             for rule in shadowing
@@ -133,26 +129,71 @@ def _files(paths: Sequence[str | Path], problems: list[ConfigError]) -> Iterable
             yield path
 
 
-def _overrides(settings: Settings) -> Callable[[str, str], object]:
+def _read(path: Path, settings: Settings, problems: list[ConfigError]) -> Rule | None:
+    """The rule in a file, if it is right. Settings that are wrong are told, and the rule keeps its own values."""
+    try:
+        return read(path, _overrides(settings, problems))
+    except Mistakes as found:
+        problems += found.errors
+    except ConfigError as error:
+        problems.append(error)
+        return None
+    try:
+        return read(path)
+    except ConfigError:
+        return None
+
+
+def _overrides(settings: Settings, problems: list[ConfigError]) -> Callable[[str, str], object]:
     def given(rule: str, name: str) -> object:
-        setting = settings.find(f"rules.{rule}.{name}")
-        return None if setting is None else setting.value
+        setting = _found(settings, f"rules.{rule}.{name}", problems)
+        return None if setting is None else _from_text(setting)
 
     return given
 
 
+def _found(settings: Settings, key: str, problems: list[ConfigError]) -> Setting | None:
+    try:
+        return settings.find(key)
+    except SettingError as error:  # a value where a table should be
+        if str(error) not in map(str, problems):
+            problems.append(error)
+        return None
+
+
+def _from_text(setting: Setting) -> object:
+    """The value; the environment knows only texts, which are read as a settings file would be."""
+    if not isinstance(setting.value, str) or not setting.source.startswith("environment"):
+        return setting.value
+    try:
+        return tomllib.loads(f"value = {setting.value}")["value"]
+    except tomllib.TOMLDecodeError:
+        return setting.value
+
+
 def _switched(rule: Rule, settings: Settings, problems: list[ConfigError]) -> Rule:
     """The rule, off where the settings say so; nobody switches a core rule off."""
-    setting = settings.find(f"rules.{rule.id}.enabled")
+    setting = _found(settings, f"rules.{rule.id}.enabled", problems)
+    _tell_unread(rule, settings, problems)
+    on = None if setting is None else _from_text(setting)
     if rule.core:
         if not rule.enabled:
             problems.append(SettingError("rule.enabled", rule.source, False, "true: core rules stay on"))
-        if setting is not None and setting.value is not True:
+        if setting is not None and on is not True:
             problems.append(setting.error("no such setting: core rules stay on"))
         return replace(rule, enabled=True)
     if setting is None:
         return rule
-    if not isinstance(setting.value, bool):
+    if not isinstance(on, bool):
         problems.append(setting.error("true or false"))
         return rule
-    return replace(rule, enabled=setting.value)
+    return replace(rule, enabled=on)
+
+
+def _tell_unread(rule: Rule, settings: Settings, problems: list[ConfigError]) -> None:
+    """Tell what is set for a rule that has no such parameter."""
+    known = ("enabled", *rule.params)
+    for setting in settings:
+        mode, found, name = setting.key.partition(f"rules.{rule.id}.")
+        if found and name.split(".")[0] not in known and (not mode or mode.startswith("mode.")):
+            problems.append(setting.error(f"the key {' or '.join(nearest(name, known) or known)}"))
