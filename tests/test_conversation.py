@@ -173,3 +173,25 @@ def test_a_model_that_is_not_ready_ends_it_before_the_first_claim() -> None:
 def test_two_tools_of_one_name_are_refused() -> None:
     with pytest.raises((ConfigError, UnknownTool)):
         run_conversation("x", [add, add], stubborn(), settings={})
+
+
+def test_rules_look_at_it_and_may_have_another_model_asked(tmp_path: Path) -> None:
+    (tmp_path / "a.toml").write_text(
+        '[rule]\nid = "a"\ntrigger = "on_turn_end"\n[action]\ntype = "use_model"\nmodel = "small"\n'
+    )
+    model, small = ScriptedModel(call("add", a=1, b=2)), ScriptedModel(say("small"))
+    result = assert_honest(
+        run_conversation("x", [add], model, rules=tmp_path, models={"small": small}, max_turns=2, settings={})
+    )
+    assert (result.text, result.stop) == ("small", "completed")
+    assert small.requests[0].notices == (
+        "This is the last turn (2 of 2): give your answer now, or say what is missing.",
+    )
+
+
+def test_a_core_rule_may_have_parameters_in_one_mode_only() -> None:
+    settings = {"mode.brief.rules.iteration-budget-warning.share": 0.2}
+    for mode, warned in (("brief", True), ("chat", False)):
+        model = ScriptedModel(call("add", a=1, b=2), say("3"))
+        run_conversation("x", [add], model, mode=mode, max_turns=4, settings=settings)
+        assert any("Iteration 1 of 4" in notice for notice in model.requests[0].notices) is warned

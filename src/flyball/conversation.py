@@ -23,6 +23,7 @@ from .progress import Hook, Policy
 from .recorder import Sink
 from .registry import IterationBudgetRegistry
 from .result import Result
+from .rules import RuleSet
 from .settings import Settings
 from .steadiness import Duplicates, Reflection, Thresholds
 from .toolrule import ToolRule, ToolRules
@@ -61,6 +62,10 @@ class Options(TypedDict, total=False):
     approver_seconds: float | None
     on_exhausted: Literal["grace", "ask"]
     hooks: Sequence[Hook]
+    rules: RuleSet | str | Path | Sequence[str | Path]
+    """Rule files, or folders of them, beside the core rules."""
+    models: Mapping[str, Model]
+    """Other models, by name, that a rule may have asked."""
     sinks: Sequence[Sink]
     grace: bool
     settings: Settings | Mapping[str, object]
@@ -146,6 +151,8 @@ def _prepared(tools: Iterable[Tool | Function], model: Model, options: Options) 
         approver_seconds=options.get("approver_seconds", 600.0),
         on_exhausted=options.get("on_exhausted", "grace"),
         hooks=options.get("hooks", ()),
+        rules=options.get("rules", ()),
+        models=options.get("models", {}),
         sinks=(*options.get("sinks", ()), *payload.sinks),
         grace=options.get("grace", True),
         single_turn=options.get("single_turn", False),
