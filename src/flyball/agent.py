@@ -162,7 +162,10 @@ class Agent:
 
     def worst_case(self) -> WorstCase:
         """The most that one run can come to."""
-        return self.limits.worst_case(self.model.price, self._registry(), self.kind)
+        registry = self._registry()
+        prices = [model.price for model in (self.model, *self.models.values())]
+        cases = [self.limits.worst_case(price, registry, self.kind) for price in prices]
+        return max(cases, key=lambda case: math.inf if case.cost is None else case.cost)
 
     def __repr__(self) -> str:
         return f"<Agent {self.name}: {self.model.name}, {len(self._terrain.tool_names)} tools>"
@@ -196,8 +199,9 @@ class Agent:
             _check_options(options)
         run_id = options.get("run_id") or os.urandom(16).hex()
         at, within, until = self.clock.wall(), options.get("within"), self.limits.until
-        if within is not None and self.model.price is None:
-            refuse_money("run, within", within.budgets.get("usd"), self.model.name)
+        for model in () if within is None else (self.model, *self.models.values()):
+            if within is not None and model.price is None:
+                refuse_money("run, within", within.budgets.get("usd"), model.name)
         metadata = options.get("metadata")
         return Plan(
             shared=self._terrain,
@@ -236,7 +240,9 @@ class Agent:
         return rules
 
     def _check(self) -> None:
-        self._check_model()
+        check.kind("agent, models", self.models, Mapping)
+        for where, model in (("model", self.model), *((f"models, {name}", one) for name, one in self.models.items())):
+            _check_model(f"agent, {where}", model)
         check.kind("agent, limits", self.limits, Limits)
         check.text("agent, name", self.name)
         check.kind("agent, metadata", self.metadata, Mapping)
@@ -275,15 +281,6 @@ class Agent:
                 raise ConfigError(
                     "agent, settings", self.settings, "none, where a registry is given, which has its own"
                 )
-
-    def _check_model(self) -> None:
-        missing = [name for name in ("name", "provider", "price") if not hasattr(self.model, name)]
-        missing += [name for name in ("ready", "ask") if not callable(getattr(self.model, name, None))]
-        if missing or isinstance(self.model, type):
-            expected = "a model: something with name, provider, price, ready and ask"
-            raise ConfigError("agent, model", self.model, expected)
-        if self.model.price is not None and not callable(getattr(self.model.price, "cost", None)):
-            raise ConfigError("agent, model's price", self.model.price, "a price, such as a TokenPrice, or None")
 
     def _made_terrain(self) -> Terrain:
         """All that is the same for every run, looked up once."""
@@ -334,6 +331,15 @@ class Agent:
             single_turn=self.single_turn,
             asks_for_more=self.on_exhausted == "ask",
         )
+
+
+def _check_model(where: str, model: Any) -> None:
+    missing = [name for name in ("name", "provider", "price") if not hasattr(model, name)]
+    missing += [name for name in ("ready", "ask") if not callable(getattr(model, name, None))]
+    if missing or isinstance(model, type):
+        raise ConfigError(where, model, "a model: something with name, provider, price, ready and ask")
+    if model.price is not None and not callable(getattr(model.price, "cost", None)):
+        raise ConfigError(f"{where}'s price", model.price, "a price, such as a TokenPrice, or None")
 
 
 def _check_options(options: RunOptions) -> None:

@@ -143,7 +143,8 @@ class TestState:
 
 def test_parameters_are_found_by_index_too(rules: Rules) -> None:
     (rules.folder / "p.toml").write_text(
-        '[rule]\nid = "p"\ntrigger = "on_query_start"\n[params]\nn = 3\n[condition]\nexpression = "params[\'n\'] == 3"\n'
+        '[rule]\nid = "p"\ntrigger = "on_query_start"\n[params]\nn = 3\n'
+        "[condition]\nexpression = \"params['n'] == 3\"\n"
         '[action]\ntype = "set_state"\nkey = "n"\nvalue = "{{ params[\'n\'] }}"\n'
     )
     assert rules.run(say("ok")).state == {"n": 3}

@@ -86,6 +86,7 @@ class Asking:
         self._request = None
         if self._worker is not None:
             self._workers.give_up(self._worker)
+            self._worker = None  # the next model may be one that is awaited
         return Reply("".join(self._said or ()), finish=Finish.CUT)
 
     def leave(self) -> None:

@@ -108,14 +108,14 @@ def _request(course: Course) -> tuple[Request, int]:
     shown, schema = History(course.context.messages), shared.output_schema
     request = Request(shown, shared.instructions, shared.tools, _TURN, None, schema)
     course.addressed(request, course.notices.due(_TURN) if waiting else ())
-    tokens = course.input_tokens + course.notices.tokens if shared.count is None else shared.count(request)
+    tokens = course.input_tokens + course.notices.tokens if course.count is None else course.count(request)
     return request, tokens
 
 
 def _shortened(course: Course, tokens: int) -> Flow[End | None]:
     """Show less; or why the run ends, if somebody has ended it meanwhile."""
     most = int(course.context_most)
-    if course.shared.count is not None:  # it counts otherwise than the estimate by which is shortened
+    if course.count is not None:  # it counts otherwise than the estimate by which is shortened
         most = most * estimated(course) // tokens
     yield from shorten(course, most)
     end = course.must_end()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from math import inf
 from typing import Any, TypeVar
@@ -42,8 +42,8 @@ class Course:
 
     __slots__ = (
         "_disturbed", "_refusals_told", "_shift", "admission", "asked_more", "asked_until", "asks", "call_ids",
-        "cancelled", "carried", "clock", "completion", "context", "context_most", "envelope", "failure", "faults",
-        "finish", "halt", "history", "hooks", "hung", "input_tokens", "kept", "keys", "lease_lost", "looked_back",
+        "cancelled", "carried", "clock", "completion", "context", "context_most", "count", "envelope", "failure",
+        "faults", "finish", "halt", "history", "hooks", "hung", "input_tokens", "kept", "keys", "lease_lost", "looked_back",
         "model", "model_name", "notices", "nudge", "owed", "plan", "progress", "purse", "questions", "recorder",
         "reflections", "repetition", "shared", "size", "spent", "state", "steered", "time_up", "turns", "verdicts",
         "witness",
@@ -94,6 +94,8 @@ class Course:
         self.progress.agent = self.shared.agent
         self.model, self.model_name = self.shared.model, ""
         """Who is asked, and its name where it is not the agent's own."""
+        self.count: Callable[[Request], int] | None = self.shared.count
+        """Its own counter of a request's tokens."""
         self.spent: dict[str, int] = {}
         """What models have cost that are not asked any more."""
         self.kept = 0
@@ -257,6 +259,7 @@ class Course:
         """Ask another model from now on; what was spent so far is the old one's."""
         self.spent = self.spent_by_model()
         self.model_name, self.model = name, self.shared.models[name]
+        self.count = getattr(self.model, "count", None)
         self.purse.price = self.model.price
 
     def spent_by_model(self) -> dict[str, int]:

@@ -42,8 +42,8 @@ def obey(course: Course, order: Order, point: Point | None = None) -> Veto | Non
             extend(course, Extend({} if seconds else {name: int(amount)}, seconds, by))
         case AskPerson():
             course.asks.append(order)
-        case UseModel(model):
-            course.use_model(model)
+        case UseModel(model, by):
+            _use(course, model, by)
         case SetState(key, value):
             _set(course, key, value)
         case Emit(name, data, by):
@@ -54,6 +54,21 @@ def obey(course: Course, order: Order, point: Point | None = None) -> Veto | Non
         case _:
             raise ConfigError("a hook's order", order, "an Order of flyball.progress, such as a Notice or a Veto")
     return None
+
+
+def _use(course: Course, name: str, by: str) -> None:
+    """Ask another model from now on, if it can be asked; else the run goes on as it was."""
+    if name == course.model_name:
+        return
+    model = course.shared.models[name]
+    try:
+        reason = model.ready()
+    except Exception as error:
+        reason = f"{type(error).__name__}: {error}"
+    if reason is None:
+        course.use_model(name)
+    else:
+        obey(course, Fault(by, "use_model", f"the model {name} is not ready: {reason}"))
 
 
 def _set(course: Course, key: str, value: object) -> None:
