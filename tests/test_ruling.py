@@ -1,6 +1,7 @@
 """Rules over a loop that is not ours: what they order is done, and their notices are handed out with the turn."""
 
 from pathlib import Path
+from threading import Thread
 from typing import Any
 
 import pytest
@@ -11,6 +12,7 @@ from flyball.outcome import Failure, Success
 from flyball.result import Result
 from flyball.rules import RuleSet
 from flyball.testing import ManualClock
+from flyball.turn import Turn
 
 
 class Folder:
@@ -154,3 +156,85 @@ def test_time_is_seen_too() -> None:
             said.append(turn.messages_to_add)
             clock.move(30)
     assert said[2] == ("25 seconds are left for this task. Finish what matters most.",)
+
+
+class TestWhatGuards:
+    def test_where_a_person_must_agree_that_the_run_goes_on_it_does_not(self, folder: Folder) -> None:
+        folder.rule("on_turn_start", 'type = "ask"\nmessage = "Go on?"', "context.turn.iteration_count == 2")
+        said, result = governed(folder.rules(), turns=9)
+        assert (len(said), result.stop, result.stopped_by) == (3, "halted", "rule-1")
+        assert result.warning == "a person must agree, and nobody can be asked: Go on?"
+
+    def test_a_stop_before_a_call_denies_it(self, folder: Folder) -> None:
+        folder.rule("on_tool_call", 'type = "stop"\nmessage = "Enough."')
+        with govern(Limits(turns=3), rules=folder.rules()) as run:
+            for turn in run:
+                assert not turn.claim_tool("ls")
+        assert (run.result().stop, run.result().budgets["tool_calls"].used) == ("halted", 0)
+
+    def test_a_veto_holds_however_many_threads_claim(self, folder: Folder) -> None:
+        folder.rule("on_tool_call", 'type = "deny"\nmessage = "No."', "context.call.tool_name == 'rm'")
+        claimed: list[tuple[str, bool]] = []
+
+        def claim(turn: Turn, name: str) -> None:
+            for _ in range(200):
+                claimed.append((name, turn.claim_tool(name)))
+
+        with govern(Limits(turns=1), rules=folder.rules(), grace=False) as run:
+            for turn in run:
+                threads = [Thread(target=claim, args=(turn, name), daemon=True) for name in ("rm", "ls") * 3]
+                for thread in threads:
+                    thread.start()
+                for thread in threads:
+                    thread.join(60)
+        assert set(claimed) == {("rm", False), ("ls", True)}
+
+
+class TestTheEnd:
+    def test_a_stop_does_not_hide_the_warning_of_a_limit(self, folder: Folder) -> None:
+        folder.rule("on_budget_refused", 'type = "stop"\nmessage = "Enough."')
+        _, result = governed(folder.rules(), turns=1)
+        assert (result.stop, result.warning) == ("budget", "Maximum agent iterations (1) reached.")
+
+    def test_a_stop_after_the_end_changes_nothing(self, folder: Folder) -> None:
+        folder.rule("on_session_end", 'type = "stop"\nmessage = "Enough."')
+        with govern(Limits(turns=1), rules=folder.rules()) as run:
+            for _ in run:
+                run.complete("done")
+        assert (run.result().stop, run.result().warning) == ("completed", None)
+
+    def test_without_grace_no_rule_gives_any(self, folder: Folder) -> None:
+        folder.rule("on_turn_end", 'type = "stop"\nmessage = "Enough."\ngrace = true')
+        said, result = governed(folder.rules(), turns=9, grace=False)
+        assert (len(said), result.stop) == (1, "halted")
+
+
+def test_a_notice_that_nobody_was_handed_is_not_told_as_delivered(folder: Folder) -> None:
+    folder.rule("on_session_end", note("too late"))
+    folder.rule("on_turn_end", note("in time"))
+    said, result = governed(folder.rules(), turns=2)
+    assert said == [(), ("in time",), ()]
+    assert [event.kind for event in result.events].count("notice_delivered") == 1
+
+
+def test_after_tool_waits_for_the_result_of_a_tool(folder: Folder) -> None:
+    folder.rule("on_query_start", note("later", 'deliver_at = "after_tool"'))
+    said: list[tuple[str, ...]] = []
+    with govern(Limits(turns=3), rules=folder.rules(), grace=False) as run:
+        for turn in run:
+            said.append(turn.messages_to_add)
+            if turn.number == 2:
+                turn.tool_ended(Success(call_id="x", tool="read", content="7", value=7))
+    assert said == [(), (), ("later",)]
+
+
+def test_more_time_is_given_within_the_clamp_and_is_still_time_of_work(folder: Folder) -> None:
+    folder.rule("on_turn_start", 'type = "extend"\nbudget = "seconds"\namount = 86000')
+    clock = ManualClock()
+    with govern(Limits(seconds=1_000), rules=folder.rules(), clock=clock) as run:
+        for _ in run:
+            clock.move(100)
+            assert run.envelope.postponed_s <= 86_400 - 1_000
+            if clock.now() >= 300:
+                run.complete()
+    assert run.result().seconds == 300

@@ -59,7 +59,7 @@ class govern:  # noqa: N801  (people read it as the verb: `with govern(limits) a
         check.kind("govern, sinks", self.sinks, Iterable)
         if self.price is not None and not callable(getattr(self.price, "cost", None)):
             raise ConfigError("govern, price", self.price, "a price, such as TokenPrice(input=3, output=15)")
-        self._lock = RLock()
+        self.lock = RLock()
         self._open: _Open | None = None
         self._result: Result | None = None
         self._stops: set[Stop] = set()
@@ -86,13 +86,16 @@ class govern:  # noqa: N801  (people read it as the verb: `with govern(limits) a
 
     def halt(self, by: str, message: str = "", *, grace: bool = False) -> None:
         """End the run when its next turn is asked for; with `grace`, after one last turn for a report."""
-        if Stop.HALTED not in self._stops:
-            self._halted_by, self._warning, self._now().halts_with_grace = by, message or None, grace
-            self._stops.add(Stop.HALTED)
+        if Stop.HALTED in self._stops or self._now().ending:
+            return
+        self._halted_by, self._now().halts_with_grace = by, grace and self.grace
+        if not self._stops - {Stop.COMPLETED}:  # else what goes before has its own
+            self._warning = message or None
+        self._stops.add(Stop.HALTED)
 
     def cancel(self) -> bool:
         """End the run as cancelled when its next turn is asked for; False if it has ended already."""
-        with self._lock:
+        with self.lock:
             if self._result is None:
                 self._stops.add(Stop.CANCELLED)
             return self._result is None
@@ -113,7 +116,8 @@ class govern:  # noqa: N801  (people read it as the verb: `with govern(limits) a
             raise ConfigError("govern", "a run that was used before", "a new govern(...) for each run")
         header = event.Header(self.run_id, self.session_id, self.clock.wall(), dict(self.metadata))
         recorder = Recorder(header, self.sinks, self.events_kept)
-        envelope = self.limits.open(self.registry, grace=self.grace, clock=self.clock)
+        terms = self.limits.terms(self.registry, grace=self.grace)
+        envelope = terms.open(self.clock)
         money = envelope.budgets["usd"]
         if money.ceiling is not None and self.price is None:
             envelope.close()
@@ -122,7 +126,8 @@ class govern:  # noqa: N801  (people read it as the verb: `with govern(limits) a
         self._open = _Open(Purse(envelope, self.price), recorder, self.clock.now())
         self.tell(event.RunStarted, envelope.snapshot())
         if self.rules is not None:
-            self._open.ruling = Ruling(self.rules, self, self.run_id, envelope, self.metadata)
+            most_s = max(0.0, terms.most_seconds - terms.seconds)
+            self._open.ruling = Ruling(self.rules, self, self.run_id, envelope, self.metadata, most_s)
         self._consult(Point.RUN_STARTED)
         return self
 
@@ -237,7 +242,7 @@ class govern:  # noqa: N801  (people read it as the verb: `with govern(limits) a
     def tell(self, kind: Callable[[int, float, int, event.Header, *Fields], event.Event], *fields: *Fields) -> None:
         """Record an event; from another thread than the loop's it waits until the loop has something to tell."""
         run = self._now()
-        with self._lock:
+        with self.lock:
             if self._result is None:
                 run.untold.append(lambda: run.recorder.emit(kind, *fields))
         self._tell_all(run)
@@ -254,7 +259,7 @@ class govern:  # noqa: N801  (people read it as the verb: `with govern(limits) a
     def tell_refusals(self) -> None:
         """Record each budget's first refusal."""
         run = self._now()
-        with self._lock:
+        with self.lock:
             refusals = run.purse.envelope.refusals[run.told :]
             run.told += len(refusals)
         for refusal in refusals:
@@ -264,7 +269,8 @@ class govern:  # noqa: N801  (people read it as the verb: `with govern(limits) a
 
     def _finish(self, run: _Open) -> None:
         """Make the result; only now, because whatever raises before must be in it."""
-        with self._lock:
+        run.ending = True
+        with self.lock:
             envelope, purse, stop = run.purse.envelope, run.purse, self._stop
             envelope.close()
             turns = envelope.budgets["turns"].used
@@ -291,7 +297,7 @@ class govern:  # noqa: N801  (people read it as the verb: `with govern(limits) a
                 run_id=self.run_id,
                 session_id=self.session_id,
                 metadata=run.recorder.header.metadata or {},
-                seconds=max(0.0, self.clock.now() - run.started - envelope.postponed_s),
+                seconds=max(0.0, self.clock.now() - run.started - run.waited_s),
             )
 
 
@@ -308,9 +314,15 @@ class _Open:
     told: int = 0
     graced: bool = False
     halts_with_grace: bool = False
+    ending: bool = False
     ruling: Ruling | None = None
     thread: int = field(default_factory=get_ident)
     untold: list[Callable[[], object]] = field(default_factory=list[Callable[[], object]])
+
+    @property
+    def waited_s(self) -> float:
+        """The time that was no work; what rules have given more of is."""
+        return self.purse.envelope.postponed_s - (0.0 if self.ruling is None else self.ruling.extended_s)
 
 
 def _described(error: BaseException | str | None) -> dict[str, Any]:
