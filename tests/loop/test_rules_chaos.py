@@ -1,0 +1,246 @@
+"""Random rules over random models: every run ends, honestly, plays again to the same, and makes nothing denied."""
+
+import os
+import tempfile
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+
+from flyball import Agent, Limits, Result, TurnBudget, tool
+from flyball.errors import ContextTooLong, ModelError, Retryable
+from flyball.event import ModelRequested, NoticeDelivered, Retried, RuleEmitted, RuleFailed
+from flyball.loop.effect import Act, Cancel, Extend, Letter, Steer, TimeUp
+from flyball.outcome import Denied
+from flyball.person import Question, Verdict
+from flyball.price import TokenPrice
+from flyball.registry import UNSET
+from flyball.request import Call, Finish, Purpose, Reply, Request, Usage, estimate
+from flyball.rules import Trigger
+from flyball.rules.action import Deny, StopRun
+from flyball.rules.rule import Fire, Rule
+from flyball.steadiness import Reflection
+from flyball.testing import Script, assert_honest
+
+EXAMPLES = int(os.environ.get("CHAOS_EXAMPLES", "300"))
+TRIGGERS = [*[trigger.value for trigger in Trigger], "on_tool_call", "on_tool_call"]
+CONDITIONS = [
+    *["true"] * 8,
+    "context.turn.iteration_count % 2 == 0",
+    "context.budget.turns.ratio > 0.5 or context.budget.tokens.ratio > 0.5",
+    "context.state.n > 2",
+    "context.state['m'] in context.history.tools",
+    "context.call.arguments.n > 1",
+    "context.result.success and context.result.characters > 5",
+    "failure_count('read') > 1",
+    "len(context.history.messages) > 4 and context.turn.context_usage > 0.001",
+    "context.event.name == 'ping'",
+    "context.run.agent > 3",
+    "1 / 0 > context.turn.number",
+    "context.user.name == 'Ada' or context.run.remaining < 30",
+]
+TEXTS = ["{{ context.turn.iteration_count }}", "x", "{{ context.state.n }}", "{{ 1 / 0 }}", "word " * 300]
+
+
+class Dice:
+    """Draws from bytes; past their end, and where they are 0, it is always the first and simplest that is drawn."""
+
+    def __init__(self, data: bytes) -> None:
+        self._left = iter(data)
+
+    def pick(self, *options: Any) -> Any:
+        return options[next(self._left, 0) % len(options)]
+
+
+def action(dice: Dice, trigger: str, n: int) -> str:
+    text = f'message = "{n}: {dice.pick(*TEXTS)}"'
+    due, urgent = dice.pick("turn_start", "after_tool", "immediate"), dice.pick("low", "normal", "high", "critical")
+    actions = [
+        f'type = "notify_self"\n{text}\ndeliver_at = "{due}"\npriority = "{urgent}"',
+        f'type = "log"\n{text}',
+        f'type = "set_state"\nkey = "{dice.pick("n", "m", "a.b")}"\n{dice.pick("increment = 1", "increment = 2.5")}',
+        f"type = \"set_state\"\nkey = \"m\"\nvalue = '''{dice.pick('read', '{{ context.state }}', '{{ none }}')}'''",
+        f'type = "emit_event"\nname = "{dice.pick("ping", "pong")}"\ndata.n = "{{{{ context.turn.number }}}}"',
+        f'type = "extend"\nbudget = "{dice.pick("turns", "seconds", "tokens", "usd", "depth")}"\namount = 3',
+        f'type = "ask"\n{text}',
+        'type = "use_model"\nmodel = "other"',
+        f'type = "stop"\n{text}\ngrace = {dice.pick("true", "false")}',
+        f'type = "deny"\n{text}',
+    ]
+    usual = [*actions[:9], *[actions[0]] * 5]
+    return dice.pick(*([*usual, *actions[8:] * 8] if trigger == "on_tool_call" else usual))
+
+
+def write_rules(folder: Path, dice: Dice) -> None:
+    for n in range(dice.pick(1, 2, 3, 5, 8)):
+        trigger = dice.pick(*TRIGGERS)
+        more = dice.pick("", 'fire = "crossing"', "cooldown_turns = 2", "priority = 900", 'fire = "crossing"')
+        text = f'[rule]\nid = "rule-{n}"\ntrigger = "{trigger}"\n{more}\n'
+        text += f"[condition]\nexpression = '''{dice.pick(*CONDITIONS)}'''\n[action]\n{action(dice, trigger, n)}\n"
+        (folder / f"{n}.toml").write_text(text)
+
+
+class Chaos:
+    """A model that does anything."""
+
+    provider = None
+
+    def __init__(self, name: str, dice: Dice) -> None:
+        self.name, self.dice, self.price = name, dice, TokenPrice(input=1, output=2)
+        self.takes = dice.pick(10**9, 10**9, 10**9, 2_500)
+        self.not_ready = dice.pick(None, None, None, "no key") if name == "other" else None
+        self.tells = dice.pick(True, False) if name == "other" else False
+        self.asked: list[Request] = []
+
+    def ready(self) -> str | None:
+        return self.not_ready
+
+    def ask(self, request: Request, tell: object, /) -> Reply:
+        self.asked.append(request)
+        if estimate(request) > self.takes:
+            raise ContextTooLong("too long")
+        usage = Usage(max(1, estimate(request) // 2), 5) if self.tells else None
+        if request.purpose is not Purpose.TURN:
+            return Reply(self.dice.pick("I looked.", ""), usage=usage)
+        match self.dice.pick(*[0] * 9, 1, 2, 3):
+            case 1:
+                raise self.dice.pick(Retryable("busy"), Retryable("busy"), ModelError("down"))
+            case 2:
+                return Reply(self.dice.pick("done", "", " "), usage=usage)
+            case 3:
+                return Reply("", (self._call(),), usage, Finish.LENGTH)
+            case _:
+                calls = tuple(self._call() for _ in range(self.dice.pick(1, 1, 2, 3)))
+                return Reply("", calls, usage, Finish.CALLS)
+
+    def _call(self) -> Call:
+        return Call("", self.dice.pick("read", "read", "write", "nobody"), {"n": self.dice.pick(0, 1, 2, 3, 4, 5)})
+
+
+@tool(effects="read")
+def read(n: int = 0) -> str:
+    """Read."""
+    if n == 3:
+        raise ValueError("not there")
+    return f"{n} " * n * 20
+
+
+@tool(cheap=True)
+def write(n: int = 0) -> str:
+    """Write."""
+    return "written"
+
+
+def agree(question: Question) -> Verdict:
+    return Verdict(True)
+
+
+def refuse(question: Question) -> Verdict:
+    return Verdict(False, "No.")
+
+
+def made_agent(folder: Path, who: bytes, does: bytes) -> Agent:
+    dice, acts = Dice(who), Dice(does)
+    return Agent(
+        model=Chaos("chaos", acts),
+        models={"other": Chaos("other", acts)},
+        tools=[read, write],
+        rules=folder,
+        duplicates=dice.pick("allow", "reuse", "reject"),
+        limits=Limits(
+            turns=dice.pick(6, 12, 2),
+            context_tokens=dice.pick(UNSET, 3_000, 900),
+            tokens=dice.pick(UNSET, 30_000, 4_000),
+            usd=dice.pick(UNSET, 1.0, 0.01),
+            seconds=dice.pick(3_600, 40),
+        ),
+        reflection=dice.pick(None, None, Reflection(every=2)),
+        approver=dice.pick(None, agree, refuse),
+        on_exhausted=dice.pick("grace", "grace", "ask"),
+        grace=dice.pick(True, True, False),
+        metadata={"user": {"name": "Ada"}},
+    )
+
+
+def letters(comes: bytes) -> dict[int, list[Letter]]:
+    dice = Dice(comes)
+    kinds: list[Any] = [Steer("and this"), Extend({"turns": 1}), TimeUp(), Cancel("chaos")]
+    return {dice.pick(*range(20)): [dice.pick(*kinds)] for _ in range(dice.pick(0, 0, 1))}
+
+
+def check_notices(result: Result, agent: Agent) -> None:
+    """Each is told as often as it was shown, is in no history, and no request is longer than it may be."""
+    models: list[Any] = [agent.model, *agent.models.values()]
+    shown = Counter(notice for model in models for request in model.asked for notice in request.notices)
+    told = Counter(event.text for event in result.events if isinstance(event, NoticeDelivered))
+    assert not told - shown, "a notice is told that no request had"
+    empty = sum(isinstance(event, Retried) and event.error == "the reply was empty" for event in result.events)
+    for rule in agent.ruleset:
+        if rule.fire is Fire.CROSSING and always(rule):
+            by_it = [event for event in result.events if isinstance(event, NoticeDelivered) and event.rule == rule.id]
+            assert len(by_it) <= 1 + empty, "it fires once, and is shown again only where the model said nothing"
+    said = {message.content for message in result.messages}
+    assert not said & {text for text in shown if text != "x"}
+    most, asked = agent.limits.context_tokens, iter(models[0].asked)
+    for event in result.events:
+        if isinstance(event, ModelRequested):
+            assert event.estimated_tokens <= (most if isinstance(most, int) else 200_000)
+            if not models[1].asked:
+                assert event.estimated_tokens >= estimate(next(asked))
+
+
+def always(rule: Rule) -> bool:
+    return rule.condition is not None and rule.condition.source.text.strip() == "true"
+
+
+def check_calls(result: Result, script: Script) -> None:
+    """What was denied was not made, and every call of the rest was, once."""
+    acts = [act.call.id for effect in script.effects if isinstance(effect, Act) for act in effect.acts]
+    denied = {outcome.call_id for outcome in result.tool_results if isinstance(outcome, Denied)}
+    assert len(acts) == len(set(acts))
+    assert not denied & set(acts)
+    for rule in script.agent.ruleset:
+        if isinstance(rule.action, Deny | StopRun) and rule.trigger is Trigger.TOOL_CALL and always(rule):
+            assert rule.fire is Fire.CROSSING or rule.cooldown_turns or not acts
+
+
+def check_rules(result: Result) -> None:
+    """No rule's fault ended the run, each is in the result, and none answered an event with another."""
+    if result.stop == "failed":
+        assert result.error is not None
+        assert result.error["kind"] in ("ModelError", "Retryable"), result.error
+    failed = [event for event in result.events if isinstance(event, RuleFailed)]
+    assert [(event.rule, event.reason) for event in failed] == [(f["rule"], f["reason"]) for f in result.faults]
+    assert all(
+        event.name.startswith(("log.", "ping", "pong")) for event in result.events if isinstance(event, RuleEmitted)
+    )
+
+
+def sized(most: int) -> st.SearchStrategy[bytes]:
+    return st.binary(min_size=most, max_size=most)
+
+
+@settings(max_examples=EXAMPLES, derandomize="CHAOS_EXAMPLES" not in os.environ)
+@example(written=bytes([0, 3, *[0] * 11, 15]), who=b"", does=b"", comes=b"", shares=False)  # denies every call
+@example(written=bytes(60), who=bytes(12), does=bytes(80), comes=bytes(3), shares=False)
+@given(sized(60), sized(12), sized(80), sized(3), st.booleans())
+def test_whatever_rules_say_a_run_ends_honestly(
+    written: bytes, who: bytes, does: bytes, comes: bytes, shares: bool
+) -> None:
+    with tempfile.TemporaryDirectory() as name:
+        write_rules(Path(name), Dice(written))
+        agent = made_agent(Path(name), who, does)
+    assert agent.ruleset.problems == ()
+    script = Script(agent, mail=letters(comes))
+    shared = TurnBudget.create(None, max_steps=30) if shares else None
+    result = assert_honest(script.run("Go.") if shared is None else script.run("Go.", within=shared))
+    for _ in range(5):
+        assert script.replay() == result, "it does not play again as it was"
+        check_notices(result, agent)
+        check_calls(result, script)
+        check_rules(result)
+        if result.stop != "paused":
+            break
+        result = assert_honest(script.resume({question.id: True for question in result.questions}))
