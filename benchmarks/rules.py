@@ -9,11 +9,18 @@ from __future__ import annotations
 import sys
 import time
 from collections.abc import Callable
-from functools import partial
+from functools import cache, partial
 from types import SimpleNamespace
 from typing import Any, cast
 
+from flyball import Limits
+from flyball.progress import Point, Progress
+from flyball.rules import RuleSet
+from flyball.rules.action import NotifySelf
+from flyball.rules.engine import Engine
 from flyball.rules.expression import Condition
+from flyball.rules.language import vocabulary
+from flyball.rules.rule import Rule, Trigger
 from flyball.rules.template import Template
 from flyball.rules.view import View
 from flyball.rules.vocabulary import Helper, Vocabulary
@@ -83,8 +90,32 @@ def main() -> int:
     condition, template, view = Condition(share, WORDS), Template(text, WORDS), View(DATA)
     print(f"{'a template':16} {1e9 * seconds(lambda: template.text(view)):5.0f} ns")
     print(f"{'a first look':16} {1e9 * seconds(lambda: condition.evaluate(View(DATA))):5.0f} ns")
+    print(f"{'1,000 rules':16} {1e6 * min(seconds_of_a_crowd() for _ in range(20)):5.0f} us on one hook")
     print(f"{'compiling':16} {1e9 * min(seconds_of_one(share) for _ in range(200)):5.0f} ns")
     return 1 if missed else 0
+
+
+@cache
+def crowd() -> tuple[Engine, Progress]:
+    """A thousand rules that look at the start of every turn, and none of which fires."""
+    words = vocabulary()
+    rules = tuple(
+        Rule(
+            id=f"rule-{n}",
+            trigger=Trigger.TURN_START,
+            action=NotifySelf(Template("Turn {{ context.turn.iteration_count }}.", words)),
+            condition=Condition(f"context.turn.iteration_count / context.turn.max_iterations > {n + 1}", words),
+        )
+        for n in range(1_000)
+    )
+    return RuleSet(rules).begin(), Progress("run", Limits(turns=10).open(), [], {}, turn=1)
+
+
+def seconds_of_a_crowd() -> float:
+    engine, progress = crowd()
+    began = time.process_time()
+    assert not engine(Point.TURN_STARTED, progress)
+    return time.process_time() - began
 
 
 def seconds_of_one(expression: str) -> float:

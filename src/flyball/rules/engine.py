@@ -62,6 +62,8 @@ class Engine:
             rules = [rule for rule in rules if isinstance(rule.action, AsksPerson) is planned]
         seen = Sight(progress, about)
         orders = self._look(rules, seen)
+        if not orders:
+            return orders
         emitted = [order for order in orders if isinstance(order, Emit) and order.name not in _LEVELS]
         for event in emitted:
             orders += self._listen(event, Sight(progress, Told(event.name, event.data), seen.changes))

@@ -12,7 +12,7 @@ from ..outcome import Ended, Success
 from ..progress import Progress
 from ..request import Call
 from .language import BUDGETS, READING
-from .view import Lazy, Table, View
+from .view import Lazy, Table, View, field_of
 
 
 class Told:
@@ -93,10 +93,13 @@ class _Budget:
         return budget.unit.outer(max(0, room - budget.used))
 
     def ratio(self, sight: Sight) -> float:
-        room = self._room(sight)
-        if room is None:
+        envelope = sight.progress.envelope
+        budget = envelope.budgets.get(self._name)
+        if budget is None or (room := budget.ceiling) is None:
             return 0.0
-        return sight.progress.envelope.budgets[self._name].used / room if room > 0 else 1.0
+        if self._reserved:
+            room -= envelope.reserved(self._name)
+        return budget.used / room if room > 0 else 1.0
 
 
 class _Time:
@@ -117,7 +120,7 @@ class _Time:
 
     def ratio(self, sight: Sight) -> float:
         envelope = sight.progress.envelope
-        left = envelope.remaining_s()
+        left = max(0.0, envelope.work_at - envelope.clock.now())
         if left == inf:
             return 0.0
         whole = max(left, envelope.seconds + envelope.postponed_s - envelope.reserve_s)
@@ -144,6 +147,13 @@ def _context_usage(sight: Sight) -> float:
     return sight.progress.input_tokens / most if most else 0.0
 
 
+def _tool_name(sight: Sight) -> object:
+    about = sight.about
+    if isinstance(about, Ended):
+        return about.tool
+    return about.name if isinstance(about, Call) else field_of(sight["context.result"], "tool_name")
+
+
 def _characters(sight: Sight) -> int | None:
     about = sight.about
     if not isinstance(about, Ended):
@@ -161,10 +171,13 @@ _LEAVES: dict[str, Callable[[Sight], object]] = {
     "context.run.remaining": lambda sight: sight.progress.envelope.remaining_s(),
     "context.history.total_tool_calls": lambda sight: len(sight.progress.results),
     "context.history.total_failures": lambda sight: sum(sight.progress.failures.values()),
+    "context.history.completed": lambda sight: Table(sight.progress.successes, "context.history.completed"),
+    "context.history.failed": lambda sight: Table(sight.progress.failures, "context.history.failed"),
+    "context.result.tool_name": _tool_name,
     "context.result.characters": _characters,
     **{f"context.budget.{name}.{reading}": look for name in BUDGETS for reading, look in _readings(name).items()},
 }
-"""Fields that are one number."""
+"""Fields that are found at once: numbers, and what the helpers look at."""
 
 
 def _parts(sight: Sight) -> dict[str, object]:
@@ -214,7 +227,6 @@ def _run(progress: Progress) -> dict[str, Any]:
 
 def _history(progress: Progress) -> dict[str, Any]:
     results = progress.results
-    failed = [outcome for outcome in results if not outcome.ok]
     return {
         "messages": Lazy(
             lambda: [
@@ -222,12 +234,14 @@ def _history(progress: Progress) -> dict[str, Any]:
                 for message in progress.messages
             ]
         ),
-        "tools": [outcome.tool for outcome in results],
-        "failures": [{"tool": outcome.tool, "error": outcome.text} for outcome in failed],
+        "tools": Lazy(lambda: [outcome.tool for outcome in results]),
+        "failures": Lazy(
+            lambda: [{"tool": outcome.tool, "error": outcome.text} for outcome in results if not outcome.ok]
+        ),
         "completed": dict(progress.successes),
         "failed": dict(progress.failures),
         "total_tool_calls": len(results),
-        "total_failures": len(failed),
+        "total_failures": sum(progress.failures.values()),
     }
 
 
