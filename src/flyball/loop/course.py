@@ -44,9 +44,9 @@ class Course:
         "_disturbed", "_refusals_told", "_shift", "admission", "asked_more", "asked_until", "asks", "call_ids",
         "cancelled", "carried", "clock", "completion", "context", "context_most", "count", "envelope", "failure",
         "faults", "finish", "halt", "history", "hooks", "hung", "input_tokens", "kept", "keys", "lease_lost",
-        "looked_back", "model", "model_name", "notices", "nudge", "owed", "plan", "progress", "purse", "questions", "recorder",
-        "reflections", "repetition", "shared", "size", "spent", "state", "steered", "time_up", "turns", "verdicts",
-        "witness",
+        "looked_back", "model", "model_name", "notices", "nudge", "owed", "plan", "progress", "purse", "questions",
+        "recorder", "reflections", "repetition", "shared", "size", "spent", "state", "steered", "time_up", "turns",
+        "verdicts", "witness",
     )  # fmt: skip
 
     def __init__(self, plan: Plan, recorder: Recorder) -> None:
