@@ -86,6 +86,14 @@ def test_a_rule_stops_the_run_with_its_report_or_at_once(folder: Folder, grace: 
     assert (len(said), result.stop, result.stopped_by, result.warning) == (turns, "halted", "rule-1", "Enough.")
 
 
+def test_a_turn_that_a_rule_stops_before_anything_is_asked_is_not_handed_out(folder: Folder) -> None:
+    folder.rule("on_turn_start", 'type = "stop"\nmessage = "No."\ngrace = false', "context.turn.iteration_count == 2")
+    said, result = governed(folder.rules(), turns=9)
+    assert (len(said), result.turns, result.requests, result.stop) == (1, 1, 1, "halted")
+    kinds = [event.kind for event in result.events]
+    assert kinds.count("turn_started") == kinds.count("turn_ended") == 2
+
+
 def test_a_rule_gives_more_turns_within_the_clamp(folder: Folder) -> None:
     folder.rule("on_turn_start", 'type = "extend"\nbudget = "turns"\namount = 2', "context.turn.iteration_count == 2")
     said, result = governed(folder.rules(), turns=2)
@@ -162,7 +170,7 @@ class TestWhatGuards:
     def test_where_a_person_must_agree_that_the_run_goes_on_it_does_not(self, folder: Folder) -> None:
         folder.rule("on_turn_start", 'type = "ask"\nmessage = "Go on?"', "context.turn.iteration_count == 2")
         said, result = governed(folder.rules(), turns=9)
-        assert (len(said), result.stop, result.stopped_by) == (3, "halted", "rule-1")
+        assert (len(said), result.stop, result.stopped_by) == (2, "halted", "rule-1")
         assert result.warning == "a person must agree, and nobody can be asked: Go on?"
 
     def test_a_stop_before_a_call_denies_it(self, folder: Folder) -> None:

@@ -154,7 +154,7 @@ class govern:  # noqa: N801  (people read it as the verb: `with govern(limits) a
             raise StopIteration
         refused = self._refused_by(run.purse)
         if refused is None:
-            return self._open_turn(run, grace=False)
+            return self._open_turn(run, grace=False) if self._begins_turn(run) else self.__next__()
         self._stops.add(Stop.DEADLINE if refused == "seconds" else Stop.BUDGET)
         self._warning = run.purse.envelope.refuse(refused).warning
         self.tell_refusals()
@@ -201,15 +201,23 @@ class govern:  # noqa: N801  (people read it as the verb: `with govern(limits) a
         envelope.open_reserve()
         return not envelope.hard.expired and not run.purse.short_of(run.purse.likely_input)
 
+    def _begins_turn(self, run: _Open) -> bool:
+        """Whether the turn that was claimed may be taken; one that a rule stops before anything is asked was none."""
+        run.number += 1
+        self.tell(event.TurnStarted)
+        self._consult(Point.TURN_STARTED)
+        if not self._stops:
+            return True
+        given = run.purse.envelope.budgets["turns"].refund(reason="round_never_started")
+        if given:
+            self.tell(event.Refunded, "turns", given, "round_never_started")
+        self.tell(event.TurnEnded)
+        return False
+
     def _open_turn(self, run: _Open, *, grace: bool) -> Turn:
-        run.graced = grace
-        run.number += not grace
+        run.graced, ruling = grace, run.ruling
         if grace:
             self.tell(event.GraceStarted, self._stop.value)
-        else:
-            self.tell(event.TurnStarted)
-            self._consult(Point.TURN_STARTED)
-        ruling = run.ruling
         run.turn = Turn(run.number, run.purse, grace=grace, cap=self.max_output_tokens, teller=self, ruling=ruling)
         return run.turn
 

@@ -244,6 +244,12 @@ class TestActions:
         assert [event.by for event in result.events if isinstance(event, Extended)] == ["rule-1"]
         assert [event.seconds for event in result.events if isinstance(event, Postponed)] == [60]
 
+    def test_a_refused_budget_may_be_extended_and_the_run_goes_on(self, rules: Rules) -> None:
+        more = 'type = "extend"\nbudget = "turns"\namount = 5'
+        rules.add("on_budget_refused", more, "context.event.name == 'turns'")
+        result = Ran(rules, *LOOKS[:4], say("ok"), limits=Limits(turns=2)).result
+        assert (result.stop, result.turns, result.flags) == ("completed", 5, ("max_agent_iterations_reached",))
+
     def test_state_is_set_with_its_type_and_the_next_rule_sees_it(self, rules: Rules) -> None:
         rules.add("on_turn_start", 'type = "set_state"\nkey = "n"\nincrement = 2', more="priority = 200")
         rules.add("on_turn_start", 'type = "set_state"\nkey = "list"\nvalue = "{{ [context.state.n, 1.5] }}"')
@@ -316,6 +322,20 @@ def test_an_error_in_one_rule_is_its_own_and_is_in_the_result(rules: Rules) -> N
     assert [fault["rule"] for fault in ran.result.faults] == ["rule-1"]
     assert [event.rule for event in ran.result.events if isinstance(event, RuleFailed)] == ["rule-1"]
     assert ran.result.to_dict()["faults"][0]["trigger"] == "on_turn_start"
+
+
+def test_each_tool_that_fails_again_and_again_is_told_of_and_a_denied_call_is_no_failure(rules: Rules) -> None:
+    @tool(effects="read")
+    def other(n: int = 0) -> str:
+        """Fail."""
+        raise ValueError("no")
+
+    rules.add("on_tool_call", 'type = "deny"\nmessage = "No."', "context.call.arguments.n == -9")
+    lines = [together(call("look", n=-1 - n), call("other", n=n), call("look", n=-9)) for n in range(3)]
+    model = ScriptedModel(*lines, say("ok"))
+    Script(Agent(model=model, tools=[look, other], rules=rules.folder)).run("Go.")
+    told = [notice for request in model.requests for notice in request.notices if "has failed" in notice]
+    assert told == [f"{name} has failed 3 times. Look for the cause, or do without it." for name in ("look", "other")]
 
 
 def test_a_condition_that_cannot_be_worked_out_is_false(rules: Rules) -> None:

@@ -145,6 +145,9 @@ def test_all_mistakes_of_a_file_are_told_together_each_with_its_line(tmp_path: P
         (HEAD + NOTE + "[[test]]\ncontext = 3\n", "a table: what the rule sees"),
         (HEAD + NOTE + "[[test]]\nfire = true\n", "the key fires"),
         ("test = 3\n" + HEAD + NOTE, "tables [[test]]"),
+        ("test = [3]\n" + HEAD + NOTE, "a table [[test]]"),
+        (HEAD + NOTE + '[[test]]\nfires = false\nmessage = "x"\n', "none, where it does not fire"),
+        (HEAD + '[action]\ntype = "extend"\nbudget = "turns"\namount = 1.5\n', "a whole number of turns"),
     ],
 )
 def test_a_mistake_is_named_with_what_would_be_right(tmp_path: Path, text: str, told: str) -> None:
@@ -162,8 +165,9 @@ def test_what_cannot_be_read_at_all_is_a_toml_error(tmp_path: Path, content: byt
     path.write_bytes(content)
     with pytest.raises(TomlError, match=r"rule\.toml"):
         read(path)
-    with pytest.raises(TomlError):
-        read(tmp_path / "none.toml")
+    for other in (tmp_path / "none.toml", tmp_path, Path("x" * 300), Path("/dev/zero")):
+        with pytest.raises(TomlError):
+            read(other)
 
 
 @pytest.mark.parametrize(

@@ -58,7 +58,7 @@ def test_one_bad_file_never_stops_the_others(tmp_path: Path) -> None:
     write(tmp_path, "d.toml", "Bad")
     write(tmp_path, "e.toml", "good")
     (tmp_path / "f.toml").mkdir()
-    rules = RuleSet.load(tmp_path, tmp_path / "none.toml").with_core()
+    rules = RuleSet.load(tmp_path, tmp_path / "none.toml", "x" * 300).with_core()
     assert set(ids(rules)) == CORE | {"good"}
     told = "\n".join(map(str, rules.problems))
     for name in ("b.toml:1", "c.toml:1", "d.toml:2", "e.toml", "f.toml", "none.toml"):

@@ -134,7 +134,11 @@ def _held(course: Course, request: Request, tokens: int) -> Holds | End:
         return {}
     held = course.purse.hold_most(tokens, shared.max_output_tokens)
     if held is None:
-        return _never_started(course, next(iter(course.purse.short_of(tokens)), "tokens"))
+        end = course.refused(next(iter(course.purse.short_of(tokens)), "tokens"))
+        held = course.purse.hold_most(tokens, shared.max_output_tokens)  # a rule may have given more, when it heard
+        if held is None:
+            course.refund_turn("round_never_started")
+            return end
     holds, request.max_output_tokens = held
     return holds
 

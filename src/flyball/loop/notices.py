@@ -21,7 +21,9 @@ class Notices:
         self._later: list[Notice] = []
 
     def add(self, notice: Notice) -> None:
-        """Have it in the next request."""
+        """Have it in the next request, once."""
+        if notice in self.waiting:
+            return
         self.waiting.append(notice)
         self.tokens += tokens_of(notice.text)
 

@@ -34,7 +34,9 @@ def take_turn(course: Course) -> Flow[Going | End]:
         if end is not None:
             return end
     elif not course.envelope.claim_step():
-        return course.refused("turns")
+        end = course.refused("turns")
+        if not course.envelope.claim_step():  # a rule may have given more, when it heard of that
+            return end
     course.progress.turn += 1
     course.recorder.turn = course.progress.turn
     course.recorder.emit(event.TurnStarted)

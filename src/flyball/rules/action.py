@@ -229,6 +229,8 @@ class ExtendBudget(Action):
         if isinstance(amount, bool) or not isinstance(amount, int | float) or not 0 < amount < 1e15:
             reader.wrong(("action", "amount"), amount, "how much more, above 0")
             amount = 0
+        elif budget not in ("usd", "seconds") and amount != int(amount):
+            reader.wrong(("action", "amount"), amount, f"a whole number of {budget}")
         return cls(budget or "", amount)
 
     def orders(self, view: View, rule: str) -> list[Order]:

@@ -6,8 +6,9 @@ import logging
 from collections.abc import Iterable, Mapping, Sequence
 
 from ..errors import RuleError
-from ..outcome import Failure, Success, Timeout
+from ..outcome import Ended, Failure, Success, Timeout
 from ..progress import Emit, Fault, Notice, Order, Point, Priority, Progress, SetState
+from ..request import Call
 from .action import AsksPerson
 from .expression import Verdict
 from .rule import Fire, Rule, Trigger
@@ -45,8 +46,8 @@ class Engine:
 
     def __init__(self, by_trigger: Mapping[Trigger, Sequence[Rule]]) -> None:
         self._by_trigger = by_trigger
-        self._held: set[str] = set()
-        """The rules whose condition held when they last looked."""
+        self._held: set[tuple[str, str]] = set()
+        """The rules whose condition held when they last looked; each with the tool, where a moment is about one."""
         self._fired_in: dict[str, int] = {}
         self._unclear_ids: set[str] = set()
         """The rules of which it was told that their condition cannot be worked out."""
@@ -83,15 +84,15 @@ class Engine:
 
     def _look(self, rules: Sequence[Rule], seen: Sight) -> list[Order]:
         orders: list[Order] = []
-        held = self._held
+        held, subject = self._held, _tool_of(seen.about)
         for rule in rules:
             if rule.params:
                 seen.update(rule.named_params)
             verdict = _YES if rule.condition is None else rule.condition.evaluate(seen)
             if verdict.value:
-                orders += self._orders(rule, seen)
+                orders += self._orders(rule, seen, subject)
                 continue
-            held.discard(rule.id)
+            held.discard((rule.id, subject))
             if verdict.reason is not None:
                 orders += self._unclear(rule, verdict)
         return orders
@@ -110,10 +111,10 @@ class Engine:
             orders.append(_fault(rule, verdict.reason or ""))
         return orders
 
-    def _orders(self, rule: Rule, seen: Sight) -> list[Order]:
+    def _orders(self, rule: Rule, seen: Sight, subject: str) -> list[Order]:
         """What a rule orders whose condition holds; an error in it is its own."""
         turn = seen.progress.turn
-        if not self._fires(rule, turn):
+        if not self._fires(rule, subject, turn):
             return []
         self._fired_in[rule.id] = turn
         try:
@@ -130,18 +131,23 @@ class Engine:
             return [*rule.action.closed(rule.id, "its message could not be made"), _fault(rule, reason)]
         return orders
 
-    def _fires(self, rule: Rule, turn: int) -> bool:
+    def _fires(self, rule: Rule, subject: str, turn: int) -> bool:
         """Whether it is time for it: a crossing counts once, and a rule that has just fired may have to keep quiet."""
         if rule.fire is _CROSSING:
-            if rule.id in self._held:
+            if (rule.id, subject) in self._held:
                 return False
-            self._held.add(rule.id)
+            self._held.add((rule.id, subject))
         last = self._fired_in.get(rule.id)
         return last is None or not rule.cooldown_turns or turn - last > rule.cooldown_turns
 
 
 def _fault(rule: Rule, reason: str) -> Fault:
     return Fault(rule.id, rule.trigger.value, reason)
+
+
+def _tool_of(about: object) -> str:
+    """The tool that a moment is about; a result of another says nothing about what crossed a threshold here."""
+    return about.tool if isinstance(about, Ended) else about.name if isinstance(about, Call) else ""
 
 
 def _after(about: object) -> Trigger | None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import stat
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, cast
@@ -30,9 +31,12 @@ Overrides = Callable[[str, str], object]
 def read(path: Path, overrides: Overrides | None = None) -> Rule:
     """The rule in a file; `Mistakes` with all that is wrong with it, or a TomlError where it cannot be read at all."""
     try:
-        size = path.stat().st_size
-    except OSError as error:
-        raise TomlError(str(path), error.strerror or str(error), "a file that can be read") from error
+        found = path.stat()
+    except (OSError, ValueError) as error:
+        raise TomlError(str(path), str(error), "a file that can be read") from error
+    if not stat.S_ISREG(found.st_mode):
+        raise TomlError(str(path), "no regular file", "a file that can be read")
+    size = found.st_size
     if size > MOST_BYTES:
         raise TomlError(str(path), f"{size:,} bytes", f"a rule of at most {MOST_BYTES:,} bytes")
     return RuleFile(TomlDocument.read(path), str(path), overrides).rule()
@@ -150,7 +154,11 @@ class RuleFile(Reader):
         return tuple(self._test(n, entry) for n, entry in enumerate(cast("list[Any]", given)))
 
     def _test(self, n: int, entry: Any) -> Trial:
-        table = cast("dict[str, Any]", entry) if isinstance(entry, dict) else {}
+        if not isinstance(entry, dict):
+            self.wrong(("test", n), entry, "a table [[test]]")
+        table = cast("dict[str, Any]", entry if isinstance(entry, dict) else {})
+        if table.get("fires") is False and "message" in table:
+            self.wrong(("test", n, "message"), table["message"], "none, where it does not fire")
         self.known(("test", n), table, ("context", "fires", "message"))
         context = table.get("context", {})
         if not isinstance(context, dict):

@@ -120,7 +120,7 @@ def _plain_core() -> RuleSet:
 
 def _files(paths: Sequence[str | Path], problems: list[ConfigError]) -> Iterable[Path]:
     for path in map(Path, paths):
-        if path.is_dir():
+        if _is_folder(path):
             found = sorted(path.glob("*.toml"))
             if not found:
                 problems.append(ConfigError("rules", str(path), "a folder with *.toml files"))
@@ -142,6 +142,14 @@ def _read(path: Path, settings: Settings, problems: list[ConfigError]) -> Rule |
         return read(path)
     except ConfigError:
         return None
+
+
+def _is_folder(path: Path) -> bool:
+    """What cannot even be looked for is no folder; reading it will say what is wrong."""
+    try:
+        return path.is_dir()
+    except (OSError, ValueError):
+        return False
 
 
 def _overrides(settings: Settings, problems: list[ConfigError]) -> Callable[[str, str], object]:

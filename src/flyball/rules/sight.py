@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import json
+from collections import Counter
 from collections.abc import Callable, Mapping
 from math import inf
 from typing import Any
 
 from ..jsonable import jsonable
-from ..outcome import Ended, Success
+from ..outcome import Ended, Failure, Success, Timeout
 from ..progress import Progress
 from ..request import Call
 from .language import BUDGETS, READING
@@ -170,9 +171,9 @@ _LEAVES: dict[str, Callable[[Sight], object]] = {
     "context.run.elapsed": lambda sight: _elapsed(sight.progress),
     "context.run.remaining": lambda sight: sight.progress.envelope.remaining_s(),
     "context.history.total_tool_calls": lambda sight: len(sight.progress.results),
-    "context.history.total_failures": lambda sight: sum(sight.progress.failures.values()),
+    "context.history.total_failures": lambda sight: sum(_failed(sight.progress).values()),
     "context.history.completed": lambda sight: Table(sight.progress.successes, "context.history.completed"),
-    "context.history.failed": lambda sight: Table(sight.progress.failures, "context.history.failed"),
+    "context.history.failed": lambda sight: Table(_failed(sight.progress), "context.history.failed"),
     "context.result.tool_name": _tool_name,
     "context.result.characters": _characters,
     **{f"context.budget.{name}.{reading}": look for name in BUDGETS for reading, look in _readings(name).items()},
@@ -225,6 +226,11 @@ def _run(progress: Progress) -> dict[str, Any]:
     }
 
 
+def _failed(progress: Progress) -> dict[str, int]:
+    """How often each tool failed or timed out; a call that was denied was never made."""
+    return dict(Counter(outcome.tool for outcome in progress.results if isinstance(outcome, Failure | Timeout)))
+
+
 def _history(progress: Progress) -> dict[str, Any]:
     results = progress.results
     return {
@@ -239,7 +245,7 @@ def _history(progress: Progress) -> dict[str, Any]:
             lambda: [{"tool": outcome.tool, "error": outcome.text} for outcome in results if not outcome.ok]
         ),
         "completed": dict(progress.successes),
-        "failed": dict(progress.failures),
+        "failed": _failed(progress),
         "total_tool_calls": len(results),
         "total_failures": sum(progress.failures.values()),
     }
