@@ -33,7 +33,8 @@ def read(path: Path, overrides: Overrides | None = None) -> Rule:
     try:
         found = path.stat()
     except (OSError, ValueError) as error:
-        raise TomlError(str(path), str(error), "a file that can be read") from error
+        reason = getattr(error, "strerror", None) or str(error)
+        raise TomlError(str(path), reason, "a file that can be read") from error
     if not stat.S_ISREG(found.st_mode):
         raise TomlError(str(path), "no regular file", "a file that can be read")
     size = found.st_size
