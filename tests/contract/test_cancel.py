@@ -67,7 +67,7 @@ def cancelled(result: Result) -> bool:
     return (result.stop, result.stopped_by, result.completed) == ("cancelled", "test", False)
 
 
-@tool(effects="read")
+@tool(effects="read", poll=True)
 def add(a: int, b: int) -> int:
     return a + b
 

@@ -197,7 +197,7 @@ class TestLateResults:
             release.wait(LONG)
             return "too late"
 
-        @tool
+        @tool(poll=True)
         async def let_it_come() -> None:
             release.set()
 
