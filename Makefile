@@ -34,7 +34,7 @@ bench: $(V)/.dev
 	@for script in benchmarks/*.py; do $(BIN)/python "$$script" || exit 1; done
 
 soak: $(V)/.dev
-	@CHAOS_EXAMPLES=20000 $(BIN)/python -m pytest tests/loop/test_chaos.py tests/loop/test_chaos_driver.py
+	@CHAOS_EXAMPLES=20000 $(BIN)/python -m pytest tests/loop/test_*chaos*.py
 
 lock: | $(V)/.uv
 	@$(INDEX); $(UV) pip compile -q -p $(BIN)/python pyproject.toml --all-extras --group dev --universal \

@@ -180,7 +180,8 @@ def check_notices(result: Result, agent: Agent) -> None:
     for rule in agent.ruleset:
         if rule.fire is Fire.CROSSING and always(rule):
             by_it = [event for event in result.events if isinstance(event, NoticeDelivered) and event.rule == rule.id]
-            assert len(by_it) <= 1 + empty, "it fires once, and is shown again only where the model said nothing"
+            tools = len({outcome.tool for outcome in result.tool_results}) if rule.trigger.startswith("on_tool") else 1
+            assert len(by_it) <= tools + empty, "it fires once, and is shown again only where the model said nothing"
     said = {message.content for message in result.messages}
     assert not said & {text for text in shown if text != "x"}
     most, asked = agent.limits.context_tokens, iter(models[0].asked)
