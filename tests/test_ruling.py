@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from flyball import Limits, govern
-from flyball.event import Extended
+from flyball.event import Extended, RuleEmitted
 from flyball.outcome import Failure, Success
 from flyball.result import Result
 from flyball.rules import RuleSet
@@ -142,7 +142,8 @@ def test_state_events_and_the_model(folder: Folder) -> None:
     with govern(Limits(turns=2), rules=folder.rules(), grace=False) as run:
         for turn in run:
             models.append(turn.model)
-    told = [(event.name, dict(event.data)) for event in run.result().events if event.kind == "rule_emitted"]  # pyright: ignore
+    emitted = [event for event in run.result().events if isinstance(event, RuleEmitted)]
+    told = [(event.name, dict(event.data)) for event in emitted]
     assert models == [None, "small"]
     assert told == [("high", {"n": 4}), ("log.info", {"message": "budget with 4"})]
 

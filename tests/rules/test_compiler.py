@@ -130,7 +130,7 @@ def test_the_code_has_no_attributes_and_knows_no_names_but_ours() -> None:
         "context.state.a[0].b['c'][1:] + [len(context.turn), -1] if budget('turns').used in ('x', none) "
         "and not context['state'].d < 2 * 3 <= 4 or odd(1, min(2, 3) % 2) is not none else str(1 // 2 / 3 - 4)"
     )
-    code: CodeType = Compiler(Source(text, "code"), WORDS).compiled().__code__  # pyright: ignore
+    code: CodeType = Compiler(Source(text, "code"), WORDS).compiled().__code__  # pyright: ignore[reportFunctionMemberAccess]
     names = {".", "[]", "[:]", "+", "-", "*", "/", "//", "%", "len", "min", "str", "budget", "odd"}
     assert set(code.co_names) == names
     steps = {step.opname for step in dis.get_instructions(code)}

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from threading import Lock
-from typing import Any
+from typing import Any, cast
 
 from ..envelope import Refusal, TurnBudget
 from ..errors import ConfigError
 from ..loop.effect import Act, Answer, Ask, Decide, Effect, Extend, Grant, Late, Letter, Steer
 from ..loop.plan import Plan
+from ..outcome import Outcome
 from ..person import Verdict
 from ..request import ModelFailure, Reply
 from ..result import Result
@@ -81,8 +82,8 @@ def came_from(effect: Effect[Any] | None, value: Any) -> bool:
         case Ask():
             return isinstance(value, Reply | ModelFailure)
         case Act(acts):
-            ids = [outcome.call_id for outcome in value] if isinstance(value, Sequence) else None  # pyright: ignore
-            return ids == [act.call.id for act in acts]
+            outcomes = cast("Sequence[Outcome]", value) if isinstance(value, Sequence) else ()
+            return [outcome.call_id for outcome in outcomes] == [act.call.id for act in acts]
         case Decide():
             return isinstance(value, Verdict)
         case Grant():
