@@ -11,31 +11,13 @@ from flyball.event import Extended, RuleEmitted
 from flyball.outcome import Failure, Success
 from flyball.result import Result
 from flyball.rules import RuleSet
-from flyball.testing import ManualClock
+from flyball.testing import ManualClock, RuleFolder
 from flyball.turn import Turn
 
 
-class Folder:
-    """Rule files, as somebody would write them."""
-
-    def __init__(self, path: Path) -> None:
-        self.path = path
-        self.count = 0
-
-    def rule(self, trigger: str, action: str, condition: str = "true", more: str = "") -> "Folder":
-        self.count += 1
-        text = f'[rule]\nid = "rule-{self.count}"\ntrigger = "{trigger}"\n{more}\n'
-        text += f"[condition]\nexpression = '''{condition}'''\n[action]\n{action}\n"
-        (self.path / f"{self.count}.toml").write_text(text)
-        return self
-
-    def rules(self) -> RuleSet:
-        return RuleSet.load(self.path, strict=True)
-
-
 @pytest.fixture
-def folder(tmp_path: Path) -> Folder:
-    return Folder(tmp_path)
+def folder(tmp_path: Path) -> RuleFolder:
+    return RuleFolder(tmp_path)
 
 
 def note(text: str, more: str = "") -> str:
@@ -58,54 +40,54 @@ def test_the_warning_of_the_seed_comes_with_the_eighth_turn_of_ten() -> None:
     assert [event.kind for event in result.events].count("notice_delivered") == 2
 
 
-def test_the_most_urgent_comes_first(folder: Folder) -> None:
+def test_the_most_urgent_comes_first(folder: RuleFolder) -> None:
     for priority in ("low", "critical", "normal", "high"):
-        folder.rule("on_turn_start", note(priority, f'priority = "{priority}"'), "context.turn.iteration_count == 1")
-    said, _ = governed(folder.rules(), turns=1)
+        folder.add("on_turn_start", note(priority, f'priority = "{priority}"'), "context.turn.iteration_count == 1")
+    said, _ = governed(folder.load(), turns=1)
     assert said[0] == ("critical", "high", "normal", "low")
 
 
-def test_what_is_said_at_the_end_of_a_turn_comes_with_the_next(folder: Folder) -> None:
-    folder.rule("on_turn_end", note("{{ context.turn.iteration_count }} over"))
-    said, _ = governed(folder.rules(), turns=2)
+def test_what_is_said_at_the_end_of_a_turn_comes_with_the_next(folder: RuleFolder) -> None:
+    folder.add("on_turn_end", note("{{ context.turn.iteration_count }} over"))
+    said, _ = governed(folder.load(), turns=2)
     assert said == [(), ("1 over",), ()]
 
 
-def test_only_what_is_immediate_comes_with_the_report(folder: Folder) -> None:
-    folder.rule("on_budget_refused", note("{{ context.event.name }} refused", 'deliver_at = "immediate"'))
-    folder.rule("on_budget_refused", note("never seen"))
-    said, _ = governed(folder.rules(), turns=1)
+def test_only_what_is_immediate_comes_with_the_report(folder: RuleFolder) -> None:
+    folder.add("on_budget_refused", note("{{ context.event.name }} refused", 'deliver_at = "immediate"'))
+    folder.add("on_budget_refused", note("never seen"))
+    said, _ = governed(folder.load(), turns=1)
     assert said == [(), ("turns refused",)]
 
 
 @pytest.mark.parametrize(("grace", "turns"), [("true", 3), ("false", 2)])
-def test_a_rule_stops_the_run_with_its_report_or_at_once(folder: Folder, grace: str, turns: int) -> None:
+def test_a_rule_stops_the_run_with_its_report_or_at_once(folder: RuleFolder, grace: str, turns: int) -> None:
     action = f'type = "stop"\nmessage = "Enough."\ngrace = {grace}'
-    folder.rule("on_turn_end", action, "context.turn.iteration_count == 2")
-    said, result = governed(folder.rules(), turns=9)
+    folder.add("on_turn_end", action, "context.turn.iteration_count == 2")
+    said, result = governed(folder.load(), turns=9)
     assert (len(said), result.stop, result.stopped_by, result.warning) == (turns, "halted", "rule-1", "Enough.")
 
 
-def test_a_turn_that_a_rule_stops_before_anything_is_asked_is_not_handed_out(folder: Folder) -> None:
-    folder.rule("on_turn_start", 'type = "stop"\nmessage = "No."\ngrace = false', "context.turn.iteration_count == 2")
-    said, result = governed(folder.rules(), turns=9)
+def test_a_turn_that_a_rule_stops_before_anything_is_asked_is_not_handed_out(folder: RuleFolder) -> None:
+    folder.add("on_turn_start", 'type = "stop"\nmessage = "No."\ngrace = false', "context.turn.iteration_count == 2")
+    said, result = governed(folder.load(), turns=9)
     assert (len(said), result.turns, result.requests, result.stop) == (1, 1, 1, "halted")
     kinds = [event.kind for event in result.events]
     assert kinds.count("turn_started") == kinds.count("turn_ended") == 2
 
 
-def test_a_rule_gives_more_turns_within_the_clamp(folder: Folder) -> None:
-    folder.rule("on_turn_start", 'type = "extend"\nbudget = "turns"\namount = 2', "context.turn.iteration_count == 2")
-    said, result = governed(folder.rules(), turns=2)
+def test_a_rule_gives_more_turns_within_the_clamp(folder: RuleFolder) -> None:
+    folder.add("on_turn_start", 'type = "extend"\nbudget = "turns"\namount = 2', "context.turn.iteration_count == 2")
+    said, result = governed(folder.load(), turns=2)
     assert (len(said), result.budgets["turns"].ceiling) == (5, 4)
     assert [event.by for event in result.events if isinstance(event, Extended)] == ["rule-1"]
 
 
-def test_a_rule_denies_a_call_and_says_why(folder: Folder) -> None:
+def test_a_rule_denies_a_call_and_says_why(folder: RuleFolder) -> None:
     denied = 'type = "deny"\nmessage = "No {{ context.call.arguments.path }}."'
-    folder.rule("on_tool_call", denied, "context.call.tool_name == 'rm'")
-    folder.rule("on_tool_call", 'type = "ask"\nmessage = "Pay?"', "context.call.tool_name == 'pay'")
-    with govern(Limits(turns=1), rules=folder.rules()) as run:
+    folder.add("on_tool_call", denied, "context.call.tool_name == 'rm'")
+    folder.add("on_tool_call", 'type = "ask"\nmessage = "Pay?"', "context.call.tool_name == 'pay'")
+    with govern(Limits(turns=1), rules=folder.load()) as run:
         for turn in run:
             if turn.grace:
                 continue
@@ -118,10 +100,10 @@ def test_a_rule_denies_a_call_and_says_why(folder: Folder) -> None:
     assert run.result().budgets["tool_calls"].used == 1
 
 
-def test_rules_look_at_what_calls_came_to(folder: Folder) -> None:
-    folder.rule("on_tool_failure", note("{{ context.result.error }}"), "failure_count('fetch') == 2")
-    folder.rule("on_tool_complete", note("{{ context.result.result }} in {{ context.result.duration_ms }} ms"))
-    with govern(Limits(turns=2), rules=folder.rules()) as run:
+def test_rules_look_at_what_calls_came_to(folder: RuleFolder) -> None:
+    folder.add("on_tool_failure", note("{{ context.result.error }}"), "failure_count('fetch') == 2")
+    folder.add("on_tool_complete", note("{{ context.result.result }} in {{ context.result.duration_ms }} ms"))
+    with govern(Limits(turns=2), rules=folder.load()) as run:
         said: list[tuple[str, ...]] = []
         for turn in run:
             said.append(turn.messages_to_add)
@@ -131,15 +113,15 @@ def test_rules_look_at_what_calls_came_to(folder: Folder) -> None:
     assert said[1] == ("OSError: down 1", "7 in 500.0 ms")
 
 
-def test_state_events_and_the_model(folder: Folder) -> None:
-    folder.rule("on_turn_start", 'type = "set_state"\nkey = "n"\nincrement = 2')
-    folder.rule(
+def test_state_events_and_the_model(folder: RuleFolder) -> None:
+    folder.add("on_turn_start", 'type = "set_state"\nkey = "n"\nincrement = 2')
+    folder.add(
         "on_turn_start", 'type = "emit_event"\nname = "high"\ndata.n = "{{ context.state.n }}"', "context.state.n > 3"
     )
-    folder.rule("on_event", 'type = "use_model"\nmodel = "small"', "context.event.data.n == 4", 'event = "high"')
-    folder.rule("on_session_end", 'type = "log"\nmessage = "{{ context.event.name }} with {{ context.state.n }}"')
+    folder.add("on_event", 'type = "use_model"\nmodel = "small"', "context.event.data.n == 4", 'event = "high"')
+    folder.add("on_session_end", 'type = "log"\nmessage = "{{ context.event.name }} with {{ context.state.n }}"')
     models: list[str | None] = []
-    with govern(Limits(turns=2), rules=folder.rules(), grace=False) as run:
+    with govern(Limits(turns=2), rules=folder.load(), grace=False) as run:
         for turn in run:
             models.append(turn.model)
     emitted = [event for event in run.result().events if isinstance(event, RuleEmitted)]
@@ -148,10 +130,10 @@ def test_state_events_and_the_model(folder: Folder) -> None:
     assert told == [("high", {"n": 4}), ("log.info", {"message": "budget with 4"})]
 
 
-def test_a_rule_that_cannot_do_what_it_says_is_told_and_changes_nothing(folder: Folder) -> None:
-    folder.rule("on_turn_start", note("{{ context.state.none }}"))
-    folder.rule("on_turn_start", note("seen"))
-    said, result = governed(folder.rules(), turns=1)
+def test_a_rule_that_cannot_do_what_it_says_is_told_and_changes_nothing(folder: RuleFolder) -> None:
+    folder.add("on_turn_start", note("{{ context.state.none }}"))
+    folder.add("on_turn_start", note("seen"))
+    said, result = governed(folder.load(), turns=1)
     [failed] = [event for event in result.events if event.kind == "rule_failed"]
     assert said[0] == ("seen",)
     assert "has no field 'none'" in failed.to_dict()["reason"]
@@ -168,28 +150,28 @@ def test_time_is_seen_too() -> None:
 
 
 class TestWhatGuards:
-    def test_where_a_person_must_agree_that_the_run_goes_on_it_does_not(self, folder: Folder) -> None:
-        folder.rule("on_turn_start", 'type = "ask"\nmessage = "Go on?"', "context.turn.iteration_count == 2")
-        said, result = governed(folder.rules(), turns=9)
+    def test_where_a_person_must_agree_that_the_run_goes_on_it_does_not(self, folder: RuleFolder) -> None:
+        folder.add("on_turn_start", 'type = "ask"\nmessage = "Go on?"', "context.turn.iteration_count == 2")
+        said, result = governed(folder.load(), turns=9)
         assert (len(said), result.stop, result.stopped_by) == (2, "halted", "rule-1")
         assert result.warning == "a person must agree, and nobody can be asked: Go on?"
 
-    def test_a_stop_before_a_call_denies_it(self, folder: Folder) -> None:
-        folder.rule("on_tool_call", 'type = "stop"\nmessage = "Enough."')
-        with govern(Limits(turns=3), rules=folder.rules()) as run:
+    def test_a_stop_before_a_call_denies_it(self, folder: RuleFolder) -> None:
+        folder.add("on_tool_call", 'type = "stop"\nmessage = "Enough."')
+        with govern(Limits(turns=3), rules=folder.load()) as run:
             for turn in run:
                 assert not turn.claim_tool("ls")
         assert (run.result().stop, run.result().budgets["tool_calls"].used) == ("halted", 0)
 
-    def test_a_veto_holds_however_many_threads_claim(self, folder: Folder) -> None:
-        folder.rule("on_tool_call", 'type = "deny"\nmessage = "No."', "context.call.tool_name == 'rm'")
+    def test_a_veto_holds_however_many_threads_claim(self, folder: RuleFolder) -> None:
+        folder.add("on_tool_call", 'type = "deny"\nmessage = "No."', "context.call.tool_name == 'rm'")
         claimed: list[tuple[str, bool]] = []
 
         def claim(turn: Turn, name: str) -> None:
             for _ in range(200):
                 claimed.append((name, turn.claim_tool(name)))
 
-        with govern(Limits(turns=1), rules=folder.rules(), grace=False) as run:
+        with govern(Limits(turns=1), rules=folder.load(), grace=False) as run:
             for turn in run:
                 threads = [Thread(target=claim, args=(turn, name), daemon=True) for name in ("rm", "ls") * 3]
                 for thread in threads:
@@ -200,36 +182,36 @@ class TestWhatGuards:
 
 
 class TestTheEnd:
-    def test_a_stop_does_not_hide_the_warning_of_a_limit(self, folder: Folder) -> None:
-        folder.rule("on_budget_refused", 'type = "stop"\nmessage = "Enough."')
-        _, result = governed(folder.rules(), turns=1)
+    def test_a_stop_does_not_hide_the_warning_of_a_limit(self, folder: RuleFolder) -> None:
+        folder.add("on_budget_refused", 'type = "stop"\nmessage = "Enough."')
+        _, result = governed(folder.load(), turns=1)
         assert (result.stop, result.warning) == ("budget", "Maximum agent iterations (1) reached.")
 
-    def test_a_stop_after_the_end_changes_nothing(self, folder: Folder) -> None:
-        folder.rule("on_session_end", 'type = "stop"\nmessage = "Enough."')
-        with govern(Limits(turns=1), rules=folder.rules()) as run:
+    def test_a_stop_after_the_end_changes_nothing(self, folder: RuleFolder) -> None:
+        folder.add("on_session_end", 'type = "stop"\nmessage = "Enough."')
+        with govern(Limits(turns=1), rules=folder.load()) as run:
             for _ in run:
                 run.complete("done")
         assert (run.result().stop, run.result().warning) == ("completed", None)
 
-    def test_without_grace_no_rule_gives_any(self, folder: Folder) -> None:
-        folder.rule("on_turn_end", 'type = "stop"\nmessage = "Enough."\ngrace = true')
-        said, result = governed(folder.rules(), turns=9, grace=False)
+    def test_without_grace_no_rule_gives_any(self, folder: RuleFolder) -> None:
+        folder.add("on_turn_end", 'type = "stop"\nmessage = "Enough."\ngrace = true')
+        said, result = governed(folder.load(), turns=9, grace=False)
         assert (len(said), result.stop) == (1, "halted")
 
 
-def test_a_notice_that_nobody_was_handed_is_not_told_as_delivered(folder: Folder) -> None:
-    folder.rule("on_session_end", note("too late"))
-    folder.rule("on_turn_end", note("in time"))
-    said, result = governed(folder.rules(), turns=2)
+def test_a_notice_that_nobody_was_handed_is_not_told_as_delivered(folder: RuleFolder) -> None:
+    folder.add("on_session_end", note("too late"))
+    folder.add("on_turn_end", note("in time"))
+    said, result = governed(folder.load(), turns=2)
     assert said == [(), ("in time",), ()]
     assert [event.kind for event in result.events].count("notice_delivered") == 1
 
 
-def test_after_tool_waits_for_the_result_of_a_tool(folder: Folder) -> None:
-    folder.rule("on_query_start", note("later", 'deliver_at = "after_tool"'))
+def test_after_tool_waits_for_the_result_of_a_tool(folder: RuleFolder) -> None:
+    folder.add("on_query_start", note("later", 'deliver_at = "after_tool"'))
     said: list[tuple[str, ...]] = []
-    with govern(Limits(turns=3), rules=folder.rules(), grace=False) as run:
+    with govern(Limits(turns=3), rules=folder.load(), grace=False) as run:
         for turn in run:
             said.append(turn.messages_to_add)
             if turn.number == 2:
@@ -237,10 +219,10 @@ def test_after_tool_waits_for_the_result_of_a_tool(folder: Folder) -> None:
     assert said == [(), (), ("later",)]
 
 
-def test_more_time_is_given_within_the_clamp_and_is_still_time_of_work(folder: Folder) -> None:
-    folder.rule("on_turn_start", 'type = "extend"\nbudget = "seconds"\namount = 86000')
+def test_more_time_is_given_within_the_clamp_and_is_still_time_of_work(folder: RuleFolder) -> None:
+    folder.add("on_turn_start", 'type = "extend"\nbudget = "seconds"\namount = 86000')
     clock = ManualClock()
-    with govern(Limits(seconds=1_000), rules=folder.rules(), clock=clock) as run:
+    with govern(Limits(seconds=1_000), rules=folder.load(), clock=clock) as run:
         for _ in run:
             clock.move(100)
             assert run.envelope.postponed_s <= 86_400 - 1_000

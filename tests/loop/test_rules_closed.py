@@ -10,7 +10,7 @@ from flyball.event import AskedPerson, RuleEmitted
 from flyball.person import allow, deny
 from flyball.progress import Order, Point, Progress
 from flyball.result import Result
-from flyball.testing import Line, Script, ScriptedModel, assert_honest, call, say, together
+from flyball.testing import Line, RuleFolder, Script, ScriptedModel, assert_honest, call, say, together
 
 MADE: list[object] = []
 
@@ -28,25 +28,14 @@ def write(n: int = 0) -> str:
     return f"written {n}"
 
 
-class Rules:
-    """Rule files in a folder."""
-
-    def __init__(self, folder: Path) -> None:
-        self.folder = folder
-        self.count = 0
-
-    def add(self, trigger: str, action: str, condition: str = "true", more: str = "") -> "Rules":
-        self.count += 1
-        text = f'[rule]\nid = "rule-{self.count}"\ntrigger = "{trigger}"\n{more}\n'
-        text += f"[condition]\nexpression = '''{condition}'''\n[action]\n{action}\n"
-        (self.folder / f"{self.count:02}.toml").write_text(text)
-        return self
+class Rules(RuleFolder):
+    """Rule files, and a run with them."""
 
     def run(self, *lines: Line, plot: dict[str, Any] | None = None, **options: Any) -> Result:
         MADE.clear()
         options.setdefault("limits", Limits(turns=20))
         model = ScriptedModel(*lines, grace=say("I report."))
-        agent = Agent(model=model, tools=[look, write], rules=self.folder, **options)
+        agent = Agent(model=model, tools=[look, write], rules=self.path, **options)
         assert agent.ruleset.problems == ()
         return assert_honest(Script(agent, **(plot or {})).run("Go."))
 
@@ -142,7 +131,7 @@ class TestState:
 
 
 def test_parameters_are_found_by_index_too(rules: Rules) -> None:
-    (rules.folder / "p.toml").write_text(
+    (rules.path / "p.toml").write_text(
         '[rule]\nid = "p"\ntrigger = "on_query_start"\n[params]\nn = 3\n'
         "[condition]\nexpression = \"params['n'] == 3\"\n"
         '[action]\ntype = "set_state"\nkey = "n"\nvalue = "{{ params[\'n\'] }}"\n'

@@ -166,10 +166,9 @@ class EmitEvent(Action):
 
 
 @dataclass(frozen=True, slots=True)
-class Deny(Action):
-    """Do not make the call."""
+class Spoken(Action):
+    """An action that is nothing but its message."""
 
-    type = "deny"
     keys = ("message",)
     message: Template
 
@@ -177,6 +176,13 @@ class Deny(Action):
     def read(cls, reader: Reader, table: Mapping[str, Any]) -> Self:
         """As the table says."""
         return cls(reader.template("message", table))
+
+
+class Deny(Spoken):
+    """Do not make the call."""
+
+    __slots__ = ()
+    type = "deny"
 
     def orders(self, view: View, rule: str) -> list[Order]:
         """A veto."""
@@ -239,18 +245,11 @@ class ExtendBudget(Action):
         return [Raise(self.budget, unit.parse(self.amount), rule)]
 
 
-@dataclass(frozen=True, slots=True)
-class AsksPerson(Action):
+class AsksPerson(Spoken):
     """Ask a person: about the call, or whether the run may go on."""
 
+    __slots__ = ()
     type = "ask"
-    keys = ("message",)
-    message: Template
-
-    @classmethod
-    def read(cls, reader: Reader, table: Mapping[str, Any]) -> Self:
-        """As the table says."""
-        return cls(reader.template("message", table))
 
     def orders(self, view: View, rule: str) -> list[Order]:
         """A question."""

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from .model import ScriptedModel
     from .notebook import Notebook, until
     from .recorded import RecordedModel
+    from .rule import RuleFolder
     from .script import Line, call, call_json, fail, say, together
     from .stops import Bounds, assert_stops
 
@@ -23,6 +24,7 @@ __all__ = [
     "ManualClock",
     "Notebook",
     "RecordedModel",
+    "RuleFolder",
     "Script",
     "ScriptedModel",
     "assert_honest",
@@ -43,6 +45,7 @@ _HOMES = {
     "model": ("ScriptedModel",),
     "notebook": ("Notebook", "until"),
     "recorded": ("RecordedModel",),
+    "rule": ("RuleFolder",),
     "script": ("Line", "call", "call_json", "fail", "say", "together"),
     "stops": ("Bounds", "assert_stops"),
 }
