@@ -54,8 +54,7 @@ class Recount:
         self.held, self.lent = dict[str, int](), dict[str, int]()
         self.at, self.heard = 0.0, list[Any]()
         self.time_up = self.called_off = self.shared_refused = self.limited = self.taken = False
-        self.estimated, self.first_of_turn = 0, False
-        self.open, self.begun = list[str](), set[str]()
+        self.estimated, self.first_of_turn, self.open, self.begun = 0, False, list[str](), set[str]()
         self.asked: list[Call] = []
         self.replies: list[Reply] = []
         self.batch_ceilings: dict[str, float] = {}

@@ -361,7 +361,7 @@ def test_a_model_that_only_repeats_itself_is_stopped_within_the_stated_calls(
     assert result.turns <= most
 
 
-def test_what_it_learned_of_calls_does_not_reach_the_progress() -> None:
+def test_a_reused_result_is_among_the_results_that_callbacks_see() -> None:
     seen: list[int] = []
 
     def count(progress: Progress) -> bool:

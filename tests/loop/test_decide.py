@@ -135,10 +135,6 @@ class TestCalls:
         started = [event.seq for event in result.events if isinstance(event, ToolStarted)]
         assert max(asked) < min(started)
 
-    def test_time_stands_still_for_the_loop_while_a_person_thinks(self) -> None:
-        slow = script(DELETE, verdicts=[allow()], limits=Limits(seconds=10))
-        assert slow.run("Go.").stop == "completed"
-
     @pytest.mark.parametrize("letter", [Cancel(), TimeUp()])
     def test_what_comes_in_meanwhile_counts_before_the_answer(self, letter: Any) -> None:
         desk = Desk()
