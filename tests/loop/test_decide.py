@@ -93,12 +93,12 @@ class TestCalls:
         assert "Not run (validation)" in result.tool_results[0].text
 
     def test_what_is_sensitive_is_hidden_from_questions_events_and_notes(self) -> None:
-        paying = script(call("pay", usd=50, card="4711"), verdicts=[edit(usd=20, card="4712")])
+        paying = script(call("pay", usd=50, card="visa one"), verdicts=[edit(usd=20, card="visa two")])
         result = assert_honest(paying.run("Go."))
         [asked] = [effect.question for effect in paying.effects if isinstance(effect, Decide)]
         assert asked.arguments == {"usd": 50, "card": "***"}
-        assert "471" not in str([event.to_dict() for event in result.events])
-        assert "4712" not in result.tool_results[0].text
+        assert "visa" not in str([event.to_dict() for event in result.events])
+        assert "visa" not in result.tool_results[0].text
 
     def test_a_function_of_the_arguments_says_whether_and_what_to_ask(self) -> None:
         desk = Desk()
