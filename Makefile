@@ -47,7 +47,7 @@ $(V)/.demo: pyproject.toml $(LOCK) | $(V)/.uv
 	@$(INSTALL) -e '.[cli]' && touch $@
 
 $(V)/.dev: pyproject.toml $(LOCK) | $(V)/.uv
-	@$(INSTALL) -e '.[cli]' --group dev && touch $@ $(V)/.demo
+	@$(INSTALL) -e '.[cli,mcp,otel]' --group dev && touch $@ $(V)/.demo
 
 $(V)/.uv:
 	@$(PY) -c 'import sys; v = sys.version_info; sys.exit(v < (3, 11) and \
