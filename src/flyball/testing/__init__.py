@@ -16,12 +16,14 @@ if TYPE_CHECKING:
     from .recorded import RecordedModel
     from .rule import RuleFolder
     from .script import Line, call, call_json, fail, say, together
+    from .server import ModelServer, sent, status
     from .stops import Bounds, assert_stops
 
 __all__ = [
     "Bounds",
     "Line",
     "ManualClock",
+    "ModelServer",
     "Notebook",
     "RecordedModel",
     "RuleFolder",
@@ -34,6 +36,8 @@ __all__ = [
     "fail",
     "replay",
     "say",
+    "sent",
+    "status",
     "together",
     "until",
 ]
@@ -47,6 +51,7 @@ _HOMES = {
     "recorded": ("RecordedModel",),
     "rule": ("RuleFolder",),
     "script": ("Line", "call", "call_json", "fail", "say", "together"),
+    "server": ("ModelServer", "sent", "status"),
     "stops": ("Bounds", "assert_stops"),
 }
 
