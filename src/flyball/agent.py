@@ -21,6 +21,7 @@ from .brief import (
     completion_of,
     left_of,
     messages_of,
+    model_of,
     pause_of,
     refuse_money,
     rules_of,
@@ -74,7 +75,8 @@ class RunOptions(TypedDict, total=False):
 class Agent:
     """A model with tools, inside limits. `run` and `arun` give a result; `start` and `open` a handle."""
 
-    model: Model
+    model: Model | str
+    """What answers; also by name: `openai:NAME`, `anthropic:NAME`, `http://HOST:PORT/v1#NAME`, `script:PATH.toml`."""
     tools: Iterable[Tool | Function] = ()
     instructions: str | None = None
     limits: Limits = field(default_factory=Limits)
@@ -100,8 +102,8 @@ class Agent:
     hooks: Sequence[Hook] = ()
     rules: RuleSet | str | Path | Sequence[str | Path] = ()
     """Rule files, or folders of them; the core rules are always there. `ruleset.problems` is what is wrong in them."""
-    models: Mapping[str, Model] = field(default_factory=dict[str, Model])
-    """Other models, by name: a rule may have one of them asked."""
+    models: Mapping[str, Model | str] = field(default_factory=dict[str, Model | str])
+    """Other models, by the name under which a rule may have one of them asked."""
     approver: Approver | None = None
     """Is asked where a person must agree: a function of the Question, sync or async. Without one the run pauses."""
     approver_seconds: float | None = 600.0
@@ -123,6 +125,8 @@ class Agent:
     kind: Kind = Kind.AGENT
     """Which registered budgets `turns` and `seconds` are."""
     _terrain: Terrain = field(init=False)
+    _own: Model = field(init=False)
+    _others: Mapping[str, Model] = field(init=False)
     _person: Person = field(init=False)
 
     def __post_init__(self) -> None:
@@ -163,12 +167,12 @@ class Agent:
     def worst_case(self) -> WorstCase:
         """The most that one run can come to."""
         registry = self._registry()
-        prices = [model.price for model in (self.model, *self.models.values())]
+        prices = [model.price for model in (self._own, *self._others.values())]
         cases = [self.limits.worst_case(price, registry, self.kind) for price in prices]
         return max(cases, key=lambda case: math.inf if case.cost is None else case.cost)
 
     def __repr__(self) -> str:
-        return f"<Agent {self.name}: {self.model.name}, {len(self._terrain.tool_names)} tools>"
+        return f"<Agent {self.name}: {self._own.name}, {len(self._terrain.tool_names)} tools>"
 
     def _handle(self, task: Task, options: RunOptions) -> Run:
         return Run(lambda stream: self._driver(task, options, (*self.sinks, stream)))
@@ -199,7 +203,7 @@ class Agent:
             _check_options(options)
         run_id = options.get("run_id") or os.urandom(16).hex()
         at, within, until = self.clock.wall(), options.get("within"), self.limits.until
-        for model in () if within is None else (self.model, *self.models.values()):
+        for model in () if within is None else (self._own, *self._others.values()):
             if within is not None and model.price is None:
                 refuse_money("run, within", within.budgets.get("usd"), model.name)
         metadata = options.get("metadata")
@@ -234,15 +238,16 @@ class Agent:
         for name in rules.models:
             if name not in self.models:
                 raise ConfigError("agent, models", sorted(self.models), f"also {name}, which a rule wants asked")
-        for model in (self.model, *self.models.values()):
+        for model in (self._own, *self._others.values()):
             if model.price is None:
                 refuse_money("agent, limits.usd", money, model.name)
         return rules
 
     def _check(self) -> None:
         check.kind("agent, models", self.models, Mapping)
-        for where, model in (("model", self.model), *((f"models, {name}", one) for name, one in self.models.items())):
-            _check_model(f"agent, {where}", model)
+        others = {name: model_of(f"agent, models, {name}", one) for name, one in self.models.items()}
+        object.__setattr__(self, "_own", model_of("agent, model", self.model))
+        object.__setattr__(self, "_others", others)
         check.kind("agent, limits", self.limits, Limits)
         check.text("agent, name", self.name)
         check.kind("agent, metadata", self.metadata, Mapping)
@@ -297,8 +302,8 @@ class Agent:
         schema = None if output is None else output.schema
         described = json.dumps([*definitions, schema or {}], default=str)
         return Terrain(
-            model=self.model,
-            model_is_async=inspect.iscoroutinefunction(self.model.ask),
+            model=self._own,
+            model_is_async=inspect.iscoroutinefunction(self._own.ask),
             terms=terms,
             admission=lambda envelope: Admission(toolset, envelope),
             tools=definitions,
@@ -321,9 +326,9 @@ class Agent:
             rules=ruleset,
             rule_points=ruleset.points,
             rules_ask=ruleset.asks,
-            models=dict(self.models),
+            models=dict(self._others),
             agent=self.name,
-            count=getattr(self.model, "count", None),
+            count=getattr(self._own, "count", None),
             instruction_tokens=spoken,
             base_tokens=spoken + tokens_of(described),
             max_output_tokens=self.max_output_tokens,
@@ -331,15 +336,6 @@ class Agent:
             single_turn=self.single_turn,
             asks_for_more=self.on_exhausted == "ask",
         )
-
-
-def _check_model(where: str, model: Any) -> None:
-    missing = [name for name in ("name", "provider", "price") if not hasattr(model, name)]
-    missing += [name for name in ("ready", "ask") if not callable(getattr(model, name, None))]
-    if missing or isinstance(model, type):
-        raise ConfigError(where, model, "a model: something with name, provider, price, ready and ask")
-    if model.price is not None and not callable(getattr(model.price, "cost", None)):
-        raise ConfigError(f"{where}'s price", model.price, "a price, such as a TokenPrice, or None")
 
 
 def _check_options(options: RunOptions) -> None:

@@ -15,6 +15,7 @@ from .drive import Pause
 from .envelope import TurnBudget
 from .errors import ConfigError
 from .message import Message, MessageType, Role
+from .models import Model
 from .progress import Policy
 from .result import Result, Stop
 from .rules import RuleSet
@@ -104,3 +105,19 @@ def rules_of(given: object, settings: Settings) -> RuleSet:
                 raise ConfigError("agent, rules", str(path), "a file or folder that exists")
         return RuleSet.load(*files, settings=settings).with_core(settings)
     raise ConfigError("agent, rules", given, "a RuleSet, or paths of rule files")
+
+
+def model_of(where: str, given: Any) -> Model:
+    """A model, or the one that a text names; a ConfigError for whatever is neither."""
+    if isinstance(given, str):
+        from .models.reference import named  # and with it what a wire needs
+
+        return named(given)
+    missing = [name for name in ("name", "provider", "price") if not hasattr(given, name)]
+    missing += [name for name in ("ready", "ask") if not callable(getattr(given, name, None))]
+    if missing or isinstance(given, type):
+        expected = "a model: a name such as openai:gpt-5.5, or something with name, provider, price, ready and ask"
+        raise ConfigError(where, given, expected)
+    if given.price is not None and not callable(getattr(given.price, "cost", None)):
+        raise ConfigError(f"{where}'s price", given.price, "a price, such as a TokenPrice, or None")
+    return given

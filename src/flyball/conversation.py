@@ -64,7 +64,7 @@ class Options(TypedDict, total=False):
     hooks: Sequence[Hook]
     rules: RuleSet | str | Path | Sequence[str | Path]
     """Rule files, or folders of them, beside the core rules."""
-    models: Mapping[str, Model]
+    models: Mapping[str, Model | str]
     """Other models, by name, that a rule may have asked."""
     sinks: Sequence[Sink]
     grace: bool
@@ -75,7 +75,7 @@ class Options(TypedDict, total=False):
 
 
 def run_conversation(
-    messages: Task, tools: Iterable[Tool | Function], model: Model, **options: Unpack[Options]
+    messages: Task, tools: Iterable[Tool | Function], model: Model | str, **options: Unpack[Options]
 ) -> Result:
     """Hold a conversation until it ends, inside `conversation_turns`, and give its result.
 
@@ -86,7 +86,7 @@ def run_conversation(
 
 
 async def arun_conversation(
-    messages: Task, tools: Iterable[Tool | Function], model: Model, **options: Unpack[Options]
+    messages: Task, tools: Iterable[Tool | Function], model: Model | str, **options: Unpack[Options]
 ) -> Result:
     """The same in this event loop."""
     agent, own = _prepared(tools, model, options)
@@ -130,7 +130,7 @@ class _Payload(NamedTuple):
     rest: dict[str, Any]
 
 
-def _prepared(tools: Iterable[Tool | Function], model: Model, options: Options) -> tuple[Agent, Any]:
+def _prepared(tools: Iterable[Tool | Function], model: Model | str, options: Options) -> tuple[Agent, Any]:
     check.options("run_conversation", options, Options.__annotations__)
     mode = check.text("run_conversation, mode", options.get("mode", "chat"))
     payload = _opened(options.get("payload"), mode)

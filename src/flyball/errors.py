@@ -188,13 +188,17 @@ class RunStopped(FlyballError):
 
 
 class ModelError(FlyballError):
-    """A model did not answer a request, and asking again would not help; `message` has the provider's words."""
+    """A model did not answer a request, and asking again would not help; `message` has the provider's words.
+
+    `began` says that it may have begun to answer, so that tokens may be spent.
+    """
 
     code = "model_failed"
 
-    def __init__(self, message: str) -> None:
+    def __init__(self, message: str, *, began: bool = False) -> None:
         super().__init__(message)
         self.message = message
+        self.began = began
 
     def __str__(self) -> str:
         return self.message
@@ -211,8 +215,8 @@ class Retryable(ModelError):
 
     code = "model_unavailable"
 
-    def __init__(self, message: str, after: float | None = None) -> None:
-        super().__init__(message)
+    def __init__(self, message: str, after: float | None = None, *, began: bool = False) -> None:
+        super().__init__(message, began=began)
         self.args = (message, after)
         self.after = after
 

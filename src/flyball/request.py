@@ -208,6 +208,8 @@ class Reply:
     finish: Finish = Finish.STOP
     model: str | None = None
     provider: str | None = None
+    parts: tuple[Mapping[str, Any], ...] = ()
+    """What else it said that its provider wants back, such as signed reasoning: payloads of multimodal parts."""
 
 
 class FailureKind(StrEnum):

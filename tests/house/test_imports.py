@@ -25,7 +25,7 @@ TABLE = """
     doctor
     cli
 """
-HEAVY = {"agent", "brief", "cli", "conversation", "drive", "output", "run", "testing", "tools", "worker"}
+HEAVY = {"agent", "brief", "cli", "conversation", "drive", "models", "output", "run", "testing", "tools", "worker"}
 """All other rooms need nothing but the standard library."""
 
 ROOT = Path(flyball.__file__).parent

@@ -13,6 +13,7 @@ from flyball.event import Event
 from flyball.loop import Act, Answer, Append, Ask, Decide, Effect, Grant, Wait
 from flyball.loop.effect import Cancel, Deed, Extend, Late, LeaseLost, Steer, TimeUp
 from flyball.message import MessageType, Role
+from flyball.models import Model
 from flyball.outcome import Cancelled, Denied, Outcome, Success, Timeout
 from flyball.pair import check_pairs
 from flyball.progress import Complete, Halt, Raise
@@ -132,7 +133,7 @@ class Auditor(Recount):
 
     def _hold(self, ask: Ask, tokens: int) -> None:
         """The worst case of a request must fit into what is left; work must leave the reserve alone."""
-        request, price, output = ask.request, self.agent.model.price, ask.request.max_output_tokens
+        request, price, output = ask.request, cast("Model", self.agent.model).price, ask.request.max_output_tokens
         limited = self.ceilings["tokens"] < inf or self.ceilings["usd"] < inf
         need("a grant for what is shared", not self.used["Grant"] or self.taken or not tokens)
         self.held = {"tokens": tokens + (output or 0), "usd": _worst(price, tokens, output or 0)}
@@ -197,7 +198,7 @@ class Auditor(Recount):
         if isinstance(value, Reply):
             self.replies.append(value)
             self.asked += value.calls
-            usage, price = value.usage, self.agent.model.price
+            usage, price = value.usage, cast("Model", self.agent.model).price
             if usage is not None:
                 self.used["tokens"] += usage.total
                 self.used["usd"] += 0 if price is None else price.cost(usage.input, usage.output, usage.cached)

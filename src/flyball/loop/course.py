@@ -297,7 +297,9 @@ class Course:
     def say_reply(self, reply: Reply) -> Sequence[Call]:
         """Add what the model said and asked for; the calls come back with ids of their own."""
         calls = self._with_own_ids(reply.calls) if reply.calls else ()
-        group = self.next_n if len(calls) + bool(reply.text) > 1 else None
+        group = self.next_n if len(calls) + len(reply.parts) + bool(reply.text) > 1 else None
+        for part in reply.parts:
+            self.say(MessageType.MULTIMODAL_PART, _ASSISTANT, "", dict(part), group)
         if reply.text:
             self.say(MessageType.TEXT, Role.ASSISTANT, reply.text, None, group)
             self.progress.text = reply.text

@@ -1,5 +1,32 @@
-"""Models: whatever answers a request."""
+"""Models: whatever answers a request.
+
+The wires are loaded on first use, so that a run with another model pays nothing for them.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
 
 from .model import Model
 
-__all__ = ["Model"]
+if TYPE_CHECKING:
+    from .anthropic import AnthropicModel
+    from .openai import OpenAIModel
+    from .patience import Patience
+    from .reference import named
+
+__all__ = ["AnthropicModel", "Model", "OpenAIModel", "Patience", "named"]
+
+_HOMES = {"AnthropicModel": "anthropic", "OpenAIModel": "openai", "Patience": "patience", "named": "reference"}
+
+
+def __getattr__(name: str) -> object:
+    from importlib import import_module
+
+    if name in _HOMES:
+        return globals().setdefault(name, getattr(import_module(f"{__name__}.{_HOMES[name]}"), name))
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

@@ -8,14 +8,14 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from ..models.line import Line, call, call_json, fail, say, together
+    from ..models.script import ScriptedModel
     from .clock import ManualClock
     from .driver import Script, replay
     from .honest import assert_honest
-    from .model import ScriptedModel
     from .notebook import Notebook, until
     from .recorded import RecordedModel
     from .rule import RuleFolder
-    from .script import Line, call, call_json, fail, say, together
     from .server import ModelServer, sent, status
     from .stops import Bounds, assert_stops
 
@@ -43,16 +43,16 @@ __all__ = [
 ]
 
 _HOMES = {
-    "clock": ("ManualClock",),
-    "driver": ("Script", "replay"),
-    "honest": ("assert_honest",),
-    "model": ("ScriptedModel",),
-    "notebook": ("Notebook", "until"),
-    "recorded": ("RecordedModel",),
-    "rule": ("RuleFolder",),
-    "script": ("Line", "call", "call_json", "fail", "say", "together"),
-    "server": ("ModelServer", "sent", "status"),
-    "stops": ("Bounds", "assert_stops"),
+    ".clock": ("ManualClock",),
+    ".driver": ("Script", "replay"),
+    ".honest": ("assert_honest",),
+    "..models.script": ("ScriptedModel",),
+    ".notebook": ("Notebook", "until"),
+    ".recorded": ("RecordedModel",),
+    ".rule": ("RuleFolder",),
+    "..models.line": ("Line", "call", "call_json", "fail", "say", "together"),
+    ".server": ("ModelServer", "sent", "status"),
+    ".stops": ("Bounds", "assert_stops"),
 }
 
 
@@ -61,7 +61,7 @@ def __getattr__(name: str) -> object:
 
     for home, names in _HOMES.items():
         if name in names:
-            return globals().setdefault(name, getattr(import_module(f"{__name__}.{home}"), name))
+            return globals().setdefault(name, getattr(import_module(home, __name__), name))
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 

@@ -19,6 +19,7 @@ from ..loop import Act, Answer, Ask, Decide, Effect, Flow, Grant, Wait, converse
 from ..loop.effect import Letter
 from ..loop.plan import Plan
 from ..models import Model
+from ..models.script import ScriptedModel
 from ..outcome import Outcome
 from ..person import Approver, Question, Verdict, answers_of, verdict_of
 from ..recorder import Recorder
@@ -28,7 +29,6 @@ from ..tools.act import ToolAct
 from ..tools.performer import Performer
 from ..worker import WorkerPool
 from .clock import ManualClock
-from .model import ScriptedModel
 
 
 class Script:

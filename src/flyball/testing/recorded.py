@@ -15,10 +15,10 @@ from typing import Any, cast
 from ..errors import ConfigError, ModelError
 from ..models import Model
 from ..models.model import Tell
+from ..models.script import run_of
 from ..price import Price
 from ..request import ModelFailure, Reply, Request, estimate
 from .imprint import Imprint
-from .model import run_of
 from .tape import Exchange, Take, Tape
 
 

@@ -9,7 +9,7 @@ import anyio
 from ..errors import ConfigError, ModelError, nearest
 from ..price import Price
 from ..request import Purpose, Reply, Request
-from .script import Line, lines_of
+from .line import Line, lines_of
 
 _PLACE_ASIDE = 9_000
 

@@ -1,0 +1,117 @@
+"""Where a model is reached, and with what key."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, cast
+from urllib.parse import urlsplit
+
+from .. import __version__
+from ..errors import ConfigError
+from .key import Key
+from .option import HttpOptions
+
+OTHER_KEY = "FLYBALL_API_KEY"
+"""The variable for servers that nobody knows: a provider's key goes to that provider only."""
+
+
+@dataclass(frozen=True, slots=True)
+class House:
+    """What is known of a provider."""
+
+    name: str
+    url: str
+    url_variable: str
+    key_variable: str
+    key_header: str
+    key_form: str
+    path: str
+    max_output_tokens: int
+    headers: Mapping[str, str]
+
+
+class Address:
+    """A provider's API: its own, or one that speaks alike somewhere else."""
+
+    def __init__(self, house: House, options: HttpOptions) -> None:
+        self._house = house
+        elsewhere = "url" in options
+        self.url = _checked(options.get("url") or os.environ.get(house.url_variable) or house.url)
+        self.endpoint = f"{self.url}{house.path}"
+        self.host = urlsplit(self.url).netloc if self.url != house.url else house.name
+        self.provider = options.get("provider") or self.host
+        self._key = Key(options.get("key"), OTHER_KEY if elsewhere else house.key_variable)
+        self._needs_key = self.url == house.url
+        self._headers = _headers(options.get("headers", {}))
+
+    @property
+    def at_home(self) -> bool:
+        """Whether it is the provider's own."""
+        return self.url == self._house.url
+
+    def headers(self) -> dict[str, str]:
+        """What a request carries; those of the user replace ours."""
+        headers = {
+            "content-type": "application/json",
+            "accept": "application/json",
+            "user-agent": f"flyball/{__version__}",
+            **self._house.headers,
+        }
+        key = self._key.reveal()
+        if key is not None:
+            headers[self._house.key_header] = self._house.key_form.format(key)
+        return headers | self._headers
+
+    def lacks(self) -> str | None:
+        """What is missing before anything can be asked."""
+        try:
+            key = self._key.reveal()
+        except ConfigError as error:
+            return str(error)
+        if key or not self._needs_key or self._house.key_header in self._headers:
+            return None
+        return f"there is no key for {self.host}: set {self._key.variable}, or give key="
+
+    def hint(self) -> str:
+        """What to do about a key that is refused."""
+        variable = self._key.variable
+        return f" (the key comes from key= or {variable})"
+
+    def secrets(self) -> tuple[str, ...]:
+        """The key, and the values of further headers, which may be keys too."""
+        try:
+            key = self._key.reveal()
+        except ConfigError:
+            key = None
+        return (*([key] if key else []), *self._headers.values())
+
+
+def _checked(url: Any) -> str:
+    expected = "http:// or https://, a host and a path, without a user or a password"
+    parts = urlsplit(url) if isinstance(url, str) else None
+    if parts is None or parts.scheme not in ("http", "https") or not parts.hostname:
+        raise ConfigError("model, url", url, expected)
+    if "@" in parts.netloc:
+        raise ConfigError("model, url", f"a user or password for {parts.hostname}", f"{expected}; give key= instead")
+    if parts.query or parts.fragment:
+        raise ConfigError("model, url", url, f"{expected}; and without ? and #")
+    return url.rstrip("/")
+
+
+def _headers(given: Any) -> dict[str, str]:
+    if not isinstance(given, Mapping):
+        raise ConfigError("model, headers", type(given).__name__, "names and values")
+    headers: dict[str, str] = {}
+    for name, value in cast("Mapping[object, object]", given).items():
+        if not isinstance(name, str) or not isinstance(value, str) or not (name and _is_plain(name + value)):
+            raise ConfigError(
+                f"model, headers, {name!r}", "no plain text", "a name and a value, each in one line of ASCII"
+            )
+        headers[name.lower()] = value
+    return headers
+
+
+def _is_plain(text: str) -> bool:
+    return text.isascii() and text.isprintable()

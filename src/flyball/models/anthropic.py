@@ -1,0 +1,207 @@
+"""Anthropic's messages API."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterable, Mapping
+from typing import Any, ClassVar
+
+from ..message import ANTHROPIC
+from ..request import Finish, Request
+from ..wire import to_anthropic
+from .address import House
+from .ear import CallNotes, Ear, Json, dict_of, list_of, text_of
+from .http import HttpModel
+from .model import Tell
+from .strict import closed
+
+_FINISHES = {
+    "end_turn": Finish.STOP,
+    "stop_sequence": Finish.STOP,
+    "max_tokens": Finish.LENGTH,
+    "model_context_window_exceeded": Finish.LENGTH,
+    "tool_use": Finish.CALLS,
+    "refusal": Finish.CONTENT_FILTER,
+}
+_CHOICES = {"auto": "auto", "required": "any", "none": "none"}
+_ID = re.compile(r"[^a-zA-Z0-9_-]")
+_GOES_ON = "(The conversation goes on.)"
+
+
+class AnthropicModel(HttpModel):
+    """A model of Anthropic's. The key is `key=` or ANTHROPIC_API_KEY; with `url=`, `key=` or FLYBALL_API_KEY."""
+
+    _house: ClassVar[House] = House(
+        name="anthropic",
+        url="https://api.anthropic.com",
+        url_variable="ANTHROPIC_BASE_URL",
+        key_variable="ANTHROPIC_API_KEY",
+        key_header="x-api-key",
+        key_form="{}",
+        path="/v1/messages",
+        max_output_tokens=8_192,
+        headers={"anthropic-version": "2023-06-01"},
+    )
+
+    def body(self, request: Request) -> Json:
+        """The request as this API wants it; it must always say how long the reply may be."""
+        system, messages = to_anthropic(request.messages)
+        most = request.max_output_tokens or self.max_output_tokens or self._house.max_output_tokens
+        body: Json = {"model": self.name, "max_tokens": most, "messages": _completed(messages, request.notices)}
+        texts = [text for text in (request.instructions, system) if text]
+        if request.tools:
+            body["tools"] = [_tool(tool) for tool in request.tools]
+            self._choose(body)
+        elif names := _called(messages):  # it takes no calls of tools that it is not told of
+            body["tools"] = [{"name": name, "input_schema": {"type": "object"}} for name in names]
+            body["tool_choice"] = {"type": "none"}
+        if request.output_schema is not None:
+            texts += _form(body, request.output_schema)
+        if texts:
+            body["system"] = "\n\n".join(texts)
+        if self._stream:
+            body["stream"] = True
+        return body
+
+    def _choose(self, body: Json) -> None:
+        wish, choice = self._wish, dict[str, Any]()
+        if wish.forced_tool is not None:
+            choice = {"type": "tool", "name": wish.forced_tool}
+        elif wish.tool_choice is not None:
+            choice = {"type": _CHOICES[wish.tool_choice]}
+        if wish.parallel is not None and choice.get("type") != "none":
+            choice = {"type": "auto", **choice, "disable_parallel_tool_use": not wish.parallel}
+        if choice:
+            body["tool_choice"] = choice
+
+    def _ear(self, tell: Tell | None) -> Ear:
+        return _AnthropicEar(self.provider, tell)
+
+
+def _tool(tool: Mapping[str, Any]) -> Json:
+    described = {"description": tool["description"]} if tool.get("description") else {}
+    return {"name": tool["name"], **described, "input_schema": tool["parameters"]}
+
+
+def _completed(messages: list[Json], notices: tuple[str, ...]) -> list[Json]:
+    """The messages with the notices behind the newest, beginning with the user's, and with ids that this API takes."""
+    for message in messages:
+        for block in _blocks(message):
+            for key in ("id", "tool_use_id"):
+                if key in block:
+                    block[key] = _ID.sub("_", block[key])
+    if messages and messages[0]["role"] != "user":
+        messages.insert(0, {"role": "user", "content": _GOES_ON})
+    if notices:
+        said = [{"type": "text", "text": notice} for notice in notices]
+        if messages and messages[-1]["role"] == "user":
+            messages[-1]["content"] = [*_blocks(messages[-1]), *said]
+        else:
+            messages.append({"role": "user", "content": said})
+    return messages
+
+
+def _blocks(message: Json) -> list[Json]:
+    content = message["content"]
+    return [{"type": "text", "text": content}] if isinstance(content, str) else content
+
+
+def _called(messages: Iterable[Json]) -> list[str]:
+    """The names of the tools that were called, each once."""
+    blocks = [block for message in messages for block in _blocks(message)]
+    return list(dict.fromkeys(block["name"] for block in blocks if block["type"] == "tool_use"))
+
+
+def _form(body: Json, schema: Mapping[str, Any]) -> list[str]:
+    """Have the form of the answer enforced; where that cannot be, the words that ask for it."""
+    enforced = closed(schema)
+    if enforced is None:
+        return [f"Answer with nothing but JSON that fits this schema: {json.dumps(schema, ensure_ascii=False)}"]
+    body["output_config"] = {"format": {"type": "json_schema", "schema": enforced}}
+    return []
+
+
+class _AnthropicEar(Ear):
+    """Hears blocks, each with a start, deltas and a stop; or one reply with all its blocks."""
+
+    def __init__(self, provider: str | None, tell: Tell | None = None) -> None:
+        super().__init__(provider, tell)
+        self._open: dict[object, Json] = {}
+        self._used: Json = {}
+
+    def hear(self, event: Json) -> None:
+        """Take an event; kinds that nobody knows yet are left aside, as this API asks of its readers."""
+        match event.get("type"):
+            case "message_start":
+                self._head(dict_of(event.get("message"), "a message"))
+            case "content_block_start":
+                self._open[event.get("index")] = self._begun(dict_of(event.get("content_block"), "a block"))
+            case "content_block_delta":
+                block = self._open.get(event.get("index"), {})
+                self._went_on(block, dict_of(event.get("delta"), "a delta"))
+            case "content_block_stop":
+                self._closed(self._open.pop(event.get("index"), {}))
+            case "message_delta":
+                self._spent(event.get("usage"))
+                self._finished(dict_of(event.get("delta"), "a delta").get("stop_reason"))
+            case "message_stop":
+                self.ended = True
+            case _:
+                pass
+
+    def hear_whole(self, reply: Json) -> None:
+        """Take a reply."""
+        self._head(reply)
+        for block in list_of(reply.get("content"), "content"):
+            self._closed(self._begun(dict_of(block, "a block")))
+        self._finished(reply.get("stop_reason"))
+
+    def _head(self, message: Json) -> None:
+        self.model = text_of(message.get("model")) or None
+        self._spent(message.get("usage"))
+
+    def _spent(self, usage: object) -> None:
+        """The counts so far; the last event has those of the whole reply, and may leave out what it said before."""
+        counts = dict_of(usage, "usage")
+        self._used |= {name: count for name, count in counts.items() if count is not None}
+        if "output_tokens" in self._used:
+            self.use(self._used)
+
+    def _begun(self, block: Json) -> Json:
+        match block.get("type"):
+            case "text":
+                self.say(block.get("text"))
+            case "tool_use":
+                self.began = True
+                call = CallNotes(text_of(block.get("id")), text_of(block.get("name")))
+                call.hear(block.get("input") or None)
+                self.calls.append(call)
+                return {"type": "tool_use", "call": call}
+            case _:
+                self.began = True
+                return dict(block)
+        return {"type": "text"}
+
+    def _went_on(self, block: Json, delta: Json) -> None:
+        self.began = True
+        match delta.get("type"):
+            case "text_delta":
+                self.say(delta.get("text"))
+            case "input_json_delta" if "call" in block:
+                block["call"].hear(delta.get("partial_json"))
+            case "thinking_delta":
+                block["thinking"] = text_of(block.get("thinking")) + text_of(delta.get("thinking"))
+            case "signature_delta":
+                block["signature"] = text_of(delta.get("signature"))
+            case _:
+                pass
+
+    def _closed(self, block: Json) -> None:
+        """A block is whole; of those that are neither text nor call, the provider wants the reasoning back."""
+        if block.get("type") in ("thinking", "redacted_thinking"):
+            self.parts.append({"part": block, "shape": ANTHROPIC})
+
+    def _finished(self, reason: object) -> None:
+        if reason is not None:
+            self.finish = _FINISHES.get(str(reason), Finish.STOP)

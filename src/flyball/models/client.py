@@ -1,0 +1,31 @@
+"""The HTTP client: one for each event loop, so that connections are used again, and closed when the loop ends."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator
+from http.cookiejar import CookieJar, DefaultCookiePolicy
+
+import httpx2
+from anyio.lowlevel import RunVar
+
+_KEPT_CONNECTIONS, _KEPT_S = 100, 30.0
+_OPEN = RunVar["tuple[httpx2.AsyncClient, AsyncGenerator[httpx2.AsyncClient]]"]("flyball_http_client")
+
+
+async def shared_client() -> httpx2.AsyncClient:
+    """The client of the event loop that runs now; it has no key, no cookie and no header of any model."""
+    found = _OPEN.get(None)
+    if found is None or found[0].is_closed:
+        keeper = _keeper()
+        found = (await anext(keeper), keeper)
+        _OPEN.set(found)
+    return found[0]
+
+
+async def _keeper() -> AsyncGenerator[httpx2.AsyncClient]:
+    """Holds a client open. Event loops close the generators that are left when they end, and this closes the client."""
+    refuses_cookies = CookieJar(DefaultCookiePolicy(allowed_domains=[]))
+    # How many runs there are at once is for whoever starts them to say, not for a pool to delay.
+    limits = httpx2.Limits(max_connections=None, max_keepalive_connections=_KEPT_CONNECTIONS, keepalive_expiry=_KEPT_S)
+    async with httpx2.AsyncClient(limits=limits, cookies=refuses_cookies, timeout=None) as client:
+        yield client

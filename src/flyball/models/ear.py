@@ -1,0 +1,120 @@
+"""The ear: puts together what a provider says, whole or piece by piece."""
+
+from __future__ import annotations
+
+import json
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from typing import Any, cast
+
+from ..errors import ConfigError, Retryable
+from ..request import Call, Finish, Reply, Usage
+
+Json = dict[str, Any]
+
+
+class Ear(ABC):
+    """Hears one reply. What it cannot understand it raises as a Retryable: the next reply may be well-formed."""
+
+    def __init__(self, provider: str | None, tell: Callable[[str], None] | None = None) -> None:
+        self._provider = provider
+        self._tell = tell
+        self._text: list[str] = []
+        self.calls: list[CallNotes] = []
+        self.parts: list[Json] = []
+        """What only the provider understands and wants back: signed reasoning."""
+        self.usage: Usage | None = None
+        self.finish: Finish | None = None
+        """Why it ended; None while it has not, and a reply without one is not whole."""
+        self.model: str | None = None
+        self.began = False
+        """Whether a token came, of whatever kind."""
+        self.ended = False
+        """Whether the provider said that nothing more will come."""
+
+    @abstractmethod
+    def hear(self, event: Json) -> None:
+        """Take an event of a stream."""
+
+    @abstractmethod
+    def hear_whole(self, reply: Json) -> None:
+        """Take a reply that came in one piece."""
+
+    def say(self, piece: object) -> None:
+        """Take a piece of the text."""
+        text = text_of(piece)
+        if text:
+            self.began = True
+            self._text.append(text)
+            if self._tell is not None:
+                self._tell(text)
+
+    def use(self, usage: object) -> None:
+        """Take what it used; nonsense counts as not told, and is then booked at the estimate."""
+        try:
+            self.usage = Usage.of(usage)
+        except ConfigError:
+            self.usage = None
+
+    def reply(self) -> Reply:
+        """All that was said."""
+        calls = tuple(call.call() for call in self.calls)
+        finish = self.finish or Finish.STOP
+        if calls and finish is Finish.STOP:  # some servers of OpenAI's shape say so all the same
+            finish = Finish.CALLS
+        text = "".join(self._text)
+        return Reply(text, calls, self.usage, finish, self.model, self._provider, tuple(self.parts))
+
+
+class CallNotes:
+    """One call, as far as it was heard."""
+
+    __slots__ = ("_arguments", "id", "name")
+
+    def __init__(self, id: str = "", name: str = "") -> None:
+        self.id = id
+        self.name = name
+        self._arguments: list[str] = []
+
+    def hear(self, arguments: object) -> None:
+        """Take a piece of the arguments; some servers send a dict instead of its JSON."""
+        if isinstance(arguments, dict):
+            self._arguments = [json.dumps(arguments, ensure_ascii=False)]
+        else:
+            self._arguments.append(text_of(arguments))
+
+    def call(self) -> Call:
+        """The call. Arguments that are no JSON, or half of it, are told to the model when they are checked."""
+        return Call(self.id, self.name, "".join(self._arguments) or "{}")
+
+
+def text_of(value: object) -> str:
+    """A text, where there should be one; None counts as none."""
+    if value is None:
+        return ""
+    if not isinstance(value, str):
+        raise malformed(f"a {type(value).__name__} where a text belongs")
+    return value
+
+
+def dict_of(value: object, what: str) -> Json:
+    """A dict, where there should be one; None counts as an empty one."""
+    if value is None:
+        return {}
+    if not isinstance(value, dict):
+        raise malformed(f"a {type(value).__name__} as {what}")
+    return cast("Json", value)
+
+
+def list_of(value: object, what: str) -> list[object]:
+    """A list, where there should be one; None counts as an empty one."""
+    if value is None:
+        return []
+    if not isinstance(value, list):
+        raise malformed(f"a {type(value).__name__} as {what}")
+    return cast("list[object]", value)
+
+
+def malformed(what: str) -> Retryable:
+    """The error for a reply that breaks the rules of its wire."""
+    return Retryable(f"the reply is malformed: {what}", began=True)

@@ -1,0 +1,48 @@
+"""A key: sent to the provider it is for, and shown to nobody."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable
+
+from ..errors import ConfigError
+
+HIDDEN = "***"
+_SHORTEST = 6
+"""A text shorter than this is no secret, and hiding it would garble what it is a part of."""
+
+
+class Key:
+    """A secret from an argument, or, when it is needed, from the environment."""
+
+    __slots__ = ("_given", "variable")
+
+    def __init__(self, given: str | None, variable: str | None) -> None:
+        if given is not None and not (isinstance(given, str) and given.strip()):  # pyright: ignore[reportUnnecessaryIsInstance]
+            raise ConfigError("model, key", type(given).__name__, "a text that is not empty")
+        self._given = given
+        self.variable = variable
+        """Where it comes from, if it was not given."""
+
+    def reveal(self) -> str | None:
+        """The secret itself, for the one header that carries it; a ConfigError where no header could."""
+        found = self._given or (os.environ.get(self.variable, "") if self.variable else "")
+        key = found.strip()
+        if not all("!" <= letter <= "~" for letter in key):
+            where = "model, key" if self._given else f"model, key ({self.variable})"
+            raise ConfigError(where, f"a text of {len(key)} characters", "printable ASCII characters, without spaces")
+        return key or None
+
+    def __repr__(self) -> str:
+        return HIDDEN
+
+    def __reduce__(self) -> str:
+        raise TypeError("a key is not written down; make the model again where it is needed")
+
+
+def without(secrets: Iterable[str], text: str) -> str:
+    """A text in which none of the secrets is left; the longest go first, because one may be a part of another."""
+    for secret in sorted(secrets, key=len, reverse=True):
+        if len(secret) >= _SHORTEST:
+            text = text.replace(secret, HIDDEN)
+    return text

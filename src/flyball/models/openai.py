@@ -1,0 +1,132 @@
+"""OpenAI's chat completions, as OpenAI and many other servers speak it."""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+from ..request import Finish, Request
+from ..wire import to_openai
+from .address import House
+from .ear import CallNotes, Ear, Json, dict_of, list_of, text_of
+from .http import HttpModel
+from .model import Tell
+from .strict import is_strict
+
+_FINISHES = {
+    "stop": Finish.STOP,
+    "length": Finish.LENGTH,
+    "tool_calls": Finish.CALLS,
+    "function_call": Finish.CALLS,
+    "content_filter": Finish.CONTENT_FILTER,
+}
+_ELSEWHERE_MOST_OUTPUT = 4_096
+
+
+class OpenAIModel(HttpModel):
+    """A model of OpenAI's; with `url=`, one of any server that speaks alike.
+
+    The key is `key=` or OPENAI_API_KEY. With `url=` it is `key=` or FLYBALL_API_KEY, or there is none.
+    """
+
+    _house: ClassVar[House] = House(
+        name="openai",
+        url="https://api.openai.com/v1",
+        url_variable="OPENAI_BASE_URL",
+        key_variable="OPENAI_API_KEY",
+        key_header="authorization",
+        key_form="Bearer {}",
+        path="/chat/completions",
+        max_output_tokens=16_384,
+        headers={},
+    )
+
+    def body(self, request: Request) -> Json:
+        """The request as this API wants it."""
+        body: Json = {"model": self.name, "messages": _messages(request)}
+        if request.tools:
+            body["tools"] = [{"type": "function", "function": dict(tool)} for tool in request.tools]
+            self._choose(body)
+        if request.output_schema is not None:
+            schema = {"name": "answer", "schema": request.output_schema, "strict": is_strict(request.output_schema)}
+            body["response_format"] = {"type": "json_schema", "json_schema": schema}
+        if request.max_output_tokens is not None:
+            # Servers that speak alike know the older name.
+            body["max_completion_tokens" if self._address.at_home else "max_tokens"] = request.max_output_tokens
+        if self._stream:
+            body["stream"] = True
+            body["stream_options"] = {"include_usage": True}
+        return body
+
+    def _choose(self, body: Json) -> None:
+        wish = self._wish
+        if wish.forced_tool is not None:
+            body["tool_choice"] = {"type": "function", "function": {"name": wish.forced_tool}}
+        elif wish.tool_choice is not None:
+            body["tool_choice"] = wish.tool_choice
+        if wish.parallel is not None:
+            body["parallel_tool_calls"] = wish.parallel
+
+    def _ear(self, tell: Tell | None) -> Ear:
+        return _OpenAIEar(self.provider, tell)
+
+
+def _messages(request: Request) -> list[Json]:
+    head: list[Json] = [{"role": "system", "content": request.instructions}] if request.instructions else []
+    tail: list[Json] = [{"role": "user", "content": notice} for notice in request.notices]
+    return [*head, *to_openai(request.messages), *tail]
+
+
+class _OpenAIEar(Ear):
+    """Hears chunks with a `delta`, or one reply with a `message`."""
+
+    def __init__(self, provider: str | None, tell: Tell | None = None) -> None:
+        super().__init__(provider, tell)
+        self._indexed: dict[int, CallNotes] = {}
+
+    def hear(self, event: Json) -> None:
+        """Take a chunk. The last one may come behind the end: what was used."""
+        self._head(event)
+        for choice in list_of(event.get("choices"), "choices")[:1]:
+            fields = dict_of(choice, "a choice")
+            self._said(dict_of(fields.get("delta"), "a delta"))
+            self._finished(fields.get("finish_reason"))
+
+    def hear_whole(self, reply: Json) -> None:
+        """Take a reply."""
+        self._head(reply)
+        for choice in list_of(reply.get("choices"), "choices")[:1]:
+            fields = dict_of(choice, "a choice")
+            self._said(dict_of(fields.get("message"), "a message"))
+            self._finished(fields.get("finish_reason") or "stop")
+
+    def _head(self, event: Json) -> None:
+        if event.get("usage") is not None:
+            self.use(event["usage"])
+        if self.model is None and isinstance(event.get("model"), str):
+            self.model = event["model"]
+
+    def _said(self, said: Json) -> None:
+        self.say(said.get("content"))
+        self.say(said.get("refusal"))
+        if said.get("reasoning_content") or said.get("reasoning"):
+            self.began = True
+        for piece in list_of(said.get("tool_calls"), "tool_calls"):
+            self.began = True
+            self._called(dict_of(piece, "a tool call"))
+
+    def _called(self, piece: Json) -> None:
+        """A call, or a further piece of one. Some servers leave the index out, or send 0 with every call."""
+        function = dict_of(piece.get("function"), "a function")
+        index, id, name = piece.get("index"), text_of(piece.get("id")), text_of(function.get("name"))
+        call = self._indexed.get(index) if isinstance(index, int) else None
+        if call is None or (id and call.id and id != call.id):
+            call = CallNotes()
+            self.calls.append(call)
+            if isinstance(index, int):
+                self._indexed[index] = call
+        call.id, call.name = call.id or id, call.name or name
+        call.hear(function.get("arguments"))
+
+    def _finished(self, reason: object) -> None:
+        if reason is not None:
+            self.finish = _FINISHES.get(str(reason), Finish.STOP)

@@ -1,0 +1,43 @@
+"""A model by name, as one writes it in a setting or on a command line."""
+
+from __future__ import annotations
+
+from ..errors import ConfigError, nearest
+from .model import Model
+
+_FORMS = "openai:NAME, anthropic:NAME, http://HOST:PORT/v1#NAME or script:PATH.toml"
+
+
+def named(reference: str) -> Model:
+    """The model that a text names.
+
+    >>> named("http://127.0.0.1:8080/v1#qwen3").name
+    'qwen3'
+    """
+    scheme, _, rest = reference.partition(":")
+    if scheme in ("http", "https"):
+        return _elsewhere(reference)
+    if rest and scheme == "openai":
+        from .openai import OpenAIModel
+
+        return OpenAIModel(rest)
+    if rest and scheme == "anthropic":
+        from .anthropic import AnthropicModel
+
+        return AnthropicModel(rest)
+    if rest and scheme == "script":
+        from .playbook import scripted
+
+        return scripted(rest)
+    near = nearest(scheme, ("openai", "anthropic", "script", "http")) if rest else []
+    hint = f"; did you mean {near[0]}:{rest}?" if near else ""
+    raise ConfigError("model", reference, f"{_FORMS}{hint}")
+
+
+def _elsewhere(reference: str) -> Model:
+    from .openai import OpenAIModel
+
+    url, _, name = reference.partition("#")
+    if not name:
+        raise ConfigError("model", url, f"the model's name behind a #, as in {url}#NAME")
+    return OpenAIModel(name, url=url)
