@@ -112,7 +112,7 @@ def model_of(where: str, given: Any) -> Model:
     if isinstance(given, str):
         from .models.reference import named  # and with it what a wire needs
 
-        return named(given)
+        return named(given, where)
     missing = [name for name in ("name", "provider", "price") if not hasattr(given, name)]
     missing += [name for name in ("ready", "ask") if not callable(getattr(given, name, None))]
     if missing or isinstance(given, type):

@@ -8,7 +8,7 @@ from .model import Model
 _FORMS = "openai:NAME, anthropic:NAME, http://HOST:PORT/v1#NAME or script:PATH.toml"
 
 
-def named(reference: str) -> Model:
+def named(reference: str, where: str = "model") -> Model:
     """The model that a text names.
 
     >>> named("http://127.0.0.1:8080/v1#qwen3").name
@@ -16,7 +16,7 @@ def named(reference: str) -> Model:
     """
     scheme, _, rest = reference.partition(":")
     if scheme in ("http", "https"):
-        return _elsewhere(reference)
+        return _elsewhere(reference, where)
     if rest and scheme == "openai":
         from .openai import OpenAIModel
 
@@ -31,13 +31,13 @@ def named(reference: str) -> Model:
         return scripted(rest)
     near = nearest(scheme, ("openai", "anthropic", "script", "http")) if rest else []
     hint = f"; did you mean {near[0]}:{rest}?" if near else ""
-    raise ConfigError("model", reference, f"{_FORMS}{hint}")
+    raise ConfigError(where, reference, f"{_FORMS}{hint}")
 
 
-def _elsewhere(reference: str) -> Model:
+def _elsewhere(reference: str, where: str) -> Model:
     from .openai import OpenAIModel
 
     url, _, name = reference.partition("#")
     if not name:
-        raise ConfigError("model", url, f"the model's name behind a #, as in {url}#NAME")
+        raise ConfigError(where, url, f"the model's name behind a #, as in {url}#NAME")
     return OpenAIModel(name, url=url)
