@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from dataclasses import replace
 
 from ...request import Call, Finish, Usage
 from .sending import Status
@@ -45,10 +46,10 @@ class AnthropicWire:
 
     def events(self, spoken: Spoken) -> Iterator[Event]:
         """The events, each with its name."""
-        begun = spoken.usage_json(_usage(Usage((spoken.usage or Usage()).input, 1, (spoken.usage or Usage()).cached)))
+        usage = spoken.usage or Usage()
+        begun = spoken.usage_json(_usage(replace(usage, output=1, reasoning=0)))
         yield _event({"type": "message_start", "message": _message(spoken, [], None, begun)})
         yield _event({"type": "ping"})
-        index = 0
         for index, (block, deltas) in enumerate(_blocks(spoken)):
             at = deltas[0][0] if deltas else spoken.end
             yield _event({"type": "content_block_start", "index": index, "content_block": block}, at)
@@ -56,9 +57,9 @@ class AnthropicWire:
                 yield _event({"type": "content_block_delta", "index": index, "delta": delta}, at)
             yield _event({"type": "content_block_stop", "index": index}, at)
         delta = {"stop_reason": spoken.finish_word(_FINISH), "stop_sequence": None}
-        usage = spoken.usage_json(_usage(spoken.usage or Usage()))
-        end = {"type": "message_delta", "delta": delta} | ({"usage": usage} if usage is not None else {})
-        yield _event(end, spoken.end)
+        done = spoken.usage_json(_usage(usage))
+        told = {"usage": done} if done is not None else {}
+        yield _event({"type": "message_delta", "delta": delta} | told, spoken.end)
         yield _event({"type": "message_stop"}, spoken.end)
 
     def error(self, status: Status) -> Json:
