@@ -9,7 +9,7 @@ from typing import Any, ClassVar
 
 from ..message import ANTHROPIC
 from ..request import Finish, Request
-from ..wire import to_anthropic
+from ..wire.writer import write_anthropic
 from .address import House
 from .ear import CallNotes, Ear, Json, dict_of, list_of, text_of
 from .http import HttpModel
@@ -46,7 +46,7 @@ class AnthropicModel(HttpModel):
 
     def body(self, request: Request) -> Json:
         """The request as this API wants it; it must always say how long the reply may be."""
-        system, messages = to_anthropic(request.messages)
+        system, messages = write_anthropic(request.messages)
         most = request.max_output_tokens or self.max_output_tokens or self._house.max_output_tokens
         body: Json = {"model": self.name, "max_tokens": most, "messages": _completed(messages, request.notices)}
         texts = [text for text in (request.instructions, system) if text]

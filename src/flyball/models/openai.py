@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import ClassVar
 
 from ..request import Finish, Request
-from ..wire import to_openai
+from ..wire.writer import write_openai
 from .address import House
 from .ear import CallNotes, Ear, Json, dict_of, list_of, text_of
 from .http import HttpModel
@@ -73,7 +73,7 @@ class OpenAIModel(HttpModel):
 def _messages(request: Request) -> list[Json]:
     head: list[Json] = [{"role": "system", "content": request.instructions}] if request.instructions else []
     tail: list[Json] = [{"role": "user", "content": notice} for notice in request.notices]
-    return [*head, *to_openai(request.messages), *tail]
+    return [*head, *write_openai(request.messages), *tail]
 
 
 class _OpenAIEar(Ear):

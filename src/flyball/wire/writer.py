@@ -7,11 +7,12 @@ leave deltas out, because the whole text comes too. What they write shares nothi
 from __future__ import annotations
 
 import json
+import math
 import re
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any, cast
 
-from ..message import ANTHROPIC, OPENAI, Message, MessageType, Role, json_copy
+from ..message import ANTHROPIC, OPENAI, Message, MessageType, Role
 from ..pair import together
 from .reader import texts
 
@@ -21,10 +22,26 @@ PRIVATE = frozenset({"thinking", "redacted_thinking"})
 Json = dict[str, Any]
 
 
+def _finite(number: str) -> float:
+    value = float(number)
+    if not math.isfinite(value):
+        raise ValueError(number)
+    return value
+
+
+_DECODER = json.JSONDecoder(parse_float=_finite, parse_constant=_finite)
+"""Python would read NaN and infinity, which are no JSON."""
+
+
 def to_openai(messages: Iterable[Message]) -> list[Json]:
     """The conversation for OpenAI's chat API; arguments that are a dict become JSON text."""
+    return write_openai(_checked(messages))
+
+
+def write_openai(messages: Iterable[Message]) -> list[Json]:
+    """The same for messages that are known to be right; what it gives may share parts with them."""
     done: list[Json] = []
-    for who, pieces in _joined(_checked(messages), _speaker):
+    for who, pieces in _joined(_lasting(messages), _speaker):
         if who is Role.TOOL:
             done += [_openai_result(piece) for piece in pieces]
             continue
@@ -43,7 +60,12 @@ def to_anthropic(messages: Iterable[Message]) -> tuple[str | None, list[Json]]:
     Arguments that are JSON text become the dict that they say; a blank text is {}, and a text that is no JSON object is
     {"_raw": text}. Blank texts are left out, because that API refuses them.
     """
-    pieces = _checked(messages)
+    return write_anthropic(_checked(messages))
+
+
+def write_anthropic(messages: Iterable[Message]) -> tuple[str | None, list[Json]]:
+    """The same for messages that are known to be right; what it gives may share parts with them."""
+    pieces = _lasting(messages)
     system = [_system_text(piece) for piece in pieces if _speaker(piece) is Role.SYSTEM]
     done: list[Json] = []
     for who, batch in _joined([piece for piece in pieces if _speaker(piece) is not Role.SYSTEM], _side):
@@ -54,19 +76,28 @@ def to_anthropic(messages: Iterable[Message]) -> tuple[str | None, list[Json]]:
 
 
 def _checked(messages: Iterable[Message]) -> list[Message]:
-    """Copies of all but the deltas; a MessageError names what no message can have."""
-    checked = [message.checked(index) for index, message in enumerate(messages)]
-    return [message for message in checked if message.type is not MessageType.DELTA]
+    """Copies of them; a MessageError names what no message can have."""
+    return [message.checked(index) for index, message in enumerate(messages)]
+
+
+def _lasting(messages: Iterable[Message]) -> list[Message]:
+    return [message for message in messages if message.type is not MessageType.DELTA]
+
+
+_USER, _TOOL = Role.USER, Role.TOOL  # found once: a member of an enum is looked up slowly
+_SPEAKERS = {
+    MessageType.TOOL_CALL: Role.ASSISTANT,
+    MessageType.INPUT_REQUIRED: Role.ASSISTANT,
+    MessageType.APPROVAL_REQUIRED: Role.ASSISTANT,
+    MessageType.TOOL_RESULT: _TOOL,
+}
 
 
 def _speaker(message: Message) -> Role:
-    match message.type:
-        case MessageType.TOOL_CALL | MessageType.INPUT_REQUIRED | MessageType.APPROVAL_REQUIRED:
-            return Role.ASSISTANT
-        case MessageType.TOOL_RESULT:
-            return Role.TOOL
-        case _:  # only a result can be written as a tool's
-            return Role.USER if message.role is Role.TOOL else message.role
+    speaker = _SPEAKERS.get(message.type)
+    if speaker is None:  # only a result can be written as a tool's
+        speaker = _USER if message.role is _TOOL else message.role
+    return speaker
 
 
 def _side(message: Message) -> Role:
@@ -171,8 +202,8 @@ def _parsed(arguments: str | Json) -> Json:
     if not isinstance(arguments, str):
         return arguments
     try:
-        found: object = json_copy(0, "arguments", json.loads(arguments)) if arguments.strip() else {}
-    except (ValueError, RecursionError):  # a MessageError is a ValueError: Python reads NaN, which is no JSON
+        found: object = _DECODER.decode(arguments) if arguments.strip() else {}
+    except (ValueError, RecursionError):
         found = None
     return cast("Json", found) if isinstance(found, dict) else {"_raw": arguments}
 
