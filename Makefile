@@ -16,7 +16,7 @@ INSTALL = $(INDEX); $(UV) pip install -q -p $(BIN)/python --only-binary :all: --
 $(shell [ ! -e $(V) ] || { $(BIN)/python -c "" && command -v $(UV); } >/dev/null 2>&1 || rm -rf $(V))
 
 .NOTPARALLEL:
-.PHONY: demo test check format bench soak lock clean
+.PHONY: demo test check format bench soak shapes lock clean
 
 demo: $(V)/.demo
 	@$(BIN)/python examples/demo.py
@@ -35,6 +35,9 @@ bench: $(V)/.dev
 
 soak: $(V)/.dev
 	@CHAOS_EXAMPLES=20000 $(BIN)/python -m pytest tests/loop/test_*chaos*.py
+
+shapes: $(V)/.dev
+	@SHAPES=write $(BIN)/python -m pytest -q tests/models/test_shapes.py
 
 lock: | $(V)/.uv
 	@$(INDEX); $(UV) pip compile -q -p $(BIN)/python pyproject.toml --all-extras --group dev --universal \
