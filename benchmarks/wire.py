@@ -74,7 +74,7 @@ async def compared(
     path = "/chat/completions" if wire is OpenAIModel else "/v1/messages"
     model = wire("bench", url=home, key="sk-of-the-benchmark", stream=stream)
     body = model.body(request)
-    headers = {"authorization": "Bearer sk-of-the-benchmark", "x-api-key": "sk-of-the-benchmark"}
+    headers = {"authorization": "Bearer sk-of-the-benchmark"}
     best = [float("inf"), float("inf")]
     async with httpx2.AsyncClient(timeout=60) as client:
         post = bare_stream if stream else bare

@@ -1,10 +1,12 @@
-"""Conversations in neutral form, and the shapes in which the official SDKs send them.
+"""What the tests of the wires share: both wires, both ways of replying, every log line captured; and conversations in
+neutral form, with the shapes in which the official SDKs send them.
 
 A test that takes `conversation` runs once for each; `shape("openai", conversation)` is what the SDK of that provider
 sends for it: path, headers (the key masked) and body. `make shapes` records them anew.
 """
 
 import json
+import logging
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -12,8 +14,11 @@ from typing import Any
 
 import pytest
 
+from flyball.models import AnthropicModel, OpenAIModel
+from flyball.models.http import HttpModel
 from flyball.models.option import HttpOptions
 from flyball.request import Request
+from flyball.testing import ModelServer
 from flyball.wire import normalize
 
 SHAPES = Path(__file__).parent / "shapes"
@@ -116,3 +121,33 @@ def shape() -> Callable[[str, Conversation], dict[str, Any]]:
     """What the SDK of a provider sends for a conversation, as it was recorded."""
     recorded = {path.stem: json.loads(path.read_text()) for path in SHAPES.glob("*.json")}
     return lambda provider, conversation: recorded[provider]["conversations"][conversation.name]
+
+
+@pytest.fixture(autouse=True)
+def _all_logs(caplog: pytest.LogCaptureFixture) -> None:  # pyright: ignore[reportUnusedFunction]
+    caplog.set_level(logging.DEBUG)
+
+
+@pytest.fixture(params=["openai", "anthropic"])
+def wire(request: pytest.FixtureRequest) -> str:
+    """Each wire."""
+    return request.param
+
+
+@pytest.fixture(params=[True, False], ids=["streamed", "whole"])
+def stream(request: pytest.FixtureRequest) -> bool:
+    """Each way in which a reply may come."""
+    return request.param
+
+
+@pytest.fixture
+def made(wire: str, key: str) -> Callable[..., HttpModel]:
+    """Makes the model of a wire that asks a server."""
+
+    def make(server: ModelServer, **options: Any) -> HttpModel:
+        options.setdefault("key", key)
+        if wire == "openai":
+            return OpenAIModel("gpt-test", url=f"{server.url}/v1", **options)
+        return AnthropicModel("claude-test", url=server.url, **options)
+
+    return make

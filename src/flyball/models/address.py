@@ -25,8 +25,6 @@ class House:
     url: str
     url_variable: str
     key_variable: str
-    key_header: str
-    key_form: str
     path: str
     max_output_tokens: int
     headers: Mapping[str, str]
@@ -61,7 +59,7 @@ class Address:
         }
         key = self._key.reveal()
         if key is not None:
-            headers[self._house.key_header] = self._house.key_form.format(key)
+            headers["authorization"] = f"Bearer {key}"
         return headers | self._headers
 
     def lacks(self) -> str | None:
@@ -70,7 +68,7 @@ class Address:
             key = self._key.reveal()
         except ConfigError as error:
             return str(error)
-        if key or not self._needs_key or self._house.key_header in self._headers:
+        if key or not self._needs_key or "authorization" in self._headers:
             return None
         return f"there is no key for {self.host}: set {self._key.variable}, or give key="
 

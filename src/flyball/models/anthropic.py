@@ -11,7 +11,7 @@ from ..message import ANTHROPIC
 from ..request import Finish, Request
 from ..wire.writer import write_anthropic
 from .address import House
-from .ear import CallNotes, Ear, Json, dict_of, list_of, text_of
+from .ear import CallNotes, Ear, Json, dict_of, list_of, malformed, text_of
 from .http import HttpModel
 from .model import Tell
 from .strict import closed
@@ -37,14 +37,12 @@ class AnthropicModel(HttpModel):
         url="https://api.anthropic.com",
         url_variable="ANTHROPIC_BASE_URL",
         key_variable="ANTHROPIC_API_KEY",
-        key_header="x-api-key",
-        key_form="{}",
         path="/v1/messages",
         max_output_tokens=8_192,
-        headers={"anthropic-version": "2023-06-01"},
+        headers={"anthropic-version": "2026-10-21"},
     )
 
-    def body(self, request: Request) -> Json:
+    def _body(self, request: Request) -> Json:
         """The request as this API wants it; it must always say how long the reply may be."""
         system, messages = write_anthropic(request.messages)
         most = request.max_output_tokens or self.max_output_tokens or self._house.max_output_tokens
@@ -75,7 +73,8 @@ class AnthropicModel(HttpModel):
         if choice:
             body["tool_choice"] = choice
 
-    def _ear(self, tell: Tell | None) -> Ear:
+    def ear(self, tell: Tell | None = None) -> Ear:
+        """Something to hear a reply with."""
         return _AnthropicEar(self.provider, tell)
 
 
@@ -122,12 +121,19 @@ def _form(body: Json, schema: Mapping[str, Any]) -> list[str]:
     return []
 
 
+def _place(event: Json) -> int:
+    index = event.get("index")
+    if not isinstance(index, int):
+        raise malformed(f"a {type(index).__name__} as the index of a block")
+    return index
+
+
 class _AnthropicEar(Ear):
     """Hears blocks, each with a start, deltas and a stop; or one reply with all its blocks."""
 
     def __init__(self, provider: str | None, tell: Tell | None = None) -> None:
         super().__init__(provider, tell)
-        self._open: dict[object, Json] = {}
+        self._open: dict[int, Json] = {}
         self._used: Json = {}
 
     def hear(self, event: Json) -> None:
@@ -136,12 +142,12 @@ class _AnthropicEar(Ear):
             case "message_start":
                 self._head(dict_of(event.get("message"), "a message"))
             case "content_block_start":
-                self._open[event.get("index")] = self._begun(dict_of(event.get("content_block"), "a block"))
+                self._open[_place(event)] = self._begun(dict_of(event.get("content_block"), "a block"))
             case "content_block_delta":
-                block = self._open.get(event.get("index"), {})
+                block = self._open.get(_place(event), {})
                 self._went_on(block, dict_of(event.get("delta"), "a delta"))
             case "content_block_stop":
-                self._closed(self._open.pop(event.get("index"), {}))
+                self._closed(self._open.pop(_place(event), {}))
             case "message_delta":
                 self._spent(event.get("usage"))
                 self._finished(dict_of(event.get("delta"), "a delta").get("stop_reason"))

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import ssl
 from collections.abc import AsyncGenerator
+from functools import cache
 from http.cookiejar import CookieJar, DefaultCookiePolicy
 
 import httpx2
@@ -22,10 +24,18 @@ async def shared_client() -> httpx2.AsyncClient:
     return found[0]
 
 
+@cache
+def _certificates() -> ssl.SSLContext:
+    """What a server must show to be trusted; reading it takes as long as dozens of requests."""
+    return httpx2.create_ssl_context()
+
+
 async def _keeper() -> AsyncGenerator[httpx2.AsyncClient]:
     """Holds a client open. Event loops close the generators that are left when they end, and this closes the client."""
     refuses_cookies = CookieJar(DefaultCookiePolicy(allowed_domains=[]))
     # How many runs there are at once is for whoever starts them to say, not for a pool to delay.
     limits = httpx2.Limits(max_connections=None, max_keepalive_connections=_KEPT_CONNECTIONS, keepalive_expiry=_KEPT_S)
-    async with httpx2.AsyncClient(limits=limits, cookies=refuses_cookies, timeout=None) as client:
+    async with httpx2.AsyncClient(
+        verify=_certificates(), limits=limits, cookies=refuses_cookies, timeout=None
+    ) as client:
         yield client

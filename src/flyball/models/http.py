@@ -54,18 +54,22 @@ class HttpModel(ABC):
         """What must not be written anywhere."""
         return self._address.secrets()
 
-    @abstractmethod
     def body(self, request: Request) -> Json:
+        """What is sent for a request, with the user's own fields."""
+        return self._wish.added(self._body(request))
+
+    @abstractmethod
+    def _body(self, request: Request) -> Json:
         """The request as the provider wants it."""
 
     @abstractmethod
-    def _ear(self, tell: Tell | None) -> Ear:
+    def ear(self, tell: Tell | None = None) -> Ear:
         """Something to hear the reply with."""
 
     async def ask(self, request: Request, tell: Tell | None = None, /) -> Reply:
         """Ask once."""
-        ear = self._ear(tell)
-        content = _written(self._wish.added(self.body(request)))
+        ear = self.ear(tell)
+        content = _written(self.body(request))
         try:
             await self._exchange(content, ear)
             return ear.reply()

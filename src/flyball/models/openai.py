@@ -33,14 +33,12 @@ class OpenAIModel(HttpModel):
         url="https://api.openai.com/v1",
         url_variable="OPENAI_BASE_URL",
         key_variable="OPENAI_API_KEY",
-        key_header="authorization",
-        key_form="Bearer {}",
         path="/chat/completions",
         max_output_tokens=16_384,
         headers={},
     )
 
-    def body(self, request: Request) -> Json:
+    def _body(self, request: Request) -> Json:
         """The request as this API wants it."""
         body: Json = {"model": self.name, "messages": _messages(request)}
         if request.tools:
@@ -66,14 +64,19 @@ class OpenAIModel(HttpModel):
         if wish.parallel is not None:
             body["parallel_tool_calls"] = wish.parallel
 
-    def _ear(self, tell: Tell | None) -> Ear:
+    def ear(self, tell: Tell | None = None) -> Ear:
+        """Something to hear a reply with."""
         return _OpenAIEar(self.provider, tell)
 
 
 def _messages(request: Request) -> list[Json]:
     head: list[Json] = [{"role": "system", "content": request.instructions}] if request.instructions else []
     tail: list[Json] = [{"role": "user", "content": notice} for notice in request.notices]
-    return [*head, *write_openai(request.messages), *tail]
+    said = write_openai(request.messages)
+    for message in said:
+        if message["role"] == "tool":  # the name of the tool is for other readers; this API has no such field
+            message.pop("name", None)
+    return [*head, *said, *tail]
 
 
 class _OpenAIEar(Ear):
@@ -96,8 +99,9 @@ class _OpenAIEar(Ear):
         self._head(reply)
         for choice in list_of(reply.get("choices"), "choices")[:1]:
             fields = dict_of(choice, "a choice")
-            self._said(dict_of(fields.get("message"), "a message"))
-            self._finished(fields.get("finish_reason") or "stop")
+            if "message" in fields:
+                self._said(dict_of(fields["message"], "a message"))
+                self._finished(fields.get("finish_reason") or "stop")
 
     def _head(self, event: Json) -> None:
         if event.get("usage") is not None:

@@ -37,6 +37,8 @@ class ModelServer:
         self.lines = sendable(lines)
         self.requests: list[Heard] = []
         """What it was asked, oldest first."""
+        self.connections = 0
+        """How many times somebody connected; fewer than requests where connections are used again."""
         self._loops = False
         self._lock = threading.Lock()
         self._closing = threading.Event()
@@ -104,6 +106,7 @@ class ModelServer:
                 connection.close()
                 return
             with self._lock:
+                self.connections += 1
                 self._connections.add(connection)
             alive = [thread for thread in self._threads if thread.is_alive()]
             self._threads = [*alive, _started(self._serve, connection)]

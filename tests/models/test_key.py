@@ -1,0 +1,54 @@
+import pickle
+from typing import Any
+
+import pytest
+
+from flyball import ConfigError
+from flyball.models.key import Key, without
+
+
+def test_a_given_key_goes_before_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SOME_KEY", "from-environment")
+    assert Key("given-key", "SOME_KEY").reveal() == "given-key"
+    assert Key(None, "SOME_KEY").reveal() == "from-environment"
+
+
+def test_the_environment_is_read_when_the_key_is_needed(monkeypatch: pytest.MonkeyPatch) -> None:
+    key = Key(None, "SOME_KEY")
+    assert key.reveal() is None
+    monkeypatch.setenv("SOME_KEY", " set-later\n")
+    assert key.reveal() == "set-later"
+
+
+def test_it_is_never_shown(key: str) -> None:
+    hidden = Key(key, "SOME_KEY")
+    assert f"{hidden} {hidden!r} {[hidden]}" == "*** *** [***]"
+    assert key not in str(vars(type(hidden)))
+
+
+def test_it_is_not_written_down(key: str) -> None:
+    with pytest.raises(TypeError, match="a key is not written down"):
+        pickle.dumps(Key(key, None))
+
+
+@pytest.mark.parametrize("wrong", ["two words", "line\nbreak", "umläut", "tab\tin"])
+def test_one_that_no_header_can_carry_is_refused_without_being_shown(wrong: str) -> None:
+    with pytest.raises(ConfigError, match="printable ASCII") as caught:
+        Key(wrong, None).reveal()
+    assert wrong not in str(caught.value)
+
+
+def test_the_variable_of_such_a_key_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SOME_KEY", "two words")
+    with pytest.raises(ConfigError, match=r"SOME_KEY.*found 'a text of 9 characters'"):
+        Key(None, "SOME_KEY").reveal()
+
+
+@pytest.mark.parametrize("wrong", ["", "  ", 7])
+def test_what_is_no_text_is_refused(wrong: Any) -> None:
+    with pytest.raises(ConfigError, match="model, key"):
+        Key(wrong, None)
+
+
+def test_all_secrets_leave_a_text_also_where_one_is_part_of_another() -> None:
+    assert without(["secret", "secret-longer", "ab"], "secret-longer ab secret") == "*** ab ***"
