@@ -14,7 +14,7 @@ from flyball.request import Request
 from flyball.testing import ModelServer, say
 from flyball.wire import normalize
 
-TOOL = {"name": "add", "description": "Add.", "parameters": {"type": "object", "properties": {}}}
+TOOL: dict[str, Any] = {"name": "add", "description": "Add.", "parameters": {"type": "object", "properties": {}}}
 
 
 def request(*messages: Any, **rest: Any) -> Request:
