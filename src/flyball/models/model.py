@@ -18,7 +18,9 @@ class Model(Protocol):
     `ask` may be `async def` or `def`; a `def` is called in a worker thread, and is abandoned when its time is over. It
     fails with Retryable, ContextTooLong or another ModelError; whatever else it raises is final.
 
-    A model may also have `count(request) -> int`, the tokens of a request; without it Flyball estimates.
+    A model may also have `count(request) -> int`, the tokens of a request, without which Flyball estimates;
+    `max_output_tokens`, the most that a reply may have where tokens or money are limited; `context_tokens`, how much it
+    can read; and `secrets() -> Sequence[str]`, what no recording may contain.
     """
 
     @property
