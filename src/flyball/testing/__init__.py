@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from .driver import Script, replay
     from .honest import assert_honest
     from .notebook import Notebook, until
-    from .recorded import RecordedModel
+    from .recorded import RecordedModel, playback, record
     from .rule import RuleFolder
     from .server import ModelServer, sent, status
     from .stops import Bounds, assert_stops
@@ -34,6 +34,8 @@ __all__ = [
     "call",
     "call_json",
     "fail",
+    "playback",
+    "record",
     "replay",
     "say",
     "sent",
@@ -48,7 +50,7 @@ _HOMES = {
     ".honest": ("assert_honest",),
     "..models.script": ("ScriptedModel",),
     ".notebook": ("Notebook", "until"),
-    ".recorded": ("RecordedModel",),
+    ".recorded": ("RecordedModel", "playback", "record"),
     ".rule": ("RuleFolder",),
     "..models.line": ("Line", "call", "call_json", "fail", "say", "together"),
     ".server": ("ModelServer", "sent", "status"),

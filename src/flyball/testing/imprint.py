@@ -14,6 +14,7 @@ from typing import Any
 from ..errors import shown
 from ..message import Message, MessageType
 from ..request import Request
+from .censor import PLAIN, Censor
 
 _SHORTEST_NAME = 8
 """The name of a run shorter than this could be a word of any text."""
@@ -31,15 +32,21 @@ class Imprint:
     messages: tuple[str, ...] = ()
 
     @classmethod
-    def of(cls, request: Request) -> Imprint:
-        """That of a request."""
+    def of(cls, request: Request, censor: Censor = PLAIN) -> Imprint:
+        """That of a request; it is the same with its secrets and with *** in their place."""
+
+        def digest(value: object) -> str:
+            return _digest(censor.clean(value))
+
         return cls(
             purpose=request.purpose.value,
-            instructions=_digest(request.instructions),
-            output_schema=_digest(request.output_schema),
-            tools={str(tool.get("name")): _digest(tool) for tool in request.tools},
-            notices=tuple(_digest(notice) for notice in request.notices),
-            messages=tuple(f"{_label(one)} {_message_digest(one, request.run_id)}" for one in request.messages),
+            instructions=digest(request.instructions),
+            output_schema=digest(request.output_schema),
+            tools={censor.text(str(tool.get("name"))): digest(tool) for tool in request.tools},
+            notices=tuple(digest(notice) for notice in request.notices),
+            messages=tuple(
+                f"{censor.text(_label(one))} {digest(_said(one, request.run_id))}" for one in request.messages
+            ),
         )
 
     def to_dict(self, before: Imprint | None) -> dict[str, Any]:
@@ -64,9 +71,9 @@ class Imprint:
             messages=(*(before.messages[:same] if before else ()), *data["messages"]),
         )
 
-    def differences(self, request: Request) -> list[str]:
+    def differences(self, request: Request, censor: Censor = PLAIN) -> list[str]:
         """What is different in a request, in words; empty where it is the one that was recorded."""
-        found = Imprint.of(request)
+        found = Imprint.of(request, censor)
         if found == self:
             return []
         told: list[str] = []
@@ -117,11 +124,11 @@ def _text(message: Message) -> object:
     return message.content or (message.payload or {}).get("arguments", message.payload)
 
 
-def _message_digest(message: Message, run_id: str) -> str:
+def _said(message: Message, run_id: str) -> list[object]:
     content = message.content  # an excerpt of a large result names its run
     if len(run_id) >= _SHORTEST_NAME:
         content = content.replace(run_id, "run")
-    return _digest([content, message.payload])
+    return [content, message.payload]
 
 
 def _digest(value: object) -> str:

@@ -18,6 +18,7 @@ from ..models.model import Tell
 from ..models.script import run_of
 from ..price import Price
 from ..request import ModelFailure, Reply, Request, estimate
+from .censor import Censor
 from .imprint import Imprint
 from .tape import Exchange, Take, Tape
 
@@ -34,15 +35,16 @@ class _Head:
 class RecordedModel:
     """Where there is no file at `path`, it asks `model` and writes the file; where there is one, it plays that back.
 
-    The file has an imprint of each request and each reply or failure as it came, but none of the texts that were sent.
+    The file has an imprint of each request and each reply or failure as it came, but none of the texts that were sent,
+    and *** for each secret: for what looks like a key, and for what the model's `secrets()` tells, if it has that.
     Played back, nothing is asked and nothing waits. A run gets the recorded run that begins with the same request, each
     is played once, and a request that differs fails with a ModelError that says what does. Delete the file to record
-    anew. Without a file, `model` must be given; with one, it is used for its price only.
+    anew. Without a file, `model` must be given; with one, it is used for its price and its secrets only.
     """
 
-    def __init__(self, path: str | os.PathLike[str], model: Model | None = None) -> None:
+    def __init__(self, path: str | os.PathLike[str], model: Model | None = None, *, anew: bool = False) -> None:
         self.path = Path(path)
-        self.playing = self.path.exists()
+        self.playing = not anew and self.path.exists()
         """Whether there is a file, and so nothing is asked."""
         self._model = model
         self._lock = Lock()
@@ -103,7 +105,7 @@ class RecordedModel:
             if place == len(head.take.exchanges):
                 raise self._unlike(f"has {place} requests for this run, and this is another")
             exchange = head.take.exchanges[place]
-            if wrong := exchange.request.differences(request):
+            if wrong := exchange.request.differences(request, self._censor):
                 raise self._unlike(f"differs in request {place + 1} of this run: {'; '.join(wrong)}")
             head.asked += 1
             return exchange
@@ -125,17 +127,22 @@ class RecordedModel:
         firsts = [(take, take.exchanges[0].request) for take in self._unplayed if take.exchanges]
         if not firsts:
             raise self._unlike(f"has {len(self._tape.takes)} runs, all played; this is another")
-        imprint = Imprint.of(request)
+        imprint = Imprint.of(request, self._censor)
         for take, first in firsts:
             if first == imprint:
                 return take
-        wrong = "; ".join(firsts[0][1].differences(request))
+        wrong = "; ".join(firsts[0][1].differences(request, self._censor))
         if len(firsts) == 1:
             raise self._unlike(f"differs in request 1 of this run: {wrong}")
         raise self._unlike(f"has no run left that begins with this request; the next one differs: {wrong}")
 
     def _unlike(self, what: str) -> ModelError:
-        return ModelError(f"the recording {self.path} {what}. Delete the file to record anew")
+        return ModelError(self._censor.text(f"the recording {self.path} {what}. Delete the file to record anew"))
+
+    @property
+    def _censor(self) -> Censor:
+        """Made for each use: a key may be given to the environment only when it is needed."""
+        return Censor.of(self._model)
 
     async def _record(self, request: Request, tell: Tell, /) -> Reply:
         with self._written(request, tell) as (exchange, ask):
@@ -150,7 +157,7 @@ class RecordedModel:
     @contextmanager
     def _written(self, request: Request, tell: Tell) -> Generator[tuple[Exchange, Callable[[], object]]]:
         """Write down what comes of a request, whatever does; one that is cut has neither reply nor failure."""
-        model, exchange = cast("Model", self._model), Exchange(Imprint.of(request))
+        model, exchange = cast("Model", self._model), Exchange(Imprint.of(request, self._censor))
         with self._lock:
             self._head(request).take.exchanges.append(exchange)
 
@@ -165,7 +172,7 @@ class RecordedModel:
             raise
         finally:
             with self._lock:
-                self._tape.write(self.path)
+                self._tape.write(self.path, self._censor)
 
     def _count(self, request: Request) -> int:
         if not self.playing:
@@ -178,6 +185,16 @@ class RecordedModel:
             head.counted += 1
             counts = head.take.counts
             return counts[head.counted - 1] if head.counted <= len(counts) else estimate(request)
+
+
+def record(model: Model, path: str | os.PathLike[str]) -> RecordedModel:
+    """A model that asks `model`, also where there is a recording at `path`, and writes that anew, without secrets."""
+    return RecordedModel(path, model, anew=True)
+
+
+def playback(path: str | os.PathLike[str]) -> RecordedModel:
+    """A model that plays the recording at `path` back, and asks nobody."""
+    return RecordedModel(path)
 
 
 def _whole(reply: object) -> Reply:

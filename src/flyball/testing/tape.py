@@ -13,10 +13,12 @@ from typing import Any
 from ..errors import ConfigError, ContextTooLong, ModelError, Retryable
 from ..price import Price, TokenPrice
 from ..request import Call, FailureKind, Finish, ModelFailure, Reply, Usage
+from .censor import PLAIN, Censor
 from .imprint import Imprint
 
 _VERSION = 1
 _SECRET = re.compile(r"(?i)\b(?:bearer\s+|(?:sk|pk|rk|key|api|ghp|gho|xox\w?)[-_])[\w.+/=-]{5,}[\w=]")
+"""What may be a key where a provider refuses one, in a message that nobody reads for its words."""
 _BASES: Mapping[FailureKind, type[ModelError]] = {
     FailureKind.RETRYABLE: Retryable,
     FailureKind.CONTEXT: ContextTooLong,
@@ -42,15 +44,15 @@ class Exchange:
             raise ModelError("the recording has no reply here: the request was cut by a deadline or a cancel")
         return self.reply
 
-    def to_dict(self, before: Imprint | None) -> dict[str, Any]:
-        """The same in JSON types."""
+    def to_dict(self, before: Imprint | None, censor: Censor = PLAIN) -> dict[str, Any]:
+        """The same in JSON types, without secrets."""
         written: dict[str, Any] = {"request": self.request.to_dict(before)}
         if self.pieces:
-            written["pieces"] = self.pieces
+            written["pieces"] = censor.pieces(self.pieces)
         if self.failure is not None:
-            failure = asdict(self.failure)
-            return {**written, "failure": {**failure, "message": _SECRET.sub("***", self.failure.message)}}
-        return {**written, "reply": None if self.reply is None else _written(self.reply)}
+            failure = censor.clean(asdict(self.failure))
+            return {**written, "failure": {**failure, "message": _SECRET.sub("***", failure["message"])}}
+        return {**written, "reply": None if self.reply is None else censor.clean(_written(self.reply))}
 
     @classmethod
     def from_dict(cls, data: dict[str, Any], before: Imprint | None) -> Exchange:
@@ -72,10 +74,10 @@ class Take:
     counts: list[int] = field(default_factory=list[int])
     """What the model's own counter said of each request, where it has one."""
 
-    def to_dict(self) -> dict[str, Any]:
-        """The same in JSON types."""
+    def to_dict(self, censor: Censor) -> dict[str, Any]:
+        """The same in JSON types, without secrets."""
         befores = [None, *[exchange.request for exchange in self.exchanges]]
-        written = [one.to_dict(before) for one, before in zip(self.exchanges, befores, strict=False)]
+        written = [one.to_dict(before, censor) for one, before in zip(self.exchanges, befores, strict=False)]
         return {**({"counts": self.counts} if self.counts else {}), "requests": written}
 
     @classmethod
@@ -99,11 +101,11 @@ class Tape:
     """Whether the model has a counter of its own."""
     takes: list[Take] = field(default_factory=list[Take])
 
-    def write(self, path: Path) -> None:
-        """Write the file, whole or not at all."""
+    def write(self, path: Path, censor: Censor = PLAIN) -> None:
+        """Write the file, whole or not at all, and without secrets."""
         price = asdict(self.price) if isinstance(self.price, TokenPrice) else None
-        model = {"name": self.name, "provider": self.provider, "price": price, "counts": self.counts}
-        data = {"recording": _VERSION, "model": model, "runs": [take.to_dict() for take in self.takes]}
+        model = censor.clean({"name": self.name, "provider": self.provider, "price": price, "counts": self.counts})
+        data = {"recording": _VERSION, "model": model, "runs": [take.to_dict(censor) for take in self.takes]}
         text = json.dumps(data, indent=2, ensure_ascii=False, default=str) + "\n"
         path.parent.mkdir(parents=True, exist_ok=True)
         beside = path.with_name(f".{path.name}.{os.getpid()}")
@@ -138,7 +140,7 @@ def _written(reply: Reply) -> dict[str, Any]:
         }
         for call in reply.calls
     ]
-    return {
+    written: dict[str, Any] = {
         "text": reply.text,
         "calls": calls,
         "usage": None if reply.usage is None else asdict(reply.usage),
@@ -146,6 +148,7 @@ def _written(reply: Reply) -> dict[str, Any]:
         "model": reply.model,
         "provider": reply.provider,
     }
+    return {**written, "parts": [dict(part) for part in reply.parts]} if reply.parts else written
 
 
 def _reply(data: dict[str, Any]) -> Reply:
@@ -158,6 +161,7 @@ def _reply(data: dict[str, Any]) -> Reply:
         Finish(data["finish"]),
         data["model"],
         data["provider"],
+        tuple(data.get("parts", ())),
     )
 
 
