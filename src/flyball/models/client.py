@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
+import atexit
 import ssl
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Callable
+from contextlib import suppress
 from functools import cache
 from http.cookiejar import CookieJar, DefaultCookiePolicy
 
@@ -11,6 +14,7 @@ import httpx2
 from anyio.lowlevel import RunVar
 
 _KEPT_CONNECTIONS, _KEPT_S = 100, 30.0
+_EXIT_S = 1.0
 _OPEN = RunVar["tuple[httpx2.AsyncClient, AsyncGenerator[httpx2.AsyncClient]]"]("flyball_http_client")
 
 
@@ -24,12 +28,6 @@ async def shared_client() -> httpx2.AsyncClient:
     return found[0]
 
 
-@cache
-def _certificates() -> ssl.SSLContext:
-    """What a server must show to be trusted; reading it takes as long as dozens of requests."""
-    return httpx2.create_ssl_context()
-
-
 async def _keeper() -> AsyncGenerator[httpx2.AsyncClient]:
     """Holds a client open. Event loops close the generators that are left when they end, and this closes the client."""
     refuses_cookies = CookieJar(DefaultCookiePolicy(allowed_domains=[]))
@@ -38,4 +36,35 @@ async def _keeper() -> AsyncGenerator[httpx2.AsyncClient]:
     async with httpx2.AsyncClient(
         verify=_certificates(), limits=limits, cookies=refuses_cookies, timeout=None
     ) as client:
-        yield client
+        end = _end_of_a_loop_that_never_ends()
+        atexit.register(end)
+        try:
+            yield client
+        finally:
+            atexit.unregister(end)
+
+
+def _end_of_a_loop_that_never_ends() -> Callable[[], None]:
+    """What closes the client when the program ends before the event loop does, as one in a daemon thread never does."""
+    try:
+        loop = asyncio.get_running_loop()
+    except RuntimeError:  # trio's loops always end
+        return lambda: None
+
+    async def close() -> None:
+        found = _OPEN.get(None)
+        if found is not None:
+            await found[1].aclose()
+
+    def end() -> None:
+        if loop.is_running():
+            with suppress(Exception):  # it is too busy to be waited for
+                asyncio.run_coroutine_threadsafe(close(), loop).result(_EXIT_S)
+
+    return end
+
+
+@cache
+def _certificates() -> ssl.SSLContext:
+    """What a server must show to be trusted; reading it takes as long as dozens of requests."""
+    return httpx2.create_ssl_context()
