@@ -44,7 +44,7 @@ def tell(event: Event) -> None:
         case Retried():
             print("         it is asked again")
         case ToolStarted():
-            print(f"         it calls {event.tool}(city={event.arguments['city']!r})")
+            print(f"         it calls {event.tool}(city={(event.arguments or {}).get('city')!r})")
         case _:
             pass
 
