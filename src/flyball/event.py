@@ -58,6 +58,8 @@ class RunStarted(Event):
 
     kind = "run_started"
     limits: Mapping[str, Any]
+    agent: str | None
+    """Its name; a governed run has none."""
 
 
 @dataclass(slots=True)
@@ -70,6 +72,8 @@ class RunEnded(Event):
     flags: tuple[str, ...]
     turns: int
     requests: int
+    budgets: Mapping[str, Any]
+    """What each budget is at the end, by name."""
 
 
 @dataclass(slots=True)
@@ -114,6 +118,12 @@ class ModelReplied(Event):
     output_tokens: int
     calls: int
     error: str | None
+    code: str | None
+    """The code of the error: a few words that do not change, for counting."""
+    cached_tokens: int
+    """Part of the input."""
+    reasoning_tokens: int
+    """Part of the output."""
 
 
 @dataclass(slots=True)

@@ -124,7 +124,7 @@ class govern:  # noqa: N801  (people read it as the verb: `with govern(limits) a
             limit = money.unit.show(money.ceiling)
             raise ConfigError("govern, price", None, f"a price, because there is a limit of {limit}")
         self._open = _Open(Purse(envelope, self.price), recorder, self.clock.now())
-        self.tell(event.RunStarted, envelope.snapshot())
+        self.tell(event.RunStarted, envelope.snapshot(), None)
         if self.rules is not None:
             most_s = max(0.0, terms.most_seconds - terms.seconds)
             self._open.ruling = Ruling(self.rules, self, self.run_id, envelope, self.metadata, most_s)
@@ -286,7 +286,8 @@ class govern:  # noqa: N801  (people read it as the verb: `with govern(limits) a
             error = _described(self._error) if stop is Stop.FAILED else None
             self.tell_refusals()
             self._consult(Point.RUN_ENDED, stop.value)
-            self.tell(event.RunEnded, stop.value, by, envelope.flags, turns, run.requests)
+            budgets = envelope.readings()
+            self.tell(event.RunEnded, stop.value, by, envelope.flags, turns, run.requests, budgets)
             self._result = Result(
                 stop=stop,
                 text=self._text,
@@ -297,7 +298,7 @@ class govern:  # noqa: N801  (people read it as the verb: `with govern(limits) a
                 requests=run.requests,
                 usage=purse.usage,
                 cost={self.model: purse.cost} if self.price else {},
-                budgets=envelope.readings(),
+                budgets=budgets,
                 events=run.recorder.record,
                 events_dropped=run.recorder.dropped,
                 sink_errors=run.recorder.sink_errors,

@@ -17,6 +17,7 @@ from .end import End, Going
 from .shorten import estimated, shorten
 
 _TURN = Purpose.TURN  # found once: see course.py
+_NOTHING = Usage()
 _LEAST_CONTEXT = 1_000
 """Tokens: a provider that says that this is too long means something else."""
 _FIRST_WAIT_S, _LONGEST_WAIT_S = 0.5, 60.0
@@ -81,7 +82,7 @@ def send(
         answer = course.hear(effect, (yield effect))
     except BaseException:  # the loop is closed in the middle of it: nobody knows what it used
         course.purse.book((holds,))
-        recorder.emit(event.ModelReplied, request.purpose, None, 0, 0, 0, "nobody waited for the reply")
+        recorder.emit(event.ModelReplied, request.purpose, None, 0, 0, 0, "nobody waited for the reply", "cut", 0, 0)
         raise
     if isinstance(answer, Reply):
         if request.notices:
@@ -90,16 +91,22 @@ def send(
         _book(course, holds, usage)
         if usage is not None and usage.input and request.purpose is _TURN:
             course.input_tokens = usage.input
-        read, made = (0, 0) if usage is None else (usage.input, usage.output)
-        finish = answer.finish
-        recorder.emit(event.ModelReplied, request.purpose, finish, read, made, len(answer.calls), None)
     else:
         for hold in holds.values():  # a request that failed before it began has used nothing
             hold.release()
-        recorder.emit(event.ModelReplied, request.purpose, None, 0, 0, 0, answer.message)
+    _tell(course, request.purpose, answer)
     if course.plan.within:
         yield from share.settle(course, _facts(course, answer))
     return answer
+
+
+def _tell(course: Course, purpose: Purpose, answer: Reply | ModelFailure) -> None:
+    kind, emit = event.ModelReplied, course.recorder.emit
+    if isinstance(answer, ModelFailure):
+        emit(kind, purpose, None, 0, 0, 0, answer.message, answer.code, 0, 0)
+        return
+    used, calls = answer.usage or _NOTHING, len(answer.calls)
+    emit(kind, purpose, answer.finish, used.input, used.output, calls, None, None, used.cached, used.reasoning)
 
 
 def _request(course: Course) -> tuple[Request, int]:

@@ -27,7 +27,7 @@ _ORDER = list(Stop)
 def converse(plan: Plan, recorder: Recorder) -> Flow[Result]:
     """One run, from its task to its result. It never raises; whatever does raise in it ends the run as failed."""
     course = Course(plan, recorder)
-    recorder.emit(event.RunStarted, _limits_shown(course))
+    recorder.emit(event.RunStarted, _limits_shown(course), course.shared.agent)
     try:
         end = yield from _guarded(course)
     except BaseException:  # it is closed from outside, or Ctrl-C came inside a callback
@@ -118,7 +118,8 @@ def _finish(course: Course, end: End) -> Result:
     finally:  # Ctrl-C may come inside a hook
         envelope.close()
         flags = envelope.flags
-        recorder.emit(event.RunEnded, end.stop, end.by, flags, course.turns, progress.requests)
+        budgets = envelope.last_readings()
+        recorder.emit(event.RunEnded, end.stop, end.by, flags, course.turns, progress.requests, budgets)
     plan, purse = course.plan, course.purse
     return Result(
         stop=end.stop,
@@ -134,7 +135,7 @@ def _finish(course: Course, end: End) -> Result:
         last_calls=tuple(progress.calls),
         usage=purse.usage,
         cost=course.spent_by_model(),
-        budgets=envelope.last_readings(),
+        budgets=budgets,
         events=recorder.record,
         events_dropped=recorder.dropped,
         sink_errors=recorder.sink_errors,
