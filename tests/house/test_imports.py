@@ -21,11 +21,24 @@ TABLE = """
     worker tools models
     loop drive
     run output brief agent conversation
-    testing
+    testing otel
     doctor
     cli
 """
-HEAVY = {"agent", "brief", "cli", "conversation", "drive", "models", "output", "run", "testing", "tools", "worker"}
+HEAVY = {
+    "agent",
+    "brief",
+    "cli",
+    "conversation",
+    "drive",
+    "models",
+    "otel",
+    "output",
+    "run",
+    "testing",
+    "tools",
+    "worker",
+}
 """All other rooms need nothing but the standard library."""
 
 ROOT = Path(flyball.__file__).parent

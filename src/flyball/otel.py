@@ -1,0 +1,255 @@
+"""OpenTelemetry: runs, requests and calls as spans and metrics, by the names of its GenAI convention.
+
+    invoke_agent researcher                  the run; its parent is the span in which the caller was
+    ├── chat gpt-5.5                         one attempt of one request
+    ├── execute_tool search                  one call; side by side where calls are
+    └── chat gpt-5.5
+
+It needs the extra `otel`, and only OpenTelemetry's API: where nobody sets its SDK up, nothing is made.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from . import __version__
+from .errors import ConfigError
+from .event import (
+    BudgetRefused,
+    Event,
+    GraceStarted,
+    Header,
+    ModelReplied,
+    ModelRequested,
+    Retried,
+    RunEnded,
+    RunStarted,
+    ToolEnded,
+    ToolStarted,
+)
+from .jsonable import jsonable
+from .snapshot import BudgetSnapshot
+
+if TYPE_CHECKING:
+    from opentelemetry.context import Context
+    from opentelemetry.metrics import MeterProvider
+    from opentelemetry.trace import Span, SpanKind, TracerProvider
+
+OPERATION, PROVIDER = "gen_ai.operation.name", "gen_ai.provider.name"
+AGENT, CONVERSATION = "gen_ai.agent.name", "gen_ai.conversation.id"
+MODEL, FINISHES = "gen_ai.request.model", "gen_ai.response.finish_reasons"
+INPUT, OUTPUT = "gen_ai.usage.input_tokens", "gen_ai.usage.output_tokens"
+CACHED, REASONING = "gen_ai.usage.cache_read.input_tokens", "gen_ai.usage.reasoning.output_tokens"
+TOOL, TOOL_TYPE = "gen_ai.tool.name", "gen_ai.tool.type"
+CALL_ID, CALL_ARGUMENTS = "gen_ai.tool.call.id", "gen_ai.tool.call.arguments"
+TOKEN_TYPE, ERROR = "gen_ai.token.type", "error.type"
+
+TOKEN_USAGE, DURATION = "gen_ai.client.token.usage", "gen_ai.client.operation.duration"
+_TOKEN_BOUNDS = [4.0**n for n in range(14)]
+_SECOND_BOUNDS = [0.01 * 2**n for n in range(14)]
+
+Attributes = dict[str, Any]
+
+
+@dataclass(slots=True)
+class _Spot:
+    """A span that is open, and when it began."""
+
+    span: Span
+    at: float
+    about: Attributes
+
+
+@dataclass(slots=True)
+class _Open:
+    """A run that has not ended."""
+
+    header: Header
+    """Kept so that no other run's header can take its place in memory, by which the run is known."""
+    span: Span
+    context: Context
+    chat: _Spot | None = None
+    calls: dict[str, _Spot] = field(default_factory=dict[str, _Spot])
+    read: int = 0
+    made: int = 0
+    failure: str | None = None
+    """How the newest request failed, if it did."""
+
+
+class OtelSink:
+    """A sink that makes spans of runs, requests and calls, and measures them: `Agent(..., sinks=[OtelSink()])`.
+
+    One may serve any number of agents and runs at once. Without providers of your own it uses the global ones. What is
+    said is not recorded; with `content=True` the arguments of calls are. It does not block, unless a span processor of
+    yours does: use one that exports in batches.
+    """
+
+    def __init__(
+        self,
+        *,
+        tracer_provider: TracerProvider | None = None,
+        meter_provider: MeterProvider | None = None,
+        content: bool = False,
+    ) -> None:
+        try:
+            from opentelemetry import metrics, trace
+        except ImportError:
+            expected = "the extra of that name: pip install 'flyball[otel]'"
+            raise ConfigError("otel", "no package 'opentelemetry'", expected) from None
+        self._trace = trace
+        self._tracer = trace.get_tracer("flyball", str(__version__), tracer_provider)
+        meter = metrics.get_meter("flyball", str(__version__), meter_provider)
+        self._tokens = meter.create_histogram(
+            TOKEN_USAGE, "{token}", "Tokens of a request.", explicit_bucket_boundaries_advisory=_TOKEN_BOUNDS
+        )
+        self._seconds = meter.create_histogram(
+            DURATION, "s", "Seconds of a request.", explicit_bucket_boundaries_advisory=_SECOND_BOUNDS
+        )
+        self._content = content
+        self._runs: dict[int, _Open] = {}
+        self._heard: Mapping[type[Event], Callable[[_Open, Any], None]] = {
+            ModelRequested: self._requested,
+            ModelReplied: self._replied,
+            ToolStarted: self._called,
+            ToolEnded: self._returned,
+            RunEnded: self._ended,
+            BudgetRefused: _noted,
+            GraceStarted: _noted,
+            Retried: _noted,
+        }
+
+    def __call__(self, event: Event) -> None:
+        """Take an event; those of runs whose beginning it has not seen are left aside."""
+        if isinstance(event, RunStarted):
+            self._started(event)
+            return
+        hear = self._heard.get(type(event))
+        run = self._runs.get(id(event.header)) if hear else None
+        if hear and run:
+            hear(run, event)
+
+    def _started(self, event: RunStarted) -> None:
+        header = event.header
+        about = _known(
+            {
+                OPERATION: "invoke_agent",
+                AGENT: event.agent,
+                CONVERSATION: header.session_id,
+                "flyball.run_id": header.run_id,
+            }
+        )
+        name = f"invoke_agent {event.agent}" if event.agent else "invoke_agent"
+        span = self._tracer.start_span(name, attributes=about, start_time=_nanos(event, event.at))
+        self._runs[id(header)] = _Open(header, span, self._trace.set_span_in_context(span))
+
+    def _requested(self, run: _Open, event: ModelRequested) -> None:
+        about = _known({OPERATION: "chat", PROVIDER: event.provider, MODEL: event.model})
+        more = {
+            "flyball.purpose": str(event.purpose),
+            "flyball.attempt": event.attempt,
+            "flyball.turn": event.turn,
+            "flyball.estimated_tokens": event.estimated_tokens,
+        }
+        name = f"chat {event.model}" if event.model else "chat"
+        run.chat = self._begun(run, name, event, about, more, self._trace.SpanKind.CLIENT)
+
+    def _replied(self, run: _Open, event: ModelReplied) -> None:
+        spot, run.chat, run.failure = run.chat, None, event.code
+        if spot is None:
+            return
+        if event.finish is not None:
+            used = {INPUT: event.input_tokens, OUTPUT: event.output_tokens}
+            parts = {CACHED: event.cached_tokens, REASONING: event.reasoning_tokens}
+            spot.span.set_attributes({FINISHES: [str(event.finish)], **used, **{k: v for k, v in parts.items() if v}})
+            run.read += event.input_tokens
+            run.made += event.output_tokens
+            for kind, tokens in (("input", event.input_tokens), ("output", event.output_tokens)):
+                if tokens:
+                    self._tokens.record(tokens, {**spot.about, TOKEN_TYPE: kind}, run.context)
+        wrong = {ERROR: event.code} if event.code else {}
+        self._seconds.record(max(0.0, event.at - spot.at), spot.about | wrong, run.context)
+        self._done(spot.span, event, event.at, event.code)
+
+    def _called(self, run: _Open, event: ToolStarted) -> None:
+        more = {CALL_ARGUMENTS: json.dumps(jsonable(event.arguments))} if self._content else {}
+        run.calls[event.call_id] = self._call(run, event, more)
+
+    def _returned(self, run: _Open, event: ToolEnded) -> None:
+        """A call that was not made, because it was denied or an equal one counts, is a span without length."""
+        spot = run.calls.pop(event.call_id, None) or self._call(run, event, {})
+        told = {"flyball.call.status": str(event.status), "flyball.call.reason": event.reason and str(event.reason)}
+        spot.span.set_attributes(_known(told))
+        wrong = None if event.status == "done" else str(event.status)
+        # All calls of a batch are told to have ended when the last has; each knows how long it took.
+        self._done(spot.span, event, min(event.at, spot.at + event.seconds), wrong)
+
+    def _call(self, run: _Open, event: ToolStarted | ToolEnded, more: Attributes) -> _Spot:
+        about = {OPERATION: "execute_tool", TOOL: event.tool, TOOL_TYPE: "function", CALL_ID: event.call_id}
+        more = {**more, "flyball.turn": event.turn}
+        return self._begun(run, f"execute_tool {event.tool}", event, about, more, self._trace.SpanKind.INTERNAL)
+
+    def _ended(self, run: _Open, event: RunEnded) -> None:
+        del self._runs[id(run.header)]
+        for spot in (*run.calls.values(), *([run.chat] if run.chat else ())):
+            self._done(spot.span, event, event.at, "cut")
+        run.span.set_attributes(
+            _known(
+                {
+                    "flyball.stop": str(event.stop),
+                    "flyball.stopped_by": event.stopped_by,
+                    "flyball.flags": list(event.flags),
+                    "flyball.turns": event.turns,
+                    "flyball.requests": event.requests,
+                    INPUT: run.read,
+                    OUTPUT: run.made,
+                    **_budgets(event.budgets),
+                }
+            )
+        )
+        wrong = run.failure or "failed" if event.stop == "failed" else None
+        self._done(run.span, event, event.at, wrong)
+
+    def _begun(self, run: _Open, name: str, event: Event, about: Attributes, more: Attributes, kind: SpanKind) -> _Spot:
+        span = self._tracer.start_span(
+            name, run.context, kind=kind, attributes={**about, **more}, start_time=_nanos(event, event.at)
+        )
+        return _Spot(span, event.at, about)
+
+    def _done(self, span: Span, event: Event, at: float, wrong: str | None) -> None:
+        if wrong is not None:
+            span.set_attribute(ERROR, wrong)
+            span.set_status(self._trace.StatusCode.ERROR)
+        span.end(_nanos(event, at))
+
+
+_TOLD: Mapping[type[Event], tuple[str, ...]] = {
+    BudgetRefused: ("budget", "flag"),
+    GraceStarted: ("reason",),
+    Retried: ("attempt", "wait_s"),
+}
+"""What else is told on the span of a run, and which of its fields; none has anything that was said."""
+
+
+def _noted(run: _Open, event: Event) -> None:
+    fields = {f"flyball.{name}": getattr(event, name) for name in _TOLD[type(event)]}
+    run.span.add_event(f"flyball.{event.kind}", fields, _nanos(event, event.at))
+
+
+def _budgets(budgets: Mapping[str, Any]) -> Attributes:
+    told: Attributes = {}
+    for name, budget in budgets.items():
+        if isinstance(budget, BudgetSnapshot):
+            told[f"flyball.budget.{name}.used"] = budget.unit.outer(budget.used)
+            told[f"flyball.budget.{name}.ceiling"] = budget.unit.outer(budget.ceiling)
+    return told
+
+
+def _known(about: Attributes) -> Attributes:
+    return {name: value for name, value in about.items() if value is not None}
+
+
+def _nanos(event: Event, at: float) -> int:
+    return round((event.header.started_at + at) * 1_000_000_000)
