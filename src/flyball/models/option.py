@@ -24,7 +24,7 @@ class HttpOptions(TypedDict, total=False):
     headers: Mapping[str, str]
     """Further headers of every request."""
     body: Mapping[str, Any]
-    """Further fields of every request, such as `temperature`; they replace those of the same name."""
+    """Further fields of every request, such as `service_tier`; one that is a table is put together with ours."""
     tool_choice: str
     """`auto`, `required`, `none`, or the name of the tool that must be called."""
     parallel_calls: bool
