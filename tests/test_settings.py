@@ -42,6 +42,21 @@ def test_nested_keys_are_tables_in_the_file_and_double_underscores_in_the_enviro
     assert found(settings, "delegation.max_depth") == (1, "flyball.toml:3")
 
 
+def test_a_place_in_the_tables_is_found_though_its_names_have_dots(tmp_path: Path) -> None:
+    write(tmp_path, 'max_turns = 3\n[prices."gpt-5.5"]\ninput = 2\n')
+    settings = Settings.load(tmp_path, {"FLYBALL_PRICES": "7"})
+    one = settings.at("prices", "gpt-5.5", "input")
+    assert one is not None
+    assert (one.key, one.value, one.source) == ('prices."gpt-5.5".input', 2, "flyball.toml:3")
+    assert settings.at("prices", "gpt-5", "5", "input") is settings.at("prices", "other") is None
+    with pytest.raises(SettingError, match=r"max_turns \(flyball.toml:1\): found 3; expected a table"):
+        settings.at("max_turns", "below")
+    assert {setting.key for setting in settings} >= {'prices."gpt-5.5".input'}
+    in_code = Settings({"prices": {"gpt-5.5": {"input": 2}}}).at("prices", "gpt-5.5", "input")
+    assert in_code is not None
+    assert in_code.source == "settings given in code"
+
+
 def test_the_nearest_file_upwards_is_read_and_named_by_its_path(tmp_path: Path) -> None:
     path = write(tmp_path, "\nmax_turns = 30\n")
     below = tmp_path / "a" / "b"

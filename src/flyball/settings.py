@@ -22,6 +22,10 @@ CONFIG = "FLYBALL_CONFIG"
 """The variable that names the settings file, instead of looking for one."""
 
 
+_NAMED = ("prices",)
+"""The table whose keys are names of the user's, and may have dots."""
+
+
 @dataclass(frozen=True, slots=True)
 class Setting:
     """One value as it was found, and where."""
@@ -83,6 +87,25 @@ class Settings:
             yield from self._every(f"mode.{self._mode}.{key}")
         yield from self._every(key)
 
+    def at(self, *names: str) -> Setting | None:
+        """The value at a place in the tables, whose names may have dots, such as those of models; not from variables.
+
+        >>> Settings({"prices": {"gpt-5.5": {"input": 2}}}).at("prices", "gpt-5.5", "input").value
+        2
+        """
+        value: object = self._values
+        for depth, name in enumerate(names):
+            table = self._table(value, names[:depth])
+            if name not in table:
+                return None
+            value = table[name]
+        return Setting(_key(names), value, self._source(names))
+
+    def _table(self, value: object, names: tuple[str, ...]) -> Mapping[str, object]:
+        if not isinstance(value, Mapping):
+            raise SettingError(_key(names), self._source(names), value, "a table")
+        return cast("Mapping[str, object]", value)
+
     def _every(self, key: str) -> Iterator[Setting]:
         variable = variable_for(key)
         if variable in self._environ:
@@ -95,10 +118,8 @@ class Settings:
             value = table[name]
             if depth == len(names):
                 yield Setting(key, value, self._source(names))
-            elif not isinstance(value, Mapping):
-                raise SettingError(".".join(names[:depth]), self._source(names[:depth]), value, "a table")
             else:
-                table = cast("Mapping[str, object]", value)
+                table = self._table(value, names[:depth])
 
     def __iter__(self) -> Iterator[Setting]:
         """Every value that was given, the environment's first; for finding those that nobody reads."""
@@ -115,10 +136,16 @@ class Settings:
                 if isinstance(value, Mapping):
                     tables.append((names, cast("Mapping[str, object]", value)))
                 else:
-                    yield Setting(".".join(names), value, self._source(names))
+                    yield Setting(_key(names), value, self._source(names))
 
     def _source(self, names: tuple[str, ...]) -> str:
         return self._file.source(names) if self._file else "settings given in code"
+
+
+def _key(names: tuple[str, ...]) -> str:
+    """The dotted key of a place; a name of the user's is quoted, as TOML wants it."""
+    named = names[: len(_NAMED)] == _NAMED
+    return ".".join(f'"{name}"' if named and depth == len(_NAMED) else name for depth, name in enumerate(names))
 
 
 def variable_for(key: str) -> str:
@@ -223,7 +250,7 @@ def _leaves(values: object, above: tuple[str, ...]) -> Iterator[tuple[tuple[str,
     for key, value in cast("Mapping[object, object]", values).items():
         if not isinstance(key, str):
             raise ConfigError("settings", key, "a key that is a text")
-        names = (*above, *key.split("."))
+        names = (*above, key) if above == _NAMED else (*above, *key.split("."))
         if isinstance(value, Mapping) and value:
             yield from _leaves(cast("object", value), names)
         else:
