@@ -52,6 +52,7 @@ EXAMPLES: list[tuple[FlyballError, str]] = [
     (ModelError("the key is wrong"), "the key is wrong"),
     (ContextTooLong("200,001 tokens"), "200,001 tokens"),
     (Retryable("busy", 3.5), "busy"),
+    (Retryable("it broke", began=True), "it broke"),
     (RuleError("context has no field 'x'"), "context has no field 'x'"),
     (RuleError("division by zero", "a / b"), "division by zero (in a / b)"),
     (RunStopped("budget", "It met a limit.", None), "It met a limit."),

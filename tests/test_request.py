@@ -1,82 +1,102 @@
-from dataclasses import dataclass
+"""The estimate of a request's tokens is never under what the shapes have that we send."""
+
+import json
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
-from flyball import ConfigError, Usage
+from flyball.message import Message, MessageType, Role
+from flyball.request import (
+    TOKENS_AROUND,
+    TOKENS_OF_IMAGE,
+    Call,
+    Reply,
+    Request,
+    estimate,
+    tokens_of,
+    tokens_of_message,
+    tokens_of_reply,
+    tokens_of_tools,
+)
+
+PIXEL = "iVBORw0KGgoAAAANSUhEUgAA" * 100_000
 
 
-@dataclass
-class Details:
-    cached_tokens: int | None = 8
-
-
-@dataclass
-class SdkUsage:
-    prompt_tokens: int = 40
-    completion_tokens: int = 10
-    prompt_tokens_details: Details | None = None
+def said(content: str = "", payload: dict[str, Any] | None = None, kind: MessageType = MessageType.TEXT) -> Message:
+    return Message("r", 0, 0.0, kind, Role.USER, content, payload)
 
 
 @pytest.mark.parametrize(
-    ("reported", "usage"),
+    ("text", "counted"),
     [
-        ({"prompt_tokens": 40, "completion_tokens": 10, "total_tokens": 50}, Usage(40, 10)),
-        (
-            {
-                "prompt_tokens": 40,
-                "completion_tokens": 10,
-                "prompt_tokens_details": {"cached_tokens": 30},
-                "completion_tokens_details": {"reasoning_tokens": 5},
-            },
-            Usage(40, 10, 30, 5),
-        ),
-        ({"prompt_tokens": 40}, Usage(40, 0)),
-        (
-            {"input_tokens": 40, "output_tokens": 10, "input_tokens_details": {"cached_tokens": 4}},
-            Usage(40, 10, 4),
-        ),
-        ({"input_tokens": 40, "output_tokens": 10}, Usage(40, 10)),
-        (
-            {
-                "input_tokens": 40,
-                "output_tokens": 10,
-                "cache_read_input_tokens": 100,
-                "cache_creation_input_tokens": 7,
-            },
-            Usage(147, 10, 100),
-        ),
-        ({"input_tokens": 40, "output_tokens": 10, "cache_read_input_tokens": 0}, Usage(40, 10)),
-        ({"input_tokens": 40, "output_tokens": 10, "cache_creation_input_tokens": 5}, Usage(45, 10)),
-        ({"prompt_tokens": 10, "prompt_tokens_details": {"cached_tokens": 50}}, Usage(10, 0, 10)),
-        ({"input": 1, "output": 2, "cached": 1}, Usage(1, 2, 1)),
-        (SdkUsage(), Usage(40, 10)),
-        (SdkUsage(prompt_tokens_details=Details()), Usage(40, 10, 8)),
-        (SdkUsage(prompt_tokens_details=Details(None)), Usage(40, 10)),
-        (Usage(3, 4), Usage(3, 4)),
+        ("[0, 1, 1, 0, 1, 0, 0, 1]" * 10, 231),
+        ("-1," * 100, 201),
+        ("b1946ac9-2492-d234-7c62-35b4d2611184 " * 10, 221),
+        ("aGVsbG8gd29ybGQKaXQgaXMgYSBuaWNlIGRheQ==" * 10, 260),
+        ("\U00012000\U000120ab" * 50, 400),
+        ("The engine has a governor, and the governor has two balls. " * 10, 131),
     ],
+    ids=["numbers", "signs", "ids", "base64", "cuneiform", "English"],
 )
-def test_what_providers_report_is_understood(reported: object, usage: Usage) -> None:
-    assert Usage.of(reported) == usage
+def test_it_is_above_what_o200k_and_cl100k_count(text: str, counted: int) -> None:
+    """Counted once, with the tokenizers of OpenAI's models: the larger of the two."""
+    assert counted <= tokens_of(text) <= len(text.encode()) + 1
 
 
-@pytest.mark.parametrize("found", [None, {}, 5, "40", {"tokens": 3}])
-def test_what_is_no_usage_is_refused(found: Any) -> None:
-    with pytest.raises(ConfigError, match=r"usage: found .*; expected input_tokens and output_tokens"):
-        Usage.of(found)
+@given(st.text())
+def test_a_text_without_small_letters_has_a_token_for_each_byte(text: str) -> None:
+    plain = "".join(letter for letter in text if not "a" <= letter <= "z")
+    assert tokens_of(plain) == len(plain.encode("utf-8", "replace")) + 1
 
 
-@pytest.mark.parametrize("found", [-1, True, 1.5, "4"])
-def test_a_count_that_is_none_is_refused_by_name(found: Any) -> None:
-    with pytest.raises(ConfigError, match="usage, output_tokens: found"):
-        Usage.of({"input_tokens": 4, "output_tokens": found})
+@given(st.text(), st.text())
+def test_parts_are_never_less_than_the_whole(one: str, other: str) -> None:
+    assert tokens_of(one) + tokens_of(other) >= tokens_of(one + other)
+    assert tokens_of(one + other) >= tokens_of(one)
 
 
-def test_a_usage_made_by_hand_is_checked_too() -> None:
-    with pytest.raises(ConfigError, match="usage, input: found -100"):
-        Usage(-100, 5)
+@pytest.mark.parametrize(
+    "part",
+    [
+        {"type": "image_url", "image_url": {"url": f"data:image/png;base64,{PIXEL}"}},
+        {"type": "image", "source": {"type": "base64", "media_type": "image/png", "data": PIXEL}},
+        {"type": "input_image", "image_url": "https://example.org/a.png"},
+    ],
+    ids=["openai", "anthropic", "responses"],
+)
+def test_an_image_counts_as_one_whatever_its_bytes(part: dict[str, Any]) -> None:
+    whole = TOKENS_OF_IMAGE + TOKENS_AROUND + 1
+    assert tokens_of_message(said("", {"part": part, "shape": "openai"}, MessageType.MULTIMODAL_PART)) == whole
+    result = {"call_id": "c", "name": "look", "parts": [part, part], "shape": "anthropic"}
+    assert tokens_of_message(said("", result, MessageType.TOOL_RESULT)) == whole + TOKENS_OF_IMAGE
 
 
-def test_usage_adds_up() -> None:
-    assert Usage(1, 2, 3, 4) + Usage(10, 20, 30, 40) == Usage(11, 22, 33, 44)
-    assert Usage(3, 4).total == 7
+def test_what_is_no_image_counts_by_its_bytes() -> None:
+    part = {"type": "file", "file": {"file_data": "QUFB" * 1_000}}
+    assert tokens_of_message(said("", {"part": part}, MessageType.MULTIMODAL_PART)) >= 4_000
+
+
+def test_a_call_counts_with_its_name_and_arguments() -> None:
+    name, arguments = "read_the_whole_file_at_once", {"path": "/A/B", "n": 17}
+    for given_arguments in (arguments, json.dumps(arguments)):
+        payload = {"call_id": "c", "name": name, "arguments": given_arguments}
+        counted = tokens_of_message(said("", payload, MessageType.TOOL_CALL))
+        assert counted == TOKENS_AROUND + 1 + tokens_of(name) + tokens_of(json.dumps(arguments))
+        assert tokens_of_reply(Reply("Hi.", (Call("c", name, given_arguments),))) == counted - 1 + tokens_of("Hi.")
+
+
+def test_a_request_counts_all_that_is_in_it() -> None:
+    tools, schema = [{"name": "add", "description": "Add.", "parameters": {"type": "object"}}], {"type": "integer"}
+    bare = Request([said("Go.")])
+    assert estimate(bare) == tokens_of("") + tokens_of_message(said("Go."))
+    whole = Request([said("Go.")], "Be brief.", tools, output_schema=schema, notices=("Hurry.",))
+    told = tokens_of("Be brief.") + tokens_of("Hurry.") + tokens_of_tools(tools, schema, None)
+    assert estimate(whole) == told + tokens_of_message(said("Go."))
+
+
+def test_what_a_provider_adds_where_there_are_tools_counts_too() -> None:
+    tools = [{"name": "add", "description": "Add.", "parameters": {"type": "object"}}]
+    assert tokens_of_tools(tools, None, "anthropic") - tokens_of_tools(tools, None, "openai") >= 530
+    assert tokens_of_tools([], None, "anthropic") == 0

@@ -34,7 +34,6 @@ if TYPE_CHECKING:
     from .price import TokenPrice
     from .recorder import buffered, logged
     from .registry import BudgetSpec, IterationBudgetRegistry
-    from .request import Usage
     from .result import Result, Stop
     from .run import Run
     from .settings import Settings
@@ -42,6 +41,7 @@ if TYPE_CHECKING:
     from .toolrule import ToolRules
     from .tools import tool
     from .unit import Unit
+    from .usage import Usage
 
 __all__ = [
     "Agent",
@@ -112,7 +112,6 @@ _HOMES = {
     "price": ("TokenPrice",),
     "recorder": ("buffered", "logged"),
     "registry": ("BudgetSpec", "IterationBudgetRegistry"),
-    "request": ("Usage",),
     "result": ("Result", "Stop"),
     "run": ("Run",),
     "settings": ("Settings",),
@@ -120,6 +119,7 @@ _HOMES = {
     "toolrule": ("ToolRules",),
     "tools": ("tool",),
     "unit": ("Unit",),
+    "usage": ("Usage",),
 }
 
 

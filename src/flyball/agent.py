@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import inspect
-import json
 import logging
 import math
 import os
@@ -17,6 +16,7 @@ from . import check
 from .assertion import Assertions
 from .brief import (
     Task,
+    card_of,
     check_function,
     completion_of,
     left_of,
@@ -27,23 +27,23 @@ from .brief import (
     rules_of,
     tool_rules_of,
 )
-from .budget import IterationBudget
 from .clock import SYSTEM, Clock
 from .drive import Driver, Person
 from .envelope import TurnBudget
 from .errors import ConfigError
 from .event import Header
 from .limits import Kind, Limits, WorstCase
-from .loop.plan import Plan, Terrain
+from .loop.plan import ModelCard, Plan, Terrain
 from .loop.told import Told
 from .message import Message
 from .models import Model
 from .output import Output
 from .person import Approver, Verdict, answers_of
+from .price import Unpriced
 from .progress import Hook, Policy, Progress
 from .recorder import Recorder, Sink
 from .registry import IterationBudgetRegistry
-from .request import tokens_of
+from .request import tokens_of, tokens_of_tools
 from .result import Result
 from .rules import RuleSet
 from .run import Run
@@ -113,6 +113,9 @@ class Agent:
     grace: bool = True
     """Whether a run that met a limit gets one more request, without tools, to report."""
     single_turn: bool = False
+    unpriced: Unpriced | Literal["refuse", "tokens_only"] = Unpriced.REFUSE
+    """What becomes of a money limit with a model whose price nobody knows: it is refused before anything is asked, or
+    it does not hold for that model, and `result.unpriced` names it."""
     max_output_tokens: int | None = None
     """The most that one reply may have, however much is left."""
     sinks: Sequence[Sink] = ()
@@ -132,6 +135,8 @@ class Agent:
     def __post_init__(self) -> None:
         self._check()
         object.__setattr__(self, "_terrain", self._made_terrain())
+        if self.unpriced == Unpriced.REFUSE:
+            refuse_money("agent, limits.usd", self._terrain.terms.budgets["usd"], self._cards())
         patience = check.duration("agent, approver_seconds", self.approver_seconds)
         object.__setattr__(self, "_person", Person(self.approver, patience))
 
@@ -167,8 +172,9 @@ class Agent:
     def worst_case(self) -> WorstCase:
         """The most that one run can come to."""
         registry = self._registry()
-        prices = [model.price for model in (self._own, *self._others.values())]
-        cases = [self.limits.worst_case(price, registry, self.kind) for price in prices]
+        cases = [self.limits.worst_case(card.price, registry, self.kind) for card in self._terrain.cards.values()]
+        if any(card.price is None for card in self._terrain.cards.values()):  # no limit holds for it
+            cases = [replace(case, cost=None) for case in cases]
         return max(cases, key=lambda case: math.inf if case.cost is None else case.cost)
 
     def __repr__(self) -> str:
@@ -203,9 +209,8 @@ class Agent:
             _check_options(options)
         run_id = options.get("run_id") or os.urandom(16).hex()
         at, within, until = self.clock.wall(), options.get("within"), self.limits.until
-        for model in () if within is None else (self._own, *self._others.values()):
-            if within is not None and model.price is None:
-                refuse_money("run, within", within.budgets.get("usd"), model.name)
+        if within is not None and self.unpriced == Unpriced.REFUSE:
+            refuse_money("run, within", within.budgets.get("usd"), self._cards())
         metadata = options.get("metadata")
         return Plan(
             shared=self._terrain,
@@ -231,17 +236,29 @@ class Agent:
         assert self._terrain.rules is not None, "an agent has the core rules"
         return self._terrain.rules
 
-    def _rules(self, settings: Settings, money: IterationBudget) -> RuleSet:
+    def _rules(self, settings: Settings) -> RuleSet:
         rules = rules_of(self.rules, settings)
         for problem in rules.problems:
             log.warning("%s", problem)
         for name in rules.models:
             if name not in self.models:
                 raise ConfigError("agent, models", sorted(self.models), f"also {name}, which a rule wants asked")
-        for model in (self._own, *self._others.values()):
-            if model.price is None:
-                refuse_money("agent, limits.usd", money, model.name)
         return rules
+
+    def _made_cards(
+        self, settings: Settings, tools: Sequence[Mapping[str, Any]], schema: Mapping[str, Any] | None
+    ) -> dict[str, ModelCard]:
+        spoken, cards = tokens_of(self.instructions or ""), dict[str, ModelCard]()
+        for name, model in {"": self._own, **self._others}.items():
+            where = f"agent, models, {name}" if name else "agent, model"
+            base_tokens = spoken + tokens_of_tools(tools, schema, model.provider)
+            cards[name] = card_of(where, model, settings, self.max_output_tokens, base_tokens)
+        return cards
+
+    def _cards(self) -> list[tuple[Model, ModelCard]]:
+        """Its models, and what is known of them."""
+        models = {"": self._own, **self._others}
+        return [(models[name], card) for name, card in self._terrain.cards.items()]
 
     def _check(self) -> None:
         check.kind("agent, models", self.models, Mapping)
@@ -261,6 +278,7 @@ class Agent:
             raise ConfigError("agent, approver", self.approver, "a function of the question, sync or async")
         if self.on_exhausted not in ("grace", "ask"):
             raise ConfigError("agent, on_exhausted", self.on_exhausted, "one of grace, ask")
+        check.member("agent, unpriced", self.unpriced, Unpriced)
         check.member("agent, duplicates", self.duplicates, Duplicates)
         for name, kind in (("repetition", Thresholds), ("reflection", Reflection)):
             if getattr(self, name) is not None:
@@ -292,15 +310,13 @@ class Agent:
         toolset = Toolset(self.tools)
         registry = self._registry()
         terms = self.limits.terms(registry, kind=self.kind, grace=self.grace)
-        ruleset = self._rules(registry.settings, terms.budgets["usd"])
+        ruleset = self._rules(registry.settings)
         assertions, policy = completion_of(self.completion, tuple(toolset))
         output = None if self.output is None else Output(self.output, policy)
         definitions = [tool.definition() for tool in toolset.values()]
-        spoken = tokens_of(self.instructions or "")
         with terms.open(Told(0.0)) as opened:
             shown = opened.snapshot()
         schema = None if output is None else output.schema
-        described = json.dumps([*definitions, schema or {}], default=str)
         return Terrain(
             model=self._own,
             model_is_async=inspect.iscoroutinefunction(self._own.ask),
@@ -328,9 +344,8 @@ class Agent:
             rules_ask=ruleset.asks,
             models=dict(self._others),
             agent=self.name,
-            count=getattr(self._own, "count", None),
-            instruction_tokens=spoken,
-            base_tokens=spoken + tokens_of(described),
+            cards=self._made_cards(registry.settings, definitions, schema),
+            instruction_tokens=tokens_of(self.instructions or ""),
             max_output_tokens=self.max_output_tokens,
             grace=self.grace,
             single_turn=self.single_turn,

@@ -4,18 +4,21 @@ from __future__ import annotations
 
 import inspect
 import math
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, cast
 
+from . import check
 from .asserted import Asserted
 from .assertion import Assertions
 from .budget import IterationBudget
 from .drive import Pause
 from .envelope import TurnBudget
 from .errors import ConfigError
+from .loop.plan import ModelCard
 from .message import Message, MessageType, Role
 from .models import Model
+from .models.catalog import price_for
 from .progress import Policy
 from .result import Result, Stop
 from .rules import RuleSet
@@ -34,11 +37,31 @@ def check_function(where: str, given: object) -> None:
         raise ConfigError(where, given, "a function that is not async")
 
 
-def refuse_money(where: str, money: IterationBudget | None, model: str) -> None:
+def refuse_money(where: str, money: IterationBudget | None, models: Iterable[tuple[Model, ModelCard]]) -> None:
     """A limit that nobody can hold is refused, not forgotten."""
-    if money is not None and money.ceiling is not None:
-        limit = money.unit.show(money.ceiling)
-        raise ConfigError(where, limit, f"a model with a price; nobody knows that of {model}")
+    for model, card in models if money is not None and money.ceiling is not None else ():
+        if card.price is None:
+            assert money is not None, "there is a limit"
+            key = f"{model.provider}:{model.name}" if model.provider else model.name
+            expected = (
+                f"a model with a price; nobody knows that of {model.name}: give it price=TokenPrice(input=..., "
+                f'output=...), or input and output in [prices."{key}"] of flyball.toml, in dollars for a million '
+                'tokens; or say unpriced="tokens_only" if the limit need not hold for it'
+            )
+            raise ConfigError(where, money.unit.show(money.ceiling), expected)
+
+
+def card_of(where: str, model: Model, settings: Settings, most_output: int | None, base_tokens: int) -> ModelCard:
+    """What is known of a model, and so what may be asked of it."""
+    own = check.whole_or_none(f"{where}'s max_output_tokens", getattr(model, "max_output_tokens", None), least=1)
+    context = check.whole_or_none(f"{where}'s context_tokens", getattr(model, "context_tokens", None), least=1)
+    return ModelCard(
+        price=price_for(model, settings),
+        max_output_tokens=min((most for most in (own, most_output) if most is not None), default=None),
+        context_tokens=context,
+        count=getattr(model, "count", None),
+        base_tokens=base_tokens,
+    )
 
 
 def pause_of(result: Result) -> Pause:

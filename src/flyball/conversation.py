@@ -19,6 +19,7 @@ from .limits import Kind, Limits
 from .message import Message
 from .models import Model
 from .person import Approver, Verdict
+from .price import Unpriced
 from .progress import Hook, Policy
 from .recorder import Sink
 from .registry import IterationBudgetRegistry
@@ -68,6 +69,8 @@ class Options(TypedDict, total=False):
     """Other models, by name, that a rule may have asked."""
     sinks: Sequence[Sink]
     grace: bool
+    unpriced: Unpriced | Literal["refuse", "tokens_only"]
+    """What becomes of a money limit with a model whose price nobody knows ("refuse")."""
     settings: Settings | Mapping[str, object]
     session_id: str
     run_id: str
@@ -155,6 +158,7 @@ def _prepared(tools: Iterable[Tool | Function], model: Model | str, options: Opt
         models=options.get("models", {}),
         sinks=(*options.get("sinks", ()), *payload.sinks),
         grace=options.get("grace", True),
+        unpriced=options.get("unpriced", Unpriced.REFUSE),
         single_turn=options.get("single_turn", False),
         registry=IterationBudgetRegistry(settings=_settings(options).for_mode(mode)),
         metadata={**payload.rest, "mode": mode},

@@ -124,6 +124,8 @@ class ModelReplied(Event):
     """Part of the input."""
     reasoning_tokens: int
     """Part of the output."""
+    estimated: bool
+    """Whether nobody told what it used, so that an estimate is booked; the tokens here are only what was told."""
 
 
 @dataclass(slots=True)

@@ -6,14 +6,14 @@ import uuid
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from threading import RLock, get_ident
-from typing import Any, Self
+from typing import Any, Literal, Self
 
 from . import check, event
 from .clock import SYSTEM, Clock
 from .envelope import TurnBudget
 from .errors import ConfigError, FlyballError
 from .limits import Limits
-from .price import Price
+from .price import Price, Unpriced
 from .progress import Point
 from .purse import Purse
 from .recorder import Fields, Recorder, Sink
@@ -35,7 +35,9 @@ class govern:  # noqa: N801  (people read it as the verb: `with govern(limits) a
 
     limits: Limits = field(default_factory=Limits, kw_only=False)
     price: Price | None = None
-    """What tokens cost; a money limit needs it."""
+    """What tokens cost; a money limit needs it. `flyball.models.price_of(provider, name)` knows many."""
+    unpriced: Unpriced | Literal["refuse", "tokens_only"] = Unpriced.REFUSE
+    """What becomes of a money limit without a price: it is refused, or does not hold, and `result.unpriced` says so."""
     grace: bool = True
     model: str = "unknown"
     """What `result.cost` calls the model."""
@@ -57,6 +59,7 @@ class govern:  # noqa: N801  (people read it as the verb: `with govern(limits) a
         check.whole("govern, events_kept", self.events_kept)
         check.kind("govern, metadata", self.metadata, Mapping)
         check.kind("govern, sinks", self.sinks, Iterable)
+        check.member("govern, unpriced", self.unpriced, Unpriced)
         if self.price is not None and not callable(getattr(self.price, "cost", None)):
             raise ConfigError("govern, price", self.price, "a price, such as TokenPrice(input=3, output=15)")
         self.lock = RLock()
@@ -119,11 +122,12 @@ class govern:  # noqa: N801  (people read it as the verb: `with govern(limits) a
         terms = self.limits.terms(self.registry, grace=self.grace)
         envelope = terms.open(self.clock)
         money = envelope.budgets["usd"]
-        if money.ceiling is not None and self.price is None:
+        if money.ceiling is not None and self.price is None and self.unpriced == Unpriced.REFUSE:
             envelope.close()
-            limit = money.unit.show(money.ceiling)
-            raise ConfigError("govern, price", None, f"a price, because there is a limit of {limit}")
-        self._open = _Open(Purse(envelope, self.price), recorder, self.clock.now())
+            expected = f"a price, because there is a limit of {money.unit.show(money.ceiling)}: TokenPrice(input=..., "
+            expected += 'output=...); or unpriced="tokens_only" if the limit need not hold'
+            raise ConfigError("govern, price", None, expected)
+        self._open = _Open(Purse(envelope, self.price, self.model), recorder, self.clock.now())
         self.tell(event.RunStarted, envelope.snapshot(), None)
         if self.rules is not None:
             most_s = max(0.0, terms.most_seconds - terms.seconds)
@@ -297,7 +301,9 @@ class govern:  # noqa: N801  (people read it as the verb: `with govern(limits) a
                 turns=turns,
                 requests=run.requests,
                 usage=purse.usage,
-                cost={self.model: purse.cost} if self.price else {},
+                cost=purse.costs,
+                unpriced=purse.unpriced,
+                estimated_requests=purse.estimated,
                 budgets=budgets,
                 events=run.recorder.record,
                 events_dropped=run.recorder.dropped,

@@ -148,7 +148,8 @@ class Limits:
         refunds, report = turns, 1
         parts = [turns, refunds, explained["retries"].ceiling, explained["reflections"].ceiling, report]
         requests = None if None in parts else sum(part for part in parts if part is not None)
-        costs = [explained["usd"].ceiling, most(price, tokens) if price and tokens is not None else None]
+        priced = None if price is None or tokens is None else most(price, tokens, requests)
+        costs = [explained["usd"].ceiling, priced]
         return WorstCase(turns, requests, tokens, min((cost for cost in costs if cost is not None), default=None))
 
 

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import math
 from bisect import bisect_right
-from collections.abc import Iterable
+from collections.abc import Sequence
 
 from .budget import Hold
 from .envelope import TurnBudget
 from .price import Price, worst
-from .request import Usage
+from .usage import Usage
 
 _MOST_TOKENS = 1_000_000_000
 """More than any request or reply has: where the search for what some money buys may end."""
@@ -21,13 +21,20 @@ Holds = dict[str, Hold]
 class Purse:
     """What requests may use of a run's tokens and money, and what they have used."""
 
-    __slots__ = ("_tokens", "_usd", "_used", "cost", "envelope", "input_is_told", "largest_input", "limited", "price")
+    __slots__ = (
+        "_model", "_tokens", "_unpriced", "_usd", "_used", "costs", "envelope", "estimated", "input_is_told",
+        "largest_input", "limited", "price",
+    )  # fmt: skip
 
-    def __init__(self, envelope: TurnBudget, price: Price | None = None) -> None:
+    def __init__(self, envelope: TurnBudget, price: Price | None = None, model: str = "unknown") -> None:
         self.envelope = envelope
-        self.price = price
-        self._used = [0, 0, 0, 0]
-        self.cost = 0
+        self._used = [0, 0, 0, 0, 0]
+        self.costs: dict[str, int] = {}
+        """Billionths of a dollar, by model; only of those that have a price."""
+        self._unpriced: dict[str, None] = {}
+        self.estimated = 0
+        """Of how many requests nobody told what they used."""
+        self.pay_for(model, price)
         self.largest_input = 0
         """Of all requests so far: the next one, in a conversation that grows, will hardly be smaller."""
         self.input_is_told = False
@@ -36,6 +43,23 @@ class Purse:
         self._tokens, self._usd = envelope.budgets["tokens"], envelope.budgets["usd"]
         self.limited = self._tokens.ceiling is not None or self._usd.ceiling is not None
         """Whether anything has to be set aside at all."""
+
+    def pay_for(self, model: str, price: Price | None) -> None:
+        """From now on the requests are those of this model."""
+        self._model = model
+        self.price = price
+        if price is not None:
+            self.costs.setdefault(model, 0)
+
+    @property
+    def cost(self) -> int:
+        """What all requests have cost, as far as there are prices."""
+        return sum(self.costs.values())
+
+    @property
+    def unpriced(self) -> tuple[str, ...]:
+        """The models that were asked though nobody knows their price, in that order."""
+        return tuple(self._unpriced)
 
     @property
     def usage(self) -> Usage:
@@ -90,35 +114,47 @@ class Purse:
             holds = self.hold(input, output or 0) if output != 0 else None
         return None if holds is None else (holds, output)
 
-    def settle(self, holds: Iterable[Holds], usage: Usage) -> None:
-        """Book what a request has used, which may be more than was set aside: it has happened."""
-        cost = 0 if self.price is None else self.price.cost(usage.input, usage.output, usage.cached)
-        facts = {"tokens": usage.input + usage.output}
-        if cost:
-            facts["usd"] = cost
+    def settle(self, holds: Sequence[Holds], usage: Usage) -> dict[str, int]:
+        """Book what a request has used, which may be more than was set aside: it has happened; and tell it."""
+        facts = {"tokens": usage.input + usage.output, "usd": 0 if self.price is None else self.price.cost(usage)}
         with self.envelope.lock:
-            for row in holds:
-                for name, hold in row.items():
-                    hold.settle(facts.pop(name, 0))
-            for name, fact in facts.items():
-                if fact:
-                    self.envelope.budgets[name].increment(fact)
+            self._book(holds, facts)
             used = self._used
             used[0] += usage.input
             used[1] += usage.output
             used[2] += usage.cached
             used[3] += usage.reasoning
-            self.cost += cost
+            used[4] += usage.written
             if usage.input > self.largest_input:
                 self.largest_input = usage.input
+        return facts
 
-    def book(self, holds: Iterable[Holds]) -> None:
-        """Book what was set aside, where nobody told what was used: what guards assumes the worst."""
+    def book(self, holds: Sequence[Holds], input: int = 0, output: int = 0) -> dict[str, int]:
+        """Book what was set aside, or so many tokens where that is more, as nobody told what was used; and tell it.
+
+        What guards assumes the worst.
+        """
         with self.envelope.lock:
-            for row in holds:
-                for name, hold in row.items():
-                    if hold.settle(hold.amount) and name == "usd":
-                        self.cost += hold.amount
+            facts = {"tokens": input + output, "usd": 0 if self.price is None else worst(self.price, input, output)}
+            for name, least in facts.items():
+                facts[name] = max(least, sum(row[name].amount for row in holds if name in row))
+            self._book(holds, facts)
+            self.estimated += 1
+        return facts
+
+    def _book(self, holds: Sequence[Holds], facts: dict[str, int]) -> None:
+        """Settle what was set aside to the facts, and count what is more."""
+        if self.price is None:
+            self._unpriced[self._model] = None
+        else:
+            self.costs[self._model] += facts["usd"]
+        unheld = dict(facts) if any(holds) else facts
+        for row in holds:
+            for name, hold in row.items():
+                hold.settle(unheld.pop(name, 0))
+        for name, fact in unheld.items():
+            if fact:
+                self.envelope.budgets[name].increment(fact)
 
 
 def _affordable(price: Price, input: int, money: int) -> float:

@@ -14,9 +14,10 @@ from .jsonable import jsonable
 from .message import Message
 from .outcome import Outcome
 from .person import Question
-from .request import Call, Usage
+from .request import Call
 from .snapshot import BudgetSnapshot
 from .unit import Unit
+from .usage import Usage
 
 
 class Stop(StrEnum):
@@ -108,7 +109,11 @@ class Result:
     """What the model asked for in its last turn."""
     usage: Usage = field(default_factory=Usage)
     cost: Mapping[str, int] = field(default_factory=dict[str, int])
-    """Billionths of a dollar, by model."""
+    """Billionths of a dollar, by model; of those that have a price."""
+    unpriced: tuple[str, ...] = ()
+    """The models that were asked though nobody knows their price: what they cost is in no count, and met no limit."""
+    estimated_requests: int = 0
+    """Of how many requests nobody told what they used: an estimate is booked for them, and `usage` is without them."""
     budgets: Mapping[str, BudgetSnapshot] = field(default_factory=dict[str, BudgetSnapshot])
     events: Sequence[Event] = ()
     events_dropped: int = 0
@@ -159,7 +164,14 @@ class Result:
             why = f"{why}: {self.warning.removesuffix('.')}"
         used = [_used(name, snapshot) for name, snapshot in self.budgets.items() if snapshot.used]
         spent = f"It used {', '.join(used)} in {Unit.SECONDS.show(round(self.seconds, 1))}." if used else ""
-        return " ".join(part for part in (f"{why}.", spent, _WHAT_NEXT[self.stop]) if part)
+        return " ".join(part for part in (f"{why}.", spent, self._unpriced_told(), _WHAT_NEXT[self.stop]) if part)
+
+    def _unpriced_told(self) -> str:
+        """That a money limit did not hold, where that is so."""
+        money = self.budgets.get("usd")
+        if not self.unpriced or money is None or money.ceiling is None:
+            return ""
+        return f"The money limit did not hold for {', '.join(self.unpriced)}: nobody knows the price."
 
     def to_dict(self) -> dict[str, Any]:
         """The record of seed 002 and our own fields, in JSON types always."""
@@ -224,6 +236,8 @@ class Result:
             "requests": self.requests,
             "seconds": self.seconds,
             "cost_usd": {model: Unit.USD.outer(cost) for model, cost in self.cost.items()},
+            "unpriced": list(self.unpriced),
+            "estimated_requests": self.estimated_requests,
             "budgets": {name: snapshot.to_dict() for name, snapshot in self.budgets.items()},
             "completion": self.completion,
             "reflections": self.reflections,

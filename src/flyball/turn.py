@@ -13,8 +13,8 @@ from .event import Refunded
 from .outcome import Outcome
 from .purse import Holds, Purse
 from .recorder import Teller
-from .request import Usage
 from .ruling import Ruling
+from .usage import Usage
 
 
 class TurnTeller(Teller, Protocol):
@@ -159,7 +159,8 @@ class Turn:
         """End the turn: what was set aside and never settled is booked whole."""
         with self.envelope.lock:
             self._closed = True
-            self._purse.book(self._holds)
+            if self._holds or not (self.requests or self._given_back):
+                self._purse.book(self._holds)
             self._holds.clear()
             self.requests = max(1, self.requests)
 

@@ -219,3 +219,11 @@ def test_settings_of_rules_are_read_by_somebody_unless_a_core_rule_has_no_such_p
         "mode.chat.rules.deadline-budget-warning.shar (flyball.toml:8): nobody reads this setting; did you mean "
         "mode.chat.rules.deadline-budget-warning.share?",
     ]
+
+
+def test_prices_are_read_and_what_is_wrong_in_them_is_told(tmp_path: Path) -> None:
+    text = '[prices."gpt-5.5"]\ninput = 2\noutput = 3\n[prices.other]\ninput = 1\noutptu = 2\n'
+    (tmp_path / "flyball.toml").write_text(text, encoding="utf-8")
+    done = run("limits", folder=tmp_path)
+    assert done.returncode == 1
+    assert done.stderr == "flyball: prices.\"other\".outptu (flyball.toml:6): found 'outptu'; expected the key output\n"

@@ -14,7 +14,7 @@ TABLE = """
     unit errors check clock jsonable
     toml settings
     snapshot budget registry
-    deadline envelope price limits steadiness
+    deadline envelope usage price limits steadiness
     message pair wire outcome event schema recorder request person terminal
     result evidence progress path entry proof assertion nudge asserted toolrule rules
     purse ruling turn governor bound

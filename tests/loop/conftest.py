@@ -16,8 +16,9 @@ from flyball.message import MessageType, Role
 from flyball.models import Model
 from flyball.outcome import Cancelled, Denied, Outcome, Success, Timeout
 from flyball.pair import check_pairs
+from flyball.price import TokenPrice, worst
 from flyball.progress import Complete, Halt, Raise
-from flyball.request import Call, FailureKind, Finish, ModelFailure, Purpose, Reply, Usage
+from flyball.request import Call, FailureKind, Finish, ModelFailure, Purpose, Reply, Usage, tokens_of_reply
 from flyball.result import Stop
 
 # pyright: reportMatchNotExhaustive=false
@@ -40,6 +41,7 @@ class Recount:
 
     def __init__(self, agent: Agent, most_s: float) -> None:
         limits, self.agent = agent.limits, agent
+        self.price = cast("Model", agent.model).price or TokenPrice(input=0, output=0)
         named = ("turns", "tool_calls", "retries", "nudges", "tokens")
         self.ceilings = {name: _number(getattr(limits, name)) for name in named}
         self.ceilings["usd"] = _number(limits.usd) * 10**9
@@ -58,12 +60,10 @@ class Recount:
         self.estimated, self.first_of_turn, self.open, self.begun = 0, False, list[str](), set[str]()
         self.asked: list[Call] = []
         self.replies: list[Reply] = []
-        self.batch_ceilings: dict[str, float] = {}
-        self.outcomes: dict[str, Outcome] = {}
+        self.batch_ceilings, self.outcomes = dict[str, float](), dict[str, Outcome]()
         self.answered, self.vetoed = dict[bool | None, set[str]](), set[str]()
-        self.flags: list[str] = []
+        self.flags, self.said = list[str](), dict[str, Any]()
         self.reasons: list[str | None] = []
-        self.said: dict[str, Any] = {}
         self.was_over = self.out_of_calls = self.has_reply = self.may_retry = False
 
     @property
@@ -124,8 +124,7 @@ class Auditor(Recount):
     def _may_report(self, ask: Ask) -> None:
         need("no report once the run is called off or failed", not self.called_off, not self.failed)
         need("one report, in time", self.agent.grace, self.used["grace"] == 0, self.at < self.hard_at == ask.deadline)
-        self.used["grace"] += 1
-        request = ask.request
+        self.used["grace"], request = 1, ask.request
         need("a request for words only", not request.tools, request.messages[-1].role is Role.USER)
         need("pairs that are closed", check_pairs(request.messages) == [])
         need("a request in its grace turn", self.open[-2:] == ["grace", "model"])
@@ -133,14 +132,14 @@ class Auditor(Recount):
 
     def _hold(self, ask: Ask, tokens: int) -> None:
         """The worst case of a request must fit into what is left; work must leave the reserve alone."""
-        request, price, output = ask.request, cast("Model", self.agent.model).price, ask.request.max_output_tokens
-        limited = self.ceilings["tokens"] < inf or self.ceilings["usd"] < inf
+        request, output = ask.request, ask.request.max_output_tokens
+        limited = min(self.ceilings["tokens"], self.ceilings["usd"]) < inf
         need("a grant for what is shared", not self.used["Grant"] or self.taken or not tokens)
-        self.held = {"tokens": tokens + (output or 0), "usd": _worst(price, tokens, output or 0)}
+        self.held = {"tokens": tokens + (output or 0), "usd": worst(self.price, tokens, output or 0), "input": tokens}
         if limited:
             for name, amount in self.held.items():
                 kept = self.reserve.get(name, 0) if request.purpose is Purpose.TURN else 0
-                need(f"{name} that are left", amount + self.used[name] + kept <= self.ceilings[name])
+                need(f"{name} that are left", amount + self.used[name] + kept <= self.ceilings.get(name, inf))
             need("a bound on the reply", self.ceilings["tokens"] == inf or bool(output))
         self.limited = limited or bool(self.used["Grant"])
 
@@ -153,8 +152,7 @@ class Auditor(Recount):
         assert call.name != "twice" or self.used["calls.twice"] <= 2
 
     def _learn(self, effect: Any, answer: Answer[Any]) -> None:
-        self.at = answer.at
-        before = dict(self.ceilings)
+        self.at, before = answer.at, dict(self.ceilings)
         for letter in answer.mail:
             self._hear(letter)
         match effect:
@@ -198,18 +196,25 @@ class Auditor(Recount):
         if isinstance(value, Reply):
             self.replies.append(value)
             self.asked += value.calls
-            usage, price = value.usage, cast("Model", self.agent.model).price
-            if usage is not None:
-                self.used["tokens"] += usage.total
-                self.used["usd"] += 0 if price is None else price.cost(usage.input, usage.output, usage.cached)
-            elif self.limited:
-                self.used.update(self.held)
+            if value.usage is None:
+                self._book_the_estimate(ask, value)
+            else:
+                self.used.update(tokens=value.usage.total, usd=self.price.cost(value.usage))
             self.failed |= turn and value.finish is Finish.CONTENT_FILTER
-        elif turn:
+        elif value.began:
+            self._book_the_estimate(ask, None)
+        if turn and not isinstance(value, Reply):
             self.failed |= value.kind is FailureKind.FINAL
             self.may_retry = value.kind is FailureKind.RETRYABLE
         if turn:
             self.last = value
+
+    def _book_the_estimate(self, ask: Ask, reply: Reply | None) -> None:
+        """What nobody told is what was set aside, or else what was sent and what came."""
+        read, bound = self.held["input"], ask.request.max_output_tokens
+        said = int(min(tokens_of_reply(reply) if reply else 0, inf if bound is None else bound))
+        least = {"tokens": read + said, "usd": worst(self.price, read, said), "estimated": 1}
+        self.used.update({name: max(most, self.held.get(name, 0) * self.limited) for name, most in least.items()})
 
     def _did(self, what: str, *about: Any) -> None:
         match what, *about:
@@ -293,10 +298,6 @@ class Auditor(Recount):
         need("none refused that was left", spent is None or self.shared_refused or spent == self.ceilings[event.budget])
 
 
-def _worst(price: Any, read: int, made: int) -> int:
-    return 0 if price is None else max(price.cost(read, made), price.cost(read, made, read))
-
-
 class Closing(Auditor):
     """Compares a result with the recount."""
 
@@ -306,10 +307,9 @@ class Closing(Auditor):
         need("one end, the last event", not self.open, events[-1].kind == "run_ended", self.used["run_ended"] == 1)
         need("all events", list(result.events) == events, result.sink_errors == self.used["sink errors"])
         need("a flag for each refusal", list(result.flags) == self.flags, len(set(self.flags)) == len(self.flags))
-        self._calls(result)
         self._facts(story, result)
-        self._bounds(result)
-        self._stop(result)
+        for check in (self._calls, self._bounds, self._stop):
+            check(result)
 
     def _calls(self, result: Result) -> None:
         """Every call that was asked for has one outcome and one result, and those that were made have theirs."""
@@ -328,12 +328,11 @@ class Closing(Auditor):
         appended = [message for effect in story if isinstance(effect, Append) for message in effect.messages]
         need("all messages kept, or none", not appended or appended == list(result.messages))
         assert result.requests == self.used["Ask"] == self.used["model_requested"]
-        assert result.turns == self.used["turns with a reply"]
+        assert (result.turns, result.estimated_requests) == (self.used["turns with a reply"], self.used["estimated"])
         assert result.usage == sum((reply.usage for reply in self.replies if reply.usage), Usage())
         state: dict[str, Any] = {}
         for outcome in result.tool_results:
-            if isinstance(outcome, Success):
-                state |= outcome.changes
+            state |= outcome.changes if isinstance(outcome, Success) else {}
         assert result.state == {key: value for key, value in state.items() if value is not None}
         hung = sum(one.hung for one in self.outcomes.values() if isinstance(one, Timeout | Cancelled))
         assert result.hung == hung - sum(isinstance(letter, Late) for letter in self.heard)
@@ -342,6 +341,7 @@ class Closing(Auditor):
         most, used, budgets = self.ceilings, self.used, result.budgets
         for name in ("turns", "tool_calls", "tokens", "usd"):
             need(f"{name} counted right", budgets[name].used == used[name], budgets[name].held == 0)
+        assert sum(result.cost.values()) == used["usd"]
         retries = budgets["retries"].used
         need("retries counted right", used["retried"] <= retries <= used["retried"] + 1, retries <= most["retries"])
         assert budgets["nudges"].used == used["nudged"] <= most["nudges"]

@@ -270,7 +270,7 @@ class TestMoney:
     def test_what_it_cost_is_booked_in_billionths(self) -> None:
         driver = script(say(".").using(Usage(1_000, 100)), limits=Limits(usd=1), price=PRICE)
         result = assert_honest(driver.run("Go."))
-        assert result.budgets["usd"].used == PRICE.cost(1_000, 100) == 2_000_000
+        assert result.budgets["usd"].used == PRICE.cost(Usage(1_000, 100)) == 2_000_000
         assert result.cost == {"scripted": 2_000_000}
 
     def test_a_price_without_a_limit_is_counted_too(self) -> None:
@@ -291,14 +291,14 @@ class TestMoney:
         [asked] = [effect.request for effect in driver.effects if isinstance(effect, Ask)]
         [told] = events(result, ModelRequested)
         assert asked.max_output_tokens is not None
-        cost = PRICE.cost(told.estimated_tokens, asked.max_output_tokens)
-        assert cost <= 9_000_000 < PRICE.cost(told.estimated_tokens, asked.max_output_tokens + 1)
+        cost = PRICE.cost(Usage(told.estimated_tokens, asked.max_output_tokens))
+        assert cost <= 9_000_000 < PRICE.worst(told.estimated_tokens, asked.max_output_tokens + 1)
 
     def test_nobody_telling_the_usage_costs_the_whole_hold(self) -> None:
         driver = script(say(".").using(None), limits=Limits(usd=1), price=PRICE, max_output_tokens=100)
         result = assert_honest(driver.run("Go."))
         [told] = events(result, ModelRequested)
-        assert result.cost == {"scripted": PRICE.cost(told.estimated_tokens, 100)}
+        assert result.cost == {"scripted": PRICE.cost(Usage(told.estimated_tokens, 100))}
         assert result.budgets["usd"].used == result.cost["scripted"]
 
     def test_work_ends_when_the_money_is_spent_and_the_report_is_paid_from_the_reserve(self) -> None:

@@ -231,7 +231,8 @@ class World:
 
     def _failure(self) -> ModelFailure:
         kind = self.dice.pick(*[FailureKind.RETRYABLE] * 5, FailureKind.CONTEXT, FailureKind.FINAL)
-        return ModelFailure(kind, "Overloaded", "model", "too much to do", self.dice.pick(None, 0.0, 3.0, 1e6))
+        after_s, began = self.dice.pick(None, 0.0, 3.0, 1e6), self.dice.pick(False, False, True)
+        return ModelFailure(kind, "Overloaded", "model", "too much to do", after_s, began)
 
     def _outcome(self, call_id: str, name: str) -> Outcome:
         dice, hung = self.dice, self.dice.pick(False, True)

@@ -27,6 +27,7 @@ Story = list[Any]
 Audit = Callable[[Agent, Story, Result, float], None]
 EXAMPLES = int(os.environ.get("CHAOS_EXAMPLES", "600")) // 25
 BOUND_S = 60.0
+BROKE = Retryable("the stream broke", 0.001, began=True)
 
 
 class Dice:
@@ -61,7 +62,12 @@ class Restless:
     def said(self) -> Reply:
         dice = self.dice
         error = dice.pick(
-            *[None] * 20, Retryable("busy", 0.001), ContextTooLong("long"), ModelError("no"), SystemExit(3)
+            *[None] * 20,
+            Retryable("busy", 0.001),
+            BROKE,
+            ContextTooLong("long"),
+            ModelError("no"),
+            SystemExit(3),
         )
         if error is not None:
             raise error

@@ -95,7 +95,7 @@ def test_what_is_left_out_is_told_in_a_line_for_each_call() -> None:
     talk = Talk()
     for n in range(5):
         talk.turn(1, f"page {n} " + "word " * 200)
-    messages = talk.fitted(1_200)
+    messages = talk.fitted(1_500)
     assert messages is not None
     [lines] = [message.content for message in messages if message.n == 999]
     assert lines.startswith("(Earlier messages are left out. 5 calls were made:)")

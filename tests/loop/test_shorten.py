@@ -50,7 +50,7 @@ class Reader:
         if request.purpose is Purpose.GRACE:
             return Reply("I fetched pages.", usage=Usage(tokens, 5))
         self.requests.append(request)
-        usage, n = Usage(int(tokens * self.told), 10), len(self.requests)
+        usage, n = Usage(int(tokens * self.told), 40), len(self.requests)
         if n > self.pages:
             return Reply("All read.", usage=usage)
         arguments = f'{{"n": {n}, "size": {self.size}}}'
@@ -73,7 +73,7 @@ def test_three_hundred_turns_go_on_under_8_000_tokens(told: float) -> None:
     assert max(estimate(request) * told for request in model.requests) <= 8_000
     assert len(result.messages) == 1 + 2 * 300 + 1, "the whole stays in the result"
     assert sum(len(message.content) for message in result.messages) > 300_000
-    assert 1 <= len(elisions(result)) <= 60, "much at a time"
+    assert 1 <= len(elisions(result)) <= 70, "much at a time"
     assert all(request.messages[0].content == "Read them all." for request in model.requests)
 
 

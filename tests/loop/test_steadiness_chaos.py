@@ -251,7 +251,7 @@ def busy_script(mail: dict[int, list[Letter]]) -> Script:
         model=Busy(),
         tools=Disk().tools(),
         duplicates="reuse",
-        limits=Limits(turns=6, context_tokens=1_300, tokens=50_000),
+        limits=Limits(turns=6, context_tokens=1_600, tokens=50_000),
         reflection=Reflection(every=2, after_failure=True),
         compact=lambda messages: f"{len(messages)} messages.",
     )

@@ -119,7 +119,7 @@ class TestPlayedBack:
 
     def test_a_price_that_the_file_cannot_have_is_that_of_the_model(self, path: Path) -> None:
         class Flat:
-            def cost(self, input: int, output: int, cached: int = 0) -> int:
+            def cost(self, usage: Usage) -> int:
                 return 7
 
         model = script(say("x"), price=Flat())

@@ -8,6 +8,7 @@ from typing import Annotated, Any
 import typer
 
 from ..errors import SettingError, nearest
+from ..models.catalog import wrong_prices
 from ..registry import BudgetSpec, IterationBudgetRegistry, Resolution
 from ..settings import Setting, Settings, variable_for
 from ..steadiness import SETTINGS, Thresholds
@@ -42,7 +43,7 @@ def wrong_settings(registry: IterationBudgetRegistry) -> list[SettingError]:
     """What cannot be used of the settings, for every mode and for single ones."""
     found = [_resolved(registry, spec) for spec in registry]
     wrong = [error for error in found if isinstance(error, SettingError)]
-    return wrong + _wrong_thresholds(registry.settings) + _wrong_in_modes(registry)
+    return wrong + _wrong_thresholds(registry.settings) + wrong_prices(registry.settings) + _wrong_in_modes(registry)
 
 
 def _resolved(registry: IterationBudgetRegistry, spec: BudgetSpec) -> Resolution | SettingError:
@@ -61,6 +62,8 @@ def _unread(registry: IterationBudgetRegistry) -> list[tuple[Setting, list[str]]
     unread: list[tuple[Setting, list[str]]] = []
     for setting in registry.settings:
         mode, key = _mode_and_key(setting.key)
+        if mode is None and key.startswith("prices"):
+            continue  # each of them is a price, or wrong
         if key.startswith("rules."):
             meant = _rule_key(key)
             if meant is not None:

@@ -14,7 +14,8 @@ import anyio
 
 from ..errors import ModelError, Retryable, shown
 from ..models import Model
-from ..request import Call, Finish, ModelFailure, Reply, Request, Usage
+from ..request import Call, Finish, ModelFailure, Reply, Request
+from ..usage import Usage
 from ..worker import Worker, WorkerPool, call_soon, context_elsewhere, free_worker, hand_over, is_being_cancelled
 
 

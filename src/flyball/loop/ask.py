@@ -8,8 +8,19 @@ from dataclasses import replace
 
 from .. import event
 from ..purse import Holds
-from ..request import FailureKind, Finish, History, ModelFailure, Purpose, Reply, Request, Usage
+from ..request import (
+    FailureKind,
+    Finish,
+    History,
+    ModelFailure,
+    Purpose,
+    Reply,
+    Request,
+    bytes_of,
+    tokens_of_reply,
+)
 from ..result import Stop
+from ..usage import Usage
 from . import share
 from .course import Course
 from .effect import Ask, Flow, Wait
@@ -17,10 +28,12 @@ from .end import End, Going
 from .shorten import estimated, shorten
 
 _TURN = Purpose.TURN  # found once: see course.py
-_NOTHING = Usage()
+_UNTOLD = Usage()
 _LEAST_CONTEXT = 1_000
 """Tokens: a provider that says that this is too long means something else."""
 _FIRST_WAIT_S, _LONGEST_WAIT_S = 0.5, 60.0
+_UNUSED = {"tokens": 0, "usd": 0}
+_UNHEARD = ModelFailure(FailureKind.FINAL, "GeneratorExit", "cut", "nobody waited for the reply")
 
 
 def ask(course: Course) -> Flow[Reply | End | Going]:
@@ -73,7 +86,7 @@ def send(
         tokens,
         names,
         attempt,
-        course.size + 2 * max(0, tokens - course.input_tokens),
+        course.size + bytes_of(max(0, tokens - course.input_tokens)),
         None if deadline == math.inf else deadline - course.clock.at,
     )
     course.asked_until = deadline
@@ -81,32 +94,53 @@ def send(
     try:
         answer = course.hear(effect, (yield effect))
     except BaseException:  # the loop is closed in the middle of it: nobody knows what it used
-        course.purse.book((holds,))
-        recorder.emit(event.ModelReplied, request.purpose, None, 0, 0, 0, "nobody waited for the reply", "cut", 0, 0)
+        course.purse.book((holds,), tokens)
+        _tell(course, request.purpose, _UNHEARD, True)
         raise
+    facts, guessed = _booked(course, request, tokens, holds, answer)
     if isinstance(answer, Reply):
         if request.notices:
             course.delivered()
         usage = answer.usage
-        _book(course, holds, usage)
         if usage is not None and usage.input and request.purpose is _TURN:
             course.input_tokens = usage.input
-    else:
-        for hold in holds.values():  # a request that failed before it began has used nothing
-            hold.release()
-    _tell(course, request.purpose, answer)
+    _tell(course, request.purpose, answer, guessed)
     if course.plan.within:
-        yield from share.settle(course, _facts(course, answer))
+        yield from share.settle(course, facts)
     return answer
 
 
-def _tell(course: Course, purpose: Purpose, answer: Reply | ModelFailure) -> None:
+def _tell(course: Course, purpose: Purpose, answer: Reply | ModelFailure, guessed: bool) -> None:
     kind, emit = event.ModelReplied, course.recorder.emit
     if isinstance(answer, ModelFailure):
-        emit(kind, purpose, None, 0, 0, 0, answer.message, answer.code, 0, 0)
+        emit(kind, purpose, None, 0, 0, 0, answer.message, answer.code, 0, 0, guessed)
         return
-    used, calls = answer.usage or _NOTHING, len(answer.calls)
-    emit(kind, purpose, answer.finish, used.input, used.output, calls, None, None, used.cached, used.reasoning)
+    used, calls, finish = answer.usage or _UNTOLD, len(answer.calls), answer.finish
+    emit(kind, purpose, finish, used.input, used.output, calls, None, None, used.cached, used.reasoning, guessed)
+
+
+def _booked(
+    course: Course, request: Request, tokens: int, holds: Holds, answer: Reply | ModelFailure
+) -> tuple[dict[str, int], bool]:
+    """Book what a request has used; that, and whether it is an estimate, because nobody told.
+
+    One that failed before the provider began has used nothing. Where nothing was set aside, what was sent and came is
+    the estimate.
+    """
+    if isinstance(answer, Reply):
+        if answer.usage is not None:
+            return course.purse.settle((holds,), answer.usage), False
+    elif not answer.began:
+        _release(holds)
+        return _UNUSED, False
+    came = tokens_of_reply(answer) if isinstance(answer, Reply) else 0
+    most = request.max_output_tokens
+    return course.purse.book((holds,), tokens, came if most is None else min(came, most)), True
+
+
+def _release(holds: Holds) -> None:
+    for hold in holds.values():
+        hold.release()
 
 
 def _request(course: Course) -> tuple[Request, int]:
@@ -115,14 +149,14 @@ def _request(course: Course) -> tuple[Request, int]:
     shown, schema = History(course.context.messages), shared.output_schema
     request = Request(shown, shared.instructions, shared.tools, _TURN, None, schema)
     course.addressed(request, course.notices.due(_TURN) if waiting else ())
-    tokens = course.input_tokens + course.notices.tokens if course.count is None else course.count(request)
+    tokens = course.input_tokens + course.notices.tokens if course.card.count is None else course.card.count(request)
     return request, tokens
 
 
 def _shortened(course: Course, tokens: int) -> Flow[End | None]:
     """Show less; or why the run ends, if somebody has ended it meanwhile."""
     most = int(course.context_most)
-    if course.count is not None:  # it counts otherwise than the estimate by which is shortened
+    if course.card.count is not None:  # it counts otherwise than the estimate by which is shortened
         most = most * estimated(course) // tokens
     yield from shorten(course, most)
     end = course.must_end()
@@ -133,16 +167,16 @@ def _shortened(course: Course, tokens: int) -> Flow[End | None]:
 
 def _held(course: Course, request: Request, tokens: int) -> Holds | End:
     """The most that the request can use, set aside; or why it is not made, and then the turn is given back."""
-    shared = course.shared
     if tokens > course.context_most:
         return _never_started(course, "context_tokens")
     if not course.purse.limited and not course.plan.within:
-        request.max_output_tokens = shared.max_output_tokens
+        request.max_output_tokens = course.shared.max_output_tokens
         return {}
-    held = course.purse.hold_most(tokens, shared.max_output_tokens)
+    longest = course.card.max_output_tokens
+    held = course.purse.hold_most(tokens, longest)
     if held is None:
         end = course.refused(next(iter(course.purse.short_of(tokens)), "tokens"))
-        held = course.purse.hold_most(tokens, shared.max_output_tokens)  # a rule may have given more, when it heard
+        held = course.purse.hold_most(tokens, longest)  # a rule may have given more, when it heard
         if held is None:
             course.refund_turn("round_never_started")
             return end
@@ -165,36 +199,15 @@ def _granted(course: Course, holds: Holds) -> Flow[Holds | End]:
 
 def let_go(course: Course, holds: Holds, taken: bool) -> Flow[None]:
     """Free what was set aside for a request that is not made after all."""
-    for hold in holds.values():
-        hold.release()
+    _release(holds)
     if taken:
-        yield from share.settle(course, _facts(course, None))
+        yield from share.settle(course, _UNUSED)
 
 
 def _never_started(course: Course, budget: str) -> End:
     end = course.refused(budget)
     course.refund_turn("round_never_started")
     return end
-
-
-def _book(course: Course, holds: Holds, usage: Usage | None) -> None:
-    if usage is None:  # nobody told what was used: what guards assumes the worst
-        course.purse.book((holds,))
-        return
-    course.purse.settle((holds,), usage)
-
-
-def _facts(course: Course, answer: Reply | ModelFailure | None) -> dict[str, int]:
-    """What the shared budgets are to book; an empty dict is all that was held."""
-    if not isinstance(answer, Reply):
-        return {"tokens": 0, "usd": 0}
-    usage, price = answer.usage, course.purse.price
-    if usage is None:
-        return {}
-    return {
-        "tokens": usage.total,
-        "usd": 0 if price is None else price.cost(usage.input, usage.output, usage.cached),
-    }
 
 
 def _may_try_again(course: Course, empty: Reply) -> bool:

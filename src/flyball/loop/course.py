@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import json
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
 from math import inf
 from typing import Any, TypeVar
@@ -16,7 +15,7 @@ from ..person import Question, Verdict
 from ..progress import AskPerson, Halt, Notice, Point, Progress, Veto
 from ..purse import Purse
 from ..recorder import Recorder
-from ..request import TOKENS_AROUND, Call, Finish, Reply, Request, tokens_of, tokens_of_message
+from ..request import TOKENS_AROUND, Call, Finish, Reply, Request, bytes_of, tokens_of_message
 from ..result import Stop
 from .context import Context
 from .effect import Answer, Append, Effect, Flow
@@ -42,10 +41,10 @@ class Course:
 
     __slots__ = (
         "_disturbed", "_refusals_told", "_shift", "admission", "asked_more", "asked_until", "asks", "call_ids",
-        "cancelled", "carried", "clock", "completion", "context", "context_most", "count", "envelope", "failure",
+        "cancelled", "card", "carried", "clock", "completion", "context", "context_most", "envelope", "failure",
         "faults", "finish", "halt", "history", "hooks", "hung", "input_tokens", "kept", "keys", "lease_lost",
         "looked_back", "model", "model_name", "notices", "nudge", "owed", "plan", "progress", "purse", "questions",
-        "recorder", "reflections", "repetition", "shared", "size", "spent", "state", "steered", "time_up", "turns",
+        "recorder", "reflections", "repetition", "shared", "size", "state", "steered", "time_up", "turns",
         "verdicts", "witness",
     )  # fmt: skip
 
@@ -56,12 +55,13 @@ class Course:
         self.recorder = recorder
         self.clock = Told(plan.started_at)
         self.envelope = shared.terms.open(self.clock, plan.most_s, plan.most)
-        self.purse = Purse(self.envelope, shared.model.price)
+        self.card = shared.cards[""]
+        """What is known of the model that is asked."""
+        self.purse = Purse(self.envelope, self.card.price, shared.model.name)
         self.admission = shared.admission(self.envelope)
         self.history: list[Message] = list(plan.messages)
         self.context = Context(self.history)
-        self.context_most = inf if self.envelope.context_tokens is None else self.envelope.context_tokens
-        """The most tokens of a request; less than the limits say where the provider takes less."""
+        self._fit_to_model()
         self.state = plan.state
         self.progress = Progress(
             plan.run_id, self.envelope, self.history, self.state, plan.metadata, results=[], successes={}, failures={}
@@ -78,9 +78,9 @@ class Course:
         self.hooks = shared.hooks if shared.rules is None else (*shared.hooks, shared.rules.begin())
         """Those of the agent, and the rules."""
         self.completion: dict[str, Any] = {}
-        self.input_tokens = shared.base_tokens + sum(map(tokens_of_message, self.history))
-        """An upper estimate of what the next request takes."""
-        self.size = 2 * self.input_tokens
+        self.input_tokens = self.card.base_tokens + self.context.tokens
+        """An upper estimate of what the next request takes: what the last one took, and what was said since."""
+        self.size = bytes_of(self.input_tokens)
         """An estimate of its bytes."""
         self.call_ids: set[str] = set()
         self._shift = 0
@@ -94,10 +94,6 @@ class Course:
         self.progress.agent = self.shared.agent
         self.model, self.model_name = self.shared.model, ""
         """Who is asked, and its name where it is not the agent's own."""
-        self.count: Callable[[Request], int] | None = self.shared.count
-        """Its own counter of a request's tokens."""
-        self.spent: dict[str, int] = {}
-        """What models have cost that are not asked any more."""
         self.kept = 0
         """How many messages of the history are in the transcript."""
         self.nudge: str | None = None
@@ -256,18 +252,16 @@ class Course:
         self.notices.seen(self.carried)
 
     def use_model(self, name: str) -> None:
-        """Ask another model from now on; what was spent so far is the old one's."""
-        self.spent = self.spent_by_model()
-        self.model_name, self.model = name, self.shared.models[name]
-        self.count = getattr(self.model, "count", None)
-        self.purse.price = self.model.price
+        """Ask another model from now on; it counts otherwise, so what the old one told of its input is of no use."""
+        self.model_name, self.model, self.card = name, self.shared.models[name], self.shared.cards[name]
+        self.purse.pay_for(self.model.name, self.card.price)
+        self._fit_to_model()
+        self.input_tokens = self.card.base_tokens + self.context.tokens
 
-    def spent_by_model(self) -> dict[str, int]:
-        """Billionths of a dollar, by model."""
-        if self.model.price is None:
-            return self.spent
-        new = self.purse.cost - sum(self.spent.values())
-        return {**self.spent, self.model.name: self.spent.get(self.model.name, 0) + new}
+    def _fit_to_model(self) -> None:
+        self.context_most = self.card.input_room(self.shared.terms.context_tokens)
+        """The most tokens of a request; less than the limits say where the model takes less."""
+        self.envelope.context_tokens = None if self.context_most == inf else int(self.context_most)
 
     def say(
         self,
@@ -286,9 +280,9 @@ class Course:
         shown = self.context.messages
         if shown is not history:
             shown.append(message)
-        tokens = tokens_of(content) + TOKENS_AROUND
+        tokens = tokens_of_message(message)
         self.input_tokens += tokens
-        self.size += 2 * tokens
+        self.size += bytes_of(tokens)
 
     def tell_model(self, text: str) -> None:
         """Add a message that the model reads as the user's."""
@@ -296,6 +290,7 @@ class Course:
 
     def say_reply(self, reply: Reply) -> Sequence[Call]:
         """Add what the model said and asked for; the calls come back with ids of their own."""
+        before, first = self.input_tokens, len(self.history)
         calls = self._with_own_ids(reply.calls) if reply.calls else ()
         group = self.next_n if len(calls) + len(reply.parts) + bool(reply.text) > 1 else None
         for part in reply.parts:
@@ -306,10 +301,8 @@ class Course:
         for call in calls:
             payload = {"call_id": call.id, "name": call.name, "arguments": call.arguments}
             self.say(_CALL, _ASSISTANT, "", payload, group)
-            given = call.arguments
-            tokens = tokens_of(given if isinstance(given, str) else json.dumps(given, default=str))
-            self.input_tokens += tokens
-            self.size += 2 * tokens
+        if reply.usage is not None and reply.usage.input and reply.usage.output:  # a fact, and so no estimate
+            self.input_tokens = before + reply.usage.output + TOKENS_AROUND * (len(self.history) - first)
         self.progress.calls = calls
         self.finish = reply.finish
         return calls

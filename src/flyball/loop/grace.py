@@ -7,7 +7,7 @@ from dataclasses import replace
 from .. import event
 from ..message import Message, MessageType, Role
 from ..outcome import Reason
-from ..request import Finish, Purpose, Reply, Request, tokens_of, tokens_of_message
+from ..request import Finish, Purpose, Reply, Request, bytes_of, tokens_of, tokens_of_message
 from ..result import Stop
 from . import share
 from .ask import let_go, send
@@ -97,12 +97,12 @@ def _fitted(course: Course, instruction: str) -> Request | None:
     if messages is None:
         return None
     course.input_tokens = fixed + sum(map(tokens_of_message, messages))
-    course.size = 2 * course.input_tokens
+    course.size = bytes_of(course.input_tokens)
     output = purse.output_room(course.input_tokens) if purse.limited else None
     if output is not None and output < _SHORTEST_REPORT:
         return None
-    limits = [most for most in (output, shared.max_output_tokens) if most is not None]
-    most_output = min(limits, default=None)
+    longest = shared.max_output_tokens if output is None else course.card.max_output_tokens
+    most_output = min((most for most in (output, longest) if most is not None), default=None)
     request = Request([*messages, last], shared.instructions, (), Purpose.GRACE, most_output)
     return course.addressed(request, notices)
 

@@ -112,6 +112,34 @@ class ModelFacts(Protocol):
         ...
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ModelCard:
+    """What is known of a model before it is asked, and so what may be asked of it."""
+
+    price: Price | None = None
+    """What its tokens cost; None where nobody knows."""
+    max_output_tokens: int | None = None
+    """The most that one reply may have, by the agent's word and by the model's."""
+    context_tokens: int | None = None
+    """How much it takes at once, its reply included."""
+    count: Callable[[Request], int] | None = None
+    """Its own counter of a request's tokens."""
+    base_tokens: int = 0
+    """An upper estimate of what instructions and tools take of every request."""
+
+    def input_room(self, limit: int | None) -> float:
+        """The most tokens of a request: within the limit, and so that the model has room for its reply.
+
+        That room is its longest reply, but no more than a quarter of what it takes at once.
+        """
+        most = math.inf if limit is None else limit
+        if self.context_tokens is None:
+            return most
+        quarter = self.context_tokens // 4
+        reply = quarter if self.max_output_tokens is None else min(quarter, self.max_output_tokens)
+        return min(most, self.context_tokens - reply)
+
+
 @dataclass(slots=True, kw_only=True)
 class Terrain:
     """What all runs of one agent share."""
@@ -151,13 +179,12 @@ class Terrain:
     """Whether some rule wants a person to agree to calls."""
     models: Mapping[str, ModelFacts] = field(default_factory=dict[str, ModelFacts])
     """Those that a rule may have asked instead, by name."""
+    cards: Mapping[str, ModelCard] = field(default_factory=dict[str, ModelCard])
+    """What is known of each model, by the same names; that of the agent's own is under ''."""
     agent: str = ""
-    count: Callable[[Request], int] | None = None
-    """The model's own counter of a request's tokens."""
     instruction_tokens: int = 0
-    base_tokens: int = 0
-    """An upper estimate of what instructions and tools take of every request."""
     max_output_tokens: int | None = None
+    """The most that one reply may have, by the agent's word; the model's own counts only where a budget limits."""
     grace: bool = True
     single_turn: bool = False
     asks_for_more: bool = False

@@ -7,6 +7,7 @@ from dataclasses import replace
 from .. import event
 from ..message import Message
 from ..outcome import Cancelled, Success, Timeout
+from ..request import bytes_of
 from .course import Course
 from .effect import Act, Flow
 
@@ -20,7 +21,7 @@ def estimated(course: Course) -> int:
 
 def _fixed(course: Course) -> int:
     """What of it cannot be shortened."""
-    return course.shared.base_tokens + course.notices.tokens
+    return course.card.base_tokens + course.notices.tokens
 
 
 def shorten(course: Course, most: int) -> Flow[bool]:
@@ -38,8 +39,8 @@ def shorten(course: Course, most: int) -> Flow[bool]:
         return False
     now = {id(message) for message in context.messages}
     count = sum(id(message) not in now for message in shown)
-    course.input_tokens = min(before, course.shared.base_tokens + context.tokens)
-    course.size = 2 * (course.shared.base_tokens + context.tokens)
+    course.input_tokens = min(before, course.card.base_tokens + context.tokens)
+    course.size = bytes_of(course.card.base_tokens + context.tokens)
     course.recorder.emit(event.Elided, count, before - course.input_tokens)
     return True
 

@@ -11,13 +11,21 @@ from .model import Model
 
 if TYPE_CHECKING:
     from .anthropic import AnthropicModel
+    from .catalog import context_tokens_of, price_of
     from .openai import OpenAIModel
     from .patience import Patience
     from .reference import named
 
-__all__ = ["AnthropicModel", "Model", "OpenAIModel", "Patience", "named"]
+__all__ = ["AnthropicModel", "Model", "OpenAIModel", "Patience", "context_tokens_of", "named", "price_of"]
 
-_HOMES = {"AnthropicModel": "anthropic", "OpenAIModel": "openai", "Patience": "patience", "named": "reference"}
+_HOMES = {
+    "AnthropicModel": "anthropic",
+    "OpenAIModel": "openai",
+    "Patience": "patience",
+    "context_tokens_of": "catalog",
+    "named": "reference",
+    "price_of": "catalog",
+}
 
 
 def __getattr__(name: str) -> object:

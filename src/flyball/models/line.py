@@ -8,7 +8,8 @@ from typing import Any
 
 from .. import check
 from ..errors import ConfigError
-from ..request import Call, Finish, Reply, Usage
+from ..request import Call, Finish, Reply
+from ..usage import Usage
 
 _USUAL = Usage(input=10, output=5)
 

@@ -35,7 +35,7 @@ class Model(Protocol):
 
     @property
     def price(self) -> Price | None:
-        """What its tokens cost; None where nobody knows, and then no run may have a money limit."""
+        """What its tokens cost; None where it does not know, and then the settings and the catalog are asked."""
         ...
 
     def ready(self) -> str | None:

@@ -24,6 +24,10 @@ class ModelOptions(TypedDict, total=False):
     name: str
     provider: str | None
     price: Price | None
+    max_output_tokens: int | None
+    """The most that one reply has."""
+    context_tokens: int | None
+    """How much it takes at once."""
     not_ready: str | None
     """Why it cannot be asked at all."""
 
@@ -46,6 +50,8 @@ class ScriptedModel:
         self.name = options.get("name", "scripted")
         self.provider = options.get("provider", "flyball")
         self.price = options.get("price")
+        self.max_output_tokens = options.get("max_output_tokens")
+        self.context_tokens = options.get("context_tokens")
         self.requests: list[Request] = []
         """What it was asked, oldest first; each has the `run_id` of who asked."""
         self._loops = False

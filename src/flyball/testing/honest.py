@@ -98,6 +98,8 @@ def _check_the_facts(result: Result) -> None:
     assert result.turns <= result.requests, f"{result.turns} turns with {result.requests} requests"
     used = (sum(event.input_tokens for event in replied), sum(event.output_tokens for event in replied))
     assert (result.usage.input, result.usage.output) == used, f"{result.usage}, but the events tell {used}"
+    marked = sum(event.estimated for event in replied)
+    assert result.estimated_requests == marked, f"{result.estimated_requests} estimates, but {marked} events tell so"
     reports = [event for event in requested if event.purpose == Purpose.GRACE.value]
     assert len(reports) <= 1, f"it was asked for {len(reports)} reports"
     assert all(not event.tools for event in reports), "tools were offered in the grace turn"

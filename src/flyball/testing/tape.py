@@ -12,7 +12,8 @@ from typing import Any
 
 from ..errors import ConfigError, ContextTooLong, ModelError, Retryable
 from ..price import Price, TokenPrice
-from ..request import Call, FailureKind, Finish, ModelFailure, Reply, Usage
+from ..request import Call, FailureKind, Finish, ModelFailure, Reply
+from ..usage import Usage
 from .censor import PLAIN, Censor
 from .imprint import Imprint
 
@@ -103,7 +104,7 @@ class Tape:
 
     def write(self, path: Path, censor: Censor = PLAIN) -> None:
         """Write the file, whole or not at all, and without secrets."""
-        price = asdict(self.price) if isinstance(self.price, TokenPrice) else None
+        price = self.price.to_dict() if isinstance(self.price, TokenPrice) else None
         model = censor.clean({"name": self.name, "provider": self.provider, "price": price, "counts": self.counts})
         data = {"recording": _VERSION, "model": model, "runs": [take.to_dict(censor) for take in self.takes]}
         text = json.dumps(data, indent=2, ensure_ascii=False, default=str) + "\n"
@@ -123,7 +124,7 @@ class Tape:
             if data["recording"] != _VERSION:
                 raise ValueError(f"it is of version {data['recording']}")
             model = data["model"]
-            price = None if model["price"] is None else TokenPrice(**model["price"])
+            price = None if model["price"] is None else TokenPrice.from_dict(model["price"])
             takes = [Take.from_dict(take) for take in data["runs"]]
             return cls(model["name"], model["provider"], price, model["counts"], takes)
         except (OSError, LookupError, TypeError, ValueError, AttributeError) as error:
@@ -167,7 +168,8 @@ def _reply(data: dict[str, Any]) -> Reply:
 
 def _failure(data: dict[str, Any]) -> ModelFailure:
     kind = FailureKind(data["kind"])
-    return ModelFailure(kind, data["error"], data["code"], data["message"], data["after_s"])
+    began = data.get("began", False)  # older recordings have none
+    return ModelFailure(kind, data["error"], data["code"], data["message"], data["after_s"], began)
 
 
 def _raised(failure: ModelFailure) -> Exception:
@@ -175,4 +177,6 @@ def _raised(failure: ModelFailure) -> Exception:
     base = _BASES[failure.kind]
     same = (base.__name__, base.code) == (failure.error, failure.code)
     kind = base if same else type(failure.error, (base,), {"code": failure.code})
-    return kind(failure.message, failure.after_s) if issubclass(kind, Retryable) else kind(failure.message)
+    if issubclass(kind, Retryable):
+        return kind(failure.message, failure.after_s, began=failure.began)
+    return kind(failure.message, began=failure.began)

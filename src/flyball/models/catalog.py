@@ -1,0 +1,164 @@
+"""The catalog: what is known of models by their names: what their tokens cost, and how much they take at once.
+
+A user's own word is in `[prices]` of the settings. All else is in the table of the package genai-prices as it was
+installed: nothing is fetched, and the package is loaded only when somebody looks there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from datetime import UTC, datetime
+from decimal import Decimal
+from typing import TYPE_CHECKING, Any, cast
+
+from .. import check
+from ..errors import ConfigError, SettingError, nearest
+from ..price import Price, Tier, TokenPrice
+from ..settings import Setting, Settings
+from ..unit import Unit
+from .model import Model
+
+if TYPE_CHECKING:
+    from genai_prices.types import ModelInfo, ModelPrice
+
+OURS = "flyball"
+"""The provider of models that cost nothing and are in no table: those of tests."""
+_KINDS = {"input": "input_mtok", "output": "output_mtok", "cached": "cache_read_mtok", "written": "cache_write_mtok"}
+_NOT_ASKED_FOR = {
+    "cache_audio_read_mtok",
+    "cache_write_1h_mtok",
+    "input_audio_mtok",
+    "storage_searches_kcount",
+    "web_searches_kcount",
+}
+"""What costs extra, and no request of ours asks for."""
+
+
+def price_for(model: Model, settings: Settings) -> Price | None:
+    """What a model's tokens cost: its own word, else that of the settings, else that of the table."""
+    return price_of(model.provider, model.name, settings) if model.price is None else model.price
+
+
+def price_of(provider: str | None, name: str, settings: Settings | None = None) -> TokenPrice | None:
+    """What the tokens of a known model cost; None where nobody knows.
+
+    >>> price_of("acme", "one", Settings({"prices": {"acme:one": {"input": 0.5, "output": 1.5}}}))
+    TokenPrice(input=0.5, output=1.5, cached=None, written=None, tiers=())
+    """
+    if settings is not None:
+        for key in (f"{provider}:{name}", name) if provider else (name,):
+            told = settings.at("prices", key)
+            if told is not None:
+                return _told(settings, told, key)
+    known = _known(provider, name)
+    return None if known is None else _by_token(list(_prices_of(known)))
+
+
+def context_tokens_of(provider: str | None, name: str) -> int | None:
+    """How many tokens a known model takes at once; None where nobody knows."""
+    known = _known(provider, name)
+    return None if known is None else known.context_window
+
+
+def wrong_prices(settings: Settings) -> list[SettingError]:
+    """What cannot be used in `[prices]`, table by table."""
+    wrong: list[SettingError] = []
+    try:
+        tables = settings.at("prices")
+        for key in _table(tables, "a table for each model") if tables is not None else ():
+            try:
+                price_of(None, key, settings)
+            except SettingError as error:
+                wrong.append(error)
+    except SettingError as error:
+        wrong.append(error)
+    return wrong
+
+
+def _told(settings: Settings, told: Setting, key: str) -> TokenPrice:
+    expected = "input and output, and perhaps cached and written, in dollars for a million tokens"
+    given: dict[str, Any] = {}
+    for name in _table(told, f"a table with {expected}"):
+        one = settings.at("prices", key, name)
+        assert one is not None, "it is in the table"
+        if name not in _KINDS:
+            meant = nearest(name, _KINDS)[:1] or [*_KINDS]
+            raise SettingError(one.key, one.source, name, f"the key {' or '.join(meant)}")
+        _check_amount(one)
+        given[name] = one.value
+    if "input" not in given or "output" not in given:
+        raise told.error(expected)
+    return TokenPrice(**given)
+
+
+def _table(setting: Setting, expected: str) -> Mapping[str, object]:
+    value = setting.value
+    if not isinstance(value, Mapping):
+        raise setting.error(expected)
+    return cast("Mapping[str, object]", value)
+
+
+def _check_amount(setting: Setting) -> None:
+    try:
+        check.amount_of(setting.key, setting.value, Unit.USD)
+    except ConfigError:
+        raise setting.error("dollars for a million tokens, such as 0.5, at least 0") from None
+
+
+def _known(provider: str | None, name: str) -> ModelInfo | None:
+    """The model in the table, of the provider that has exactly this name: another's price would be a guess."""
+    if provider is None or provider == OURS:
+        return None
+    from genai_prices.data_snapshot import get_snapshot
+
+    providers = get_snapshot().providers
+    found = next((one for one in providers if one.id == provider.lower()), None)
+    return None if found is None else found.find_model(name, all_providers=providers)
+
+
+def _prices_of(model: ModelInfo) -> Iterator[ModelPrice]:
+    """The prices that hold today: several where they change with the time of day."""
+    from genai_prices.types import ModelPrice, TimeOfDateConstraint
+
+    if isinstance(model.prices, ModelPrice):
+        yield model.prices
+        return
+    now = datetime.now(UTC)
+    for one in reversed(model.prices):
+        if isinstance(one.constraint, TimeOfDateConstraint):
+            yield one.prices
+        elif one.constraint is None or one.constraint.active(now):
+            yield one.prices
+            return
+
+
+def _by_token(prices: Sequence[ModelPrice]) -> TokenPrice | None:
+    """The price by tokens, the dearest of several; None where something else is billed too, which nobody counts."""
+    for price in prices:
+        billed = {name for name, value in vars(price).items() if value is not None}
+        if not {"input_mtok", "output_mtok"} <= billed <= {*_KINDS.values(), *_NOT_ASKED_FOR}:
+            return None
+    values: list[Any] = [value for price in prices for value in vars(price).values()]
+    starts = sorted({tier.start for value in values for tier in getattr(value, "tiers", ())})
+    if not prices:
+        return None
+    tiers = tuple(Tier(above=start, **_row(prices, start + 1)) for start in starts)
+    return TokenPrice(**_row(prices, 0), tiers=tiers)
+
+
+def _row(prices: Sequence[ModelPrice], input: int) -> dict[str, float]:
+    """What each kind of token costs in a request with so many tokens of input."""
+    rows: list[dict[str, Decimal]] = []
+    for price in prices:
+        row = {kind: _at(getattr(price, name), input) for kind, name in _KINDS.items()}
+        rows.append({kind: dollars for kind, dollars in row.items() if dollars is not None})
+    kinds = {kind for row in rows for kind in row}
+    return {kind: float(max(row.get(kind, row["input"]) for row in rows)) for kind in sorted(kinds)}
+
+
+def _at(price: Any, input: int) -> Decimal | None:
+    """The price for so much input; above a tier's start that tier's holds for all tokens."""
+    if price is None or isinstance(price, Decimal):
+        return price
+    tiers = [tier.price for tier in price.tiers if input > tier.start]
+    return tiers[-1] if tiers else price.base
