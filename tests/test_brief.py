@@ -5,7 +5,9 @@ from typing import Any
 
 import pytest
 
-from flyball import Agent, ConfigError, Limits, Result, TokenPrice, Usage, govern, run_conversation, tool
+from flyball import Agent, ConfigError, Limits, Result, Settings, TokenPrice, Usage, govern, run_conversation, tool
+from flyball.brief import card_of
+from flyball.models import AnthropicModel, Model, OpenAIModel
 from flyball.progress import Order, Point, Progress, UseModel
 from flyball.testing import ScriptedModel, assert_honest, call, say
 
@@ -170,3 +172,13 @@ def test_what_a_model_says_of_itself_is_checked(name: str, wrong: Any) -> None:
     setattr(odd, name, wrong)
     with pytest.raises(ConfigError, match=f"agent, model's {name}: found"):
         Agent(model=odd)
+
+
+def test_how_much_a_model_reads_is_its_own_word_or_else_looked_up() -> None:
+    def room(known: Model) -> int | None:
+        return card_of("agent, model", known, Settings(), None, 0).context_tokens
+
+    assert room(AnthropicModel("claude-opus-4-6")) == 1_000_000
+    assert room(AnthropicModel("claude-opus-4-6", context_tokens=50_000)) == 50_000
+    assert room(AnthropicModel("claude-of-tomorrow-9")) is None
+    assert room(OpenAIModel("gpt-5.5", url="http://127.0.0.1:8080/v1")) is None

@@ -18,7 +18,7 @@ from .errors import ConfigError
 from .loop.plan import ModelCard
 from .message import Message, MessageType, Role
 from .models import Model
-from .models.catalog import price_for
+from .models.catalog import context_tokens_of, price_for
 from .progress import Policy
 from .result import Result, Stop
 from .rules import RuleSet
@@ -58,7 +58,7 @@ def card_of(where: str, model: Model, settings: Settings, most_output: int | Non
     return ModelCard(
         price=price_for(model, settings),
         max_output_tokens=min((most for most in (own, most_output) if most is not None), default=None),
-        context_tokens=context,
+        context_tokens=context_tokens_of(model.provider, model.name) if context is None else context,
         count=getattr(model, "count", None),
         base_tokens=base_tokens,
     )
