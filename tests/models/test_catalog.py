@@ -220,7 +220,7 @@ class TestOddTables:
         (
             "from flyball.testing import ScriptedModel, say\n"
             "from flyball import TokenPrice, Limits\n"
-            "model = ScriptedModel(say('x'), provider='openai', price=TokenPrice(1, 2))\n"
+            "model = ScriptedModel(say('x'), provider='openai', price=TokenPrice(1, 2), context_tokens=9_000)\n"
             "print(Agent(model=model, limits=Limits(usd=1)).worst_case())",
             False,
         ),
