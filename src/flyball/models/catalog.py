@@ -107,7 +107,7 @@ def _check_amount(setting: Setting) -> None:
 
 def _known(provider: str | None, name: str) -> ModelInfo | None:
     """The model in the table, of the provider that has exactly this name: another's price would be a guess."""
-    if provider is None or provider == OURS:
+    if provider is None or provider == OURS or ":" in provider:  # no provider is called like a server's port
         return None
     from genai_prices.data_snapshot import get_snapshot
 
