@@ -79,7 +79,7 @@ class Signature:
             return self._model.model_json_schema(schema_generator=_PlainJsonSchema)
 
     def _told(self, error: Any) -> str:
-        where = _place(error["loc"])
+        where = place(error["loc"])
         match error["type"]:
             case "missing":
                 return f"{where}: missing"
@@ -112,7 +112,7 @@ class _PlainJsonSchema(GenerateJsonSchema):
         return value
 
 
-def _place(parts: tuple[int | str, ...]) -> str:
+def place(parts: tuple[int | str, ...]) -> str:
     """As one would write it in code, `tags[0].name`; a key that is no name is quoted, and cut where it is long."""
     steps = (f".{part}" if isinstance(part, str) and part.isidentifier() else f"[{shown(part)}]" for part in parts)
     return "".join(steps).removeprefix(".")

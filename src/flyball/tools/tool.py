@@ -14,6 +14,7 @@ from ..errors import ConfigError, UnknownTool
 from ..steadiness import Duplicates
 from . import docstring
 from .context import ToolContext
+from .shape import Shape
 from .signature import Signature
 
 Function = Callable[..., Any]
@@ -94,7 +95,7 @@ class Tool:
         self.name = _checked_name(options.get("name") or _name_of(function))
         said = docstring.read(_docs_of(function))
         self.description = options.get("description", said.description)
-        self.signature = Signature(self.name, function, said.parameters)
+        self.signature = self._signed(said.parameters)
         self.read = self.signature.read
         """The arguments that a model wrote, checked and of the right types; ArgumentError lists every mistake."""
         self.is_plain = self.signature.context is None and not self.signature.positional
@@ -122,6 +123,10 @@ class Tool:
         self.sensitive = frozenset(options.get("sensitive", ()))
         for name in self.sensitive - set(self.signature.names):
             raise ConfigError(f"{where}, sensitive", name, f"one of its parameters: {', '.join(self.signature.names)}")
+
+    def _signed(self, described: Mapping[str, str]) -> Signature | Shape:
+        """What it takes; by the function's own annotations, where nobody says otherwise."""
+        return Signature(self.name, self.function, described)
 
     @classmethod
     def of(cls, function: Tool | Function) -> Tool:
