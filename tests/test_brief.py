@@ -176,7 +176,7 @@ def test_what_a_model_says_of_itself_is_checked(name: str, wrong: Any) -> None:
 
 def test_how_much_a_model_reads_is_its_own_word_or_else_looked_up() -> None:
     def room(known: Model) -> int | None:
-        return card_of("agent, model", known, Settings(), None, 0).context_tokens
+        return card_of("agent, model", known, Settings(), None).context_tokens
 
     assert room(AnthropicModel("claude-opus-4-6")) == 1_000_000
     assert room(AnthropicModel("claude-opus-4-6", context_tokens=50_000)) == 50_000

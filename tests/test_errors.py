@@ -20,7 +20,9 @@ from flyball.errors import (
     RuleError,
     RunStopped,
     SettingError,
+    SourceError,
     TomlError,
+    ToolFailed,
     UnknownBudget,
     UnknownName,
     UnknownTool,
@@ -56,6 +58,8 @@ EXAMPLES: list[tuple[FlyballError, str]] = [
     (RuleError("context has no field 'x'"), "context has no field 'x'"),
     (RuleError("division by zero", "a / b"), "division by zero (in a / b)"),
     (RunStopped("budget", "It met a limit.", None), "It met a limit."),
+    (SourceError("MCP server 'x'", "it has ended"), "MCP server 'x': it has ended"),
+    (ToolFailed("no such file"), "no such file"),
     (UnknownBudget("turn", ("turns", "retries")), "no budget is registered as 'turn'; did you mean turns?"),
     (UnknownBudget("zzz", ("b", "a")), "no budget is registered as 'zzz'; registered are a, b"),
 ]

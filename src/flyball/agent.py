@@ -9,6 +9,7 @@ import os
 import zlib
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from typing import Any, Literal, TypedDict, Unpack
 
@@ -25,10 +26,9 @@ from .brief import (
     pause_of,
     refuse_money,
     rules_of,
-    tool_rules_of,
 )
 from .clock import SYSTEM, Clock
-from .drive import Driver, Person
+from .drive import Driver, Person, SourcedDriver
 from .envelope import TurnBudget
 from .errors import ConfigError
 from .event import Header
@@ -37,22 +37,23 @@ from .loop.plan import ModelCard, Plan, Terrain
 from .loop.told import Told
 from .message import Message
 from .models import Model
+from .offer import Offer
 from .output import Output
 from .person import Approver, Verdict, answers_of
 from .price import Unpriced
 from .progress import Hook, Policy, Progress
 from .recorder import Recorder, Sink
 from .registry import IterationBudgetRegistry
-from .request import tokens_of, tokens_of_tools
+from .request import tokens_of
 from .result import Result
 from .rules import RuleSet
 from .run import Run
 from .settings import Settings
 from .steadiness import Duplicates, Reflection, Thresholds
 from .toolrule import ToolRule, ToolRules
-from .tools import Admission, Tool, Toolset
+from .tools import Admission
 from .tools.compaction import Compaction
-from .tools.tool import Function
+from .tools.source import Offered
 from .worker import PRIVATE_LOOP
 
 log = logging.getLogger(__name__)
@@ -77,7 +78,8 @@ class Agent:
 
     model: Model | str
     """What answers; also by name: `openai:NAME`, `anthropic:NAME`, `http://HOST:PORT/v1#NAME`, `script:PATH.toml`."""
-    tools: Iterable[Tool | Function] = ()
+    tools: Iterable[Offered] = ()
+    """Functions, tools, and sources of tools such as `mcp(...)`, which are opened with each run and closed with it."""
     instructions: str | None = None
     limits: Limits = field(default_factory=Limits)
     name: str = "agent"
@@ -178,7 +180,9 @@ class Agent:
         return max(cases, key=lambda case: math.inf if case.cost is None else case.cost)
 
     def __repr__(self) -> str:
-        return f"<Agent {self.name}: {self._own.name}, {len(self._terrain.tool_names)} tools>"
+        sources = len(self._terrain.sources)
+        more = f" and those of {sources} sources" if sources else ""
+        return f"<Agent {self.name}: {self._own.name}, {len(self._terrain.tool_names)} tools{more}>"
 
     def _handle(self, task: Task, options: RunOptions) -> Run:
         return Run(lambda stream: self._driver(task, options, (*self.sinks, stream)))
@@ -189,7 +193,7 @@ class Agent:
 
     def _resumed(self, result: Result, answers: Mapping[str, Any] | None, sinks: Sequence[Sink]) -> Driver:
         pause = pause_of(result)
-        if pause.plan.shared is not self._terrain:
+        if pause.plan.shared.origin is not self._terrain.origin:
             raise ConfigError("resume", f"the result of another agent's run {result.run_id}", "one of this very agent")
         asked = {question.id: question for question in result.questions}
         verdicts = {**pause.said, **answers_of({} if answers is None else answers, asked)}
@@ -201,10 +205,14 @@ class Agent:
     def _driver_of(self, plan: Plan, within: TurnBudget | None, sinks: Sequence[Sink], person: Person) -> Driver:
         header = Header(plan.run_id, plan.session_id, plan.started_at, plan.metadata)
         recorder = Recorder(header, sinks, self.events_kept)
-        return Driver(plan, recorder, clock=self.clock, within=within, person=person)
+        driver = SourcedDriver if plan.shared.sources else Driver
+        return driver(plan, recorder, clock=self.clock, within=within, person=person)
 
     def plan(self, task: Task, **options: Unpack[RunOptions]) -> Plan:
-        """All that one run needs, for whoever drives it himself."""
+        """All that one run needs, for whoever drives it himself.
+
+        The tools of sources are not in it: they are known when `plan.shared.sources` are open.
+        """
         if options:
             _check_options(options)
         run_id = options.get("run_id") or os.urandom(16).hex()
@@ -245,14 +253,11 @@ class Agent:
                 raise ConfigError("agent, models", sorted(self.models), f"also {name}, which a rule wants asked")
         return rules
 
-    def _made_cards(
-        self, settings: Settings, tools: Sequence[Mapping[str, Any]], schema: Mapping[str, Any] | None
-    ) -> dict[str, ModelCard]:
-        spoken, cards = tokens_of(self.instructions or ""), dict[str, ModelCard]()
+    def _made_cards(self, settings: Settings) -> dict[str, ModelCard]:
+        cards: dict[str, ModelCard] = {}
         for name, model in {"": self._own, **self._others}.items():
             where = f"agent, models, {name}" if name else "agent, model"
-            base_tokens = spoken + tokens_of_tools(tools, schema, model.provider)
-            cards[name] = card_of(where, model, settings, self.max_output_tokens, base_tokens)
+            cards[name] = card_of(where, model, settings, self.max_output_tokens)
         return cards
 
     def _cards(self) -> list[tuple[Model, ModelCard]]:
@@ -307,32 +312,25 @@ class Agent:
 
     def _made_terrain(self) -> Terrain:
         """All that is the same for every run, looked up once."""
-        toolset = Toolset(self.tools)
+        offer = Offer.of(self.tools)
         registry = self._registry()
         terms = self.limits.terms(registry, kind=self.kind, grace=self.grace)
         ruleset = self._rules(registry.settings)
-        assertions, policy = completion_of(self.completion, tuple(toolset))
+        assertions, policy = completion_of(self.completion, None if offer.sources else tuple(offer.toolset))
         output = None if self.output is None else Output(self.output, policy)
-        definitions = [tool.definition() for tool in toolset.values()]
         with terms.open(Told(0.0)) as opened:
             shown = opened.snapshot()
-        schema = None if output is None else output.schema
-        return Terrain(
+        terrain = Terrain(
             model=self._own,
             model_is_async=inspect.iscoroutinefunction(self._own.ask),
             terms=terms,
-            admission=lambda envelope: Admission(toolset, envelope),
-            tools=definitions,
-            tool_names=tuple(toolset),
-            sensitive={tool.name: tool.sensitive for tool in toolset.values() if tool.sensitive},
-            asking=frozenset(tool.name for tool in toolset.values() if tool.asks),
-            cheap=frozenset(tool.name for tool in toolset.values() if tool.cheap),
+            admission=partial(Admission, offer.toolset),
             limits_shown=shown,
             instructions=self.instructions,
-            output_schema=schema,
+            output_schema=None if output is None else output.schema,
             completion=output or policy,
             assertions=assertions,
-            tool_rules=tool_rules_of(self.tool_rules, toolset),
+            tool_rules=None if self.tool_rules is None else ToolRules.of(self.tool_rules),
             duplicates=Duplicates(self.duplicates),
             thresholds=self.repetition or Thresholds.of(registry.settings),
             reflection=self.reflection,
@@ -344,13 +342,14 @@ class Agent:
             rules_ask=ruleset.asks,
             models=dict(self._others),
             agent=self.name,
-            cards=self._made_cards(registry.settings, definitions, schema),
+            cards=self._made_cards(registry.settings),
             instruction_tokens=tokens_of(self.instructions or ""),
             max_output_tokens=self.max_output_tokens,
             grace=self.grace,
             single_turn=self.single_turn,
             asks_for_more=self.on_exhausted == "ask",
         )
+        return offer.on(terrain)
 
 
 def _check_options(options: RunOptions) -> None:

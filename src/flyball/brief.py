@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 import math
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, cast
 
@@ -23,7 +23,6 @@ from .progress import Policy
 from .result import Result, Stop
 from .rules import RuleSet
 from .settings import Settings
-from .toolrule import ToolRules
 from .wire import normalize
 
 Task = str | Message | Mapping[str, Any] | Sequence[str | Message | Mapping[str, Any]]
@@ -51,7 +50,7 @@ def refuse_money(where: str, money: IterationBudget | None, models: Iterable[tup
             raise ConfigError(where, money.unit.show(money.ceiling), expected)
 
 
-def card_of(where: str, model: Model, settings: Settings, most_output: int | None, base_tokens: int) -> ModelCard:
+def card_of(where: str, model: Model, settings: Settings, most_output: int | None) -> ModelCard:
     """What is known of a model, and so what may be asked of it."""
     own = check.whole_or_none(f"{where}'s max_output_tokens", getattr(model, "max_output_tokens", None), least=1)
     context = check.whole_or_none(f"{where}'s context_tokens", getattr(model, "context_tokens", None), least=1)
@@ -60,7 +59,6 @@ def card_of(where: str, model: Model, settings: Settings, most_output: int | Non
         max_output_tokens=min((most for most in (own, most_output) if most is not None), default=None),
         context_tokens=context_tokens_of(model.provider, model.name) if context is None else context,
         count=getattr(model, "count", None),
-        base_tokens=base_tokens,
     )
 
 
@@ -76,8 +74,8 @@ def pause_of(result: Result) -> Pause:
     raise ConfigError("resume", f"a result that is {result.stop.value}", "a paused one")
 
 
-def completion_of(source: object, offered: Sequence[str]) -> tuple[Assertions | None, Policy | None]:
-    """The assertions, where that is what was given, and the policy that is asked."""
+def completion_of(source: object, offered: Sequence[str] | None) -> tuple[Assertions | None, Policy | None]:
+    """The assertions, where that is what was given, and the policy that is asked; None where `offered` is not known."""
     if isinstance(source, Assertions | Mapping | str | Path):
         assertions = Assertions.of(cast("Assertions", source))
         return assertions, Asserted(assertions, offered=offered)
@@ -106,14 +104,6 @@ def messages_of(task: Task, run_id: str, at: float) -> list[Message]:
     if not messages:
         raise ConfigError("run, task", task, "a text, or messages of which the last is the task")
     return messages
-
-
-def tool_rules_of(given: Any, offered: Collection[str]) -> ToolRules | None:
-    """The tool rules, all of whose tools are offered."""
-    rules = None if given is None else ToolRules.of(given)
-    if rules is not None:
-        rules.check_offered(offered)
-    return rules
 
 
 def rules_of(given: object, settings: Settings) -> RuleSet:

@@ -28,8 +28,7 @@ from .rules import RuleSet
 from .settings import Settings
 from .steadiness import Duplicates, Reflection, Thresholds
 from .toolrule import ToolRule, ToolRules
-from .tools import Tool
-from .tools.tool import Function
+from .tools.source import Offered
 
 _COLLABORATORS = ("event_sink", "completion_assertions", "completion_policy", "tool_rules", "engine_data")
 _LIKENESS = 0.9
@@ -78,7 +77,7 @@ class Options(TypedDict, total=False):
 
 
 def run_conversation(
-    messages: Task, tools: Iterable[Tool | Function], model: Model | str, **options: Unpack[Options]
+    messages: Task, tools: Iterable[Offered], model: Model | str, **options: Unpack[Options]
 ) -> Result:
     """Hold a conversation until it ends, inside `conversation_turns`, and give its result.
 
@@ -89,7 +88,7 @@ def run_conversation(
 
 
 async def arun_conversation(
-    messages: Task, tools: Iterable[Tool | Function], model: Model | str, **options: Unpack[Options]
+    messages: Task, tools: Iterable[Offered], model: Model | str, **options: Unpack[Options]
 ) -> Result:
     """The same in this event loop."""
     agent, own = _prepared(tools, model, options)
@@ -133,7 +132,7 @@ class _Payload(NamedTuple):
     rest: dict[str, Any]
 
 
-def _prepared(tools: Iterable[Tool | Function], model: Model | str, options: Options) -> tuple[Agent, Any]:
+def _prepared(tools: Iterable[Offered], model: Model | str, options: Options) -> tuple[Agent, Any]:
     check.options("run_conversation", options, Options.__annotations__)
     mode = check.text("run_conversation, mode", options.get("mode", "chat"))
     payload = _opened(options.get("payload"), mode)

@@ -16,6 +16,8 @@
     │   └── Retryable                the same request may succeed later
     ├── RuleError                    an expression of a rule cannot be worked out with the data at hand
     ├── RunStopped                   a run did not complete, and its caller asked to be told so
+    ├── SourceError                  a source of tools, such as an MCP server, cannot be had, or is gone
+    ├── ToolFailed                   a tool of such a source says that it failed
     └── UnknownName (KeyError)       nothing of that kind has that name
         ├── UnknownBudget            no budget of that name is registered
         └── UnknownTool              no tool of that name is offered
@@ -233,6 +235,33 @@ class ArgumentError(FlyballError, ValueError):
 
     def __str__(self) -> str:
         return f"the arguments of {self.tool} are wrong: {'; '.join(self.problems)}"
+
+
+class SourceError(FlyballError):
+    """A source of tools cannot be had, or is gone; `source` is its name, `reason` says why, in its own words too."""
+
+    code = "source_failed"
+
+    def __init__(self, source: str, reason: str) -> None:
+        super().__init__(source, reason)
+        self.source = source
+        self.reason = reason
+
+    def __str__(self) -> str:
+        return f"{self.source}: {self.reason}"
+
+
+class ToolFailed(FlyballError):
+    """A tool of a source says that it failed; `message` has its words."""
+
+    code = "tool_failed"
+
+    def __init__(self, message: str) -> None:
+        super().__init__(message)
+        self.message = message
+
+    def __str__(self) -> str:
+        return self.message
 
 
 class CallClosed(FlyballError):

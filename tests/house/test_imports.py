@@ -20,7 +20,7 @@ TABLE = """
     purse ruling turn governor bound
     worker tools models
     loop drive
-    run output brief agent conversation
+    run output brief offer agent conversation
     testing otel
     doctor
     cli

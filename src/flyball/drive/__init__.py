@@ -3,5 +3,6 @@
 from .driver import Driver, Person
 from .mailbox import Mailbox
 from .pause import Pause
+from .sourced import SourcedDriver
 
-__all__ = ["Driver", "Mailbox", "Pause", "Person"]
+__all__ = ["Driver", "Mailbox", "Pause", "Person", "SourcedDriver"]

@@ -89,6 +89,8 @@ def _closed(course: Course, end: End) -> Flow[End]:
 
 def _begin(course: Course) -> End | None:
     course.consult(Point.RUN_STARTED)
+    if course.plan.obstacle is not None:
+        return End(Stop.FAILED, error=dict(course.plan.obstacle))
     unprovable = preflight(course)
     if unprovable is not None:
         return unprovable

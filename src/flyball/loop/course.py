@@ -55,6 +55,8 @@ class Course:
         self.recorder = recorder
         self.clock = Told(plan.started_at)
         self.envelope = shared.terms.open(self.clock, plan.most_s, plan.most)
+        if plan.spent_s:
+            self.clock.at = recorder.at = plan.spent_s
         self.card = shared.cards[""]
         """What is known of the model that is asked."""
         self.purse = Purse(self.envelope, self.card.price, shared.model.name)

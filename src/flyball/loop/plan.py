@@ -148,6 +148,12 @@ class Terrain:
     model_is_async: bool
     terms: Terms
     admission: Callable[[TurnBudget], Admission]
+    origin: object = field(default_factory=object)
+    """Whose it is: the same for all that were made from one."""
+    sources: Sequence[Any] = ()
+    """Where more tools come from; whoever drives a run opens them first, and goes on with what `offering` gives."""
+    offering: Callable[[Sequence[Sequence[Any]]], Terrain] | None = None
+    """The same with the tools that the sources have given, one list for each."""
     tools: Sequence[Mapping[str, Any]] = ()
     """What the model is told of the tools."""
     tool_names: tuple[str, ...] = ()
@@ -213,6 +219,10 @@ class Plan:
     """What others leave of tokens and money."""
     keeps: bool = False
     """Whether there is a transcript, in which what is said must be kept."""
+    spent_s: float = 0.0
+    """What of its time was over when its loop began: opening its sources took it."""
+    obstacle: Mapping[str, Any] | None = None
+    """Why it cannot begin, as a result tells an error."""
     within: bool = False
     """Whether claims also count in budgets that others share."""
     seed: int = 0

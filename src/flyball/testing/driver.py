@@ -118,7 +118,10 @@ class Script:
 
 def _check_plot(agent: Agent, seconds: Any, mail: Any, verdicts: Any) -> None:
     """What a test wants to happen, and misspelt, would never happen; and the test might pass for it."""
-    tools = agent.plan("Which tools?").shared.tool_names
+    shared = agent.plan("Which tools?").shared
+    if shared.sources:
+        raise ConfigError("script", agent, "an agent without sources of tools: they are opened in an event loop")
+    tools = shared.tool_names
     for name in seconds:
         if name not in tools:
             near = nearest(name, tools) or tools

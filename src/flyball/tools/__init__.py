@@ -6,6 +6,7 @@ from .context import State, ToolContext
 from .executor import BoundedToolExecutor
 from .gate import Gate
 from .question import ask_person
+from .source import ToolSource
 from .tool import Effects, Options, Tool, Toolset, tool
 
 __all__ = [
@@ -18,6 +19,7 @@ __all__ = [
     "State",
     "Tool",
     "ToolContext",
+    "ToolSource",
     "Toolset",
     "ask_person",
     "tool",

@@ -1,0 +1,86 @@
+"""The offer: what an agent's tools make of its terrain, those that are known at once and those of its sources."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Any
+
+from .errors import ConfigError
+from .loop.plan import Terrain
+from .request import tokens_of_tools
+from .tools import Admission, Tool, Toolset, ToolSource
+from .tools.source import Offered, is_source
+
+
+@dataclass(frozen=True, slots=True)
+class Offer:
+    """Tools, and sources of tools that are known only when a run has opened them."""
+
+    toolset: Toolset
+    sources: tuple[ToolSource, ...]
+
+    @classmethod
+    def of(cls, given: Iterable[Offered]) -> Offer:
+        """What stands in an agent's list of tools."""
+        tools, sources = list[Any](), list[ToolSource]()
+        for one in given:
+            if is_source(one):
+                sources.append(one)
+            else:
+                tools.append(one)
+        return cls(Toolset(tools), tuple(sources))
+
+    def on(self, terrain: Terrain) -> Terrain:
+        """The terrain as far as it is known before a run; it knows how to become that of a run."""
+        known = _offering(terrain, self.toolset)
+        if self.sources:
+            return self._sourced(known, known)
+        _check_rules(known)
+        return known
+
+    def _sourced(self, terrain: Terrain, known: Terrain) -> Terrain:
+        return replace(terrain, sources=self.sources, offering=partial(self._with_opened, known))
+
+    def _with_opened(self, known: Terrain, opened: Sequence[Sequence[Tool]]) -> Terrain:
+        """That of a run whose sources have told their tools."""
+        owners = dict.fromkeys(self.toolset, "the agent itself")
+        tools = list(self.toolset.values())
+        for source, more in zip(self.sources, opened, strict=True):
+            for tool in more:
+                if tool.name in owners:
+                    found = f"{tool.name}, as a tool of {owners[tool.name]} and of {source.name}"
+                    raise ConfigError("tools", found, "a name of its own for each tool, as with mcp(..., prefix=...)")
+                owners[tool.name] = source.name
+                tools.append(tool)
+        terrain = _offering(known, Toolset(tools))
+        _check_rules(terrain)
+        return self._sourced(terrain, known)
+
+
+def _offering(terrain: Terrain, toolset: Toolset) -> Terrain:
+    """The terrain with these tools."""
+    definitions = [tool.definition() for tool in toolset.values()]
+    models = {"": terrain.model, **terrain.models}
+    spoken, schema = terrain.instruction_tokens, terrain.output_schema
+    cards = {
+        name: replace(card, base_tokens=spoken + tokens_of_tools(definitions, schema, models[name].provider))
+        for name, card in terrain.cards.items()
+    }
+    return replace(
+        terrain,
+        admission=partial(Admission, toolset),
+        tools=definitions,
+        tool_names=tuple(toolset),
+        sensitive={tool.name: tool.sensitive for tool in toolset.values() if tool.sensitive},
+        asking=frozenset(tool.name for tool in toolset.values() if tool.asks),
+        cheap=frozenset(tool.name for tool in toolset.values() if tool.cheap),
+        cards=cards,
+    )
+
+
+def _check_rules(terrain: Terrain) -> None:
+    """A rule for a tool that nobody offers would guard nothing."""
+    if terrain.tool_rules is not None:
+        terrain.tool_rules.check_offered(terrain.tool_names)
