@@ -4,6 +4,7 @@ from ..steadiness import Duplicates
 from .admission import Admission
 from .context import State, ToolContext
 from .executor import BoundedToolExecutor
+from .foreign import mcp
 from .gate import Gate
 from .question import ask_person
 from .source import ToolSource
@@ -22,5 +23,6 @@ __all__ = [
     "ToolSource",
     "Toolset",
     "ask_person",
+    "mcp",
     "tool",
 ]

@@ -1,0 +1,74 @@
+"""What a server's result becomes."""
+
+from typing import Any
+
+import pytest
+from mcp.types import CallToolResult
+
+from flyball.errors import ToolFailed
+from flyball.tools.foreign.content import value_of
+
+
+def result(*blocks: dict[str, Any], **fields: Any) -> CallToolResult:
+    return CallToolResult.model_validate({"content": list(blocks), **fields})
+
+
+def text(said: str) -> dict[str, Any]:
+    return {"type": "text", "text": said}
+
+
+class TestText:
+    def test_is_joined_line_by_line(self) -> None:
+        assert value_of(result(text("a"), text("b"))) == "a\nb"
+
+    def test_may_be_missing(self) -> None:
+        assert value_of(result()) == ""
+
+
+class TestStructuredContent:
+    @pytest.mark.parametrize(
+        ("structured", "texts"),
+        [
+            ({"a": 1, "b": [2]}, ['{"b": [2], "a": 1}']),
+            ({"result": 3}, ["3"]),
+            ({"result": "3"}, ["3"]),
+            ({"result": ["x", "y"]}, ["x", "y"]),
+            ({"a": 1}, []),
+            ({"a": 1}, [""]),
+        ],
+    )
+    def test_is_the_value_where_the_text_only_repeats_it(self, structured: Any, texts: list[str]) -> None:
+        assert value_of(result(*map(text, texts), structuredContent=structured)) == structured
+
+    def test_stands_beside_a_text_that_says_more(self) -> None:
+        both = value_of(result(text("Two files."), text("{"), structuredContent={"files": 2}))
+        assert both == {"structured": {"files": 2}, "text": "Two files.\n{"}
+
+
+class TestAnError:
+    def test_is_raised_with_its_words(self) -> None:
+        with pytest.raises(ToolFailed, match=r"^no such file$"):
+            value_of(result(text("no such file"), isError=True))
+
+    def test_may_be_structured_or_silent(self) -> None:
+        with pytest.raises(ToolFailed, match=r'^{"code": 3}$'):
+            value_of(result(structuredContent={"code": 3}, isError=True))
+        with pytest.raises(ToolFailed, match="it does not say why"):
+            value_of(result(isError=True))
+
+
+@pytest.mark.parametrize(
+    ("block", "line"),
+    [
+        ({"type": "image", "data": "AAAA", "mimeType": "image/png"}, "[an image was left out: image/png, 3 bytes]"),
+        ({"type": "audio", "data": "AAAA", "mimeType": "audio/wav"}, "[an audio was left out: audio/wav, 3 bytes]"),
+        ({"type": "resource_link", "name": "log", "uri": "file:///log"}, "[log: file:///log]"),
+        ({"type": "resource", "resource": {"uri": "file:///a", "text": "whole"}}, "whole"),
+        (
+            {"type": "resource", "resource": {"uri": "file:///a", "blob": "AAAA"}},
+            "[a file was left out: file:///a, 3 bytes]",
+        ),
+    ],
+)
+def test_what_is_no_text_is_told_in_a_line(block: dict[str, Any], line: str) -> None:
+    assert value_of(result(text("see"), block)) == f"see\n{line}"
