@@ -7,9 +7,12 @@
     │   └── TomlError                a file cannot be read as TOML
     ├── ArgumentError (ValueError)   a model called a tool with arguments that do not fit
     ├── CallClosed                   a tool wants to write, but its call was declared dead
+    ├── CommandFailed                a command that a tool has run did not end well
     ├── AmountError (ValueError)     an amount to claim, refund, hold or settle is no whole number, or too small
     ├── BudgetExceeded               a loud claim (spend, hold) was refused
     ├── DeadlineExceeded (TimeoutError)  a loud look at a deadline found it past
+    ├── FetchRefused                 a page is not fetched, or is none that can be read
+    ├── FileRefused                  a path of a toolbox tool is not below its root, or not what it must be
     ├── MessageError (ValueError)    a message has a shape that nobody knows
     ├── ModelError                   a model did not answer a request
     │   ├── ContextTooLong           the conversation is too long for the model
@@ -275,6 +278,48 @@ class CallClosed(FlyballError):
 
     def __str__(self) -> str:
         return f"the call is over ({self.end}); nothing may be written for it any more"
+
+
+class CommandFailed(FlyballError):
+    """A command ended otherwise than it should, `end` tells how; `output` is what it had written."""
+
+    code = "command_failed"
+
+    def __init__(self, end: str, output: str) -> None:
+        super().__init__(end, output)
+        self.end = end
+        self.output = output
+
+    def __str__(self) -> str:
+        return f"{self.end}\n{self.output}" if self.output else self.end
+
+
+class FetchRefused(FlyballError):
+    """A page is not fetched, or what came is none that can be read; `why` tells what was found."""
+
+    code = "fetch_refused"
+
+    def __init__(self, url: str, why: str) -> None:
+        super().__init__(url, why)
+        self.url = url
+        self.why = why
+
+    def __str__(self) -> str:
+        return f"{shown(self.url)}: {self.why}"
+
+
+class FileRefused(FlyballError):
+    """A file or folder is not opened: it is not below the root of the tool, or not what it must be."""
+
+    code = "file_refused"
+
+    def __init__(self, path: str, why: str) -> None:
+        super().__init__(path, why)
+        self.path = path
+        self.why = why
+
+    def __str__(self) -> str:
+        return f"{shown(self.path)}: {self.why}"
 
 
 class UnknownName(FlyballError, KeyError):

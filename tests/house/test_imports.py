@@ -21,24 +21,15 @@ TABLE = """
     worker tools models
     loop drive
     run output brief offer agent conversation
+    toolbox
     testing otel
     doctor
     cli
 """
 HEAVY = {
-    "agent",
-    "brief",
-    "cli",
-    "conversation",
-    "drive",
-    "models",
-    "otel",
-    "output",
-    "run",
-    "testing",
-    "tools",
+    "agent", "brief", "cli", "conversation", "drive", "models", "otel", "output", "run", "testing", "toolbox", "tools",
     "worker",
-}
+}  # fmt: skip
 """All other rooms need nothing but the standard library."""
 
 ROOT = Path(flyball.__file__).parent

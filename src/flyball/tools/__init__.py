@@ -8,10 +8,11 @@ from .foreign import mcp
 from .gate import Gate
 from .question import ask_person
 from .source import ToolSource
-from .tool import Effects, Options, Tool, Toolset, tool
+from .tool import Approve, Effects, Options, Tool, Toolset, tool
 
 __all__ = [
     "Admission",
+    "Approve",
     "BoundedToolExecutor",
     "Duplicates",
     "Effects",

@@ -18,6 +18,8 @@ from .shape import Shape
 from .signature import Signature
 
 Function = Callable[..., Any]
+Approve = bool | Callable[[Mapping[str, Any]], bool | str]
+"""Whether a person must agree to a call; or a function of its arguments that says so."""
 
 
 class Effects(StrEnum):
@@ -53,7 +55,7 @@ class Options(TypedDict, total=False):
     """The most calls in one run."""
     sensitive: Sequence[str]
     """Parameters that events, logs and exports do not show."""
-    approve: bool | Callable[[Mapping[str, Any]], bool | str]
+    approve: Approve
     """Whether a person must agree first; or a function of the arguments that says so. All but False means yes, and a
     text is what the person is asked."""
 

@@ -1,0 +1,83 @@
+"""Which addresses may be connected to: those of the public Internet, and what was allowed on top."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Iterable, Sequence
+from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network, ip_address, ip_network
+
+from ..errors import ConfigError
+
+Address = IPv4Address | IPv6Address
+
+Resolver = Callable[[str, int], Awaitable[Sequence[str]]]
+"""The addresses of a host, for a port: asked once for each connection. It may raise OSError."""
+
+_CLOSED_4 = [
+    ip_network(network)
+    for network in (
+        "0.0.0.0/8", "10.0.0.0/8", "100.64.0.0/10", "127.0.0.0/8", "169.254.0.0/16", "172.16.0.0/12",
+        "192.0.0.0/24", "192.0.2.0/24", "192.88.99.0/24", "192.168.0.0/16", "198.18.0.0/15", "198.51.100.0/24",
+        "203.0.113.0/24", "224.0.0.0/4", "240.0.0.0/4",
+    )
+]  # fmt: skip
+"""This network, private, carriers, loopback, link-local, protocols, relays, benchmarks, examples, multicast, rest."""
+_OPEN_6 = ip_network("2000::/3")
+"""All other forms of IPv6 are for one machine, one network, or an IPv4 address in disguise (mapped, NAT64)."""
+_CLOSED_6 = [ip_network(network) for network in ("2001::/23", "2001:db8::/32", "2002::/16", "3fff::/20")]
+"""Protocols' (Teredo, which hides an IPv4 address), examples, 6to4 (which hides one, too), and examples again."""
+
+
+def is_public(address: Address) -> bool:
+    """Whether anybody on the Internet would reach the same machine there, by all that is registered.
+
+    >>> [is_public(ip_address(one)) for one in ("9.9.9.9", "10.0.0.1", "2620:fe::fe", "::ffff:9.9.9.9")]
+    [True, False, True, False]
+    """
+    if isinstance(address, IPv4Address):
+        is_open = not any(address in network for network in _CLOSED_4)
+    else:
+        is_open = address in _OPEN_6 and not any(address in network for network in _CLOSED_6)
+    return is_open and address.is_global
+
+
+class Guard:
+    """Says which addresses are open: public ones, and the addresses and networks it was told to allow."""
+
+    def __init__(self, allow: Iterable[str] = ()) -> None:
+        if isinstance(allow, str):
+            raise ConfigError("fetch, allow", allow, "a list of addresses")
+        self._allowed = [_network(one) for one in allow]
+
+    def allows(self, address: Address) -> bool:
+        """Whether one may connect to it."""
+        return is_public(address) or any(address in network for network in self._allowed)
+
+    def opened(self, addresses: Iterable[str]) -> list[str]:
+        """Those of the addresses that one may connect to, in their order; what is no address is none of them."""
+        return [one for one in addresses if (address := literal(one)) is not None and self.allows(address)]
+
+
+def literal(host: str) -> Address | None:
+    """The address that a host is by itself, in its one usual form; None for a name."""
+    try:
+        return ip_address(host)
+    except ValueError:
+        return None
+
+
+def is_disguised(host: str) -> bool:
+    """Whether a host is an address in a form that only some programs know: `0x7f.1`, `2130706433`, `0177.0.0.1`.
+
+    >>> [is_disguised(host) for host in ("0x7f.1", "2130706433", "127.0.0.1", "example.com", "1.example.com")]
+    [True, True, False, False, False]
+    """
+    last = host.rpartition(".")[2].lower()
+    is_number = last.isdigit() or (last.startswith("0x") and all(letter in "0123456789abcdef" for letter in last[2:]))
+    return is_number and literal(host) is None
+
+
+def _network(text: str) -> IPv4Network | IPv6Network:
+    try:
+        return ip_network(text)
+    except ValueError:
+        raise ConfigError("fetch, allow", text, "an address or a network, such as 127.0.0.1 or 10.0.0.0/8") from None

@@ -1,0 +1,46 @@
+"""The toolbox by name, for a command line: `files:src` gives the tools that `files("src")` gives."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from types import MappingProxyType
+
+from ..errors import UnknownTool
+from ..tools import Tool, Toolset
+from .command import python, shell
+from .fetcher import fetch
+from .reader import files
+from .writer import write
+
+Make = Callable[[str, bool], list[Tool]]
+"""Tools, made from what stands behind the colon and whether each call must be approved."""
+
+_MAKERS: Mapping[str, Make] = MappingProxyType(
+    {
+        "files": lambda option, approve: files(option or "."),
+        "write": lambda option, approve: write(option or "."),
+        "python": lambda option, approve: python(option or ".", approve=approve),
+        "shell": lambda option, approve: shell(option or ".", approve=approve),
+        "fetch": lambda option, approve: fetch(allow=[option] if option else ()),
+    }
+)
+NAMES = tuple(_MAKERS)
+"""What can be asked for."""
+
+
+def by_name(names: str | Iterable[str], *, approve: bool = True) -> list[Tool]:
+    """The tools of some names, with an option behind a colon: a folder, or for `fetch` an address to allow.
+
+    A text has commas between them. `approve=False` lets Python code and shell commands run without asking.
+
+    >>> by_name("files:/,fetch")
+    [<Tool list_files(...)>, <Tool read_file(...)>, <Tool search_files(...)>, <Tool fetch(url, start)>]
+    """
+    wanted = names.split(",") if isinstance(names, str) else names
+    tools: list[Tool] = []
+    for one in wanted:
+        name, _, option = one.strip().partition(":")
+        if name not in _MAKERS:
+            raise UnknownTool(name, NAMES)
+        tools += _MAKERS[name](option, approve)
+    return list(Toolset(tools).values())

@@ -1,0 +1,79 @@
+"""The tools that run programs: Python code and shell commands, each in a process of its own, and each approved."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Callable, Mapping
+from typing import Annotated
+
+from ..errors import ConfigError
+from ..tools import Approve, Options, Tool, ToolContext
+from .environment import without_secrets
+from .process import run
+
+
+def python(
+    cwd: str | os.PathLike[str] = ".",
+    *,
+    approve: Approve = True,
+    timeout: float = 60.0,
+    env: Mapping[str, str] | None = None,
+) -> list[Tool]:
+    """A tool that runs Python code in a fresh interpreter, each call approved by a person unless told otherwise.
+
+    >>> python()
+    [<Tool python(code)>]
+    """
+    runner = _Runner("python", cwd, env, lambda code: [sys.executable, "-I", "-u", "-X", "utf8", "-c", code])
+    return [Tool(runner.python, **_options(approve, timeout))]
+
+
+def shell(
+    cwd: str | os.PathLike[str] = ".",
+    *,
+    approve: Approve = True,
+    timeout: float = 60.0,
+    env: Mapping[str, str] | None = None,
+) -> list[Tool]:
+    """A tool that runs shell commands, each call approved by a person unless told otherwise.
+
+    >>> shell()
+    [<Tool shell(command)>]
+    """
+    runner = _Runner("shell", cwd, env, lambda command: ["/bin/sh", "-c", command])
+    return [Tool(runner.shell, **_options(approve, timeout))]
+
+
+def _options(approve: Approve, timeout: float) -> Options:
+    return Options(effects="write", approve=approve, timeout=timeout)
+
+
+class _Runner:
+    def __init__(
+        self,
+        where: str,
+        cwd: str | os.PathLike[str],
+        env: Mapping[str, str] | None,
+        command: Callable[[str], list[str]],
+    ) -> None:
+        if not hasattr(os, "fork"):
+            raise ConfigError(where, sys.platform, "a system that can fork: Linux or macOS")
+        self._cwd = os.path.realpath(cwd)
+        if not os.path.isdir(self._cwd):  # noqa: PTH112
+            raise ConfigError(f"{where}, cwd", cwd, "a folder that exists")
+        self._env = dict(env or {})
+        self._command = command
+
+    def python(self, ctx: ToolContext, code: Annotated[str, "the whole program; what it prints is the result"]) -> str:
+        """Run Python code in a fresh interpreter. The result is what it printed. Nothing outlives the call."""
+        return self._run(ctx, code)
+
+    def shell(self, ctx: ToolContext, command: Annotated[str, "for /bin/sh; it has no input and no terminal"]) -> str:
+        """Run a shell command. The result is its exit code and output. Nothing outlives the call."""
+        return self._run(ctx, command)
+
+    def _run(self, ctx: ToolContext, text: str) -> str:
+        ctx.commit()
+        env = without_secrets(os.environ) | self._env
+        return run(self._command(text), cwd=self._cwd, env=env, token=ctx.token)

@@ -1,0 +1,108 @@
+"""The tools that write files: whole ones, and edits of one place, below a root that they cannot leave."""
+
+from __future__ import annotations
+
+import os
+import secrets
+import stat
+from collections.abc import Generator
+from contextlib import contextmanager, suppress
+from typing import Annotated
+
+from pydantic import Field
+
+from ..errors import FileRefused
+from ..tools import Approve, Options, Tool, ToolContext
+from .folder import Folder, facts_of, file_steps, open_file, told
+
+_MOST_BYTES = 4 * 2**20
+_NEW = os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_CLOEXEC", 0)
+
+Path = Annotated[str, "relative to the root, such as notes/a.txt"]
+
+
+def write(root: str | os.PathLike[str] = ".", *, approve: Approve = False, timeout: float = 20.0) -> list[Tool]:
+    """Tools that write text files below a folder: `write_file` and `edit_file`.
+
+    >>> write("/")
+    [<Tool write_file(path, text)>, <Tool edit_file(path, old, new)>]
+    """
+    writer = _Writer(Folder("write, root", root))
+    options = Options(effects="write", approve=approve, timeout=timeout)
+    whole = Options(idempotent=True)  # an edit, made again, finds its place no more, or a second one
+    return [Tool(writer.write_file, **options | whole), Tool(writer.edit_file, **options)]
+
+
+class _Writer:
+    def __init__(self, folder: Folder) -> None:
+        self._folder = folder
+
+    def write_file(self, ctx: ToolContext, path: Path, text: Annotated[str, "all that is to be in the file"]) -> str:
+        """Write a text file: a new one, with the folders on the way to it, or all of one that is there."""
+        *parents, name = file_steps(path)
+        data = text.encode()
+        with self._folder.entered(parents, make=ctx.commit) as handle, told(path):
+            before = _before(path, handle, name)
+            _replace(ctx, handle, name, data, before)
+        return f"{'Wrote' if before is None else 'Replaced'} {path}: {len(data):,} bytes."
+
+    def edit_file(
+        self,
+        ctx: ToolContext,
+        path: Path,
+        old: Annotated[str, Field(min_length=1, description="a text that is in the file exactly once")],
+        new: Annotated[str, "what is to be there instead"],
+    ) -> str:
+        """Replace one place in a text file."""
+        *parents, name = file_steps(path)
+        with self._folder.entered(parents) as handle, told(path):
+            before = _before(path, handle, name)
+            with open_file(handle, name) as file:
+                data = file.read(_MOST_BYTES + 1)
+            edited = _edited(path, data, old, new)
+            _replace(ctx, handle, name, edited, before)
+        return f"Edited {path}: {len(edited):,} bytes."
+
+
+def _edited(path: str, data: bytes, old: str, new: str) -> bytes:
+    if len(data) > _MOST_BYTES:
+        raise FileRefused(path, f"it has more than {_MOST_BYTES:,} bytes; expected a smaller file to edit")
+    count = data.count(old.encode())
+    if count != 1:
+        hint = "expected the text exactly as it is in the file" if not count else "expected more of what is around it"
+        raise FileRefused(path, f"the old text is there {count} times, not once; {hint}")
+    return data.replace(old.encode(), new.encode())
+
+
+def _before(path: str, handle: int, name: str) -> os.stat_result | None:
+    """Of the file that would be replaced; only a regular one may be, and not one that somebody has made read-only."""
+    try:
+        found = facts_of(handle, name)
+    except FileNotFoundError:
+        return None
+    if not found.st_mode & 0o222:  # a new file could take its name all the same
+        raise FileRefused(path, "it is read-only")
+    return found
+
+
+def _replace(ctx: ToolContext, handle: int, name: str, data: bytes, before: os.stat_result | None) -> None:
+    """All or nothing: another file takes its name. A link that has come in its place is replaced, not followed."""
+    with _draft(handle) as draft:
+        number = os.open(draft, _NEW, 0o666, dir_fd=handle)
+        with os.fdopen(number, "wb") as file:
+            if before is not None:
+                os.fchmod(number, stat.S_IMODE(before.st_mode) & 0o777)
+            file.write(data)
+        ctx.commit()
+        os.rename(draft, name, src_dir_fd=handle, dst_dir_fd=handle)
+
+
+@contextmanager
+def _draft(handle: int) -> Generator[str]:
+    """A name for a file that is gone afterwards, if it still has that name."""
+    draft = f".flyball-{secrets.token_hex(8)}"
+    try:
+        yield draft
+    finally:
+        with suppress(OSError):
+            os.unlink(draft, dir_fd=handle)
