@@ -15,7 +15,7 @@ from collections.abc import Callable, Generator, Sequence
 from contextlib import contextmanager, suppress
 from typing import BinaryIO
 
-from ..errors import ConfigError, FileRefused
+from ..errors import ConfigError, DeadlineExceeded, FileRefused
 
 _MOST_STEPS = 100
 _NONBLOCK = getattr(os, "O_NONBLOCK", 0)
@@ -133,6 +133,8 @@ def told(path: str) -> Generator[None]:
     """What the system says about a path, in words for a model."""
     try:
         yield
+    except DeadlineExceeded:  # which is an OSError by its family only
+        raise
     except OSError as error:
         words = _WORDS.get(error.errno or 0) or (error.strerror or str(error)).lower()
         raise FileRefused(path, words) from None

@@ -92,13 +92,14 @@ def _heard(process: subprocess.Popen[bytes], streams: Mapping[BinaryIO, Output],
             os.set_blocking(stream.fileno(), False)
             selector.register(stream, EVENT_READ, output)
         while selector.get_map():
-            ready = selector.select(_LOOK_S)
+            is_over = token.is_expired()
+            ready = selector.select(0 if is_over else _LOOK_S)
             for key, _ in ready:
                 chunk = os.read(key.fd, _CHUNK)
                 key.data.add(chunk)
                 if not chunk:
                     selector.unregister(key.fileobj)
-            if token.is_expired():
+            if is_over:
                 return False
             if not ready and process.poll() is not None:
                 return True  # where the system has no adoption of orphans, one may have the stream and live on

@@ -17,7 +17,7 @@ from io import FileIO
 _ORPHANS_COME_TO_ME, _DIE_WITH_MY_PARENT = 36, 1  # PR_SET_CHILD_SUBREAPER and PR_SET_PDEATHSIG
 _MOST_SECONDS = 8.0
 """For killing: what belongs to another user, or waits for a broken disk, does not die."""
-_CUT = -1
+_CUT = 128 + signal.SIGTERM
 
 
 def main(command: list[str]) -> int:
@@ -31,7 +31,7 @@ def main(command: list[str]) -> int:
     child = _started(command)
     code = _watched(child, heard)
     _end_all(child)
-    return 0 if code == _CUT else code
+    return code
 
 
 def end_session(session: int) -> None:
