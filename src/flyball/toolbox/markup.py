@@ -93,6 +93,8 @@ class _Reader:
 
     def _say(self, text: str) -> None:
         """The end of a line is a blank in HTML; only in a listing it is what it looks like."""
+        if not text:
+            return
         first, *others = _plain(text).split("\n") if self._verbatim else (_plain(text),)
         self._line.append(first)
         for line in others:
