@@ -6,9 +6,12 @@ from typing import Annotated
 
 import typer
 
-from . import doctor, limits, rules
+from . import doctor, limits, models, rules, run, why
 
 app = typer.Typer(name="flyball", no_args_is_help=True, pretty_exceptions_enable=False, rich_markup_mode=None)
+app.command("run")(run.run)
+app.command("why")(why.why)
+app.command("models")(models.models)
 app.command("limits")(limits.limits)
 app.command("doctor")(doctor.doctor)
 app.add_typer(rules.app, name="rules")

@@ -60,6 +60,17 @@ def context_tokens_of(provider: str | None, name: str) -> int | None:
     return None if known is None else known.context_window
 
 
+def known_models(providers: Sequence[str]) -> Iterator[tuple[str, str, TokenPrice | None, int | None]]:
+    """The models of these providers that are in the table and not on their way out: provider, name, price, context."""
+    from genai_prices.data_snapshot import get_snapshot
+
+    known = {one.id: one for one in get_snapshot().providers}
+    for provider in providers:
+        for model in known[provider].models:
+            if not model.deprecated:
+                yield provider, model.id, _by_token(list(_prices_of(model))), model.context_window
+
+
 def wrong_prices(settings: Settings) -> list[SettingError]:
     """What cannot be used in `[prices]`, table by table."""
     wrong: list[SettingError] = []
