@@ -32,12 +32,6 @@ def is_alive(pid: int) -> bool:
     return True
 
 
-@pytest.fixture
-def sdk() -> list[str]:
-    """The command of the server that is made with the SDK."""
-    return [sys.executable, str(HERE / "sdk_server.py")]
-
-
 @pytest.fixture(scope="session")
 def plain() -> list[str]:
     """The command of the plain server; what it shall do may be added."""

@@ -18,7 +18,8 @@ Door = Callable[[Agent], Result]
 
 
 def by_tool(result: Result) -> dict[str, Outcome]:
-    return {outcome.tool: outcome for outcome in result.tool_results}
+    """The first outcome of each tool."""
+    return {outcome.tool: outcome for outcome in reversed(result.tool_results)}
 
 
 def value(outcome: Outcome) -> Any:
@@ -45,13 +46,16 @@ def result(marks: Path, seen: list[Event]) -> Result:
         together(call("t_picture"), call("t_person", name="Ada")),
         call("t_inside"),
         call("t_slow", marks=str(marks)),
+        call("t_person", name="Bob"),
+        call("t_crash", code=3),
         say("That is all."),
     )
     source = mcp(
         [sys.executable, str(here / "sdk_server.py")],
         prefix="t_",
-        env={"SECRET_OF_THE_SERVER": "xyzzy"},
+        env={"SECRET_OF_THE_SERVER": "xyzzy", "WORD": "cheese"},
         cwd=here,
+        name="the server",
     )
     limits = Limits(tool_seconds={"t_slow": 1.5})
     return Agent(model=model, tools=[source], limits=limits, sinks=[seen.append]).run("go")
@@ -87,7 +91,7 @@ class TestOverPipes:
         inside = value(by_tool(result)["t_inside"])
         assert inside["environment"]["SECRET_OF_THE_SERVER"] == "xyzzy"
         assert set(inside["environment"]) <= {
-            "HOME", "LOGNAME", "PATH", "SHELL", "TERM", "USER", "LC_CTYPE", "SECRET_OF_THE_SERVER",
+            "HOME", "LOGNAME", "PATH", "SHELL", "TERM", "USER", "LC_CTYPE", "SECRET_OF_THE_SERVER", "WORD",
         }  # fmt: skip
         assert inside["folder"] == str(Path(__file__).parent)
 
@@ -97,6 +101,11 @@ class TestOverPipes:
 
     def test_its_progress_is_told(self, result: Result, seen: list[Event]) -> None:
         assert [event.text for event in seen if isinstance(event, ToolReported)] == ["1 of 4: begun"]
+
+    def test_a_crash_is_a_failed_outcome_with_its_last_words_but_no_secret(self, result: Result) -> None:
+        crashed = by_tool(result)["t_crash"]
+        told = "SourceError: the server: it has ended, with exit code 3; its last words: out of ***"
+        assert (crashed.status, crashed.text) == ("failed", told)
 
     def test_nothing_secret_is_in_the_record(self, result: Result) -> None:
         record = json.loads(json.dumps(result.to_dict()))

@@ -108,12 +108,6 @@ class TestAServerThatDies:
         result = Agent(model=model, tools=[kill, mcp(plain, env=pids.env)]).run("go")
         assert [outcome.status for outcome in result.tool_results] == ["done", "failed"]
 
-    def test_tells_its_last_words_without_secrets(self, sdk: list[str]) -> None:
-        model = ScriptedModel(call("crash", code=3), say("It died."))
-        source = mcp(sdk, name="the server", env={"WORD": "cheese"})
-        outcome = Agent(model=model, tools=[source]).run("go").tool_results[0]
-        assert outcome.text == "SourceError: the server: it has ended, with exit code 3; its last words: out of ***"
-
     def test_at_once_fails_the_run_with_its_words(self, plain: list[str], pids: Any, run: Door) -> None:
         source = mcp([*plain, "dies"], env=pids.env, name="the server")
         said = failure(run(Agent(model=adding(), tools=[source])))
