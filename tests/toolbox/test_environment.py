@@ -7,7 +7,8 @@ from flyball.toolbox.environment import without_secrets
     "name",
     [
         "OPENAI_API_KEY", "ANTHROPIC_API_KEY", "AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN", "GITHUB_TOKEN",
-        "PGPASSWORD", "DB_PASS", "SSH_AUTH_SOCK", "GOOGLE_APPLICATION_CREDENTIALS", "SENTRY_DSN", "openai_apikey", "KEY", "GH_PAT",
+        "PGPASSWORD", "DB_PASS", "SSH_AUTH_SOCK", "GOOGLE_APPLICATION_CREDENTIALS", "SENTRY_DSN", "openai_apikey",
+        "KEY", "GH_PAT",
         "SIGNING_KEYS", "MY_PWD",
     ],
 )  # fmt: skip

@@ -5,7 +5,7 @@ from __future__ import annotations
 import importlib
 import json
 import sys
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, cast
@@ -100,8 +100,7 @@ def _imported(reference: str) -> list[Any]:
         hint = f"; did you mean {near[0]}?" if near else ""
         raise ConfigError(where, f"no {name} in {module_name}", expected + hint)
     found: object = getattr(module, name)
-    several = isinstance(found, Iterable) and not callable(found) and not isinstance(found, str | bytes)
-    return list(cast("Iterable[Any]", found)) if several else [found]
+    return list(cast("Sequence[Any]", found)) if isinstance(found, list | tuple) else [found]
 
 
 def _form(path: Path) -> Any:
@@ -121,13 +120,11 @@ class _Form:
     """Tells pydantic to check a value against a JSON schema of the user's."""
 
     def __init__(self, where: str, schema: dict[str, Any]) -> None:
-        import jsonschema
-        from jsonschema.exceptions import SchemaError
-
-        kind = jsonschema.validators.validator_for(schema, default=jsonschema.Draft202012Validator)  # pyright: ignore[reportUnknownMemberType]
+        validators: Any = importlib.import_module("jsonschema.validators")
+        kind = validators.validator_for(schema, default=validators.Draft202012Validator)
         try:
             kind.check_schema(schema)
-        except SchemaError as error:
+        except validators.exceptions.SchemaError as error:
             raise ConfigError(f"run, {where}", error.message, "a JSON schema") from error
         self._schema = schema
         self._checker: Any = kind(schema)

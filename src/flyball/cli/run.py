@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import signal
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator
 from contextlib import contextmanager
 from pathlib import Path
 from types import FrameType
@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from ..errors import ConfigError
+from ..errors import ConfigError, UnknownName
 from ..event import Event
 from ..person import About, Approver, Question, Verdict, allow
 from .code import CODES, USAGE
@@ -33,12 +33,8 @@ _Several = list[str] | None
 def run(
     task: Annotated[str, typer.Argument(help="What to do; - reads it from standard input.")],
     model: Annotated[str | None, typer.Option(help="openai:NAME, anthropic:NAME, local:smollm2, URL#NAME, …")] = None,
-    toolbox: Annotated[
-        _Several, typer.Option(help="files, write, python, shell, fetch; files:src for a folder.")
-    ] = None,
-    tools: Annotated[
-        _Several, typer.Option(metavar="MODULE:NAME", help="A tool, a function, or a list of them.")
-    ] = None,
+    toolbox: Annotated[_Several, typer.Option(help="files, write, python, shell, fetch; or files:FOLDER.")] = None,
+    tools: Annotated[_Several, typer.Option(metavar="MODULE:NAME", help="A tool, a function, or a list.")] = None,
     mcp: Annotated[_Several, typer.Option(metavar="COMMAND|URL", help="An MCP server whose tools to offer.")] = None,
     turns: Annotated[int | None, typer.Option(help="The most turns.")] = None,
     tool_calls: Annotated[int | None, typer.Option(help="The most calls.")] = None,
@@ -74,7 +70,7 @@ def run(
         yes=yes,
     )
     if as_json and as_jsonl:
-        _refuse("--json and --jsonl: found both; expected one of them")
+        raise _refused("--json and --jsonl: found both; expected one of them")
     view = Silence() if quiet or as_jsonl else _view()
     result = _carried_out(outfit, _task(task), view, _print_event if as_jsonl else None)
     if as_json:
@@ -88,24 +84,24 @@ def run(
 def _task(task: str) -> str:
     text = sys.stdin.read() if task == "-" else task
     if not text.strip():
-        _refuse(f"the task: found nothing{' on standard input' if task == '-' else ''}; expected what to do")
+        raise _refused(f"the task: found nothing{' on standard input' if task == '-' else ''}; expected what to do")
     return text.strip()
 
 
 def _carried_out(outfit: Outfit, task: str, view: View, sink: Callable[[Event], None] | None) -> Result:
     try:
         agent = outfit.agent([sink] if sink else [], [view.watch], _approver(outfit.yes, view))
-    except ConfigError as error:
-        _refuse(str(error))
+    except (ConfigError, UnknownName) as error:
+        raise _refused(str(error)) from None
     with view, agent.start(task) as going, _interrupts(going):
         for event in going:
             view.show(event)
         return going.result()
 
 
-def _refuse(message: str) -> None:
+def _refused(message: str) -> typer.Exit:
     say(f"flyball: {message}", err=True)
-    raise typer.Exit(USAGE)
+    return typer.Exit(USAGE)
 
 
 def _view() -> View:
@@ -132,7 +128,7 @@ def _approver(yes: bool, view: View) -> Approver | None:
 
 
 @contextmanager
-def _interrupts(going: Run) -> Iterator[None]:
+def _interrupts(going: Run) -> Generator[None]:
     """The first Ctrl-C cancels the run, whose report is then told; the second ends the program."""
 
     def interrupt(_signal: int, _frame: FrameType | None) -> None:

@@ -16,7 +16,7 @@ _LONGEST = 96
 class Row:
     """One line: when, what, what became of it, and what it took."""
 
-    turn: str
+    turn: int
     at: float
     what: str
     outcome: str = ""
@@ -27,8 +27,8 @@ class Row:
 
 
 def rows(record: Record) -> list[Row]:
-    """The lines of a record; events that tell nothing of their own are left out."""
-    return list(_Reader(record).rows())
+    """The lines of a record in the order of time; events that tell nothing of their own are left out."""
+    return sorted(_Reader(record).rows(), key=lambda row: row.at)
 
 
 def task_of(record: Record) -> str:
@@ -58,7 +58,6 @@ class _Reader:
         self._events = [cast("Record", one) for one in events if isinstance(one, dict) and "event" in one]
         self._asked: Record = {}
         self._called: dict[str, Record] = {}
-        self._turn = 0
 
     def rows(self) -> Iterator[Row]:
         for event in self._events:
@@ -68,9 +67,7 @@ class _Reader:
                 yield row
 
     def _row(self, event: Record, what: str, outcome: str = "", **rest: Any) -> Row:
-        turn = int(event.get("turn") or 0)
-        new, self._turn = turn != self._turn, turn
-        return Row(str(turn) if new and turn else "", float(event.get("at") or 0.0), what, outcome, **rest)
+        return Row(int(event.get("turn") or 0), float(event.get("at") or 0.0), what, outcome, **rest)
 
     def _model_requested(self, event: Record) -> None:
         self._asked = event

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Generator, Mapping
 from contextlib import AbstractContextManager, contextmanager, nullcontext
-from typing import TYPE_CHECKING, Any, Protocol, Self
+from typing import TYPE_CHECKING, Protocol, Self
 
 from .. import event as told
 from ..event import Event
@@ -88,9 +88,7 @@ class Lines(Silence):
 
     def say(self, head: str, text: str, style: str = "") -> None:
         """Print one line."""
-        self._console.print(
-            f"{head:9}{plain(text)}", style=style or None, markup=False, highlight=False, soft_wrap=True
-        )
+        self._console.print(f"{head:9}{plain(text)}", style=style or None, soft_wrap=True)
 
     def _line(self, event: Event) -> tuple[str, str, str] | None:
         turn = f"turn {event.turn}"
@@ -141,7 +139,6 @@ class Live(Lines):
         self._budgets: Mapping[str, BudgetSnapshot] = {}
         self._now = "starts"
         self._tail = ""
-        self._seconds: tuple[float, float] | None = None
 
     def __enter__(self) -> Self:
         self._live.start()
@@ -171,10 +168,11 @@ class Live(Lines):
                 self._now = "waits for a person"
             case _:
                 pass
-        self._live.refresh() if not isinstance(event, told.Delta) else None
+        if not isinstance(event, told.Delta):  # these come too fast, and are shown with the next refresh
+            self._live.refresh()
 
     @contextmanager
-    def aside(self) -> Iterator[None]:
+    def aside(self) -> Generator[None]:
         """Take the bars away while somebody types."""
         self._live.stop()
         try:
@@ -193,8 +191,8 @@ class Live(Lines):
             yield Text(plain(" ".join(self._tail.split())), style="dim")
 
 
-def bar(name: str, budget: BudgetSnapshot | Any) -> str:
-    """One budget in one line, drawn in plain characters."""
-    show, ceiling = budget.unit.show, budget.ceiling
+def bar(name: str, budget: BudgetSnapshot) -> str:
+    """One budget that has a ceiling, in one line, drawn in plain characters."""
+    show, ceiling = budget.unit.show, budget.ceiling or 1
     filled = min(_BAR, budget.used * _BAR // ceiling)
     return f"{name:>12} {'━' * filled}{'─' * (_BAR - filled)} {show(budget.used)} of {show(ceiling)}"

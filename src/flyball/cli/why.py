@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -21,7 +22,7 @@ def why(
     record: Annotated[Path | None, typer.Argument(help="A saved --json record; - is standard input.")] = None,
     markdown: Annotated[bool, typer.Option("--markdown", help="Print Markdown.")] = False,
 ) -> None:
-    """Show the timeline of the last run, or of a saved record: turns, calls, warnings, refusals, the end and its reason."""
+    """Show what happened in the last run, or in a saved record: turns, calls, warnings, refusals, and why it ended."""
     found = kept(record)
     if markdown:
         typer.echo(_markdown(found))
@@ -42,8 +43,8 @@ def _show(record: Record) -> None:
     for name, justify in (("turn", "right"), ("at", "right"), ("what", "left"), ("", "left"), ("tokens", "right")):
         table.add_column(name, justify=justify, overflow="fold")  # pyright: ignore[reportArgumentType]
     table.add_column("took", justify="right")
-    for row in rows(record):
-        table.add_row(*map(plain, _cells(row)), style=_STYLES.get(row.mark))
+    for row, cells in _lines(record):
+        table.add_row(*cells, style=_STYLES.get(row.mark))
     console.print(table)
     console.print()
     for name, budget in _limited(record):
@@ -57,9 +58,8 @@ def _show(record: Record) -> None:
 
 def _markdown(record: Record) -> str:
     lines = [f"# {_head(record)}", "", "| turn | at | what | | tokens | took |", "|---:|---:|---|---|---:|---:|"]
-    lines += [
-        "| " + " | ".join(cell.replace("|", "\\|") for cell in map(plain, _cells(row))) + " |" for row in rows(record)
-    ]
+    for _, cells in _lines(record):
+        lines.append(f"| {' | '.join(cell.strip().replace('|', ';') for cell in cells)} |")
     lines += ["", "| budget | used | of |", "|---|---:|---:|"]
     for name, budget in _limited(record):
         lines.append(f"| {name} | {budget.unit.show(budget.used)} | {budget.unit.show(budget.ceiling)} |")
@@ -72,10 +72,15 @@ def _head(record: Record) -> str:
     return f"{_shown(task_of(record))} ({record['stop']}, {record.get('seconds', 0):.1f} s, {started} UTC)"
 
 
-def _cells(row: Row) -> tuple[str, str, str, str, str, str]:
-    tokens = "" if row.tokens is None else f"{row.tokens:,}"
-    took = "" if row.seconds is None else f"{row.seconds:.1f} s"
-    return row.turn, f"{row.at:.1f}", row.what, row.outcome, tokens, took
+def _lines(record: Record) -> Iterator[tuple[Row, list[str]]]:
+    """Each line of the timeline with its cells; a turn's number stands on its first line only."""
+    before = 0
+    for row in rows(record):
+        turn = str(row.turn) if row.turn != before else ""
+        tokens = "" if row.tokens is None else f"{row.tokens:,}"
+        took = "" if row.seconds is None else f"{row.seconds:.1f} s"
+        before = row.turn
+        yield row, [plain(cell) for cell in (turn, f"{row.at:.1f}", row.what, row.outcome, tokens, took)]
 
 
 def _limited(record: Record) -> list[tuple[str, BudgetSnapshot]]:
@@ -98,7 +103,8 @@ def _shown(text: Any) -> str:
 
 def _hints(record: Record) -> list[str]:
     """What to type for the run to get further."""
-    flags, hints = record.get("flags") or [], list[str]()
+    flags: list[str] = record.get("flags") or []
+    hints: list[str] = []
     for name, budget in _limited(record):
         if name in _OPTIONS and f"max_{budget.name}_reached" in flags and budget.ceiling:
             twice = budget.unit.outer(budget.ceiling * 2)
