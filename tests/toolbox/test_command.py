@@ -71,6 +71,10 @@ def test_input_is_closed(call: Call) -> None:
     assert "EOFError" in call("python", code="input()").text
 
 
+def test_a_pipe_that_nobody_reads_ends_a_command_quietly(call: Call) -> None:
+    assert call("shell", command="yes | head -1").text == "exit code 0\ny"
+
+
 def test_of_much_output_both_ends_are_shown(call: Call) -> None:
     found = call("python", code="print('first'); print('x' * 5_000_000); print('last')").text
     assert found.startswith("exit code 0\nfirst\n")

@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from flyball.outcome import Failure, Outcome
-from flyball.toolbox import files, write
+from flyball.outcome import Failure, Outcome, Status
+from flyball.toolbox import files, folder, write
 from flyball.tools import Tool
 
 Call = Callable[..., Outcome]
@@ -52,7 +52,7 @@ def test_no_path_leads_out(house: Any, call: Call, path: str) -> None:
     (house.root / "a").mkdir()
     asked = path.format(outside=house.outside, root=house.root)
     for outcome in everything(call, asked):
-        assert not outcome.ok
+        assert (isinstance(outcome, Failure) and outcome.kind == "FileRefused") or outcome.status is Status.DENIED
         assert SECRET not in outcome.text
     assert intact(house)
 
@@ -143,6 +143,27 @@ def test_who_swaps_a_folder_for_a_link_again_and_again_gets_nothing_out_or_in(ho
                 seen.add(outcome.ok)
     assert True in seen
     assert intact(house)
+
+
+@pytest.mark.parametrize(("other", "words"), [("link", "links are not followed"), ("pipe", "a pipe or a socket")])
+def test_who_swaps_a_file_right_after_it_was_looked_at_gets_nothing_out(
+    house: Any, call: Call, other: str, words: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = house.root / "file"
+    file.write_text("inside")
+    (house.root / "link").symlink_to(house.outside / "secret.txt")
+    os.mkfifo(house.root / "pipe")
+    look = folder.facts_of
+
+    def look_and_swap(handle: int, name: str) -> os.stat_result:
+        facts = look(handle, name)
+        (house.root / other).replace(file)
+        return facts
+
+    monkeypatch.setattr(folder, "facts_of", look_and_swap)
+    outcome = call("read_file", path="file")
+    assert isinstance(outcome, Failure)
+    assert (outcome.kind, words in outcome.error) == ("FileRefused", True)
 
 
 def test_who_swaps_a_file_for_a_link_or_a_pipe_again_and_again_gets_nothing_out_or_in(house: Any, call: Call) -> None:

@@ -63,7 +63,22 @@ def test_any_page_has_a_text(page: str) -> None:
 
 @pytest.mark.parametrize(
     "piece",
-    ["<!--", "<a '", '<a "', "<", "<p", "<script", "<script>", "</", "&#", "<a href=", "<!", "<a href='x", "<pre>\n"],
+    [
+        "<!--",
+        "<a '",
+        '<a "',
+        "<",
+        "<p",
+        "<script",
+        "<script>",
+        "</",
+        "&#",
+        "<a href=",
+        "<!",
+        "<a href='x",
+        '<b "> "',
+        "<pre>\n",
+    ],
 )
 def test_a_hostile_page_takes_time_in_proportion(piece: str) -> None:
     began = time.perf_counter()

@@ -19,7 +19,7 @@ from ..errors import FetchRefused
 from ..tools import Approve, Options, Tool
 from .address import Guard, Resolver, is_disguised, literal
 from .body import Body, as_text, read_body
-from .elsewhere import Elsewhere
+from .crew import Crew
 from .page import MOST_CHARACTERS
 
 if TYPE_CHECKING:
@@ -66,8 +66,8 @@ class _Fetcher:
     def __init__(self, guard: Guard, most: int, resolver: Resolver | None, tls: ssl.SSLContext | None) -> None:
         self._guard = guard
         self._most = most
-        self._elsewhere = Elsewhere()
-        self._resolver = resolver or self._elsewhere.resolve
+        self._crew = Crew()
+        self._resolver = resolver or self._crew.resolve
         self._tls = tls
 
     async def fetch(
@@ -78,7 +78,7 @@ class _Fetcher:
         """Get a page or a text file from the Internet. The result is its text, or a part of it."""
         target, reply = await self._followed(url)
         try:
-            text = await self._elsewhere.do(lambda: as_text(reply.body, reply.headers.get("content-type", "")))
+            text = await self._crew.do(lambda: as_text(reply.body, reply.headers.get("content-type", "")))
         except OSError as error:
             raise FetchRefused(url, str(error)) from None
         if not 200 <= reply.status < 300:
@@ -141,7 +141,7 @@ class _Fetcher:
         import httpx2
 
         if self._tls is None:
-            self._tls = await self._elsewhere.do(httpx2.create_ssl_context)
+            self._tls = await self._crew.do(httpx2.create_ssl_context)
         request = httpx2.Request(
             "GET",
             target.copy_with(host=address, fragment=None),

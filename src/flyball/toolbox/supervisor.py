@@ -14,7 +14,7 @@ import sys
 import time
 from io import FileIO
 
-_ORPHANS_COME_TO_ME, _DIE_WITH_MY_PARENT = 36, 1  # PR_SET_CHILD_SUBREAPER and PR_SET_PDEATHSIG
+_PR_SET_CHILD_SUBREAPER = 36
 _MOST_SECONDS = 8.0
 """For killing: what belongs to another user, or waits for a broken disk, does not die."""
 _CUT = 128 + signal.SIGTERM
@@ -22,7 +22,7 @@ _CUT = 128 + signal.SIGTERM
 
 def main(command: list[str]) -> int:
     """Run a command; the exit code is the command's, or 128 and the number of the signal that killed it."""
-    _control(_ORPHANS_COME_TO_ME, 1)
+    _adopt_orphans()
     heard, bell = os.pipe()
     os.set_blocking(bell, False)
     signal.set_wakeup_fd(bell)
@@ -54,7 +54,6 @@ def _started(command: list[str]) -> int:
         return child
     try:
         os.setpgid(0, 0)
-        _control(_DIE_WITH_MY_PARENT, signal.SIGKILL)
         signal.signal(signal.SIGPIPE, signal.SIG_DFL)  # Python ignores it, and so would the command
         signal.signal(signal.SIGXFSZ, signal.SIG_DFL)
         os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
@@ -130,12 +129,12 @@ def _kill(pids: "list[int]") -> None:
             continue
 
 
-def _control(what: int, value: int) -> None:
-    """Linux's prctl, which Python does not have."""
+def _adopt_orphans() -> None:
+    """Have whoever below loses their parent become a child of this process."""
     if sys.platform == "linux":
         import ctypes
 
-        ctypes.CDLL(None).prctl(what, value, 0, 0, 0)
+        ctypes.CDLL(None).prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
 
 
 if __name__ == "__main__":

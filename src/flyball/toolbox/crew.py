@@ -1,4 +1,4 @@
-"""Work that blocks, done beside the event loop: in daemon workers, which never keep a process from exiting."""
+"""A crew for work that blocks, beside the event loop: daemon workers, which never keep a process from exiting."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from ..worker import WorkerPool, free_worker, hand_over
 T = TypeVar("T")
 
 
-class Elsewhere:
+class Crew:
     """A few workers. Who is cancelled while one of them works does not wait for it."""
 
     def __init__(self) -> None:
