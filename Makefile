@@ -11,6 +11,7 @@ export UV_SYSTEM_CERTS ?= $(if $(wildcard /etc/ssl/certs/ca-certificates.crt /et
 INDEX = i="$${UV_DEFAULT_INDEX:-$${PIP_INDEX_URL:-$$($(PY) -m pip config get global.index-url 2>/dev/null)}}"; \
         [ -z "$$i" ] || export UV_DEFAULT_INDEX="$$i"
 INSTALL = $(INDEX); $(UV) pip install -q -p $(BIN)/python --only-binary :all: --no-binary flyball -c $(LOCK) -b $(LOCK)
+LOCAL = $(INSTALL) -e '.[local]' --group weights 2>/dev/null || echo "A local model cannot be had here; going on without."
 
 # A .venv whose Python or uv is gone is worth nothing; this must be known before make looks at the stamps in it.
 $(shell [ ! -e $(V) ] || { $(BIN)/python -c "" && command -v $(UV); } >/dev/null 2>&1 || rm -rf $(V))
@@ -40,17 +41,19 @@ shapes: $(V)/.dev
 	@SHAPES=write $(BIN)/python -m pytest -q tests/models/test_shapes.py
 
 lock: | $(V)/.uv
-	@$(INDEX); $(UV) pip compile -q -p $(BIN)/python pyproject.toml --all-extras --group dev --universal \
+	@$(INDEX); $(UV) pip compile -q -p $(BIN)/python pyproject.toml --all-extras --group dev --group weights --universal \
 	  --generate-hashes --no-header --no-annotate --upgrade -o $(LOCK)
 
 clean:
 	@rm -rf $(V) .hypothesis .pytest_cache .ruff_cache
 
 $(V)/.demo: pyproject.toml $(LOCK) | $(V)/.uv
-	@$(INSTALL) -e '.[cli]' && touch $@
+	@$(INSTALL) -e '.[cli]'
+	@$(LOCAL) && touch $@
 
 $(V)/.dev: pyproject.toml $(LOCK) | $(V)/.uv
-	@$(INSTALL) -e '.[cli,mcp,otel]' --group dev && touch $@ $(V)/.demo
+	@$(INSTALL) -e '.[cli,mcp,otel]' --group dev
+	@$(LOCAL) && touch $@ $(V)/.demo
 
 $(V)/.uv:
 	@$(PY) -c 'import sys; v = sys.version_info; sys.exit(v < (3, 11) and \
