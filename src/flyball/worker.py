@@ -14,7 +14,7 @@ from functools import partial
 from math import inf
 from queue import SimpleQueue
 from threading import Event, Lock, Thread, current_thread
-from typing import Any, TypeVar
+from typing import Any, Protocol, TypeVar
 
 import anyio
 
@@ -23,6 +23,14 @@ from .errors import ConfigError
 log = logging.getLogger(__name__)
 
 T = TypeVar("T")
+
+
+class Hand(Protocol):
+    """Whatever does what it is given in another thread, and then calls what comes of that, if anything does."""
+
+    def start(self, work: Callable[[], Callable[[], object] | None]) -> None:
+        """Do this next."""
+        ...
 
 
 class Worker:
@@ -239,8 +247,8 @@ def call_soon() -> Callable[[Callable[[], object]], object]:
         return trio.lowlevel.current_trio_token().run_sync_soon
 
 
-async def hand_over(worker: Worker, work: Callable[[], Callable[[], object] | None], seconds: float) -> bool:
-    """Have a worker do something and wait until it has, for at most so long: False when that is over.
+async def hand_over(worker: Hand, work: Callable[[], Callable[[], object] | None], seconds: float) -> bool:
+    """Have a worker, or another hand, do something and wait until it has, for at most so long: False when that is over.
 
     A thread cannot be interrupted, so a timer is all it takes. Where `work` gives something back, it came too late:
     that is called in the event loop then, or by the worker if the loop is gone.
@@ -259,7 +267,7 @@ async def hand_over(worker: Worker, work: Callable[[], Callable[[], object] | No
             timer.cancel()
 
 
-async def _hand_over_in_trio(worker: Worker, work: Callable[[], Callable[[], object] | None], seconds: float) -> bool:
+async def _hand_over_in_trio(worker: Hand, work: Callable[[], Callable[[], object] | None], seconds: float) -> bool:
     import trio
 
     done = trio.Event()
