@@ -77,7 +77,8 @@ class Agent:
     """A model with tools, inside limits. `run` and `arun` give a result; `start` and `open` a handle."""
 
     model: Model | str
-    """What answers; also by name: `openai:NAME`, `anthropic:NAME`, `http://HOST:PORT/v1#NAME`, `script:PATH.toml`."""
+    """What answers; also by name: `openai:NAME`, `anthropic:NAME`, `http://HOST:PORT/v1#NAME`, `local:smollm2`,
+    `local:PATH.gguf`, `script:PATH.toml`."""
     tools: Iterable[Offered] = ()
     """Functions, tools, and sources of tools such as `mcp(...)`, which are opened with each run and closed with it."""
     instructions: str | None = None

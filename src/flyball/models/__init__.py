@@ -12,14 +12,25 @@ from .model import Model
 if TYPE_CHECKING:
     from .anthropic import AnthropicModel
     from .catalog import context_tokens_of, price_of
+    from .local import LocalModel
     from .openai import OpenAIModel
     from .patience import Patience
     from .reference import named
 
-__all__ = ["AnthropicModel", "Model", "OpenAIModel", "Patience", "context_tokens_of", "named", "price_of"]
+__all__ = [
+    "AnthropicModel",
+    "LocalModel",
+    "Model",
+    "OpenAIModel",
+    "Patience",
+    "context_tokens_of",
+    "named",
+    "price_of",
+]
 
 _HOMES = {
     "AnthropicModel": "anthropic",
+    "LocalModel": "local",
     "OpenAIModel": "openai",
     "Patience": "patience",
     "context_tokens_of": "catalog",

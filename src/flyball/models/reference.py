@@ -5,7 +5,7 @@ from __future__ import annotations
 from ..errors import ConfigError, nearest
 from .model import Model
 
-_FORMS = "openai:NAME, anthropic:NAME, http://HOST:PORT/v1#NAME or script:PATH.toml"
+_FORMS = "openai:NAME, anthropic:NAME, http://HOST:PORT/v1#NAME, local:smollm2, local:PATH.gguf or script:PATH.toml"
 
 
 def named(reference: str, where: str = "model") -> Model:
@@ -25,11 +25,15 @@ def named(reference: str, where: str = "model") -> Model:
         from .anthropic import AnthropicModel
 
         return AnthropicModel(rest)
+    if rest and scheme == "local":
+        from .local import LocalModel
+
+        return LocalModel(rest)
     if rest and scheme == "script":
         from .playbook import scripted
 
         return scripted(rest)
-    near = nearest(scheme, ("openai", "anthropic", "script", "http")) if rest else []
+    near = nearest(scheme, ("openai", "anthropic", "local", "script", "http")) if rest else []
     hint = f"; did you mean {near[0]}:{rest}?" if near else ""
     raise ConfigError(where, reference, f"{_FORMS}{hint}")
 

@@ -1,0 +1,123 @@
+"""A small model in this process: offline, free, and slow. It is for demos and tests."""
+
+from __future__ import annotations
+
+from typing import Any, TypedDict, Unpack
+
+from .. import check
+from ..errors import ContextTooLong, ModelError
+from ..price import TokenPrice
+from ..request import Finish, Reply, Request
+from . import dialect
+from .ear import Ear, Json, dict_of, list_of
+from .engine import shared_engine
+from .llama import Load, grammar
+from .model import Tell
+from .weight import Weight
+
+_FREE = TokenPrice(input=0, output=0)
+_AGAIN = 1.1
+"""How much a token is held against that was there a moment ago; without it small models repeat themselves for ever."""
+_TOO_LONG = "exceed_context_size_error"
+
+
+class LocalOptions(TypedDict, total=False):
+    """What a local model takes beside its name. Everything may be left out."""
+
+    threads: int
+    """How many it computes with: 1, because more than a machine has free are slower than one."""
+    context_tokens: int
+    """How much it can read: 8,192. Memory for all of it is taken at once."""
+    max_output_tokens: int
+    """The most that one reply may have: 256. Small models often do not find an end."""
+    temperature: float
+    """How freely it chooses its words: 0, always the likeliest."""
+
+
+class LocalModel:
+    """A model in this process: `smollm2`, or the path of a GGUF file. It needs the extra `local`.
+
+    The first request loads the weights, once for all models that want the same. They answer one request at a time; a
+    run that is cut stops them at the next token.
+    """
+
+    def __init__(self, name: str, **options: Unpack[LocalOptions]) -> None:
+        self._weight = Weight.of(name)
+        self.name = self._weight.name
+        where = f"model {self.name}"
+        check.options(where, options, LocalOptions.__annotations__)
+        self._threads = check.whole(f"{where}, threads", options.get("threads", 1), least=1)
+        self.context_tokens = check.whole(f"{where}, context_tokens", options.get("context_tokens", 8_192), least=1)
+        self.max_output_tokens = check.whole(
+            f"{where}, max_output_tokens", options.get("max_output_tokens", 256), least=1
+        )
+        self._temperature = check.duration(f"{where}, temperature", options.get("temperature", 0))
+        self.provider: str | None = "local"
+        self.price = _FREE
+
+    def __repr__(self) -> str:
+        return f"<LocalModel {self.name}>"
+
+    def ready(self) -> str | None:
+        """Which extra or which weights are missing, and how to get them."""
+        return self._weight.lacks()
+
+    def count(self, request: Request) -> int:
+        """More tokens than a request has."""
+        return dialect.count(request)
+
+    async def ask(self, request: Request, tell: Tell | None = None, /) -> Reply:
+        """Ask once; while others are answered, this waits."""
+        lacks, path = self.ready(), self._weight.file()
+        if lacks is not None or path is None:
+            raise ModelError(lacks or f"the weights of {self.name} are gone")
+        ear = _LlamaEar(None if request.tools else tell)
+        engine = shared_engine(Load(path, self._threads, self.context_tokens))
+        await engine.answer(self.body(request), ear.hear)
+        if ear.finish is None:
+            raise ModelError(f"{self.name} ended without an end", began=True)
+        said = ear.reply()
+        said.model = self.name
+        return dialect.read(request, said)
+
+    def body(self, request: Request) -> Json:
+        """What the weights are asked for a request."""
+        most, schema = request.max_output_tokens, dialect.choice(request)
+        body: Json = {
+            "messages": dialect.messages(request),
+            "max_tokens": self.max_output_tokens if most is None else min(most, self.max_output_tokens),
+            "temperature": self._temperature,
+            "repeat_penalty": _AGAIN,
+            "stream": True,
+            "stream_options": {"include_usage": True},
+            "return_progress": True,  # so that it can be stopped while it reads
+        }
+        return body if schema is None else {**body, "grammar": grammar(schema)}
+
+
+class _LlamaEar(Ear):
+    """Hears chunks as llama.cpp sends them."""
+
+    def __init__(self, tell: Tell | None) -> None:
+        super().__init__("local", tell)
+
+    def hear(self, event: Json) -> None:
+        """Take a chunk."""
+        if "error" in event:
+            raise _failed(dict_of(event["error"], "an error"))
+        if event.get("usage") is not None:
+            self.use(event["usage"])
+        for one in list_of(event.get("choices"), "choices"):
+            fields: dict[str, Any] = dict_of(one, "a choice")
+            self.say(dict_of(fields.get("delta"), "a delta").get("content"))
+            if fields.get("finish_reason") is not None:
+                self.finish = Finish.LENGTH if fields["finish_reason"] == "length" else Finish.STOP
+
+    def hear_whole(self, reply: Json) -> None:
+        """Take all of it at once, as it comes where nothing is streamed."""
+        self.hear(reply)
+
+
+def _failed(error: Json) -> ModelError:
+    words = str(error.get("message") or "it did not say why")
+    return ContextTooLong(words) if error.get("type") == _TOO_LONG else ModelError(f"llama.cpp failed: {words}")
