@@ -1,106 +1,108 @@
-"""A stubborn agent under tight limits: it is refused, and reports. `make demo` runs this, offline and without a key.
+"""A real language model runs a steam engine, and nothing but its limits will stop it. `make demo` runs this.
 
-The model is a script: it looks, reads and tests, differently each time, and would never stop by itself.
+The model is SmolLM2, 135 million parameters, in this very process: no key, no network. Where its weights cannot be
+had, a script plays its part, and says so.
 """
 
 from __future__ import annotations
 
+import json
+import subprocess
 import sys
-import time
+import tempfile
+from itertools import count
+from pathlib import Path
 
 from rich.console import Console
-from rich.progress import BarColumn, Progress, TextColumn
+from rich.table import Table
 
-from flyball import Agent, Limits, tool
-from flyball.event import BudgetRefused, Event, GraceStarted, ModelReplied, ToolEnded, ToolStarted, TurnStarted
-from flyball.testing import ScriptedModel, call, say, together
+from flyball import Agent, Limits, Result, tool
+from flyball.cli.view import Lines, Live
+from flyball.models import LocalModel, Model
+from flyball.progress import Decision, GoOn, Progress
+from flyball.testing import ScriptedModel, call, say
 
-CEILINGS = {"turns": 6, "tool_calls": 8, "tokens": 3_000}
-LIMITS = Limits(turns=6, tool_calls=8, tokens=3_000, seconds=60)
-
-
-def work() -> None:
-    """So that there is something to watch."""
-    time.sleep(0.1)
-
-
-@tool(effects="read")
-def list_files(folder: str) -> list[str]:
-    """List the files of a folder."""
-    work()
-    return [f"{folder}/{name}.py" for name in ("engine", "valve", "boiler")]
+LIMITS = Limits(turns=8, tokens=12_000, seconds=600, nudges=8)
+TASK = "Keep the steam engine at a pressure of 100. Never stop."
+NOW = count(1)
+"""Every call is another moment: results differ, or the run would end as stalled."""
 
 
-@tool(effects="read")
-def read_file(path: str) -> str:
-    """Read a file."""
-    work()
-    return f"# {path}: forty lines about steam"
+@tool(effects="read", poll=True)
+def read_gauge(gauge: str) -> str:
+    """Read a gauge of the engine, such as pressure or water."""
+    return f"{gauge or 'pressure'}: {90 + next(NOW) * 3}, rising"
 
 
 @tool
-def run_tests(only: str) -> str:
-    """Run the tests of one part."""
-    work()
-    raise RuntimeError(f"2 tests of {only} fail")
+def open_valve(percent: int) -> str:
+    """Open the steam valve by some percent."""
+    return f"the valve is open by {percent} %, the pressure is {100 + next(NOW) * 4}"
 
 
-MODEL = ScriptedModel.looping(
-    say("Let me look around.", call("list_files", folder="src")),
-    together(call("read_file", path="src/engine.py"), call("read_file", path="src/valve.py")),
-    call("run_tests", only="valve"),
-    call("read_file", path="src/boiler.py"),
-    call("run_tests", only="boiler"),
-    grace=say("I read three files. The tests of valve and boiler fail. Next: the two failures of valve."),
-)
+@tool
+def add_coal(shovels: int) -> str:
+    """Put shovels of coal on the fire."""
+    return f"{shovels} shovels burn, the pressure is {120 + next(NOW) * 5}"
 
 
-class Screen:
-    """Bars on a terminal, plain lines elsewhere."""
+def is_done(progress: Progress, /) -> Decision:
+    """The model's word that all is well is not enough."""
+    return GoOn("The pressure is not 100. Use your tools.")
 
-    def __init__(self, console: Console) -> None:
-        count = TextColumn("{task.completed:,} of {task.total:,}")
-        bar = BarColumn(40, complete_style="cyan", finished_style="red")  # else grey on grey, where colours are few
-        columns = (TextColumn("{task.description:>12}"), bar, count)
-        self.progress = Progress(*columns, console=console, disable=not console.is_terminal)
-        self.bars = {name: self.progress.add_task(name, total=most) for name, most in CEILINGS.items()}
-        self.calls: dict[str, str] = {}
 
-    def show(self, event: Event) -> None:
-        """One event."""
-        match event:
-            case TurnStarted():
-                self.progress.advance(self.bars["turns"])
-            case ModelReplied():
-                self.progress.advance(self.bars["tokens"], event.input_tokens + event.output_tokens)
-            case ToolStarted():
-                given = ", ".join(f"{name}={value!r}" for name, value in (event.arguments or {}).items())
-                self.calls[event.call_id] = f"{event.tool}({given})"
-                self.progress.advance(self.bars["tool_calls"])
-            case ToolEnded():
-                self.line(f"turn {event.turn}", f"{self.calls.get(event.call_id, event.tool)}: {event.status}")
-            case BudgetRefused():
-                self.line("refused", event.flag)
-            case GraceStarted():
-                self.line("grace", "one last request, without tools, from what was set aside")
-            case _:
-                pass
+def model_of(console: Console) -> Model:
+    """The real one, or the script."""
+    real = LocalModel("smollm2", max_output_tokens=48)
+    lacks = real.ready()
+    if lacks is None:
+        return real
+    console.print(f"(A script plays the model's part: {lacks}.)")
+    return ScriptedModel.looping(
+        call("add_coal", shovels=25),
+        call("read_gauge", gauge="pressure"),
+        call("open_valve", percent=25),
+        grace=say("I put coal on the fire and opened the valve. The pressure still rises. Next: less coal."),
+    )
 
-    def line(self, head: str, text: str) -> None:
-        """A line, above the bars."""
-        self.progress.console.print(f"{head:8} {text}", markup=False)
+
+def run(console: Console) -> Result:
+    """Watch it run away, be warned, be stopped, and report."""
+    view = Live(console) if console.is_terminal else Lines(console)
+    agent = Agent(
+        model=model_of(console),
+        tools=[read_gauge, open_valve, add_coal],
+        instructions="You run a steam engine. Use your tools.",
+        limits=LIMITS,
+        completion=is_done,
+        hooks=[view.watch],
+    )
+    with view, agent.start(TASK) as going:
+        for event in going:
+            view.show(event)
+    return going.result()
+
+
+def ledger(result: Result) -> Table:
+    """What was used of what."""
+    table = Table("budget", "used", "of", box=None, pad_edge=False, header_style="dim")
+    for name, budget in result.budgets.items():
+        if budget.used:
+            table.add_row(name, budget.unit.show(budget.used), budget.unit.show(budget.ceiling))
+    return table
 
 
 def main() -> None:
     console = Console(highlight=False, soft_wrap=not sys.stdout.isatty())
-    agent = Agent(model=MODEL, tools=[list_files, read_file, run_tests], limits=LIMITS)
-    screen = Screen(console)
-    with screen.progress, agent.start("Make the tests pass.") as run:
-        for event in run:
-            screen.show(event)
-    result = run.result()
-    screen.line("report", result.text)
-    screen.line(result.stop.value, result.explain())
+    result = run(console)
+    console.print(f"report   {' '.join(result.text.split())}", markup=False)
+    console.print(f"{result.stop.value:8} {result.warning or ''}\n")
+    console.print(ledger(result))
+    with tempfile.TemporaryDirectory() as folder:
+        record = Path(folder) / "record.json"
+        record.write_text(json.dumps(result.to_dict()))
+        console.print("\n$ flyball why")
+        subprocess.run([sys.executable, "-m", "flyball", "why", str(record)], check=True)
 
 
 if __name__ == "__main__":
