@@ -9,6 +9,7 @@ import pytest
 from flyball import Agent, ConfigError
 from flyball.models import LocalModel, named
 from flyball.models.weight import Weight
+from flyball.request import Usage
 
 
 def test_a_model_by_name_and_one_by_path() -> None:
@@ -20,7 +21,7 @@ def test_a_model_by_name_and_one_by_path() -> None:
 def test_it_costs_nothing() -> None:
     price = named("local:smollm2").price
     assert price is not None
-    assert price.cost(1_000_000, 1_000_000) == 0
+    assert price.cost(Usage(1_000_000, 1_000_000)) == 0
 
 
 @pytest.mark.parametrize("reference", ["local:llama", "local:/models/qwen3.safetensors"])
