@@ -140,8 +140,6 @@ class _Fetcher:
         """One request on one connection to one address; server name and Host header are those of the URL."""
         import httpx2
 
-        if self._tls is None:
-            self._tls = await self._crew.do(httpx2.create_ssl_context)
         request = httpx2.Request(
             "GET",
             target.copy_with(host=address, fragment=None),
@@ -151,7 +149,7 @@ class _Fetcher:
                 "timeout": {"connect": _CONNECT_S},  # the call has its own time
             },
         )
-        async with httpx2.AsyncHTTPTransport(verify=self._tls, trust_env=False) as transport:
+        async with httpx2.AsyncHTTPTransport(verify=await self._trust(target), trust_env=False) as transport:
             response = await transport.handle_async_request(request)
             try:
                 is_redirect = response.status_code in _REDIRECTS
@@ -160,6 +158,16 @@ class _Fetcher:
             finally:
                 await response.aclose()
             return _Reply(response.status_code, response.reason_phrase, response.headers, body)
+
+    async def _trust(self, target: httpx2.URL) -> ssl.SSLContext:
+        """What a server must show. Over http it shows nothing, and reading the system's certificates takes its time."""
+        import httpx2
+
+        if target.scheme == "http":
+            return ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)  # which trusts nobody
+        if self._tls is None:
+            self._tls = await self._crew.do(httpx2.create_ssl_context)
+        return self._tls
 
 
 def _parsed(url: str, base: httpx2.URL | None = None) -> httpx2.URL:
