@@ -264,3 +264,13 @@ class TestSecrecy:
         shown = [repr(model), str(vars(model)), str(result.to_dict()), str(result.events), str(result.error)]
         assert not [text for text in shown if key in text]
         assert model.secrets() == (key, f"{key}-team")
+
+    @pytest.mark.parametrize("letters", [70, 480, 495])
+    def test_no_part_of_the_key_is_left_where_words_are_cut(self, made: Made, letters: int, key: str) -> None:
+        words = f"{'x' * letters}{key}"
+        lines = [status(401, words), status(401, body=words), sent(say("So"), "error", message=words)]
+        lines.append(status(200, body=words, headers={"Content-Type": "application/json"}))
+        for line in lines:
+            with ModelServer(line) as server:
+                error = error_of(made(server))
+            assert "x" * 50 in str(error) and key[:4] not in str(error)

@@ -17,13 +17,14 @@ from .key import without
 from .model import Tell
 from .option import HttpOptions
 from .patience import Patience
-from .refusal import broken_off, refused
+from .refusal import broken_off, refused, shortened
 from .sse import EventReader
 from .waiting import Waiting
 from .wish import Wish
 
 _MOST_BYTES = 64 * 2**20
 """More than any reply has: what is longer comes from a server that does not know its end."""
+_EXCERPT = 80
 
 
 class HttpModel(ABC):
@@ -109,8 +110,7 @@ class HttpModel(ABC):
         response = await client.send(request, stream=True, follow_redirects=False)
         try:
             if response.status_code != 200:
-                body = await _bounded(response)
-                raise refused(self._who, response.status_code, response.headers, body, self._hint(response.status_code))
+                raise await self._refused(response)
             if self._stream and not response.headers.get("content-type", "").startswith("application/json"):
                 await self._hear_stream(response, ear, waiting)
             else:
@@ -118,8 +118,13 @@ class HttpModel(ABC):
         finally:
             await response.aclose()
 
+    async def _refused(self, response: httpx2.Response) -> ModelError:
+        status, body = response.status_code, await _bounded(response)
+        hint = self._address.hint() if status in (401, 403) else ""
+        return refused(self._who, status, response.headers, body, hint, self.secrets())
+
     def _hear(self, body: bytes, ear: Ear) -> None:
-        reply = _read(body)
+        reply = self._read(body)
         if reply.get("error"):
             raise self._broken_off(reply["error"], ear)
         ear.hear_whole(reply)
@@ -142,7 +147,7 @@ class HttpModel(ABC):
             if data == b"[DONE]":
                 ear.ended = True
                 continue
-            event = _read(data)
+            event = self._read(data)
             if event.get("error"):
                 raise self._broken_off(event["error"], ear)
             ear.hear(event)
@@ -152,12 +157,20 @@ class HttpModel(ABC):
             waiting.heard()
 
     def _broken_off(self, error: object, ear: Ear) -> ModelError:
-        told = broken_off(self._who, cast("Json", error) if isinstance(error, dict) else {"message": str(error)})
+        fields = cast("Json", error) if isinstance(error, dict) else {"message": str(error)}
+        told = broken_off(self._who, fields, self.secrets())
         told.began = ear.began
         return told
 
-    def _hint(self, status: int) -> str:
-        return self._address.hint() if status in (401, 403) else ""
+    def _read(self, data: bytes) -> Json:
+        try:
+            found: object = json.loads(data)
+        except (ValueError, RecursionError):
+            excerpt = shortened(data.decode("utf-8", "replace"), self.secrets(), _EXCERPT)
+            raise malformed(f"no JSON, or half of it: {excerpt!r}") from None
+        if not isinstance(found, dict):
+            raise malformed(f"a {type(found).__name__} where an object belongs")
+        return cast("Json", found)
 
 
 async def _bounded(response: httpx2.Response, ear: Ear | None = None) -> bytes:
@@ -177,16 +190,6 @@ async def _bounded(response: httpx2.Response, ear: Ear | None = None) -> bytes:
 def _written(body: Json) -> bytes:
     """JSON in UTF-8; half a character, which some models and tools let slip, becomes a question mark."""
     return json.dumps(body, ensure_ascii=False, separators=(",", ":"), default=str).encode("utf-8", "replace")
-
-
-def _read(data: bytes) -> Json:
-    try:
-        found: object = json.loads(data)
-    except (ValueError, RecursionError):
-        raise malformed(f"no JSON, or half of it: {data[:80]!r}") from None
-    if not isinstance(found, dict):
-        raise malformed(f"a {type(found).__name__} where an object belongs")
-    return cast("Json", found)
 
 
 def _words(error: Exception) -> str:

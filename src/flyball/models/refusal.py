@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
 from typing import Any, cast
 
 from ..errors import ContextTooLong, ModelError, Retryable
+from .key import without
 
 _PASSING = frozenset({408, 409, 425, 429})
 _MOST_WORDS = 500
@@ -22,9 +23,11 @@ _TOO_LONG = re.compile(
 _PASSING_KINDS = frozenset({"overloaded_error", "api_error", "rate_limit_error", "timeout_error", "server_error"})
 
 
-def refused(who: str, status: int, headers: Mapping[str, str], body: bytes, hint: str = "") -> ModelError:
-    """The error for an HTTP status that is no success; it has the provider's words."""
-    kind, words = words_of(body)
+def refused(
+    who: str, status: int, headers: Mapping[str, str], body: bytes, hint: str = "", secrets: Sequence[str] = ()
+) -> ModelError:
+    """The error for an HTTP status that is no success; it has the provider's words, without the secrets."""
+    kind, words = words_of(body, secrets)
     message = f"{who} answered {status}: {words or 'nothing more'}"
     if status in _PASSING or status >= 500:
         return Retryable(message, _retry_after(headers))
@@ -35,9 +38,9 @@ def refused(who: str, status: int, headers: Mapping[str, str], body: bytes, hint
     return ModelError(message + hint)
 
 
-def broken_off(who: str, error: Mapping[str, Any]) -> ModelError:
-    """The error that a provider told inside a stream that had begun well."""
-    kind, words = _told(error)
+def broken_off(who: str, error: Mapping[str, Any], secrets: Sequence[str] = ()) -> ModelError:
+    """The error that a provider told inside a stream that had begun well, without the secrets."""
+    kind, words = _told(error, secrets)
     message = f"{who} broke off: {words or kind or 'it did not say why'}"
     code = error.get("code")
     passing = kind in _PASSING_KINDS or (isinstance(code, int) and (code in _PASSING or code >= 500))
@@ -46,39 +49,40 @@ def broken_off(who: str, error: Mapping[str, Any]) -> ModelError:
     return ContextTooLong(message) if _is_too_long(kind, words) else ModelError(message)
 
 
-def words_of(body: bytes) -> tuple[str, str]:
+def words_of(body: bytes, secrets: Sequence[str] = ()) -> tuple[str, str]:
     """The kind and the words of an error as providers write them; of whatever else, its beginning."""
     text = body.decode("utf-8", "replace").strip()
     try:
         data: object = json.loads(text)
     except (ValueError, RecursionError):
-        return "", _short(re.sub(r"<[^>]*>", " ", text))
+        return "", shortened(re.sub(r"<[^>]*>", " ", text), secrets)
     while isinstance(data, list) and data:  # one provider puts its error into a list
         data = cast("list[object]", data)[0]
     if not isinstance(data, dict):
-        return "", _short(text)
+        return "", shortened(text, secrets)
     fields = cast("dict[str, Any]", data)
     error = fields.get("error")
-    kind, words = _told(cast("dict[str, Any]", error) if isinstance(error, dict) else fields)
+    kind, words = _told(cast("dict[str, Any]", error) if isinstance(error, dict) else fields, secrets)
     if isinstance(error, str):
         words = words or error
-    return kind, _short(words or text)
+    return kind, shortened(words or text, secrets)
 
 
-def _told(error: Mapping[str, Any]) -> tuple[str, str]:
+def _told(error: Mapping[str, Any], secrets: Sequence[str]) -> tuple[str, str]:
     """Kind (its code, where that is a word, tells more than its type) and words of an error object."""
     kinds = [value for key in ("code", "type", "status") if isinstance(value := error.get(key), str)]
     words = [value for key in ("message", "detail") if isinstance(value := error.get(key), str)]
-    return (kinds or [""])[0], _short((words or [""])[0])
+    return (kinds or [""])[0], shortened((words or [""])[0], secrets)
 
 
 def _is_too_long(kind: str, words: str) -> bool:
     return bool(_TOO_LONG.search(kind) or _TOO_LONG.search(words))
 
 
-def _short(words: str) -> str:
-    words = " ".join(words.split())
-    return words if len(words) <= _MOST_WORDS else f"{words[:_MOST_WORDS]}…"
+def shortened(words: str, secrets: Sequence[str], most: int = _MOST_WORDS) -> str:
+    """Words in one line, of so many letters at most. Secrets go first: of one that is cut, nobody would know the rest."""
+    words = " ".join(without(secrets, words).split())
+    return words if len(words) <= most else f"{words[:most]}…"
 
 
 def _retry_after(headers: Mapping[str, str]) -> float | None:
