@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, cast
-from urllib.parse import urlsplit
+from urllib.parse import SplitResult, urlsplit
 
 from .. import __version__
 from ..errors import ConfigError
-from .key import Key
+from .key import Key, bare
 from .option import HttpOptions
 
 OTHER_KEY = "FLYBALL_API_KEY"
 """The variable for servers that nobody knows: a provider's key goes to that provider only."""
+_HEADER = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
+"""What HTTP takes as the name of a header."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,7 +39,7 @@ class Address:
     def __init__(self, house: House, options: HttpOptions) -> None:
         self._house = house
         elsewhere = "url" in options
-        self.url = _checked(options.get("url") or os.environ.get(house.url_variable) or house.url)
+        self.url = _checked(options.get("url", os.environ.get(house.url_variable) or house.url))
         self.endpoint = f"{self.url}{house.path}"
         self.host = urlsplit(self.url).netloc if self.url != house.url else house.name
         self.provider = options.get("provider") or self.host
@@ -88,14 +91,25 @@ class Address:
 
 def _checked(url: Any) -> str:
     expected = "http:// or https://, a host and a path, without a user or a password"
-    parts = urlsplit(url) if isinstance(url, str) else None
+    parts = _parts(url) if isinstance(url, str) else None
+    found = bare(url) if isinstance(url, str) else url
     if parts is None or parts.scheme not in ("http", "https") or not parts.hostname:
-        raise ConfigError("model, url", url, expected)
+        raise ConfigError("model, url", found, expected)
     if "@" in parts.netloc:
-        raise ConfigError("model, url", f"a user or password for {parts.hostname}", f"{expected}; give key= instead")
+        raise ConfigError("model, url", found, f"{expected}; give key= instead")
     if parts.query or parts.fragment:
-        raise ConfigError("model, url", url, f"{expected}; and without ? and #")
+        raise ConfigError("model, url", found, f"{expected}; and without ? and #")
     return url.rstrip("/")
+
+
+def _parts(url: str) -> SplitResult | None:
+    """The parts of a URL that has a sensible host and port; else None."""
+    try:
+        parts = urlsplit(url)
+        sensible = parts.port != 0 and not re.search(r"\s", url)
+    except ValueError:
+        return None
+    return parts if sensible else None
 
 
 def _headers(given: Any) -> dict[str, str]:
@@ -103,13 +117,9 @@ def _headers(given: Any) -> dict[str, str]:
         raise ConfigError("model, headers", type(given).__name__, "names and values")
     headers: dict[str, str] = {}
     for name, value in cast("Mapping[object, object]", given).items():
-        if not isinstance(name, str) or not isinstance(value, str) or not (name and _is_plain(name + value)):
-            raise ConfigError(
-                f"model, headers, {name!r}", "no plain text", "a name and a value, each in one line of ASCII"
-            )
+        if not isinstance(name, str) or not _HEADER.fullmatch(name):
+            raise ConfigError("model, headers", name, "names such as x-team")
+        if not (isinstance(value, str) and value.isascii() and value.isprintable()):
+            raise ConfigError(f"model, headers, {name}", "no plain text", "a text in one line of ASCII")
         headers[name.lower()] = value
     return headers
-
-
-def _is_plain(text: str) -> bool:
-    return text.isascii() and text.isprintable()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Iterable
 
 from ..errors import ConfigError
@@ -46,3 +47,8 @@ def without(secrets: Iterable[str], text: str) -> str:
         if len(secret) >= _SHORTEST:
             text = text.replace(secret, HIDDEN)
     return text
+
+
+def bare(url: str) -> str:
+    """A URL to be shown, without what may be a secret in it: a user, a password, a query."""
+    return re.sub(r"\?[^#]*", "?***", re.sub(r"(?<=://)[^?#]*@", "***@", url))

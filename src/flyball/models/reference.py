@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from ..errors import ConfigError, nearest
+from .key import bare
 from .model import Model
 
 _FORMS = "openai:NAME, anthropic:NAME, http://HOST:PORT/v1#NAME, local:smollm2, local:PATH.gguf or script:PATH.toml"
@@ -34,8 +35,8 @@ def named(reference: str, where: str = "model") -> Model:
 
         return scripted(rest)
     near = nearest(scheme, ("openai", "anthropic", "local", "script", "http")) if rest else []
-    hint = f"; did you mean {near[0]}:{rest}?" if near else ""
-    raise ConfigError(where, reference, f"{_FORMS}{hint}")
+    hint = f"; did you mean {bare(f'{near[0]}:{rest}')}?" if near else ""
+    raise ConfigError(where, bare(reference), f"{_FORMS}{hint}")
 
 
 def _elsewhere(reference: str, where: str) -> Model:
@@ -43,5 +44,5 @@ def _elsewhere(reference: str, where: str) -> Model:
 
     url, _, name = reference.partition("#")
     if not name:
-        raise ConfigError(where, url, f"the model's name behind a #, as in {url}#NAME")
+        raise ConfigError(where, bare(url), f"the model's name behind a #, as in {bare(url)}#NAME")
     return OpenAIModel(name, url=url)

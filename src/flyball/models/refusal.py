@@ -80,7 +80,7 @@ def _is_too_long(kind: str, words: str) -> bool:
 
 
 def shortened(words: str, secrets: Sequence[str], most: int = _MOST_WORDS) -> str:
-    """Words in one line, of so many letters at most. Secrets go first: of one that is cut, nobody would know the rest."""
+    """Words in one line, cut if they are long. Secrets go first: of one that is cut, nobody would know the rest."""
     words = " ".join(without(secrets, words).split())
     return words if len(words) <= most else f"{words[:most]}…"
 
