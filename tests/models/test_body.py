@@ -57,6 +57,9 @@ class TestOpenAI:
         assert openai().body(asked)["max_completion_tokens"] == 7
         assert openai(url="http://127.0.0.1:8080/v1").body(asked)["max_tokens"] == 7
 
+    def test_elsewhere_a_reply_may_be_less_long(self) -> None:
+        assert (openai().max_output_tokens, openai(url="http://127.0.0.1:8080/v1").max_output_tokens) == (16_384, 4_096)
+
     def test_a_schema_that_is_not_strict_is_not_called_so(self) -> None:
         schema = {"type": "object", "properties": {"a": {"type": "integer"}}}
         assert openai().body(request(output_schema=schema))["response_format"]["json_schema"]["strict"] is False

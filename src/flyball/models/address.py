@@ -31,6 +31,8 @@ class House:
     path: str
     max_output_tokens: int
     headers: Mapping[str, str]
+    max_output_elsewhere: int
+    """What any server that speaks alike may be asked for."""
 
 
 class Address:
@@ -41,16 +43,20 @@ class Address:
         elsewhere = "url" in options
         self.url = _checked(options.get("url", os.environ.get(house.url_variable) or house.url))
         self.endpoint = f"{self.url}{house.path}"
-        self.host = urlsplit(self.url).netloc if self.url != house.url else house.name
+        self.host = house.name if self.at_home else urlsplit(self.url).netloc
         self.provider = options.get("provider") or self.host
         self._key = Key(options.get("key"), OTHER_KEY if elsewhere else house.key_variable)
-        self._needs_key = self.url == house.url
         self._headers = _headers(options.get("headers", {}))
 
     @property
     def at_home(self) -> bool:
         """Whether it is the provider's own."""
         return self.url == self._house.url
+
+    @property
+    def max_output_tokens(self) -> int:
+        """The most that a reply has, where nobody says otherwise."""
+        return self._house.max_output_tokens if self.at_home else self._house.max_output_elsewhere
 
     def headers(self) -> dict[str, str]:
         """What a request carries; those of the user replace ours."""
@@ -71,7 +77,7 @@ class Address:
             key = self._key.reveal()
         except ConfigError as error:
             return str(error)
-        if key or not self._needs_key or "authorization" in self._headers:
+        if key or not self.at_home or "authorization" in self._headers:
             return None
         return f"there is no key for {self.host}: set {self._key.variable}, or give key="
 

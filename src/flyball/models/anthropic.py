@@ -40,12 +40,13 @@ class AnthropicModel(HttpModel):
         path="/v1/messages",
         max_output_tokens=8_192,
         headers={"anthropic-version": "2026-10-21"},
+        max_output_elsewhere=8_192,
     )
 
     def _body(self, request: Request) -> Json:
         """The request as this API wants it; it must always say how long the reply may be."""
         system, messages = write_anthropic(request.messages)
-        most = request.max_output_tokens or self.max_output_tokens or self._house.max_output_tokens
+        most = request.max_output_tokens or self.max_output_tokens or self._address.max_output_tokens
         body: Json = {"model": self.name, "max_tokens": most, "messages": _completed(messages, request.notices)}
         texts = [text for text in (request.instructions, system) if text]
         if request.tools:

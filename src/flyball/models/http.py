@@ -41,7 +41,7 @@ class HttpModel(ABC):
         self.name = name
         self.provider: str | None = self._address.provider
         self.price = options.get("price")
-        self.max_output_tokens = options.get("max_output_tokens", self._house.max_output_tokens)
+        self.max_output_tokens = options.get("max_output_tokens", self._address.max_output_tokens)
         self.context_tokens = options.get("context_tokens")
 
     def __repr__(self) -> str:

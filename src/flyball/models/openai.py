@@ -19,7 +19,6 @@ _FINISHES = {
     "function_call": Finish.CALLS,
     "content_filter": Finish.CONTENT_FILTER,
 }
-_ELSEWHERE_MOST_OUTPUT = 4_096
 
 
 class OpenAIModel(HttpModel):
@@ -36,6 +35,7 @@ class OpenAIModel(HttpModel):
         path="/chat/completions",
         max_output_tokens=16_384,
         headers={},
+        max_output_elsewhere=4_096,
     )
 
     def _body(self, request: Request) -> Json:
