@@ -2,15 +2,17 @@
 
 import gc
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Any
 
 import anyio
 import httpx2
 import pytest
+from anyio.abc import SocketAttribute, SocketStream
 
 from flyball import Agent, Limits, ModelError, tool
 from flyball.errors import ContextTooLong, Retryable
-from flyball.models import Patience
+from flyball.models import AnthropicModel, OpenAIModel, Patience
 from flyball.models.http import HttpModel
 from flyball.request import Finish, Reply, Request, Usage
 from flyball.testing import ModelServer, call, call_json, say, sent, status, together
@@ -19,6 +21,12 @@ from flyball.wire import normalize
 Made = Callable[..., HttpModel]
 HELLO = Request(normalize("Hello", run="r"))
 BOUND_S = 60.0
+_BEGUN = b"""data: {"type": "content_block_delta", "index": 0, "delta": {"type": "text_delta", "text": "So"}}
+
+data: {"choices": [{"delta": {"content": "So"}}]}
+
+"""
+"""A reply that has begun, for either wire: what it does not know it leaves aside."""
 
 
 def ask(model: HttpModel, request: Request = HELLO, tell: Any = None, backend: str = "asyncio") -> Reply:
@@ -191,6 +199,29 @@ class TestPatience:
             error = error_of(made(server, patience=Patience(between=0.05)))
         assert "fell silent for 0.05 s" in str(error)
         assert error.began
+
+    @pytest.mark.parametrize("idle", ['{"type": "ping"}', '{"choices": [{"delta": {"content": ""}}]}'])
+    def test_with_one_that_only_keeps_the_connection_open(self, idle: str, key: str) -> None:
+        async def serve(stream: SocketStream) -> None:
+            async with stream:
+                await stream.receive()
+                await stream.send(b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\n\r\n" + _BEGUN)
+                with suppress(anyio.BrokenResourceError, anyio.EndOfStream):
+                    while True:
+                        await stream.send(f"data: {idle}\n\n".encode())
+                        await anyio.sleep(0.01)
+
+        async def main() -> None:
+            kind = AnthropicModel if "ping" in idle else OpenAIModel
+            async with await anyio.create_tcp_listener(local_host="127.0.0.1") as listener:
+                url = f"http://127.0.0.1:{listener.extra(SocketAttribute.local_port)}"
+                async with anyio.create_task_group() as tasks:
+                    tasks.start_soon(listener.serve, serve)
+                    with pytest.raises(Retryable, match=r"fell silent for 0\.2 s"):
+                        await kind("m", url=url, key=key, patience=Patience(between=0.2, whole=5)).ask(HELLO)
+                    tasks.cancel_scope.cancel()
+
+        anyio.run(main)
 
     def test_with_one_that_goes_on_and_on(self, made: Made) -> None:
         with ModelServer(sent(say("").streaming(*["word "] * 50).after(30))) as server:

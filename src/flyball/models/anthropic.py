@@ -180,18 +180,18 @@ class _AnthropicEar(Ear):
             case "text":
                 self.say(block.get("text"))
             case "tool_use":
-                self.began = True
+                self.pieces += 1
                 call = CallNotes(text_of(block.get("id")), text_of(block.get("name")))
                 call.hear(block.get("input") or None)
                 self.calls.append(call)
                 return {"type": "tool_use", "call": call}
             case _:
-                self.began = True
+                self.pieces += 1
                 return dict(block)
         return {"type": "text"}
 
     def _went_on(self, block: Json, delta: Json) -> None:
-        self.began = True
+        self.pieces += 1
         match delta.get("type"):
             case "text_delta":
                 self.say(delta.get("text"))

@@ -27,10 +27,15 @@ class Ear(ABC):
         self.finish: Finish | None = None
         """Why it ended; None while it has not, and a reply without one is not whole."""
         self.model: str | None = None
-        self.began = False
-        """Whether a token came, of whatever kind."""
+        self.pieces = 0
+        """How many came with something of the reply in them: what keeps a connection open is none."""
         self.ended = False
         """Whether the provider said that nothing more will come."""
+
+    @property
+    def began(self) -> bool:
+        """Whether a token came."""
+        return self.pieces > 0
 
     @abstractmethod
     def hear(self, event: Json) -> None:
@@ -44,7 +49,7 @@ class Ear(ABC):
         """Take a piece of the text."""
         text = text_of(piece)
         if text:
-            self.began = True
+            self.pieces += 1
             self._text.append(text)
             if self._tell is not None:
                 self._tell(text)

@@ -143,6 +143,7 @@ class HttpModel(ABC):
             raise Retryable(f"{self._who} broke off: the stream ended before the reply did", began=ear.began)
 
     def _hear_events(self, events: list[bytes], ear: Ear, waiting: Waiting) -> None:
+        before = ear.pieces
         for data in events:
             if data == b"[DONE]":
                 ear.ended = True
@@ -153,7 +154,7 @@ class HttpModel(ABC):
             ear.hear(event)
         if ear.ended:
             waiting.finish()
-        elif events and ear.began:
+        elif ear.pieces > before:
             waiting.heard()
 
     def _broken_off(self, error: object, ear: Ear) -> ModelError:
@@ -179,7 +180,7 @@ async def _bounded(response: httpx2.Response, ear: Ear | None = None) -> bytes:
     size = 0
     async for chunk in response.aiter_bytes():
         if ear is not None:
-            ear.began = True
+            ear.pieces += 1
         chunks.append(chunk)
         size += len(chunk)
         if size > _MOST_BYTES:

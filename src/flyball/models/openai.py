@@ -113,9 +113,9 @@ class _OpenAIEar(Ear):
         self.say(said.get("content"))
         self.say(said.get("refusal"))
         if said.get("reasoning_content") or said.get("reasoning"):
-            self.began = True
+            self.pieces += 1
         for piece in list_of(said.get("tool_calls"), "tool_calls"):
-            self.began = True
+            self.pieces += 1
             self._called(dict_of(piece, "a tool call"))
 
     def _called(self, piece: Json) -> None:
