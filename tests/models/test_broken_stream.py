@@ -129,6 +129,16 @@ def test_what_breaks_the_rules_of_the_wire_is_an_error_that_may_pass(
     assert final == [{"error": {"message": "no"}}, {"error": "no"}]
 
 
+def test_what_was_used_is_not_told_before_the_end() -> None:
+    used = {"input_tokens": 10, "output_tokens": 1}
+    end: dict[str, Any] = {"type": "message_delta", "delta": {"stop_reason": "end_turn"}}
+    for last, usage in ((end, None), (end | {"usage": {"output_tokens": 900}}, Usage(input=10, output=900))):
+        ear = AnthropicModel("m").ear()
+        ear.hear({"type": "message_start", "message": {"usage": used}})
+        ear.hear(last)
+        assert ear.reply().usage == usage
+
+
 SPOKEN = st.sampled_from(
     re.findall(
         r"\w+",

@@ -34,7 +34,7 @@ def test_its_replies_are_the_lines_of_a_script(book: Path) -> None:
         calls = [{ name = "add", arguments = { a = 1, b = 2 } }]
         [[reply]]
         calls = [{ name = "add", arguments = '{"a": 1' }, { name = "add" }]
-        usage = { input = 20, output = 9, cached = 4 }
+        usage = { input = 20, output = 9, cached = 4, written = 2 }
         [[reply]]
         pieces = ["It ", "is 3."]
         finish = "length"
@@ -44,7 +44,7 @@ def test_its_replies_are_the_lines_of_a_script(book: Path) -> None:
         text = "I added."
         """,
     )
-    broken = together(call("add"), call("add")).using(Usage(20, 9, 4))
+    broken = together(call("add"), call("add")).using(Usage(20, 9, 4, written=2))
     assert model.name == "adder"
     assert model.lines[0] == say("Let me add.", call("add", a=1, b=2))
     assert model.lines[1].calls == (("add", '{"a": 1'), ("add", {}))

@@ -5,7 +5,7 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
-from flyball import Agent, Limits, tool
+from flyball import Agent, Limits, TokenPrice, Usage, tool
 from flyball.event import Delta, Event
 from flyball.models import AnthropicModel, OpenAIModel
 from flyball.models.http import HttpModel
@@ -40,6 +40,15 @@ def test_a_cap_is_sent_where_tokens_are_limited(made: Made, wire: str) -> None:
     with ModelServer(say("So").using(None)) as server:
         Agent(model=made(server), limits=Limits(tokens=2_000)).run("Go.")
     assert 0 < server.requests[0].body["max_tokens"] < 2_000
+
+
+def test_each_kind_of_token_has_its_price(made: Made) -> None:
+    used = Usage(input=1_600, output=50, cached=1_000, written=500)
+    with ModelServer(say("So").using(used)) as server:
+        model = made(server, price=TokenPrice(input=5, output=25, cached=0.5, written=6.25))
+        result = Agent(model=model, limits=Limits(usd=1)).run("Go.")
+    assert result.usage == used
+    assert result.to_dict()["cost_usd"] == {model.name: 0.005375}
 
 
 def test_the_last_report_is_asked_for_without_tools_that_could_be_called(made: Made, wire: str) -> None:

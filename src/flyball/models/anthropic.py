@@ -141,7 +141,9 @@ class _AnthropicEar(Ear):
         """Take an event; kinds that nobody knows yet are left aside, as this API asks of its readers."""
         match event.get("type"):
             case "message_start":
-                self._head(dict_of(event.get("message"), "a message"))
+                message = dict_of(event.get("message"), "a message")
+                self.model = text_of(message.get("model")) or None
+                self._used = dict_of(message.get("usage"), "usage")
             case "content_block_start":
                 self._open[_place(event)] = self._begun(dict_of(event.get("content_block"), "a block"))
             case "content_block_delta":
@@ -159,21 +161,17 @@ class _AnthropicEar(Ear):
 
     def hear_whole(self, reply: Json) -> None:
         """Take a reply."""
-        self._head(reply)
+        self.model = text_of(reply.get("model")) or None
+        self._spent(reply.get("usage"))
         for block in list_of(reply.get("content"), "content"):
             self._closed(self._begun(dict_of(block, "a block")))
         self._finished(reply.get("stop_reason"))
 
-    def _head(self, message: Json) -> None:
-        self.model = text_of(message.get("model")) or None
-        self._spent(message.get("usage"))
-
     def _spent(self, usage: object) -> None:
-        """The counts so far; the last event has those of the whole reply, and may leave out what it said before."""
-        counts = dict_of(usage, "usage")
-        self._used |= {name: count for name, count in counts.items() if count is not None}
-        if "output_tokens" in self._used:
-            self.use(self._used)
+        """The counts of the whole reply; the last event may leave out those of the input, which came with the first."""
+        counts = {name: count for name, count in dict_of(usage, "usage").items() if count is not None}
+        if "output_tokens" in counts:
+            self.use({**self._used, **counts})
 
     def _begun(self, block: Json) -> Json:
         match block.get("type"):

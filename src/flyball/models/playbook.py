@@ -46,7 +46,7 @@ _LINE: Mapping[str, object] = {
     "finish": "",
     "error": None,
 }
-_USAGE: Mapping[str, object] = {"input": 0, "output": 0, "cached": 0, "reasoning": 0}
+_USAGE: Mapping[str, object] = {"input": 0, "output": 0, "cached": 0, "reasoning": 0, "written": 0}
 _ERROR: Mapping[str, object] = {"kind": "final", "message": "", "after": None}
 _CALL: Mapping[str, object] = {"name": "", "arguments": {}}
 

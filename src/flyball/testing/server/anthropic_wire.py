@@ -110,8 +110,8 @@ def _message(spoken: Spoken, content: list[Json], finish: str | None, usage: Jso
 def _usage(usage: Usage) -> Json:
     """This provider's input is what was not cached."""
     return {
-        "input_tokens": usage.input - usage.cached,
-        "cache_creation_input_tokens": 0,
+        "input_tokens": usage.input - usage.cached - usage.written,
+        "cache_creation_input_tokens": usage.written,
         "cache_read_input_tokens": usage.cached,
         "output_tokens": usage.output,
         "output_tokens_details": {"thinking_tokens": usage.reasoning},

@@ -92,6 +92,6 @@ def _usage(usage: Usage) -> Json:
         "prompt_tokens": usage.input,
         "completion_tokens": usage.output,
         "total_tokens": usage.total,
-        "prompt_tokens_details": {"cached_tokens": usage.cached},
+        "prompt_tokens_details": {"cached_tokens": usage.cached, "cache_write_tokens": usage.written},
         "completion_tokens_details": {"reasoning_tokens": usage.reasoning},
     }
