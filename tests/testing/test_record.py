@@ -1,11 +1,12 @@
 """Recording a real conversation: always anew, and without the key that it was made with."""
 
+import json
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
-from flyball import Agent, ConfigError, Result, tool
+from flyball import Agent, ConfigError, Limits, Result, tool
 from flyball.errors import Retryable
 from flyball.models import Model, OpenAIModel
 from flyball.request import Call, Reply, Request
@@ -70,6 +71,28 @@ class TestRecord:
     def test_playing_back_needs_a_file(self, path: Path) -> None:
         with pytest.raises(ConfigError, match="no file"):
             playback(path)
+
+
+class TestModel:
+    def test_it_is_asked_for_no_more_than_the_model_itself(self, path: Path) -> None:
+        with ModelServer(say("So")) as server:
+            real = OpenAIModel("m", url=f"{server.url}/v1", key=KEY, max_output_tokens=300, context_tokens=9_000)
+            model = record(real, path)
+            Agent(model=model, limits=Limits(tokens=20_000)).run("Go.")
+        assert server.requests[0].body["max_tokens"] == 300
+        for one in (model, playback(path)):
+            assert (one.max_output_tokens, one.context_tokens) == (300, 9_000)
+
+    def test_its_secrets_are_known_also_behind_another_recording(self, path: Path) -> None:
+        run(record(record(Leaky(), path), path.with_name("outer.json")))
+        assert "swordfish" not in path.with_name("outer.json").read_text()
+
+    def test_an_older_recording_tells_no_bounds(self, path: Path) -> None:
+        run(record(ScriptedModel(say("one")), path))
+        data = json.loads(path.read_text())
+        del data["model"]["max_output_tokens"], data["model"]["context_tokens"]
+        path.write_text(json.dumps(data))
+        assert run(playback(path)).text == "one"
 
 
 class TestSecrets:

@@ -28,9 +28,10 @@ _KEY = re.compile(
 class Censor:
     """Puts *** in the place of secrets, of those it is told and of what looks like one. Twice comes to the same."""
 
-    __slots__ = ("_secrets",)
+    __slots__ = ("_secrets", "secrets")
 
     def __init__(self, secrets: Sequence[str] = ()) -> None:
+        self.secrets = tuple(secrets)
         escaped = [json.dumps(secret)[1:-1] for secret in secrets]  # as they stand in arguments, which are JSON
         self._secrets = tuple({*secrets, *escaped})
 

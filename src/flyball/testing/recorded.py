@@ -63,7 +63,9 @@ class RecordedModel:
             return Tape.read(self.path)
         if model is None:
             raise ConfigError("recorded model", f"no file {self.path}", "a recording, or a model to make one with")
-        return Tape(model.name, model.provider, model.price, callable(getattr(model, "count", None)))
+        counts = callable(getattr(model, "count", None))
+        bounds = getattr(model, "max_output_tokens", None), getattr(model, "context_tokens", None)
+        return Tape(model.name, model.provider, model.price, counts, *bounds)
 
     @property
     def name(self) -> str:
@@ -79,6 +81,20 @@ class RecordedModel:
     def price(self) -> Price | None:
         """That of the model; the file has it where it is a TokenPrice."""
         return self._tape.price if self._model is None else self._model.price
+
+    @property
+    def max_output_tokens(self) -> int | None:
+        """That of the model."""
+        return self._tape.max_output_tokens
+
+    @property
+    def context_tokens(self) -> int | None:
+        """That of the model."""
+        return self._tape.context_tokens
+
+    def secrets(self) -> tuple[str, ...]:
+        """Those of the model."""
+        return self._censor.secrets
 
     def ready(self) -> str | None:
         """A recording is; else what the model says."""

@@ -100,13 +100,20 @@ class Tape:
     price: Price | None
     counts: bool = False
     """Whether the model has a counter of its own."""
+    max_output_tokens: int | None = None
+    context_tokens: int | None = None
     takes: list[Take] = field(default_factory=list[Take])
 
     def write(self, path: Path, censor: Censor = PLAIN) -> None:
         """Write the file, whole or not at all, and without secrets."""
         price = self.price.to_dict() if isinstance(self.price, TokenPrice) else None
-        model = censor.clean({"name": self.name, "provider": self.provider, "price": price, "counts": self.counts})
-        data = {"recording": _VERSION, "model": model, "runs": [take.to_dict(censor) for take in self.takes]}
+        model = {"name": self.name, "provider": self.provider, "price": price, "counts": self.counts}
+        bounds = {"max_output_tokens": self.max_output_tokens, "context_tokens": self.context_tokens}
+        data = {
+            "recording": _VERSION,
+            "model": censor.clean(model | bounds),
+            "runs": [take.to_dict(censor) for take in self.takes],
+        }
         text = json.dumps(data, indent=2, ensure_ascii=False, default=str) + "\n"
         path.parent.mkdir(parents=True, exist_ok=True)
         beside = path.with_name(f".{path.name}.{os.getpid()}")
@@ -126,7 +133,8 @@ class Tape:
             model = data["model"]
             price = None if model["price"] is None else TokenPrice.from_dict(model["price"])
             takes = [Take.from_dict(take) for take in data["runs"]]
-            return cls(model["name"], model["provider"], price, model["counts"], takes)
+            bounds = model.get("max_output_tokens"), model.get("context_tokens")  # older recordings have none
+            return cls(model["name"], model["provider"], price, model["counts"], *bounds, takes)
         except (OSError, LookupError, TypeError, ValueError, AttributeError) as error:
             expected = "what RecordedModel wrote; delete the file to record anew"
             raise ConfigError(f"recording {path}", f"{type(error).__name__}: {error}", expected) from error
