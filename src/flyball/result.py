@@ -158,10 +158,10 @@ class Result:
         why = _WHY[self.stop]
         if self.stop is Stop.HALTED and self.stopped_by:
             why = f"{why} by {self.stopped_by}"
-        if self.stop is Stop.FAILED and self.error:
-            why = f"{why} ({self.error.get('message')})"
         if self.stop in (Stop.BUDGET, Stop.DEADLINE, Stop.STALLED) and self.warning:
             why = f"{why}: {self.warning.removesuffix('.')}"
+        if self.error:
+            why = f"{why} ({self.error.get('message')})"
         used = [_used(name, snapshot) for name, snapshot in self.budgets.items() if snapshot.used]
         spent = f"It used {', '.join(used)} in {Unit.SECONDS.show(round(self.seconds, 1))}." if used else ""
         return " ".join(part for part in (f"{why}.", spent, self._unpriced_told(), _WHAT_NEXT[self.stop]) if part)

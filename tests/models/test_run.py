@@ -29,6 +29,15 @@ def test_a_conversation_that_is_too_long_is_shortened_and_the_turn_given_back(ma
     assert len(shortened) < len(refused)
 
 
+def test_one_that_cannot_be_shortened_ends_with_the_words_of_the_provider(made: Made) -> None:
+    with ModelServer.looping(status(413, "At most 9 bytes.")) as server:
+        result = assert_honest(Agent(model=made(server)).run("Read."))
+    assert (result.stop, result.turns, result.flags) == ("budget", 0, ("max_context_tokens_reached",))
+    assert result.error is not None
+    assert "answered 413: At most 9 bytes." in result.error["message"]
+    assert "At most 9 bytes." in result.explain()
+
+
 def test_the_text_is_told_to_those_who_watch(made: Made) -> None:
     seen: list[Event] = []
     with ModelServer(say("").streaming("It ", "is ", "3.")) as server:

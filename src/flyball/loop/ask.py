@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import random
 from dataclasses import replace
+from typing import Any
 
 from .. import event
 from ..purse import Holds
@@ -224,26 +225,25 @@ def _after_failure(course: Course, failure: ModelFailure, attempt: int) -> Flow[
     if must_end is not None:
         return must_end
     if failure.kind is FailureKind.CONTEXT:
-        return (yield from _too_long(course))
+        return (yield from _too_long(course, error))
     if failure.kind is FailureKind.FINAL or not course.envelope.claim(retries=1):
         course.tell_refusals()
         course.refund_turn("round_never_started")
         return End(Stop.FAILED, error=error)
     wait_s = _wait_s(course, failure, attempt)
     if course.clock.at + wait_s >= course.envelope.work_at:
-        end = _never_started(course, "seconds")
-        return replace(end, error=error)
+        return replace(_never_started(course, "seconds"), error=error)
     course.recorder.emit(event.Retried, attempt, wait_s, failure.message)
     yield from course.do(Wait(course.clock.at + wait_s))
     return None
 
 
-def _too_long(course: Course) -> Flow[End | Going]:
+def _too_long(course: Course, error: dict[str, Any]) -> Flow[End | Going]:
     """The provider takes less than the limits say: less is shown from now on, in another turn; or the run ends."""
     most = estimated(course) - 1
     course.context_most = min(course.context_most, max(most * 9 // 10, _LEAST_CONTEXT))
     if not (yield from shorten(course, most)):
-        return _never_started(course, "context_tokens")
+        return replace(_never_started(course, "context_tokens"), error=error)
     course.refund_turn("round_never_started")
     return course.must_end() or Going.SHORTENED
 
