@@ -20,7 +20,8 @@ class Output:
     def __init__(self, kind: Any, then: Policy | None = None) -> None:
         try:
             self._adapter: TypeAdapter[Any] = TypeAdapter(kind)
-            self.schema = self._adapter.json_schema()
+            self.schema = {} if kind is str else self._adapter.json_schema()
+            """Empty where any text will do."""
         except PydanticUserError as error:
             reason = str(error).split("\n")[0]
             raise ConfigError("agent, output", reason, "a type that JSON can carry") from error

@@ -64,6 +64,19 @@ class TestOpenAI:
         schema = {"type": "object", "properties": {"a": {"type": "integer"}}}
         assert openai().body(request(output_schema=schema))["response_format"]["json_schema"]["strict"] is False
 
+    def test_one_that_needs_everything_is_closed_and_called_strict(self) -> None:
+        schema = {"type": "object", "properties": {"a": {"type": "integer", "minimum": 3}}, "required": ["a"]}
+        form = openai().body(request(output_schema=schema))["response_format"]["json_schema"]
+        assert form["strict"] is True
+        assert form["schema"]["additionalProperties"] is False
+        assert form["schema"]["properties"]["a"]["description"] == 'It must fit {"minimum": 3}.'
+
+    def test_one_that_is_no_object_is_asked_for_in_words(self) -> None:
+        body = openai().body(request(instructions="Be brief.", output_schema={"type": "integer"}))
+        assert "response_format" not in body
+        words = 'Be brief.\n\nAnswer with nothing but JSON that fits this schema: {"type": "integer"}'
+        assert body["messages"][0] == {"role": "system", "content": words}
+
     def test_the_name_of_a_tool_is_not_on_its_result(self) -> None:
         calls = [{"id": "c1", "type": "function", "function": {"name": "add", "arguments": "{}"}}]
         said = {"role": "assistant", "content": None, "tool_calls": calls}

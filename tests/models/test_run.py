@@ -51,6 +51,13 @@ def test_a_cap_is_sent_where_tokens_are_limited(made: Made, wire: str) -> None:
     assert 0 < server.requests[0].body["max_tokens"] < 2_000
 
 
+def test_an_answer_that_may_be_any_text_is_not_asked_for_as_json(made: Made) -> None:
+    with ModelServer(say("So it is.")) as server:
+        result = Agent(model=made(server), output=str).run("Go.")
+    assert result.output == "So it is."
+    assert not {"output_config", "response_format", "system"} & server.requests[0].body.keys()
+
+
 def test_each_kind_of_token_has_its_price(made: Made) -> None:
     used = Usage(input=1_600, output=50, cached=1_000, written=500)
     with ModelServer(say("So").using(used)) as server:

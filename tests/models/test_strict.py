@@ -1,8 +1,9 @@
 from dataclasses import dataclass
-from typing import Any
+from datetime import datetime
+from typing import Annotated, Any, Literal
 
 import pytest
-from pydantic import BaseModel, ConfigDict, TypeAdapter
+from pydantic import BaseModel, ConfigDict, Field, TypeAdapter
 
 from flyball.models.strict import closed, is_strict
 
@@ -20,6 +21,14 @@ class Strict(BaseModel):
     model_config = ConfigDict(extra="forbid")
     name: str
     count: int
+
+
+class Cat(BaseModel):
+    kind: Literal["cat"]
+
+
+class Dog(BaseModel):
+    kind: Literal["dog"]
 
 
 @dataclass
@@ -50,6 +59,32 @@ def test_objects_are_closed_wherever_they_are_and_the_schema_given_stays_as_it_w
 def test_a_dict_of_any_keys_cannot_be_closed(kind: Any) -> None:
     schema = TypeAdapter(kind).json_schema()
     assert closed(schema) is None if "object" in str(schema) else closed(schema) == schema
+
+
+def test_what_no_provider_enforces_is_told_in_words() -> None:
+    class Rated(BaseModel):
+        stars: Annotated[int, Field(ge=1, le=5, description="How good it was.")]
+        tags: Annotated[list[str], Field(min_length=2)]
+        when: datetime
+        best: Annotated[Cat | Dog, Field(discriminator="kind")]
+
+    made = closed(Rated.model_json_schema())
+    assert made is not None
+    parts = made["properties"]
+    assert parts["stars"] == {
+        "title": "Stars",
+        "type": "integer",
+        "description": 'How good it was. It must fit {"maximum": 5, "minimum": 1}.',
+    }
+    assert parts["tags"]["description"] == 'It must fit {"minItems": 2}.'
+    assert parts["when"] == {"title": "When", "type": "string", "format": "date-time"}
+    assert parts["best"] == {"title": "Best", "anyOf": [{"$ref": "#/$defs/Cat"}, {"$ref": "#/$defs/Dog"}]}
+    assert is_strict(made)
+
+
+@pytest.mark.parametrize("kind", [int, list[Strict], Literal["a", "b"], Strict | None])
+def test_an_answer_that_is_no_object_is_not_strict(kind: Any) -> None:
+    assert not is_strict(TypeAdapter(kind).json_schema())
 
 
 def test_a_property_called_properties_is_no_schema() -> None:

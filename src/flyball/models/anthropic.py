@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Iterable, Mapping
 from typing import Any, ClassVar
@@ -14,7 +13,7 @@ from .address import House
 from .ear import CallNotes, Ear, Json, dict_of, list_of, malformed, text_of
 from .http import HttpModel
 from .model import Tell
-from .strict import closed
+from .strict import closed, wanted
 
 _FINISHES = {
     "end_turn": Finish.STOP,
@@ -55,7 +54,7 @@ class AnthropicModel(HttpModel):
         elif names := _called(messages):  # it takes no calls of tools that it is not told of
             body["tools"] = [{"name": name, "input_schema": {"type": "object"}} for name in names]
             body["tool_choice"] = {"type": "none"}
-        if request.output_schema is not None:
+        if request.output_schema:
             texts += _form(body, request.output_schema)
         if texts:
             body["system"] = "\n\n".join(texts)
@@ -117,7 +116,7 @@ def _form(body: Json, schema: Mapping[str, Any]) -> list[str]:
     """Have the form of the answer enforced; where that cannot be, the words that ask for it."""
     enforced = closed(schema)
     if enforced is None:
-        return [f"Answer with nothing but JSON that fits this schema: {json.dumps(schema, ensure_ascii=False)}"]
+        return [wanted(schema)]
     body["output_config"] = {"format": {"type": "json_schema", "schema": enforced}}
     return []
 

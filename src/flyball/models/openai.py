@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import ClassVar
+from collections.abc import Mapping
+from typing import Any, ClassVar
 
 from ..request import Finish, Request
 from ..wire.writer import write_openai
@@ -10,7 +11,7 @@ from .address import House
 from .ear import CallNotes, Ear, Json, dict_of, list_of, text_of
 from .http import HttpModel
 from .model import Tell
-from .strict import is_strict
+from .strict import closed, is_strict, wanted
 
 _FINISHES = {
     "stop": Finish.STOP,
@@ -40,13 +41,13 @@ class OpenAIModel(HttpModel):
 
     def _body(self, request: Request) -> Json:
         """The request as this API wants it."""
-        body: Json = {"model": self.name, "messages": _messages(request)}
+        form = _form(request.output_schema) if request.output_schema else None
+        body: Json = {"model": self.name, "messages": _messages(request, form)}
         if request.tools:
             body["tools"] = [{"type": "function", "function": dict(tool)} for tool in request.tools]
             self._choose(body)
-        if request.output_schema is not None:
-            schema = {"name": "answer", "schema": request.output_schema, "strict": is_strict(request.output_schema)}
-            body["response_format"] = {"type": "json_schema", "json_schema": schema}
+        if isinstance(form, dict):
+            body["response_format"] = {"type": "json_schema", "json_schema": form}
         if request.max_output_tokens is not None:
             # Servers that speak alike know the older name.
             body["max_completion_tokens" if self._address.at_home else "max_tokens"] = request.max_output_tokens
@@ -69,8 +70,17 @@ class OpenAIModel(HttpModel):
         return _OpenAIEar(self.provider, tell)
 
 
-def _messages(request: Request) -> list[Json]:
-    head: list[Json] = [{"role": "system", "content": request.instructions}] if request.instructions else []
+def _form(schema: Mapping[str, Any]) -> Json | str:
+    """The form of the answer, enforced if that can be; words that ask for one that is no object, which is refused."""
+    enforced = closed(schema)
+    if enforced is not None and is_strict(enforced):
+        return {"name": "answer", "schema": enforced, "strict": True}
+    return {"name": "answer", "schema": schema, "strict": False} if schema.get("type") == "object" else wanted(schema)
+
+
+def _messages(request: Request, form: Json | str | None) -> list[Json]:
+    texts = [text for text in (request.instructions, form) if text and isinstance(text, str)]
+    head: list[Json] = [{"role": "system", "content": "\n\n".join(texts)}] if texts else []
     tail: list[Json] = [{"role": "user", "content": notice} for notice in request.notices]
     said = write_openai(request.messages)
     for message in said:
