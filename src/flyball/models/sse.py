@@ -9,18 +9,23 @@ class EventReader:
     __slots__ = ("_data", "_rest")
 
     def __init__(self) -> None:
-        self._rest = b""
+        self._rest: list[bytes] = []
+        """The line that has not ended, in pieces: whoever sends one without end must not have it copied each time."""
         self._data: list[bytes] = []
 
     def feed(self, chunk: bytes) -> list[bytes]:
         """The events that are whole now. A line may end with LF, CR LF or CR, also where a chunk ends."""
-        lines = (self._rest + chunk).splitlines(keepends=True)
-        self._rest = b"" if not lines or lines[-1].endswith(b"\n") else lines.pop()
+        may_end = [*self._rest[-1:], chunk]
+        self._rest.append(chunk)
+        if not any(b"\n" in piece or b"\r" in piece for piece in may_end):
+            return []
+        lines = b"".join(self._rest).splitlines(keepends=True)
+        self._rest = [] if lines[-1].endswith(b"\n") else [lines.pop()]
         return self._events(lines)
 
     def close(self) -> list[bytes]:
         """What was still under way when the stream ended, for servers that leave out the last empty line."""
-        rest, self._rest = self._rest, b""
+        rest, self._rest = b"".join(self._rest), []
         return self._events([rest, b"\n"])
 
     def _events(self, lines: list[bytes]) -> list[bytes]:
