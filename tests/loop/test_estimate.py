@@ -149,6 +149,14 @@ class TestCaps:
         assert max(estimates(result)) <= 3_000
         assert "elided" in {event.kind for event in result.events}
 
+    def test_a_reply_may_be_no_longer_than_what_a_model_takes_beside_the_request(self) -> None:
+        lines = [call("look", n=200), call("look", n=300), say(".")]
+        model = ScriptedModel(*lines, context_tokens=4_000, max_output_tokens=4_000, grace=say("r"))
+        result, _ = played(model, limits=Limits(tokens=90_000, turns=2))
+        assert [request.purpose for request in model.requests] == ["turn", "turn", "grace"]
+        for request, read in zip(model.requests, estimates(result), strict=True):
+            assert request.max_output_tokens == 4_000 - read
+
     def test_a_task_that_is_too_long_for_the_model_is_refused_with_the_true_number(self) -> None:
         driver = Script(Agent(model=ScriptedModel(say("."), context_tokens=400, max_output_tokens=40)))
         result = driver.run("Word " * 400)

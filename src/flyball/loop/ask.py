@@ -173,7 +173,7 @@ def _held(course: Course, request: Request, tokens: int) -> Holds | End:
     if not course.purse.limited and not course.plan.within:
         request.max_output_tokens = course.shared.max_output_tokens
         return {}
-    longest = course.card.max_output_tokens
+    longest = course.card.output_room(tokens)
     held = course.purse.hold_most(tokens, longest)
     if held is None:
         end = course.refused(next(iter(course.purse.short_of(tokens)), "tokens"))

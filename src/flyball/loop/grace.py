@@ -101,7 +101,7 @@ def _fitted(course: Course, instruction: str) -> Request | None:
     output = purse.output_room(course.input_tokens) if purse.limited else None
     if output is not None and output < _SHORTEST_REPORT:
         return None
-    longest = shared.max_output_tokens if output is None else course.card.max_output_tokens
+    longest = shared.max_output_tokens if output is None else course.card.output_room(course.input_tokens)
     most_output = min((most for most in (output, longest) if most is not None), default=None)
     request = Request([*messages, last], shared.instructions, (), Purpose.GRACE, most_output)
     return course.addressed(request, notices)

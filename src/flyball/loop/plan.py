@@ -139,6 +139,11 @@ class ModelCard:
         reply = quarter if self.max_output_tokens is None else min(quarter, self.max_output_tokens)
         return min(most, self.context_tokens - reply)
 
+    def output_room(self, input: int) -> int | None:
+        """The most tokens of a reply to so many: the longest, and no more than the model takes beside them."""
+        beside = None if self.context_tokens is None else max(1, self.context_tokens - input)
+        return min((most for most in (self.max_output_tokens, beside) if most is not None), default=None)
+
 
 @dataclass(slots=True, kw_only=True)
 class Terrain:

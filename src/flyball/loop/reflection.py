@@ -80,7 +80,7 @@ def _looked_back(course: Course, prompt: str) -> Flow[str | Missed]:
 
 
 def _asked(course: Course, request: Request, tokens: int) -> Flow[str | Missed]:
-    most = course.card.max_output_tokens
+    most = course.card.output_room(tokens)
     longest = _LONGEST_REPLY if most is None else min(_LONGEST_REPLY, most)
     holds: Holds = {}
     if course.purse.limited or course.plan.within:
