@@ -58,6 +58,13 @@ def test_an_answer_that_may_be_any_text_is_not_asked_for_as_json(made: Made) -> 
     assert not {"output_config", "response_format", "system"} & server.requests[0].body.keys()
 
 
+def test_thoughts_that_led_to_nothing_do_not_go_back() -> None:
+    with ModelServer(sent(say("").ending("length"), thinking="Well, well."), say("3")) as server:
+        result = Agent(model=AnthropicModel("m", url=server.url), output=int).run("How many?")
+    assert result.output == 3
+    assert [message["role"] for message in server.requests[1].body["messages"]] == ["user", "user"]
+
+
 def test_each_kind_of_token_has_its_price(made: Made) -> None:
     used = Usage(input=1_600, output=50, cached=1_000, written=500)
     with ModelServer(say("So").using(used)) as server:

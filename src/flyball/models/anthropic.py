@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 
 from ..message import ANTHROPIC
 from ..request import Finish, Request
-from ..wire.writer import write_anthropic
+from ..wire.writer import PRIVATE, write_anthropic
 from .address import House
 from .ear import CallNotes, Ear, Json, dict_of, list_of, malformed, text_of
 from .http import HttpModel
@@ -84,7 +84,11 @@ def _tool(tool: Mapping[str, Any]) -> Json:
 
 
 def _completed(messages: list[Json], notices: tuple[str, ...]) -> list[Json]:
-    """The messages with the notices behind the newest, beginning with the user's, and with ids that this API takes."""
+    """The messages with the notices behind the newest, beginning with the user's, and with ids that this API takes.
+
+    Thoughts that led to nothing, as when they were as long as the reply might be, are left out: it takes none alone.
+    """
+    messages = [message for message in messages if not _only_thinks(message)]
     for message in messages:
         for block in _blocks(message):
             for key in ("id", "tool_use_id"):
@@ -104,6 +108,10 @@ def _completed(messages: list[Json], notices: tuple[str, ...]) -> list[Json]:
 def _blocks(message: Json) -> list[Json]:
     content = message["content"]
     return [{"type": "text", "text": content}] if isinstance(content, str) else content
+
+
+def _only_thinks(message: Json) -> bool:
+    return all(block["type"] in PRIVATE for block in _blocks(message))
 
 
 def _called(messages: Iterable[Json]) -> list[str]:
@@ -203,7 +211,7 @@ class _AnthropicEar(Ear):
 
     def _closed(self, block: Json) -> None:
         """A block is whole; of those that are neither text nor call, the provider wants the reasoning back."""
-        if block.get("type") in ("thinking", "redacted_thinking"):
+        if block.get("type") in PRIVATE:
             self.parts.append({"part": block, "shape": ANTHROPIC})
 
     def _finished(self, reason: object) -> None:

@@ -39,4 +39,4 @@ class HttpOptions(TypedDict, total=False):
     price: Price | None
     """What its tokens cost; else it is looked up."""
     client: httpx2.AsyncClient
-    """A client of your own, with your proxies and certificates; it is yours to close."""
+    """A client of your own, with your proxies and certificates; it serves one event loop, and is yours to close."""
