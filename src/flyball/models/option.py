@@ -18,7 +18,7 @@ class HttpOptions(TypedDict, total=False):
     key: str | None
     """The key; else it is taken from the environment when it is needed."""
     url: str
-    """Where the API is, up to and with its version."""
+    """Where the API is: as their own clients want it, OpenAI's with its version (`/v1`), Anthropic's without."""
     provider: str
     """What results, events and price lists call whoever runs it; else it is known from the url."""
     headers: Mapping[str, str]
