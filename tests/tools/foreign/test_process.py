@@ -182,10 +182,11 @@ class TestARunThatIsCutShort:
 
     def test_by_ctrl_c_stops_the_server(self, plain: list[str], pids: Any) -> None:
         program = (
-            "import sys\n"
+            "import signal\n"
             "from flyball import Agent\n"
             "from flyball.testing import ScriptedModel, call, say\n"
             "from flyball.tools import mcp\n"
+            "signal.signal(signal.SIGINT, signal.default_int_handler)  # ignored in what is started in the background\n"
             f"source = mcp({plain!r}, env={pids.env!r})\n"
             "agent = Agent(model=ScriptedModel(call('hang'), say('x')), tools=[source],\n"
             "              sinks=[lambda event: event.kind == 'tool_started' and print('started', flush=True)])\n"
