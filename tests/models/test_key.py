@@ -36,6 +36,9 @@ def test_one_that_no_header_can_carry_is_refused_without_being_shown(wrong: str)
     with pytest.raises(ConfigError, match="printable ASCII") as caught:
         Key(wrong, None).reveal()
     assert wrong not in str(caught.value)
+    frame = caught.traceback[-1].frame
+    assert frame.code.name == "reveal"
+    assert wrong not in [*map(str, frame.f_locals.values())]
 
 
 def test_the_variable_of_such_a_key_is_named(monkeypatch: pytest.MonkeyPatch) -> None:

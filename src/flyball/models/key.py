@@ -26,13 +26,18 @@ class Key:
         """Where it comes from, if it was not given."""
 
     def reveal(self) -> str | None:
-        """The secret itself, for the one header that carries it; a ConfigError where no header could."""
-        found = self._given or (os.environ.get(self.variable, "") if self.variable else "")
-        key = found.strip()
-        if not all("!" <= letter <= "~" for letter in key):
+        """The secret itself, for the one header that carries it; a ConfigError where no header could.
+
+        No variable of this function has it, because what reports errors may show variables.
+        """
+        if not all("!" <= letter <= "~" for letter in self._found()):
             where = "model, key" if self._given else f"model, key ({self.variable})"
-            raise ConfigError(where, f"a text of {len(key)} characters", "printable ASCII characters, without spaces")
-        return key or None
+            found = f"a text of {len(self._found())} characters"
+            raise ConfigError(where, found, "printable ASCII characters, without spaces")
+        return self._found() or None
+
+    def _found(self) -> str:
+        return (self._given or (os.environ.get(self.variable, "") if self.variable else "")).strip()
 
     def __repr__(self) -> str:
         return HIDDEN
