@@ -32,6 +32,8 @@ def test_what_is_wrong_stays_wrong(status: int) -> None:
         "the request exceeds the available context size (4096 tokens), try increasing it",
         "Please reduce the length of the messages or completion.",
         "Your input exceeds the context window of this model.",
+        "The input token count (1200000) exceeds the maximum number of tokens allowed (1048576).",
+        "Input validation error: `inputs` tokens + `max_new_tokens` must be <= 4097. Given: 4000 and 200",
     ],
 )
 def test_a_conversation_that_is_too_long_is_known_by_its_words(words: str) -> None:

@@ -17,7 +17,8 @@ _MOST_WORDS = 500
 _TOO_LARGE = 413
 _TOO_LONG = re.compile(
     r"context[ _-]?(length|window|size|limit)|maximum (context|prompt)|(prompt|input|request|conversation) is too long"
-    r"|too many (input )?tokens|reduce the length|exceeds? the (available |model'?s )?context",
+    r"|too many (input )?tokens|reduce the length|exceeds? the (available |model'?s )?context"
+    r"|input token count|inputs?`? tokens \+",
     re.IGNORECASE,
 )
 _PASSING_KINDS = frozenset({"overloaded_error", "api_error", "rate_limit_error", "timeout_error", "server_error"})
