@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Mapping
 from typing import Any, ClassVar
 
@@ -13,6 +12,7 @@ from .address import House
 from .ear import CallNotes, Ear, Json, dict_of, list_of, malformed, text_of
 from .http import HttpModel
 from .model import Tell
+from .name import call_id, tool_name
 from .strict import closed, wanted
 
 _FINISHES = {
@@ -24,7 +24,6 @@ _FINISHES = {
     "refusal": Finish.CONTENT_FILTER,
 }
 _CHOICES = {"auto": "auto", "required": "any", "none": "none"}
-_ID = re.compile(r"[^a-zA-Z0-9_-]")
 _GOES_ON = "(The conversation goes on.)"
 
 
@@ -84,7 +83,7 @@ def _tool(tool: Mapping[str, Any]) -> Json:
 
 
 def _completed(messages: list[Json], notices: tuple[str, ...]) -> list[Json]:
-    """The messages with the notices behind the newest, beginning with the user's, and with ids that this API takes.
+    """The messages with the notices behind the newest, beginning with the user's, and with names that this API takes.
 
     Thoughts that led to nothing, as when they were as long as the reply might be, are left out: it takes none alone.
     """
@@ -93,7 +92,9 @@ def _completed(messages: list[Json], notices: tuple[str, ...]) -> list[Json]:
         for block in _blocks(message):
             for key in ("id", "tool_use_id"):
                 if key in block:
-                    block[key] = _ID.sub("_", block[key])
+                    block[key] = call_id(block[key])
+            if block["type"] == "tool_use":
+                block["name"] = tool_name(block["name"])
     if messages and messages[0]["role"] != "user":
         messages.insert(0, {"role": "user", "content": _GOES_ON})
     if notices:

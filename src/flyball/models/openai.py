@@ -11,6 +11,7 @@ from .address import House
 from .ear import CallNotes, Ear, Json, dict_of, list_of, text_of
 from .http import HttpModel
 from .model import Tell
+from .name import call_id, tool_name
 from .strict import closed, is_strict, wanted
 
 _FINISHES = {
@@ -86,6 +87,10 @@ def _messages(request: Request, form: Json | str | None) -> list[Json]:
     for message in said:
         if message["role"] == "tool":  # the name of the tool is for other readers; this API has no such field
             message.pop("name", None)
+            message["tool_call_id"] = call_id(message["tool_call_id"])
+        for call in message.get("tool_calls", ()):
+            call["id"], function = call_id(call["id"]), call["function"]
+            function["name"] = tool_name(function["name"])
     return [*head, *said, *tail]
 
 
