@@ -112,7 +112,8 @@ def _blocks(message: Json) -> list[Json]:
 
 
 def _only_thinks(message: Json) -> bool:
-    return all(block["type"] in PRIVATE for block in _blocks(message))
+    content = message["content"]
+    return not isinstance(content, str) and all(block["type"] in PRIVATE for block in content)
 
 
 def _called(messages: Iterable[Json]) -> list[str]:

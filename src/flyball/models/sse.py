@@ -15,11 +15,11 @@ class EventReader:
 
     def feed(self, chunk: bytes) -> list[bytes]:
         """The events that are whole now. A line may end with LF, CR LF or CR, also where a chunk ends."""
-        may_end = [*self._rest[-1:], chunk]
-        self._rest.append(chunk)
-        if not any(b"\n" in piece or b"\r" in piece for piece in may_end):
+        rest = self._rest
+        rest.append(chunk)
+        if b"\n" not in chunk and b"\r" not in b"".join(rest[-2:]):
             return []
-        lines = b"".join(self._rest).splitlines(keepends=True)
+        lines = b"".join(rest).splitlines(keepends=True)
         self._rest = [] if lines[-1].endswith(b"\n") else [lines.pop()]
         return self._events(lines)
 
