@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from pydantic import TypeAdapter, ValidationError
@@ -14,13 +16,25 @@ from .progress import Complete, Decision, GoOn, Policy, Progress
 _FENCED = re.compile(r"^```(?:json)?[ \t]*\n(.*?)\n[ \t]*```[ \t]*$", re.DOTALL | re.MULTILINE)
 
 
+@dataclass(frozen=True, slots=True)
+class Form:
+    """A form of answers that is no Python type, such as a JSON schema from a file."""
+
+    schema: dict[str, Any]
+    """What the model is shown."""
+    mistakes: Callable[[Any], Sequence[str]]
+    """What is wrong with an answer, read from JSON; nothing where it fits."""
+
+
 class Output:
     """A completion policy: the run may end when its answer is a value of this type, and another policy agrees."""
 
     def __init__(self, kind: Any, then: Policy | None = None) -> None:
+        self._form: Form | None = kind if isinstance(kind, Form) else None
+        carried: Any = Any if self._form else kind
         try:
-            self._adapter: TypeAdapter[Any] = TypeAdapter(kind)
-            self.schema = {} if kind is str else self._adapter.json_schema()
+            self._adapter: TypeAdapter[Any] = TypeAdapter(carried)
+            self.schema = self._form.schema if self._form else {} if kind is str else self._adapter.json_schema()
             """Empty where any text will do."""
         except PydanticUserError as error:
             reason = str(error).split("\n")[0]
@@ -33,7 +47,9 @@ class Output:
         try:
             value = self._read(progress.text)
         except ValidationError as error:
-            return GoOn(_told(error), ("output",))
+            return GoOn(_told(_mistakes(error)), ("output",))
+        if self._form and (mistakes := self._form.mistakes(value)):
+            return GoOn(_told(mistakes), ("output",))
         decision = Complete() if self._then is None else self._then(progress)
         return Complete(value, decision.satisfied) if isinstance(decision, Complete) else decision
 
@@ -45,11 +61,18 @@ class Output:
         return self._adapter.validate_json(fenced[0] if len(fenced) == 1 else text)
 
 
-def _told(error: ValidationError) -> str:
-    mistakes = [
-        f"- {'.'.join(map(str, one['loc'])) or 'the answer'}: {one['msg']}; found {shown(one['input'])}"
+def _mistakes(error: ValidationError) -> list[str]:
+    return [
+        f"{'.'.join(map(str, one['loc'])) or 'the answer'}: {one['msg']}; found {shown(one['input'])}"
         for one in error.errors(include_url=False)
     ]
+
+
+def _told(mistakes: Sequence[str]) -> str:
     return "\n".join(
-        ["The answer does not have the form that was asked for.", *mistakes, "Answer again, with nothing but the JSON."]
+        [
+            "The answer does not have the form that was asked for.",
+            *[f"- {mistake}" for mistake in mistakes],
+            "Answer again, with nothing but the JSON.",
+        ]
     )

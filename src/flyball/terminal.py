@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
+from collections.abc import Callable
 from threading import Lock
 from typing import Any
 
@@ -19,20 +20,41 @@ _HOW = {
 }
 
 
-def ask_on_terminal(question: Question) -> Verdict | None:
-    """Print the question and read the answer; where nobody can answer (end of input), it stays open: the run pauses."""
+def ask_on_terminal(question: Question, ask: Callable[[str], str] | None = None) -> Verdict | None:
+    """Print the question and read the answer; where nobody can answer (end of input), it stays open: the run pauses.
+
+    `ask` prints a text and gives the line that was typed, as `input` does.
+    """
     with _TURN:
         prompt = f"{question.text} ({_HOW[question.about]}) "
         while True:
             try:
-                line = input(prompt)
+                line = (ask or _input)(visible(prompt))
             except EOFError:
-                sys.stdout.write("\n")
                 return None
             verdict = read(line, question.about)
             if verdict is not None:
                 return verdict
             prompt = f"Please answer: {_HOW[question.about]} "
+
+
+def _input(prompt: str) -> str:
+    try:
+        return input(prompt)
+    except EOFError:
+        sys.stdout.write("\n")
+        raise
+
+
+def visible(text: str) -> str:
+    r"""The text with whatever would steer a terminal shown, not sent: a model, a tool or a file may have written it.
+
+    >>> visible("all\x1b[2J gone")
+    'all\\x1b[2J gone'
+    """
+    if text.isprintable():
+        return text
+    return "".join(one if one.isprintable() else one.encode("unicode_escape").decode("ascii") for one in text)
 
 
 def read(line: str, about: About) -> Verdict | None:

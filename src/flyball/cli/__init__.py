@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import sys
 from io import TextIOWrapper
 from typing import Any
@@ -17,6 +18,7 @@ def main() -> None:
         if error.name not in {"rich", "typer"}:
             raise
         sys.exit("flyball: the command line needs the extra 'cli': pip install 'flyball[cli]'")
+    logging.getLogger("flyball").addHandler(logging.NullHandler())  # what is to be told is told as lines
     out: Any = sys.stdout
     if isinstance(out, TextIOWrapper):  # a path or a rule may hold what this terminal cannot show
         out.reconfigure(errors="backslashreplace")

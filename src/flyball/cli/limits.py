@@ -8,10 +8,12 @@ from typing import Annotated, Any
 import typer
 
 from ..errors import SettingError, nearest
-from ..models.catalog import wrong_prices
 from ..registry import BudgetSpec, IterationBudgetRegistry, Resolution
 from ..settings import Setting, Settings, variable_for
 from ..steadiness import SETTINGS, Thresholds
+
+_OURS = ("model",)
+"""What only the command line reads, and in no mode."""
 
 
 def limits(
@@ -41,6 +43,8 @@ def limits(
 
 def wrong_settings(registry: IterationBudgetRegistry) -> list[SettingError]:
     """What cannot be used of the settings, for every mode and for single ones."""
+    from ..models.catalog import wrong_prices
+
     found = [_resolved(registry, spec) for spec in registry]
     wrong = [error for error in found if isinstance(error, SettingError)]
     return wrong + _wrong_thresholds(registry.settings) + wrong_prices(registry.settings) + _wrong_in_modes(registry)
@@ -68,8 +72,8 @@ def _unread(registry: IterationBudgetRegistry) -> list[tuple[Setting, list[str]]
             meant = _rule_key(key)
             if meant is not None:
                 unread.append((setting, [f"mode.{mode}.{meant}" if mode else meant]))
-        elif mode is None and key not in (*keys, *clamps):
-            unread.append((setting, nearest(key, (*keys, *clamps, *variables))[:1]))
+        elif mode is None and key not in (*keys, *clamps, *_OURS):
+            unread.append((setting, nearest(key, (*keys, *clamps, *_OURS, *variables))[:1]))
         elif mode is not None and key in clamps:  # which holds in every mode
             unread.append((setting, [key]))
         elif mode is not None and key not in keys:

@@ -1,17 +1,47 @@
-"""Lines for a terminal."""
+"""Lines for a terminal or a pipe."""
 
 from __future__ import annotations
 
+import os
+import sys
+
 import typer
+
+from ..errors import FlyballError, Mistakes
+from ..terminal import visible
+from .code import USAGE
 
 
 def say(line: str, *, err: bool = False) -> None:
     """Print a line; what in it would steer the terminal is shown, not sent, as rules and paths may be anybody's."""
-    typer.echo(plain(line), err=err)
+    put(visible(line), err=err)
 
 
-def plain(line: str) -> str:
-    """The line with whatever would steer a terminal made visible."""
-    if line.isprintable():
-        return line
-    return "".join(one if one.isprintable() else one.encode("unicode_escape").decode("ascii") for one in line)
+def put(text: str, *, err: bool = False) -> None:
+    """Print a text as it is. A BrokenPipeError tells once that nobody reads any more; later texts are swallowed."""
+    try:
+        typer.echo(text, err=err)
+    except BrokenPipeError:
+        _swallow(sys.stderr if err else sys.stdout)
+        raise
+
+
+def _swallow(stream: object) -> None:
+    """Lead the stream to nowhere: else Python finds the pipe broken again when it ends, and says so."""
+    fileno = getattr(stream, "fileno", None)
+    if callable(fileno):
+        nowhere = os.open(os.devnull, os.O_WRONLY)
+        os.dup2(nowhere, fileno())  # pyright: ignore[reportArgumentType]
+        os.close(nowhere)
+
+
+def refused(mistake: Exception | str) -> typer.Exit:
+    """Tell what is wrong with a call of the command, each mistake in one line; to be raised."""
+    mistakes = mistake.errors if isinstance(mistake, Mistakes) else [mistake]
+    for one in mistakes:
+        say(f"flyball: {one}", err=True)
+    return typer.Exit(USAGE)
+
+
+MISTAKE = (FlyballError, OSError)
+"""What a mistake of the user raises."""

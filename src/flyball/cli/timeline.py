@@ -1,162 +1,234 @@
-"""What happened in a run, line by line, from its record."""
+"""What happened in a run, line by line: from its record afterwards, or from its events as they come."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from enum import StrEnum
 from typing import Any, cast
 
 from ..errors import shown
-from .record import Record
+from ..unit import Unit
+from .told import Told
 
-_LONGEST = 96
+_LONGEST = 400
+_FIRST, _LAST = 12, 24
+_PURPOSES = {"grace": "reports", "reflection": "looks back"}
+_FINISHES = {"stop": "answers", "length": "answers, cut off by its limit", "cut": "cut off by us"}
+
+
+class Kind(StrEnum):
+    """What a line is about; for all but the first two it is also the line's first word."""
+
+    MODEL = "model"
+    CALL = "call"
+    AGAIN = "again"
+    ASKED = "asked"
+    ANSWERED = "answered"
+    ELIDED = "elided"
+    EXTENDED = "extended"
+    GRACE = "grace"
+    LATE = "late"
+    MORE = "more"
+    NOTICE = "notice"
+    NUDGE = "nudge"
+    REFLECTION = "reflection"
+    REFUND = "refund"
+    REFUSED = "refused"
+    REPEATS = "repeats"
+    RULE = "rule"
+    STEERED = "steered"
+    WARNED = "warned"
+
+
+class Mark(StrEnum):
+    """How bad it is, for who shows it in colour."""
+
+    GOOD = ""
+    TOLD = "told"
+    WARN = "warn"
+    BAD = "bad"
 
 
 @dataclass(frozen=True, slots=True)
 class Row:
     """One line: when, what, what became of it, and what it took."""
 
+    kind: Kind
     turn: int
     at: float
     what: str
     outcome: str = ""
+    words: str = ""
+    """More of what became of it."""
     tokens: int | None = None
     seconds: float | None = None
-    mark: str = ""
-    """`bad`, `warn` or empty, for who shows it in colour."""
+    mark: Mark = Mark.GOOD
+
+    @property
+    def text(self) -> str:
+        """What, and what became of it."""
+        return ": ".join(part for part in (self.what, self.outcome, self.words) if part)
+
+    @property
+    def line(self) -> str:
+        """The same, with what it is about."""
+        return self.text if self.kind in (Kind.MODEL, Kind.CALL) else f"{self.kind.value}: {self.text}"
 
 
-def rows(record: Record) -> list[Row]:
-    """The lines of a record in the order of time; events that tell nothing of their own are left out."""
-    return sorted(_Reader(record).rows(), key=lambda row: row.at)
+class Reader:
+    """Takes the events of one run in their order; a request and a call become one line, when they end.
 
+    `calls` and `outcomes` tell what was called with what, and what it came to, by the calls' ids, where that is known.
+    """
 
-def task_of(record: Record) -> str:
-    """What the run was about: the last thing that a user said before it began."""
-    said = [one.get("content") or "" for one in record["messages"] if _is(one, "user")]
-    first = [one.get("content") or "" for one in _until_assistant(record["messages"])]
-    return (first or said or [""])[-1]
+    def __init__(self, calls: Mapping[str, object] | None = None, outcomes: Mapping[str, Told] | None = None) -> None:
+        self._calls = dict(calls or {})
+        self._outcomes = outcomes or {}
+        self._asked = Told({})
+        self._started: dict[str, Told] = {}
 
+    def read(self, event: Told) -> Row | None:
+        """The line that an event completes; None where it tells nothing of its own."""
+        match event.text("event"):
+            case "model_requested":
+                self._asked = event
+            case "model_replied":
+                return self._replied(event)
+            case "tool_started":
+                self._started[event.text("call_id")] = event
+            case "tool_ended":
+                return self._ended(event)
+            case kind if kind in _SIMPLE:
+                about, what, mark = _SIMPLE[kind](event)
+                return Row(about, event.whole("turn"), event.number("at"), what, mark=mark)
+            case _:
+                pass
+        return None
 
-def _until_assistant(messages: list[Any]) -> Iterator[Record]:
-    for one in messages:
-        if _is(one, "assistant"):
-            return
-        if _is(one, "user"):
-            yield one
-
-
-def _is(message: Any, role: str) -> bool:
-    return isinstance(message, dict) and cast("Record", message).get("role") == role
-
-
-class _Reader:
-    """Goes through the events once; a request and a call become one line, at their end."""
-
-    def __init__(self, record: Record) -> None:
-        events = cast("list[object]", record["events"])
-        self._events = [cast("Record", one) for one in events if isinstance(one, dict) and "event" in one]
-        self._asked: Record = {}
-        self._called: dict[str, Record] = {}
-
-    def rows(self) -> Iterator[Row]:
-        for event in self._events:
-            read = getattr(self, f"_{event['event']}", None)
-            row = None if read is None else read(event)
-            if row is not None:
-                yield row
-
-    def _row(self, event: Record, what: str, outcome: str = "", **rest: Any) -> Row:
-        return Row(int(event.get("turn") or 0), float(event.get("at") or 0.0), what, outcome, **rest)
-
-    def _model_requested(self, event: Record) -> None:
-        self._asked = event
-
-    def _model_replied(self, event: Record) -> Row:
-        asked, error = self._asked, event.get("error")
-        purpose = event.get("purpose")
-        name = asked.get("model") or "the model"
-        what = {"grace": f"{name} is asked for its report", "reflection": f"{name} looks back"}.get(
-            str(purpose), f"{name} is asked"
+    def _replied(self, event: Told) -> Row:
+        asked, error = self._asked, event.text("error")
+        return Row(
+            Kind.MODEL,
+            event.whole("turn"),
+            asked.number("at"),
+            asked.text("model") or "the model",
+            "failed" if error else _said(event),
+            one_line(error),
+            event.whole("input_tokens") + event.whole("output_tokens"),
+            max(0.0, event.number("at") - asked.number("at")),
+            Mark.BAD if error else Mark.GOOD,
         )
-        tokens = int(event.get("input_tokens") or 0) + int(event.get("output_tokens") or 0)
-        took = float(event.get("at") or 0.0) - float(asked.get("at") or 0.0)
-        outcome = _cut(str(error)) if error else _said(event)
-        return self._row(asked or event, what, outcome, tokens=tokens, seconds=took, mark="bad" if error else "")
 
-    def _tool_started(self, event: Record) -> None:
-        self._called[str(event.get("call_id"))] = event
-
-    def _tool_ended(self, event: Record) -> Row:
-        started = self._called.pop(str(event.get("call_id")), {})
-        status, reason = str(event.get("status")).replace("_", " "), event.get("reason")
-        outcome = f"{status} ({reason})" if reason else status
-        what = f"  {call_text(str(event.get('tool')), started.get('arguments'))}"
-        bad = "" if status == "done" else "bad"
-        return self._row(started or event, what, outcome, seconds=float(event.get("seconds") or 0.0), mark=bad)
-
-    def _retried(self, event: Record) -> Row:
-        return self._row(event, f"  asked again after {float(event.get('wait_s') or 0):.1f} s", mark="warn")
-
-    def _budget_warned(self, event: Record) -> Row:
-        used = f"{event.get('used')} of {event.get('ceiling')}"
-        return self._row(event, f"warned: {event.get('budget')}", used, mark="warn")
-
-    def _budget_refused(self, event: Record) -> Row:
-        return self._row(event, f"refused: {event.get('budget')}", str(event.get("flag")), mark="bad")
-
-    def _refunded(self, event: Record) -> Row:
-        return self._row(event, f"given back: {event.get('amount')} {event.get('budget')}", str(event.get("reason")))
-
-    def _extended(self, event: Record) -> Row:
-        return self._row(event, f"extended: {event.get('amount')} {event.get('budget')}", f"by {event.get('by')}")
-
-    def _notice_delivered(self, event: Record) -> Row:
-        return self._row(event, f"told by {event.get('rule')}", _cut(str(event.get("text"))), mark="warn")
-
-    def _nudged(self, event: Record) -> Row:
-        return self._row(event, "told that it is not done", _cut(str(event.get("text"))), mark="warn")
-
-    def _repeated(self, event: Record) -> Row:
-        what = f"repeats {event.get('tool')}, {event.get('times')} times"
-        return self._row(event, what, str(event.get("action")), mark="warn")
-
-    def _elided(self, event: Record) -> Row:
-        return self._row(event, f"left out {event.get('messages')} old messages", f"{event.get('tokens')} tokens")
-
-    def _asked_person(self, event: Record) -> Row:
-        return self._row(event, "asks a person", _cut(str(event.get("text"))), mark="warn")
-
-    def _person_answered(self, event: Record) -> Row:
-        approved = event.get("approved")
-        return self._row(event, "is answered", "not yet" if approved is None else "yes" if approved else "no")
-
-    def _steered(self, event: Record) -> Row:
-        return self._row(event, "is told by its caller", _cut(str(event.get("text"))))
-
-    def _late_result_dropped(self, event: Record) -> Row:
-        return self._row(event, f"  {event.get('tool')} came back too late", "dropped", mark="warn")
-
-    def _grace_started(self, event: Record) -> Row:
-        return self._row(event, "grace: one last request, without tools", str(event.get("reason")), mark="warn")
+    def _ended(self, event: Told) -> Row:
+        key, tool, status = event.text("call_id"), event.text("tool"), event.text("status")
+        started = self._started.pop(key, event)
+        arguments = started.get("arguments") or self._calls.get(key)
+        outcome = status.replace("_", " ") + (f" ({event.text('reason')})" if event.text("reason") else "")
+        told = self._outcomes.get(key, Told({}))
+        return Row(
+            Kind.CALL,
+            event.whole("turn"),
+            started.number("at"),
+            call_text(tool, arguments) if arguments is not None or started is not event else tool,
+            outcome,
+            one_line(told.text("message") or told.text("text")),
+            seconds=event.number("seconds"),
+            mark=Mark.GOOD if status == "done" else Mark.BAD,
+        )
 
 
-def call_text(tool: str, arguments: Any) -> str:
+def rows(events: list[Told], calls: Mapping[str, object], outcomes: Mapping[str, Told]) -> list[Row]:
+    """The lines of all events, in the order of time."""
+    reader = Reader(calls, outcomes)
+    return sorted((row for event in events if (row := reader.read(event))), key=lambda row: row.at)
+
+
+def shortened(lines: list[Row]) -> list[Row]:
+    """The lines as one screen has place for them: of a long run the first and the last, and what is between in one."""
+    if len(lines) <= _FIRST + _LAST + 1:
+        return lines
+    between = lines[_FIRST:-_LAST]
+    failed = sum(row.mark is Mark.BAD for row in between)
+    turns = f"turns {between[0].turn} to {between[-1].turn}, of which {failed:,} failed"
+    what = f"{len(between):,} lines, {turns}; --all shows them"
+    tokens, seconds = sum(row.tokens or 0 for row in between), between[-1].at - between[0].at
+    first = between[0]
+    more = Row(Kind.MORE, first.turn, first.at, what, tokens=tokens, seconds=seconds, mark=Mark.WARN)
+    return [*lines[:_FIRST], more, *lines[-_LAST:]]
+
+
+def call_text(tool: str, arguments: object) -> str:
     """A call as one would write it in Python, cut where it is long."""
-    given = cast("Record", arguments) if isinstance(arguments, dict) else {}
-    text = ", ".join(f"{name}={shown(value)}" for name, value in given.items())
-    return _cut(f"{tool}({text})")
+    given = cast("dict[str, Any]", arguments) if isinstance(arguments, Mapping) else {}
+    return one_line(f"{tool}({', '.join(f'{name}={shown(value)}' for name, value in given.items())})")
 
 
-def _said(event: Record) -> str:
-    calls, finish = event.get("calls"), event.get("finish")
+def one_line(text: str) -> str:
+    """The text without line breaks, cut where it is long."""
+    line = " ".join(text[: 2 * _LONGEST].split())
+    return line if len(line) <= _LONGEST else f"{line[:_LONGEST]}…"
+
+
+def _said(event: Told) -> str:
+    calls, finish = event.whole("calls"), event.text("finish")
     if calls:
         return f"wants {calls} call{'s' if calls != 1 else ''}"
-    return {"stop": "answers", "length": "answers, cut off by its limit", "cut": "cut by us"}.get(
-        str(finish), str(finish)
-    )
+    said = _FINISHES.get(finish, finish)
+    return _PURPOSES.get(event.text("purpose"), said) if finish == "stop" else said
 
 
-def _cut(text: str) -> str:
-    line = " ".join(text.split())
-    return line if len(line) <= _LONGEST else f"{line[:_LONGEST]}…"
+def _amount(event: Told, key: str) -> str:
+    """So much of a budget, as a person would write it."""
+    return (Unit.USD if event.text("budget") in ("usd", "cost_usd") else Unit.COUNT).show(event.whole(key))
+
+
+def _answer(event: Told) -> str:
+    approved = event.get("approved")
+    said = "yes" if approved is True else "no" if approved is False else "not yet"
+    return f"{said}, {one_line(event.text('text'))}" if event.text("text") else said
+
+
+_Simple = Callable[[Told], tuple[Kind, str, Mark]]
+_SIMPLE: Mapping[str, _Simple] = {
+    "retried": lambda event: (Kind.AGAIN, f"after {event.number('wait_s'):.1f} s", Mark.WARN),
+    "asked_person": lambda event: (Kind.ASKED, one_line(event.text("text")), Mark.TOLD),
+    "person_answered": lambda event: (Kind.ANSWERED, _answer(event), Mark.TOLD),
+    "elided": lambda event: (
+        Kind.ELIDED, f"{event.whole('messages')} old messages, {event.whole('tokens'):,} tokens", Mark.WARN
+    ),
+    "extended": lambda event: (
+        Kind.EXTENDED, f"{event.text('budget')} by {_amount(event, 'amount')} ({event.text('by')})", Mark.TOLD
+    ),
+    "postponed": lambda event: (
+        Kind.EXTENDED, f"seconds by {event.number('seconds'):g} ({event.text('reason')})", Mark.TOLD
+    ),
+    "grace_started": lambda event: (
+        Kind.GRACE, "one last request, without tools, from what was set aside", Mark.WARN
+    ),
+    "late_result_dropped": lambda event: (Kind.LATE, f"{event.text('tool')} came back, and was dropped", Mark.WARN),
+    "notice_delivered": lambda event: (Kind.NOTICE, one_line(event.text("text")), Mark.TOLD),
+    "nudged": lambda event: (Kind.NUDGE, one_line(event.text("text")), Mark.TOLD),
+    "reflected": lambda event: (Kind.REFLECTION, one_line(event.text("text")), Mark.TOLD),
+    "refunded": lambda event: (
+        Kind.REFUND, f"{_amount(event, 'amount')} of {event.text('budget')}: {event.text('reason')}", Mark.TOLD
+    ),
+    "budget_refused": lambda event: (Kind.REFUSED, event.text("flag"), Mark.BAD),
+    "budget_warned": lambda event: (
+        Kind.WARNED, f"{event.text('budget')}: {_amount(event, 'used')} of {_amount(event, 'ceiling')}", Mark.WARN
+    ),
+    "repeated": lambda event: (
+        Kind.REPEATS, f"{event.text('tool')}, {event.whole('times')} times: {event.text('action')}", Mark.WARN
+    ),
+    "rule_failed": lambda event: (
+        Kind.RULE, f"{event.text('rule')} failed: {one_line(event.text('reason'))}", Mark.WARN
+    ),
+    "rule_emitted": lambda event: (Kind.RULE, f"{event.text('rule')} tells {_emitted(event)}", Mark.TOLD),
+    "steered": lambda event: (Kind.STEERED, one_line(event.text("text")), Mark.TOLD),
+}  # fmt: skip
+
+
+def _emitted(event: Told) -> str:
+    data = event.inner("data")
+    said = data.text("message") or ", ".join(f"{name}={shown(data.get(name))}" for name in data)
+    return f"{event.text('name')}: {one_line(said)}" if said else event.text("name")

@@ -1,0 +1,50 @@
+"""The form of an answer: a JSON schema that a user has in a file."""
+
+from __future__ import annotations
+
+import importlib
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, cast
+
+from ..errors import ConfigError
+
+if TYPE_CHECKING:
+    from ..output import Form
+
+_MOST_MISTAKES = 10
+
+
+def form_of(path: Path) -> Form:
+    """The form of answers that fit the JSON schema in a file; a ConfigError where that is none."""
+    from ..output import Form
+
+    schema = _read(path)
+    validators: Any = importlib.import_module("jsonschema.validators")
+    referencing: Any = importlib.import_module("referencing")
+    kind = validators.validator_for(schema, default=validators.Draft202012Validator)
+    try:
+        kind.check_schema(schema)
+    except validators.exceptions.SchemaError as error:
+        raise ConfigError(f"run, {path}", error.message, "a JSON schema") from error
+    checker: Any = kind(schema, registry=referencing.Registry())  # its own would fetch what a $ref names
+
+    def mistakes(value: Any) -> list[str]:
+        try:
+            return [f"{one.json_path}: {one.message}" for one in checker.iter_errors(value)][:_MOST_MISTAKES]
+        except referencing.exceptions.Unresolvable as error:
+            raise ConfigError(f"run, {path}", f"$ref {error.ref}", "a $ref into the file itself") from error
+
+    return Form(schema, mistakes)
+
+
+def _read(path: Path) -> dict[str, Any]:
+    try:
+        schema: object = json.loads(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise ConfigError(f"run, {path}", error.strerror or str(error), "the file of a JSON schema") from error
+    except (ValueError, RecursionError) as error:
+        raise ConfigError(f"run, {path}", f"no JSON ({error})", "a JSON schema") from error
+    if not isinstance(schema, dict):
+        raise ConfigError(f"run, {path}", type(schema).__name__, "a JSON schema, which is an object")
+    return cast("dict[str, Any]", schema)

@@ -1,0 +1,44 @@
+"""The record of a run as a page of Markdown, for an issue or a chat."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+from ..terminal import visible
+from .bar import bars
+from .record import Record
+from .screen import end, numbered, shown, spent, summary
+
+_MEANT = re.compile(r"([\\`*_\[\]<>|#])")
+
+
+def markdown_of(record: Record, every: bool = False) -> str:
+    """The same as on the screen, in Markdown; what a model or a tool said is only text in it."""
+    return "\n".join(_lines(record, every))
+
+
+def _lines(record: Record, every: bool) -> Iterator[str]:
+    yield f"### {_text(shown(record.task))}"
+    yield ""
+    yield f"**{record.stop.value}** · {_text(summary(record))}"
+    yield ""
+    yield "| turn | at | what | tokens | took |"
+    yield "|---:|---:|---|---:|---:|"
+    for row, turn in numbered(record, every):
+        yield f"| {turn} | {row.at:.1f} | {_text(visible(row.line))} | {' | '.join(spent(row))} |"
+    yield ""
+    yield "| budget | used |"
+    yield "|---|---:|"
+    for bar in bars(record.budgets, record.told.number("seconds"), record.work_seconds):
+        yield f"| {bar.name} | {bar.amount} |"
+    for name, text, _ in end(record):
+        yield ""
+        yield f"**{name}:**"
+        yield ""
+        yield from (f"> {_text(line)}" for line in text.splitlines())
+
+
+def _text(text: str) -> str:
+    """A text in which nothing is markup."""
+    return _MEANT.sub(r"\\\1", text)
