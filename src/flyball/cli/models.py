@@ -18,7 +18,6 @@ from .told import Told
 if TYPE_CHECKING:
     from ..price import TokenPrice
 
-KEYS = {"openai": "OPENAI_API_KEY", "anthropic": "ANTHROPIC_API_KEY"}
 LOCAL = "local:smollm2"
 
 
@@ -75,6 +74,7 @@ def known() -> Iterator[Known]:
     """The local model, those that the settings give a price, and those of the table."""
     from ..models import price_of
     from ..models.catalog import known_models
+    from ..models.reference import KEYS
 
     settings = Settings.load()
     yield from _local()

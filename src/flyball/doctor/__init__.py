@@ -1,9 +1,10 @@
-"""The doctor: proves in this installation that every hook fires, every action acts and a notice reaches a model.
+"""The doctor: proves that an installation works: its tools, and that every hook, action and notice of rules does.
 
-Each check is a run of its own, of an agent with a scripted model or of a governed loop, with a rule that was written to
-a file for it. Nothing is asked of the network, and no setting of the place counts.
+Each check of rules is a run of its own, of an agent with a scripted model or of a governed loop, with a rule that was
+written to a file for it; no setting of the place counts. Nothing is asked of the network.
 """
 
-from .check import Check, checks
+from .check import Check, Hint, checks
+from .installation import installation_checks
 
-__all__ = ["Check", "checks"]
+__all__ = ["Check", "Hint", "checks", "installation_checks"]

@@ -23,16 +23,24 @@ CORE = (
 )  # fmt: skip
 
 
+class Hint(str):
+    """Something that is not there, and need not be; with how to get it."""
+
+
 @dataclass(frozen=True, slots=True)
 class Check:
     """Something to prove."""
 
     name: str
     look: Callable[[], Iterable[str]]
-    """What is wrong, in words; nothing where all is well. What it raises is wrong too."""
+    """What is wrong, in words, and hints; nothing where all is well. What it raises is wrong too."""
 
     def wrong(self) -> tuple[str, ...]:
         """What is wrong; it never raises."""
+        return tuple(one for one in self.found() if not isinstance(one, Hint))
+
+    def found(self) -> tuple[str, ...]:
+        """What is wrong, and hints; it never raises."""
         try:
             return tuple(self.look())
         except FlyballError as error:

@@ -8,6 +8,9 @@ from .model import Model
 
 _FORMS = "openai:NAME, anthropic:NAME, http://HOST:PORT/v1#NAME, local:smollm2, local:PATH.gguf or script:PATH.toml"
 
+KEYS = {"openai": "OPENAI_API_KEY", "anthropic": "ANTHROPIC_API_KEY"}
+"""The variables in which providers' keys are looked for."""
+
 
 def named(reference: str, where: str = "model") -> Model:
     """The model that a text names.

@@ -1,0 +1,175 @@
+"""What the doctor looks at in an installation: Python, the extras, which models can be asked, and the tools."""
+
+from __future__ import annotations
+
+import os
+import platform
+import re
+import sys
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
+from importlib import metadata
+from tempfile import TemporaryDirectory
+
+from ..agent import Agent
+from ..errors import FlyballError
+from ..models.reference import KEYS
+from ..outcome import Outcome
+from ..request import Call
+from ..settings import Settings
+from ..testing import ScriptedModel, call, say
+from ..tools import BoundedToolExecutor, Tool
+from .check import Check, Hint
+
+LOCAL = "local:smollm2"
+OLDEST = (3, 11)
+_REQUIREMENT = re.compile(r"([\w.-]+).*;.*\bextra\s*==\s*['\"]([\w-]+)['\"]")
+_SERVER = """
+from mcp.server.mcpserver import MCPServer
+server = MCPServer("doctor", log_level="ERROR")
+@server.tool()
+def add(a: int, b: int) -> int:
+    return a + b
+server.run()
+"""
+
+
+def installation_checks() -> list[Check]:
+    """All there is to look at but rules; nothing is asked of the network."""
+    tools = {"files": _files, "python": _python, "shell": _shell, "fetch": _fetch}
+    there = ["fetch"] if sys.platform == "win32" else [*tools]
+    return [
+        Check(f"python {platform.python_version()}", _version),
+        *[Check(f"extra {name}", partial(_extra, name, wanted)) for name, wanted in extras().items()],
+        *[Check(f"key of {provider}", partial(_key, variable)) for provider, variable in KEYS.items()],
+        Check(f"model {LOCAL}", _local),
+        Check("model that is asked by default", _model),
+        *[Check(f"toolbox {name}", tools[name]) for name in there],
+        Check("tools of an MCP server", _mcp),
+    ]
+
+
+def extras() -> dict[str, list[str]]:
+    """The packages of each extra, as the installed package tells."""
+    try:
+        required = metadata.requires("flyball") or []
+    except metadata.PackageNotFoundError:  # it runs from a folder
+        return {}
+    found: dict[str, list[str]] = {}
+    for one in required:
+        if read := _REQUIREMENT.match(one):
+            found.setdefault(read[2], []).append(read[1])
+    return found
+
+
+def _version() -> Iterator[str]:
+    if sys.version_info < OLDEST:
+        yield f"found {platform.python_version()}; expected {'.'.join(map(str, OLDEST))} or later"
+
+
+def _extra(name: str, packages: Sequence[str]) -> Iterator[str]:
+    missing = [package for package in packages if not _is_installed(package)]
+    if missing:
+        yield Hint(f"without {', '.join(missing)}; pip install 'flyball[{name}]'")
+
+
+def _is_installed(package: str) -> bool:
+    try:
+        metadata.version(package)
+    except metadata.PackageNotFoundError:
+        return False
+    return True
+
+
+def _key(variable: str) -> Iterator[str]:
+    if not os.environ.get(variable):
+        yield Hint(f"{variable} is not set")
+
+
+def _local() -> Iterator[str]:
+    from ..models import named
+
+    try:
+        missing = named(LOCAL).ready()
+    except FlyballError:
+        missing = "this version has none"
+    if missing:
+        yield Hint(missing)
+
+
+def _model() -> Iterator[str]:
+    """Whether what the settings name can be asked."""
+    from ..models import named
+
+    told = Settings.load().find("model")
+    if told is None:
+        yield Hint("none is named; FLYBALL_MODEL or model in flyball.toml would, or --model each time")
+    elif not isinstance(told.value, str):
+        yield str(told.error("the name of a model"))
+    elif missing := named(told.value, told.source).ready():
+        yield f"{told.value} ({told.source}): {missing}"
+
+
+def _files() -> Iterator[str]:
+    from ..toolbox import files, write
+
+    with TemporaryDirectory(prefix="flyball-doctor-") as folder:
+        tools = [*files(folder), *write(folder)]
+        wrote, read, up = _called(
+            tools,
+            ("write_file", {"path": "a.txt", "text": "steam"}),
+            ("read_file", {"path": "a.txt"}),
+            ("read_file", {"path": "../a.txt"}),
+        )
+        yield from _unless("write", wrote.ok, wrote)
+        yield from _unless("read", "steam" in read.text, read)
+        yield from _unless("stay below its root", not up.ok, up)
+
+
+def _python() -> Iterator[str]:
+    from ..toolbox import python
+
+    yield from _program(python, "python", {"code": "print(6 * 7)"})
+
+
+def _shell() -> Iterator[str]:
+    from ..toolbox import shell
+
+    yield from _program(shell, "shell", {"command": "echo 42"})
+
+
+def _program(make: Callable[..., list[Tool]], name: str, arguments: Mapping[str, str]) -> Iterator[str]:
+    with TemporaryDirectory(prefix="flyball-doctor-") as folder:
+        [ran] = _called(make(folder, approve=False), (name, arguments))
+        yield from _unless("run a program", ran.ok and "42" in ran.text, ran)
+
+
+def _fetch() -> Iterator[str]:
+    from ..toolbox import fetch
+
+    [refused] = _called(fetch(), ("fetch", {"url": "http://127.0.0.1:9/"}))
+    yield from _unless("refuse an address of this machine", "FetchRefused" in refused.text, refused)
+
+
+def _mcp() -> Iterator[str]:
+    """A server that is started for it answers a call."""
+    if not _is_installed("mcp"):
+        yield Hint("needs the extra 'mcp'")
+        return
+    from ..tools import mcp
+
+    server = mcp([sys.executable, "-c", _SERVER], name="the doctor's server")
+    agent = Agent(model=ScriptedModel(call("add", a=40, b=2), say("42")), tools=[server], settings=Settings())
+    result = agent.run("What is 40 + 2?")
+    if not (result.completed and result.tool_results[0].ok):
+        yield result.explain()
+
+
+def _called(tools: Sequence[Tool], *calls: tuple[str, Mapping[str, str]]) -> Sequence[Outcome]:
+    asked = [Call(str(n), name, dict(arguments)) for n, (name, arguments) in enumerate(calls)]
+    return BoundedToolExecutor(tools).execute(*asked)
+
+
+def _unless(what: str, held: bool, outcome: Outcome) -> Iterator[str]:
+    if not held:
+        yield f"could not {what}: {outcome.text}"
