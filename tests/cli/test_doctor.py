@@ -1,16 +1,16 @@
 """`flyball doctor`: as a person types it; and each of its checks fails when what it looks at is broken."""
 
 import json
-import os
+import platform
 import subprocess
-import sys
-from collections.abc import Mapping, Sequence
+import tempfile
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from flyball import cli
+from flyball import doctor
 from flyball.doctor import Check, checks
 from flyball.loop.notices import Notices
 from flyball.progress import Deliver, Notice, Order, Point
@@ -23,11 +23,7 @@ from flyball.ruling import Ruling
 AGENT, GOVERN = "in an agent", "in govern"
 
 
-def run(*arguments: str, folder: Path, **environment: str) -> subprocess.CompletedProcess[str]:
-    clean = {name: value for name, value in os.environ.items() if not name.startswith("FLYBALL_")}
-    command = [sys.executable, "-m", "flyball", "doctor", *arguments]
-    env = clean | environment
-    return subprocess.run(command, cwd=folder, env=env, capture_output=True, text=True, timeout=60, check=False)
+Typed = Callable[..., subprocess.CompletedProcess[str]]
 
 
 def failing(word: str) -> set[str]:
@@ -40,24 +36,36 @@ def hooks_of(trigger: Trigger) -> set[str]:
     return {f"hook {trigger.value} {door}" for door in doors}
 
 
-def test_all_is_well_here_and_nothing_is_left_behind(tmp_path: Path) -> None:
-    done = run(folder=tmp_path, TMPDIR=str(tmp_path))
+def test_all_is_well_here_and_nothing_is_left_behind(
+    typed: Typed, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    done = typed("doctor")
     assert (done.returncode, done.stderr) == (0, "")
     *lines, last = done.stdout.splitlines()
-    names = {line.removeprefix("ok   ") for line in lines}
+    names = {line[5:].split(":")[0] for line in lines}
     assert last == f"{len(lines)} of {len(lines)} checks passed."
-    assert all(line.startswith("ok   ") for line in lines)
+    assert {line[:5] for line in lines} == {"ok   ", "none "}
+    assert names >= {f"python {platform.python_version()}", "extra cli", "extra mcp", "key of openai", "toolbox shell"}
     assert names >= {name for trigger in Trigger for name in hooks_of(trigger)}
     assert names >= {f"action {type_} {door}" for type_ in ACTIONS for door in (AGENT, GOVERN)}
     assert names >= {f"notice {at.value} {door}" for at in Deliver for door in (AGENT, GOVERN)}
     assert names >= {f"notice at turn 8 of 10 {door}" for door in (AGENT, GOVERN)}
     assert names >= {"settings of this place", "core rules load", "core rules pass their own tests"}
+    assert "ok   tools of an MCP server" in lines
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_wrong_setting_is_a_failure_of_its_own(tmp_path: Path) -> None:
+@pytest.fixture
+def few(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A doctor that only looks at the settings and the rules: a server is started in one test, and that is enough."""
+    monkeypatch.setattr(doctor, "installation_checks", list[Check])
+
+
+@pytest.mark.usefixtures("few")
+def test_a_wrong_setting_is_a_failure_of_its_own(typed: Typed, tmp_path: Path) -> None:
     (tmp_path / "flyball.toml").write_text("max_turns = 'many'\n[repetition]\nsame = 1\n")
-    done = run("--json", folder=tmp_path)
+    done = typed("doctor", "--json")
     record = json.loads(done.stdout)
     assert (done.returncode, done.stderr, record["ok"]) == (1, "", False)
     [failed] = [check for check in record["checks"] if not check["ok"]]
@@ -68,39 +76,30 @@ def test_a_wrong_setting_is_a_failure_of_its_own(tmp_path: Path) -> None:
             "max_turns (flyball.toml:1): found 'many'; expected a whole number",
             "repetition.same (flyball.toml:3): found 1; expected an int of at least 2, or None",
         ],
+        "hints": [],
     }
 
 
-def typed(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> list[str]:
-    """What `flyball doctor` says in this process, where it fails."""
-    monkeypatch.setattr(sys, "argv", ["flyball", "doctor"])
-    with pytest.raises(SystemExit) as ended:
-        cli.main()
-    out, err = capsys.readouterr()
-    assert (ended.value.code, err) == (1, "")
-    return [line for line in out.splitlines() if not line.startswith("ok   ")]
-
-
-def test_a_settings_file_that_cannot_be_read_breaks_no_other_check(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
-) -> None:
+@pytest.mark.usefixtures("few")
+def test_a_settings_file_that_cannot_be_read_breaks_no_other_check(typed: Typed, tmp_path: Path) -> None:
     (tmp_path / "flyball.toml").write_bytes(b"max_turns 9\n")
-    monkeypatch.delenv("FLYBALL_CONFIG", raising=False)
-    monkeypatch.chdir(tmp_path)
-    failed, last = typed(monkeypatch, capsys)
+    done = typed("doctor")
+    failed, last = [line for line in done.stdout.splitlines() if not line.startswith("ok   ")]
+    assert (done.returncode, done.stderr) == (1, "")
     assert failed.startswith("FAIL settings of this place: ")
     assert "flyball.toml:1: found 'max_turns 9'; expected valid TOML" in failed
     assert last == f"{len(checks())} of {len(checks()) + 1} checks passed."
 
 
-def test_what_is_broken_is_one_line_and_the_exit_code_is_1(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+@pytest.mark.usefixtures("few")
+def test_what_is_broken_is_one_line_and_the_exit_code_is_1(typed: Typed, monkeypatch: pytest.MonkeyPatch) -> None:
     def nothing(self: Notices, purpose: Purpose) -> tuple[Notice, ...]:
         return ()
 
     monkeypatch.setattr(Notices, "due", nothing)
-    *failed, _ = typed(monkeypatch, capsys)
+    done = typed("doctor")
+    *failed, _ = [line for line in done.stdout.splitlines() if not line.startswith("ok   ")]
+    assert done.returncode == 1
     assert [line.split(":")[0] for line in failed] == [
         "FAIL action notify_self in an agent",
         "FAIL notice turn_start in an agent",

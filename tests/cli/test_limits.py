@@ -1,4 +1,4 @@
-"""`flyball limits` as a person types it: a real process, its output and its exit code."""
+"""`flyball limits` as a person types it: its output and its exit code."""
 
 import contextlib
 import fcntl
@@ -10,6 +10,7 @@ import struct
 import subprocess
 import sys
 import termios
+from collections.abc import Callable
 from pathlib import Path
 from threading import Timer
 
@@ -17,20 +18,14 @@ import pytest
 
 import flyball
 
+Typed = Callable[..., subprocess.CompletedProcess[str]]
 
-def run(
-    *arguments: str, folder: Path, environment: dict[str, str] | None = None, python: tuple[str, ...] = ()
-) -> subprocess.CompletedProcess[str]:
-    clean = {name: value for name, value in os.environ.items() if not name.startswith("FLYBALL_")}
-    return subprocess.run(
-        [sys.executable, *python, "-m", "flyball", *arguments],
-        cwd=folder,
-        env=clean | (environment or {}),
-        capture_output=True,
-        text=True,
-        timeout=60,
-        check=False,
-    )
+
+def process(folder: Path, path: str) -> subprocess.CompletedProcess[str]:
+    """The command in an installation that has nothing but what is in this path."""
+    program = [sys.executable, "-S", "-m", "flyball", "limits"]
+    environment = {"PATH": os.environ["PATH"], "PYTHONPATH": path}
+    return subprocess.run(program, cwd=folder, env=environment, capture_output=True, text=True, timeout=60, check=False)
 
 
 def row(text: str, name: str) -> list[str]:
@@ -39,9 +34,9 @@ def row(text: str, name: str) -> list[str]:
     return [cell.strip() for cell in line.split("  ") if cell.strip()]
 
 
-def test_every_budget_is_shown_with_its_value_and_source(tmp_path: Path) -> None:
+def test_every_budget_is_shown_with_its_value_and_source(typed: Typed, tmp_path: Path) -> None:
     (tmp_path / "flyball.toml").write_text("max_turns = 99\n[clamp]\nmax_usd = 5\n")
-    done = run("limits", folder=tmp_path, environment={"FLYBALL_DELEGATION__MAX_ITERATIONS": "9"})
+    done = typed("limits", FLYBALL_DELEGATION__MAX_ITERATIONS="9")
     assert (done.returncode, done.stderr) == (0, "")
     assert row(done.stdout, "conversation_turns") == [
         "conversation_turns",
@@ -63,9 +58,9 @@ def test_every_budget_is_shown_with_its_value_and_source(tmp_path: Path) -> None
     assert len(done.stdout.splitlines()) == 1 + len(list(flyball.IterationBudgetRegistry()))
 
 
-def test_json_has_the_same_in_numbers(tmp_path: Path) -> None:
+def test_json_has_the_same_in_numbers(typed: Typed, tmp_path: Path) -> None:
     (tmp_path / "flyball.toml").write_text("max_turns = 99\nmax_usd = 4.3\n[clamp]\nmax_usd = 2\n")
-    done = run("limits", "--json", folder=tmp_path)
+    done = typed("limits", "--json")
     record = json.loads(done.stdout)
     rows = {entry["name"]: entry for entry in record["limits"]}
     assert (done.returncode, record["unread"]) == (0, [])
@@ -87,42 +82,45 @@ def test_json_has_the_same_in_numbers(tmp_path: Path) -> None:
     assert (rows["tokens"]["ceiling"], rows["tokens"]["clamped"]) == (None, False)
 
 
-def test_a_wrong_setting_is_told_and_does_not_hide_the_others(tmp_path: Path) -> None:
-    done = run("limits", folder=tmp_path, environment={"FLYBALL_MAX_TURNS": "many"})
+def test_a_wrong_setting_is_told_and_does_not_hide_the_others(typed: Typed, tmp_path: Path) -> None:
+    done = typed("limits", FLYBALL_MAX_TURNS="many")
     assert done.returncode == 1
     assert row(done.stdout, "conversation_turns")[1] == "wrong"
     assert row(done.stdout, "retries")[1] == "10"
     assert done.stderr == (
         "flyball: max_turns (environment variable FLYBALL_MAX_TURNS): found 'many'; expected a whole number\n"
     )
-    as_json = run("limits", "--json", folder=tmp_path, environment={"FLYBALL_MAX_TURNS": "many"})
+    as_json = typed("limits", "--json", FLYBALL_MAX_TURNS="many")
     assert as_json.returncode == 1
     assert "found 'many'" in json.loads(as_json.stdout)["limits"][0]["error"]
 
 
-def test_a_setting_that_nobody_reads_is_told_with_what_may_have_been_meant(tmp_path: Path) -> None:
+def test_a_setting_that_nobody_reads_is_told_with_what_may_have_been_meant(typed: Typed, tmp_path: Path) -> None:
     (tmp_path / "flyball.toml").write_text("max_trun = 9\n")
-    done = run("limits", folder=tmp_path)
+    done = typed("limits")
     assert done.returncode == 0
     assert done.stderr == "max_trun (flyball.toml:1): nobody reads this setting; did you mean max_turns?\n"
-    assert json.loads(run("limits", "--json", folder=tmp_path).stdout)["unread"] == [done.stderr.strip()]
+    assert json.loads(typed("limits", "--json").stdout)["unread"] == [done.stderr.strip()]
 
 
-def test_a_variable_in_the_wrong_case_is_told(tmp_path: Path) -> None:
-    done = run("limits", folder=tmp_path, environment={"FLYBALL_max_turns": "5"})
+def test_a_variable_in_the_wrong_case_is_told(typed: Typed, tmp_path: Path) -> None:
+    done = typed("limits", FLYBALL_max_turns="5")
     assert "nobody reads this setting; did you mean FLYBALL_MAX_TURNS?" in done.stderr
 
 
 @pytest.mark.parametrize("name", ["[work]", "a[/b]", "x" * 150])
-def test_a_folder_of_any_name_is_shown_whole(tmp_path: Path, name: str) -> None:
+def test_a_folder_of_any_name_is_shown_whole(
+    typed: Typed, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
     below = tmp_path / name / "below"
     below.mkdir(parents=True)
     (tmp_path / name / "flyball.toml").write_text("max_turns = 9\n")
-    done = run("limits", folder=below)
+    monkeypatch.chdir(below)
+    done = typed("limits")
     assert f"{tmp_path / name / 'flyball.toml'}:1" in done.stdout
 
 
-def test_a_narrow_terminal_folds_and_hides_nothing(tmp_path: Path) -> None:
+def test_a_narrow_terminal_folds_and_hides_nothing(typed: Typed, tmp_path: Path) -> None:
     outer, inner = pty.openpty()
     fcntl.ioctl(inner, termios.TIOCSWINSZ, struct.pack("HHHH", 24, 60, 0, 0))
     program = [sys.executable, "-m", "flyball", "limits"]
@@ -144,9 +142,9 @@ def test_a_narrow_terminal_folds_and_hides_nothing(tmp_path: Path) -> None:
     assert "…" not in text
 
 
-def test_a_broken_file_is_one_line_and_no_traceback(tmp_path: Path) -> None:
+def test_a_broken_file_is_one_line_and_no_traceback(typed: Typed, tmp_path: Path) -> None:
     (tmp_path / "flyball.toml").write_text("max_turns 9\n")
-    done = run("limits", folder=tmp_path)
+    done = typed("limits")
     assert (done.returncode, done.stdout) == (1, "")
     assert done.stderr.startswith("flyball: ")
     assert "flyball.toml:1: found 'max_turns 9'; expected valid TOML" in done.stderr
@@ -154,40 +152,24 @@ def test_a_broken_file_is_one_line_and_no_traceback(tmp_path: Path) -> None:
 
 
 def test_without_the_extra_one_line_says_what_to_install(tmp_path: Path) -> None:
-    source = str(Path(flyball.__file__).parents[1])
-    done = run("limits", folder=tmp_path, environment={"PYTHONPATH": source}, python=("-S",))
+    done = process(tmp_path, str(Path(flyball.__file__).parents[1]))
     assert (done.returncode, done.stdout) == (1, "")
     assert done.stderr == "flyball: the command line needs the extra 'cli': pip install 'flyball[cli]'\n"
 
 
 def test_another_missing_module_is_not_taken_for_the_missing_extra(tmp_path: Path) -> None:
     (tmp_path / "typer.py").write_text("import a_module_that_is_not_there\n")
-    path = f"{Path(flyball.__file__).parents[1]}{os.pathsep}{tmp_path}"
-    done = run("limits", folder=tmp_path, environment={"PYTHONPATH": path}, python=("-S",))
+    done = process(tmp_path, f"{Path(flyball.__file__).parents[1]}{os.pathsep}{tmp_path}")
     assert "No module named 'a_module_that_is_not_there'" in done.stderr
     assert "extra" not in done.stderr
 
 
-def test_version_and_help_and_a_wrong_command(tmp_path: Path) -> None:
-    assert run("--version", folder=tmp_path).stdout == f"flyball {flyball.__version__}\n"
-    assert "limits" in run("--help", folder=tmp_path).stdout
-    wrong = run("limitz", folder=tmp_path)
-    assert wrong.returncode == 2
-    assert "limitz" in wrong.stderr
-
-
-def test_the_installed_command_is_the_same_program(tmp_path: Path) -> None:
-    command = Path(sys.executable).with_name("flyball")
-    done = subprocess.run([command, "--version"], cwd=tmp_path, capture_output=True, text=True, timeout=60, check=True)
-    assert done.stdout == f"flyball {flyball.__version__}\n"
-
-
-def test_what_holds_in_one_mode_is_checked_like_the_rest(tmp_path: Path) -> None:
+def test_what_holds_in_one_mode_is_checked_like_the_rest(typed: Typed, tmp_path: Path) -> None:
     (tmp_path / "flyball.toml").write_text(
         "[mode.pipeline]\nmax_turns = 10\nmax_truns = 4\ndelegation.max_iterations = 4\nclamp.max_turns = 5\n"
         "[mode.bad]\nmax_turns = 'many'\n"
     )
-    done = run("limits", folder=tmp_path, environment={"FLYBALL_MODE__CHAT__MAX_TURNS": "7"})
+    done = typed("limits", FLYBALL_MODE__CHAT__MAX_TURNS="7")
     assert done.returncode == 1
     assert done.stderr.splitlines() == [
         "mode.pipeline.max_truns (flyball.toml:3): nobody reads this setting; did you mean mode.pipeline.max_turns?",
@@ -196,9 +178,9 @@ def test_what_holds_in_one_mode_is_checked_like_the_rest(tmp_path: Path) -> None
     ]
 
 
-def test_thresholds_of_repetition_are_settings_too(tmp_path: Path) -> None:
+def test_thresholds_of_repetition_are_settings_too(typed: Typed, tmp_path: Path) -> None:
     (tmp_path / "flyball.toml").write_text("[repetition]\nsame = 5\nsaem = 3\n[mode.chat.repetition]\nsame = 1\n")
-    done = run("limits", folder=tmp_path)
+    done = typed("limits")
     assert done.returncode == 1
     assert done.stderr.splitlines() == [
         "repetition.saem (flyball.toml:3): nobody reads this setting; did you mean repetition.same?",
@@ -206,12 +188,14 @@ def test_thresholds_of_repetition_are_settings_too(tmp_path: Path) -> None:
     ]
 
 
-def test_settings_of_rules_are_read_by_somebody_unless_a_core_rule_has_no_such_parameter(tmp_path: Path) -> None:
+def test_settings_of_rules_are_read_by_somebody_unless_a_core_rule_has_no_such_parameter(
+    typed: Typed, tmp_path: Path
+) -> None:
     (tmp_path / "flyball.toml").write_text(
         "[rules.iteration-budget-warning]\nshare = 0.5\nshares = 0.5\n[rules.mine]\nenabled = false\n"
         "[mode.chat.rules.deadline-budget-warning]\nshare = 0.5\nshar = 1\n"
     )
-    done = run("limits", folder=tmp_path)
+    done = typed("limits")
     assert done.returncode == 0
     assert done.stderr.splitlines() == [
         "rules.iteration-budget-warning.shares (flyball.toml:3): nobody reads this setting; did you mean "
@@ -221,9 +205,18 @@ def test_settings_of_rules_are_read_by_somebody_unless_a_core_rule_has_no_such_p
     ]
 
 
-def test_prices_are_read_and_what_is_wrong_in_them_is_told(tmp_path: Path) -> None:
+def test_prices_are_read_and_what_is_wrong_in_them_is_told(typed: Typed, tmp_path: Path) -> None:
     text = '[prices."gpt-5.5"]\ninput = 2\noutput = 3\n[prices.other]\ninput = 1\noutptu = 2\n'
     (tmp_path / "flyball.toml").write_text(text, encoding="utf-8")
-    done = run("limits", folder=tmp_path)
+    done = typed("limits")
     assert done.returncode == 1
     assert done.stderr == "flyball: prices.\"other\".outptu (flyball.toml:6): found 'outptu'; expected the key output\n"
+
+
+def test_the_model_of_flyball_run_is_a_setting_that_somebody_reads(typed: Typed, tmp_path: Path) -> None:
+    (tmp_path / "flyball.toml").write_text("model = 'openai:a'\n[mode.chat]\nmodel = 'openai:b'\n")
+    assert typed("limits", FLYBALL_MODEL="x").stderr == (
+        "mode.chat.model (flyball.toml:3): nobody reads this setting\n"
+    )
+    (tmp_path / "flyball.toml").write_text("modle = 'openai:a'\n")
+    assert typed("limits").stderr == "modle (flyball.toml:1): nobody reads this setting; did you mean model?\n"
