@@ -31,13 +31,11 @@ def test_a_python_that_is_too_old_is_told(monkeypatch: pytest.MonkeyPatch) -> No
 
 
 def test_an_extra_that_is_missing_is_no_failure_and_one_is_told_how_to_get_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    required = [
-        "anyio>=4.8",
-        "nowhere-to-be-found>=1; extra == 'moon'",
-        "anyio; extra == 'moon'",
-        "mcp; extra == 'mcp'",
-    ]
-    monkeypatch.setattr(metadata, "requires", lambda _: required)  # pyright: ignore[reportUnknownLambdaType]
+    def requires(name: str) -> list[str]:
+        moon = ["nowhere-to-be-found>=1; extra == 'moon'", 'anyio; python_version > "3" and extra == "moon"']
+        return ["anyio>=4.8", *moon, "mcp>=2.2; extra == 'mcp'"]
+
+    monkeypatch.setattr(metadata, "requires", requires)
     assert found("extra moon") == ["hint: without nowhere-to-be-found; pip install 'flyball[moon]'"]
     assert found("extra mcp") == []
 

@@ -117,7 +117,7 @@ def test_every_stop_has_its_exit_code() -> None:
     assert set(CODES) == set(Stop)
 
 
-STOPS = {
+STOPS: dict[str, tuple[int, str, list[str]]] = {
     "completed": (0, ANSWER, []),
     "failed": (1, '[[reply]]\nerror = { message = "gone" }\n', []),
     "budget": (3, RUNAWAY, ["--tools=kit:tools", "--turns=2"]),

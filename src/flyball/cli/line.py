@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import sys
+from contextlib import suppress
+from typing import IO
 
 import typer
 
@@ -14,24 +16,23 @@ from .code import USAGE
 
 def say(line: str, *, err: bool = False) -> None:
     """Print a line; what in it would steer the terminal is shown, not sent, as rules and paths may be anybody's."""
-    put(visible(line), err=err)
+    put(visible(line), sys.stderr if err else None)
 
 
-def put(text: str, *, err: bool = False) -> None:
+def put(text: str, file: IO[str] | None = None) -> None:
     """Print a text as it is. A BrokenPipeError tells once that nobody reads any more; later texts are swallowed."""
     try:
-        typer.echo(text, err=err)
+        typer.echo(text, file)
     except BrokenPipeError:
-        _swallow(sys.stderr if err else sys.stdout)
+        _swallow(sys.stdout if file is None else file)
         raise
 
 
-def _swallow(stream: object) -> None:
+def _swallow(file: IO[str]) -> None:
     """Lead the stream to nowhere: else Python finds the pipe broken again when it ends, and says so."""
-    fileno = getattr(stream, "fileno", None)
-    if callable(fileno):
+    with suppress(OSError):  # of a stream that is only in memory
         nowhere = os.open(os.devnull, os.O_WRONLY)
-        os.dup2(nowhere, fileno())  # pyright: ignore[reportArgumentType]
+        os.dup2(nowhere, file.fileno())
         os.close(nowhere)
 
 

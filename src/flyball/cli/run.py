@@ -18,7 +18,7 @@ from .line import MISTAKE, put, refused, say
 from .outfit import Outfit
 from .record import keep
 from .tab import models_like, tools_like
-from .view import Events, Lines, Silence, View
+from .view import Events, Lines, Live, Silence, View
 
 if TYPE_CHECKING:
     from ..result import Result
@@ -91,14 +91,10 @@ def _task(task: str) -> str:
 
 
 def _view() -> View:
-    if not sys.stderr.isatty():
-        return Lines()
     from rich.console import Console
 
-    from .live import Live
-
     console = Console(stderr=True, highlight=False, markup=False, emoji=False)
-    return Lines() if console.is_dumb_terminal else Live(console)
+    return Live(console) if sys.stderr.isatty() and not console.is_dumb_terminal else Lines(console)
 
 
 def _carried_out(outfit: Outfit, task: str, view: View) -> Result:

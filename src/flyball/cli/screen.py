@@ -10,9 +10,9 @@ from ..result import Stop
 from ..terminal import visible
 from .bar import bars
 from .hint import hints
-from .live import STYLES
 from .record import Record
 from .timeline import Kind, Mark, Row, rows, shortened
+from .view import STYLES
 
 if TYPE_CHECKING:
     from rich.console import Console, RenderableType
@@ -60,10 +60,8 @@ def drawn(record: Record, console: Console, every: bool = False) -> str:
 def _head(record: Record) -> Text:
     from rich.text import Text
 
-    end = f" {record.stop.value} "
-    head = Text.assemble((end, f"bold reverse {_ENDS.get(record.stop, 'yellow')}"), "  ", (summary(record), "dim"))
-    head.append(f"\n{shown(record.task)}", style="bold")
-    return head
+    stop = (f" {record.stop.value} ", f"bold reverse {_ENDS.get(record.stop, 'yellow')}")
+    return Text.assemble(stop, " ", (shown(record.task), "bold"), "\n", (summary(record), "dim"))
 
 
 def summary(record: Record) -> str:
@@ -71,10 +69,10 @@ def summary(record: Record) -> str:
     told = record.told
     models = dict.fromkeys(event.text("model") for event in record.events if event.text("event") == "model_requested")
     cost = sum(told.inner("cost_usd").number(model) for model in told.inner("cost_usd"))
+    counted = [(told.whole("turns"), "turn"), (told.whole("requests"), "request"), (len(record.outcomes), "call")]
     parts = [
         ", ".join(filter(None, models)) or "nobody was asked",
-        ", ".join([_count(told.whole("turns"), "turn"), _count(told.whole("requests"), "request")]),
-        _count(len(record.outcomes), "call"),
+        ", ".join(_count(*one) for one in counted),
         f"${cost:.4g}" if cost else "",
         f"{told.number('seconds'):.1f} s",
         f"{record.started} UTC" if record.started else "",

@@ -14,7 +14,7 @@ from .told import Told
 _LONGEST = 400
 _FIRST, _LAST = 12, 24
 _PURPOSES = {"grace": "reports", "reflection": "looks back"}
-_FINISHES = {"stop": "answers", "length": "answers, cut off by its limit", "cut": "cut off by us"}
+_FINISHES = {"stop": "", "length": ", cut off by its limit", "cut": ", cut off by us"}
 
 
 class Kind(StrEnum):
@@ -174,8 +174,8 @@ def _said(event: Told) -> str:
     calls, finish = event.whole("calls"), event.text("finish")
     if calls:
         return f"wants {calls} call{'s' if calls != 1 else ''}"
-    said = _FINISHES.get(finish, finish)
-    return _PURPOSES.get(event.text("purpose"), said) if finish == "stop" else said
+    said = _PURPOSES.get(event.text("purpose"), "answers")
+    return f"{said}{_FINISHES.get(finish, f', {finish}' if finish else '')}"
 
 
 def _amount(event: Told, key: str) -> str:

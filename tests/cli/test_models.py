@@ -1,0 +1,80 @@
+"""`flyball models`: those that are known, with and without a price, and the local one."""
+
+import json
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from flyball.errors import ConfigError
+from flyball.models import reference
+
+Typed = Callable[..., subprocess.CompletedProcess[str]]
+
+
+def listed(typed: Typed, *words: str, **environment: str) -> dict[str, dict[str, Any]]:
+    done = typed("models", "--json", *words, **environment)
+    assert (done.returncode, done.stderr) == (0, "")
+    return {one["name"]: one for one in json.loads(done.stdout)}
+
+
+def test_models_are_listed_with_their_price_and_whether_the_key_is_there(typed: Typed, key: str) -> None:
+    done = typed("models", "gpt-5", "MINI")
+    assert (done.returncode, done.stderr) == (0, "")
+    [line] = [line for line in done.stdout.splitlines() if line.startswith("openai:gpt-5-mini ")]
+    assert line.split() == [
+        "openai:gpt-5-mini",
+        "$0.25",
+        "in,",
+        "$2",
+        "out",
+        "reads",
+        "400,000",
+        "no",
+        "OPENAI_API_KEY",
+    ]
+    assert all("gpt-5" in line and "mini" in line for line in done.stdout.splitlines())
+    ready = listed(typed, "openai:gpt-5-mini", OPENAI_API_KEY=key)["openai:gpt-5-mini"]
+    assert ready == {
+        "name": "openai:gpt-5-mini", "input": 0.25, "output": 2.0, "context_tokens": 400_000, "ready": "ready",
+    }  # fmt: skip
+
+
+def test_all_three_kinds_are_there_priced_unpriced_and_local(typed: Typed) -> None:
+    found = listed(typed)
+    assert {name.partition(":")[0] for name in found} == {"openai", "anthropic", "local"}
+    assert found["local:smollm2"]["input"] == 0
+    unpriced = [name for name, one in found.items() if one["input"] is None]
+    assert unpriced
+    assert "no price for tokens alone" in typed("models", unpriced[0]).stdout
+
+
+def test_a_version_without_a_local_model_lists_the_others(typed: Typed, monkeypatch: pytest.MonkeyPatch) -> None:
+    def named(name: str) -> Any:
+        raise ConfigError("model", name, "another")
+
+    monkeypatch.setattr(reference, "named", named)
+    assert "local:smollm2" not in listed(typed)
+
+
+def test_prices_of_the_settings_count_and_their_models_are_known_too(typed: Typed, tmp_path: Path) -> None:
+    text = '[prices."acme:one"]\ninput = 1\noutput = 2.5\n[prices."openai:gpt-5-mini"]\ninput = 7\noutput = 8\n'
+    (tmp_path / "flyball.toml").write_text(text)
+    found = listed(typed)
+    assert (found["acme:one"]["input"], found["acme:one"]["output"]) == (1, 2.5)
+    assert (found["openai:gpt-5-mini"]["input"], found["openai:gpt-5"]["input"]) == (7, 1.25)
+    (tmp_path / "flyball.toml").write_text('[prices."acme:one"]\ninput = 1\n')
+    wrong = typed("models")
+    assert (wrong.returncode, wrong.stdout, len(wrong.stderr.splitlines())) == (2, "", 1)
+    assert 'prices."acme:one" (flyball.toml:1)' in wrong.stderr
+
+
+def test_words_that_no_model_has_are_told(typed: Typed) -> None:
+    none = typed("models", "no-such-model")
+    assert (none.returncode, none.stdout) == (1, "")
+    assert none.stderr == (
+        "no model that is known here has these words; a new one can be asked by its name all the same\n"
+    )
+    assert typed("models", "no-such-model", "--json").stdout == "[]\n"
