@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import sys
 from collections.abc import Callable
 from threading import Lock
@@ -13,6 +14,7 @@ from .person import About, Question, Verdict, allow, deny, edit, extend
 
 _TURN = Lock()
 """Runs that ask at the same time take turns."""
+_STEERING = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u2028-\u202e\u2066-\u2069\ud800-\udfff]")
 _HOW = {
     About.CALL: 'y, n, or e {"argument": ...}; words behind y or n are passed on',
     About.LIMIT: "y, n, or how much more",
@@ -47,14 +49,27 @@ def _input(prompt: str) -> str:
 
 
 def visible(text: str) -> str:
-    r"""The text with whatever would steer a terminal shown, not sent: a model, a tool or a file may have written it.
+    r"""One line in which all that cannot be seen is shown, not sent: a model, a tool or a file may have written it.
 
     >>> visible("all\x1b[2J gone")
     'all\\x1b[2J gone'
     """
     if text.isprintable():
         return text
-    return "".join(one if one.isprintable() else one.encode("unicode_escape").decode("ascii") for one in text)
+    return "".join(one if one.isprintable() else _escaped(one) for one in text)
+
+
+def harmless(text: str) -> str:
+    r"""A text as it is, with its lines, tabs and emoji, but for what would steer a terminal or turn its letters round.
+
+    >>> harmless("a:\n\tb\x1b[2J")
+    'a:\n\tb\\x1b[2J'
+    """
+    return _STEERING.sub(lambda found: _escaped(found[0]), text.replace("\r\n", "\n"))
+
+
+def _escaped(character: str) -> str:
+    return character.encode("unicode_escape").decode("ascii")
 
 
 def read(line: str, about: About) -> Verdict | None:

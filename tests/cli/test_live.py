@@ -23,6 +23,12 @@ import pytest
 from flyball.testing import until
 
 PATIENCE_S = 60
+PROGRAM = """
+import fcntl, termios
+fcntl.ioctl(0, termios.TIOCSCTTY, 0)  # the terminal of its own session, so that Ctrl-C reaches it, and it alone
+from flyball.cli import main
+main()
+"""
 KIT = '''
 import threading, time
 from itertools import count
@@ -76,10 +82,10 @@ class Terminal:
         environment |= {"TERM": "xterm-256color", "XDG_STATE_HOME": str(folder / "state"), "LC_ALL": "C.UTF-8"}
         with ExitStack() as stack:
             out = theirs if stdout is None else stack.enter_context(stdout.open("wb"))
+            command = [sys.executable, "-c", PROGRAM, *arguments]
             self.process = subprocess.Popen(
-                [sys.executable, "-m", "flyball", *arguments],
-                cwd=folder, env=environment, stdin=theirs, stdout=out, stderr=theirs, preexec_fn=_take_terminal,
-            )  # fmt: skip
+                command, cwd=folder, env=environment, stdin=theirs, stdout=out, stderr=theirs, start_new_session=True
+            )
         os.close(theirs)
         self.raw = b""
 
@@ -120,12 +126,6 @@ class Terminal:
         self.process.kill()
         self.process.wait(PATIENCE_S)
         os.close(self._ours)
-
-
-def _take_terminal() -> None:
-    """Make it the terminal of the program's own session, so that Ctrl-C reaches it, and it alone."""
-    os.setsid()
-    fcntl.ioctl(0, termios.TIOCSCTTY, 0)
 
 
 Sit = Callable[..., Terminal]
@@ -223,12 +223,13 @@ def test_calls_are_approved_on_the_terminal_while_the_view_is_up(sit: Sit, tmp_p
     terminal.type("perhaps\n")
     terminal.until("Please answer: y, n, or e")
     terminal.type("y\n")
-    terminal.until('May launch be called with {"what": "B"}?')
+    terminal.until('May launch be called with {"what": "B"}? (y, n, or e')
     terminal.type("n not on a Friday\n")
     assert terminal.end() == 0
     assert answer.read_text() == "Done.\n", "questions are not part of the answer"
     assert "turn 1   launch(what='A\\u202e'): done" in terminal.text
     assert "answered no, not on a Friday" in terminal.text
+    assert terminal.text.count('with {"what": "B"}') == 1, "the question is asked, and not told beside that"
     assert "turn 2   launch: denied (approval)" in terminal.text
     assert [one["ok"] for one in record(tmp_path)["tool_execution_results"]] == [True, False]
 
@@ -236,7 +237,7 @@ def test_calls_are_approved_on_the_terminal_while_the_view_is_up(sit: Sit, tmp_p
 @pytest.mark.parametrize(("typed", "code", "stop"), [("\x03", 130, "cancelled"), ("\x04", 7, "paused")])
 def test_a_question_may_be_left_open(sit: Sit, tmp_path: Path, typed: str, code: int, stop: str) -> None:
     terminal = sit('[[reply]]\ncalls = [{ name = "launch", arguments = { what = "A" } }]\n')
-    terminal.until("May launch be called")
+    terminal.until("words behind y or n are passed on) ")
     terminal.type(typed)
     assert terminal.end() == code
     assert record(tmp_path)["stop"] == stop

@@ -246,15 +246,15 @@ def test_what_would_steer_the_terminal_is_shown_and_not_sent(typed: Typed, place
         f'text = "{esc}a"\ncalls = [{{ name = "look{esc}", arguments = {{ path = "{esc}" }} }}]',
         f'calls = [{{ name = "look", arguments = {{ path = "{esc}" }} }}]',
         f'error = {{ kind = "retryable", message = "{esc}" }}',
-        f'text = "gone{esc}\\tfor good"',
+        f'text = "gone{esc}\\n\\tfor good \U0001f469\u200d\U0001f52c"',
     )
     done = typed("run", f"Go\x1b[2J {'x' * 9}.", rude, "--tools=kit:tools")
     why = typed("why")
     page = typed("why", "--markdown")
     assert (done.returncode, why.returncode) == (0, 0)
-    assert done.stdout == "gone\\x1b[2J\\x9b31m\\u202e\\tfor good\n"
+    assert done.stdout == "gone\\x1b[2J\\x9b31m\\u202e\n\tfor good \U0001f469\u200d\U0001f52c\n"
     for text in (done.stdout, done.stderr, why.stdout, page.stdout):
-        assert not {"\x1b", "\x9b", "\u202e", "\t"} & set(text)
+        assert not {"\x1b", "\x9b", "\u202e"} & set(text)
         assert "\\x9b31m" in text.replace("\\\\", "\\")
 
 

@@ -42,7 +42,7 @@ def test_the_demo_prints_what_the_readme_shows(tmp_path: Path) -> None:
     assert ours(run_part) == ours(shown)
     assert re.search(r"^turns +8 +8$", run_part, re.MULTILINE)
     assert re.search(r"^tokens +[\d,]+ +12,000$", run_part, re.MULTILINE)
-    assert "refused: turns" in why_part
+    assert "refused max_agent_iterations_reached" in why_part
     assert "It met a limit: Maximum agent iterations (8) reached" in why_part
 
 

@@ -6,7 +6,7 @@ import os
 import signal
 import sys
 from collections.abc import Generator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from threading import current_thread, main_thread
 from types import FrameType
 from typing import TYPE_CHECKING
@@ -46,5 +46,6 @@ def cancelled_by_ctrl_c(going: Run) -> Generator[None]:
 def _stop(_signal: int, _frame: FrameType | None) -> None:
     """Leave without closing anything: what hangs would hang here, too. Programs of tools die with their parent."""
     shown = _CURSOR if sys.stderr.isatty() else ""
-    os.write(2, f"{shown}\nflyball: stopped at once; this run is not kept\n".encode())
+    with suppress(OSError):  # nobody sees it
+        os.write(2, f"{shown}\nflyball: stopped at once; what it did last may not be kept\n".encode())
     os._exit(CODES[Stop.CANCELLED])

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from ..terminal import visible
+from ..terminal import harmless
 from .approval import approver_for
 from .code import CODES
 from .interrupt import cancelled_by_ctrl_c
@@ -122,7 +122,7 @@ def _show(going: Run, view: View) -> None:
 def _print(result: Result, quiet: bool) -> None:
     text = result.text if result.output is None else json.dumps(result.output, ensure_ascii=False)
     if text:
-        put("\n".join(map(visible, text.splitlines())))
+        put(harmless(text.rstrip("\n")))
     if not quiet:
         say(f"{result.stop.value}: {result.explain()}", err=True)
         for question in result.questions:

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 from ..result import Stop
-from ..terminal import visible
+from ..terminal import harmless, visible
 from .bar import bars
 from .hint import hints
 from .record import Record
@@ -165,4 +165,4 @@ def shown(text: str) -> str:
 
 def paragraph(text: str) -> str:
     """A text with its lines."""
-    return "\n".join(visible(line) for line in text.strip().splitlines()) or "nothing was said"
+    return harmless(text.strip().expandtabs(4)) or "nothing was said"

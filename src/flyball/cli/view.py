@@ -81,6 +81,9 @@ class Events(Silence):
 class Lines(Silence):
     """A line for each thing that a person may want to know, as it happens."""
 
+    left_out: frozenset[Kind] = frozenset()
+    """What is seen elsewhere."""
+
     def __init__(self, console: Console) -> None:
         self._console = console
         self._reader = Reader()
@@ -94,9 +97,9 @@ class Lines(Silence):
         row = self._reader.read(Told(event.to_dict()))
         if isinstance(event, events.ModelReplied):
             row = self._replied(event, row)
-        if row is not None:
+        if row is not None and row.kind not in self.left_out:
             head = f"turn {row.turn}" if row.kind in (Kind.CALL, Kind.MODEL) else row.kind.value
-            self.say(f"{head:9}{visible(row.text)}", row.mark)
+            self.say(f"{head:8} {visible(row.text)}", row.mark)
 
     def say(self, line: str, mark: Mark) -> None:
         """Print one line, and not with rich, which would end the program where a pipe is closed."""
@@ -115,6 +118,8 @@ class Lines(Silence):
 
 class Live(Lines):
     """The same lines, and below them one bar for each budget, what goes on now, and the text as it comes."""
+
+    left_out = frozenset({Kind.ASKED})  # the person is
 
     def __init__(self, console: Console) -> None:
         from rich.live import Live as RichLive
