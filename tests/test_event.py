@@ -53,7 +53,7 @@ def test_events_are_slotted_so_that_thousands_are_cheap() -> None:
 
 
 def test_no_own_field_hides_one_of_the_header() -> None:
-    taken = {"event", "seq", "time", "at", "turn", "run_id", "session_id", "metadata"}
+    taken = {"event", "seq", "time", "at", "turn", "run_id", "parent_run_id", "session_id", "metadata"}
     assert all(taken.isdisjoint(field.name for field in own_fields(kind)) for kind in event.kinds().values())
 
 

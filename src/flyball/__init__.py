@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from .budget import Hold, IterationBudget
     from .conversation import arun_conversation, run_conversation
     from .deadline import Deadline, DeadlineToken
+    from .delegate import Child
     from .envelope import TurnBudget
     from .errors import (
         AmountError,
@@ -50,6 +51,7 @@ __all__ = [
     "BudgetExceeded",
     "BudgetSnapshot",
     "BudgetSpec",
+    "Child",
     "ConfigError",
     "Deadline",
     "DeadlineExceeded",
@@ -92,6 +94,7 @@ _HOMES = {
     "budget": ("Hold", "IterationBudget"),
     "conversation": ("arun_conversation", "run_conversation"),
     "deadline": ("Deadline", "DeadlineToken"),
+    "delegate": ("Child",),
     "envelope": ("TurnBudget",),
     "errors": (
         "AmountError",

@@ -20,19 +20,21 @@ from .brief import (
     card_of,
     check_function,
     completion_of,
-    left_of,
     messages_of,
     model_of,
     pause_of,
     refuse_money,
     rules_of,
 )
+from .budget import IterationBudget
 from .clock import SYSTEM, Clock
-from .drive import Driver, Person, SourcedDriver
+from .delegate import Child, at_once, edges_of
+from .drive import Driver, Person, driver_of
+from .drive.lender import left_of
 from .envelope import TurnBudget
 from .errors import ConfigError
-from .event import Header
-from .limits import Kind, Limits, WorstCase
+from .limits import Kind, Limits, Terms, WorstCase
+from .loop.child import Edge, Mode
 from .loop.plan import ModelCard, Plan, Terrain
 from .loop.told import Told
 from .message import Message
@@ -81,6 +83,10 @@ class Agent:
     `local:PATH.gguf`, `script:PATH.toml`."""
     tools: Iterable[Offered] = ()
     """Functions, tools, and sources of tools such as `mcp(...)`, which are opened with each run and closed with it."""
+    children: Sequence[Child | Agent] = ()
+    """Agents to which it may delegate tasks; a `Child` says how their budgets hang together."""
+    description: str = ""
+    """What it is for, in a sentence: agents that may delegate to it read that."""
     instructions: str | None = None
     limits: Limits = field(default_factory=Limits)
     name: str = "agent"
@@ -204,10 +210,29 @@ class Agent:
         return self._driver_of(plan, pause.within, sinks, person)
 
     def _driver_of(self, plan: Plan, within: TurnBudget | None, sinks: Sequence[Sink], person: Person) -> Driver:
-        header = Header(plan.run_id, plan.session_id, plan.started_at, plan.metadata)
-        recorder = Recorder(header, sinks, self.events_kept)
-        driver = SourcedDriver if plan.shared.sources else Driver
-        return driver(plan, recorder, clock=self.clock, within=within, person=person)
+        recorder = Recorder(plan.header, sinks, self.events_kept)
+        return driver_of(plan, recorder, clock=self.clock, within=within, person=person)
+
+    def as_child(self, mode: Mode, registry: IterationBudgetRegistry) -> Edge:
+        """All that its runs need as children of another agent; of that one's registry where it has none of its own."""
+        own = self.registry is not None or self.settings is not None
+        terms = self.limits.terms(self._registry() if own else registry, kind=Kind.CHILD, grace=self.grace)
+        return Edge(
+            name=self.name,
+            description=self.description,
+            terrain=replace(self._terrain, terms=terms, limits_shown=_shown(terms)),
+            mode=mode,
+            metadata=self.metadata,
+            sinks=tuple(self.sinks),
+            events_kept=self.events_kept,
+            approver=self.approver,
+            patience_s=self._person.seconds,
+            guard=self._guard,
+        )
+
+    def _guard(self, money: IterationBudget | None) -> None:
+        if self.unpriced == Unpriced.REFUSE:
+            refuse_money("run, within", money, self._cards())
 
     def plan(self, task: Task, **options: Unpack[RunOptions]) -> Plan:
         """All that one run needs, for whoever drives it himself.
@@ -218,8 +243,8 @@ class Agent:
             _check_options(options)
         run_id = options.get("run_id") or os.urandom(16).hex()
         at, within, until = self.clock.wall(), options.get("within"), self.limits.until
-        if within is not None and self.unpriced == Unpriced.REFUSE:
-            refuse_money("run, within", within.budgets.get("usd"), self._cards())
+        if within is not None:
+            self._guard(within.budgets.get("usd"))
         metadata = options.get("metadata")
         return Plan(
             shared=self._terrain,
@@ -291,7 +316,8 @@ class Agent:
                 check.kind(f"agent, {name}", getattr(self, name), kind)
         if self.instructions is not None:
             check.kind("agent, instructions", self.instructions, str)
-        for name in ("tools", "hooks", "sinks"):
+        check.kind("agent, description", self.description, str)
+        for name in ("tools", "children", "hooks", "sinks"):
             if isinstance(given := getattr(self, name), str) or not isinstance(given, Iterable):
                 raise ConfigError(f"agent, {name}", given, "a list")
         for name in ("grace", "single_turn"):
@@ -313,20 +339,21 @@ class Agent:
 
     def _made_terrain(self) -> Terrain:
         """All that is the same for every run, looked up once."""
-        offer = Offer.of(self.tools)
         registry = self._registry()
+        edges = edges_of(self.children, registry)
+        offer = Offer.of(self.tools, edges)
         terms = self.limits.terms(registry, kind=self.kind, grace=self.grace)
         ruleset = self._rules(registry.settings)
         assertions, policy = completion_of(self.completion, None if offer.sources else tuple(offer.toolset))
         output = None if self.output is None else Output(self.output, policy)
-        with terms.open(Told(0.0)) as opened:
-            shown = opened.snapshot()
         terrain = Terrain(
             model=self._own,
             model_is_async=inspect.iscoroutinefunction(self._own.ask),
             terms=terms,
             admission=partial(Admission, offer.toolset),
-            limits_shown=shown,
+            children=edges,
+            children_at_once=at_once(registry.settings),
+            limits_shown=_shown(terms),
             instructions=self.instructions,
             output_schema=None if output is None else output.schema,
             completion=output or policy,
@@ -351,6 +378,12 @@ class Agent:
             asks_for_more=self.on_exhausted == "ask",
         )
         return offer.on(terrain)
+
+
+def _shown(terms: Terms) -> Mapping[str, Any]:
+    """The ceilings, as the first event tells them."""
+    with terms.open(Told(0.0)) as opened:
+        return opened.snapshot()
 
 
 def _check_options(options: RunOptions) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import inspect
-import math
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, cast
@@ -13,7 +12,6 @@ from .asserted import Asserted
 from .assertion import Assertions
 from .budget import IterationBudget
 from .drive import Pause
-from .envelope import TurnBudget
 from .errors import ConfigError
 from .loop.plan import ModelCard
 from .message import Message, MessageType, Role
@@ -84,12 +82,6 @@ def completion_of(source: object, offered: Sequence[str] | None) -> tuple[Assert
     if inspect.iscoroutinefunction(source) or (source is not None and not callable(source)):
         raise ConfigError("agent, completion", source, "a policy (a function), assertions, or the path of a TOML file")
     return None, cast("Policy | None", source)
-
-
-def left_of(shared: TurnBudget) -> dict[str, int]:
-    """What others leave of tokens and money now: a run must not hold less than the worst that its requests can do."""
-    left = {name: shared.budgets[name].available for name in ("tokens", "usd") if name in shared.budgets}
-    return {name: int(amount) for name, amount in left.items() if amount != math.inf}
 
 
 def messages_of(task: Task, run_id: str, at: float) -> list[Message]:

@@ -72,8 +72,10 @@ class IterationBudget:
         """A fresh budget with this one's ceiling, `most` at most; faster than a new one, as all was checked before."""
         fresh: Any = object.__new__(IterationBudget)
         fresh.name, fresh.unit = self.name, self.unit
-        fresh.maximum, fresh.refund_limit = self.maximum, self.refund_limit
-        ceiling = self._ceiling if most is None or (self._ceiling is not None and self._ceiling < most) else most
+        fresh.refund_limit = self.refund_limit
+        inherits = most is not None and (self._ceiling is None or self._ceiling >= most)
+        ceiling = most if inherits else self._ceiling
+        fresh.maximum = most if inherits else self.maximum  # what is inherited is never raised
         fresh._ceiling, fresh._room = ceiling, math.inf if ceiling is None else ceiling
         fresh._used = fresh._brought = fresh._held = fresh._unsettled = 0
         fresh._refunds, fresh._extensions, fresh._parent = _NO_REFUNDS, (), None

@@ -24,6 +24,8 @@ class Header:
     """Seconds since the epoch."""
     metadata: Mapping[str, Any] | None = None
     """What the caller gave (job id, flow step, agent, mode): it comes back on every event."""
+    parent_run_id: str | None = None
+    """The run that has delegated this one."""
 
 
 @dataclass(slots=True)
@@ -46,6 +48,7 @@ class Event:
             "at": self.at,
             "turn": self.turn,
             "run_id": header.run_id,
+            "parent_run_id": header.parent_run_id,
             "session_id": header.session_id,
             "metadata": jsonable(header.metadata),
             **{field.name: jsonable(getattr(self, field.name)) for field in own_fields(type(self))},

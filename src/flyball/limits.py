@@ -169,15 +169,24 @@ class Terms:
     grace: bool
 
     def open(
-        self, clock: Clock = SYSTEM, most_s: float = math.inf, most: Mapping[str, int] | None = None
+        self,
+        clock: Clock = SYSTEM,
+        most_s: float = math.inf,
+        most: Mapping[str, int] | None = None,
+        level: int = 0,
     ) -> TurnBudget:
-        """The envelope of one run that starts now; limits never raise what it inherits (`most_s`, `most`)."""
+        """The envelope of one run that starts now; limits never raise what it inherits (`most_s`, `most`).
+
+        `level` is how many runs are above it: its depth counts from there.
+        """
         until, now = self.limits.until, clock.now()
         until_s = most_s if until is None else min(most_s, max(0.0, until.timestamp() - clock.wall()))
         turns = self.budgets["turns"].anew()
         budgets = {name: turns if name == "turns" else budget.anew(turns) for name, budget in self.budgets.items()}
         for name, amount in (most or {}).items():
             budgets[name] = self.budgets[name].anew(turns, amount)
+        if level:
+            budgets["depth"] = self._depth(level, (most or {}).get("depth"), turns)
         return TurnBudget(
             budgets,
             Deadline(now + self.seconds, clock),
@@ -188,6 +197,13 @@ class Terms:
             reserve=self.reserve if most is None else self._inherited_reserve(most),
             tool_seconds=self.limits.tool_seconds,
         )
+
+    def _depth(self, level: int, most: int | None, beside: IterationBudget) -> IterationBudget:
+        """The depth of a run that is so deep already; its own limit counts from there, its parent's from the top."""
+        own = self.budgets["depth"].ceiling
+        known = [amount for amount in (None if own is None else level + own, most) if amount is not None]
+        ceiling = min(known, default=None)
+        return IterationBudget("depth", ceiling, start=level, beside=beside, maximum=ceiling)
 
     def _inherited_reserve(self, most: Mapping[str, int]) -> dict[str, int]:
         """Where less is inherited than the limits allow, the usual share of that."""

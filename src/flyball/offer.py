@@ -7,7 +7,9 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
+from .delegate import Delegation, FamilyAdmission
 from .errors import ConfigError
+from .loop.child import Edge
 from .loop.plan import Terrain
 from .request import tokens_of_tools
 from .tools import Admission, Tool, Toolset, ToolSource
@@ -22,14 +24,16 @@ class Offer:
     sources: tuple[ToolSource, ...]
 
     @classmethod
-    def of(cls, given: Iterable[Offered]) -> Offer:
-        """What stands in an agent's list of tools."""
+    def of(cls, given: Iterable[Offered], edges: Sequence[Edge] = ()) -> Offer:
+        """What stands in an agent's list of tools; with children, also the tool that delegates to them."""
         tools, sources = list[Any](), list[ToolSource]()
         for one in given:
             if is_source(one):
                 sources.append(one)
             else:
                 tools.append(one)
+        if edges:
+            tools.append(Delegation(edges))
         return cls(Toolset(tools), tuple(sources))
 
     def on(self, terrain: Terrain) -> Terrain:
@@ -70,7 +74,7 @@ def _offering(terrain: Terrain, toolset: Toolset) -> Terrain:
     }
     return replace(
         terrain,
-        admission=partial(Admission, toolset),
+        admission=partial(FamilyAdmission if terrain.children else Admission, toolset),
         tools=definitions,
         tool_names=tuple(toolset),
         sensitive={tool.name: tool.sensitive for tool in toolset.values() if tool.sensitive},

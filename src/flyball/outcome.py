@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from enum import StrEnum
 from typing import Any, ClassVar
 
@@ -60,6 +60,8 @@ class Ended:
     """What the model must know of it beside the result: that it is an earlier one's, or whose arguments they were."""
     same_as: str | None = None
     """The call whose result this is, where an equal call was not made again."""
+    children: tuple[Any, ...] = ()
+    """The results of the runs that it was delegated to."""
 
     @property
     def ok(self) -> bool:
@@ -68,7 +70,9 @@ class Ended:
 
     def to_dict(self) -> dict[str, Any]:
         """The same in JSON types."""
-        return {"status": self.status.value, "ok": self.ok, "text": self.text, **jsonable(self)}
+        row = {field.name: jsonable(getattr(self, field.name)) for field in fields(self) if field.name != "children"}
+        children = {"children": [child.run_id for child in self.children]} if self.children else {}
+        return {"status": self.status.value, "ok": self.ok, "text": self.text, **row, **children}
 
     @property
     def text(self) -> str:

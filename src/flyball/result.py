@@ -148,6 +148,20 @@ class Result:
         """Whether it ended with an answer to the whole task."""
         return self.stop is Stop.COMPLETED
 
+    @property
+    def usage_with_children(self) -> Usage:
+        """The tokens of this run and of all runs below it."""
+        return sum((child.usage_with_children for child in self.children), self.usage)
+
+    @property
+    def cost_with_children(self) -> dict[str, int]:
+        """The same for what they cost, by model."""
+        total = dict(self.cost)
+        for child in self.children:
+            for model, cost in child.cost_with_children.items():
+                total[model] = total.get(model, 0) + cost
+        return total
+
     def raise_for_stop(self) -> None:
         """Do nothing for a completed run, else raise RunStopped with this result on it."""
         if not self.completed:
@@ -162,7 +176,7 @@ class Result:
             why = f"{why}: {self.warning.removesuffix('.')}"
         if self.error:
             why = f"{why} ({self.error.get('message')})"
-        used = [_used(name, snapshot) for name, snapshot in self.budgets.items() if snapshot.used]
+        used = [_used(name, snapshot) for name, snapshot in self.budgets.items() if snapshot.used and name != "depth"]
         spent = f"It used {', '.join(used)} in {Unit.SECONDS.show(round(self.seconds, 1))}." if used else ""
         return " ".join(part for part in (f"{why}.", spent, self._unpriced_told(), _WHAT_NEXT[self.stop]) if part)
 
@@ -243,6 +257,8 @@ class Result:
             "reflections": self.reflections,
             "faults": self.faults,
             "children": [child.to_dict() for child in self.children],
+            "usage_with_children": self.usage_with_children,
+            "cost_usd_with_children": {name: Unit.USD.outer(cost) for name, cost in self.cost_with_children.items()},
             "questions": self.questions,
             "events": [event.to_dict() for event in self.events],
             "events_dropped": self.events_dropped,

@@ -14,6 +14,7 @@ _HEADER: dict[str, Any] = {
     "at": {"type": "number", "minimum": 0},
     "turn": {"type": "integer", "minimum": 0},
     "run_id": {"type": "string"},
+    "parent_run_id": {"type": ["string", "null"]},
     "session_id": {"type": ["string", "null"]},
     "metadata": {"type": ["object", "null"]},
 }

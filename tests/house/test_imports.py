@@ -20,15 +20,15 @@ TABLE = """
     purse ruling turn governor bound
     worker tools models
     loop drive
-    run output brief offer agent conversation
+    run output brief delegate offer agent conversation
     toolbox
     testing otel
     doctor
     cli
 """
 HEAVY = {
-    "agent", "brief", "cli", "conversation", "drive", "models", "otel", "output", "run", "testing", "toolbox", "tools",
-    "worker",
+    "agent", "brief", "cli", "conversation", "delegate", "drive", "models", "otel", "output", "run", "testing",
+    "toolbox", "tools", "worker",
 }  # fmt: skip
 """All other rooms need nothing but the standard library."""
 

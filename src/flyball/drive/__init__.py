@@ -1,8 +1,9 @@
 """The driver: does what the loop decides, on asyncio or trio."""
 
 from .driver import Driver, Person
+from .family import driver_of
 from .mailbox import Mailbox
 from .pause import Pause
 from .sourced import SourcedDriver
 
-__all__ = ["Driver", "Mailbox", "Pause", "Person", "SourcedDriver"]
+__all__ = ["Driver", "Mailbox", "Pause", "Person", "SourcedDriver", "driver_of"]

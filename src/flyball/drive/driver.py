@@ -83,6 +83,7 @@ class Driver:
         within: TurnBudget | None = None,
         workers: WorkerPool = _WORKERS,
         person: Person = _NOBODY,
+        performing: Callable[..., Performer] = Performer,
     ) -> None:
         self.recorder = recorder
         self.mailbox = mailbox or Mailbox()
@@ -96,7 +97,7 @@ class Driver:
         shared = plan.shared
         model = cast("Model", shared.model)
         self._asking = Asking(model, shared.model_is_async, workers, self._tell_delta, shared.models)
-        self._performer = Performer(
+        self._performer = performing(
             workers=workers,
             clock=self._pace,
             run_id=plan.run_id,
@@ -141,12 +142,17 @@ class Driver:
                 if effect is not None and scope.cancelled_caught:  # its time is over, or somebody wants it cut
                     effect = self._answer(self._cut(effect))
         except BaseException:
-            self.mailbox.post(Cancel("task"))
+            self.mailbox.post(self._cancelled)
             await self._close(effect)
             raise
         await self._close(effect)
         assert self.result is not None, "a loop that has ended has its result"
         return self.result
+
+    @property
+    def _cancelled(self) -> Cancel:
+        """What it means for the run that its task is cancelled: a child's is part of its parent's."""
+        return Cancel("task" if self._plan.parent_run_id is None else "parent")
 
     async def _close(self, effect: Effect[Any] | None) -> None:
         """After a cancel: keep what there is, for a while; nothing else is waited for."""

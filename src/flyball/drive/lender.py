@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import math
+
 from ..budget import Hold
 from ..envelope import Refusal, TurnBudget
 from ..loop.effect import Deed, Grant
 
-_USED_AT_ONCE = frozenset({"turns", "tool_calls"})
+_USED_AT_ONCE = frozenset({"turns", "tool_calls", "children"})
 
 
 class Lender:
@@ -56,3 +58,9 @@ class Lender:
                 else:
                     self._open[name] = hold
         return None
+
+
+def left_of(shared: TurnBudget) -> dict[str, int]:
+    """What others leave of tokens and money now: a run must not hold less than the worst that its requests can do."""
+    left = {name: shared.budgets[name].available for name in ("tokens", "usd") if name in shared.budgets}
+    return {name: int(amount) for name, amount in left.items() if amount != math.inf}

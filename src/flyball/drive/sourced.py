@@ -12,7 +12,7 @@ from anyio.abc import TaskGroup
 
 from ..errors import SourceError
 from ..loop.converse import converse
-from ..loop.effect import Cancel, Effect
+from ..loop.effect import Effect
 from ..loop.end import described
 from ..loop.told import Told
 from ..result import Result
@@ -52,7 +52,7 @@ class SourcedDriver(Driver):
         try:
             error = await self._open(holding, tasks)
         except BaseException:  # the task is cancelled: the run closes as it does later on
-            self.mailbox.post(Cancel("task"))
+            self.mailbox.post(self._cancelled)
             await super().drive()
             raise
         if error is not None and self._paused is not None:

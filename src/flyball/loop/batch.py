@@ -8,7 +8,7 @@ from ..event import Refunded, ToolStarted
 from ..outcome import Cancelled, Denied, Ended, Outcome, Reason, Success, Timeout
 from ..progress import Point
 from ..request import Call, Finish
-from . import again, decide, share
+from . import again, decide, family, share
 from .course import Course
 from .effect import Act, Flow
 from .plan import Prepared
@@ -37,8 +37,12 @@ def act(course: Course, calls: Sequence[Call]) -> Flow[Sequence[Outcome]]:
         ready = [one for one in prepared if not isinstance(one, Ended)]
         for one in ready:
             course.recorder.emit(ToolStarted, one.call.id, one.call.name, one.shown)
+        if course.shared.children:
+            family.begin(course, ready)
         effect = Act(ready, course.envelope.work_at)
         made = iter(course.hear(effect, (yield effect)) if ready else ())
+        if course.shared.children:
+            made = family.ended(course, ready, made)
         for call, one in zip(group, prepared, strict=True):
             tool = None if isinstance(one, Ended) else one.tool
             outcome = one if isinstance(one, Ended) else _finalised(course, one, next(made))
@@ -65,7 +69,7 @@ def _still_wanted(course: Course, prepared: list[Prepared | Outcome]) -> Flow[li
             for budget in course.admission.unclaim(one, "call_never_made"):
                 course.recorder.emit(Refunded, budget, 1, "call_never_made")
             if course.plan.within:
-                yield from share.give_back(course, "call_never_made", tool_calls=1)
+                yield from share.give_back(course, "call_never_made", **one.counts)
             one = late(one.call)
         kept.append(one)
     return kept
@@ -135,12 +139,12 @@ def _read(course: Course, call: Call) -> Prepared | Outcome:
 def _granted(course: Course, ready: Prepared) -> Flow[Prepared | Outcome]:
     """The call, if its own and the shared budgets allow it."""
     call = ready.call
-    taken = yield from share.take(course, tool_calls=1)
+    taken = yield from share.take(course, **ready.counts)
     if taken is not None:
         return _denied(call, Reason.BUDGET, taken.warning)
     refusal = course.admission.claim(ready)
     if refusal is not None:
-        yield from share.give_back(course, "call_never_made", tool_calls=1)
+        yield from share.give_back(course, "call_never_made", **ready.counts)
     return refusal or ready
 
 

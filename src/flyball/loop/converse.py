@@ -89,6 +89,8 @@ def _closed(course: Course, end: End) -> Flow[End]:
 
 def _begin(course: Course) -> End | None:
     course.consult(Point.RUN_STARTED)
+    if course.plan.called_off is not None:
+        return End(Stop.CANCELLED, by=course.plan.called_off)
     if course.plan.obstacle is not None:
         return End(Stop.FAILED, error=dict(course.plan.obstacle))
     unprovable = preflight(course)
@@ -118,6 +120,8 @@ def _finish(course: Course, end: End) -> Result:
         course.tell_refusals()
         course.consult(Point.RUN_ENDED, end.stop)
     finally:  # Ctrl-C may come inside a hook
+        if course.shared.children:
+            course.admission.close()
         envelope.close()
         flags = envelope.flags
         budgets = envelope.last_readings()
@@ -150,6 +154,7 @@ def _finish(course: Course, end: End) -> Result:
         completion=diagnosis(course, end.stop),
         reflections=tuple(course.reflections),
         faults=tuple(course.faults),
+        children=tuple(course.children),
         questions=tuple(course.questions) if end.stop is Stop.PAUSED else (),
         error=end.error,
         run_id=plan.run_id,

@@ -16,7 +16,7 @@ from ..progress import AskPerson, Halt, Notice, Point, Progress, Veto
 from ..purse import Purse
 from ..recorder import Recorder
 from ..request import TOKENS_AROUND, Call, Finish, Reply, Request, bytes_of, tokens_of_message
-from ..result import Stop
+from ..result import Result, Stop
 from .context import Context
 from .effect import Answer, Append, Effect, Flow
 from .end import End, described
@@ -41,8 +41,8 @@ class Course:
 
     __slots__ = (
         "_disturbed", "_refusals_told", "_shift", "admission", "asked_more", "asked_until", "asks", "call_ids",
-        "cancelled", "card", "carried", "clock", "completion", "context", "context_most", "envelope", "failure",
-        "faults", "finish", "halt", "history", "hooks", "hung", "input_tokens", "kept", "keys", "lease_lost",
+        "cancelled", "card", "carried", "children", "clock", "completion", "context", "context_most", "envelope",
+        "failure", "faults", "finish", "halt", "history", "hooks", "hung", "input_tokens", "kept", "keys", "lease_lost",
         "looked_back", "model", "model_name", "notices", "nudge", "owed", "plan", "progress", "purse", "questions",
         "recorder", "reflections", "repetition", "shared", "size", "state", "steered", "time_up", "turns",
         "verdicts", "witness",
@@ -54,7 +54,7 @@ class Course:
         self.shared = shared
         self.recorder = recorder
         self.clock = Told(plan.started_at)
-        self.envelope = shared.terms.open(self.clock, plan.most_s, plan.most)
+        self.envelope = shared.terms.open(self.clock, plan.most_s, plan.most, plan.level)
         if plan.spent_s:
             self.clock.at = recorder.at = plan.spent_s
         self.card = shared.cards[""]
@@ -106,6 +106,8 @@ class Course:
         """Those of the last request."""
         self.asks: list[AskPerson] = []
         """What rules want a person to be asked."""
+        self.children: list[Result] = []
+        """What runs that were delegated have come to."""
         self.faults: list[dict[str, str]] = []
         """What went wrong in rules."""
         self.cancelled: str | None = None

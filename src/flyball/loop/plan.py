@@ -9,6 +9,7 @@ from typing import Any, Protocol
 
 from ..assertion import Assertions
 from ..envelope import TurnBudget
+from ..event import Header
 from ..limits import Terms
 from ..message import Message
 from ..outcome import Denied, Outcome
@@ -64,6 +65,16 @@ class Prepared(Protocol):
         """The arguments as events may show them."""
         ...
 
+    @property
+    def counts(self) -> Mapping[str, int]:
+        """What it takes of budgets that others share."""
+        ...
+
+    @property
+    def tasks(self) -> Sequence[Any]:
+        """What it hands to children."""
+        ...
+
 
 class Admission(Protocol):
     """Which calls of one run are made; `tools.Admission` is one."""
@@ -86,6 +97,10 @@ class Admission(Protocol):
 
     def note(self, name: str, outcome: Outcome) -> None:
         """Learn from a call that has ended."""
+        ...
+
+    def close(self) -> None:
+        """Book what is still set aside for children; the run is over."""
         ...
 
 
@@ -166,6 +181,9 @@ class Terrain:
     """The parameters, by tool, that exports do not show."""
     asking: frozenset[str] = frozenset()
     """The tools of which some calls need a person."""
+    children: Sequence[Any] = ()
+    """The edges to those that it may delegate to."""
+    children_at_once: int = 1
     cheap: frozenset[str] = frozenset()
     """The tools of which a round costs no turn."""
     limits_shown: Mapping[str, Any] = field(default_factory=dict[str, Any])
@@ -228,7 +246,18 @@ class Plan:
     """What of its time was over when its loop began: opening its sources took it."""
     obstacle: Mapping[str, Any] | None = None
     """Why it cannot begin, as a result tells an error."""
+    called_off: str | None = None
+    """Who has ended it before it could begin."""
+    parent_run_id: str | None = None
+    """The run that has delegated this one."""
+    level: int = 0
+    """How many runs are above it."""
     within: bool = False
     """Whether claims also count in budgets that others share."""
     seed: int = 0
     """For the jitter of waits."""
+
+    @property
+    def header(self) -> Header:
+        """What all events of the run share."""
+        return Header(self.run_id, self.session_id, self.started_at, self.metadata, self.parent_run_id)

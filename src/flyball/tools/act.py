@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from ..deadline import DeadlineToken
@@ -15,6 +16,8 @@ from .excerpt import MOST_CHARACTERS, content_of, excerpt
 from .gate import Gate
 from .tool import Tool
 
+_ONE_CALL: Mapping[str, int] = {"tool_calls": 1}
+
 
 class ToolAct:
     """A call that was read, allowed and counted. Whoever makes it closes its gate with exactly one outcome."""
@@ -22,6 +25,11 @@ class ToolAct:
     __slots__ = (
         "answer", "began", "call", "cap_s", "envelope", "gate", "state", "token", "tool", "until", "values", "worker",
     )  # fmt: skip
+
+    counts: Mapping[str, int] = _ONE_CALL
+    """What it takes of budgets that others share."""
+    tasks: Sequence[Any] = ()
+    """What it hands to children."""
 
     def __init__(
         self,

@@ -91,6 +91,9 @@ class Admission:
         if isinstance(outcome, Timeout) and not self.tools[name].retry_on_timeout:
             self._blocked |= {name}
 
+    def close(self) -> None:
+        """The run is over; nothing is set aside here."""
+
 
 def denied(call: Call, reason: Reason, message: str) -> Denied:
     """The outcome of a call that is not made."""

@@ -1,0 +1,210 @@
+"""Delegation: the tool by which an agent hands tasks to its children, and what it may hand over."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Annotated, Any, Literal, Protocol
+
+from pydantic import BaseModel, ConfigDict, Field, create_model
+
+from . import check
+from .drive.child import ChildAct
+from .envelope import TurnBudget
+from .errors import ConfigError
+from .loop.child import SLICED, ChildTask, Edge, Mode
+from .outcome import Denied, Reason
+from .registry import IterationBudgetRegistry
+from .request import Call
+from .settings import Settings
+from .tools import Admission, Tool, Toolset
+from .tools.act import ToolAct
+from .tools.admission import denied
+from .unit import Unit
+
+AT_ONCE = "delegation.max_concurrent_children"
+_AT_ONCE = 3
+_ABOUT = (
+    "Hand tasks to other agents, which work on them with limits of their own, several at the same time. None of them "
+    "sees this conversation: a goal must be whole, and everything they need to know in its context. Each ends with a "
+    "report."
+)
+
+
+class Delegable(Protocol):
+    """Who can be a child: every Agent."""
+
+    @property
+    def name(self) -> str:
+        """What the parent's model calls it."""
+        ...
+
+    def as_child(self, mode: Mode, registry: IterationBudgetRegistry) -> Edge:
+        """All that its runs need; of the registry, where it has none of its own."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Child:
+    """An agent as a child, and how its budgets hang together with its parent's."""
+
+    agent: Delegable
+    budget: Mode | Literal["independent", "carved", "shared"] = Mode.INDEPENDENT
+
+    def __post_init__(self) -> None:
+        if not callable(getattr(self.agent, "as_child", None)):
+            raise ConfigError("child", self.agent, "an Agent")
+        check.member("child, budget", self.budget, Mode)
+
+
+def edges_of(children: Iterable[Child | Delegable], registry: IterationBudgetRegistry) -> tuple[Edge, ...]:
+    """The edges to an agent's children; each has a name of its own."""
+    edges: dict[str, Edge] = {}
+    for given in children:
+        child = given if isinstance(given, Child) else Child(given)
+        edge = child.agent.as_child(Mode(child.budget), registry)
+        if edge.name in edges:
+            raise ConfigError("agent, children", edge.name, "a name of its own for each child")
+        edges[edge.name] = edge
+    return tuple(edges.values())
+
+
+def at_once(settings: Settings) -> int:
+    """How many children of one run work at a time."""
+    setting = settings.find(AT_ONCE)
+    if setting is None:
+        return _AT_ONCE
+    try:
+        found = int(Unit.COUNT.parse(setting.value))
+    except ValueError:
+        found = 0
+    if found < 1:
+        raise setting.error("a whole number, 1 or more")
+    return found
+
+
+class Delegation(Tool):
+    """The tool `delegate`. It is never called itself: its calls become children."""
+
+    def __init__(self, edges: Sequence[Edge]) -> None:
+        self.edges = {edge.name: edge for edge in edges}
+
+        def delegate(tasks: Any) -> None:
+            """Is not called: see `act`."""
+
+        delegate.__annotations__ = {"tasks": Annotated[list[_task_of(self.edges)], Field(min_length=1)]}
+        rows = [f"- {edge.name}: {edge.description}" if edge.description else f"- {edge.name}" for edge in edges]
+        about = "\n".join([f"{_ABOUT} The agents:", *rows])
+        # They may stand side by side, as reads do; but what they have done counts as a change.
+        super().__init__(delegate, name="delegate", description=about, effects="read", timeout=None)
+        self.writes = True
+
+    def act(self, ready: ToolAct) -> ChildAct:
+        """The call as what it is: tasks for children."""
+        tasks = [self._task(task) for task in ready.values["tasks"]]
+        return ChildAct(ready.call, self, ready.values, tasks, ready.envelope)
+
+    def _task(self, given: Any) -> ChildTask:
+        """What the model passes can only narrow what the code declares."""
+        task = ChildTask(edge=self.edges[given.child], goal=given.goal, context=given.context)
+        if given.turns is not None:
+            task.most["turns"] = given.turns
+        if given.seconds is not None:
+            task.most_s = given.seconds
+        return task
+
+
+def _task_of(edges: Iterable[str]) -> type[BaseModel]:
+    """One task, as the model writes it."""
+    names: Any = Literal[tuple(edges)]
+    fields: dict[str, Any] = {
+        "child": (names, Field(description="Which agent.")),
+        "goal": (str, Field(min_length=1, description="What it is to achieve, in whole sentences.")),
+        "context": (str, Field("", description="What it needs to know.")),
+        "turns": (int | None, Field(None, ge=1, description="At most so many turns, where that is less than it has.")),
+        "seconds": (float | None, Field(None, gt=0, description="At most so many seconds.")),
+    }
+    return create_model("Task", __config__=ConfigDict(extra="forbid", strict=True), **fields)
+
+
+class FamilyAdmission(Admission):
+    """Admits the calls of a run that has children, counts those, and carves slices for them."""
+
+    __slots__ = ("_lent",)
+
+    def __init__(self, tools: Toolset, envelope: TurnBudget) -> None:
+        super().__init__(tools, envelope)
+        self._lent: list[ChildTask] = []
+        """Those for whom something is, or was, set aside."""
+
+    def read(self, call: Call) -> ToolAct | Denied:
+        """The call with its arguments checked, or why it is not made; nothing is counted yet."""
+        ready = super().read(call)
+        return ready.tool.act(ready) if isinstance(ready, ToolAct) and isinstance(ready.tool, Delegation) else ready
+
+    def claim(self, act: ToolAct) -> Denied | None:
+        """Count the call and its children, and carve their slices, all in one step or nothing of it."""
+        envelope = self.envelope
+        if not isinstance(act, ChildAct) or envelope is None:
+            return super().claim(act)
+        with envelope.lock:
+            holds = envelope.try_hold(depth=1, children=len(act.tasks))
+            if holds is None:
+                return denied(act.call, Reason.BUDGET, _shortage(envelope, len(act.tasks)))
+            refusal = self._carved(act, envelope) or super().claim(act)
+            holds["depth"].release()  # the child's own depth begins one deeper
+            holds["children"].settle(0 if refusal is not None else len(act.tasks))
+            if refusal is not None:
+                _let_go(act.tasks)
+        return refusal
+
+    def _carved(self, act: ChildAct, envelope: TurnBudget) -> Denied | None:
+        """Set slices aside; or why there is none."""
+        self._lent += act.tasks  # the first of those that share keeps what is set aside for all
+        carved = [task for task in act.tasks if task.edge.mode is Mode.CARVED]
+        for n, task in enumerate(carved):
+            for name in SLICED:
+                budget, amount = envelope.budgets[name], _slice(task, envelope, name, len(carved) - n)
+                if amount == 0:
+                    return denied(act.call, Reason.BUDGET, f"{envelope.refuse(name).warning} Nothing is left to carve")
+                if amount is not None:
+                    task.slice[name], task.most[name] = budget.hold(amount), amount
+        return None
+
+    def unclaim(self, act: ToolAct, reason: str) -> list[str]:
+        """Give back what was claimed for a call that is not made after all; the budgets that got it back."""
+        given = super().unclaim(act, reason)
+        if isinstance(act, ChildAct) and self.envelope is not None:
+            _let_go(act.tasks)
+            given += ["children"] * self.envelope.budgets["children"].refund(len(act.tasks), reason=reason)
+        return given
+
+    def close(self) -> None:
+        """Book what nobody settled: what guards assumes the worst."""
+        for task in self._lent:
+            for hold in task.slice.values():
+                hold.settle(hold.amount)
+
+
+def _slice(task: ChildTask, envelope: TurnBudget, name: str, parts: int) -> int | None:
+    """What a child gets: its own ceiling, or its part of what is left; without a ceiling its part of half of that."""
+    own = task.edge.terrain.terms.budgets[name].ceiling
+    known = [most for most in (own, task.most.get(name)) if most is not None]
+    left = envelope.budgets[name].available
+    if known:
+        return int(min(*known, left // parts))
+    return None if left == math.inf else int(left) // 2 // parts
+
+
+def _let_go(tasks: Sequence[ChildTask]) -> None:
+    for task in tasks:
+        for hold in task.slice.values():
+            hold.release()
+
+
+def _shortage(envelope: TurnBudget, wanted: int) -> str:
+    depth, children = envelope.budgets["depth"], envelope.budgets["children"]
+    if depth.available < 1:
+        return f"{depth.warning} Do the task yourself"
+    return f"{children.warning} {wanted} were asked for, and {children.available:g} are left"

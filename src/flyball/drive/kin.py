@@ -1,0 +1,92 @@
+"""Kin: what the children of a run have of it, whoever drives them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from ..budget import IterationBudget
+from ..clock import Clock
+from ..deadline import Deadline
+from ..envelope import TurnBudget
+from ..loop.child import ChildTask, Mode
+from ..loop.converse import converse
+from ..loop.plan import Plan
+from ..recorder import Recorder
+from ..result import Result
+from ..unit import Unit
+from .lender import left_of
+
+
+@dataclass(slots=True, kw_only=True)
+class Kin:
+    """The budgets in which the children of one run count beside their own, and who hears of them."""
+
+    recorder: Recorder
+    """The parent's: whoever hears of it hears of its children too."""
+    within: TurnBudget | None
+    """What the parent shares with others."""
+    ceiling: TurnBudget | None
+    """What the whole tree shares."""
+    _pool: tuple[object, TurnBudget] | None = field(default=None, init=False)
+    """What is shared in the batch that is under way."""
+
+    def plan(self, task: ChildTask, clock: Clock, until: float) -> tuple[Plan, TurnBudget | None]:
+        """The plan of a child that begins now, and what it shares; ConfigError where a limit cannot be held.
+
+        `clock` is the parent's own time, and `until` when its work ends.
+        """
+        within = self._shared_by(task, Deadline(until, clock))
+        task.edge.guard(_money(task, within))
+        left_s = until - clock.now()
+        if within is None:
+            return task.plan(left_s, clock.wall()), None
+        return task.plan(min(left_s, within.remaining_s()), clock.wall(), left_of(within)), within
+
+    def recorder_of(self, task: ChildTask, plan: Plan) -> Recorder:
+        """Who records a child: its own sinks hear of it, and its parent's."""
+        own = task.edge.sinks
+        inherited = [sink for sink in self.recorder.sinks if sink not in own]
+        return Recorder(plan.header, (*own, *inherited), task.edge.events_kept)
+
+    def not_begun(
+        self, task: ChildTask, wall: float, called_off: str | None = None, obstacle: Mapping[str, Any] | None = None
+    ) -> Result:
+        """The end of a child that could not begin: a run like every other, in which nothing happened."""
+        plan = replace(task.plan(0.0, wall), called_off=called_off, obstacle=obstacle)
+        try:
+            next(converse(plan, self.recorder_of(task, plan)))
+        except StopIteration as end:
+            return end.value
+        raise AssertionError("a run that cannot begin wants nothing done")
+
+    def _shared_by(self, task: ChildTask, until: Deadline) -> TurnBudget | None:
+        if task.edge.mode is Mode.INDEPENDENT:
+            return self.ceiling
+        if task.pool is None:
+            return self.within
+        if self._pool is None or self._pool[0] is not task.pool:
+            self._pool = task.pool, _pool_of(task.pool, self.within, until)
+        return self._pool[1]
+
+
+def _pool_of(amounts: Mapping[str, int | None], within: TurnBudget | None, until: Deadline) -> TurnBudget:
+    """What siblings share of their parent's budgets; it counts in whatever the parent itself is within."""
+    above = {} if within is None else within.budgets
+    turns = IterationBudget("shared_turns", amounts["turns"], parent=above.get("turns"))
+    budgets = {"turns": turns}
+    for name in amounts:
+        if name != "turns":
+            unit = Unit.USD if name == "usd" else Unit.COUNT
+            budgets[name] = IterationBudget(
+                f"shared_{name}", amounts[name], parent=above.get(name), beside=turns, unit=unit
+            )
+    return TurnBudget(budgets, until)
+
+
+def _money(task: ChildTask, within: TurnBudget | None) -> IterationBudget | None:
+    """The limit of money that a child inherits, if it does."""
+    if "usd" in task.most:
+        return IterationBudget("cost_usd", task.most["usd"], unit=Unit.USD)
+    return None if within is None else within.budgets.get("usd")

@@ -1,0 +1,149 @@
+"""A child: a run that another run delegates, and the edge between the two."""
+
+from __future__ import annotations
+
+import math
+import zlib
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from enum import StrEnum
+from functools import partial
+from typing import Any
+
+from ..budget import Hold, IterationBudget
+from ..limits import Terms
+from ..message import Message, MessageType, Role
+from ..person import Approver
+from ..recorder import Sink
+from ..request import tokens_of
+from ..unit import Unit
+from .plan import Plan, Terrain
+
+_TOLD = (
+    "You work for another agent, which reads nothing but your last message. Do its task, and nothing else. End with a "
+    "report in plain words: what you found or did, what failed, and what is open."
+)
+_SPARE_SHARE, _SPARE_S = 0.05, 0.5
+"""What a child's time ends before its parent's, so that its end is heard and not cut."""
+
+
+SLICED = ("turns", "tokens", "usd")
+"""What is carved for a child."""
+POOLED = (*SLICED, "children")
+"""What children share with their parent."""
+
+
+class Mode(StrEnum):
+    """How the budgets of a child hang together with its parent's."""
+
+    INDEPENDENT = "independent"
+    """Its own limits alone; the sum may be more than the parent's."""
+    CARVED = "carved"
+    """A slice of the parent's, set aside at its start; what it did not use comes back at its end."""
+    SHARED = "shared"
+    """What is left of the parent's, which it shares with the siblings of its batch."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Edge:
+    """What the code declares of a child, and so all that a run of it needs."""
+
+    name: str
+    description: str
+    terrain: Terrain
+    mode: Mode = Mode.INDEPENDENT
+    metadata: Mapping[str, Any] = field(default_factory=dict[str, Any])
+    sinks: tuple[Sink, ...] = ()
+    events_kept: int = 10_000
+    approver: Approver | None = None
+    patience_s: float = math.inf
+    """How long a person may take to answer."""
+    guard: Callable[[IterationBudget | None], None] = lambda _: None
+    """Raises where a limit of money cannot be held, as nobody knows a price."""
+
+
+@dataclass(slots=True, kw_only=True)
+class ChildTask:
+    """One task for a child; the loop adds what it knows of the parent before it is begun."""
+
+    edge: Edge
+    goal: str
+    context: str = ""
+    most: dict[str, int] = field(default_factory=dict[str, int])
+    """What narrows its budgets."""
+    most_s: float = math.inf
+    slice: dict[str, Hold] = field(default_factory=dict[str, Hold])
+    """What is set aside for it of the parent's budgets."""
+    pool: Mapping[str, int | None] | None = None
+    """What is left for it and its siblings together, by budget; None is no ceiling."""
+    run_id: str = ""
+    parent_run_id: str = ""
+    level: int = 0
+
+    def plan(self, left_s: float, at: float, within: Mapping[str, int] | None = None) -> Plan:
+        """The plan of a run that begins now, while its parent has so many seconds left for work.
+
+        `within` is what budgets that it shares leave of tokens and money; None where it shares none.
+        """
+        terms, until = self.edge.terrain.terms, self.edge.terrain.terms.limits.until
+        most_s = max(0.0, min(self.most_s, left_s - min(_SPARE_S, left_s * _SPARE_SHARE)))
+        most = dict(self.most)
+        for name, amount in (within or {}).items():
+            most[name] = min(amount, most.get(name, amount))
+        return Plan(
+            shared=_told(self.edge.terrain, _limits_told(terms, most, most_s)),
+            run_id=self.run_id,
+            messages=[Message(self.run_id, 0, at, MessageType.TEXT, Role.USER, self.words)],
+            started_at=at,
+            until=None if until is None else until.timestamp() - terms.reserve_s(until.timestamp() - at),
+            metadata=self.edge.metadata,
+            most_s=most_s,
+            most=most,
+            level=self.level,
+            parent_run_id=self.parent_run_id,
+            within=within is not None,
+            seed=zlib.crc32(self.run_id.encode()),
+        )
+
+    @property
+    def words(self) -> str:
+        """The task as the child reads it."""
+        return f"{self.goal}\n\n{self.context}" if self.context.strip() else self.goal
+
+
+def _told(terrain: Terrain, words: str) -> Terrain:
+    """The terrain with more instructions, which every request has."""
+    more = tokens_of(words)
+    cards = {name: replace(card, base_tokens=card.base_tokens + more) for name, card in terrain.cards.items()}
+    instructions = f"{terrain.instructions}\n\n{words}" if terrain.instructions else words
+    tokens = terrain.instruction_tokens + more
+    offering = terrain.offering
+    return replace(
+        terrain,
+        instructions=instructions,
+        instruction_tokens=tokens,
+        cards=cards,
+        offering=None if offering is None else partial(_opened, offering, words),
+    )
+
+
+def _opened(offering: Callable[[Sequence[Sequence[Any]]], Terrain], words: str, tools: Sequence[Any]) -> Terrain:
+    """The same when its sources are open."""
+    return _told(offering(tools), words)
+
+
+def _limits_told(terms: Terms, most: Mapping[str, int], most_s: float) -> str:
+    """What a child is told of its work and its limits."""
+    limits = [_amount(name, terms, most) for name in ("turns", "tokens", "usd")]
+    seconds = min(terms.seconds, most_s)
+    limits.append("" if seconds == math.inf else Unit.SECONDS.show(round(seconds, 1)))
+    return f"{_TOLD} Your limits: {', '.join(limit for limit in limits if limit)}."
+
+
+def _amount(name: str, terms: Terms, most: Mapping[str, int]) -> str:
+    budget = terms.budgets[name]
+    known = [amount for amount in (budget.ceiling, most.get(name)) if amount is not None]
+    if not known:
+        return ""
+    shown = budget.unit.show(min(known))
+    return shown if budget.unit is Unit.USD else f"{shown} {name}"
