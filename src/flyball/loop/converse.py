@@ -38,6 +38,8 @@ def converse(plan: Plan, recorder: Recorder) -> Flow[Result]:
 
 def _limits_shown(course: Course) -> Mapping[str, Any]:
     """The ceilings and the time; nearly always what all runs of this agent begin with."""
+    if course.plan.level:  # it may have less, of its parent's
+        return course.envelope.snapshot()
     shown, seconds = course.shared.limits_shown, course.envelope.remaining_s()
     if shown.get("remaining_s") == seconds > 0:
         return shown

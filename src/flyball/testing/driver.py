@@ -145,10 +145,9 @@ def replay(agent: Agent, plan: Plan, answers: Sequence[Answer[Any]]) -> Result:
     The plan is another than the run's, which was used up, but for the same `run_id` and started at the same time.
     """
     loop: Flow[Result] = converse(plan, _recorder(plan, agent))
-    next(loop)
-    for answer in answers:
+    for answer in (None, *answers):
         try:
-            loop.send(answer)
+            loop.send(cast("Answer[Any]", answer))
         except StopIteration as end:
             return end.value
     raise AssertionError("the answers end before the run does")

@@ -1,0 +1,236 @@
+"""Children through the real doors: side by side, bounded, cut with their parent, and never its exception."""
+
+import asyncio
+from collections.abc import Callable
+from threading import Event as ThreadEvent
+from typing import Any
+
+import anyio
+import pytest
+
+from flyball import Agent, Child, Limits, Result, tool
+from flyball.event import Event
+from flyball.outcome import Failure, Timeout
+from flyball.run import Run
+from flyball.testing import Line, ScriptedModel, call, say, together
+
+LONG = 60.0
+Running = Callable[..., Result]
+Watch = Callable[..., Result]
+
+
+@tool(poll=True)
+async def touch() -> None:
+    await anyio.sleep(0)
+
+
+@tool(effects="read", poll=True)
+async def wait() -> None:
+    await anyio.sleep(LONG)
+
+
+def kid(name: str, *lines: Line, tools: Any = (touch, wait), **options: Any) -> Agent:
+    model = ScriptedModel(*lines, grace=say("kid reports"), max_output_tokens=50)
+    return Agent(model=model, name=name, tools=tools, **options)
+
+
+def stubborn(name: str, **options: Any) -> Agent:
+    model = ScriptedModel.looping(call("touch"), grace=say("kid reports"), max_output_tokens=50)
+    return Agent(model=model, name=name, tools=[touch], **options)
+
+
+def task(name: str) -> dict[str, str]:
+    return {"child": name, "goal": "Do it."}
+
+
+def delegate(*names: str) -> Line:
+    return call("delegate", tasks=[task(name) for name in names])
+
+
+def parent(*children: Any, says: tuple[Line, ...], **options: Any) -> Agent:
+    model = ScriptedModel(*says, grace=say("parent reports"), max_output_tokens=50)
+    return Agent(model=model, name="parent", children=children, settings={}, **options)
+
+
+def family(result: Result) -> list[Result]:
+    return [result, *(one for below in result.children for one in family(below))]
+
+
+def test_children_work_at_the_same_time(run: Running, closed: Any) -> None:
+    inside = 0
+
+    @tool(effects="read")
+    async def meet() -> str:
+        nonlocal inside
+        inside += 1
+        while inside < 3:
+            await anyio.sleep(0.001)
+        return "met"
+
+    kids = [kid(name, call("meet"), say(name), tools=[meet]) for name in "abc"]
+    result = run(parent(*kids, says=(together(delegate("a", "b"), delegate("c")), say("done"))))
+    assert [closed(one).text for one in result.children] == ["a", "b", "c"]
+    assert (result.text, [outcome.ok for outcome in result.tool_results]) == ("done", [True, True])
+
+
+def test_no_more_than_allowed_work_at_a_time_and_the_others_wait_in_order(run: Running) -> None:
+    inside, most, begun = 0, 0, list[str]()
+
+    def on(event: Event) -> None:
+        nonlocal inside, most
+        if event.header.parent_run_id is not None and event.kind == "run_started":
+            inside, most = inside + 1, max(most, inside + 1)
+            begun.append(event.header.run_id)
+        elif event.header.parent_run_id is not None and event.kind == "run_ended":
+            inside -= 1
+
+    slow = kid("a", call("touch"), call("touch"), say("x"))
+    result = run(parent(slow, says=(together(delegate(*"aaa"), delegate(*"aaaa")), say("done")), sinks=[on]))
+    assert (most, begun) == (3, [one.run_id for one in result.children])
+
+
+def test_a_child_of_def_tools_and_a_blocking_model_needs_no_waiting_thread(run: Running) -> None:
+    @tool(poll=True)
+    def block() -> str:
+        return "ok"
+
+    inner = kid("inner", call("block"), say("deep"), tools=[block])
+    outer = kid("outer", call("block"), delegate("inner"), say("middle"), tools=[block], children=[inner])
+    result = run(parent(outer, says=(delegate(*["outer"] * 5), say("done"))))
+    assert [one.text for one in family(result)] == ["done", *["middle", "deep"] * 5]
+
+
+@pytest.mark.parametrize("mode", ["independent", "shared", "carved"])
+def test_three_that_want_more_use_exactly_what_their_mode_gives(run: Running, closed: Any, mode: Any) -> None:
+    kids = [Child(stubborn(name), mode) for name in "abc"]
+    result = run(parent(*kids, says=(delegate(*"abc"), say("done")), limits=Limits(turns=61)))
+    turns = [closed(one).turns for one in result.children]
+    assert {one.stop for one in result.children} == {"budget"}
+    assert {one.text for one in result.children} == {"kid reports"}
+    used = result.budgets["turns"]
+    if mode == "independent":
+        assert (turns, result.stop, used.used) == ([50, 50, 50], "completed", 2)
+    else:
+        assert (sum(turns), result.stop, used.used, used.held) == (60, "budget", 61, 0)
+
+
+def test_a_tree_of_three_levels_never_passes_its_ceiling(run: Running, closed: Any) -> None:
+    inner = stubborn("inner", limits=Limits(turns=9))
+    outer = kid("outer", delegate(*["inner"] * 3), call("touch"), say("middle"), children=[Child(inner, "independent")])
+    agent = parent(Child(outer, "shared"), says=(delegate(*["outer"] * 3), say("done")))
+    with Limits(turns=40, tokens=50_000, children=11).open() as tree:
+        result = run(agent, within=tree)
+        runs = [closed(one) for one in family(result)]
+        assert tree.budgets["turns"].used == sum(one.turns for one in runs) == 40
+        assert tree.budgets["tokens"].used == sum(one.usage.total for one in runs)
+        assert tree.budgets["children"].used == len(runs) - 1 <= 11
+        assert tree.budgets["tokens"].held == sum(tree.reserve.values())
+    assert result.usage_with_children.total == sum(one.usage.total for one in runs)
+
+
+@pytest.mark.parametrize("at", range(0, 40, 3))
+def test_a_cancel_at_any_point_ends_the_whole_tree(watch: Watch, closed: Any, at: int) -> None:
+    inner = kid("inner", call("touch"), say("deep").streaming("de", "ep"))
+    outer = kid("outer", call("touch"), delegate("inner", "inner"), say("middle"), children=[Child(inner, "carved")])
+    agent = parent(Child(outer, "shared"), says=(delegate("outer", "outer", "outer"), say("done")))
+    seen, told = list[Event](), list[bool]()
+
+    def watching(run: Run, event: Event) -> None:
+        seen.append(event)
+        if len(seen) == at + 1:
+            told.append(run.cancel("test"))
+
+    result = watch(agent, watching)
+    assert (result.stop == "cancelled", result.stopped_by) == ((True, "test") if told[0] else (False, None))
+    for one in family(result):
+        closed(one)
+        assert all(budget.held == 0 for budget in one.budgets.values())
+        started = [event.kind for event in one.events].count("child_started")
+        assert started == [event.kind for event in one.events].count("child_ended") == len(one.children)
+    assert {one.stopped_by for one in family(result)[1:] if one.stop == "cancelled"} <= {"parent"}
+
+
+def test_a_cancel_reaches_children_that_hang_and_those_that_wait(watch: Watch, closed: Any) -> None:
+    slow = kid("slow", call("wait"), say("never"))
+    agent = parent(Child(slow, "carved"), says=(delegate(*["slow"] * 5), say("done")))
+    begun: set[str] = set()
+
+    def watching(run: Run, event: Event) -> None:
+        if event.kind == "tool_started":
+            begun.add(event.header.run_id)
+        if len(begun) == 4:  # the parent's own call, and three
+            run.cancel("test")
+
+    result = watch(agent, watching)
+    assert [closed(one).stop for one in result.children] == ["cancelled"] * 5
+    assert [one.turns for one in result.children] == [1, 1, 1, 0, 0]
+    assert (result.budgets["turns"].used, result.budgets["turns"].held) == (4, 0)
+    assert result.tool_results[0].status == "cancelled"
+
+
+def test_a_cancelled_task_leaves_no_task_behind(here: Any) -> None:
+    slow = kid("slow", call("wait"), say("never"))
+    heard: list[Event] = []
+    agent = parent(slow, says=(delegate("slow", "slow"), say("done")), sinks=[heard.append])
+
+    async def cut() -> int:
+        async def go() -> None:
+            await agent.arun("go")
+
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(go)
+            while [event.kind for event in heard].count("tool_started") < 3:
+                await anyio.sleep(0.001)
+            tasks.cancel_scope.cancel()
+        try:
+            return len(asyncio.all_tasks())
+        except RuntimeError:  # trio, which waits for every task by itself
+            return 1
+
+    assert here(cut) == 1
+    ends = {event.header.run_id: event.to_dict() for event in heard if event.kind == "run_ended"}
+    assert [row["stopped_by"] for row in ends.values()] == ["parent", "parent", "task"]
+    assert [event.kind for event in heard].count("run_ended") == 3
+
+
+def test_one_that_runs_out_of_time_reports_and_its_siblings_go_on(run: Running, closed: Any) -> None:
+    slow = kid("slow", call("wait"), say("never"), limits=Limits(seconds=1))
+    agent = parent(Child(slow, "carved"), kid("quick", say("soon")), says=(delegate("quick", "slow"), say("done")))
+    result = run(agent)
+    quick, cut = result.children
+    assert (quick.stop, cut.stop, closed(cut).text) == ("completed", "deadline", "kid reports")
+    [outcome] = result.tool_results
+    assert isinstance(outcome, Failure)
+    assert (outcome.kind, result.text) == ("deadline", "done")
+    assert (result.budgets["turns"].used, result.budgets["turns"].held) == (2 + cut.turns, 0)
+
+
+def test_a_child_never_keeps_its_parent_from_reporting(run: Running, closed: Any) -> None:
+    release = ThreadEvent()
+
+    async def nobody(question: object) -> bool:
+        await anyio.sleep(LONG)
+        return True
+
+    ask = tool(approve=True, name="ask")(lambda: "x")
+    waits = kid("waits", call("ask"), say("never"), tools=[ask], approver=nobody)
+    agent = parent(waits, says=(delegate("waits", "waits"), say("done")), limits=Limits(seconds=1.5))
+    result = run(agent)
+    release.set()
+    assert (result.stop, result.text) == ("deadline", "parent reports")
+    assert [closed(one).stop for one in result.children] == ["cancelled", "cancelled"]
+    assert isinstance(result.tool_results[0], Timeout)
+
+
+def test_a_child_that_cannot_open_its_sources_fails_alone(run: Running, closed: Any) -> None:
+    class Broken:
+        name = "broken"
+
+        def open(self) -> Any:
+            raise RuntimeError("no server")
+
+    bad = kid("bad", say("never"), tools=[Broken()])
+    result = run(parent(Child(bad, "carved"), kid("good", say("ok")), says=(delegate("bad", "good"), say("done"))))
+    first, second = result.children
+    assert (closed(first).stop, second.stop, result.stop) == ("failed", "completed", "completed")
+    assert result.budgets["turns"].used == 2
