@@ -39,7 +39,8 @@ def delegate(*tasks: Mapping[str, object]) -> Line:
 
 def parent(*children: Any, says: tuple[Line, ...], **options: Any) -> Agent:
     model = ScriptedModel(*says, grace=say("The parent reports."))
-    return Agent(model=model, name="parent", children=children, **{"settings": {}, **options})
+    given: dict[str, Any] = {"settings": {}, **options}
+    return Agent(model=model, name="parent", children=children, **given)
 
 
 def ran(agent: Agent, **options: Any) -> Result:
@@ -102,8 +103,8 @@ def test_several_tasks_in_one_call_are_one_outcome_in_the_order_asked() -> None:
         "[2] quick: completed. It completed. It used 1 of 50 turns, 15 tokens in 0 s.",
         "[3] quick: completed. It completed. It used 1 of 50 turns, 15 tokens in 0 s.",
     ]
-    assert isinstance(outcome.value, list)
-    assert (outcome.value[0]["stop"], outcome.value[0]["budgets"]["turns"]) == ("completed", [2, 50])
+    rows: Any = outcome.value
+    assert (rows[0]["stop"], rows[0]["budgets"]["turns"]) == ("completed", [2, 50])
     assert result.seconds == 5.0
 
 
@@ -289,7 +290,7 @@ def test_settings_say_how_much_a_child_has_and_how_many_work_at_a_time() -> None
 
 @pytest.mark.parametrize("wrong", [0, "many", -1])
 def test_a_setting_that_cannot_be_used_says_so(wrong: object) -> None:
-    with pytest.raises(SettingError, match=r"delegation\.max_concurrent_children.*a whole number, 1 or more"):
+    with pytest.raises(SettingError, match=r"delegation\.max_concurrent_children.*a whole number, more than 0"):
         parent(child("a", say("x")), says=(say("done"),), settings={"delegation.max_concurrent_children": wrong})
 
 

@@ -28,7 +28,7 @@ from .brief import (
 )
 from .budget import IterationBudget
 from .clock import SYSTEM, Clock
-from .delegate import Child, at_once, edges_of
+from .delegate import Child, at_once, edges_of, stall_s
 from .drive import Driver, Person, driver_of
 from .drive.lender import left_of
 from .envelope import TurnBudget
@@ -353,6 +353,7 @@ class Agent:
             admission=partial(Admission, offer.toolset),
             children=edges,
             children_at_once=at_once(registry.settings),
+            children_stall_s=stall_s(registry.settings),
             limits_shown=_shown(terms),
             instructions=self.instructions,
             output_schema=None if output is None else output.schema,

@@ -23,8 +23,7 @@ from .tools.act import ToolAct
 from .tools.admission import denied
 from .unit import Unit
 
-AT_ONCE = "delegation.max_concurrent_children"
-_AT_ONCE = 3
+AT_ONCE, STALL = "delegation.max_concurrent_children", "delegation.stall_seconds"
 _ABOUT = (
     "Hand tasks to other agents, which work on them with limits of their own, several at the same time. None of them "
     "sees this conversation: a goal must be whole, and everything they need to know in its context. Each ends with a "
@@ -72,15 +71,22 @@ def edges_of(children: Iterable[Child | Delegable], registry: IterationBudgetReg
 
 def at_once(settings: Settings) -> int:
     """How many children of one run work at a time."""
-    setting = settings.find(AT_ONCE)
-    if setting is None:
-        return _AT_ONCE
+    return int(_setting(settings, AT_ONCE, Unit.COUNT, 3))
+
+
+def stall_s(settings: Settings) -> float:
+    """How long a child may go on without anything coming of it."""
+    return _setting(settings, STALL, Unit.SECONDS, 300.0)
+
+
+def _setting(settings: Settings, key: str, unit: Unit, default: float) -> float:
+    setting = settings.find(key)
     try:
-        found = int(Unit.COUNT.parse(setting.value))
+        found = default if setting is None else unit.parse(setting.value)
     except ValueError:
         found = 0
-    if found < 1:
-        raise setting.error("a whole number, 1 or more")
+    if setting is not None and found <= 0:
+        raise setting.error(f"{unit.expected}, more than 0")
     return found
 
 
@@ -141,7 +147,11 @@ class FamilyAdmission(Admission):
     def read(self, call: Call) -> ToolAct | Denied:
         """The call with its arguments checked, or why it is not made; nothing is counted yet."""
         ready = super().read(call)
-        return ready.tool.act(ready) if isinstance(ready, ToolAct) and isinstance(ready.tool, Delegation) else ready
+        if not isinstance(ready, ToolAct) or not isinstance(ready.tool, Delegation):
+            return ready
+        act = ready.tool.act(ready)
+        # Looked at here already: who shares would else take there first and give back, and refunds are bounded.
+        return self._short(act) or act
 
     def claim(self, act: ToolAct) -> Denied | None:
         """Count the call and its children, and carve their slices, all in one step or nothing of it."""
@@ -149,15 +159,31 @@ class FamilyAdmission(Admission):
         if not isinstance(act, ChildAct) or envelope is None:
             return super().claim(act)
         with envelope.lock:
-            holds = envelope.try_hold(depth=1, children=len(act.tasks))
-            if holds is None:
-                return denied(act.call, Reason.BUDGET, _shortage(envelope, len(act.tasks)))
+            short = self._short(act)
+            if short is not None:
+                return short
+            children = envelope.budgets["children"].hold(act.size)
             refusal = self._carved(act, envelope) or super().claim(act)
-            holds["depth"].release()  # the child's own depth begins one deeper
-            holds["children"].settle(0 if refusal is not None else len(act.tasks))
+            children.settle(0 if refusal is not None else act.size)
             if refusal is not None:
                 _let_go(act.tasks)
         return refusal
+
+    def _short(self, act: ChildAct) -> Denied | None:
+        """Why there can be no such children, or not so many."""
+        envelope = self.envelope
+        if envelope is None:
+            return None
+        depth, children = envelope.budgets["depth"], envelope.budgets["children"]
+        if depth.available < 1:
+            why = f"{envelope.refuse('depth').warning} Do the task yourself"
+        elif children.available < act.size:
+            why = (
+                f"{envelope.refuse('children').warning} {act.size} were asked for, and {children.available:g} are left"
+            )
+        else:
+            return None
+        return denied(act.call, Reason.BUDGET, why)
 
     def _carved(self, act: ChildAct, envelope: TurnBudget) -> Denied | None:
         """Set slices aside; or why there is none."""
@@ -177,7 +203,7 @@ class FamilyAdmission(Admission):
         given = super().unclaim(act, reason)
         if isinstance(act, ChildAct) and self.envelope is not None:
             _let_go(act.tasks)
-            given += ["children"] * self.envelope.budgets["children"].refund(len(act.tasks), reason=reason)
+            given += ["children"] * self.envelope.budgets["children"].refund(act.size, reason=reason)
         return given
 
     def close(self) -> None:
@@ -201,10 +227,3 @@ def _let_go(tasks: Sequence[ChildTask]) -> None:
     for task in tasks:
         for hold in task.slice.values():
             hold.release()
-
-
-def _shortage(envelope: TurnBudget, wanted: int) -> str:
-    depth, children = envelope.budgets["depth"], envelope.budgets["children"]
-    if depth.available < 1:
-        return f"{depth.warning} Do the task yourself"
-    return f"{children.warning} {wanted} were asked for, and {children.available:g} are left"

@@ -110,6 +110,39 @@ class _Following:
         return event
 
 
+class ChildRun:
+    """A child under way, of `run.children`. What is done to it is done to it alone: its siblings and parent go on."""
+
+    def __init__(self, driver: Driver) -> None:
+        self._driver = driver
+
+    @property
+    def run_id(self) -> str:
+        """Its name, which its events have too."""
+        return self._driver.recorder.header.run_id
+
+    @property
+    def agent(self) -> str:
+        """The name of the agent that works."""
+        return self._driver.agent
+
+    @property
+    def children(self) -> tuple[ChildRun, ...]:
+        """Its own children that are under way."""
+        return tuple([ChildRun(driver) for driver in list(self._driver.children.values())])
+
+    def steer(self, text: str) -> bool:
+        """Say something to its model."""
+        return self._driver.mailbox.post(Steer(check.text("run, steer", text)))
+
+    def cancel(self, by: str = "caller") -> bool:
+        """End it now; what it has done comes back to its parent."""
+        return self._driver.mailbox.post(Cancel(check.text("run, cancelled by", by)))
+
+    def __repr__(self) -> str:
+        return f"<ChildRun {self.agent}: {self.run_id}>"
+
+
 class Run:
     """A run under way. `agent.start(task)` gives one that runs by itself; `async with agent.open(task)` runs it here.
 
@@ -137,6 +170,11 @@ class Run:
     def ended(self) -> bool:
         """Whether it has."""
         return self._driver.mailbox.ended
+
+    @property
+    def children(self) -> tuple[ChildRun, ...]:
+        """The children that are under way: each can be steered or cancelled by itself."""
+        return ChildRun(self._driver).children
 
     def steer(self, text: str) -> bool:
         """Say something to the model: it comes behind the results of the turn that is under way."""

@@ -49,7 +49,8 @@ def delegate(*names: str) -> Line:
 
 def parent(*children: Any, says: tuple[Line, ...], **options: Any) -> Agent:
     model = ScriptedModel(*says, grace=say("parent reports"), max_output_tokens=50)
-    return Agent(model=model, name="parent", children=children, settings={}, **options)
+    given: dict[str, Any] = {"settings": {}, **options}
+    return Agent(model=model, name="parent", children=children, **given)
 
 
 def family(result: Result) -> list[Result]:
@@ -231,6 +232,92 @@ def test_a_child_that_cannot_open_its_sources_fails_alone(run: Running, closed: 
 
     bad = kid("bad", say("never"), tools=[Broken()])
     result = run(parent(Child(bad, "carved"), kid("good", say("ok")), says=(delegate("bad", "good"), say("done"))))
-    first, second = result.children
-    assert (closed(first).stop, second.stop, result.stop) == ("failed", "completed", "completed")
+    first, released = result.children
+    assert (closed(first).stop, released.stop, result.stop) == ("failed", "completed", "completed")
     assert result.budgets["turns"].used == 2
+
+
+@pytest.mark.parametrize("way", ["cancel", "steer"])
+def test_one_child_can_be_cancelled_or_steered_and_the_others_go_on(watch: Watch, closed: Any, way: str) -> None:
+    released = ThreadEvent()
+
+    @tool(effects="read", poll=True)
+    async def hold_on() -> None:
+        while not released.is_set():
+            await anyio.sleep(0.001)
+
+    kids = [kid(name, call("hold_on"), say(name), tools=[hold_on]) for name in "ab"]
+    agent = parent(*kids, says=(delegate("a", "b"), say("done")))
+    waiting: set[str] = set()
+    told: list[bool] = []
+
+    def watching(run: Run, event: Event) -> None:
+        if event.kind == "tool_started" and event.header.parent_run_id is not None:
+            waiting.add(event.header.run_id)
+        if len(waiting) == 2 and not told:
+            names = {child.agent: child for child in run.children}
+            one = names["a"]
+            told.append(one.cancel("test") if way == "cancel" else one.steer("Be short."))
+            if way == "steer":
+                released.set()
+        if event.kind == "run_ended" and event.header.parent_run_id is not None:
+            released.set()
+
+    result = watch(agent, watching)
+    one, other = result.children
+    assert (told, closed(other).text, result.text) == ([True], "b", "done")
+    if way == "cancel":
+        assert (one.stop, one.stopped_by, one.turns) == ("cancelled", "test", 1)
+        assert "a: cancelled. It was cancelled." in result.tool_results[0].text
+    else:
+        assert (one.stop, one.messages[-2].content) == ("completed", "Be short.")
+
+
+def test_one_of_three_of_which_nothing_comes_is_told_to_report_and_the_others_go_on(run: Running, closed: Any) -> None:
+    @tool(effects="read", poll=True)
+    async def step() -> None:
+        await anyio.sleep(0.05)
+
+    busy = kid("busy", *[call("step")] * 12, say("busy"), tools=[step])
+    agent = parent(
+        busy,
+        kid("stuck", call("wait"), say("never")),
+        says=(delegate("busy", "stuck", "busy"), say("done")),
+        settings={"delegation.stall_seconds": 0.4},
+    )
+    result = run(agent)
+    assert [closed(one).stop for one in result.children] == ["completed", "stalled", "completed"]
+    stuck = result.children[1]
+    assert (stuck.text, stuck.warning) == ("kid reports", "Nothing came of it for 0.4 s.")
+    assert [outcome.status for outcome in stuck.tool_results] == ["timed_out"]
+    assert (result.stop, result.text) == ("completed", "done")
+
+
+def test_a_child_whose_report_does_not_come_either_is_given_up(run: Running, closed: Any) -> None:
+    model = ScriptedModel(say("never").after(LONG), grace=say("never").after(LONG))
+    deaf = Agent(model=model, name="deaf")
+    settings = {"delegation.stall_seconds": 0.2}
+    result = run(parent(deaf, says=(delegate("deaf"), say("done")), settings=settings))
+    [given_up] = result.children
+    assert (closed(given_up).stop, given_up.requests, result.text) == ("stalled", 2, "done")
+    assert given_up.seconds < LONG
+
+
+def test_who_waits_for_its_own_children_or_for_a_person_is_not_stalled(run: Running) -> None:
+    async def slow_approver(question: object) -> bool:
+        await anyio.sleep(0.5)
+        return True
+
+    @tool(effects="read", poll=True)
+    async def step() -> None:
+        await anyio.sleep(0.05)
+
+    asks = kid("asks", call("ask"), say("asked"), tools=[tool(approve=True, name="ask")(lambda: "x")])
+    busy = kid("busy", *[call("step")] * 10, say("busy"), tools=[step])
+    middle = kid("middle", delegate("busy"), say("middle"), children=[busy])
+    settings = {"delegation.stall_seconds": 0.3}
+    agent = parent(
+        asks, middle, says=(delegate("asks", "middle"), say("done")), settings=settings, approver=slow_approver
+    )
+    result = run(agent)
+    assert [one.stop for one in result.children] == ["completed", "completed"]

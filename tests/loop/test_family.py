@@ -109,7 +109,7 @@ def test_no_run_of_any_tree_passes_an_ancestor_and_the_sums_agree(
     agent = tree.agent()
     shared = None if ceiling is None else Limits(turns=ceiling, tokens=3_000, children=7).open()
     script = Script(agent, seed=seed)
-    result = script.run("Go.", run_id="top", **({} if shared is None else {"within": shared}))
+    result = script.run("Go.") if shared is None else script.run("Go.", within=shared)
     runs = list(pairs(result, tree))
     for one, node in runs:
         assert_honest(one)

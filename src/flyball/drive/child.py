@@ -34,6 +34,11 @@ class ChildAct(ToolAct):
         self.counts = {"tool_calls": 1, "children": len(tasks)}
         self.results: list[Result | None] = [None] * len(tasks)
 
+    @property
+    def size(self) -> int:
+        """How many children it has."""
+        return len(self.tasks)
+
     def end(self, now: float) -> bool:
         """Close it, as all its children have ended: done if all of them completed."""
         results = [result for result in self.results if result is not None]

@@ -18,7 +18,7 @@ from ..envelope import TurnBudget
 from ..errors import ConfigError
 from ..event import Delta, Event, Header, ToolReported
 from ..loop.converse import converse
-from ..loop.effect import Act, Answer, Append, Ask, Cancel, Decide, Effect, Flow, Grant, Late, TimeUp, Wait
+from ..loop.effect import Act, Answer, Append, Ask, Cancel, Decide, Effect, Flow, Grant, Late, Stalled, TimeUp, Wait
 from ..loop.plan import Plan
 from ..models import Model
 from ..outcome import Outcome
@@ -123,6 +123,27 @@ class Driver:
     def ceilings(self) -> Mapping[str, IterationBudget]:
         """What the run's budgets began with."""
         return self._plan.shared.terms.budgets
+
+    @property
+    def agent(self) -> str:
+        """Whose run it is."""
+        return self._plan.shared.agent
+
+    @property
+    def children(self) -> Mapping[str, Driver]:
+        """Those that go on now, by the ids of their runs."""
+        return self._performer.under_way
+
+    @property
+    def idle_s(self) -> float:
+        """For how long nothing has come of it: no reply, no outcome, no piece of text; of it, or of its children."""
+        own = self._pace.now() - self.recorder.at
+        return min([own, *(child.idle_s for child in tuple(self.children.values()))])
+
+    def stall(self, idle_s: float) -> None:
+        """Cut what is under way, as nothing comes of it; the run reports, and that is cut too when nothing comes."""
+        if self.mailbox.post(Stalled(idle_s)):
+            self._cut_scope()
 
     async def drive(self) -> Result:
         """Do what the loop wants until it has ended."""

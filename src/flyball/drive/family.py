@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import math
 from collections import deque
-from collections.abc import Awaitable, Sequence
-from dataclasses import dataclass
+from collections.abc import Awaitable, Mapping, Sequence
+from dataclasses import dataclass, field
 from functools import partial
 
 import anyio
@@ -43,7 +44,8 @@ def driver_of(
     if not plan.shared.children:
         return kind(plan, recorder, clock=clock, within=within, person=person)
     kin = Kin(recorder=recorder, within=within, ceiling=within if plan.parent_run_id is None else ceiling)
-    performing = partial(Family, kin=kin, outer=clock, person=person, most_at_once=plan.shared.children_at_once)
+    at_once, stall_s = plan.shared.children_at_once, plan.shared.children_stall_s
+    performing = partial(Family, kin=kin, outer=clock, person=person, most_at_once=at_once, stall_s=stall_s)
     return kind(plan, recorder, clock=clock, within=within, person=person, performing=performing)
 
 
@@ -56,6 +58,14 @@ class Family(Performer):
     """The clock of the whole family; `clock` is the parent's own time."""
     person: Person
     most_at_once: int
+    stall_s: float
+    """How long a child may go on without anything coming of it."""
+    _under_way: dict[str, Driver] = field(default_factory=dict[str, Driver])
+
+    @property
+    def under_way(self) -> Mapping[str, Driver]:
+        """The drivers of children that go on now, by the ids of their runs."""
+        return self._under_way
 
     def make(self, act: ToolAct) -> Awaitable[None]:
         """Make one call that has begun; whoever awaits it keeps its time."""
@@ -99,12 +109,22 @@ class Family(Performer):
                 if None not in act.results:
                     act.end(self.clock.now())
 
-        if len(waiting) == 1:
-            await work()
-            return
-        async with anyio.create_task_group() as tasks:
-            for _ in range(min(len(waiting), self.most_at_once)):
-                tasks.start_soon(work)
+        async with anyio.create_task_group() as watching:
+            if self.stall_s < math.inf:
+                watching.start_soon(self._watch)
+            async with anyio.create_task_group() as tasks:
+                for _ in range(min(len(waiting), self.most_at_once)):
+                    tasks.start_soon(work)
+            watching.cancel_scope.cancel()
+
+    async def _watch(self) -> None:
+        """Cut children of which nothing comes: they report then, as those do that meet a limit."""
+        while True:
+            idle = {driver: driver.idle_s for driver in self._under_way.values()}
+            for driver, idle_s in idle.items():
+                if idle_s >= self.stall_s:
+                    driver.stall(self.stall_s)
+            await anyio.sleep(max(self.stall_s / 20, self.stall_s - max(idle.values(), default=0.0)))
 
     async def _drive(self, act: ChildAct, n: int) -> None:
         """Drive one child to its end. What goes wrong with it is its result, and never its parent's exception."""
@@ -114,11 +134,13 @@ class Family(Performer):
         except Exception as error:
             act.results[n] = self.kin.not_begun(task, self.outer.wall(), obstacle=described(error))
             return
+        self._under_way[task.run_id] = driver
         try:
             act.results[n] = await driver.drive()
         except Exception as error:
             act.results[n] = Result(stop=Stop.FAILED, error=described(error), run_id=task.run_id)
         finally:
+            del self._under_way[task.run_id]
             act.results[n] = act.results[n] or driver.result
 
     def _driver(self, task: ChildTask, until: float) -> Driver:

@@ -107,7 +107,7 @@ def _begin(course: Course) -> End | None:
 def _the_first_reason(course: Course, end: End) -> End:
     """What came up while the end was decided and told counts too, where it goes before: a cancel, a hook's orders."""
     late = course.disturbance()
-    if late is None or _ORDER.index(late.stop) >= _ORDER.index(end.stop):
+    if late is None or late.stop is Stop.STALLED or _ORDER.index(late.stop) >= _ORDER.index(end.stop):
         return end
     if late.stop is Stop.HALTED:  # the time may be over too, and goes before
         late = course.must_end() or late

@@ -17,6 +17,7 @@ from ..purse import Purse
 from ..recorder import Recorder
 from ..request import TOKENS_AROUND, Call, Finish, Reply, Request, bytes_of, tokens_of_message
 from ..result import Result, Stop
+from ..unit import Unit
 from .context import Context
 from .effect import Answer, Append, Effect, Flow
 from .end import End, described
@@ -34,6 +35,7 @@ T = TypeVar("T")
 _CALL, _RESULT = MessageType.TOOL_CALL, MessageType.TOOL_RESULT
 _ASSISTANT, _TOOL = Role.ASSISTANT, Role.TOOL
 _DONE, _TOOL_ENDED = Status.DONE, Point.TOOL_ENDED
+_LESS_THAN_TIME = (Stop.HALTED, Stop.STALLED)
 
 
 class Course:
@@ -42,9 +44,9 @@ class Course:
     __slots__ = (
         "_disturbed", "_refusals_told", "_shift", "admission", "asked_more", "asked_until", "asks", "call_ids",
         "cancelled", "card", "carried", "children", "clock", "completion", "context", "context_most", "envelope",
-        "failure", "faults", "finish", "halt", "history", "hooks", "hung", "input_tokens", "kept", "keys", "lease_lost",
-        "looked_back", "model", "model_name", "notices", "nudge", "owed", "plan", "progress", "purse", "questions",
-        "recorder", "reflections", "repetition", "shared", "size", "state", "steered", "time_up", "turns",
+        "failure", "faults", "finish", "halt", "history", "hooks", "hung", "idle_s", "input_tokens", "kept", "keys",
+        "lease_lost", "looked_back", "model", "model_name", "notices", "nudge", "owed", "plan", "progress", "purse",
+        "questions", "recorder", "reflections", "repetition", "shared", "size", "state", "steered", "time_up", "turns",
         "verdicts", "witness",
     )  # fmt: skip
 
@@ -112,6 +114,8 @@ class Course:
         """What went wrong in rules."""
         self.cancelled: str | None = None
         self.lease_lost = self.time_up = False
+        self.idle_s: float | None = None
+        """For how long nothing has come of it, where somebody found that too long."""
         self.halt: Halt | None = None
         self.failure: dict[str, Any] | None = None
         """What a hook raised."""
@@ -165,7 +169,7 @@ class Course:
         if not self._disturbed and self.clock.at < self.envelope.work_at:
             return None
         end = self.disturbance()
-        if (self.time_up or self.envelope.is_expired()) and (end is None or end.stop is Stop.HALTED):
+        if (self.time_up or self.envelope.is_expired()) and (end is None or end.stop in _LESS_THAN_TIME):
             return self.refused("seconds")
         return end
 
@@ -180,6 +184,8 @@ class Course:
             return End(Stop.FAILED, error=self.failure)
         if self.halt is not None:
             return End(Stop.HALTED, by=self.halt.by, warning=self.halt.message or None, grace=self.halt.grace)
+        if self.idle_s is not None:
+            return End(Stop.STALLED, warning=f"Nothing came of it for {Unit.SECONDS.show(self.idle_s)}.")
         return None
 
     def called_off(self) -> End | None:

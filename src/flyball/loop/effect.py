@@ -140,7 +140,14 @@ class Late:
     tool: str
 
 
-Letter = Cancel | Steer | Extend | TimeUp | LeaseLost | Late
+@dataclass(frozen=True, slots=True)
+class Stalled:
+    """Nothing has come of the run for so long; what is under way is cut, and it reports."""
+
+    seconds: float
+
+
+Letter = Cancel | Steer | Extend | TimeUp | LeaseLost | Late | Stalled
 """What comes in while the loop waits."""
 
 

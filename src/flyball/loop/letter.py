@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from .. import event
 from ..errors import UnknownBudget
-from .effect import Cancel, Extend, Late, LeaseLost, Letter, Steer, TimeUp
+from .effect import Cancel, Extend, Late, LeaseLost, Letter, Stalled, Steer, TimeUp
 
 if TYPE_CHECKING:
     from .course import Course
@@ -25,6 +25,8 @@ def hear(course: Course, letter: Letter) -> None:
             course.time_up = True
         case LeaseLost():
             course.lease_lost = True
+        case Stalled(seconds):
+            course.idle_s = seconds
         case Late(call_id, tool):
             course.hung -= 1
             course.repetition.doubted()

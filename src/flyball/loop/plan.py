@@ -184,6 +184,7 @@ class Terrain:
     children: Sequence[Any] = ()
     """The edges to those that it may delegate to."""
     children_at_once: int = 1
+    children_stall_s: float = math.inf
     cheap: frozenset[str] = frozenset()
     """The tools of which a round costs no turn."""
     limits_shown: Mapping[str, Any] = field(default_factory=dict[str, Any])

@@ -53,6 +53,11 @@ class Performer:
     parallel: int = 8
     """The most calls of one group that are under way at a time."""
 
+    @property
+    def under_way(self) -> Mapping[str, Any]:
+        """The drivers of children that go on now, by the ids of their runs."""
+        return {}
+
     async def perform(self, acts: Sequence[ToolAct], deadline: float) -> None:
         """Make calls side by side, each within its own seconds. All have their outcome then, also after a cancel."""
         try:
