@@ -69,6 +69,7 @@ def test_each_event_keeps_to_the_schema(kind: type[Event]) -> None:
     assert set(record) == set(shape["required"]) == set(shape["properties"])
     assert shape["additionalProperties"] is False
     names = {str: "string", int: "integer", float: "number", bool: "boolean", dict: "object", list: "array"}
+    names[type(None)] = "null"
     for key, value in record.items():
         allowed = shape["properties"][key].get("type", "string")
         assert names[type(value)] in ([allowed] if isinstance(allowed, str) else allowed)
