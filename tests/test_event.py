@@ -68,8 +68,8 @@ def test_each_event_keeps_to_the_schema(kind: type[Event]) -> None:
     record = sample(kind).to_dict()
     assert set(record) == set(shape["required"]) == set(shape["properties"])
     assert shape["additionalProperties"] is False
-    names = {str: "string", int: "integer", float: "number", bool: "boolean", dict: "object", list: "array"}
-    names[type(None)] = "null"
+    names: dict[type, str] = {str: "string", int: "integer", float: "number", bool: "boolean", dict: "object"}
+    names |= {list: "array", type(None): "null"}
     for key, value in record.items():
         allowed = shape["properties"][key].get("type", "string")
         assert names[type(value)] in ([allowed] if isinstance(allowed, str) else allowed)
