@@ -37,9 +37,8 @@ def output(command: list[str], folder: Path, **environment: str) -> str:
     return done.stdout
 
 
-@pytest.mark.parametrize("option", ["--help", "--version"])
-def test_help_loads_no_model_no_store_and_no_server(option: str, place: Path) -> None:
-    *_, last = output([sys.executable, "-c", LOADED, option], place).splitlines()
+def test_help_loads_no_model_no_store_and_no_server(place: Path) -> None:
+    *_, last = output([sys.executable, "-c", LOADED, "--help"], place).splitlines()
     loaded = set(json.loads(last))
     tops = {name.partition(".")[0] for name in loaded}
     assert "flyball.cli.run" in loaded
@@ -79,7 +78,7 @@ def test_the_script_for_a_shell_can_be_had(place: Path) -> None:
 
 @pytest.mark.parametrize(
     ("options", "stream", "code"),
-    [("--jsonl", "stdout", 130), ("", "stderr", 130), ("-q", "stdout", 0), ("--json", "stdout", 0)],
+    [("--jsonl", "stdout", 130), ("", "stderr", 130), ("--json", "stdout", 0)],
 )
 def test_a_run_whose_reader_leaves_is_cancelled_or_ends_with_its_own_code(
     options: str, stream: str, code: int, place: Path

@@ -33,11 +33,13 @@ KIT = '''
 import threading, time
 from itertools import count
 from flyball import tool
+from flyball.tools import ToolContext
 ticks = count()
 @tool(poll=True)
-def look(path: str) -> str:
+def look(path: str, ctx: ToolContext) -> str:
     """Look."""
-    time.sleep(0.2)
+    ctx.report("half\x1b[2J done")
+    time.sleep(0.1)
     return f"{path} {next(ticks)}"
 @tool
 def hang() -> str:
@@ -164,6 +166,7 @@ def test_a_run_is_seen_as_it_goes_on(sit: Sit, tmp_path: Path) -> None:
         assert re.search(rf"^ *{name} [━─]+ .*{amount}", shown, re.MULTILINE), name
     assert "turn 1: asks smoke" in shown
     assert "turn 1: look(path='a\\x9b')" in shown
+    assert "turn 1: look: half\\x1b[2J done" in shown
     assert "asks for the report: smoke" in shown
     assert re.search(r"^I see what\\x1b\[2J there is", shown, re.MULTILINE), "the text as it streams in"
     for line in (

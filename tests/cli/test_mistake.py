@@ -6,6 +6,8 @@ from pathlib import Path
 
 import pytest
 
+from flyball.testing import ModelServer
+
 Typed = Callable[..., subprocess.CompletedProcess[str]]
 
 FILES = {
@@ -15,7 +17,6 @@ FILES = {
     "list.json": "[1]",
     "wrong.json": '{"type": "objekt"}',
     "form.json": '{"type": "object", "properties": {"a": {"$ref": "#/$defs/n"}}, "$defs": {"n": {"type": "integer"}}}',
-    "away.json": '{"$ref": "http://127.0.0.1:9/form.json"}',
     "raises.py": "raise RuntimeError('not\\nnow')",
     "leaves.py": "raise SystemExit(0)",
     "kit.py": "number = 7\ndef duoble(n: int) -> int:\n    return n\n",
@@ -106,10 +107,15 @@ def test_an_answer_must_fit_the_schema_and_the_model_is_told_why_not(typed: Type
     assert "nudge    The answer does not have the form that was asked for. - $.a: 'x' is not of type" in done.stderr
 
 
-def test_a_schema_that_points_elsewhere_is_not_fetched_and_ends_the_run_with_the_reason(typed: Typed) -> None:
-    done = typed("run", "Go.", MODEL, "--output-schema=away.json")
+def test_a_schema_that_points_elsewhere_is_not_fetched_and_ends_the_run_with_the_reason(
+    typed: Typed, place: Path
+) -> None:
+    with ModelServer() as server:
+        (place / "away.json").write_text(f'{{"$ref": "{server.url}/form.json"}}')
+        done = typed("run", "Go.", MODEL, "--output-schema=away.json")
+        assert server.connections == 0
     assert done.returncode == 1
-    assert "$ref http://127.0.0.1:9/form.json" in done.stderr
+    assert "/form.json" in done.stderr
     assert "expected a $ref into the file itself" in done.stderr
 
 

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import os
 import sys
-from contextlib import suppress
 from typing import IO
 
 import typer
@@ -20,20 +18,8 @@ def say(line: str, *, err: bool = False) -> None:
 
 
 def put(text: str, file: IO[str] | None = None) -> None:
-    """Print a text as it is. A BrokenPipeError tells once that nobody reads any more; later texts are swallowed."""
-    try:
-        typer.echo(text, file)
-    except BrokenPipeError:
-        _swallow(sys.stdout if file is None else file)
-        raise
-
-
-def _swallow(file: IO[str]) -> None:
-    """Lead the stream to nowhere: else Python finds the pipe broken again when it ends, and says so."""
-    with suppress(OSError):  # of a stream that is only in memory
-        nowhere = os.open(os.devnull, os.O_WRONLY)
-        os.dup2(nowhere, file.fileno())
-        os.close(nowhere)
+    """Print a text as it is, at once; a BrokenPipeError says that nobody reads any more."""
+    typer.echo(text, file)
 
 
 def refused(mistake: Exception | str) -> typer.Exit:

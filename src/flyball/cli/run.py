@@ -74,8 +74,8 @@ def run(
         yes=yes,
     )
     result = _carried_out(outfit, _task(task), Events() if as_jsonl else Silence() if quiet else _view())
-    _keep(result)
     with suppress(BrokenPipeError):  # why it ended is in the exit code, too
+        _keep(result)
         if as_json:
             put(json.dumps(result.to_dict(), indent=2))
         elif not as_jsonl:

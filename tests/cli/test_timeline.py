@@ -1,0 +1,77 @@
+"""Lines from events: in the order in which things began, with amounts in their units, whatever the events lack."""
+
+from typing import Any
+
+import pytest
+
+from flyball.cli.timeline import Kind, Mark, Reader, Row, call_text, one_line, rows
+from flyball.cli.told import Told
+from flyball.event import Event, kinds
+
+
+def told(event: str, at: float = 0.0, **fields: Any) -> Told:
+    return Told({"event": event, "at": at, "turn": 1, **fields})
+
+
+def line(event: str, **fields: Any) -> Row:
+    row = Reader().read(told(event, **fields))
+    assert row is not None
+    return row
+
+
+def test_calls_stand_where_they_began_though_the_second_ended_first() -> None:
+    events = [
+        told("tool_started", 1.0, call_id="a", tool="slow", arguments={}),
+        told("tool_started", 2.0, call_id="b", tool="fast", arguments={"n": 1}),
+        told("tool_ended", 3.0, call_id="b", tool="fast", status="done", seconds=1.0),
+        told("tool_ended", 5.0, call_id="a", tool="slow", status="timed_out", seconds=4.0),
+    ]
+    slow, fast = rows(events, {}, {})
+    assert (slow.what, slow.outcome, slow.at, slow.seconds, slow.mark) == ("slow()", "timed out", 1.0, 4.0, Mark.BAD)
+    assert (fast.what, fast.outcome, fast.at, fast.seconds, fast.mark) == ("fast(n=1)", "done", 2.0, 1.0, Mark.GOOD)
+
+
+def test_a_call_that_was_never_made_has_the_arguments_that_the_model_wrote() -> None:
+    denied = told("tool_ended", call_id="a", tool="look", status="denied", reason="budget")
+    [bare], [known] = rows([denied], {}, {}), rows([denied], {"a": {"path": "x"}}, {"a": Told({"message": "No."})})
+    assert bare.text == "look: denied (budget)"
+    assert known.text == "look(path='x'): denied (budget): No."
+
+
+@pytest.mark.parametrize(
+    ("event", "fields", "kind", "text"),
+    [
+        ("extended", {"budget": "usd", "amount": 500_000_000, "by": "Ada"}, Kind.EXTENDED, "usd by $0.50 (Ada)"),
+        ("extended", {"budget": "turns", "amount": 1_000, "by": "Ada"}, Kind.EXTENDED, "turns by 1,000 (Ada)"),
+        ("postponed", {"seconds": 30.0, "reason": "asked"}, Kind.EXTENDED, "seconds by 30 (asked)"),
+        ("budget_warned", {"budget": "turns", "used": 7, "ceiling": 10}, Kind.WARNED, "turns: 7 of 10"),
+        ("elided", {"messages": 4, "tokens": 1_200}, Kind.ELIDED, "4 old messages, 1,200 tokens"),
+        ("repeated", {"tool": "look", "times": 3, "action": "noticed"}, Kind.REPEATS, "look, 3 times: noticed"),
+        ("late_result_dropped", {"tool": "look"}, Kind.LATE, "look came back, and was dropped"),
+        ("rule_failed", {"rule": "r", "reason": "no\nway"}, Kind.RULE, "r failed: no way"),
+        ("rule_emitted", {"rule": "r", "name": "n", "data": {"a": 1}}, Kind.RULE, "r tells n: a=1"),
+        ("rule_emitted", {"rule": "r", "name": "n", "data": {}}, Kind.RULE, "r tells n"),
+        ("person_answered", {"approved": None, "text": ""}, Kind.ANSWERED, "not yet"),
+        ("person_answered", {"approved": True, "text": "go"}, Kind.ANSWERED, "yes, go"),
+        ("steered", {"text": "Only\nthe tests."}, Kind.STEERED, "Only the tests."),
+        ("model_replied", {"purpose": "grace", "finish": "cut"}, Kind.MODEL, "the model: reports, cut off by us"),
+        ("model_replied", {"purpose": "turn", "finish": "odd"}, Kind.MODEL, "the model: answers, odd"),
+    ],
+)  # fmt: skip
+def test_an_event_is_told_in_words(event: str, fields: dict[str, Any], kind: Kind, text: str) -> None:
+    row = line(event, **fields)
+    assert (row.kind, row.text) == (kind, text)
+
+
+@pytest.mark.parametrize("event", kinds())
+def test_every_kind_of_event_can_be_read_even_if_it_says_nothing(event: str) -> None:
+    Reader().read(Told({"event": event}))
+    Reader().read(Told({"event": event, "at": "soon", "turn": [], "text": 5, "arguments": 7, "data": None}))
+    assert issubclass(kinds()[event], Event)
+
+
+def test_what_is_long_is_cut_into_one_line() -> None:
+    assert one_line("a\n b\t c") == "a b c"
+    assert len(one_line("word " * 10_000)) <= 401
+    assert len(call_text("look", {"a": "x" * 1_000, "b": "y" * 1_000, "c": 3})) <= 401
+    assert call_text("look", "no mapping") == "look()"
