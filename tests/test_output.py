@@ -5,6 +5,7 @@ import pytest
 from pydantic import BaseModel
 
 from flyball import Agent, ConfigError, Limits
+from flyball.output import Form
 from flyball.progress import Complete, Decision, Progress, Unfinished
 from flyball.testing import Script, ScriptedModel, say
 
@@ -90,3 +91,15 @@ def test_a_type_that_json_cannot_carry_is_refused_at_once() -> None:
 
     with pytest.raises(ConfigError, match="agent, output"):
         Agent(model=ScriptedModel(), output=Opaque)
+
+
+def test_a_form_that_is_no_type_is_shown_to_the_model_and_decides_what_fits() -> None:
+    def mistakes(value: object) -> list[str]:
+        return [] if value == 7 else [f"$: {value} is not 7"]
+
+    schema = {"$ref": "#/$defs/seven", "$defs": {"seven": {"const": 7}}}
+    model = ScriptedModel(say("6"), say("7"))
+    result = Agent(model=model, output=Form(schema, mistakes)).run("Say seven.")
+    assert (result.stop, result.output) == ("completed", 7)
+    assert model.requests[0].output_schema == schema
+    assert "- $: 6 is not 7" in model.requests[1].messages[-1].content
