@@ -10,10 +10,10 @@ from . import doctor, limits, models, rules, run, why
 
 app = typer.Typer(name="flyball", no_args_is_help=True, pretty_exceptions_enable=False, rich_markup_mode=None)
 app.command("run")(run.run)
-app.command("why")(why.why)
-app.command("models")(models.models)
-app.command("limits")(limits.limits)
-app.command("doctor")(doctor.doctor)
+app.command("why", short_help="Show what happened in a run, and why it ended.")(why.why)
+app.command("models", short_help="List the models that can be asked, and their prices.")(models.models)
+app.command("limits", short_help="Show every budget, its ceiling, and where that is from.")(limits.limits)
+app.command("doctor", short_help="Prove that this installation works.")(doctor.doctor)
 app.add_typer(rules.app, name="rules")
 
 
