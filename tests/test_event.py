@@ -10,7 +10,7 @@ from flyball.event import Event, Header, own_fields
 from flyball.schema import event_schema
 
 ROOT = Path(__file__).parents[1]
-HEADER = Header("r1", "s1", 1_700_000_000.0, {"job_id": 7})
+HEADER = Header("r1", "s1", 1_700_000_000.0, {"job_id": 7}, "r0")
 SAMPLES: dict[object, Any] = {str: "x", int: 3, float: 1.5, bool: True}
 
 
@@ -38,6 +38,7 @@ def test_each_event_is_json_with_the_runs_own_header(kind: type[Event]) -> None:
     assert record["event"] == kind.kind
     assert (record["seq"], record["at"], record["turn"]) == (4, 2.0, 1)
     assert (record["run_id"], record["session_id"], record["metadata"]) == ("r1", "s1", {"job_id": 7})
+    assert record["parent_run_id"] == "r0"
     assert record["time"] == "2023-11-14T22:13:22+00:00"
     assert {field.name for field in own_fields(kind)} <= set(record)
 

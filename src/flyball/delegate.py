@@ -24,6 +24,8 @@ from .tools.admission import denied
 from .unit import Unit
 
 AT_ONCE, STALL = "delegation.max_concurrent_children", "delegation.stall_seconds"
+SETTINGS = (AT_ONCE, STALL)
+"""The keys that are read."""
 _ABOUT = (
     "Hand tasks to other agents, which work on them with limits of their own, several at the same time. None of them "
     "sees this conversation: a goal must be whole, and everything they need to know in its context. Each ends with a "

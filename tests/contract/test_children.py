@@ -321,3 +321,19 @@ def test_who_waits_for_its_own_children_or_for_a_person_is_not_stalled(run: Runn
     )
     result = run(agent)
     assert [one.stop for one in result.children] == ["completed", "completed"]
+
+
+@pytest.mark.parametrize("mode", ["independent", "carved", "shared"])
+def test_a_parent_that_goes_on_after_a_pause_does_not_run_its_children_again(mode: Any) -> None:
+    worker = kid("worker", call("touch"), say("worked"))
+    ask = tool(approve=True, name="ask")(lambda: "x")
+    says = (delegate("worker", "worker"), call("ask"), say("done"))
+    agent = parent(Child(worker, mode), says=says, tools=[ask], limits=Limits(turns=50))
+    paused = agent.run("go")
+    assert isinstance(worker.model, ScriptedModel)
+    assert (paused.stop, len(paused.children), len(worker.model.requests)) == ("paused", 2, 4)
+    result = agent.resume(paused, {paused.questions[0].id: True})
+    assert (result.stop, result.text, len(worker.model.requests)) == ("completed", "done", 4)
+    assert [one.text for one in result.children] == ["worked", "worked"]
+    below = 0 if mode == "independent" else 4
+    assert (result.budgets["turns"].used, result.budgets["turns"].held) == (3 + below, 0)
