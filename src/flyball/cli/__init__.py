@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import logging
+import os
 import sys
+from contextlib import suppress
 from io import TextIOWrapper
+from pathlib import Path
 from typing import Any
 
 from ..errors import FlyballError
@@ -26,3 +29,15 @@ def main() -> None:
         app()
     except (FlyballError, OSError) as error:
         sys.exit(f"flyball: {error}")
+    finally:
+        _flush()
+
+
+def _flush() -> None:
+    """Write out what is left. Where nobody reads any more, the interpreter would try again at its end, and complain."""
+    for stream in (sys.stdout, sys.stderr):
+        try:
+            stream.flush()
+        except (OSError, ValueError):
+            with suppress(OSError, ValueError), Path(os.devnull).open("w") as nowhere:
+                os.dup2(nowhere.fileno(), stream.fileno())
