@@ -8,7 +8,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from functools import partial
 from math import inf
 from queue import Empty, SimpleQueue
-from threading import TIMEOUT_MAX
+from time import monotonic
 from typing import Any, Self
 
 import anyio
@@ -23,6 +23,8 @@ from .result import Result
 from .worker import PRIVATE_LOOP
 
 _CLOSING_S = 5.0
+_LONGEST_SLEEP_S = 0.25
+"""A signal that comes just before a thread falls asleep does not wake it: Ctrl-C would be heard with the next event."""
 
 
 class Stream:
@@ -50,14 +52,13 @@ class Stream:
         _ring(self._bells)
         _ring(self._end_bells)
 
-    def wait(self, timeout: float | None = None) -> bool:
+    def wait(self, seconds: float) -> bool:
         """Wait for the end; whether it has come."""
         bell = SimpleQueue[None]()
         ring = partial(bell.put, None)
         self._end_bells.append(ring)
         if not self._ended:
-            with contextlib.suppress(Empty):
-                bell.get(timeout=timeout)
+            _heard(bell, seconds)
         with contextlib.suppress(ValueError):  # it was rung
             self._end_bells.remove(ring)
         return self._ended
@@ -73,7 +74,7 @@ class Stream:
             bell = SimpleQueue[None]()
             self._bells.append(partial(bell.put, None))
             if seen == len(self._events) and not self._ended:
-                bell.get()
+                _heard(bell)
 
     def __aiter__(self) -> AsyncIterator[Event]:
         """In the event loop that the run is in."""
@@ -87,6 +88,15 @@ class Stream:
             self._bells.append(bell.set)
             await bell.wait()
         return self._events[seen]
+
+
+def _heard(bell: SimpleQueue[None], seconds: float = inf) -> None:
+    """Wait for a bell, or for so long."""
+    until = monotonic() + seconds
+    while (left := until - monotonic()) > 0:
+        with contextlib.suppress(Empty):
+            bell.get(timeout=min(left, _LONGEST_SLEEP_S))
+            return
 
 
 def _ring(bells: list[Callable[[], object]]) -> None:
@@ -245,7 +255,7 @@ class Run:
         self._sync_door("`await run.aresult()`")
         longest = check.duration("run, result's timeout", timeout)
         try:
-            if not self._stream.wait(None if longest > TIMEOUT_MAX else longest):
+            if not self._stream.wait(longest):
                 raise TimeoutError(f"the run goes on after {timeout:g} s")
             return self._given()
         except KeyboardInterrupt as interrupt:
