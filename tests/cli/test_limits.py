@@ -220,3 +220,8 @@ def test_the_model_of_flyball_run_is_a_setting_that_somebody_reads(typed: Typed,
     )
     (tmp_path / "flyball.toml").write_text("modle = 'openai:a'\n")
     assert typed("limits").stderr == "modle (flyball.toml:1): nobody reads this setting; did you mean model?\n"
+
+
+def test_settings_of_delegation_are_read_by_somebody(typed: Typed) -> None:
+    done = typed("limits", FLYBALL_DELEGATION__STALL_SECONDS="5", FLYBALL_DELEGATION__MAX_CONCURRENT_CHILDREN="2")
+    assert (done.returncode, done.stderr) == (0, "")

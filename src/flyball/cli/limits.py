@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from typing import Annotated, Any
 
 import typer
@@ -61,7 +62,7 @@ def _resolved(registry: IterationBudgetRegistry, spec: BudgetSpec) -> Resolution
 def _unread(registry: IterationBudgetRegistry) -> list[tuple[Setting, list[str]]]:
     """The settings that nobody reads, each with the key it may have been meant for."""
     budgets = [spec.setting for spec in registry if spec.setting]
-    keys, clamps = [*budgets, *SETTINGS], [f"clamp.{key}" for key in budgets]
+    keys, clamps = [*budgets, *SETTINGS, *_of_delegation()], [f"clamp.{key}" for key in budgets]
     variables = [variable_for(key) for key in (*keys, *clamps)]
     unread: list[tuple[Setting, list[str]]] = []
     for setting in registry.settings:
@@ -79,6 +80,12 @@ def _unread(registry: IterationBudgetRegistry) -> list[tuple[Setting, list[str]]
         elif mode is not None and key not in keys:
             unread.append((setting, [f"mode.{mode}.{near}" for near in nearest(key, keys)[:1]]))
     return unread
+
+
+def _of_delegation() -> Sequence[str]:
+    from ..delegate import SETTINGS as DELEGATION  # and with it pydantic: only this command needs it
+
+    return DELEGATION
 
 
 def _rule_key(key: str) -> str | None:
