@@ -296,7 +296,7 @@ def test_a_damaged_record_is_shown_as_far_as_it_goes_or_refused(data: st.DataObj
     for _ in range(data.draw(st.integers(1, 4))):
         node: Any = record
         while isinstance(node, dict | list) and node:
-            key: Any = data.draw(st.sampled_from(sorted(node) if isinstance(node, dict) else range(len(node))))  # pyright: ignore
+            key: Any = data.draw(st.sampled_from(sorted(node) if isinstance(node, dict) else range(len(node))))  # pyright: ignore[reportUnknownArgumentType]
             if data.draw(st.booleans()) or not isinstance(node[key], dict | list):
                 node[key] = data.draw(JSON)
                 break
