@@ -1,13 +1,16 @@
 """What every test relies on: settings are empty unless a test gives them, and nothing depends on how fast it runs."""
 
 import os
-from collections.abc import Generator
+from collections.abc import Callable, Generator
 
+import anyio
 import hypothesis
 import pytest
 
+from flyball import Agent, Result
 from flyball.testing.plugin import clear_settings
 
+BOUND_S = 60.0
 KEY = "sk-flyball-0123456789-nobody-may-see-this"
 _OF_PROVIDERS = ("OPENAI_API_KEY", "OPENAI_BASE_URL", "ANTHROPIC_API_KEY", "ANTHROPIC_BASE_URL", "FLYBALL_API_KEY")
 
@@ -25,6 +28,22 @@ def pytest_configure() -> None:
 def key() -> str:
     """The key that tests give to models. A test after which it is in any captured text fails."""
     return KEY
+
+
+@pytest.fixture(scope="session")
+def through() -> Callable[[str], Callable[[Agent], Result]]:
+    """Runs an agent through a door: `sync`, `asyncio` or `trio`; none waits for ever."""
+
+    def through(door: str) -> Callable[[Agent], Result]:
+        async def bounded(agent: Agent) -> Result:
+            with anyio.fail_after(BOUND_S):
+                return await agent.arun("go")
+
+        if door == "sync":
+            return lambda agent: agent.start("go").result(BOUND_S)
+        return lambda agent: anyio.run(bounded, agent, backend=door)
+
+    return through
 
 
 @pytest.hookimpl(wrapper=True)

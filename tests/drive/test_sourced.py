@@ -59,22 +59,8 @@ async def broken() -> None:
     raise RuntimeError("no more bread")
 
 
-def through(door: str) -> Door:
-    def run(agent: Agent) -> Result:
-        if door == "sync":
-            return agent.start("go").result(LONG)
-
-        async def bounded() -> Result:
-            with anyio.fail_after(LONG):
-                return await agent.arun("go")
-
-        return anyio.run(bounded, backend=door)
-
-    return run
-
-
 @pytest.fixture(params=["sync", "asyncio", "trio"])
-def run(request: pytest.FixtureRequest) -> Door:
+def run(request: pytest.FixtureRequest, through: Callable[[str], Door]) -> Door:
     return through(request.param)
 
 
@@ -140,7 +126,7 @@ class TestASourceThatCannotBeOpened:
         assert "no more bread" in result.explain()
         assert (shop.closed, other.closed) == (1, other.opened)
 
-    def test_has_no_longer_than_the_run_has_for_its_work(self) -> None:
+    def test_has_no_longer_than_the_run_has_for_its_work(self, through: Callable[[str], Door]) -> None:
         shop = Shop(add)
         shop.enter = anyio.sleep_forever
         result = through("asyncio")(Agent(model=adding(), tools=[shop], limits=Limits(seconds=1)))

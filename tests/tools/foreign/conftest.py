@@ -7,7 +7,6 @@ from collections.abc import Callable, Generator, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-import anyio
 import pytest
 
 from flyball import Agent, Result
@@ -77,20 +76,9 @@ def door(request: pytest.FixtureRequest) -> str:
 
 
 @pytest.fixture
-def run(door: str) -> Callable[[Agent], Result]:
+def run(door: str, through: Callable[[str], Callable[[Agent], Result]]) -> Callable[[Agent], Result]:
     """Runs an agent through one of them."""
-
-    def run(agent: Agent) -> Result:
-        if door == "sync":
-            return agent.start("go").result(LONG)
-
-        async def bounded() -> Result:
-            with anyio.fail_after(LONG):
-                return await agent.arun("go")
-
-        return anyio.run(bounded, backend=door)
-
-    return run
+    return through(door)
 
 
 @contextmanager
