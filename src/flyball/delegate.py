@@ -151,9 +151,12 @@ class FamilyAdmission(Admission):
         ready = super().read(call)
         if not isinstance(ready, ToolAct) or not isinstance(ready.tool, Delegation):
             return ready
-        act = ready.tool.act(ready)
-        # Looked at here already: who shares would else take there first and give back, and refunds are bounded.
-        return self._short(act) or act
+        return ready.tool.act(ready)
+
+    def short(self, act: ToolAct) -> Denied | None:
+        """Why the call, or one of its children, could not be counted now; None where all could."""
+        few = self._too_few(act) if isinstance(act, ChildAct) else None
+        return few or super().short(act)
 
     def claim(self, act: ToolAct) -> Denied | None:
         """Count the call and its children, and carve their slices, all in one step or nothing of it."""
@@ -161,9 +164,9 @@ class FamilyAdmission(Admission):
         if not isinstance(act, ChildAct) or envelope is None:
             return super().claim(act)
         with envelope.lock:
-            short = self._short(act)
-            if short is not None:
-                return short
+            few = self._too_few(act)
+            if few is not None:
+                return few
             children = envelope.budgets["children"].hold(act.size)
             refusal = self._carved(act, envelope) or super().claim(act)
             children.settle(0 if refusal is not None else act.size)
@@ -171,7 +174,7 @@ class FamilyAdmission(Admission):
                 _let_go(act.tasks)
         return refusal
 
-    def _short(self, act: ChildAct) -> Denied | None:
+    def _too_few(self, act: ChildAct) -> Denied | None:
         """Why there can be no such children, or not so many."""
         envelope = self.envelope
         if envelope is None:

@@ -2,12 +2,12 @@ import pytest
 
 from flyball import Limits, TurnBudget
 from flyball.drive.lender import Lender
-from flyball.loop.effect import Deed, Grant
+from flyball.loop.effect import Grant
 from flyball.testing import ManualClock
 
 
 def taking(**amounts: int) -> Grant:
-    return Grant(Deed.TAKE, amounts)
+    return Grant(amounts)
 
 
 def test_counts_are_used_at_once_and_tokens_are_held_until_they_are_settled() -> None:
@@ -17,7 +17,7 @@ def test_counts_are_used_at_once_and_tokens_are_held_until_they_are_settled() ->
     assert lender.grant(taking(tokens=600)) is None
     turns, tokens = envelope.budgets["turns"], envelope.budgets["tokens"]
     assert (turns.used, tokens.used, tokens.available) == (1, 0, 400)
-    lender.grant(Grant(Deed.SETTLE, {"tokens": 150}))
+    lender.grant(Grant(settle={"tokens": 150}))
     assert (tokens.used, tokens.available) == (150, 850)
 
 
@@ -43,7 +43,7 @@ def test_what_is_given_back_can_be_taken_again() -> None:
     lender = Lender(envelope)
     assert lender.grant(taking(turns=1)) is None
     assert lender.grant(taking(turns=1)) is not None
-    lender.grant(Grant(Deed.REFUND, {"turns": 1}, "cheap_round"))
+    lender.grant(Grant(refund={"cheap_round": {"turns": 1}}))
     assert lender.grant(taking(turns=1)) is None
 
 

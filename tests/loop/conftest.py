@@ -11,7 +11,7 @@ import pytest
 from flyball import Agent, Result
 from flyball.event import Event
 from flyball.loop import Act, Answer, Append, Ask, Decide, Effect, Grant, Wait
-from flyball.loop.effect import Cancel, Deed, Extend, Late, LeaseLost, Steer, TimeUp
+from flyball.loop.effect import Cancel, Extend, Late, LeaseLost, Steer, TimeUp
 from flyball.message import MessageType, Role
 from flyball.models import Model
 from flyball.outcome import Cancelled, Denied, Outcome, Success, Timeout
@@ -164,20 +164,25 @@ class Auditor(Recount):
                     self.outcomes[outcome.call_id] = outcome
             case Decide(question):
                 self.answered.setdefault(answer.value.approved, set()).add(question.id)
-            case Grant(Deed.TAKE, amounts) if answer.value is None:
-                self.shared.update(amounts)
-                if "tokens" in amounts:
-                    self.taken, self.lent = True, {"tokens": 0, "usd": 0, **amounts}
-            case Grant(Deed.TAKE):
-                self.shared_refused = True
-            case Grant(Deed.REFUND, amounts):
-                self.shared.subtract(amounts)
-            case Grant(Deed.SETTLE, amounts):
-                need("a grant that is settled once", self.taken or not self.held.get("tokens"))
-                for name in ("tokens", "usd"):
-                    lent = self.lent[name] if self.taken else 0
-                    self.shared[name] += amounts.get(name, lent) - lent
-                self.taken = False
+            case Grant():
+                self._learn_grant(effect, refused=answer.value is not None)
+
+    def _learn_grant(self, grant: Grant, refused: bool) -> None:
+        for amounts in grant.refund.values():
+            self.shared.subtract(amounts)
+        if grant.settle is not None:
+            need("a grant that is settled once", self.taken or not self.held.get("tokens"))
+            for name in ("tokens", "usd"):
+                lent = self.lent[name] if self.taken else 0
+                self.shared[name] += grant.settle.get(name, lent) - lent
+            self.taken = False
+        if refused:
+            self.shared_refused = True
+            return
+        self.shared.update(grant.take)
+        if "tokens" in grant.take:
+            need("nothing taken before the last is settled", not self.taken)
+            self.taken, self.lent = True, {"tokens": 0, "usd": 0, **grant.take}
 
     def _hear(self, letter: Any) -> None:
         self.heard.append(letter)

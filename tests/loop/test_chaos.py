@@ -12,7 +12,7 @@ from flyball import Agent, Limits, Result, TurnBudget, tool
 from flyball.envelope import Refusal
 from flyball.event import Event, Header
 from flyball.loop import Act, Answer, Append, Ask, Decide, Effect, Fingerprint, Grant, Plan, Wait, converse
-from flyball.loop.effect import Cancel, Deed, Extend, Late, LeaseLost, Letter, Steer, TimeUp
+from flyball.loop.effect import Cancel, Extend, Late, LeaseLost, Letter, Steer, TimeUp
 from flyball.outcome import Cancelled, Denied, Failure, Outcome, Reason, Success, Timeout
 from flyball.person import Verdict
 from flyball.price import TokenPrice
@@ -201,8 +201,8 @@ class World:
                 return [self._outcome(act.call.id, act.call.name) for act in acts]
             case Decide():
                 return Verdict(self.dice.pick(True, True, False, None))
-            case Grant(Deed.TAKE, amounts) if self.dice.once_in(16):
-                name = self.dice.pick(*amounts, "seconds")
+            case Grant(take) if take and self.dice.once_in(16):
+                name = self.dice.pick(*take, "seconds")
                 return Refusal(name, f"max_shared_{name}_reached", "Others took it all.")
             case Wait(until):
                 self.at = max(self.at, until + self.dice.pick(0.0, -0.2, 30.0))

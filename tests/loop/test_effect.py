@@ -9,7 +9,7 @@ import pytest
 from flyball import Agent, Limits, tool
 from flyball.errors import ContextTooLong, ModelError, Retryable
 from flyball.loop import Act, Append, Ask, Decide, Effect, Fingerprint, Grant, Plan, Wait
-from flyball.loop.effect import Cancel, Deed, Extend, Steer, TimeUp
+from flyball.loop.effect import Cancel, Extend, Steer, TimeUp
 from flyball.message import Message, MessageType, Role
 from flyball.outcome import Outcome
 from flyball.person import Question
@@ -157,7 +157,7 @@ class TestFingerprint:
             (Act([Doing("1")], 1.0), Act([Doing("1")], 2.0)),
             (Append([message("x", at=1.0)]), Append([message("x", at=2.0)])),
             (Wait(1.0), Wait(2.0)),
-            (Grant(Deed.TAKE, {"tokens": 5}), Grant(Deed.TAKE, {"tokens": 9})),
+            (Grant({"tokens": 5}, {"tokens": 1}), Grant({"tokens": 9}, {"tokens": 2})),
         ],
     )
     def test_nothing_in_it_comes_from_the_time_or_from_what_is_left(self, one: Any, other: Any) -> None:
@@ -174,9 +174,9 @@ class TestFingerprint:
             (Act([Doing("1")], 1.0), Act([Doing("1"), Doing("2")], 1.0)),
             (Append([message("x")]), Append([message("y")])),
             (Append([message("x")]), Append([message("x", 1)])),
-            (Grant(Deed.TAKE, {"tokens": 5}), Grant(Deed.SETTLE, {"tokens": 5})),
-            (Grant(Deed.TAKE, {"tokens": 5}), Grant(Deed.TAKE, {"turns": 5})),
-            (Grant(Deed.REFUND, {"turns": 1}, "a"), Grant(Deed.REFUND, {"turns": 1}, "b")),
+            (Grant({"tokens": 5}), Grant(settle={"tokens": 5})),
+            (Grant({"tokens": 5}), Grant({"turns": 5})),
+            (Grant(refund={"a": {"turns": 1}}), Grant(refund={"b": {"turns": 1}})),
             (Decide(Question("1", "May it?")), Decide(Question("2", "May it?"))),
             (Decide(Question("1", "May it?")), Decide(Question("1", "May he?"))),
         ],

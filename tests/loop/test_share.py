@@ -9,10 +9,11 @@ from flyball import Agent, ConfigError, Limits, TurnBudget, tool
 from flyball.envelope import Refusal
 from flyball.errors import ContextTooLong, ModelError, Retryable
 from flyball.event import Header
-from flyball.loop import Act, Answer, Ask, Effect, Grant, converse
-from flyball.loop.effect import Cancel, Deed, Letter
+from flyball.loop import Act, Answer, Ask, Decide, Effect, Grant, converse
+from flyball.loop.effect import Cancel, Letter
 from flyball.outcome import Denied, Reason, Success
-from flyball.progress import Halt, Order, Point, Progress
+from flyball.person import Verdict
+from flyball.progress import Complete, Decision, GoOn, Halt, Order, Point, Progress
 from flyball.recorder import Recorder
 from flyball.request import FailureKind, ModelFailure, Reply, Usage
 from flyball.result import Result
@@ -31,6 +32,17 @@ def look() -> str:
     return "nothing"
 
 
+@tool(approve=True)
+def risky() -> str:
+    """Do what needs a person."""
+    return "done"
+
+
+def three(progress: Progress) -> Decision:
+    """Only 3 will do."""
+    return Complete() if progress.text == "3" else GoOn("Three.")
+
+
 SUM = call("add", a=1, b=2)
 NO_TURN = Refusal("turns", "max_team_turns_reached", "The team has no turn left.")
 NO_CALL = Refusal("tool_calls", "max_team_calls_reached", "The team has no call left.")
@@ -43,7 +55,7 @@ class Sharing:
 
     def __init__(self, *lines: Line, limits: Limits | None = None, **options: Any) -> None:
         self.model = ScriptedModel(*lines, grace=say("Reported."))
-        self.agent = Agent(model=self.model, tools=[add, look], limits=limits or Limits(), **options)
+        self.agent = Agent(model=self.model, tools=[add, look, risky], limits=limits or Limits(), **options)
         self.grants: list[Grant] = []
         self.effects: list[Effect[Any]] = []
         self.refuse: Callable[[Grant], Refusal | None] = lambda grant: None
@@ -52,14 +64,14 @@ class Sharing:
     def run(self, within: TurnBudget | None = None) -> Result:
         plan = self.agent.plan("Go.", within=within or TurnBudget.create())
         loop = converse(plan, Recorder(Header(plan.run_id, None, plan.started_at, plan.metadata)))
-        effect = next(loop)
+        answer: Any = None
         while True:
-            self.effects.append(effect)
-            answer = Answer(self._done(effect), 0.0, self.mail.get(len(self.effects) - 1, ()))
             try:
                 effect = loop.send(answer)
             except StopIteration as end:
                 return assert_honest(end.value)
+            self.effects.append(effect)
+            answer = Answer(self._done(effect), 0.0, self.mail.get(len(self.effects) - 1, ()))
 
     def _done(self, effect: Effect[Any]) -> Any:
         match effect:
@@ -70,6 +82,8 @@ class Sharing:
             case Grant():
                 self.grants.append(effect)
                 return self.refuse(effect)
+            case Decide():
+                return Verdict(True)
             case _:
                 return None
 
@@ -84,8 +98,21 @@ class Sharing:
         except ModelError as error:
             return ModelFailure(FailureKind.FINAL, "ModelError", error.code, str(error))
 
-    def deeds(self, deed: Deed) -> list[dict[str, int]]:
-        return [dict(grant.amounts) for grant in self.grants if grant.deed is deed]
+    @property
+    def taken(self) -> list[dict[str, int]]:
+        return [dict(grant.take) for grant in self.grants if grant.take]
+
+    @property
+    def settled(self) -> list[dict[str, int]]:
+        return [dict(grant.settle) for grant in self.grants if grant.settle is not None]
+
+    @property
+    def given_back(self) -> list[tuple[str, dict[str, int]]]:
+        return [(reason, amounts) for grant in self.grants for reason, amounts in grant.refund.items()]
+
+    @property
+    def turns(self) -> int:
+        return sum(take.get("turns", 0) for take in self.taken)
 
 
 def refusing(refusal: Refusal, after: int = 0) -> Callable[[Grant], Refusal | None]:
@@ -93,7 +120,7 @@ def refusing(refusal: Refusal, after: int = 0) -> Callable[[Grant], Refusal | No
     granted: list[Grant] = []
 
     def decide(grant: Grant) -> Refusal | None:
-        if grant.deed is not Deed.TAKE or refusal.budget not in {*grant.amounts, "seconds"}:
+        if not grant.take or refusal.budget not in {*grant.take, "seconds"}:
             return None
         granted.append(grant)
         return refusal if len(granted) > after else None
@@ -102,16 +129,29 @@ def refusing(refusal: Refusal, after: int = 0) -> Callable[[Grant], Refusal | No
 
 
 class TestTaking:
-    def test_every_turn_and_call_is_taken_one_by_one(self) -> None:
+    def test_a_turn_is_taken_together_with_its_request_and_calls_one_by_one(self) -> None:
         shared = Sharing(together(SUM, SUM), say("3"))
         shared.run()
-        taken = shared.deeds(Deed.TAKE)
-        assert [one for one in taken if "tokens" not in one] == [
-            {"turns": 1},
-            {"tool_calls": 1},
-            {"tool_calls": 1},
-            {"turns": 1},
+        assert [sorted(take) for take in shared.taken] == [
+            ["tokens", "turns"],
+            ["tool_calls"],
+            ["tool_calls"],
+            ["tokens", "turns"],
         ]
+
+    def test_the_grant_of_a_turn_settles_the_last(self) -> None:
+        shared = Sharing(say("2").using(Usage(100, 20)), say("3").using(Usage(200, 30)), completion=three)
+        assert shared.run().text == "3"
+        first, second, last = shared.grants
+        assert (first.take["turns"], first.settle) == (1, None)
+        assert (second.take["turns"], second.settle) == (1, {"tokens": 120, "usd": 0})
+        assert (last.take, last.settle) == ({}, {"tokens": 230, "usd": 0})
+
+    def test_what_was_used_is_told_before_a_person_is_asked(self) -> None:
+        shared = Sharing(call("risky"), say("3"))
+        shared.run()
+        order = [type(effect).__name__ for effect in shared.effects]
+        assert order[:4] == ["Grant", "Ask", "Grant", "Decide"]
 
     def test_a_run_on_its_own_asks_for_nothing(self) -> None:
         shared = Sharing(SUM, say("3"))
@@ -121,41 +161,41 @@ class TestTaking:
     def test_what_a_request_may_use_is_taken_before_it_and_settled_after_it(self) -> None:
         shared = Sharing(SUM.using(Usage(100, 20)), say("3").using(Usage(200, 30)), max_output_tokens=500)
         shared.run()
-        held = [one["tokens"] for one in shared.deeds(Deed.TAKE) if "tokens" in one]
+        held = [one["tokens"] for one in shared.taken if "tokens" in one]
         assert all(tokens > 500 for tokens in held)
-        assert [one["tokens"] for one in shared.deeds(Deed.SETTLE)] == [120, 230]
+        assert [one["tokens"] for one in shared.settled] == [120, 230]
         order = [type(effect).__name__ for effect in shared.effects]
-        assert order[:4] == ["Grant", "Grant", "Ask", "Grant"]
+        assert order == ["Grant", "Ask", "Grant", "Act", "Grant", "Ask", "Grant"]
 
     def test_a_provider_that_tells_nothing_settles_the_whole_hold(self) -> None:
         shared = Sharing(say("3").using(None), max_output_tokens=500)
         shared.run()
-        [held] = [one["tokens"] for one in shared.deeds(Deed.TAKE) if "tokens" in one]
-        assert shared.deeds(Deed.SETTLE) == [{"tokens": held, "usd": 0}]
+        [held] = [one["tokens"] for one in shared.taken if "tokens" in one]
+        assert shared.settled == [{"tokens": held, "usd": 0}]
 
     @pytest.mark.parametrize("error", [ModelError("no"), ContextTooLong("no")])
     def test_a_request_that_failed_settles_to_nothing(self, error: Exception) -> None:
         shared = Sharing(fail(error))
         shared.run()
-        assert shared.deeds(Deed.SETTLE)[0]["tokens"] == 0
+        assert shared.settled[0]["tokens"] == 0
 
     def test_every_attempt_takes_and_settles_its_own(self) -> None:
         shared = Sharing(fail(Retryable("busy")), say("3"))
         assert shared.run().stop == "completed"
-        assert len(shared.deeds(Deed.SETTLE)) == 2
-        assert len([one for one in shared.deeds(Deed.TAKE) if "tokens" in one]) == 2
-        assert shared.deeds(Deed.TAKE).count({"turns": 1}) == 1
+        assert len(shared.settled) == 2
+        assert len([one for one in shared.taken if "tokens" in one]) == 2
+        assert shared.turns == 1
 
     def test_the_report_takes_and_settles_too(self) -> None:
         shared = Sharing(SUM, limits=Limits(turns=1), max_output_tokens=500)
         assert shared.run().text == "Reported."
-        assert len(shared.deeds(Deed.SETTLE)) == 2
-        assert len([one for one in shared.deeds(Deed.TAKE) if "tokens" in one]) == 2
+        assert len(shared.settled) == 2
+        assert len([one for one in shared.taken if "tokens" in one]) == 2
 
     def test_its_own_limits_come_first(self) -> None:
         shared = Sharing(SUM, SUM, SUM, limits=Limits(turns=1))
         assert shared.run().flags == ("max_agent_iterations_reached",)
-        assert shared.deeds(Deed.TAKE).count({"turns": 1}) == 1
+        assert shared.turns == 1
 
 
 class TestRefusals:
@@ -166,7 +206,7 @@ class TestRefusals:
         result = shared.run()
         assert (result.stop, result.flags, result.warning) == ("budget", (NO_TURN.flag,), NO_TURN.warning)
         assert (result.turns, result.budgets["turns"].used, result.text) == (after, after, "Reported.")
-        assert shared.deeds(Deed.REFUND) == []
+        assert shared.given_back == []
 
     @pytest.mark.parametrize("after", [0, 1, 2])
     def test_a_refused_call_is_denied_with_the_reason(self, after: int) -> None:
@@ -180,15 +220,13 @@ class TestRefusals:
         assert (result.stop, result.text) == (("budget", "Reported.") if after == 0 else ("completed", "ok"))
 
     @pytest.mark.parametrize("after", [0, 1])
-    def test_refused_tokens_lead_to_grace_and_both_turns_are_given_back(self, after: int) -> None:
+    def test_refused_tokens_lead_to_grace_and_no_turn_is_taken(self, after: int) -> None:
         shared = Sharing(*[SUM] * 9, limits=Limits(tokens=50_000), max_output_tokens=100)
         shared.refuse = refusing(NO_TOKEN, after)
         result = shared.run()
         assert (result.stop, result.flags, result.turns) == ("budget", (NO_TOKEN.flag,), after)
         assert result.budgets["turns"].used == after
-        assert [(grant.amounts, grant.reason) for grant in shared.grants if grant.deed is Deed.REFUND] == [
-            ({"turns": 1}, "round_never_started")
-        ]
+        assert shared.given_back == []
 
     def test_a_refused_report_is_made_from_the_record(self) -> None:
         shared = Sharing(SUM, limits=Limits(turns=1, tokens=50_000), max_output_tokens=100)
@@ -222,43 +260,41 @@ class TestRefunds:
     def test_a_cheap_round_is_given_back_there_too(self) -> None:
         shared = Sharing(call("look"), SUM, say("3"))
         shared.run()
-        assert [(grant.amounts, grant.reason) for grant in shared.grants if grant.deed is Deed.REFUND] == [
-            ({"turns": 1}, "cheap_round")
-        ]
+        assert shared.given_back == [("cheap_round", {"turns": 1})]
 
     @pytest.mark.parametrize("error", [ModelError("no"), ContextTooLong("no")])
     def test_a_round_that_never_started_is_given_back_there_too(self, error: Exception) -> None:
         shared = Sharing(SUM, fail(error))
         result = shared.run()
-        assert shared.deeds(Deed.REFUND) == [{"turns": 1}]
+        assert len(shared.given_back) == 1
         assert result.budgets["turns"].used == 1
 
-    def test_a_turn_that_a_hook_halted_is_given_back_there_too(self) -> None:
+    def test_a_turn_that_a_hook_halted_takes_nothing_there(self) -> None:
         def hook(point: Point, progress: Progress, about: object = None, /) -> list[Order]:
             return [Halt("rule")] if point is Point.TURN_STARTED else []
 
         shared = Sharing(say("3"), hooks=[hook])
         assert shared.run().stop == "halted"
-        assert shared.deeds(Deed.REFUND) == [{"turns": 1}]
+        assert shared.grants == []
 
     def test_no_more_is_given_back_there_than_here(self) -> None:
         shared = Sharing(*[call("look")] * 20, limits=Limits(turns=2))
         result = shared.run()
-        assert len(shared.deeds(Deed.REFUND)) == result.budgets["turns"].refunded == 2
+        assert len(shared.given_back) == result.budgets["turns"].refunded == 2
 
     def test_what_is_taken_is_what_is_settled_given_back_or_used(self) -> None:
         shared = Sharing(call("look"), SUM, fail(ModelError("no")))
         result = shared.run()
-        turns = shared.deeds(Deed.TAKE).count({"turns": 1}) - len(shared.deeds(Deed.REFUND))
+        turns = shared.turns - len(shared.given_back)
         assert turns == result.budgets["turns"].used
 
 
-@pytest.mark.parametrize("index", range(16))
+@pytest.mark.parametrize("index", range(13))
 def test_a_cancel_that_comes_with_a_grant_is_heard(index: int) -> None:
     shared = Sharing(together(SUM, SUM), call("look"), say("3"), max_output_tokens=10)
     shared.mail = {index: [Cancel("me")]}
     result = shared.run()
     assert (result.stop, result.stopped_by) == ("cancelled", "me")
     assert not any(isinstance(effect, Ask) for effect in shared.effects[index + 1 :])
-    held = [one for one in shared.deeds(Deed.TAKE) if "tokens" in one]
-    assert len(shared.deeds(Deed.SETTLE)) == len(held)
+    held = [one for one in shared.taken if "tokens" in one]
+    assert len(shared.settled) == len(held)

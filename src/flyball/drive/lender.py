@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 
 from ..budget import Hold
 from ..envelope import Refusal, TurnBudget
-from ..loop.effect import Deed, Grant
+from ..loop.effect import Grant
 
 _USED_AT_ONCE = frozenset({"turns", "tool_calls", "children"})
 
@@ -20,20 +21,19 @@ class Lender:
 
     def grant(self, wanted: Grant) -> Refusal | None:
         """Do it; where something is taken, the refusal that stands against it."""
-        known = {name: amount for name, amount in wanted.amounts.items() if name in self._envelope.budgets}
-        match wanted.deed:
-            case Deed.TAKE:
-                return self._take(known)
-            case Deed.SETTLE:
-                self._settle(known)
-            case Deed.REFUND:
-                for name, amount in known.items():
-                    self._envelope.budgets[name].refund(amount, reason=wanted.reason)
-        return None
+        for reason, amounts in wanted.refund.items():
+            for name, amount in self._known(amounts).items():
+                self._envelope.budgets[name].refund(amount, reason=reason)
+        if wanted.settle is not None:
+            self._settle(self._known(wanted.settle))
+        return self._take(self._known(wanted.take)) if wanted.take else None
+
+    def _known(self, amounts: Mapping[str, int]) -> dict[str, int]:
+        return {name: amount for name, amount in amounts.items() if name in self._envelope.budgets}
 
     def close(self) -> None:
         """Book what nobody settled: what guards assumes the worst."""
-        self.grant(Grant(Deed.SETTLE, {}))
+        self._settle({})
 
     def _settle(self, facts: dict[str, int]) -> None:
         for name, hold in self._open.items():

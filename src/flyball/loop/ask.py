@@ -107,7 +107,7 @@ def send(
             course.input_tokens = usage.input
     _tell(course, request.purpose, answer, guessed)
     if course.plan.within:
-        yield from share.settle(course, facts)
+        share.settle(course, facts)
     return answer
 
 
@@ -186,23 +186,25 @@ def _held(course: Course, request: Request, tokens: int) -> Holds | End:
 
 
 def _granted(course: Course, holds: Holds) -> Flow[Holds | End]:
-    """The same in the budgets that others share."""
-    refusal = yield from share.take(course, **{name: hold.amount for name, hold in holds.items()})
+    """The same in the budgets that others share, and with it the turn, if this is its first request."""
+    turns = 0 if course.granted else 1
+    refusal = yield from share.take(course, turns=turns, **{name: hold.amount for name, hold in holds.items()})
+    course.granted = course.granted or refusal is None
     end = course.must_end()
     if end is None:
         if refusal is None:
             return holds
         end = course.refused(refusal.budget)
     course.refund_turn("round_never_started")
-    yield from let_go(course, holds, taken=refusal is None)
+    let_go(course, holds, taken=refusal is None)
     return end
 
 
-def let_go(course: Course, holds: Holds, taken: bool) -> Flow[None]:
+def let_go(course: Course, holds: Holds, taken: bool) -> None:
     """Free what was set aside for a request that is not made after all."""
     _release(holds)
     if taken:
-        yield from share.settle(course, _UNUSED)
+        share.settle(course, _UNUSED)
 
 
 def _never_started(course: Course, budget: str) -> End:
@@ -221,6 +223,7 @@ def _may_try_again(course: Course, empty: Reply) -> bool:
 def _after_failure(course: Course, failure: ModelFailure, attempt: int) -> Flow[End | Going | None]:
     """Wait for the next attempt, or why there is none."""
     error = {"code": failure.code, "kind": failure.error, "message": failure.message}
+    yield from share.pay(course)
     must_end = None if failure.kind is FailureKind.FINAL else course.must_end()
     if must_end is not None:
         return must_end

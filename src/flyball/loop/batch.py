@@ -33,7 +33,7 @@ def act(course: Course, calls: Sequence[Call]) -> Flow[Sequence[Outcome]]:
                 course.witness.withdraw(one)
             prepared.append(one)
         if course.plan.within:
-            prepared = yield from _still_wanted(course, prepared)
+            prepared = _still_wanted(course, prepared)
         ready = [one for one in prepared if not isinstance(one, Ended)]
         for one in ready:
             course.recorder.emit(ToolStarted, one.call.id, one.call.name, one.shown)
@@ -58,7 +58,7 @@ def act(course: Course, calls: Sequence[Call]) -> Flow[Sequence[Outcome]]:
     return outcomes
 
 
-def _still_wanted(course: Course, prepared: list[Prepared | Outcome]) -> Flow[list[Prepared | Outcome]]:
+def _still_wanted(course: Course, prepared: list[Prepared | Outcome]) -> list[Prepared | Outcome]:
     """The same; but if the run was called off, or its time ended, while others were asked, none is made any more."""
     late = _too_late(course)
     if late is None:
@@ -69,7 +69,7 @@ def _still_wanted(course: Course, prepared: list[Prepared | Outcome]) -> Flow[li
             for budget in course.admission.unclaim(one, "call_never_made"):
                 course.recorder.emit(Refunded, budget, 1, "call_never_made")
             if course.plan.within:
-                yield from share.give_back(course, "call_never_made", **one.counts)
+                share.give_back(course, "call_never_made", one.counts)
             one = late(one.call)
         kept.append(one)
     return kept
@@ -137,15 +137,17 @@ def _read(course: Course, call: Call) -> Prepared | Outcome:
 
 
 def _granted(course: Course, ready: Prepared) -> Flow[Prepared | Outcome]:
-    """The call, if its own and the shared budgets allow it."""
-    call = ready.call
-    taken = yield from share.take(course, **ready.counts)
-    if taken is not None:
-        return _denied(call, Reason.BUDGET, taken.warning)
-    refusal = course.admission.claim(ready)
+    """The call, if its own and the shared budgets allow it.
+
+    Its own are looked at first: what is taken there and given back again would use up the refunds, which are bounded.
+    """
+    short = course.admission.short(ready)
+    if short is not None:
+        return short
+    refusal = yield from share.take(course, **ready.counts)
     if refusal is not None:
-        yield from share.give_back(course, "call_never_made", **ready.counts)
-    return refusal or ready
+        return _denied(ready.call, Reason.BUDGET, refusal.warning)
+    return course.admission.claim(ready) or ready
 
 
 def _finalised(course: Course, ready: Prepared, outcome: Outcome) -> Outcome:

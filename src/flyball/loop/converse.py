@@ -11,6 +11,7 @@ from .. import event
 from ..progress import Point
 from ..recorder import Recorder
 from ..result import Result, Stop
+from . import share
 from .completion import diagnosis, preflight
 from .course import Course
 from .decide import ask_for_more
@@ -82,6 +83,7 @@ def _closed(course: Course, end: End) -> Flow[End]:
     if end.stop is not Stop.COMPLETED:
         course.put_steered()
     end = yield from grace(course, end)
+    yield from share.pay(course)
     while True:
         if course.plan.keeps:
             yield from course.append()

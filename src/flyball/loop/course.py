@@ -19,7 +19,7 @@ from ..request import TOKENS_AROUND, Call, Finish, Reply, Request, bytes_of, tok
 from ..result import Result, Stop
 from ..unit import Unit
 from .context import Context
-from .effect import Answer, Append, Effect, Flow
+from .effect import Answer, Append, Effect, Flow, Grant
 from .end import End, described
 from .letter import hear
 from .notices import Notices
@@ -43,11 +43,11 @@ class Course:
 
     __slots__ = (
         "_disturbed", "_refusals_told", "_shift", "admission", "asked_more", "asked_until", "asks", "call_ids",
-        "cancelled", "card", "carried", "children", "clock", "completion", "context", "context_most", "envelope",
-        "failure", "faults", "finish", "halt", "history", "hooks", "hung", "idle_s", "input_tokens", "kept", "keys",
-        "lease_lost", "looked_back", "model", "model_name", "notices", "nudge", "owed", "plan", "progress", "purse",
-        "questions", "recorder", "reflections", "repetition", "shared", "size", "state", "steered", "time_up", "turns",
-        "verdicts", "witness",
+        "cancelled", "card", "carried", "children", "clock", "completion", "context", "context_most", "debt",
+        "envelope", "failure", "faults", "finish", "granted", "halt", "history", "hooks", "hung", "idle_s",
+        "input_tokens", "kept", "keys", "lease_lost", "looked_back", "model", "model_name", "notices", "nudge", "owed",
+        "plan", "progress", "purse", "questions", "recorder", "reflections", "repetition", "shared", "size", "state",
+        "steered", "time_up", "turns", "verdicts", "witness",
     )  # fmt: skip
 
     def __init__(self, plan: Plan, recorder: Recorder) -> None:
@@ -136,6 +136,10 @@ class Course:
         """Whether anything but the time could end the run from outside."""
         self.owed: str | None = None
         """Why the turn under way was given back, where others share the budget and must get it back too."""
+        self.granted = False
+        """Whether the turn under way was taken there."""
+        self.debt: Grant | None = None
+        """What they are still to be told."""
         self._refusals_told = 0
 
     def _go_on_from(self, history: Sequence[Message]) -> None:

@@ -16,7 +16,7 @@ from ..progress import Halt, Point
 from ..request import Call
 from ..result import Stop
 from ..unit import Unit
-from . import again
+from . import again, share
 from .course import Course
 from .effect import Decide, Extend, Flow
 from .end import End
@@ -31,6 +31,8 @@ def ask_about(course: Course, calls: Sequence[Call]) -> Flow[Sequence[Call]]:
     wanted: list[Call] = []
     for call in calls:
         question = _question(course, call)
+        if question is not None:
+            yield from share.pay(course)
         if question is not None and course.must_end() is None:
             verdict = course.verdicts[call.id] = yield from _asked(course, question)
             if verdict.arguments is not None:
@@ -89,13 +91,14 @@ def _by_rule(course: Course, call: Call) -> str | None:
 def ask_to_go_on(course: Course) -> Flow[None]:
     """Ask a person what rules want to know before the run goes on; a no halts it."""
     asks, course.asks = course.asks, []
+    yield from share.pay(course)
     for n, ask in enumerate(asks):
+        if course.must_end() is not None:
+            return
         question = Question(f"{ask.by}-{course.progress.turn}.{n}", ask.text, About.RUN)
         verdict = yield from _asked(course, question)
         if verdict.approved is False:
             course.halt_by(Halt(ask.by, verdict.text or ask.text))
-        if course.must_end() is not None:
-            return
 
 
 def short(arguments: Mapping[str, Any]) -> str:
@@ -118,6 +121,9 @@ def ask_for_more(course: Course, end: End) -> Flow[End | None]:
     budget = end.budget
     if budget is None or course.time_up or budget == "context_tokens" or course.asked_more == (budget, course.turns):
         return end  # there is nothing to give, or it was given and did not help
+    yield from share.pay(course)
+    if course.called_off() is not None:
+        return end
     course.asked_more = (budget, course.turns)
     question = _more(course, budget, end.warning or "")
     verdict = yield from _asked(course, question)

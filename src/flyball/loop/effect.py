@@ -14,8 +14,7 @@ from __future__ import annotations
 import json
 import zlib
 from collections.abc import Generator, Mapping, Sequence
-from dataclasses import dataclass
-from enum import StrEnum
+from dataclasses import dataclass, field
 from typing import Any, Generic, Protocol, TypeVar
 
 from ..envelope import Refusal
@@ -66,23 +65,19 @@ class Append(Effect[None]):
     messages: Sequence[Message]
 
 
-class Deed(StrEnum):
-    """What is to be done to a budget that others share."""
-
-    TAKE = "take"
-    """Claim counts, and hold tokens and money."""
-    SETTLE = "settle"
-    """Book what was used of what is held."""
-    REFUND = "refund"
-
-
 @dataclass(slots=True)
 class Grant(Effect[Refusal | None]):
-    """Take from, settle to or give back to the budgets that this run shares with others, all or nothing."""
+    """Settle what the last request used of the budgets that others share, give back, and take for what comes next.
 
-    deed: Deed
-    amounts: Mapping[str, int]
-    reason: str = ""
+    What is taken is taken all or nothing; a refusal is of that alone.
+    """
+
+    take: Mapping[str, int] = field(default_factory=dict[str, int])
+    """Counts to claim; tokens and money to hold."""
+    settle: Mapping[str, int] | None = None
+    """What was used of what is held."""
+    refund: dict[str, dict[str, int]] = field(default_factory=dict[str, dict[str, int]])
+    """What is given back, by the reason."""
 
 
 @dataclass(slots=True)
@@ -189,8 +184,8 @@ def _news(effect: Effect[Any]) -> Any:
             return [[act.call.id, act.call.name, act.call.arguments] for act in acts]
         case Append(messages):
             return [[message.n, message.type, message.role, message.content, message.payload] for message in messages]
-        case Grant(deed, amounts, reason):
-            return [deed, sorted(amounts), reason]
+        case Grant(take, settle, refund):
+            return [sorted(take), settle is not None, {reason: sorted(amounts) for reason, amounts in refund.items()}]
         case Decide(question):
             return [question.id, question.text]
         case _:

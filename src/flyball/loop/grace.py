@@ -58,7 +58,7 @@ def _asked(course: Course, end: End) -> Flow[str | None]:
         refusal = yield from share.take(course, **{name: hold.amount for name, hold in holds.items()})
         too_late = course.called_off() is not None or course.clock.at >= course.envelope.hard_at
         if refusal is not None or too_late:
-            yield from let_go(course, holds, taken=refusal is None)
+            let_go(course, holds, taken=refusal is None)
             return None
     course.history.append(request.messages[-1])
     reply = yield from send(course, request, tokens, holds, course.envelope.hard_at)

@@ -87,6 +87,10 @@ class Admission(Protocol):
         """The call with its arguments checked, or why it is not made."""
         ...
 
+    def short(self, act: Any) -> Denied | None:
+        """Why the call could not be counted now; None where it could."""
+        ...
+
     def claim(self, act: Any) -> Denied | None:
         """Count the call; or why it is not made."""
         ...

@@ -92,7 +92,7 @@ def _asked(course: Course, request: Request, tokens: int) -> Flow[str | Missed]:
     if course.plan.within:
         refusal = yield from share.take(course, **{name: hold.amount for name, hold in holds.items()})
         if refusal is not None or course.must_end() is not None:
-            yield from let_go(course, holds, taken=refusal is None)
+            let_go(course, holds, taken=refusal is None)
             return Missed(_RUN_ENDS if refusal is None else refusal.warning)
     deadline = min(course.envelope.work_at, course.clock.at + _LONGEST_S)
     reply = yield from send(course, request, tokens, holds, deadline)

@@ -8,6 +8,7 @@ from .. import event
 from ..message import Message
 from ..outcome import Cancelled, Success, Timeout
 from ..request import bytes_of
+from . import share
 from .course import Course
 from .effect import Act, Flow
 
@@ -48,6 +49,9 @@ def shorten(course: Course, most: int) -> Flow[bool]:
 def _sum_up(course: Course) -> Flow[None]:
     """Put a summary in place of what is old; where there is none, or it is too long, that stays as it is."""
     assert course.shared.compact is not None, "somebody sums up"
+    yield from share.pay(course)
+    if course.must_end() is not None:
+        return
     act = course.shared.compact(list(map(_copied, course.context.old)), f"compact-{course.progress.requests}")
     [outcome] = yield from course.do(Act([act], min(course.envelope.work_at, course.clock.at + _SUMMING_UP_S)))
     if isinstance(outcome, Timeout | Cancelled):

@@ -29,11 +29,8 @@ def take_turn(course: Course) -> Flow[Going | End]:
     end = course.must_end()
     if end is not None:
         return end
-    if course.plan.within:
-        end = yield from _claim_with_others(course)
-        if end is not None:
-            return end
-    elif not course.envelope.claim_step():
+    course.granted, course.owed = False, None
+    if not course.envelope.claim_step():
         end = course.refused("turns")
         if not course.envelope.claim_step():  # a rule may have given more, when it heard of that
             return end
@@ -51,23 +48,9 @@ def take_turn(course: Course) -> Flow[Going | End]:
         raise
     finally:
         course.recorder.emit(event.TurnEnded)
-    if course.plan.within and course.owed is not None:
-        yield from share.give_back(course, course.owed, turns=1)
+    if course.granted and course.owed is not None:
+        share.give_back(course, course.owed, {"turns": 1})
     return or_end(course, going) if isinstance(going, Going) else going
-
-
-def _claim_with_others(course: Course) -> Flow[End | None]:
-    """Claim a turn here and in the shared budgets, or in none; or why there is none."""
-    holds = course.envelope.try_hold(turns=1)
-    if holds is None:
-        return course.refused("turns")
-    refusal = yield from share.take(course, turns=1)
-    if refusal is not None:
-        holds["turns"].release()
-        return course.must_end() or course.refused(refusal.budget)
-    holds["turns"].settle(1)
-    course.owed = None
-    return None
 
 
 def _taken(course: Course) -> Flow[Going | End]:

@@ -65,17 +65,37 @@ class Admission:
         cap_s = min(tool.timeout, envelope.tool_seconds.get(tool.name, tool.timeout))
         return ToolAct(call, tool, values, cap_s, envelope)
 
+    def short(self, act: ToolAct) -> Denied | None:
+        """Why the call could not be counted now; None where it could."""
+        few, envelope = self._too_often(act), self.envelope
+        if few is not None or envelope is None:
+            return few
+        counted = [name for name in ("tool_calls", f"calls.{act.tool.name}") if name in envelope.budgets]
+        spent = [name for name in counted if envelope.budgets[name].available < 1]
+        for name in spent:
+            envelope.refuse(name)
+        return self._none_left(act, envelope) if spent else None
+
     def claim(self, act: ToolAct) -> Denied | None:
         """Count the call, as the last step before it is made; or why it is not made."""
         tool, envelope = act.tool, self.envelope
+        few = None if tool.max_calls is None else self._too_often(act)
+        if few is not None:
+            return few
+        if envelope is not None and not envelope.claim_tool_call(tool.name):
+            return self._none_left(act, envelope)
         if tool.max_calls is not None:
-            made = self._calls.get(tool.name, 0)
-            if made >= tool.max_calls:
-                return denied(act.call, Reason.BUDGET, f"{tool.name} may be called {tool.max_calls} times in one run")
-            self._calls[tool.name] = made + 1
-        if envelope is None or envelope.claim_tool_call(tool.name):
+            self._calls[tool.name] = self._calls.get(tool.name, 0) + 1
+        return None
+
+    def _too_often(self, act: ToolAct) -> Denied | None:
+        name, most = act.tool.name, act.tool.max_calls
+        if most is None or self._calls.get(name, 0) < most:
             return None
-        own = envelope.budgets.get(f"calls.{tool.name}")
+        return denied(act.call, Reason.BUDGET, f"{name} may be called {most} times in one run")
+
+    def _none_left(self, act: ToolAct, envelope: TurnBudget) -> Denied:
+        own = envelope.budgets.get(f"calls.{act.tool.name}")
         message = own.warning if own is not None and own.exceeded else "no tool call is left"
         return denied(act.call, Reason.BUDGET, message)
 
