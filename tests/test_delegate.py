@@ -69,7 +69,7 @@ def test_the_model_is_told_who_the_children_are_and_what_they_are_for() -> None:
     assert isinstance(agent.model, ScriptedModel)
     [definition] = agent.model.requests[0].tools
     assert definition["name"] == "delegate"
-    assert definition["description"].endswith("The agents:\n- finder: Finds facts.\n- writer")
+    assert definition["description"].endswith("- finder: Finds facts. Its tools: touch.\n- writer: Its tools: touch.")
     assert "'finder', 'writer'" in str(definition["parameters"])
 
 

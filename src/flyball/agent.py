@@ -28,7 +28,7 @@ from .brief import (
 )
 from .budget import IterationBudget
 from .clock import SYSTEM, Clock
-from .delegate import Child, at_once, edges_of, stall_s
+from .delegate import Child, at_once, edge_to, edges_of, joined, stall_s
 from .drive import Driver, Person, driver_of
 from .drive.lender import left_of
 from .envelope import TurnBudget
@@ -179,7 +179,7 @@ class Agent:
         return await self._resumed(result, answers, self.sinks).drive()
 
     def worst_case(self) -> WorstCase:
-        """The most that one run can come to."""
+        """The most that one run can come to, without its children."""
         registry = self._registry()
         cases = [self.limits.worst_case(card.price, registry, self.kind) for card in self._terrain.cards.values()]
         if any(card.price is None for card in self._terrain.cards.values()):  # no limit holds for it
@@ -352,6 +352,8 @@ class Agent:
             terms=terms,
             admission=partial(Admission, offer.toolset),
             children=edges,
+            hire=partial(edge_to, edges, registry),
+            children_joined=joined(registry.settings),
             children_at_once=at_once(registry.settings),
             children_stall_s=stall_s(registry.settings),
             limits_shown=_shown(terms),

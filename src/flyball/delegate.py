@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
-from typing import Annotated, Any, Literal, Protocol
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import Annotated, Any, Literal, Protocol, cast
 
 from pydantic import BaseModel, ConfigDict, Field, create_model
 
@@ -14,6 +14,7 @@ from .drive.child import ChildAct
 from .envelope import TurnBudget
 from .errors import ConfigError
 from .loop.child import SLICED, ChildTask, Edge, Mode
+from .loop.family import own_tasks
 from .outcome import Denied, Reason
 from .registry import IterationBudgetRegistry
 from .request import Call
@@ -23,8 +24,10 @@ from .tools.act import ToolAct
 from .tools.admission import denied
 from .unit import Unit
 
-AT_ONCE, STALL = "delegation.max_concurrent_children", "delegation.stall_seconds"
-SETTINGS = (AT_ONCE, STALL)
+AT_ONCE, STALL, JOIN = (
+    "delegation.max_concurrent_children", "delegation.stall_seconds", "delegation.join_duplicates",
+)  # fmt: skip
+SETTINGS = (AT_ONCE, STALL, JOIN)
 """The keys that are read."""
 _ABOUT = (
     "Hand tasks to other agents, which work on them with limits of their own, several at the same time. None of them "
@@ -81,6 +84,26 @@ def stall_s(settings: Settings) -> float:
     return _setting(settings, STALL, Unit.SECONDS, 300.0)
 
 
+def joined(settings: Settings) -> bool:
+    """Whether equal tasks of one batch are one run, or each is told that there are others."""
+    setting = settings.find(JOIN)
+    word = "false" if setting is None else str(setting.value).lower()
+    if setting is not None and word not in ("true", "false"):
+        raise setting.error("true or false")
+    return word == "true"
+
+
+def edge_to(edges: Sequence[Edge], registry: IterationBudgetRegistry, child: object) -> Edge:
+    """The edge to a child that a tool wants: one of the agent's children by its name, or any agent."""
+    if isinstance(child, str):
+        known = {edge.name: edge for edge in edges}
+        if child not in known:
+            raise ConfigError("ctx.delegate", child, f"an Agent, or the name of a child: {', '.join(known) or 'none'}")
+        return replace(known[child], mode=Mode.INDEPENDENT)
+    [edge] = edges_of([Child(cast("Delegable", child))], registry)
+    return edge
+
+
 def _setting(settings: Settings, key: str, unit: Unit, default: float) -> float:
     setting = settings.find(key)
     try:
@@ -99,19 +122,18 @@ class Delegation(Tool):
         self.edges = {edge.name: edge for edge in edges}
 
         def delegate(tasks: Any) -> None:
-            """Is not called: see `act`."""
+            """Is not called: see `tasks`."""
 
         delegate.__annotations__ = {"tasks": Annotated[list[_task_of(self.edges)], Field(min_length=1)]}
-        rows = [f"- {edge.name}: {edge.description}" if edge.description else f"- {edge.name}" for edge in edges]
+        rows = [_introduced(edge) for edge in edges]
         about = "\n".join([f"{_ABOUT} The agents:", *rows])
         # They may stand side by side, as reads do; but what they have done counts as a change.
         super().__init__(delegate, name="delegate", description=about, effects="read", timeout=None)
         self.writes = True
 
-    def act(self, ready: ToolAct) -> ChildAct:
+    def tasks(self, ready: ToolAct) -> list[ChildTask]:
         """The call as what it is: tasks for children."""
-        tasks = [self._task(task) for task in ready.values["tasks"]]
-        return ChildAct(ready.call, self, ready.values, tasks, ready.envelope)
+        return [self._task(task) for task in ready.values["tasks"]]
 
     def _task(self, given: Any) -> ChildTask:
         """What the model passes can only narrow what the code declares."""
@@ -120,7 +142,17 @@ class Delegation(Tool):
             task.most["turns"] = given.turns
         if given.seconds is not None:
             task.most_s = given.seconds
+        if given.tools is not None:
+            task.only = frozenset(given.tools)
+        task.sameness = (given.child, given.goal, given.context, given.turns, given.seconds, task.only)
         return task
+
+
+def _introduced(edge: Edge) -> str:
+    """What the model reads of a child; its tools as far as they are known before it begins."""
+    tools = f"Its tools: {', '.join(edge.terrain.tool_names)}." if edge.terrain.tool_names else ""
+    about = " ".join(part for part in (edge.description, tools) if part)
+    return f"- {edge.name}: {about}" if about else f"- {edge.name}"
 
 
 def _task_of(edges: Iterable[str]) -> type[BaseModel]:
@@ -132,6 +164,7 @@ def _task_of(edges: Iterable[str]) -> type[BaseModel]:
         "context": (str, Field("", description="What it needs to know.")),
         "turns": (int | None, Field(None, ge=1, description="At most so many turns, where that is less than it has.")),
         "seconds": (float | None, Field(None, gt=0, description="At most so many seconds.")),
+        "tools": (list[str] | None, Field(None, description="Only these of its tools.")),
     }
     return create_model("Task", __config__=ConfigDict(extra="forbid", strict=True), **fields)
 
@@ -139,24 +172,46 @@ def _task_of(edges: Iterable[str]) -> type[BaseModel]:
 class FamilyAdmission(Admission):
     """Admits the calls of a run that has children, counts those, and carves slices for them."""
 
-    __slots__ = ("_lent",)
+    __slots__ = ("_batch", "_joins", "_lent")
 
-    def __init__(self, tools: Toolset, envelope: TurnBudget) -> None:
+    def __init__(self, tools: Toolset, joins: bool, envelope: TurnBudget) -> None:
         super().__init__(tools, envelope)
+        self._joins = joins
+        self._batch: dict[object, ChildTask] = {}
+        """The tasks of the batch that were counted, by what equal ones have in common."""
         self._lent: list[ChildTask] = []
         """Those for whom something is, or was, set aside."""
+
+    def groups(self, calls: Sequence[Call]) -> Iterator[Sequence[Call]]:
+        """Neighbours that only read, together; everything else alone, in the order asked."""
+        for group in super().groups(calls):
+            self._batch = {}
+            yield group
 
     def read(self, call: Call) -> ToolAct | Denied:
         """The call with its arguments checked, or why it is not made; nothing is counted yet."""
         ready = super().read(call)
         if not isinstance(ready, ToolAct) or not isinstance(ready.tool, Delegation):
             return ready
-        return ready.tool.act(ready)
+        tasks = ready.tool.tasks(ready)
+        unknown = next((why for task in tasks if (why := _unknown_tools(task))), None)
+        if unknown is not None:
+            return denied(call, Reason.VALIDATION, unknown)
+        if self._joins:
+            seen = dict(self._batch)
+            for task in tasks:
+                task.twin = seen.get(task.sameness)
+                seen.setdefault(task.sameness, task)
+        return ChildAct(ready.call, ready.tool, ready.values, tasks, ready.envelope)
 
     def short(self, act: ToolAct) -> Denied | None:
         """Why the call, or one of its children, could not be counted now; None where all could."""
-        few = self._too_few(act) if isinstance(act, ChildAct) else None
-        return few or super().short(act)
+        if not isinstance(act, ChildAct) or self.envelope is None:
+            return super().short(act)
+        with self.envelope.lock:
+            refusal = self._too_few(act) or self._carved(act, self.envelope)
+            _let_go(act.tasks)
+        return refusal or super().short(act)
 
     def claim(self, act: ToolAct) -> Denied | None:
         """Count the call and its children, and carve their slices, all in one step or nothing of it."""
@@ -167,12 +222,15 @@ class FamilyAdmission(Admission):
             few = self._too_few(act)
             if few is not None:
                 return few
-            children = envelope.budgets["children"].hold(act.size)
+            self._lent += act.tasks  # the first of those that share keeps what is set aside for all
             refusal = self._carved(act, envelope) or super().claim(act)
-            children.settle(0 if refusal is not None else act.size)
             if refusal is not None:
                 _let_go(act.tasks)
-        return refusal
+                return refusal
+            if act.size:  # which cannot be refused: it was looked at, and the lock is held
+                envelope.budgets["children"].spend(act.size)
+            self._batch |= {task.sameness: task for task in own_tasks(act.tasks)}
+        return None
 
     def _too_few(self, act: ChildAct) -> Denied | None:
         """Why there can be no such children, or not so many."""
@@ -192,8 +250,7 @@ class FamilyAdmission(Admission):
 
     def _carved(self, act: ChildAct, envelope: TurnBudget) -> Denied | None:
         """Set slices aside; or why there is none."""
-        self._lent += act.tasks  # the first of those that share keeps what is set aside for all
-        carved = [task for task in act.tasks if task.edge.mode is Mode.CARVED]
+        carved = [task for task in own_tasks(act.tasks) if task.edge.mode is Mode.CARVED]
         for n, task in enumerate(carved):
             for name in SLICED:
                 budget, amount = envelope.budgets[name], _slice(task, envelope, name, len(carved) - n)
@@ -208,7 +265,8 @@ class FamilyAdmission(Admission):
         given = super().unclaim(act, reason)
         if isinstance(act, ChildAct) and self.envelope is not None:
             _let_go(act.tasks)
-            given += ["children"] * self.envelope.budgets["children"].refund(act.size, reason=reason)
+            if act.size:
+                given += ["children"] * self.envelope.budgets["children"].refund(act.size, reason=reason)
         return given
 
     def close(self) -> None:
@@ -216,6 +274,16 @@ class FamilyAdmission(Admission):
         for task in self._lent:
             for hold in task.slice.values():
                 hold.settle(hold.amount)
+
+
+def _unknown_tools(task: ChildTask) -> str | None:
+    """Why a child cannot be narrowed to these tools: it has not got them, as far as that is known."""
+    terrain = task.edge.terrain
+    unknown = sorted((task.only or frozenset()).difference(terrain.tool_names))
+    if not unknown or terrain.sources:
+        return None
+    has = ", ".join(terrain.tool_names) or "none"
+    return f"{task.edge.name} has no tool {', '.join(unknown)}; its tools are: {has}"
 
 
 def _slice(task: ChildTask, envelope: TurnBudget, name: str, parts: int) -> int | None:

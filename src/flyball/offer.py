@@ -38,17 +38,11 @@ class Offer:
 
     def on(self, terrain: Terrain) -> Terrain:
         """The terrain as far as it is known before a run; it knows how to become that of a run."""
-        known = _offering(terrain, self.toolset)
-        if self.sources:
-            return self._sourced(known, known)
-        _check_rules(known)
-        return known
+        known = replace(terrain, sources=self.sources, offering=self._offering)
+        return _with_tools(known, self.toolset) if self.sources else self._offering(known, ())
 
-    def _sourced(self, terrain: Terrain, known: Terrain) -> Terrain:
-        return replace(terrain, sources=self.sources, offering=partial(self._with_opened, known))
-
-    def _with_opened(self, known: Terrain, opened: Sequence[Sequence[Tool]]) -> Terrain:
-        """That of a run whose sources have told their tools."""
+    def _offering(self, terrain: Terrain, opened: Sequence[Sequence[Tool]]) -> Terrain:
+        """That of a run whose sources have told their tools; of all of them only those to which it is narrowed."""
         owners = dict.fromkeys(self.toolset, "the agent itself")
         tools = list(self.toolset.values())
         for source, more in zip(self.sources, opened, strict=True):
@@ -58,12 +52,14 @@ class Offer:
                     raise ConfigError("tools", found, "a name of its own for each tool, as with mcp(..., prefix=...)")
                 owners[tool.name] = source.name
                 tools.append(tool)
-        terrain = _offering(known, Toolset(tools))
-        _check_rules(terrain)
-        return self._sourced(terrain, known)
+        if terrain.only is not None:
+            return _with_tools(terrain, Toolset([tool for tool in tools if tool.name in terrain.only]))
+        offered = _with_tools(terrain, Toolset(tools))
+        _check_rules(offered)
+        return offered
 
 
-def _offering(terrain: Terrain, toolset: Toolset) -> Terrain:
+def _with_tools(terrain: Terrain, toolset: Toolset) -> Terrain:
     """The terrain with these tools."""
     definitions = [tool.definition() for tool in toolset.values()]
     models = {"": terrain.model, **terrain.models}
@@ -74,7 +70,10 @@ def _offering(terrain: Terrain, toolset: Toolset) -> Terrain:
     }
     return replace(
         terrain,
-        admission=partial(FamilyAdmission if terrain.children else Admission, toolset),
+        admission=partial(FamilyAdmission, toolset, terrain.children_joined)
+        if "delegate" in toolset and terrain.children
+        else partial(Admission, toolset),
+        may_delegate=bool(terrain.children) or any(_may_hire(tool) for tool in toolset.values()),
         tools=definitions,
         tool_names=tuple(toolset),
         sensitive={tool.name: tool.sensitive for tool in toolset.values() if tool.sensitive},
@@ -84,7 +83,12 @@ def _offering(terrain: Terrain, toolset: Toolset) -> Terrain:
     )
 
 
+def _may_hire(tool: Tool) -> bool:
+    """Whether it could await `ctx.delegate`."""
+    return tool.is_async and tool.signature.context is not None
+
+
 def _check_rules(terrain: Terrain) -> None:
-    """A rule for a tool that nobody offers would guard nothing."""
+    """A rule for a tool that nobody offers would guard nothing; unless somebody has taken the tool away."""
     if terrain.tool_rules is not None:
         terrain.tool_rules.check_offered(terrain.tool_names)

@@ -23,12 +23,11 @@ from flyball.result import Stop
 
 # pyright: reportMatchNotExhaustive=false
 
+CUT_OFF = (Finish.LENGTH, Finish.CONTENT_FILTER, Finish.CUT)
+
 
 def need(what: str, *facts: bool) -> None:
     assert all(facts), f"{what}: {facts}"
-
-
-CUT_OFF = (Finish.LENGTH, Finish.CONTENT_FILTER, Finish.CUT)
 
 
 class Recount:
@@ -165,22 +164,18 @@ class Auditor(Recount):
             case Decide(question):
                 self.answered.setdefault(answer.value.approved, set()).add(question.id)
             case Grant():
-                self._learn_grant(effect, refused=answer.value is not None)
+                self._learn_grant(effect, answer.value is not None)
 
     def _learn_grant(self, grant: Grant, refused: bool) -> None:
         for amounts in grant.refund.values():
             self.shared.subtract(amounts)
         if grant.settle is not None:
             need("a grant that is settled once", self.taken or not self.held.get("tokens"))
-            for name in ("tokens", "usd"):
-                lent = self.lent[name] if self.taken else 0
-                self.shared[name] += grant.settle.get(name, lent) - lent
-            self.taken = False
-        if refused:
-            self.shared_refused = True
-            return
-        self.shared.update(grant.take)
-        if "tokens" in grant.take:
+            lent, self.taken = self.lent if self.taken else {}, False
+            self.shared.update({name: grant.settle.get(name, held) - held for name, held in lent.items()})
+        self.shared_refused |= refused
+        self.shared.update({} if refused else grant.take)
+        if "tokens" in grant.take and not refused:
             need("nothing taken before the last is settled", not self.taken)
             self.taken, self.lent = True, {"tokens": 0, "usd": 0, **grant.take}
 

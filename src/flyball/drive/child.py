@@ -9,6 +9,7 @@ from typing import Any
 
 from ..envelope import TurnBudget
 from ..loop.child import ChildTask
+from ..loop.family import own_tasks
 from ..outcome import Failure, Success
 from ..request import Call
 from ..result import Result, Stop
@@ -24,24 +25,28 @@ _FRAME = 500
 class ChildAct(ToolAct):
     """A call of `delegate` that was admitted. Each of its tasks is a run, and has a result when it is closed."""
 
-    __slots__ = ("counts", "results", "tasks")
+    __slots__ = ("counts", "tasks")
 
     def __init__(
         self, call: Call, tool: Tool, values: dict[str, Any], tasks: Sequence[ChildTask], envelope: TurnBudget | None
     ) -> None:
         super().__init__(call, tool, values, math.inf, envelope)
         self.tasks: Sequence[ChildTask] = tasks
-        self.counts = {"tool_calls": 1, "children": len(tasks)}
-        self.results: list[Result | None] = [None] * len(tasks)
+        self.counts = {"tool_calls": 1, "children": self.size}
 
     @property
     def size(self) -> int:
-        """How many children it has."""
-        return len(self.tasks)
+        """How many children it has: tasks that join in an equal one are none."""
+        return len(own_tasks(self.tasks))
+
+    @property
+    def whole(self) -> bool:
+        """Whether all its tasks have come to their results."""
+        return all(task.result is not None for task in self.tasks)
 
     def end(self, now: float) -> bool:
         """Close it, as all its children have ended: done if all of them completed."""
-        results = [result for result in self.results if result is not None]
+        results = [task.result for task in self.tasks if task.result is not None]
         assert len(results) == len(self.tasks), "every task has its result"
         header, text = self._header(now), _told(self.tasks, results)
         if all(result.completed for result in results):
@@ -51,7 +56,8 @@ class ChildAct(ToolAct):
         return self.gate.close(Failure(kind=kind.value, error=text, **header))
 
     def _header(self, now: float) -> dict[str, Any]:
-        return {**super()._header(now), "children": tuple(result for result in self.results if result is not None)}
+        ended = (task.ended for task in own_tasks(self.tasks))
+        return {**super()._header(now), "children": tuple(result for result in ended if result is not None)}
 
 
 def _told(tasks: Sequence[ChildTask], results: Sequence[Result]) -> str:

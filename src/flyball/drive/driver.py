@@ -69,7 +69,7 @@ class Driver:
 
     __slots__ = (
         "_asking", "_deciding", "_gives_way_at", "_lender", "_loop", "_pace", "_paused", "_performer", "_person",
-        "_plan", "_said", "_scope", "_soon", "_state", "_thread", "_until", "_within", "answers", "mailbox",
+        "_plan", "_said", "_scope", "_soon", "_state", "_thread", "_until", "_within", "answers", "heir", "mailbox",
         "recorder", "result",
     )  # fmt: skip
 
@@ -90,6 +90,8 @@ class Driver:
         self.answers: list[Answer[Any]] = []
         """Everything the loop was told: the run can be played again from it."""
         self.result: Result | None = None
+        self.heir: Mailbox | None = None
+        """Who hears of what comes when the run has ended: its parent."""
         self._plan = plan
         self._until = plan.until
         self._loop: Flow[Result] = converse(plan, recorder)
@@ -192,7 +194,8 @@ class Driver:
         """Let go of each other: what is tied in a circle waits for the collector, and a thousand runs would show it."""
         self._pace.leave()
         self.mailbox.on_cut(None)
-        self._performer.watcher = None
+        if self.heir is None or self.result is None or not self.result.hung:
+            self._performer.watcher = None
         self._asking.leave()
 
     def _answer(self, value: Any) -> Effect[Any] | None:
@@ -360,7 +363,8 @@ class Driver:
 
     def late(self, act: ToolAct) -> None:
         """A call ended after it was declared dead: the loop hears of it with the next answer."""
-        self.mailbox.post(Late(act.call.id, act.tool.name))
+        if not self.mailbox.post(Late(act.call.id, act.tool.name)) and self.heir is not None:
+            self.heir.post(Late(act.key(self._plan.run_id), act.tool.name, own=False))
 
     def _tell_delta(self, text: str) -> None:
         self._tell(Delta, text)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import deque
-from collections.abc import Awaitable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 
@@ -14,6 +14,7 @@ from ..clock import SYSTEM, Clock
 from ..envelope import TurnBudget
 from ..loop.child import ChildTask
 from ..loop.end import described
+from ..loop.family import own_tasks
 from ..loop.plan import Plan
 from ..recorder import Recorder
 from ..result import Result, Stop
@@ -23,6 +24,7 @@ from ..worker import loop_time
 from .child import ChildAct
 from .driver import Driver, Person
 from .kin import Kin
+from .mailbox import Mailbox
 from .sourced import SourcedDriver
 
 
@@ -41,12 +43,21 @@ def driver_of(
     """
     person = person or Person()
     kind = SourcedDriver if plan.shared.sources else Driver
-    if not plan.shared.children:
+    shared = plan.shared
+    if not shared.may_delegate:
         return kind(plan, recorder, clock=clock, within=within, person=person)
-    kin = Kin(recorder=recorder, within=within, ceiling=within if plan.parent_run_id is None else ceiling)
-    at_once, stall_s = plan.shared.children_at_once, plan.shared.children_stall_s
-    performing = partial(Family, kin=kin, outer=clock, person=person, most_at_once=at_once, stall_s=stall_s)
-    return kind(plan, recorder, clock=clock, within=within, person=person, performing=performing)
+    mailbox = Mailbox()
+    ceiling = within if plan.parent_run_id is None else ceiling
+    performing = partial(
+        Family,
+        kin=Kin(recorder=recorder, within=within, ceiling=ceiling, hire=shared.hire),
+        outer=clock,
+        person=person,
+        most_at_once=shared.children_at_once,
+        stall_s=shared.children_stall_s,
+        mailbox=mailbox,
+    )
+    return kind(plan, recorder, mailbox, clock=clock, within=within, person=person, performing=performing)
 
 
 @dataclass(slots=True, kw_only=True, eq=False)
@@ -60,7 +71,10 @@ class Family(Performer):
     most_at_once: int
     stall_s: float
     """How long a child may go on without anything coming of it."""
+    mailbox: Mailbox
+    """The parent's, which hears of what came too late for a child."""
     _under_way: dict[str, Driver] = field(default_factory=dict[str, Driver])
+    _places: anyio.Semaphore | None = None
 
     @property
     def under_way(self) -> Mapping[str, Driver]:
@@ -69,10 +83,12 @@ class Family(Performer):
 
     def make(self, act: ToolAct) -> Awaitable[None]:
         """Make one call that has begun; whoever awaits it keeps its time."""
+        self.kin.hired_now = 0
         return self._delegate([act]) if isinstance(act, ChildAct) else Performer.make(self, act)
 
     async def perform(self, acts: Sequence[ToolAct], deadline: float) -> None:
         """Make calls side by side, children beside tools. All have their outcome then, also after a cancel."""
+        self.kin.hired_now = 0
         children = [act for act in acts if isinstance(act, ChildAct)]
         if not children:
             await Performer.perform(self, acts, deadline)
@@ -94,27 +110,47 @@ class Family(Performer):
         """Close what is still open; a child that never began ends as one that was called off."""
         for act in acts:
             if isinstance(act, ChildAct) and act.outcome is None:
-                for n, result in enumerate(act.results):
-                    act.results[n] = result or self.kin.not_begun(act.tasks[n], self.outer.wall(), "parent")
+                for task in own_tasks(act.tasks):
+                    task.ended = task.ended or self.kin.not_begun(task, self.outer.wall(), "parent")
         Performer.cut(self, acts, timed_out=timed_out)
+
+    async def hired(self, act: ToolAct, child: object, goal: str, context: str) -> Result:
+        """Have a child do a task for a tool, as part of that tool's call."""
+        if not act.tool.is_async:
+            return await Performer.hired(self, act, child, goal, context)
+        task = self.kin.hired(act, child, goal, context)
+        try:
+            await self._watched(partial(self._drive, task, act.until))
+        finally:
+            task.ended = task.ended or self.kin.not_begun(task, self.outer.wall(), "parent")
+            self.kin.part(act, task, task.ended, self.clock.now())
+        return task.ended
 
     async def _delegate(self, acts: Sequence[ChildAct]) -> None:
         """Have all tasks done, so many at a time, begun in the order asked."""
-        waiting = deque((act, n) for act in acts for n in range(len(act.tasks)))
+        waiting = deque((act, task) for act in acts for task in own_tasks(act.tasks))
 
         async def work() -> None:
             while waiting:
-                act, n = waiting.popleft()
-                await self._drive(act, n)
-                if None not in act.results:
-                    act.end(self.clock.now())
+                act, task = waiting.popleft()
+                await self._drive(task, act.until)
+                for one in acts:
+                    if one.outcome is None and one.whole:
+                        one.end(self.clock.now())
 
-        async with anyio.create_task_group() as watching:
-            if self.stall_s < math.inf:
-                watching.start_soon(self._watch)
+        async def all_of_them() -> None:
             async with anyio.create_task_group() as tasks:
                 for _ in range(min(len(waiting), self.most_at_once)):
                     tasks.start_soon(work)
+
+        await self._watched(all_of_them)
+
+    async def _watched(self, work: Callable[[], Awaitable[None]]) -> None:
+        """Have it done, and cut children of which nothing comes meanwhile."""
+        async with anyio.create_task_group() as watching:
+            if self.stall_s < math.inf:
+                watching.start_soon(self._watch)
+            await work()
             watching.cancel_scope.cancel()
 
     async def _watch(self) -> None:
@@ -126,28 +162,34 @@ class Family(Performer):
                     driver.stall(self.stall_s)
             await anyio.sleep(max(self.stall_s / 20, self.stall_s - max(idle.values(), default=0.0)))
 
-    async def _drive(self, act: ChildAct, n: int) -> None:
+    async def _drive(self, task: ChildTask, until: float) -> None:
+        """Drive one child to its end, when there is a place for it."""
+        # One with `fast_acquire` gives nobody else a turn, so those for whom there are places begin in their order.
+        self._places = self._places or anyio.Semaphore(self.most_at_once, fast_acquire=True)
+        async with self._places:
+            await self._driven(task, until)
+
+    async def _driven(self, task: ChildTask, until: float) -> None:
         """Drive one child to its end. What goes wrong with it is its result, and never its parent's exception."""
-        task = act.tasks[n]
         try:
-            driver = self._driver(task, act.until)
+            driver = self._driver(task, until)
         except Exception as error:
-            act.results[n] = self.kin.not_begun(task, self.outer.wall(), obstacle=described(error))
+            task.ended = self.kin.not_begun(task, self.outer.wall(), obstacle=described(error))
             return
         self._under_way[task.run_id] = driver
         try:
-            act.results[n] = await driver.drive()
+            task.ended = await driver.drive()
         except Exception as error:
-            act.results[n] = Result(stop=Stop.FAILED, error=described(error), run_id=task.run_id)
+            task.ended = Result(stop=Stop.FAILED, error=described(error), run_id=task.run_id)
         finally:
             del self._under_way[task.run_id]
-            act.results[n] = act.results[n] or driver.result
+            task.ended = task.ended or driver.result
 
     def _driver(self, task: ChildTask, until: float) -> Driver:
         plan, within = self.kin.plan(task, self.clock, until)
         own = task.edge.approver is not None
         person = Person(task.edge.approver, task.edge.patience_s) if own else self.person
-        return driver_of(
+        driver = driver_of(
             plan,
             self.kin.recorder_of(task, plan),
             clock=self.outer,
@@ -155,3 +197,5 @@ class Family(Performer):
             ceiling=self.kin.ceiling,
             person=Person(person.approver, person.seconds),
         )
+        driver.heir = self.mailbox
+        return driver

@@ -2,19 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from .. import check
 from ..budget import IterationBudget
 from ..clock import Clock
 from ..deadline import Deadline
 from ..envelope import TurnBudget
-from ..loop.child import ChildTask, Mode
+from ..errors import BudgetExceeded
+from ..event import ChildEnded, ChildStarted
+from ..loop.child import ChildTask, Edge, Mode
 from ..loop.converse import converse
 from ..loop.plan import Plan
 from ..recorder import Recorder
 from ..result import Result
+from ..tools.act import ToolAct
 from ..unit import Unit
 from .lender import left_of
 
@@ -29,6 +33,10 @@ class Kin:
     """What the parent shares with others."""
     ceiling: TurnBudget | None
     """What the whole tree shares."""
+    hire: Callable[[object], Edge] | None = None
+    """The edge to a child that a tool wants."""
+    hired_now: int = 0
+    """How many children tools have found themselves since the loop counted last."""
     _pool: tuple[object, TurnBudget] | None = field(default=None, init=False)
     """What is shared in the batch that is under way."""
 
@@ -43,6 +51,37 @@ class Kin:
         if within is None:
             return task.plan(left_s, clock.wall()), None
         return task.plan(min(left_s, within.remaining_s()), clock.wall(), left_of(within)), within
+
+    def hired(self, act: ToolAct, child: object, goal: str, context: str) -> ChildTask:
+        """The task of a child that a tool has found itself; BudgetExceeded where no more may be.
+
+        It is counted here and in what the run shares; the loop counts it when the call has ended.
+        """
+        assert self.hire is not None, "an agent's run"
+        assert act.envelope is not None, "an agent's run"
+        task = ChildTask(edge=self.hire(child), goal=check.text("ctx.delegate, goal", goal), context=context)
+        depth, children = act.envelope.budgets["depth"], act.envelope.budgets["children"]
+        left = children.available - self.hired_now
+        for budget, available in ((depth, depth.available), (children, left)):
+            if available < 1:
+                raise BudgetExceeded(budget.name, 1, available, budget.ceiling)
+        above = None if self.within is None else self.within.budgets.get("children")
+        if above is not None:
+            above.spend()
+        run_id = self.recorder.header.run_id
+        task.run_id, task.parent_run_id = f"{run_id}.{act.call.id}.{self.hired_now}", run_id
+        task.level, self.hired_now = int(depth.used) + 1, self.hired_now + 1
+        if depth.ceiling is not None:
+            task.most["depth"] = depth.ceiling
+        self.recorder.emit(ChildStarted, task.run_id, task.edge.name)
+        return task
+
+    def part(self, act: ToolAct, task: ChildTask, result: Result, now: float) -> None:
+        """What it came to is part of the tool's call."""
+        act.children = (*act.children, result)
+        if not self.recorder.ended:
+            self.recorder.at = now
+            self.recorder.emit(ChildEnded, task.run_id, task.edge.name, result.stop.value)
 
     def recorder_of(self, task: ChildTask, plan: Plan) -> Recorder:
         """Who records a child: its own sinks hear of it, and its parent's."""

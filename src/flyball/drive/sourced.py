@@ -70,7 +70,7 @@ class SourcedDriver(Driver):
             try:
                 if limit_s > 0 and not self.mailbox.cutting:  # else the loop ends it at once
                     assert plan.shared.offering is not None, "who has sources can offer their tools"
-                    plan = replace(plan, shared=plan.shared.offering(await holding.open(tasks)))
+                    plan = replace(plan, shared=plan.shared.offering(plan.shared, await holding.open(tasks)))
             except Exception as found:
                 error = found
         if self.mailbox.cutting:

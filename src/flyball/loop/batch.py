@@ -37,11 +37,11 @@ def act(course: Course, calls: Sequence[Call]) -> Flow[Sequence[Outcome]]:
         ready = [one for one in prepared if not isinstance(one, Ended)]
         for one in ready:
             course.recorder.emit(ToolStarted, one.call.id, one.call.name, one.shown)
-        if course.shared.children:
+        if course.shared.may_delegate:
             family.begin(course, ready)
         effect = Act(ready, course.envelope.work_at)
         made = iter(course.hear(effect, (yield effect)) if ready else ())
-        if course.shared.children:
+        if course.shared.may_delegate:
             made = family.ended(course, ready, made)
         for call, one in zip(group, prepared, strict=True):
             tool = None if isinstance(one, Ended) else one.tool

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import math
 import zlib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
-from functools import partial
 from typing import Any
 
 from ..budget import Hold, IterationBudget
@@ -16,6 +15,7 @@ from ..message import Message, MessageType, Role
 from ..person import Approver
 from ..recorder import Sink
 from ..request import tokens_of
+from ..result import Result
 from ..unit import Unit
 from .plan import Plan, Terrain
 
@@ -76,9 +76,24 @@ class ChildTask:
     """What is set aside for it of the parent's budgets."""
     pool: Mapping[str, int | None] | None = None
     """What is left for it and its siblings together, by budget; None is no ceiling."""
+    only: frozenset[str] | None = None
+    """The tools to which it is narrowed."""
+    sameness: tuple[object, ...] = ()
+    """What an equal task has in common with it."""
+    twin: ChildTask | None = None
+    """An equal task that was asked for before it in the batch; then what that comes to is its result too."""
+    place: tuple[int, int] = (1, 1)
+    """Which of how many equal tasks of the batch it is, where each is a run of its own."""
+    ended: Result | None = None
+    """What it has come to by itself."""
     run_id: str = ""
     parent_run_id: str = ""
     level: int = 0
+
+    @property
+    def result(self) -> Result | None:
+        """What it has come to."""
+        return self.ended if self.twin is None else self.twin.ended
 
     def plan(self, left_s: float, at: float, within: Mapping[str, int] | None = None) -> Plan:
         """The plan of a run that begins now, while its parent has so many seconds left for work.
@@ -91,7 +106,7 @@ class ChildTask:
         for name, amount in (within or {}).items():
             most[name] = min(amount, most.get(name, amount))
         return Plan(
-            shared=_told(self.edge.terrain, _limits_told(terms, most, most_s)),
+            shared=self._terrain(_limits_told(terms, most, most_s)),
             run_id=self.run_id,
             messages=[Message(self.run_id, 0, at, MessageType.TEXT, Role.USER, self.words)],
             started_at=at,
@@ -105,31 +120,30 @@ class ChildTask:
             seed=zlib.crc32(self.run_id.encode()),
         )
 
+    def _terrain(self, words: str) -> Terrain:
+        """That of its agent, told these words, with the tools that are left to it."""
+        terrain = told(self.edge.terrain, words)
+        if self.only is None or terrain.offering is None:
+            return terrain
+        narrowed = replace(terrain, only=self.only)
+        return narrowed if terrain.sources else terrain.offering(narrowed, ())
+
     @property
     def words(self) -> str:
         """The task as the child reads it."""
-        return f"{self.goal}\n\n{self.context}" if self.context.strip() else self.goal
+        n, all_alike = self.place
+        alike = f"(The same task was given to {all_alike} agents at once; you are number {n}. Go your own way.)"
+        parts = [self.goal, self.context if self.context.strip() else "", alike if all_alike > 1 else ""]
+        return "\n\n".join(part for part in parts if part)
 
 
-def _told(terrain: Terrain, words: str) -> Terrain:
+def told(terrain: Terrain, words: str) -> Terrain:
     """The terrain with more instructions, which every request has."""
     more = tokens_of(words)
     cards = {name: replace(card, base_tokens=card.base_tokens + more) for name, card in terrain.cards.items()}
     instructions = f"{terrain.instructions}\n\n{words}" if terrain.instructions else words
     tokens = terrain.instruction_tokens + more
-    offering = terrain.offering
-    return replace(
-        terrain,
-        instructions=instructions,
-        instruction_tokens=tokens,
-        cards=cards,
-        offering=None if offering is None else partial(_opened, offering, words),
-    )
-
-
-def _opened(offering: Callable[[Sequence[Sequence[Any]]], Terrain], words: str, tools: Sequence[Any]) -> Terrain:
-    """The same when its sources are open."""
-    return _told(offering(tools), words)
+    return replace(terrain, instructions=instructions, instruction_tokens=tokens, cards=cards)
 
 
 def _limits_told(terms: Terms, most: Mapping[str, int], most_s: float) -> str:

@@ -133,6 +133,8 @@ class Late:
 
     call_id: str
     tool: str
+    own: bool = True
+    """Whether it is this run's; else it is that of a child which has ended."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -22,8 +22,12 @@ def begin(course: Course, acts: Sequence[Prepared]) -> None:
     """Name the children that are about to begin, tell of them, and set aside what they share."""
     plan, depth = course.plan, course.envelope.budgets["depth"]
     sharing: list[ChildTask] = []
+    _tell_apart([task for act in acts for task in own_tasks(act.tasks)])
     for act in acts:
         for n, task in enumerate(act.tasks):
+            if task.twin is not None:
+                task.run_id = task.twin.run_id
+                continue
             task.run_id = f"{plan.run_id}.{act.call.id}" + (f".{n}" if len(act.tasks) > 1 else "")
             task.parent_run_id, task.level = plan.run_id, plan.level + 1
             if depth.ceiling is not None:
@@ -33,6 +37,16 @@ def begin(course: Course, acts: Sequence[Prepared]) -> None:
             course.recorder.emit(ChildStarted, task.run_id, task.edge.name)
     if sharing:
         _pool(course, sharing)
+
+
+def _tell_apart(tasks: Sequence[ChildTask]) -> None:
+    """Let those with equal tasks know of each other, or they would do the same."""
+    alike: dict[object, list[ChildTask]] = {}
+    for task in tasks:
+        alike.setdefault(task.sameness, []).append(task)
+    for equal in alike.values():
+        for n, task in enumerate(equal, 1):
+            task.place = n, len(equal)
 
 
 def _pool(course: Course, tasks: Sequence[ChildTask]) -> None:
@@ -52,8 +66,11 @@ def ended(course: Course, acts: Sequence[Prepared], outcomes: Iterable[Outcome])
     made = list(outcomes)
     shared: list[tuple[ChildTask, Result]] = []
     for act, outcome in zip(acts, made, strict=True):
-        for task, result in zip(act.tasks, outcome.children, strict=True):
-            course.children.append(result)
+        course.children += outcome.children
+        if not act.tasks and outcome.children:  # the tool has found them itself, and whoever made the call counted them
+            course.envelope.budgets["children"].increment(len(outcome.children))
+            continue
+        for task, result in zip(own_tasks(act.tasks), outcome.children, strict=True):
             course.recorder.emit(ChildEnded, task.run_id, task.edge.name, result.stop.value)
             if task.edge.mode is Mode.SHARED:
                 shared.append((task, result))
@@ -62,6 +79,11 @@ def ended(course: Course, acts: Sequence[Prepared], outcomes: Iterable[Outcome])
     if shared:
         _book(course, shared[0][0], POOLED, [result for _, result in shared])
     return iter(made)
+
+
+def own_tasks(tasks: Sequence[ChildTask]) -> list[ChildTask]:
+    """Those that are runs of their own."""
+    return [task for task in tasks if task.twin is None]
 
 
 def _book(course: Course, keeper: ChildTask, names: Iterable[str], results: Sequence[Result]) -> None:

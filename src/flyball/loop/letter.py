@@ -27,8 +27,8 @@ def hear(course: Course, letter: Letter) -> None:
             course.lease_lost = True
         case Stalled(seconds):
             course.idle_s = seconds
-        case Late(call_id, tool):
-            course.hung -= 1
+        case Late(call_id, tool, own):
+            course.hung -= own
             course.repetition.doubted()
             course.recorder.emit(event.LateResultDropped, call_id, tool)
 

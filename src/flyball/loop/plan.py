@@ -176,8 +176,10 @@ class Terrain:
     """Whose it is: the same for all that were made from one."""
     sources: Sequence[Any] = ()
     """Where more tools come from; whoever drives a run opens them first, and goes on with what `offering` gives."""
-    offering: Callable[[Sequence[Sequence[Any]]], Terrain] | None = None
-    """The same with the tools that the sources have given, one list for each."""
+    offering: Callable[[Terrain, Sequence[Sequence[Any]]], Terrain] | None = None
+    """A terrain with these tools and those that the sources have given, one list for each."""
+    only: frozenset[str] | None = None
+    """The tools to which it is narrowed; None where it is not."""
     tools: Sequence[Mapping[str, Any]] = ()
     """What the model is told of the tools."""
     tool_names: tuple[str, ...] = ()
@@ -187,6 +189,12 @@ class Terrain:
     """The tools of which some calls need a person."""
     children: Sequence[Any] = ()
     """The edges to those that it may delegate to."""
+    may_delegate: bool = False
+    """Whether runs of it may have children: it has some to delegate to, or a tool that may find its own."""
+    hire: Callable[[object], Any] | None = None
+    """The edge to a child that a tool wants: one of those, by its name, or an agent."""
+    children_joined: bool = False
+    """Whether equal tasks of one batch are one run."""
     children_at_once: int = 1
     children_stall_s: float = math.inf
     cheap: frozenset[str] = frozenset()

@@ -90,7 +90,7 @@ class Script:
         self.children = []
         decided = Decided(dict(verdicts), self._verdicts, self.agent.approver)
         plot = Plot(self._seconds, decided, self._order, self.children)
-        kin = Kin(recorder=recorder, within=self._within, ceiling=self._within)
+        kin = Kin(recorder=recorder, within=self._within, ceiling=self._within, hire=plan.shared.hire)
         self._steps = steps = Steps(plan, kin, plot)
         loop, effect = converse(plan, recorder), None
         while True:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from heapq import heapreplace
 from random import Random
@@ -80,6 +80,17 @@ class Decided:
             return Verdict(False, f"nobody could be asked ({type(error).__name__})")
 
 
+@dataclass(slots=True, kw_only=True, eq=False)
+class Hiring(Performer):
+    """Makes calls whose tools may have children of their own, each of which is driven to its end at once."""
+
+    hire: Callable[[ToolAct, object, str, str], Result]
+
+    async def hired(self, act: ToolAct, child: object, goal: str, context: str) -> Result:
+        """Have a child do a task for a tool."""
+        return self.hire(act, child, goal, context)
+
+
 class Steps:
     """Does the effects of one run, and of the children in it."""
 
@@ -91,7 +102,8 @@ class Steps:
         self._plot = plot
         self._at_once = plan.shared.children_at_once
         self._lender = None if kin.within is None else Lender(kin.within)
-        self._performer = Performer(
+        self._performer = Hiring(
+            hire=self._hired,
             workers=WorkerPool(),
             clock=self.clock,
             run_id=plan.run_id,
@@ -153,7 +165,7 @@ class Steps:
 
     def _made(self, acts: Sequence[ToolAct], deadline: float) -> Moments[list[Outcome | None]]:
         """Make calls side by side: each begins when one of so many places is free."""
-        began = self.clock.now()
+        began, self._kin.hired_now = self.clock.now(), 0
         free, children = [began] * self._performer.parallel, [act for act in acts if isinstance(act, ChildAct)]
         for act in acts:
             if not isinstance(act, ChildAct):
@@ -162,10 +174,11 @@ class Steps:
         if children:
             for act in children:
                 act.begin(began, deadline)
-            tasks = [(act, n) for act in children for n in range(len(act.tasks))]
+            tasks = [(act, n) for act in children for n, task in enumerate(act.tasks) if task.twin is None]
             ended = yield from siblings(tasks, began, self._at_once, self._begun, self._plot.order)
             for act in children:
-                act.end(max(ended[act, n] for n in range(len(act.tasks))))
+                alone = all(task.twin is None for task in act.tasks)
+                act.end(max(ended[place] for place in tasks if place[0] is act or not alone))
             last = max(last, *ended.values())
         self._pass_until(last)
         return [act.outcome for act in acts]
@@ -173,15 +186,28 @@ class Steps:
     def _begun(self, place: tuple[ChildAct, int], began: float) -> Moments[float]:
         """A child that begins at that moment, step by step; and how long it took. Its moments are its own."""
         act, n = place
-        task, clock = act.tasks[n], ManualClock(began, wall=self.clock.wall() + began - self.clock.now())
+        return self._child(act.tasks[n], began, act.until)
+
+    def _hired(self, act: ToolAct, child: object, goal: str, context: str) -> Result:
+        """One that a tool has found itself; it takes none of the call's time."""
+        task = self._kin.hired(act, child, goal, context)
+        for _ in self._child(task, self.clock.now(), act.until):
+            pass
+        assert task.ended is not None, "a child that was driven has ended"
+        self._kin.part(act, task, task.ended, self.clock.now())
+        return task.ended
+
+    def _child(self, task: ChildTask, began: float, until: float) -> Moments[float]:
+        clock = ManualClock(began, wall=self.clock.wall() + began - self.clock.now())
         try:
-            plan, within = self._kin.plan(task, clock, act.until)
+            plan, within = self._kin.plan(task, clock, until)
         except Exception as error:
-            act.results[n] = self._kin.not_begun(task, clock.wall(), obstacle=described(error))
+            task.ended = self._kin.not_begun(task, clock.wall(), obstacle=described(error))
             return 0.0
-        kin = Kin(recorder=self._kin.recorder_of(task, plan), within=within, ceiling=self._kin.ceiling)
+        recorder, hire = self._kin.recorder_of(task, plan), plan.shared.hire
+        kin = Kin(recorder=recorder, within=within, ceiling=self._kin.ceiling, hire=hire)
         steps = Steps(plan, kin, self._plot.of(task))
-        act.results[n] = yield from steps.through(plan)
+        task.ended = yield from steps.through(plan)
         return steps.clock.now()
 
     def through(self, plan: Plan) -> Moments[Result]:

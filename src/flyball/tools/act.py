@@ -23,7 +23,8 @@ class ToolAct:
     """A call that was read, allowed and counted. Whoever makes it closes its gate with exactly one outcome."""
 
     __slots__ = (
-        "answer", "began", "call", "cap_s", "envelope", "gate", "state", "token", "tool", "until", "values", "worker",
+        "answer", "began", "call", "cap_s", "children", "envelope", "gate", "state", "token", "tool", "until", "values",
+        "worker",
     )  # fmt: skip
 
     counts: Mapping[str, int] = _ONE_CALL
@@ -46,6 +47,8 @@ class ToolAct:
         self.envelope = envelope
         self.answer = ""
         """What a person said to it, who was asked."""
+        self.children: tuple[Any, ...] = ()
+        """The results of runs that the tool has delegated itself."""
         self.gate = Gate()
         self.began = 0.0
         self.until = math.inf
@@ -80,6 +83,7 @@ class ToolAct:
             content=content,
             value=value,
             changes={} if self.state is None else self.state.changes,
+            children=self.children,
         )
         if len(content) > MOST_CHARACTERS:
             outcome.content, outcome.artifact = excerpt(content, self.key(run_id))
@@ -111,4 +115,5 @@ class ToolAct:
         return f"{run_id}:{self.call.id}"
 
     def _header(self, now: float) -> dict[str, Any]:
-        return {"call_id": self.call.id, "tool": self.tool.name, "seconds": now - self.began}
+        header = {"call_id": self.call.id, "tool": self.tool.name, "seconds": now - self.began}
+        return {**header, "children": self.children} if self.children else header

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Iterator, Mapping, MutableMapping
+from collections.abc import Awaitable, Callable, Iterator, Mapping, MutableMapping
 from dataclasses import dataclass, field
 from typing import Any
 
 from ..deadline import DeadlineToken
+from ..errors import ConfigError
+from ..result import Result
 from ..snapshot import BudgetSnapshot
 from .gate import Gate
 
@@ -64,6 +66,10 @@ def _say_nothing(_: str) -> None:
     """Nobody listens."""
 
 
+async def _nobody(child: object, goal: str, context: str) -> Result:
+    raise ConfigError("ctx.delegate", "a call that no agent's run makes", "an `async def` tool of an Agent")
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ToolContext:
     """Annotate a parameter of a tool with this class to get it; the model does not see that parameter."""
@@ -83,6 +89,18 @@ class ToolContext:
     gate: Gate = field(default_factory=Gate)
     report: Callable[[str], None] = _say_nothing
     """Tell how far the work is."""
+
+    delegating: Callable[[object, str, str], Awaitable[Result]] = _nobody
+    """Has a child do a task."""
+
+    async def delegate(self, child: object, goal: str, context: str = "") -> Result:
+        """Have another agent do a task as part of this call, and wait for its result; of an `async def` tool only.
+
+        `child` is an Agent, or the name of one of the agent's children. It is independent, within the time of this call
+        and the ceiling of the tree, and counts as a child of the run: BudgetExceeded where no more may be. What it came
+        to, and cost, stands in the outcome of this call.
+        """
+        return await self.delegating(child, goal, context)
 
     def commit(self) -> None:
         """Call this right before writing outside: it raises CallClosed once the call was declared dead."""

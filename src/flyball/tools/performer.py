@@ -13,8 +13,10 @@ import anyio
 
 from ..clock import SYSTEM, Clock
 from ..deadline import Deadline, DeadlineToken
+from ..errors import ConfigError
 from ..jsonable import jsonable
 from ..outcome import Reason
+from ..result import Result
 from ..worker import WorkerPool, context_elsewhere, free_worker, hand_over, is_being_cancelled, loop_time
 from .act import ToolAct
 from .context import State, ToolContext
@@ -174,4 +176,9 @@ class Performer:
             state=state,
             gate=act.gate,
             report=report,
+            delegating=partial(self.hired, act),
         )
+
+    async def hired(self, act: ToolAct, child: object, goal: str, context: str) -> Result:
+        """Have a child do a task for a tool; who makes the calls of an agent's run can."""
+        raise ConfigError("ctx.delegate", f"the tool {act.tool.name}", "an `async def` tool in the run of an Agent")
