@@ -20,6 +20,9 @@
     ├── RuleError                    an expression of a rule cannot be worked out with the data at hand
     ├── RunStopped                   a run did not complete, and its caller asked to be told so
     ├── SourceError                  a source of tools, such as an MCP server, cannot be had, or is gone
+    ├── StoreError                   a store cannot keep, or give back, what it is asked to
+    │   ├── SessionBusy              a session is not deleted while a run holds it
+    │   └── StaleFence               a write is refused: somebody else has the lease since, or it was given back
     ├── ToolFailed                   a tool of such a source says that it failed
     └── UnknownName (KeyError)       nothing of that kind has that name
         ├── UnknownBudget            no budget of that name is registered
@@ -31,9 +34,10 @@ HTTP statuses and exit codes are made from it at the edges.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from typing import ClassVar
 
+from .quote import nearest as nearest
+from .quote import shown as shown
 from .unit import Unit
 
 
@@ -254,6 +258,32 @@ class SourceError(FlyballError):
         return f"{self.source}: {self.reason}"
 
 
+class StoreError(FlyballError):
+    """A store cannot keep, or give back, what it is asked to; `where` names it, `reason` says why and what to do."""
+
+    code = "store_failed"
+
+    def __init__(self, where: str, reason: str) -> None:
+        super().__init__(where, reason)
+        self.where = where
+        self.reason = reason
+
+    def __str__(self) -> str:
+        return f"{self.where}: {self.reason}"
+
+
+class SessionBusy(StoreError):
+    """A session is not deleted while a run holds it."""
+
+    code = "session_busy"
+
+
+class StaleFence(StoreError):
+    """A write is refused, and nothing was written: somebody else has the lease since, or it was given back."""
+
+    code = "fence_stale"
+
+
 class ToolFailed(FlyballError):
     """A tool of a source says that it failed; `message` has its words."""
 
@@ -353,20 +383,3 @@ class UnknownTool(UnknownName):
 
     code = "tool_unknown"
     missing, others = "there is no tool", "offered are"
-
-
-def shown(value: object) -> str:
-    """A value as an error message quotes it: its repr, cut where it would bury the message."""
-    try:
-        text = repr(value)
-    except Exception:  # a number of thousands of digits, or an object that is broken: the message must still be told
-        text = f"<a {type(value).__name__} that cannot be shown>"
-    return text if len(text) <= 200 else f"{text[:200]}… ({len(text):,} characters)"
-
-
-def nearest(name: str, known: Iterable[str], likeness: float = 0.7) -> list[str]:
-    """The known names that somebody who wrote `name` may have meant, nearest first."""
-    from difflib import get_close_matches  # only a mistake pays for the import
-
-    meant = {other.lower(): other for other in known}
-    return [meant[near] for near in get_close_matches(name.lower(), list(meant), n=3, cutoff=likeness)]

@@ -11,13 +11,14 @@ import pytest
 import flyball
 
 TABLE = """
-    unit errors check clock jsonable
+    unit quote errors check clock jsonable
     toml settings
     snapshot budget registry
     deadline envelope usage price limits steadiness
     message pair wire outcome event schema recorder request person terminal
     result evidence progress path entry proof assertion nudge asserted toolrule rules
     purse ruling turn governor bound
+    store
     worker tools models
     loop drive
     run output brief delegate offer agent conversation

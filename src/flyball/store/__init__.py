@@ -1,0 +1,34 @@
+"""Where runs and sessions outlive their process: transcripts, journals, leases, state. See docs/store.md.
+
+open_store(uri)                       a store by its address: "sqlite:///runs.db", "memory:"
+Store                                 the five below, and `keep(step)`: one commit
+Transcript Journal Lease State Runs   the contracts; `flyball.testing.store_contract` tries them
+Code                                  the JSON of a journal
+"""
+
+from .code import Code
+from .memory import MemoryStore
+from .record import Entry, Finish, Guard, Holder, Kind, Pruned, Query, Row, Session, Start, Step
+from .store import Journal, Lease, Runs, State, Store, Transcript
+
+__all__ = [
+    "Code",
+    "Entry",
+    "Finish",
+    "Guard",
+    "Holder",
+    "Journal",
+    "Kind",
+    "Lease",
+    "MemoryStore",
+    "Pruned",
+    "Query",
+    "Row",
+    "Runs",
+    "Session",
+    "Start",
+    "State",
+    "Step",
+    "Store",
+    "Transcript",
+]
