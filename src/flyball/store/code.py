@@ -126,7 +126,7 @@ class Code:
         else:
             raise StoreError("code", f"found the class {name}; expected dataclasses and enums")
 
-    def _write(self, value: Any, depth: int) -> Any:
+    def _write(self, value: object, depth: int) -> Any:
         kind = type(value)
         if kind in _ITSELF:
             return value

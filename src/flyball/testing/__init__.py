@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     from ..models.line import Line, call, call_json, fail, say, together
     from ..models.script import ScriptedModel
     from .clock import ManualClock
+    from .contract import store_contract
     from .driver import Script, replay
     from .honest import assert_honest
     from .notebook import Notebook, until
@@ -40,12 +41,14 @@ __all__ = [
     "say",
     "sent",
     "status",
+    "store_contract",
     "together",
     "until",
 ]
 
 _HOMES = {
     ".clock": ("ManualClock",),
+    ".contract": ("store_contract",),
     ".driver": ("Script", "replay"),
     ".honest": ("assert_honest",),
     "..models.script": ("ScriptedModel",),
