@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from flyball.clock import Clock
-from flyball.store import MemoryStore, Store
+from flyball.store import MemoryStore, SqliteStore, Store
 from flyball.testing import store_contract
 
 CHECKS = {check.__name__: check for check in store_contract()}
@@ -16,7 +16,11 @@ def open_memory(_folder: Path, clock: Clock) -> Store:
     return MemoryStore(clock)
 
 
-OPENERS: dict[str, Callable[[Path, Clock], Store]] = {"memory": open_memory}
+def open_sqlite(folder: Path, clock: Clock) -> Store:
+    return SqliteStore(folder / "runs.db", clock=clock)
+
+
+OPENERS: dict[str, Callable[[Path, Clock], Store]] = {"memory": open_memory, "sqlite": open_sqlite}
 
 
 @pytest.mark.parametrize("name", CHECKS)

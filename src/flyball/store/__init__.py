@@ -9,7 +9,9 @@ Code                                  the JSON of a journal
 from .code import Code
 from .memory import MemoryStore
 from .record import Entry, Finish, Guard, Holder, Kind, Pruned, Query, Row, Session, Start, Step
+from .sqlite import SqliteStore
 from .store import Journal, Lease, Runs, State, Store, Transcript
+from .uri import open_store
 
 __all__ = [
     "Code",
@@ -26,9 +28,11 @@ __all__ = [
     "Row",
     "Runs",
     "Session",
+    "SqliteStore",
     "Start",
     "State",
     "Step",
     "Store",
     "Transcript",
+    "open_store",
 ]

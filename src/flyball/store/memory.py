@@ -13,7 +13,7 @@ from . import refusal
 from .pack import CODE, Pack
 from .record import Entry, Finish, Guard, Holder, Pruned, Query, Row, Session, Start, Step
 from .shelf import WHERE, Shelf
-from .text import to_message, to_value
+from .text import clean, to_message, to_value
 
 
 class MemoryStore:
@@ -86,7 +86,7 @@ class MemoryTranscript:
     def title(self, session: str, title: str) -> None:
         """Name a session."""
         with self._shelf.opened():
-            self._shelf.session(session, self._shelf.clock.wall()).title = title
+            self._shelf.session(session, self._shelf.clock.wall()).title = clean(title)
 
     def delete(self, session: str) -> bool:
         """Forget a session with its state and all of its runs."""

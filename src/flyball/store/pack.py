@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from .code import Code
 from .record import ONCE, Finish, Guard, Kind, Row, Start, Step
-from .text import to_line, to_text
+from .text import clean, to_line, to_text
 
 CODE = Code()
 """In which states are kept."""
@@ -39,6 +39,8 @@ class Pack:
         """That of a step; a ConfigError where a part of it belongs to nobody."""
         step.check()
         start, finish = step.start, step.finish
+        if start is not None:
+            start = replace(start, agent=clean(start.agent), task=clean(start.task))
         return cls(
             step.run_id,
             step.guard,

@@ -46,3 +46,13 @@ def known(where: str, run_id: str) -> StoreError:
 def closed(where: str) -> StoreError:
     """The store was closed."""
     return StoreError(where, "the store is closed; expected one that is open")
+
+
+def forked(where: str) -> StoreError:
+    """The process that opened the store is another."""
+    return StoreError(where, "found a store that was opened before a fork; expected one that is opened in each process")
+
+
+def moved(where: str) -> StoreError:
+    """The name is another file's now."""
+    return StoreError(where, "the file was moved or replaced while it was open. Expected it where it was")

@@ -38,3 +38,8 @@ def to_line(message: Message) -> str:
 def to_message(text: str) -> Message:
     """Read what `to_line` wrote."""
     return Message.from_dict(json.loads(text))
+
+
+def clean(text: str) -> str:
+    """A text without halves of surrogate pairs, which no database takes."""
+    return text.encode("utf-8", "replace").decode("utf-8")

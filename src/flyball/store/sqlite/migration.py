@@ -1,0 +1,83 @@
+"""The tables of a store in SQLite, and how they came about: numbered steps, forward only."""
+
+from __future__ import annotations
+
+import sqlite3
+from pathlib import Path
+
+from ...errors import StoreError
+
+APPLICATION = 0x466C7942
+"""How a file says that it is ours: "FlyB"."""
+
+MIGRATIONS = (
+    """
+    CREATE TABLE fence (newest INTEGER NOT NULL);
+    INSERT INTO fence VALUES (0);
+    CREATE TABLE lease (
+        session TEXT PRIMARY KEY, owner TEXT NOT NULL, fence INTEGER NOT NULL, since REAL NOT NULL,
+        expires REAL NOT NULL
+    );
+    CREATE TABLE session (
+        id TEXT PRIMARY KEY, title TEXT NOT NULL, created_at REAL NOT NULL, updated_at REAL NOT NULL,
+        messages INTEGER NOT NULL
+    );
+    CREATE TABLE message (
+        session TEXT NOT NULL, position INTEGER NOT NULL, data TEXT NOT NULL, PRIMARY KEY (session, position)
+    );
+    CREATE TABLE state (session TEXT PRIMARY KEY, data TEXT NOT NULL);
+    CREATE TABLE run (
+        id TEXT PRIMARY KEY, root TEXT NOT NULL, parent TEXT, session TEXT, agent TEXT NOT NULL, task TEXT NOT NULL,
+        metadata TEXT NOT NULL, started_at REAL NOT NULL, updated_at REAL NOT NULL, ended_at REAL, stop TEXT,
+        rows INTEGER NOT NULL, last_event INTEGER NOT NULL
+    );
+    CREATE INDEX run_by_root ON run (root);
+    CREATE INDEX run_by_parent ON run (parent);
+    CREATE INDEX run_by_session ON run (session);
+    CREATE INDEX run_by_time ON run (started_at);
+    CREATE TABLE record (run_id TEXT PRIMARY KEY, data TEXT NOT NULL);
+    CREATE TABLE journal (
+        run_id TEXT NOT NULL, position INTEGER NOT NULL, n INTEGER NOT NULL, kind TEXT NOT NULL, data TEXT NOT NULL,
+        fingerprint INTEGER NOT NULL, take INTEGER NOT NULL, PRIMARY KEY (run_id, position)
+    );
+    CREATE UNIQUE INDEX answered_once ON journal (run_id, n, take, kind) WHERE kind IN ('run', 'answer');
+    CREATE TABLE event (run_id TEXT NOT NULL, n INTEGER NOT NULL, data TEXT NOT NULL, PRIMARY KEY (run_id, n));
+    """,
+)
+"""What is once released is never changed; a new one is added at the end."""
+
+
+def migrate(connection: sqlite3.Connection, path: Path) -> None:
+    """Bring the tables of a file up to date, once, whoever else opens it now; a StoreError if they are not ours."""
+    if _version(connection, path) == len(MIGRATIONS):
+        return
+    connection.execute("BEGIN IMMEDIATE")
+    try:
+        for number in range(_version(connection, path), len(MIGRATIONS)):
+            for statement in MIGRATIONS[number].split(";"):
+                connection.execute(statement)
+        connection.execute(f"PRAGMA application_id = {APPLICATION}")
+        connection.execute(f"PRAGMA user_version = {len(MIGRATIONS)}")
+        connection.execute("COMMIT")
+    except BaseException:
+        if connection.in_transaction:
+            connection.execute("ROLLBACK")
+        raise
+
+
+def _version(connection: sqlite3.Connection, path: Path) -> int:
+    """How many steps the file has behind it; 0 for one that is new."""
+    (owner,) = connection.execute("PRAGMA application_id").fetchone()
+    (version,) = connection.execute("PRAGMA user_version").fetchone()
+    (tables,) = connection.execute("SELECT count(*) FROM sqlite_master").fetchone()
+    if owner != APPLICATION and (tables or owner or version):
+        raise StoreError(
+            str(path), "found a database of another program; expected a new file, or one that Flyball made"
+        )
+    if version > len(MIGRATIONS):
+        raise StoreError(
+            str(path),
+            f"found tables of version {version}, made by a newer Flyball; this one knows them up to version "
+            f"{len(MIGRATIONS)}. Expected a Flyball that is at least as new as the file",
+        )
+    return version

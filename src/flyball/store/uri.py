@@ -1,0 +1,58 @@
+"""Stores by their address, as settings and commands have it."""
+
+from __future__ import annotations
+
+from urllib.parse import parse_qsl, unquote, urlsplit
+
+from .. import check
+from ..clock import SYSTEM, Clock
+from ..errors import ConfigError
+from .memory import MemoryStore
+from .sqlite import SqliteStore
+from .store import Store
+
+_KNOWN = "memory:, sqlite:///runs.db (in this folder) or sqlite:////var/lib/runs.db"
+
+
+def open_store(uri: str, *, clock: Clock = SYSTEM) -> Store:
+    """Open the store that an address names; close it when it is not needed any more, or use it in a `with`.
+
+    memory:                      in this process
+    sqlite:///runs.db            a file, from this folder
+    sqlite:////var/lib/runs.db   a file, from the root
+
+    Behind a file may stand `?synchronous=full` (a commit outlives a power loss too) and `?busy_seconds=60` (how long to
+    wait for other processes). The characters ? # % in a path are written as %3F, %23, %25.
+    """
+    if not isinstance(uri, str):  # pyright: ignore[reportUnnecessaryIsInstance]
+        raise ConfigError("store", uri, f"an address: {_KNOWN}")
+    scheme, _, rest = uri.partition(":")
+    if scheme == "memory" and rest in ("", "//"):
+        return MemoryStore(clock)
+    if scheme != "sqlite":
+        raise ConfigError("store", uri, f"an address of a store that is known: {_KNOWN}")
+    parts = urlsplit(uri)
+    path = unquote(parts.path.removeprefix("/"))
+    if parts.netloc or parts.fragment or not path or path == ":memory:":
+        raise ConfigError("store", uri, f"an address with three slashes and a path: {_KNOWN}")
+    options = _options(uri, parts.query)
+    seconds = options.get("busy_seconds", "30")
+    return SqliteStore(
+        path, synchronous=options.get("synchronous", "normal"), busy_seconds=_seconds(uri, seconds), clock=clock
+    )
+
+
+def _options(uri: str, query: str) -> dict[str, str]:
+    try:
+        options = dict(parse_qsl(query, keep_blank_values=True, strict_parsing=True)) if query else {}
+    except ValueError:
+        raise ConfigError("store", uri, "options such as ?synchronous=full") from None
+    check.options("store", options, ("synchronous", "busy_seconds"))
+    return options
+
+
+def _seconds(uri: str, text: str) -> float:
+    try:
+        return float(text)
+    except ValueError:
+        raise ConfigError("store", uri, "a number of seconds for busy_seconds") from None
