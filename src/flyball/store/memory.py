@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from copy import deepcopy
 from dataclasses import replace
 from types import TracebackType
 from typing import Any
@@ -13,7 +14,7 @@ from . import refusal
 from .pack import CODE, Pack
 from .record import Entry, Finish, Guard, Holder, Pruned, Query, Row, Session, Start, Step
 from .shelf import WHERE, Shelf
-from .text import clean, to_message, to_value
+from .text import clean, to_message
 
 
 class MemoryStore:
@@ -200,5 +201,5 @@ class MemoryRuns:
         """Its events behind a number."""
         with self._shelf.opened():
             run = self._shelf.runs.get(run_id)
-            texts = [text for number, text in run.events if number > after] if run else []
-        return [to_value(text) for text in texts]
+            found = [event for number, event in run.events.items() if number > after] if run else []
+            return deepcopy(found)

@@ -4,18 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from itertools import pairwise
 
 from .code import Code
-from .record import ONCE, Finish, Guard, Kind, Row, Start, Step
-from .text import clean, to_line, to_text
+from .record import Finish, Guard, Kind, Row, Start, Step
+from .text import clean, to_line, to_text, to_value
 
 CODE = Code()
 """In which states are kept."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Pack:
-    """All that a step brings, in the types that a database knows."""
+    """All that a step brings, in the types that a database knows. Not frozen, for speed; treat it as a value."""
 
     run_id: str | None
     guard: Guard | None
@@ -26,8 +27,12 @@ class Pack:
     lines: Sequence[str]
     """The messages."""
     state: str | None
-    events: Sequence[tuple[int, str]]
-    """Each with its number."""
+    events: str | None
+    """All of them."""
+    seqs: Sequence[int]
+    """Their numbers."""
+    answers: Sequence[tuple[int, int]]
+    """To which effects the rows have answers: take and n."""
     finish: Finish | None
     record: str | None
     """Of the finish."""
@@ -49,7 +54,9 @@ class Pack:
             step.rows,
             [to_line(message) for message in step.messages],
             None if step.state is None else CODE.dumps(dict(step.state)),
-            [(event["seq"], to_text(event)) for event in step.events],
+            to_text(step.events) if step.events else None,
+            [event["seq"] for event in step.events],
+            [(row.take, row.n) for row in step.rows if row.kind is Kind.ANSWER],
             finish,
             to_text(finish.record) if finish and finish.record is not None else None,
             step.again,
@@ -57,6 +64,11 @@ class Pack:
         )
 
 
-def keys_of(rows: Sequence[Row]) -> list[tuple[Kind, int, int]]:
-    """What of these rows there may be only once."""
-    return [(row.kind, row.n, row.take) for row in rows if row.kind in ONCE]
+def rise(last: tuple[int, int] | None, answers: Sequence[tuple[int, int]]) -> bool:
+    """Whether each answer is to a later effect, or in a later take, than the one before: so none comes twice."""
+    return all(before < after for before, after in pairwise(answers if last is None else (last, *answers)))
+
+
+def later(events: str, last: int) -> str:
+    """Of these events, those behind a number."""
+    return to_text([event for event in to_value(events) if event["seq"] > last])

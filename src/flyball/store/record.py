@@ -41,13 +41,9 @@ class Kind(StrEnum):
     OUTCOME = "outcome"
     """One call of a batch has its outcome, while others are under way."""
     ANSWER = "answer"
-    """What the effect came to."""
+    """What the effect came to. Answers come in the order of their effects, and so none comes twice."""
     EXTENDED = "extended"
     """A run that had ended was given more."""
-
-
-ONCE = frozenset({Kind.RUN, Kind.ANSWER})
-"""Of these there is one row for each effect (and take): nothing is answered twice."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -152,8 +148,8 @@ class Step:
     state: Mapping[str, Any] | None = None
     """All of the session's new state; None where it did not change."""
     events: Sequence[Mapping[str, Any]] = ()
-    """As `Event.to_dict` gives them. One whose `seq` the run has passed is left out: a run that is played again tells
-    them again."""
+    """As `Event.to_dict` gives them, in the order of their `seq`. One that is not behind the run's last is left out: a
+    run that is played again tells them again."""
     finish: Finish | None = None
     again: bool = False
     """The run is taken up again after its end: until its next finish it has none."""

@@ -56,3 +56,8 @@ def forked(where: str) -> StoreError:
 def moved(where: str) -> StoreError:
     """The name is another file's now."""
     return StoreError(where, "the file was moved or replaced while it was open. Expected it where it was")
+
+
+def interrupted(where: str) -> StoreError:
+    """Whoever was writing for several was interrupted."""
+    return StoreError(where, "the thread that was writing was interrupted; whether this was kept is not known")

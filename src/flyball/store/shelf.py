@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
 from threading import Lock
+from typing import Any
 
 from ..clock import Clock
 from . import refusal
-from .pack import Pack, keys_of
-from .record import Entry, Finish, Guard, Holder, Kind, Pruned, Query, Row, Start
+from .pack import Pack, rise
+from .record import Entry, Finish, Guard, Holder, Pruned, Query, Row, Start
 from .text import to_value
 
 WHERE = "memory:"
@@ -37,8 +38,9 @@ class RunTable:
     finish: Finish | None = None
     record: str | None = None
     rows: list[Row] = field(default_factory=list[Row])
-    once: set[tuple[Kind, int, int]] = field(default_factory=set[tuple[Kind, int, int]])
-    events: list[tuple[int, str]] = field(default_factory=list[tuple[int, str]])
+    answered: tuple[int, int] | None = None
+    """The take and the effect of the last answer."""
+    events: dict[int, Any] = field(default_factory=dict[int, Any])
 
     def fits(self, query: Query) -> bool:
         """Whether it is wanted."""
@@ -97,8 +99,7 @@ class Shelf:
             raise refusal.unknown(WHERE, pack.run_id)
         if run is not None and pack.start is not None:
             raise refusal.known(WHERE, pack.run_id)
-        keys = keys_of(pack.rows)
-        if len(set(keys)) < len(keys) or (run and run.once & set(keys)):
+        if not rise(run.answered if run else None, pack.answers):
             raise refusal.twice(WHERE, pack.run_id)
 
     def put(self, pack: Pack) -> None:
@@ -120,11 +121,11 @@ class Shelf:
             if pack.start.session is not None:
                 self.session(pack.start.session, now)
         run = self.runs[run_id]
-        last = run.events[-1][0] if run.events else -1
         run.updated_at = now
         run.rows += pack.rows
-        run.once.update(keys_of(pack.rows))
-        run.events += [event for event in pack.events if event[0] > last]
+        run.answered = pack.answers[-1] if pack.answers else run.answered
+        last = next(reversed(run.events), -1)
+        run.events.update({event["seq"]: event for event in to_value(pack.events or "[]") if event["seq"] > last})
         if pack.again:
             run.finish = run.record = None
         if pack.finish is not None:

@@ -42,7 +42,7 @@ class Journal(Protocol):
     """Every effect of each run, and the answer it got."""
 
     def write(self, run_id: str, rows: Sequence[Row], guard: Guard | None = None) -> None:
-        """Add rows. A second answer to the same effect is a StoreError."""
+        """Add rows. An answer that is not to a later effect (or in a later take) than the last is a StoreError."""
         ...
 
     def read(self, run_id: str, after: int = 0) -> list[Row]:

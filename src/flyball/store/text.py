@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import json
-from dataclasses import replace
 from typing import Any
 
-from ..errors import MessageError
 from ..jsonable import jsonable
-from ..message import Message
+from ..message import Message, MessageType, Role
 
 _write = json.JSONEncoder(allow_nan=False, separators=(",", ":")).encode
 
@@ -28,16 +26,26 @@ def to_value(text: str) -> Any:
 
 def to_line(message: Message) -> str:
     """A message as JSON; one that somebody filled with what is no JSON must not lose the whole step."""
-    try:
-        return _write(message.to_dict())
-    except (MessageError, TypeError, ValueError):
-        tamed = replace(message, payload=jsonable(message.payload), metadata=jsonable(message.metadata))
-        return _write(tamed.to_dict())
+    row: dict[str, Any] = {
+        "run": message.run,
+        "n": message.n,
+        "created_at": message.created_at,
+        "type": message.type,
+        "role": message.role,
+        "content": message.content,
+    }
+    for key in ("payload", "metadata", "group"):
+        value = getattr(message, key)
+        if value is not None:
+            row[key] = value
+    return to_text(row)
 
 
 def to_message(text: str) -> Message:
     """Read what `to_line` wrote."""
-    return Message.from_dict(json.loads(text))
+    row = json.loads(text)
+    row["type"], row["role"] = MessageType(row["type"]), Role(row["role"])
+    return Message(**row)
 
 
 def clean(text: str) -> str:

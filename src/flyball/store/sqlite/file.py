@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import sqlite3
 import time
-from collections.abc import Iterator
+from collections.abc import Generator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -35,7 +35,7 @@ class File:
 
     path: Path
     synchronous: str = "normal"
-    """"normal": a commit outlives a crash of any process; "full": also a power loss."""
+    """Where it is `normal` a commit outlives the end of any process, where it is `full` also a power loss."""
     busy_seconds: float = 30.0
     """How long to wait for other processes that are writing."""
 
@@ -60,17 +60,17 @@ class File:
         return connection
 
     @contextmanager
-    def explained(self) -> Iterator[None]:
+    def explained(self) -> Generator[None]:
         """What goes wrong inside is a StoreError, which names the file and says what would be right."""
         try:
             yield
-        except sqlite3.Error as error:
+        except (sqlite3.Error, UnicodeEncodeError) as error:
             raise self.meaning(error) from error
-        except UnicodeEncodeError as error:
-            raise StoreError(str(self.path), f"found a text that is none ({error}); expected one in Unicode") from error
 
-    def meaning(self, error: sqlite3.Error) -> StoreError:
+    def meaning(self, error: sqlite3.Error | UnicodeEncodeError) -> StoreError:
         """An error of SQLite, in words that help."""
+        if isinstance(error, UnicodeEncodeError):
+            return StoreError(str(self.path), f"found a text that is none ({error}); expected one in Unicode")
         primary = getattr(error, "sqlite_errorcode", sqlite3.SQLITE_ERROR) & 0xFF
         if primary in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED):
             words = (
@@ -84,7 +84,7 @@ class File:
     def identity(self) -> tuple[int, int]:
         """Which file it is that has this name now; a StoreError if there is none."""
         try:
-            found = os.stat(self.path)  # noqa: PTH116 - at every commit, and half as slow as Path.stat
+            found = os.stat(self.path)  # noqa: PTH116 - at every commit: Path.stat takes twice as long
         except OSError as error:
             raise StoreError(
                 str(self.path), f"the file is gone ({error.strerror}). Expected it where it was"

@@ -1,4 +1,9 @@
-"""The tables of a store in SQLite, and how they came about: numbered steps, forward only."""
+"""The tables of a store in SQLite, and how they came about: numbered steps, forward only.
+
+`trace` has the rows of journals and, as the kind `events`, the events of each step in one row: `n` is the last of them.
+The id of a message, or of a row of the trace, is its owner's key and, in the lower 32 bits, its place there. So what
+belongs together lies together, and a step writes no index, nor the row of its run or session: two pages, mostly.
+"""
 
 from __future__ import annotations
 
@@ -19,29 +24,36 @@ MIGRATIONS = (
         expires REAL NOT NULL
     );
     CREATE TABLE session (
-        id TEXT PRIMARY KEY, title TEXT NOT NULL, created_at REAL NOT NULL, updated_at REAL NOT NULL,
-        messages INTEGER NOT NULL
+        key INTEGER PRIMARY KEY AUTOINCREMENT, id TEXT NOT NULL UNIQUE, title TEXT NOT NULL, created_at REAL NOT NULL,
+        updated_at REAL NOT NULL
     );
-    CREATE TABLE message (
-        session TEXT NOT NULL, position INTEGER NOT NULL, data TEXT NOT NULL, PRIMARY KEY (session, position)
-    );
-    CREATE TABLE state (session TEXT PRIMARY KEY, data TEXT NOT NULL);
+    CREATE TABLE message (id INTEGER PRIMARY KEY, at REAL NOT NULL, data TEXT NOT NULL);
+    CREATE TABLE state (session INTEGER PRIMARY KEY, data TEXT NOT NULL);
     CREATE TABLE run (
-        id TEXT PRIMARY KEY, root TEXT NOT NULL, parent TEXT, session TEXT, agent TEXT NOT NULL, task TEXT NOT NULL,
-        metadata TEXT NOT NULL, started_at REAL NOT NULL, updated_at REAL NOT NULL, ended_at REAL, stop TEXT,
-        rows INTEGER NOT NULL, last_event INTEGER NOT NULL
+        key INTEGER PRIMARY KEY AUTOINCREMENT, id TEXT NOT NULL UNIQUE, root INTEGER NOT NULL, parent TEXT,
+        session TEXT, agent TEXT NOT NULL, task TEXT NOT NULL, metadata TEXT NOT NULL, started_at REAL NOT NULL,
+        updated_at REAL NOT NULL, ended_at REAL, stop TEXT
     );
     CREATE INDEX run_by_root ON run (root);
     CREATE INDEX run_by_parent ON run (parent);
     CREATE INDEX run_by_session ON run (session);
     CREATE INDEX run_by_time ON run (started_at);
-    CREATE TABLE record (run_id TEXT PRIMARY KEY, data TEXT NOT NULL);
-    CREATE TABLE journal (
-        run_id TEXT NOT NULL, position INTEGER NOT NULL, n INTEGER NOT NULL, kind TEXT NOT NULL, data TEXT NOT NULL,
-        fingerprint INTEGER NOT NULL, take INTEGER NOT NULL, PRIMARY KEY (run_id, position)
+    CREATE TABLE record (run INTEGER PRIMARY KEY, data TEXT NOT NULL);
+    CREATE TABLE trace (
+        id INTEGER PRIMARY KEY, at REAL NOT NULL, kind TEXT NOT NULL, n INTEGER NOT NULL, take INTEGER NOT NULL,
+        fingerprint INTEGER NOT NULL, data TEXT NOT NULL
     );
-    CREATE UNIQUE INDEX answered_once ON journal (run_id, n, take, kind) WHERE kind IN ('run', 'answer');
-    CREATE TABLE event (run_id TEXT NOT NULL, n INTEGER NOT NULL, data TEXT NOT NULL, PRIMARY KEY (run_id, n));
+    CREATE VIEW session_now AS
+        SELECT session.*, ifnull((newest.id & 4294967295) + 1, 0) AS messages,
+            max(session.updated_at, ifnull(newest.at, 0)) AS touched_at
+        FROM session LEFT JOIN message AS newest ON newest.id = (
+            SELECT max(id) FROM message WHERE id >= session.key << 32 AND id < session.key + 1 << 32
+        );
+    CREATE VIEW run_now AS
+        SELECT run.*, max(run.updated_at, ifnull(newest.at, 0)) AS touched_at
+        FROM run LEFT JOIN trace AS newest ON newest.id = (
+            SELECT max(id) FROM trace WHERE id >= run.key << 32 AND id < run.key + 1 << 32
+        );
     """,
 )
 """What is once released is never changed; a new one is added at the end."""

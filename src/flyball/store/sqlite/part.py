@@ -10,7 +10,7 @@ from ...message import Message
 from ..pack import CODE
 from ..record import Entry, Finish, Guard, Holder, Kind, Query, Row, Session, Start, Step
 from ..text import clean, to_message, to_value
-from .write import Hand, acquire, release, renew
+from .write import Hand, acquire, entitle, release, renew
 
 T = TypeVar("T")
 
@@ -49,21 +49,24 @@ class SqliteTranscript:
 
     def read(self, session: str, after: int = 0) -> list[Message]:
         """The messages behind the first `after` ones."""
-        wanted = "SELECT data FROM message WHERE session = ? AND position >= ? ORDER BY position"
-        return [to_message(line) for (line,) in self._database.read(wanted, session, after)]
+        wanted = """
+            SELECT data FROM session JOIN message ON message.id >= (key << 32) + ? AND message.id < key + 1 << 32
+            WHERE session.id = ? ORDER BY message.id
+        """
+        return [to_message(line) for (line,) in self._database.read(wanted, after, session)]
 
     def sessions(self, session: str | None = None, limit: int = 100) -> list[Session]:
         """All sessions, or this one; the newest first."""
         wanted = """
-            SELECT id, title, created_at, updated_at, messages FROM session WHERE ? IS NULL OR id = ?
-            ORDER BY updated_at DESC, id DESC LIMIT ?
+            SELECT id, title, created_at, touched_at, messages FROM session_now WHERE ?1 IS NULL OR id = ?1
+            ORDER BY touched_at DESC, id DESC LIMIT ?2
         """
-        return [Session(*row) for row in self._database.read(wanted, session, session, limit)]
+        return [Session(*row) for row in self._database.read(wanted, session, limit)]
 
     def title(self, session: str, title: str) -> None:
         """Name a session."""
         database, now = self._database, self._database.wall()
-        database.write(lambda connection: database.hand.title(connection, session, clean(title), now))
+        database.write(lambda connection: entitle(connection, session, clean(title), now))
 
     def delete(self, session: str) -> bool:
         """Forget a session with its state and all of its runs."""
@@ -84,7 +87,9 @@ class SqliteJournal:
     def read(self, run_id: str, after: int = 0) -> list[Row]:
         """The rows behind the first `after` ones."""
         wanted = """
-            SELECT n, kind, data, fingerprint, take FROM journal WHERE run_id = ? AND position >= ? ORDER BY position
+            SELECT n, kind, data, fingerprint, take
+            FROM run JOIN trace ON trace.id >= key << 32 AND trace.id < key + 1 << 32
+            WHERE run.id = ? AND kind <> 'events' ORDER BY trace.id LIMIT -1 OFFSET ?
         """
         found = self._database.read(wanted, run_id, after)
         return [Row(n, Kind(kind), data, fingerprint, take) for n, kind, data, fingerprint, take in found]
@@ -130,7 +135,8 @@ class SqliteState:
 
     def get(self, session: str) -> dict[str, Any]:
         """All of it."""
-        found = self._database.read("SELECT data FROM state WHERE session = ?", session)
+        wanted = "SELECT data FROM session JOIN state ON state.session = key WHERE id = ?"
+        found = self._database.read(wanted, session)
         return CODE.loads(found[0][0]) if found else {}
 
     def put(self, guard: Guard, state: Mapping[str, Any]) -> None:
@@ -138,7 +144,15 @@ class SqliteState:
         self._database.keep(Step(guard=guard, state=state))
 
 
-_RUN = "run.id, parent, session, agent, task, metadata, started_at, updated_at, ended_at, stop"
+_EVENTS = """
+    SELECT data FROM run JOIN trace ON trace.id < key + 1 << 32 AND trace.id > ifnull((
+        SELECT id FROM trace WHERE id >= key << 32 AND id < key + 1 << 32 AND kind = 'events' AND n <= ?2
+        ORDER BY id DESC LIMIT 1
+    ), (key << 32) - 1)
+    WHERE run.id = ?1 AND kind = 'events' ORDER BY trace.id
+"""
+"""Looks back from the newest: whoever follows a run asks for the last few, again and again."""
+_RUN = "id, parent, session, agent, task, metadata, started_at, touched_at, ended_at, stop"
 
 
 class SqliteRuns:
@@ -158,19 +172,19 @@ class SqliteRuns:
     def list(self, query: Query | None = None) -> list[Entry]:
         """Those that are wanted, the newest first."""
         conditions, values = _wanted(query or Query())
-        wanted = f"SELECT {_RUN}, NULL FROM run WHERE {conditions} ORDER BY started_at DESC, id DESC LIMIT ?"
+        wanted = f"SELECT {_RUN}, NULL FROM run_now WHERE {conditions} ORDER BY started_at DESC, id DESC LIMIT ?"
         return [_entry(row) for row in self._database.read(wanted, *values)]
 
     def get(self, run_id: str) -> Entry | None:
         """One of them, with its record."""
-        wanted = f"SELECT {_RUN}, data FROM run LEFT JOIN record ON run_id = run.id WHERE run.id = ?"
+        wanted = f"SELECT {_RUN}, data FROM run_now LEFT JOIN record ON run = key WHERE id = ?"
         found = self._database.read(wanted, run_id)
         return _entry(found[0]) if found else None
 
     def events(self, run_id: str, after: int = -1) -> list[dict[str, Any]]:
         """Its events behind a number."""
-        wanted = "SELECT data FROM event WHERE run_id = ? AND n > ? ORDER BY n"
-        return [to_value(text) for (text,) in self._database.read(wanted, run_id, after)]
+        found = [to_value(text) for (text,) in self._database.read(_EVENTS, run_id, after)]
+        return [event for events in found for event in events if event["seq"] > after]
 
 
 def _wanted(query: Query) -> tuple[str, list[object]]:

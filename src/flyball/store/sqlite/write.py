@@ -5,7 +5,7 @@ from __future__ import annotations
 import sqlite3
 
 from .. import refusal
-from ..pack import Pack
+from ..pack import Pack, later, rise
 from ..record import Guard, Holder, Pruned
 
 
@@ -24,7 +24,7 @@ class Hand:
         if pack.run_id is not None:
             self._run(connection, pack.run_id, pack, now)
         if guard is not None and (pack.lines or pack.state is not None):
-            self._session(connection, guard.session, pack, now)
+            _speak(connection, guard.session, pack, now)
         if guard is not None and pack.release:
             connection.execute("DELETE FROM lease WHERE session = ?", (guard.session,))
 
@@ -37,21 +37,14 @@ class Hand:
     def _run(self, connection: sqlite3.Connection, run_id: str, pack: Pack, now: float) -> None:
         if pack.start is not None:
             self._start(connection, run_id, pack, now)
-        known = connection.execute("SELECT rows, last_event FROM run WHERE id = ?", (run_id,)).fetchone()
+        known = connection.execute(_RUN, (run_id,)).fetchone()
         if known is None:
             raise refusal.unknown(self._where, run_id)
-        rows, last = known
-        if pack.rows:
-            self._journal(connection, run_id, pack, rows)
-        events = [(run_id, number, text) for number, text in pack.events if number > last]
-        if events:
-            connection.executemany("INSERT INTO event VALUES (?, ?, ?)", events)
-        connection.execute(
-            "UPDATE run SET updated_at = ?, rows = ?, last_event = ? WHERE id = ?",
-            (now, rows + len(pack.rows), events[-1][1] if events else last, run_id),
-        )
+        key, newest = known
+        if pack.rows or pack.events:
+            self._trace(connection, run_id, pack, key << 32 if newest is None else newest + 1, now)
         if pack.again or pack.finish is not None:
-            self._finish(connection, run_id, pack)
+            _finish(connection, key, pack, now)
 
     def _start(self, connection: sqlite3.Connection, run_id: str, pack: Pack, now: float) -> None:
         start = pack.start
@@ -59,65 +52,81 @@ class Hand:
         if connection.execute("SELECT 1 FROM run WHERE id = ?", (run_id,)).fetchone():
             raise refusal.known(self._where, run_id)
         above = connection.execute("SELECT root FROM run WHERE id = ?", (start.parent,)).fetchone()
-        root = above[0] if above else run_id
-        connection.execute(
-            "INSERT INTO run VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, NULL, NULL, 0, -1)",
-            (run_id, root, start.parent, start.session, start.agent, start.task, pack.metadata, start.at, now),
-        )
+        values = (run_id, start.parent, start.session, start.agent, start.task, pack.metadata, start.at, now)
+        key = connection.execute(
+            "INSERT INTO run VALUES (NULL, ?, 0, ?, ?, ?, ?, ?, ?, ?, NULL, NULL)", values
+        ).lastrowid
+        connection.execute("UPDATE run SET root = ? WHERE key = ?", (above[0] if above else key, key))
         if start.session is not None:
-            self.touch(connection, start.session, now)
+            touch(connection, start.session, now)
 
-    def _journal(self, connection: sqlite3.Connection, run_id: str, pack: Pack, rows: int) -> None:
-        numbered = [
-            (run_id, rows + place, row.n, row.kind.value, row.data, row.fingerprint, row.take)
-            for place, row in enumerate(pack.rows)
-        ]
-        try:
-            connection.executemany("INSERT INTO journal VALUES (?, ?, ?, ?, ?, ?, ?)", numbered)
-        except sqlite3.IntegrityError:
-            raise refusal.twice(self._where, run_id) from None
-
-    def _finish(self, connection: sqlite3.Connection, run_id: str, pack: Pack) -> None:
-        finish = pack.finish
-        ended = (finish.at, finish.stop) if finish else (None, None)
-        connection.execute("UPDATE run SET ended_at = ?, stop = ? WHERE id = ?", (*ended, run_id))
-        connection.execute("DELETE FROM record WHERE run_id = ?", (run_id,))
-        if pack.record is not None:
-            connection.execute("INSERT INTO record VALUES (?, ?)", (run_id, pack.record))
-
-    def _session(self, connection: sqlite3.Connection, session: str, pack: Pack, now: float) -> None:
-        messages = self.touch(connection, session, now, len(pack.lines))
-        if pack.lines:
-            placed = [(session, messages + place, line) for place, line in enumerate(pack.lines)]
-            connection.executemany("INSERT INTO message VALUES (?, ?, ?)", placed)
-        if pack.state is not None:
-            connection.execute("INSERT OR REPLACE INTO state VALUES (?, ?)", (session, pack.state))
-
-    def touch(self, connection: sqlite3.Connection, session: str, now: float, more: int = 0) -> int:
-        """Note that a session is written to, with so many messages more; how many it had."""
-        known = connection.execute("SELECT messages FROM session WHERE id = ?", (session,)).fetchone()
-        if known is None:
-            connection.execute("INSERT INTO session VALUES (?, '', ?, ?, ?)", (session, now, now, more))
-            return 0
-        connection.execute(
-            "UPDATE session SET updated_at = ?, messages = ? WHERE id = ?", (now, known[0] + more, session)
-        )
-        return known[0]
-
-    def title(self, connection: sqlite3.Connection, session: str, title: str, now: float) -> None:
-        """Name a session."""
-        self.touch(connection, session, now)
-        connection.execute("UPDATE session SET title = ? WHERE id = ?", (title, session))
+    def _trace(self, connection: sqlite3.Connection, run_id: str, pack: Pack, first: int, now: float) -> None:
+        if pack.answers and not rise(connection.execute(_ANSWER, (first, first)).fetchone(), pack.answers):
+            raise refusal.twice(self._where, run_id)
+        lines = [(row.kind.value, row.n, row.take, row.fingerprint, row.data) for row in pack.rows]
+        if pack.events:
+            told = connection.execute(_EVENT, (first, first)).fetchone()
+            if told is None or pack.seqs[0] > told[0]:
+                lines.append(("events", pack.seqs[-1], 0, 0, pack.events))
+            elif pack.seqs[-1] > told[0]:
+                lines.append(("events", pack.seqs[-1], 0, 0, later(pack.events, told[0])))
+        placed = [(first + place, now, *line) for place, line in enumerate(lines)]
+        connection.executemany("INSERT INTO trace VALUES (?, ?, ?, ?, ?, ?, ?)", placed)
 
     def delete(self, connection: sqlite3.Connection, session: str, now: float) -> bool:
         """Forget a session and its runs, unless it is held; whether there was anything."""
         if holder := holder_of(connection, session, now):
             raise refusal.busy(self._where, holder)
-        runs = forget(connection, "SELECT root FROM run WHERE session = ?", session)
-        gone = connection.execute("DELETE FROM session WHERE id = ?", (session,)).rowcount
-        for table in ("message", "state", "lease"):
-            connection.execute(f"DELETE FROM {table} WHERE session = ?", (session,))
-        return bool(gone or runs)
+        runs = _forget_runs(connection, "SELECT root FROM run WHERE session = ?", session)
+        sessions = _forget_sessions(connection, "SELECT key FROM session WHERE id = ?", session)
+        connection.execute("DELETE FROM lease WHERE session = ?", (session,))
+        return bool(runs or sessions)
+
+
+_RUN = "SELECT key, (SELECT max(id) FROM trace WHERE id >= key << 32 AND id < key + 1 << 32) FROM run WHERE id = ?"
+"""A run, and its newest row."""
+_LAST = "FROM trace WHERE id < ? AND id >= ? >> 32 << 32 AND kind = '{}' ORDER BY id DESC LIMIT 1"
+_ANSWER, _EVENT = f"SELECT take, n {_LAST.format('answer')}", f"SELECT n {_LAST.format('events')}"
+"""The last of a run, by the id that its next row will have."""
+_SESSION = """
+    SELECT key, (SELECT max(id) FROM message WHERE id >= key << 32 AND id < key + 1 << 32) FROM session WHERE id = ?
+"""
+"""A session, and its newest message."""
+
+
+def _finish(connection: sqlite3.Connection, key: int, pack: Pack, now: float) -> None:
+    finish = pack.finish
+    values = (now, finish.at, finish.stop, key) if finish else (now, None, None, key)
+    connection.execute("UPDATE run SET updated_at = ?, ended_at = ?, stop = ? WHERE key = ?", values)
+    connection.execute("DELETE FROM record WHERE run = ?", (key,))
+    if pack.record is not None:
+        connection.execute("INSERT INTO record VALUES (?, ?)", (key, pack.record))
+
+
+def _speak(connection: sqlite3.Connection, session: str, pack: Pack, now: float) -> None:
+    """Write the messages and the state of a step."""
+    key, newest = connection.execute(_SESSION, (session,)).fetchone() or (None, None)
+    if key is None or pack.state is not None:
+        key = touch(connection, session, now)
+    if pack.lines:
+        first = key << 32 if newest is None else newest + 1
+        placed = [(first + place, now, line) for place, line in enumerate(pack.lines)]
+        connection.executemany("INSERT INTO message VALUES (?, ?, ?)", placed)
+    if pack.state is not None:
+        connection.execute("INSERT OR REPLACE INTO state VALUES (?, ?)", (key, pack.state))
+
+
+def touch(connection: sqlite3.Connection, session: str, now: float) -> int:
+    """Note that a session is written to, which may begin with that; its key."""
+    changed = connection.execute("UPDATE session SET updated_at = ? WHERE id = ?", (now, session))
+    if not changed.rowcount:
+        connection.execute("INSERT INTO session VALUES (NULL, ?, '', ?, ?)", (session, now, now))
+    return connection.execute("SELECT key FROM session WHERE id = ?", (session,)).fetchone()[0]
+
+
+def entitle(connection: sqlite3.Connection, session: str, title: str, now: float) -> None:
+    """Name a session."""
+    connection.execute("UPDATE session SET title = ? WHERE key = ?", (title, touch(connection, session, now)))
 
 
 def holder_of(connection: sqlite3.Connection, session: str, now: float) -> Holder | None:
@@ -149,21 +158,33 @@ def release(connection: sqlite3.Connection, guard: Guard) -> bool:
     return gone.rowcount == 1
 
 
-def forget(connection: sqlite3.Connection, roots: str, *values: object) -> int:
+def _forget_runs(connection: sqlite3.Connection, roots: str, *values: object) -> int:
     """Forget whole trees of runs, by a query of their roots; how many runs they were."""
-    runs = f"SELECT id FROM run WHERE root IN ({roots})"
-    for table in ("journal", "event", "record"):
-        connection.execute(f"DELETE FROM {table} WHERE run_id IN ({runs})", values)
-    return connection.execute(f"DELETE FROM run WHERE id IN ({runs})", values).rowcount
+    keys = connection.execute(f"SELECT key FROM run WHERE root IN ({roots})", values).fetchall()
+    for (key,) in keys:
+        connection.execute("DELETE FROM trace WHERE id >= ? AND id < ?", (key << 32, (key + 1) << 32))
+        connection.execute("DELETE FROM record WHERE run = ?", (key,))
+        connection.execute("DELETE FROM run WHERE key = ?", (key,))
+    return len(keys)
+
+
+def _forget_sessions(connection: sqlite3.Connection, wanted: str, *values: object) -> int:
+    """Forget sessions, by a query of their keys; how many they were."""
+    keys = connection.execute(wanted, values).fetchall()
+    for (key,) in keys:
+        connection.execute("DELETE FROM message WHERE id >= ? AND id < ?", (key << 32, (key + 1) << 32))
+        connection.execute("DELETE FROM state WHERE session = ?", (key,))
+        connection.execute("DELETE FROM session WHERE key = ?", (key,))
+    return len(keys)
 
 
 _UNTOUCHED = """
-    SELECT root FROM run GROUP BY root HAVING max(updated_at) < ? AND NOT max(
+    SELECT root FROM run_now AS run GROUP BY root HAVING max(touched_at) < ? AND NOT max(
         EXISTS (SELECT 1 FROM lease WHERE lease.session IN (run.id, run.session) AND expires > ?)
     )
 """
 _UNUSED = """
-    SELECT id FROM session WHERE updated_at < ?
+    SELECT key FROM session_now AS session WHERE touched_at < ?
     AND NOT EXISTS (SELECT 1 FROM run WHERE run.session = session.id)
     AND NOT EXISTS (SELECT 1 FROM lease WHERE lease.session = session.id AND expires > ?)
 """
@@ -171,9 +192,7 @@ _UNUSED = """
 
 def prune(connection: sqlite3.Connection, before: float, now: float) -> Pruned:
     """Forget runs and sessions untouched since then, but for those that are held."""
-    runs = forget(connection, _UNTOUCHED, before, now)
-    for table in ("message", "state", "lease"):
-        connection.execute(f"DELETE FROM {table} WHERE session IN ({_UNUSED})", (before, now))
-    sessions = connection.execute(f"DELETE FROM session WHERE id IN ({_UNUSED})", (before, now)).rowcount
+    runs = _forget_runs(connection, _UNTOUCHED, before, now)
+    sessions = _forget_sessions(connection, _UNUSED, before, now)
     connection.execute("DELETE FROM lease WHERE expires < ?", (before,))
     return Pruned(runs, sessions)
