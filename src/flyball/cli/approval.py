@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import os
 import sys
+from dataclasses import replace
+from threading import Lock
 
+from ..event import AskedPerson, Event, RunStarted
 from ..person import About, Approver, Question, Verdict, allow
 from .view import View
 
@@ -15,14 +18,35 @@ def approver_for(yes: bool, view: View) -> Approver | None:
         return lambda question: allow() if question.about is About.CALL else None
     if not (sys.stdin.isatty() and sys.stderr.isatty()):
         return None
+    return Desk(view)
 
-    def ask(question: Question) -> Verdict | None:
+
+class Desk:
+    """The person at the terminal: is asked one thing at a time, and told which child wants to know it."""
+
+    def __init__(self, view: View) -> None:
+        self._view = view
+        self._turn = Lock()
+        self._names: dict[str, str] = {}
+        self._askers: dict[tuple[str, str], str] = {}
+
+    def hear(self, event: Event) -> None:
+        """Learn who asks what; a sink, so that it is known before the question comes."""
+        header = event.header
+        if isinstance(event, RunStarted) and header.parent_run_id is not None:
+            self._names[header.run_id] = event.agent or ""
+        elif isinstance(event, AskedPerson):
+            self._askers[event.question_id, event.text] = self._names.get(header.run_id, "")
+
+    def __call__(self, question: Question) -> Verdict | None:
+        """Ask, and wait for the answer."""
         from ..terminal import ask_on_terminal
 
-        with view.aside():
+        name = self._askers.get((question.id, question.text))
+        if name:
+            question = replace(question, text=f"{name}: {question.text}")
+        with self._turn, self._view.aside():
             return ask_on_terminal(question, _typed)
-
-    return ask
 
 
 def _typed(prompt: str) -> str:

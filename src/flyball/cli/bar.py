@@ -10,6 +10,8 @@ from ..unit import Unit
 
 _ALWAYS = ("turns", "tool_calls", "tokens", "usd")
 """What one wants to see even while it is 0; other budgets are shown when something of them is used."""
+_PLACE = "depth"
+"""This one says where in a tree a run stands: it does not go up."""
 _WIDTH = 32
 
 
@@ -46,7 +48,7 @@ class Bar:
 def bars(budgets: Mapping[str, BudgetSnapshot], seconds: float, work_seconds: float) -> Iterable[Bar]:
     """One for each budget that matters, and one for the time."""
     for name, budget in budgets.items():
-        if budget.ceiling is not None and (budget.used or name in _ALWAYS):
+        if budget.ceiling is not None and (budget.used or name in _ALWAYS) and name != _PLACE:
             yield Bar(name.replace("_", " "), budget.used, budget.ceiling, budget.unit)
     if work_seconds > 0:
         yield Bar("seconds", round(seconds, 1), round(work_seconds, 1), Unit.SECONDS)

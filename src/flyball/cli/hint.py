@@ -10,7 +10,13 @@ from ..snapshot import BudgetSnapshot
 from .record import Record
 
 _OPTIONS = {"turns": "--turns", "tool_calls": "--tool-calls", "tokens": "--tokens", "usd": "--usd"}
-_SETTINGS = {"retries": "max_retries", "nudges": "max_nudges", "reflections": "max_reflections"}
+_SETTINGS = {
+    "retries": "max_retries",
+    "nudges": "max_nudges",
+    "reflections": "max_reflections",
+    "children": "delegation.max_children",
+    "depth": "delegation.max_depth",
+}
 
 
 def hints(record: Record) -> list[str]:
@@ -27,12 +33,15 @@ def _limits(record: Record) -> Iterator[str]:
         more = budget.ceiling * 2 if budget.maximum is None else min(budget.ceiling * 2, budget.maximum)
         if more <= budget.ceiling:
             yield f"{name.replace('_', ' ')}: {budget.unit.show(budget.ceiling)} is the most that is allowed"
+        elif name in _OPTIONS and record.place:  # options are about the run at the top
+            yield f"{name}={_typed(budget, more)} in the limits of {record.name}"
         elif name in _OPTIONS:
             yield f"{_OPTIONS[name]} {_typed(budget, more)}"
         elif name in _SETTINGS:
             yield f"{variable_for(_SETTINGS[name])}={_typed(budget, more)} in the environment"
     if "max_seconds_reached" in flags or record.stop is Stop.DEADLINE:
-        yield f"--seconds {2 * record.told.number('seconds'):.0f} or more"
+        more = f"{2 * record.told.number('seconds'):.0f}"
+        yield f"seconds={more} in the limits of {record.name}" if record.place else f"--seconds {more} or more"
 
 
 def _others(record: Record) -> Iterator[str]:

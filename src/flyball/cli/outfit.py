@@ -18,11 +18,15 @@ from .form import form_of
 if TYPE_CHECKING:
     from ..agent import Agent
     from ..progress import Hook
+    from ..recorder import Sink
 
 _NO_MODEL = (
     "--model with openai:NAME, anthropic:NAME, http://HOST:PORT/v1#NAME, local:smollm2 or script:PATH.toml; "
     "or FLYBALL_MODEL, or model in flyball.toml"
 )
+
+_TOOLS = "--tools", "a tool, a function"
+_CHILDREN = "--children", "an Agent, a Child"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -32,6 +36,7 @@ class Outfit:
     model: str | None = None
     toolbox: Sequence[str] = ()
     tools: Sequence[str] = ()
+    children: Sequence[str] = ()
     mcp: Sequence[str] = ()
     limits: dict[str, Any] = field(default_factory=dict[str, Any])
     rules: Sequence[Path] = ()
@@ -40,13 +45,14 @@ class Outfit:
     schema: Path | None = None
     yes: bool = False
 
-    def agent(self, hooks: Sequence[Hook], approver: Approver | None) -> Agent:
+    def agent(self, hooks: Sequence[Hook], approver: Approver | None, sinks: Sequence[Sink] = ()) -> Agent:
         """The agent; a FlyballError or an OSError tells what cannot be."""
         from ..agent import Agent
 
         agent = Agent(
             model=self._model(),
             tools=self._tools(),
+            children=[one for reference in self.children for one in _imported(reference, _CHILDREN)],
             limits=Limits(**self.limits),
             rules=[*self.rules],
             completion=self.completion,
@@ -55,6 +61,7 @@ class Outfit:
             approver=approver,
             approver_seconds=None,
             hooks=hooks,
+            sinks=sinks,
         )
         if agent.ruleset.problems:  # a rule that somebody relies on must not be missing without a word
             raise Mistakes(agent.ruleset.problems)
@@ -75,7 +82,7 @@ class Outfit:
 
             tools += by_name(",".join(self.toolbox), approve=not self.yes)
         for reference in self.tools:
-            tools += _imported(reference)
+            tools += _imported(reference, _TOOLS)
         for server in self.mcp:
             from ..tools import mcp
 
@@ -83,12 +90,13 @@ class Outfit:
         return tools
 
 
-def _imported(reference: str) -> list[Any]:
-    """What `module:attribute` names: a tool, a function, or several of them; modules of this folder count too."""
-    where, expected = f"--tools {reference}", "MODULE:NAME, where NAME is a tool, a function, or a list of them"
+def _imported(reference: str, kind: tuple[str, str]) -> list[Any]:
+    """What `module:attribute` names: one thing of a kind, or several; modules of this folder count too."""
+    option, things = kind
+    where, expected = f"{option} {reference}", f"MODULE:NAME, where NAME is {things}, or a list of them"
     module_name, colon, name = reference.partition(":")
     if not (module_name and colon and name):
-        raise ConfigError("run, --tools", reference, expected)
+        raise ConfigError(f"run, {option}", reference, expected)
     here = str(Path.cwd())
     if here not in sys.path:
         sys.path.insert(0, here)

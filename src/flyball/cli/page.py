@@ -7,6 +7,7 @@ from collections.abc import Iterator
 
 from ..terminal import visible
 from .bar import bars
+from .kin import HEADS, kin
 from .record import Record
 from .screen import end, numbered, shown, spent, summary
 
@@ -32,6 +33,12 @@ def _lines(record: Record, every: bool) -> Iterator[str]:
     yield "|---|---:|"
     for bar in bars(record.budgets, record.told.number("seconds"), record.work_seconds):
         yield f"| {bar.name} | {bar.amount} |"
+    if record.children:
+        yield ""
+        yield f"| {' | '.join(HEADS)} |"
+        yield "|---|---:|---:|---:|---:|---|"
+        for line in kin(record, every):
+            yield f"| {_text(line.name)} | {' | '.join(map(_text, line.cells))} |"
     for name, text, _ in end(record):
         yield ""
         yield f"**{name}:**"

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import sys
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -23,18 +24,65 @@ class Record:
     told: Told
     stop: Stop
     budgets: dict[str, BudgetSnapshot]
+    children: list[Record]
+    """Those of the runs that it has delegated, in the order in which they were announced."""
+    name: str = ""
+    """The agent's."""
+    place: str = ""
+    """Where in its tree it stands: 2.1 is the first child of the second; nothing is the top."""
 
     @classmethod
     def of(cls, data: object) -> Record:
         """Read a record; a ValueError says what it cannot be without."""
-        told = Told(data)
+        return cls._of(Told(data), "", "")
+
+    @classmethod
+    def _of(cls, told: Told, name: str, place: str) -> Record:
         if told.get("stop") not in list(Stop):
             raise ValueError("no record of a run: it has no `stop` that is known here")
         if not (isinstance(told.get("events"), list) and isinstance(told.get("explanation"), str)):
             raise ValueError("no record of a run: it has no `events` and `explanation`")
         budgets = told.inner("budgets")
         read = {name: BudgetSnapshot.from_dict(budgets.get(name)) for name in budgets}  # pyright: ignore[reportArgumentType]
-        return cls(told, Stop(told.text("stop")), read)
+        events = told.inners("events")
+        name = name or next((event.text("agent") for event in events if event.text("event") == "run_started"), "")
+        announced = {event.text("child_id"): event.text("agent") for event in events if event.text("child_id")}
+        order = {run_id: n for n, run_id in enumerate(announced)}
+        children = sorted(told.inners("children"), key=lambda child: order.get(child.text("run_id"), len(order)))
+        below = [
+            cls._of(child, announced.get(child.text("run_id"), ""), f"{place}.{n}".lstrip("."))
+            for n, child in enumerate(children, 1)
+        ]
+        return cls(told, Stop(told.text("stop")), read, below, name, place)
+
+    @property
+    def label(self) -> str:
+        """Its agent's name, and its place, as several may have the same name."""
+        return f"{self.name or 'agent'} {self.place}".rstrip()
+
+    @property
+    def cost(self) -> float:
+        """What it cost, in dollars, without its children."""
+        cost = self.told.inner("cost_usd")
+        return sum(cost.number(model) for model in cost)
+
+    @property
+    def tokens(self) -> int:
+        """What its own requests took."""
+        usage = self.told.inner("usage")
+        return usage.whole("input") + usage.whole("output")
+
+    def at(self, place: str) -> Record | None:
+        """The run at a place in the tree below; None where there is none."""
+        return next((record for record in self.tree() if record.place == place), None)
+
+    def tree(self) -> Iterator[Record]:
+        """It and all runs below it, a parent before its children."""
+        coming: list[Record] = [self]
+        while coming:
+            record = coming.pop()
+            yield record
+            coming += reversed(record.children)
 
     @property
     def task(self) -> str:

@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from ..terminal import harmless
-from .approval import approver_for
+from ..unit import Unit
+from .approval import Desk, approver_for
 from .code import CODES
 from .interrupt import cancelled_by_ctrl_c
 from .line import MISTAKE, put, refused, say
@@ -29,6 +30,7 @@ _Several = list[str] | None
 _MODEL = "openai:NAME, anthropic:NAME, local:smollm2, URL#NAME, script:PATH.toml"
 _TOOLBOX = "files, write, python, shell, fetch; or files:FOLDER."
 _ASSERT = "A TOML file that says when the task is done."
+_CHILDREN = "An Agent to delegate tasks to, a Child, or a list."
 _SCHEMA = "A JSON schema that the answer must fit."
 
 
@@ -37,6 +39,7 @@ def run(
     model: Annotated[str | None, typer.Option(metavar="NAME", help=_MODEL, autocompletion=models_like)] = None,
     toolbox: Annotated[_Several, typer.Option(metavar="NAMES", help=_TOOLBOX, autocompletion=tools_like)] = None,
     tools: Annotated[_Several, typer.Option(metavar="MODULE:NAME", help="A tool, a function, or a list.")] = None,
+    children: Annotated[_Several, typer.Option(metavar="MODULE:NAME", help=_CHILDREN)] = None,
     mcp: Annotated[_Several, typer.Option(metavar="COMMAND|URL", help="An MCP server whose tools to offer.")] = None,
     turns: Annotated[int | None, typer.Option(min=1, metavar="N", help="The most turns.")] = None,
     tool_calls: Annotated[int | None, typer.Option(min=0, metavar="N", help="The most calls.")] = None,
@@ -65,6 +68,7 @@ def run(
         model=model,
         toolbox=toolbox or (),
         tools=tools or (),
+        children=children or (),
         mcp=mcp or (),
         limits={name: most for name, most in limits.items() if most is not None},
         rules=rules or (),
@@ -76,10 +80,8 @@ def run(
     result = _carried_out(outfit, _task(task), Events() if as_jsonl else Silence() if quiet else _view())
     with suppress(BrokenPipeError):  # why it ended is in the exit code, too
         _keep(result)
-        if as_json:
-            put(json.dumps(result.to_dict(), indent=2))
-        elif not as_jsonl:
-            _print(result, quiet)
+        if not as_jsonl:
+            _print(result, as_json, quiet)
     raise typer.Exit(CODES[result.stop])
 
 
@@ -99,7 +101,8 @@ def _view() -> View:
 
 def _carried_out(outfit: Outfit, task: str, view: View) -> Result:
     try:
-        agent = outfit.agent([view.watch], approver_for(outfit.yes, view))
+        approver = approver_for(outfit.yes, view)
+        agent = outfit.agent([view.watch], approver, [approver.hear] if isinstance(approver, Desk) else ())
     except MISTAKE as error:
         raise refused(error) from None
     with view:
@@ -119,14 +122,30 @@ def _show(going: Run, view: View) -> None:
             view = Silence()
 
 
-def _print(result: Result, quiet: bool) -> None:
+def _print(result: Result, as_json: bool, quiet: bool) -> None:
+    if as_json:
+        put(json.dumps(result.to_dict(), indent=2))
+        return
     text = result.text if result.output is None else json.dumps(result.output, ensure_ascii=False)
     if text:
         put(harmless(text.rstrip("\n")))
     if not quiet:
         say(f"{result.stop.value}: {result.explain()}", err=True)
+        if result.children:
+            say(_in_all(result), err=True)
         for question in result.questions:
             say(f"it waits for an answer: {question.text} (run it on a terminal, or with --yes)", err=True)
+
+
+def _in_all(result: Result) -> str:
+    """What it took together with its children; `flyball why` draws them."""
+    runs = [result]
+    for run in runs:  # it grows meanwhile
+        runs += run.children
+    cost = sum(result.cost_with_children.values())
+    money = f", {Unit.USD.show(cost)}" if cost else ""
+    turns, tokens = sum(run.turns for run in runs), result.usage_with_children.total
+    return f"with its children: {len(runs):,} runs, {turns:,} turns, {tokens:,} tokens{money}"
 
 
 def _keep(result: Result) -> None:

@@ -10,6 +10,7 @@ from ..result import Stop
 from ..terminal import harmless, visible
 from .bar import bars
 from .hint import hints
+from .kin import HEADS, kin
 from .record import Record
 from .timeline import Kind, Mark, Row, rows, shortened
 from .view import STYLES
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
 _ENDS = {Stop.COMPLETED: "green", Stop.PAUSED: "yellow", Stop.FAILED: "red"}
 _PIPE = 100
 """The width where there is no terminal."""
+_LONGEST_NAME = 32
 _TRACK = 16
 _WIDE = 96
 """From this width on there is place for the track."""
@@ -51,6 +53,9 @@ def drawn(record: Record, console: Console, every: bool = False) -> str:
         for bar in bars(record.budgets, record.told.number("seconds"), record.work_seconds):
             console.print(Text(bar.text(ascii_only), style="red" if bar.full else "cyan", no_wrap=True), crop=True)
         console.print()
+        if record.children:
+            console.print(_tree(record, ascii_only, every))
+            console.print()
         for name, text, style in end(record):
             console.print(Text(name, style="bold"))
             console.print(Padding(Text(text, style=style), (0, 0, 0, 2)))
@@ -68,12 +73,11 @@ def summary(record: Record) -> str:
     """When, who, and how much, in one line."""
     told = record.told
     models = dict.fromkeys(event.text("model") for event in record.events if event.text("event") == "model_requested")
-    cost = sum(told.inner("cost_usd").number(model) for model in told.inner("cost_usd"))
     counted = [(told.whole("turns"), "turn"), (told.whole("requests"), "request"), (len(record.outcomes), "call")]
     parts = [
         ", ".join(filter(None, models)) or "nobody was asked",
         ", ".join(_count(*one) for one in counted),
-        f"${cost:.4g}" if cost else "",
+        f"${record.cost:.4g}" if record.cost else "",
         f"{told.number('seconds'):.1f} s",
         f"{record.started} UTC" if record.started else "",
     ]
@@ -97,6 +101,22 @@ def _table(record: Record, width: int, ascii_only: bool, every: bool) -> Table:
         if width >= _WIDE:
             cells.append(_track(row, record.told.number("seconds"), ascii_only))
         table.add_row(*cells)
+    return table
+
+
+def _tree(record: Record, ascii_only: bool, every: bool) -> Table:
+    """The run and its children, with what each of them used."""
+    from rich.table import Column, Table
+    from rich.text import Text
+
+    who, *used, why = HEADS
+    columns = [Column(who, no_wrap=True, overflow="ellipsis", max_width=_LONGEST_NAME)]
+    columns += [Column(head, justify="right", no_wrap=True) for head in used]
+    table = Table(*columns, Column(why, ratio=1, overflow="fold"), box=None, pad_edge=False, header_style="dim")
+    for line in kin(record, every, ascii_only):
+        *amounts, reason = line.cells
+        style = "dim" if line.stop is None else _ENDS.get(line.stop, "yellow")
+        table.add_row(Text(line.branch + line.name), *map(Text, amounts), Text(reason, style=style))
     return table
 
 

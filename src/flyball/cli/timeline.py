@@ -26,6 +26,7 @@ class Kind(StrEnum):
     ASKED = "asked"
     ANSWERED = "answered"
     ELIDED = "elided"
+    ENDED = "ended"
     EXTENDED = "extended"
     GRACE = "grace"
     LATE = "late"
@@ -37,6 +38,7 @@ class Kind(StrEnum):
     REFUSED = "refused"
     REPEATS = "repeats"
     RULE = "rule"
+    STARTED = "started"
     STEERED = "steered"
     WARNED = "warned"
 

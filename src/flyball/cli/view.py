@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import json
-import time
+from collections import deque
 from collections.abc import Generator, Mapping
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from typing import TYPE_CHECKING, Protocol, Self
 
 from .. import event as events
@@ -15,15 +15,16 @@ from ..snapshot import BudgetSnapshot
 from ..terminal import visible
 from .bar import bars
 from .line import put
-from .timeline import Kind, Mark, Reader, Row, call_text, one_line
+from .timeline import Kind, Mark, Row
 from .told import Told
+from .tree import Member, Tree
 
 if TYPE_CHECKING:
     from rich.console import Console, ConsoleOptions, RenderResult
 
 STYLES = {Mark.TOLD: "cyan", Mark.WARN: "yellow", Mark.BAD: "red"}
-_TAIL = 400
-"""Characters of the streamed text that are shown."""
+_OTHERS = 4
+"""Lines beside bars and children, and the least that children have."""
 
 
 class View(Protocol):
@@ -79,45 +80,57 @@ class Events(Silence):
 
 
 class Lines(Silence):
-    """A line for each thing that a person may want to know, as it happens."""
+    """A line for each thing that a person may want to know, as it happens; those of children stand further in."""
 
     left_out: frozenset[Kind] = frozenset()
     """What is seen elsewhere."""
 
     def __init__(self, console: Console) -> None:
         self._console = console
-        self._reader = Reader()
-        self._said = ""
+        self._tree = Tree()
 
     def show(self, event: Event) -> None:
         """Print what there is to say of it."""
+        member = self._tree.follow(event)
         if isinstance(event, events.Delta):
-            self._said += event.text
             return
-        row = self._reader.read(Told(event.to_dict()))
-        if isinstance(event, events.ModelReplied):
-            row = self._replied(event, row)
+        row = _row(event, member)
         if row is not None and row.kind not in self.left_out:
+            who = f"{'  ' * member.level}{visible(member.label)}  " if member.level else ""
             head = f"turn {row.turn}" if row.kind in (Kind.CALL, Kind.MODEL) else row.kind.value
-            self.say(f"{head:8} {visible(row.text)}", row.mark)
+            self.say(f"{who}{head:8} {visible(row.text)}", row.mark)
 
     def say(self, line: str, mark: Mark) -> None:
         """Print one line, and not with rich, which would end the program where a pipe is closed."""
         put(line, self._console.file)
 
-    def _replied(self, event: events.ModelReplied, row: Row | None) -> Row | None:
-        """What the model said beside its calls; an answer is printed when the run has ended, and not twice."""
-        said, self._said = one_line(self._said), ""
-        if event.error is None and not (said and event.calls):
-            return None
-        assert row is not None, "every reply is a line"
-        if event.error is not None:
+
+def _row(event: Event, member: Member) -> Row | None:
+    """The line of an event, if it has one."""
+    row = member.reader.read(Told(event.to_dict()))
+    match event:
+        case events.ModelReplied():
+            return _reply(event, member, row)
+        case events.RunStarted() if member.level:
+            limits = Told(event.limits)
+            most = f"at most {limits.whole('steps_max'):,} turns, {limits.number('remaining_s'):,.0f} s"
+            return Row(Kind.STARTED, 0, event.at, most)
+        case events.RunEnded() if member.level:
+            return Row(Kind.ENDED, event.turn, event.at, event.stop, member.used, mark=member.mark)
+        case _:
             return row
-        return Row(Kind.MODEL, event.turn, event.at, said)
+
+
+def _reply(event: events.ModelReplied, member: Member, row: Row | None) -> Row | None:
+    """What the model said beside its calls; the run's own answer is printed when it has ended, and not twice."""
+    said = member.take_words()
+    if event.error is not None:
+        return row
+    return Row(Kind.MODEL, event.turn, event.at, said) if said and (event.calls or member.level) else None
 
 
 class Live(Lines):
-    """The same lines, and below them one bar for each budget, what goes on now, and the text as it comes."""
+    """The same lines, and below them a bar for each budget, what goes on, the children, and the text as it comes."""
 
     left_out = frozenset({Kind.ASKED})  # the person is
 
@@ -128,9 +141,7 @@ class Live(Lines):
         self._live = RichLive(self, console=console, refresh_per_second=8, transient=True)
         self._budgets: Mapping[str, BudgetSnapshot] = {}
         self._work_seconds = 0.0
-        self._at, self._heard = 0.0, time.monotonic()
-        self._calls: dict[str, str] = {}
-        self._turn, self._now, self._tail = 0, "starts", ""
+        self._lines: deque[tuple[str, Mark]] = deque()
         self._asking = self._ended = False
 
     def __enter__(self) -> Self:
@@ -142,6 +153,7 @@ class Live(Lines):
         self._live.stop()
         if self._asking:  # nobody will answer any more, and what follows begins a line of its own
             self._console.print()
+        self._print()
 
     def watch(self, point: Point, progress: Progress, about: object = None) -> None:
         """Keep the newest reading."""
@@ -149,36 +161,22 @@ class Live(Lines):
         self._work_seconds = progress.envelope.seconds - progress.envelope.reserve_s
 
     def say(self, line: str, mark: Mark) -> None:
-        """Print one line above the bars."""
-        self._console.print(line, style=STYLES.get(mark), soft_wrap=True)
+        """Print one line above the bars; when somebody has answered, as children go on while one of them asks."""
+        self._lines.append((line, mark))
+        if not self._asking:
+            self._print()
+
+    def _print(self) -> None:
+        with suppress(IndexError):  # whoever answers on another thread may have printed the last
+            while self._lines:
+                line, mark = self._lines.popleft()
+                self._console.print(line, style=STYLES.get(mark), soft_wrap=True)
 
     def show(self, event: Event) -> None:
         """Print what there is to say, and bring the rest up to date."""
-        self._at, self._heard, self._turn = event.at, time.monotonic(), event.turn
-        if isinstance(event, events.Delta):  # these come too fast, and are drawn with the next refresh
-            self._tail = (self._tail + event.text)[-_TAIL:]
         super().show(event)
-        self._follow(event)
-        if not isinstance(event, events.Delta):
+        if not isinstance(event, events.Delta):  # these come too fast, and are drawn with the next refresh
             self._live.refresh()
-
-    def _follow(self, event: Event) -> None:
-        match event:
-            case events.ModelRequested():
-                what = {"grace": "asks for the report:", "reflection": "looks back:"}.get(event.purpose, "asks")
-                self._now, self._tail = f"{what} {event.model or 'the model'}", ""
-            case events.ToolStarted():
-                self._calls[event.call_id] = call_text(event.tool, event.arguments)
-                self._now = ", ".join(self._calls.values())
-            case events.ToolEnded():
-                self._calls.pop(event.call_id, None)
-                self._now = ", ".join(self._calls.values()) or self._now
-            case events.ToolReported():
-                self._now = f"{event.tool}: {event.text}"
-            case events.AskedPerson():
-                self._now = "waits for a person"
-            case _:
-                pass
 
     @contextmanager
     def aside(self) -> Generator[None]:
@@ -190,15 +188,20 @@ class Live(Lines):
         finally:
             self._asking = False
             if not self._ended:
+                self._print()
                 self._live.start()
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
         from rich.text import Text
 
-        seconds = self._at + time.monotonic() - self._heard
-        for bar in bars(self._budgets, seconds, self._work_seconds):
+        top = self._tree.top
+        room = options.max_height - _OTHERS
+        for bar in bars(self._budgets, top.seconds, self._work_seconds):
             yield Text(bar.text(options.ascii_only), style="red" if bar.full else "cyan", no_wrap=True)
-        now = f"turn {self._turn}: {self._now}" if self._turn else self._now
+            room -= 1
+        now = f"turn {top.turn}: {top.now}" if top.turn else top.now
         yield Text(visible(" ".join(now.split())), no_wrap=True, overflow="ellipsis")
-        if self._tail:
-            yield Text(visible(" ".join(self._tail.split())), style="dim")
+        for line, mark in self._tree.lines(max(_OTHERS, room), options.ascii_only):
+            yield Text(line, style=STYLES.get(mark, ""), no_wrap=True, overflow="ellipsis")
+        if top.tail:
+            yield Text(visible(" ".join(top.tail.split())), style="dim")
