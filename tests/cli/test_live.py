@@ -73,6 +73,17 @@ pieces = ["I have ", "looked."]
 after = 0.3
 """
 
+TEAM = """
+from kit import launch, look
+from flyball import Agent, Limits
+from flyball.testing import ScriptedModel, call, say
+looks = ScriptedModel.looping(call("look", path="x"), grace=say("I looked."))
+reader = Agent(name="reader", model=looks, tools=[look], limits=Limits(turns=5))
+tasks = [{"child": "reader", "goal": "Read."}]
+finder = Agent(name="finder", model=ScriptedModel(call("delegate", tasks=tasks), say("Found.")), children=[reader])
+pilot = Agent(name="pilot", model=ScriptedModel(call("launch", what="A"), say("Off.")), tools=[launch])
+"""
+
 
 class Terminal:
     """A program on a terminal of its own, of 80 columns, and somebody in front of it."""
@@ -96,10 +107,10 @@ class Terminal:
         """All that was printed, without what moves and colours."""
         return re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", self.raw.decode(errors="replace")).replace("\r", "")
 
-    def until(self, words: str) -> str:
-        """Look on until these words stand there."""
+    def until(self, words: str, times: int = 1) -> str:
+        """Look on until these words stand there, so many times."""
         deadline = time.monotonic() + PATIENCE_S
-        while words not in self.text:
+        while self.text.count(words) < times:
             assert time.monotonic() < deadline, f"{words!r} never came:\n{self.text}"
             assert self._look(1.0), f"it ended without {words!r}:\n{self.text}"
         return self.text
@@ -137,6 +148,7 @@ Sit = Callable[..., Terminal]
 def sit(tmp_path: Path) -> Generator[Sit, None, None]:
     """Somebody sits down and types `flyball ...`, with these replies of the model."""
     (tmp_path / "kit.py").write_text(KIT)
+    (tmp_path / "team.py").write_text(TEAM)
     with ExitStack() as stack:
 
         def down(script: str, *options: str, stdout: Path | None = None) -> Terminal:
@@ -151,6 +163,12 @@ def sit(tmp_path: Path) -> Generator[Sit, None, None]:
 
 def calls(*names: str) -> str:
     return "".join(f'[[reply]]\ncalls = [{{ name = "{name}" }}]\n' for name in names) + '[[reply]]\ntext = "Done."\n'
+
+
+def delegates(*names: str) -> str:
+    tasks = ", ".join(f'{{ child = "{name}", goal = "Go." }}' for name in names)
+    call = f'{{ name = "delegate", arguments = {{ tasks = [{tasks}] }} }}'
+    return f'[[reply]]\ncalls = [{call}]\n[[reply]]\ntext = "Done."\n'
 
 
 def record(folder: Path) -> Any:
@@ -247,3 +265,47 @@ def test_a_question_may_be_left_open(sit: Sit, tmp_path: Path, typed: str, code:
     assert "Fatal Python error" not in terminal.text
     assert "Traceback" not in terminal.text
     assert re.search(rf"^{stop}: It ", terminal.text, re.MULTILINE), "on a line of its own"
+
+
+def test_children_are_seen_in_a_tree_as_they_go_on(sit: Sit) -> None:
+    terminal = sit(delegates("finder", "finder"), "--children=team:finder", "--turns=4")
+    assert terminal.end() == 0
+    shown = terminal.text
+    assert "turn 1: waits for its children" in shown
+    assert re.search(r"^ *turns [━─]+ 1 of 4", shown, re.MULTILINE), "the bars are those of the run at the top"
+    for line in (
+        r"├─ finder 1: turn 1 of 50, 15 tokens, \d+\.\d s: waits for its children\n",
+        r"│  └─ reader 1\.1: turn [1-5] of 5, \d+ tokens, \d+\.\d s: look: half\\x1b\[2J done\n",
+        r"│  └─ reader 1\.1: budget, 5 of 5 turns, 90 tokens, \d+\.\d s\n",
+        r"└─ finder 2: turn 1 of 50, 15 tokens, ",
+        r"   └─ reader 2\.1: turn ",
+        r".*    reader 2\.1  ended    budget: 5 of 5 turns, 90 tokens, \d+\.\d s\n",
+    ):
+        assert re.search(f"^{line}", shown, re.MULTILINE), line
+    assert "with its children: 5 runs, 16 turns, 270 tokens" in shown
+    assert b"\x1b[2J" not in terminal.raw
+
+
+def test_children_that_ask_at_the_same_time_are_answered_one_after_the_other(sit: Sit, tmp_path: Path) -> None:
+    terminal = sit(delegates("pilot", "pilot", "finder"), "--children=team:pilot", "--children=team:finder")
+    question = 'pilot: May launch be called with {"what": "A"}?'
+    for n, answer in enumerate("yn", 1):
+        terminal.until(f"{question} (y, n, or e", times=n)
+        time.sleep(0.6)  # in which the finder's reader goes on, and bars would be drawn
+        terminal.type(f"{answer}\n")
+    assert terminal.end() == 0
+    _, first, second = terminal.text.split(question)
+    for answer, shown in (("y", first), ("n", second)):
+        assert shown.partition("passed on) ")[2].startswith(f"{answer}\n"), "nothing is drawn while somebody types"
+    ends = [child["tool_execution_results"][0]["ok"] for child in record(tmp_path)["children"][:2]]
+    assert sorted(ends) == [False, True]
+
+
+def test_ctrl_c_cancels_the_whole_tree(sit: Sit, tmp_path: Path) -> None:
+    terminal = sit(delegates("finder", "pilot"), "--children=team:finder", "--children=team:pilot")
+    terminal.until("pilot: May launch be called")
+    terminal.type("\x03")
+    assert terminal.end() == 130
+    assert [child["stop"] for child in record(tmp_path)["children"]] == ["cancelled", "cancelled"]
+    assert re.search(r"^  pilot 2  ended    cancelled: ", terminal.text, re.MULTILINE)
+    assert "Traceback" not in terminal.text

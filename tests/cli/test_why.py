@@ -281,7 +281,7 @@ def test_events_that_the_record_does_not_have_are_missed() -> None:
     assert end(record)[-1].endswith(" events, which the record does not have")
 
 
-WHOLE = record_of(*RUNAWAY)
+WHOLE = record_of(*RUNAWAY) | {"children": [record_of(*RUNAWAY), record_of(say("All is well."))]}
 JSON = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=5),
     lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=5), inner, max_size=3),
