@@ -138,3 +138,18 @@ def test_children_of_the_same_name_are_refused(typed: Typed) -> None:
     done = typed("run", "Go.", "--model=script:chief.toml", "--children=team:finder", "--children=team:children")
     assert done.returncode == 2
     assert done.stderr == "flyball: agent, children: found 'finder'; expected a name of its own for each child\n"
+
+
+def test_what_children_cost_is_told_with_what_the_run_did(typed: Typed, place: Path) -> None:
+    prices = "".join(f'[prices."{name}"]\ninput = 1e5\noutput = 1e5\n' for name in ("chief", "finder", "scripted"))
+    (place / "flyball.toml").write_text(prices)
+    for name in ("chief", "finder"):
+        (place / f"{name}.toml").write_text(f'name = "{name}"\n' + (place / f"{name}.toml").read_text())
+    done = typed("run", "Go.", "--model=script:chief.toml", "--children=team:finder")
+    record = json.loads((place / "state" / "flyball" / "last.json").read_text())
+    usage, cost = record["usage_with_children"], record["cost_usd_with_children"]
+    tokens, dollars = usage["input"] + usage["output"], sum(cost.values())
+    assert set(cost) == {"chief", "finder", "scripted"}
+    assert f"with its children: 3 runs, 6 turns, {tokens:,} tokens, ${dollars:.2f}\n" in done.stderr
+    [total] = [line for line in typed("why").stdout.splitlines() if line.startswith("3 runs")]
+    assert total.split() == ["3", "runs", "6", f"{tokens:,}", f"${dollars:.4g}"]
