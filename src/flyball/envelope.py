@@ -245,6 +245,8 @@ class TurnBudget:
             case _:
                 budget = self._budget(name)
                 refusal = Refusal(name, budget.to_response_flag(), budget.warning)
+                if budget.extensions and name in self._refusals:
+                    self._refusals[name] = refusal  # the old one tells of a ceiling that is gone
         return self.remember(refusal)
 
     def remember(self, refusal: Refusal) -> Refusal:
@@ -253,7 +255,7 @@ class TurnBudget:
 
     @property
     def refusals(self) -> tuple[Refusal, ...]:
-        """Each budget's first refusal, in their order."""
+        """Each budget's first refusal, in their order; of one that was extended the last."""
         return tuple(self._refusals.values())
 
     @property
@@ -280,6 +282,14 @@ class TurnBudget:
         """Let the report use what was set aside for it. Work is over then."""
         for hold in self._reserve.values():
             hold.release()
+
+    def set_aside_again(self) -> None:
+        """Work goes on after a report: what is there of the reserve is set aside for the next one."""
+        with self.lock:
+            for name, hold in self._reserve.items():
+                amount = int(min(hold.amount, self.budgets[name].available))
+                if amount and not hold.open:
+                    self._reserve[name] = self.budgets[name].hold(amount)
 
     def close(self) -> None:
         """Give back what is still set aside; the run is over."""

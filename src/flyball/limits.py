@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from enum import StrEnum
+from typing import Any
 
 from . import check
 from .budget import IterationBudget
@@ -167,6 +168,35 @@ class Terms:
     reserve: Mapping[str, int]
     usual_reserve_s: float
     grace: bool
+
+    def ceilings(self) -> dict[str, float | int | None]:
+        """What was looked up, for a run that goes on later: `with_ceilings` gives the same terms then."""
+        counted = {name: budget.ceiling for name, budget in self.budgets.items()}
+        return {**counted, "seconds": self.seconds, "context_tokens": self.context_tokens}
+
+    def with_ceilings(self, known: Mapping[str, Any]) -> Terms:
+        """The terms of a run that began with other ceilings."""
+        if known == self.ceilings():
+            return self
+        budgets = {name: self._recast(name, known[name]) for name in known if name not in ("seconds", "context_tokens")}
+        seconds, reserve_of = known["seconds"], self.limits.reserve_of
+        shares = {name: int(reserve_of(name, budgets[name].ceiling, budgets[name].unit)) for name in self.reserve}
+        usual = reserve_of("seconds", seconds, Unit.SECONDS) if self.grace else 0.0
+        return replace(
+            self,
+            budgets=budgets,
+            seconds=seconds,
+            context_tokens=known["context_tokens"],
+            reserve=shares,
+            usual_reserve_s=usual,
+        )
+
+    def _recast(self, name: str, ceiling: int | None) -> IterationBudget:
+        mine = self.budgets.get(name)
+        if mine is None:
+            return IterationBudget(name.replace("calls.", "calls_of_"), ceiling)
+        maximum = None if ceiling is None or mine.maximum is None else max(ceiling, mine.maximum)
+        return IterationBudget(mine.name, ceiling, maximum=maximum, refund_limit=mine.refund_limit, unit=mine.unit)
 
     def open(
         self,

@@ -172,7 +172,7 @@ class Result:
         why = _WHY[self.stop]
         if self.stop is Stop.HALTED and self.stopped_by:
             why = f"{why} by {self.stopped_by}"
-        if self.stop in (Stop.BUDGET, Stop.DEADLINE, Stop.STALLED) and self.warning:
+        if self.stop in (Stop.CONTENDED, Stop.BUDGET, Stop.DEADLINE, Stop.STALLED) and self.warning:
             why = f"{why}: {self.warning.removesuffix('.')}"
         if self.error:
             why = f"{why} ({self.error.get('message')})"

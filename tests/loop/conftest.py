@@ -33,9 +33,8 @@ def need(what: str, *facts: bool) -> None:
 class Recount:
     """What a run may do and has done, counted from its story alone."""
 
-    failed: bool = False
-    halted: bool = False
-    must_halt: bool = False
+    failed = halted = must_halt = False
+    more: int = 0
     last: Reply | ModelFailure | None = None
 
     def __init__(self, agent: Agent, most_s: float) -> None:
@@ -122,8 +121,8 @@ class Auditor(Recount):
 
     def _may_report(self, ask: Ask) -> None:
         need("no report once the run is called off or failed", not self.called_off, not self.failed)
-        need("one report, in time", self.agent.grace, self.used["grace"] == 0, self.at < self.hard_at == ask.deadline)
-        self.used["grace"], request = 1, ask.request
+        need("one report", self.agent.grace, self.used["grace"] <= self.more, self.at < self.hard_at == ask.deadline)
+        self.used["grace"], request = self.used["grace"] + 1, ask.request
         need("a request for words only", not request.tools, request.messages[-1].role is Role.USER)
         need("pairs that are closed", check_pairs(request.messages) == [])
         need("a request in its grace turn", self.open[-2:] == ["grace", "model"])
@@ -185,7 +184,7 @@ class Auditor(Recount):
             case Extend(amounts, seconds):
                 for name, amount in amounts.items():
                     self.ceilings[name] += amount
-                self.seconds += seconds
+                self.seconds, self.more = self.seconds + seconds, self.more + 1
             case TimeUp():
                 self.time_up = True
             case Cancel() | LeaseLost():
@@ -326,7 +325,8 @@ class Closing(Auditor):
 
     def _facts(self, story: list[Any], result: Result) -> None:
         appended = [message for effect in story if isinstance(effect, Append) for message in effect.messages]
-        need("all messages kept, or none", not appended or appended == list(result.messages))
+        whole = list(result.messages)[: len(appended) if result.stop is Stop.PAUSED or not appended else None]
+        need("all messages kept, or none", appended == whole)
         assert result.requests == self.used["Ask"] == self.used["model_requested"]
         assert (result.turns, result.estimated_requests) == (self.used["turns with a reply"], self.used["estimated"])
         assert result.usage == sum((reply.usage for reply in self.replies if reply.usage), Usage())
@@ -341,14 +341,13 @@ class Closing(Auditor):
         most, used, budgets = self.ceilings, self.used, result.budgets
         for name in ("turns", "tool_calls", "tokens", "usd"):
             need(f"{name} counted right", budgets[name].used == used[name], budgets[name].held == 0)
-        assert sum(result.cost.values()) == used["usd"]
-        retries = budgets["retries"].used
+        retries, costs = budgets["retries"].used, sum(result.cost.values())
         need("retries counted right", used["retried"] <= retries <= used["retried"] + 1, retries <= most["retries"])
-        assert budgets["nudges"].used == used["nudged"] <= most["nudges"]
+        need("costs, nudges", costs == used["usd"], budgets["nudges"].used == used["nudged"] <= most["nudges"])
         need("few requests", used["Ask"] <= 2 * most["turns"] + most["retries"] + 1, used["Wait"] <= most["retries"])
         steered = sum(isinstance(letter, Steer) for letter in self.heard)
         need("few keepings", used["Append"] <= used["turn_started"] + steered + 3, used["Act"] <= len(self.asked))
-        need("one report", used["grace"] <= used["grace_started"] <= 1, used["Decide"] <= len(self.asked))
+        need("one report", used["grace_started"] <= 1 + self.more, used["Decide"] <= len(self.asked))
         if used["Grant"]:
             shared = {name: self.shared[name] for name in ("turns", "tool_calls", "tokens", "usd")}
             assert shared == {name: budgets[name].used for name in shared}, "the shared budgets were left wrong"
@@ -365,7 +364,7 @@ class Closing(Auditor):
         else:
             self._limit_or_end(result)
             graced = stop in (Stop.DEADLINE, Stop.BUDGET, Stop.STALLED) and self.agent.grace
-            assert self.used["grace_started"] == graced
+            assert graced <= self.used["grace_started"] <= graced + self.more
             assert not graced or result.text.strip(), "a run that met a limit reports nothing"
 
     def _limit_or_end(self, result: Result) -> None:

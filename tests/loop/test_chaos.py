@@ -313,7 +313,7 @@ def test_whatever_comes_the_run_ends_once_inside_its_limits_with_its_true_reason
         agent = made_agent(dice, Dice(does), story)
         keeps = not dice.once_in(3)
         result, prints = played(agent, planned(agent, shared, keeps), story, answer)
-        assert any(isinstance(effect, Append) for effect in story) == keeps
+        assert any(isinstance(effect, Append) for effect in story) <= keeps  # one that pauses at once keeps nothing
         audit(agent, story, result, float("inf") if shared is None else shared.remaining_s())
         return result, prints, story
 

@@ -135,7 +135,7 @@ class TestAnyMoment:
     def test_more_turns_raise_the_ceiling(self, index: int) -> None:
         result = assert_honest(rich(mail={index: [Extend({"turns": 2}, by="me")]}).run("Go."))
         assert result.budgets["turns"].ceiling == 7
-        assert result.turns == (5 if index >= ANSWERS[-2] else 7)
+        assert result.turns == 7  # also where the report was asked for, or given, when more came
 
     def test_a_loop_that_is_closed_closes_every_pair(self, index: int) -> None:
         script = rich()

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from threading import RLock
 
-from ..loop.effect import Cancel, Extend, LeaseLost, Letter, Steer
+from ..loop.effect import Cancel, Extend, LeaseLost, Letter, Steer, Unkept
 
 
 class Mailbox:
@@ -29,7 +29,7 @@ class Mailbox:
 
     def post(self, letter: Letter) -> bool:
         """Leave a letter; False where it comes too late."""
-        urgent = isinstance(letter, Cancel | LeaseLost)
+        urgent = isinstance(letter, Cancel | LeaseLost | Unkept)
         with self.lock:
             if self.ended or (self.reporting and isinstance(letter, Steer | Extend)):
                 return False

@@ -23,6 +23,8 @@ from .reflection import reflect
 from .turn import or_end, take_turn
 
 _ORDER = list(Stop)
+_MORE_HELPS = (Stop.BUDGET, Stop.DEADLINE)
+"""Ends after which a run that is given more goes on."""
 
 
 def converse(plan: Plan, recorder: Recorder) -> Flow[Result]:
@@ -63,35 +65,46 @@ def _until_the_end(course: Course) -> Flow[End]:
     while True:
         while going is None or isinstance(going, Going):
             going = yield from take_turn(course)
-            if course.plan.keeps:
+            if course.plan.keeps and not _is_paused(going):
                 yield from course.append()
             if course.shared.reflection is not None and isinstance(going, Going):
                 yield from reflect(course, course.shared.reflection)
-        if course.shared.asks_for_more and going.stop in (Stop.BUDGET, Stop.DEADLINE):
+        if course.shared.asks_for_more and going.stop in _MORE_HELPS:
             going = yield from ask_for_more(course, going)
             if going is None:
                 continue
         end = yield from _closed(course, going)
-        if end.stop is not Stop.COMPLETED or not course.put_steered():
+        if end.budget in course.extended and end.stop in _MORE_HELPS:
+            course.envelope.set_aside_again()
+            going = None
+        elif end.stop is not Stop.COMPLETED or not course.put_steered():
             return end
-        going = or_end(course, Going.STEERED)
+        else:
+            going = or_end(course, Going.STEERED)
 
 
 def _closed(course: Course, end: End) -> Flow[End]:
     """The end, with its report, when all is kept; also what was steered in, as its sender was told that it came."""
-    end = _the_first_reason(course, end)
+    end, course.extended = _the_first_reason(course, end), set()
     if end.stop is not Stop.COMPLETED:
         course.put_steered()
     end = yield from grace(course, end)
     yield from share.pay(course)
     while True:
-        if course.plan.keeps:
+        if course.plan.keeps and not _is_paused(end):
             yield from course.append()
         if end.stop is Stop.COMPLETED or not course.put_steered():
             return _the_first_reason(course, end)
 
 
+def _is_paused(end: object) -> bool:
+    """Whether it waits for a person: then its last turn is not over, and what is said in it not yet kept."""
+    return isinstance(end, End) and end.stop is Stop.PAUSED
+
+
 def _begin(course: Course) -> End | None:
+    if course.plan.contended is not None:
+        return End(Stop.CONTENDED, warning=course.plan.contended)
     course.consult(Point.RUN_STARTED)
     if course.plan.called_off is not None:
         return End(Stop.CANCELLED, by=course.plan.called_off)

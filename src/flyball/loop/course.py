@@ -44,7 +44,7 @@ class Course:
     __slots__ = (
         "_disturbed", "_refusals_told", "_shift", "admission", "asked_more", "asked_until", "asks", "call_ids",
         "cancelled", "card", "carried", "children", "clock", "completion", "context", "context_most", "debt",
-        "envelope", "failure", "faults", "finish", "granted", "halt", "history", "hooks", "hung", "idle_s",
+        "envelope", "extended", "failure", "faults", "finish", "granted", "halt", "history", "hooks", "hung", "idle_s",
         "input_tokens", "kept", "keys", "lease_lost", "looked_back", "model", "model_name", "notices", "nudge", "owed",
         "plan", "progress", "purse", "questions", "recorder", "reflections", "repetition", "shared", "size", "state",
         "steered", "time_up", "turns", "verdicts", "witness",
@@ -98,7 +98,8 @@ class Course:
         self.progress.agent = self.shared.agent
         self.model, self.model_name = self.shared.model, ""
         """Who is asked, and its name where it is not the agent's own."""
-        self.kept = 0
+        self.progress.number = self.plan.number
+        self.kept = self.plan.kept
         """How many messages of the history are in the transcript."""
         self.nudge: str | None = None
         self.asked_until = 0.0
@@ -116,9 +117,11 @@ class Course:
         self.lease_lost = self.time_up = False
         self.idle_s: float | None = None
         """For how long nothing has come of it, where somebody found that too long."""
+        self.extended: set[str] = set()
+        """Of what more was given since the end was decided."""
         self.halt: Halt | None = None
         self.failure: dict[str, Any] | None = None
-        """What a hook raised."""
+        """What a hook raised, or why nothing can be kept."""
         self.finish: Finish | None = None
         self.turns = 0
         """How many took place: a fact that no refund lowers."""

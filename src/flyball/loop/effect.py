@@ -144,7 +144,14 @@ class Stalled:
     seconds: float
 
 
-Letter = Cancel | Steer | Extend | TimeUp | LeaseLost | Late | Stalled
+@dataclass(frozen=True, slots=True)
+class Unkept:
+    """The store cannot keep what happens, so nothing more may happen; `error` is as a result tells it."""
+
+    error: Mapping[str, Any]
+
+
+Letter = Cancel | Steer | Extend | TimeUp | LeaseLost | Late | Stalled | Unkept
 """What comes in while the loop waits."""
 
 

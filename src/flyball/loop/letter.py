@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from .. import event
 from ..errors import UnknownBudget
-from .effect import Cancel, Extend, Late, LeaseLost, Letter, Stalled, Steer, TimeUp
+from .effect import Cancel, Extend, Late, LeaseLost, Letter, Stalled, Steer, TimeUp, Unkept
 
 if TYPE_CHECKING:
     from .course import Course
@@ -27,6 +27,8 @@ def hear(course: Course, letter: Letter) -> None:
             course.lease_lost = True
         case Stalled(seconds):
             course.idle_s = seconds
+        case Unkept(error):
+            course.failure = dict(error)
         case Late(call_id, tool, own):
             course.hung -= own
             course.repetition.doubted()
@@ -41,6 +43,7 @@ def extend(course: Course, letter: Extend) -> bool:
     if seconds:
         course.envelope.postpone(seconds, f"extended by {letter.by}")
         course.recorder.emit(event.Postponed, seconds, f"extended by {letter.by}")
+        course.extended.add("seconds")
     return bool(seconds) or any(raised)
 
 
@@ -51,4 +54,5 @@ def _lift(course: Course, name: str, amount: int, by: str) -> int:
     raised = budgets[name].extend(amount, by=by)
     if raised:
         course.recorder.emit(event.Extended, name, raised, by)
+        course.extended.add(name)
     return raised

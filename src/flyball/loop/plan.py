@@ -255,6 +255,12 @@ class Plan:
     """What others leave of tokens and money."""
     keeps: bool = False
     """Whether there is a transcript, in which what is said must be kept."""
+    kept: int = 0
+    """How many of the messages are in it already."""
+    number: int = 1
+    """Which run of its session it is."""
+    contended: str | None = None
+    """Who else works on its session, so that it cannot begin."""
     spent_s: float = 0.0
     """What of its time was over when its loop began: opening its sources took it."""
     obstacle: Mapping[str, Any] | None = None
