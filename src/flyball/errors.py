@@ -18,6 +18,7 @@
     │   ├── ContextTooLong           the conversation is too long for the model
     │   └── Retryable                the same request may succeed later
     ├── RuleError                    an expression of a rule cannot be worked out with the data at hand
+    ├── ResumeError                  a run cannot go on from where it was left
     ├── RunStopped                   a run did not complete, and its caller asked to be told so
     ├── SourceError                  a source of tools, such as an MCP server, cannot be had, or is gone
     ├── StoreError                   a store cannot keep, or give back, what it is asked to
@@ -179,6 +180,21 @@ class RuleError(FlyballError):
     def __str__(self) -> str:
         words = self.words if len(self.words) <= 100 else f"{self.words[:100]}…"
         return f"{self.reason} (in {words})" if words else self.reason
+
+
+class ResumeError(FlyballError):
+    """A run cannot go on from where it was left."""
+
+    code = "resume_refused"
+
+    def __init__(self, run_id: str, found: str, expected: str) -> None:
+        super().__init__(run_id, found, expected)
+        self.run_id = run_id
+        self.found = found
+        self.expected = expected
+
+    def __str__(self) -> str:
+        return f"run {self.run_id}: found {self.found}; expected {self.expected}"
 
 
 class RunStopped(FlyballError):

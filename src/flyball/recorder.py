@@ -40,7 +40,7 @@ class Recorder:
     Where there is no sink, an event is made when somebody looks at it; most are never looked at.
     """
 
-    __slots__ = ("_kept", "_rows", "at", "dropped", "ended", "header", "seq", "sink_errors", "sinks", "turn")
+    __slots__ = ("_kept", "_rows", "aside", "at", "dropped", "ended", "header", "seq", "sink_errors", "sinks", "turn")
 
     def __init__(self, header: Header, sinks: Iterable[Sink] = (), events_kept: int = 10_000) -> None:
         self.header = header
@@ -49,6 +49,8 @@ class Recorder:
         """Seconds since the run began. Time passes only while something is waited for, so it is set then, not read."""
         self.turn = 0
         self.seq = 0
+        self.aside = 0
+        """How many of them the loop has not told: it would not tell them again."""
         self.dropped = 0
         """How many of the oldest events are no longer kept."""
         self.sink_errors = 0
@@ -67,6 +69,11 @@ class Recorder:
     def record(self) -> Record:
         """The same, of a run that is over."""
         return Record(self._rows, self.header, self.dropped)
+
+    @property
+    def told(self) -> int:
+        """How many events the loop has told."""
+        return self.seq - self.aside
 
     def emit(self, kind: Callable[[int, float, int, Header, *Fields], Event], *fields: *Fields) -> None:
         """Record the next event, and hand it on."""

@@ -229,6 +229,24 @@ async def free_worker(pool: WorkerPool, is_late: Callable[[], bool]) -> Worker |
     return worker
 
 
+async def in_worker(pool: WorkerPool, work: Callable[[], T]) -> T:
+    """What a function gives, or raises, that may block. Nothing cuts it short: nobody would know what it has done."""
+    came: Future[T] = Future()
+
+    def run() -> None:
+        try:
+            came.set_result(work())
+        except BaseException as error:
+            came.set_exception(error)
+
+    with anyio.CancelScope(shield=True):
+        worker = await free_worker(pool, lambda: False)
+        if worker is None:
+            raise RuntimeError(f"no worker is free; {pool.hung} hang")
+        await hand_over(worker, run, inf)
+    return came.result(0)
+
+
 def loop_time() -> float:
     """The time of the event loop that runs here; asyncio's in a quarter of the time that anyio takes."""
     try:

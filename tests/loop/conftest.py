@@ -22,7 +22,6 @@ from flyball.request import Call, FailureKind, Finish, ModelFailure, Purpose, Re
 from flyball.result import Stop
 
 # pyright: reportMatchNotExhaustive=false
-
 CUT_OFF = (Finish.LENGTH, Finish.CONTENT_FILTER, Finish.CUT)
 
 
@@ -33,7 +32,9 @@ def need(what: str, *facts: bool) -> None:
 class Recount:
     """What a run may do and has done, counted from its story alone."""
 
-    failed = halted = must_halt = False
+    failed: bool = False
+    halted: bool = False
+    must_halt: bool = False
     more: int = 0
     last: Reply | ModelFailure | None = None
 

@@ -1,6 +1,7 @@
 """The driver: does what the loop decides, on asyncio or trio."""
 
-from .driver import Driver, Person
+from .deciding import Person
+from .driver import Driver
 from .family import driver_of
 from .mailbox import Mailbox
 from .pause import Pause

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Mapping
+from dataclasses import dataclass, field
 from math import inf
 from typing import Any
 
@@ -12,6 +13,21 @@ import anyio.lowlevel
 
 from ..person import Approver, Question, Verdict, verdict_of
 from ..worker import Worker, WorkerPool, context_elsewhere, free_worker, hand_over, is_being_cancelled
+from .pause import Pause
+
+
+@dataclass(frozen=True, slots=True)
+class Person:
+    """Who is asked, and for how long; what was answered already; and the pause in which it was."""
+
+    approver: Approver | None = None
+    seconds: float = inf
+    verdicts: Mapping[str, Verdict] = field(default_factory=dict[str, Verdict])
+    paused: Pause | None = None
+
+
+NOBODY = Person()
+"""Nobody is asked."""
 
 
 class Deciding:

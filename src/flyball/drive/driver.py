@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import math
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from threading import get_ident
 from typing import Any, cast
 
@@ -15,26 +15,27 @@ import anyio.lowlevel
 from ..budget import IterationBudget
 from ..clock import SYSTEM, Clock
 from ..envelope import TurnBudget
-from ..errors import ConfigError
 from ..event import Delta, Event, Header, ToolReported
 from ..loop.converse import converse
 from ..loop.effect import Act, Answer, Append, Ask, Cancel, Decide, Effect, Flow, Grant, Late, Stalled, TimeUp, Wait
 from ..loop.plan import Plan
 from ..models import Model
 from ..outcome import Outcome
-from ..person import Approver, Question, Verdict
+from ..person import Question, Verdict
 from ..recorder import Fields, Recorder
 from ..request import ModelFailure, Purpose, Reply
 from ..result import Result, Stop
 from ..tools.act import ToolAct
 from ..tools.performer import Performer
 from ..worker import WorkerPool, call_soon
+from .again import played, resumed
 from .asking import Asking
-from .deciding import Deciding
+from .deciding import NOBODY, Deciding, Person
+from .keeper import Keeper
 from .lender import Lender
 from .mailbox import Mailbox
 from .pace import Pace
-from .pause import Pause, came_from, is_open
+from .pause import Pause, is_open
 
 _CLOSING_S = 5.0
 """How long a run that is cancelled may take to keep what it has."""
@@ -47,19 +48,6 @@ _DESKS = WorkerPool(workers=1_000, most_hung=1_000)
 _GRACE = Purpose.GRACE  # found once: see loop/course.py
 
 
-@dataclass(frozen=True, slots=True)
-class Person:
-    """Who is asked, and for how long; what was answered already; and the pause in which it was."""
-
-    approver: Approver | None = None
-    seconds: float = math.inf
-    verdicts: Mapping[str, Verdict] = field(default_factory=dict[str, Verdict])
-    paused: Pause | None = None
-
-
-_NOBODY = Person()
-
-
 class Driver:
     """Drives one run: `await Driver(plan, recorder).drive()` gives its result.
 
@@ -68,9 +56,9 @@ class Driver:
     """
 
     __slots__ = (
-        "_asking", "_deciding", "_gives_way_at", "_lender", "_loop", "_pace", "_paused", "_performer", "_person",
-        "_plan", "_said", "_scope", "_soon", "_state", "_thread", "_until", "_within", "answers", "heir", "mailbox",
-        "recorder", "result",
+        "_asking", "_deciding", "_gives_way_at", "_keeper", "_loop", "_paused", "_performer", "_person", "_plan",
+        "_said", "_scope", "_soon", "_state", "_thread", "_until", "_within", "answers", "heir", "lender", "mailbox",
+        "pace", "recorder", "result",
     )  # fmt: skip
 
     def __init__(
@@ -82,11 +70,13 @@ class Driver:
         clock: Clock = SYSTEM,
         within: TurnBudget | None = None,
         workers: WorkerPool = _WORKERS,
-        person: Person = _NOBODY,
+        person: Person = NOBODY,
         performing: Callable[..., Performer] = Performer,
+        keeper: Keeper | None = None,
     ) -> None:
         self.recorder = recorder
         self.mailbox = mailbox or Mailbox()
+        self._keeper = keeper
         self.answers: list[Answer[Any]] = []
         """Everything the loop was told: the run can be played again from it."""
         self.result: Result | None = None
@@ -95,18 +85,22 @@ class Driver:
         self._plan = plan
         self._until = plan.until
         self._loop: Flow[Result] = converse(plan, recorder)
-        self._pace = Pace(clock)
+        self.pace = Pace(clock)
         shared = plan.shared
         model = cast("Model", shared.model)
         self._asking = Asking(model, shared.model_is_async, workers, self._tell_delta, shared.models)
         self._performer = performing(
             workers=workers,
-            clock=self._pace,
+            clock=self.pace,
             run_id=plan.run_id,
             state=plan.state,
             metadata=plan.metadata,
             watcher=self,
         )
+        if keeper is not None:
+            keeper.post = self.mailbox.post
+            keeper.watch(recorder)
+            self._performer.may_write = lambda: keeper.tenure.holds
         self._state = dict(plan.state)
         """What the run begins with."""
         self._paused = person.paused
@@ -115,7 +109,7 @@ class Driver:
         self._person = person
         self._deciding: Deciding | None = None
         self._within = within
-        self._lender = None if within is None else Lender(within)
+        self.lender = None if within is None else Lender(within)
         self._scope: anyio.CancelScope | None = None
         self._soon: Callable[[Callable[[], object]], object] | None = None
         self._thread = 0
@@ -139,7 +133,7 @@ class Driver:
     @property
     def idle_s(self) -> float:
         """For how long nothing has come of it: no reply, no outcome, no piece of text; of it, or of its children."""
-        own = self._pace.now() - self.recorder.at
+        own = self.pace.now() - self.recorder.at
         return min([own, *(child.idle_s for child in tuple(self.children.values()))])
 
     def stall(self, idle_s: float) -> None:
@@ -148,22 +142,35 @@ class Driver:
             self._cut_scope()
 
     async def drive(self) -> Result:
-        """Do what the loop wants until it has ended."""
+        """Do what the loop wants until it has ended; where the run is kept, within a session that is its own."""
+        keeper = self._keeper
+        if keeper is None:
+            return await self._driven()
+        try:
+            plan = self._plan = await keeper.open(self._plan)
+            self._until, self._performer.state = plan.until, plan.state
+            self._loop = converse(plan, self.recorder)
+            self.pace.begin_at(0.0)  # waiting for the session takes nothing of the run's time
+            return await self._driven()
+        finally:
+            await keeper.close()
+
+    async def _driven(self) -> Result:
         self._soon, self._thread = call_soon(), get_ident()
         self.mailbox.on_cut(self._want_cut)
         effect: Effect[Any] | None = None
         try:
-            effect = self._advance(None) if self._paused is None else self._played(self._paused)
+            effect = await self._begun()
             while effect is not None and not self.mailbox.cutting:
                 with anyio.CancelScope() as scope:
                     self._scope = scope
-                    self._pace.enter(scope)
+                    self.pace.enter(scope)
                     # What ends at the very moment its time is over, or ignores that, leaves a scope that cuts what
                     # comes next; so that gets a new one.
                     while effect is not None and not self.mailbox.cutting and not scope.cancel_called:
-                        effect = self._answer(await self._done(effect))
+                        effect = self.answer(effect, await self._kept(effect))
                 if effect is not None and scope.cancelled_caught:  # its time is over, or somebody wants it cut
-                    effect = self._answer(self._cut(effect))
+                    effect = self.answer(effect, self._cut(effect))
         except BaseException:
             self.mailbox.post(self._cancelled)
             await self._close(effect)
@@ -183,37 +190,41 @@ class Driver:
             with anyio.CancelScope(shield=True, deadline=anyio.current_time() + _CLOSING_S):
                 while effect is not None:
                     keeps = isinstance(effect, Append | Grant)
-                    effect = self._answer(await self._done(effect) if keeps else self._cut(effect))
+                    effect = self.answer(effect, await self._kept(effect) if keeps else self._cut(effect))
             while effect is not None:
-                effect = self._answer(self._cut(effect))
-        if self._lender is not None:
-            self._lender.close()
+                effect = self.answer(effect, self._cut(effect))
+        if self.lender is not None:
+            self.lender.close()
+        if self._keeper is not None and self.result is not None:
+            await self._keeper.finish(self.result)
         self._part()
 
     def _part(self) -> None:
         """Let go of each other: what is tied in a circle waits for the collector, and a thousand runs would show it."""
-        self._pace.leave()
+        self.pace.leave()
         self.mailbox.on_cut(None)
         if self.heir is None or self.result is None or not self.result.hung:
             self._performer.watcher = None
         self._asking.leave()
 
-    def _answer(self, value: Any) -> Effect[Any] | None:
+    def answer(self, effect: Effect[Any], value: Any) -> Effect[Any] | None:
         """Tell the loop what an effect came to, when, and what has come in meanwhile."""
         mailbox = self.mailbox
         with mailbox.lock:
-            if self._until is not None and self._pace.wall() >= self._until:
+            if self._until is not None and self.pace.wall() >= self._until:
                 mailbox.post(TimeUp())
-            answer = Answer(value, self._pace.now(), mailbox.empty() if mailbox.letters else ())
+            answer = Answer(value, self.pace.now(), mailbox.empty() if mailbox.letters else ())
+            if self._keeper is not None:
+                self._keeper.answered(len(self.answers), effect, answer)
             self.answers.append(answer)
-            return self._advance(answer)
+            return self.advance(answer)
 
-    def _advance(self, answer: Any) -> Effect[Any] | None:
+    def advance(self, answer: Any) -> Effect[Any] | None:
         """Hear what the loop wants next; None when it has ended."""
         try:
             effect = self._loop.send(answer)
-            if type(effect) is Ask and effect.request.purpose is _GRACE:
-                self.mailbox.reporting = True
+            if type(effect) is Ask:
+                self.mailbox.reporting = effect.request.purpose is _GRACE
             return effect
         except BaseException as end:
             self.mailbox.ended = True
@@ -230,38 +241,42 @@ class Driver:
         unheard = self.mailbox.empty()
         return replace(result, pause=Pause(plan, self.answers, result, self._said or {}, unheard, self._within))
 
-    def _played(self, pause: Pause) -> Effect[Any] | None:
-        """Play a paused run again until it asks; nothing is done, and who watches has seen it."""
-        recorder, sinks = self.recorder, self.recorder.sinks
-        recorder.sinks = ()
-        effect = self._advance(None)
-        for answer in pause.answers:
-            if not came_from(effect, answer.value):
-                break
-            self.answers.append(answer)
-            effect = self._advance(answer)
-        arrived = len(self.answers) == len(pause.answers) and isinstance(effect, Decide)
-        if not arrived or cast("Decide", effect).question.id != pause.question_id:
-            self._loop.close()
-            pause.give_back()
-            found = f"a {type(effect).__name__}" if self.result is None else self.result.explain()
-            raise ConfigError(
-                "resume", found, "the open question: hooks, callbacks and the model must decide the same again"
-            )
-        self._pace.begin_at(pause.at)
-        recorder.sinks, recorder.sink_errors = sinks, pause.sink_errors
-        for letter in pause.letters:
-            self.mailbox.post(letter)
+    def _played(self, pause: Pause) -> Effect[Any]:
+        """Play a run that was paused in this process, and go on with its time."""
+        effect = played(self, pause)
+        self.pace.begin_at(pause.at)
         return effect
+
+    def abandon(self) -> None:
+        """Let go of the loop; it goes another way than it did."""
+        self._loop.close()
+
+    def cut_short(self, effect: Act) -> None:
+        """Close the calls that are open."""
+        self._performer.cut(cast("Sequence[ToolAct]", effect.acts))
+
+    async def _begun(self) -> Effect[Any] | None:
+        """What the loop wants first; of a run that goes on, first after what was done before."""
+        keeper = self._keeper
+        if keeper is None:
+            return self.advance(None) if self._paused is None else self._played(self._paused)
+        keeper.begin(self._plan)
+        return self.advance(None) if keeper.past is None else await resumed(self, keeper.past, keeper)
+
+    async def _kept(self, effect: Effect[Any]) -> Any:
+        """Do it when it is written down that it begins; where that cannot be, it is not done."""
+        if self._keeper is not None and not await self._keeper.started(len(self.answers), effect):
+            return self._cut(effect)
+        return await self._done(effect)
 
     def _done(self, effect: Effect[Any]) -> Awaitable[Any]:
         """Do it, for as long as it may take."""
         if isinstance(effect, Ask):
-            self._pace.allow(effect.deadline)
+            self.pace.allow(effect.deadline)
             gives_way = len(self.answers) >= self._gives_way_at
             return self._ask_later(effect) if gives_way else self._asking.ask(effect.request)
         if isinstance(effect, Act):
-            return self._act(effect)
+            return self.act(effect)
         if isinstance(effect, Decide):
             return self._decide(effect.question)
         return self._wait(effect) if isinstance(effect, Wait) else self._at_once(effect)
@@ -273,17 +288,17 @@ class Driver:
         return await self._asking.ask(effect.request)
 
     async def _wait(self, effect: Wait) -> None:
-        self._pace.allow(math.inf)
-        await anyio.sleep(max(0.0, effect.until - self._pace.now()))
+        self.pace.allow(math.inf)
+        await anyio.sleep(max(0.0, effect.until - self.pace.now()))
 
     async def _decide(self, question: Question) -> Verdict:
         """Ask a person; meanwhile the run's time stands still."""
-        self._pace.allow(math.inf)
-        self._pace.stop()
+        self.pace.allow(math.inf)
+        self.pace.stop()
         try:
             verdict = await self._asked_person().decide(question, self._until_s())
         finally:
-            self._pace.go_on()
+            self.pace.go_on()
         if is_open(verdict):
             self._said = self._said or {}
         elif self._said is not None:
@@ -298,20 +313,21 @@ class Driver:
 
     def _until_s(self) -> float:
         """The seconds until the time of day when it must have ended its work."""
-        return math.inf if self._until is None else self._until - self._pace.wall()
+        return math.inf if self._until is None else self._until - self.pace.wall()
 
     async def _at_once(self, effect: Effect[Any]) -> Any:
         return self._answered_at_once(effect)
 
-    async def _act(self, effect: Act) -> Sequence[Outcome | None]:
+    async def act(self, effect: Act) -> Sequence[Outcome | None]:
+        """Make calls."""
         acts: Sequence[Any] = effect.acts
         if len(acts) == 1:
             act = acts[0]
-            act.begin(self._pace.now(), effect.deadline)
-            self._pace.allow(act.until)
+            act.begin(self.pace.now(), effect.deadline)
+            self.pace.allow(act.until)
             await self._performer.make(act)
             return (act.outcome,)
-        self._pace.allow(math.inf)  # each call has a scope of its own
+        self.pace.allow(math.inf)  # each call has a scope of its own
         await self._performer.perform(acts, effect.deadline)
         return [act.outcome for act in acts]
 
@@ -319,7 +335,7 @@ class Driver:
         if isinstance(effect, Append):
             return None
         assert isinstance(effect, Grant), f"the loop wants a {type(effect).__name__}, which nobody can do"
-        return None if self._lender is None else self._lender.grant(effect)
+        return None if self.lender is None else self.lender.grant(effect)
 
     def _cut(self, effect: Effect[Any]) -> Any:
         """What an effect that was not waited for came to."""
@@ -351,7 +367,9 @@ class Driver:
         """The loop tells that; it decided when."""
 
     def ended(self, act: ToolAct) -> None:
-        """The loop tells that, in the order asked."""
+        """The loop tells that, in the order asked; it is kept now."""
+        if self._keeper is not None:
+            self._keeper.ended(act)
 
     def reported(self, act: ToolAct, text: str) -> None:
         """A tool tells how far it is; on its own thread, or here: then soon could be after its end."""
@@ -372,5 +390,5 @@ class Driver:
     def _tell(self, kind: Callable[[int, float, int, Header, *Fields], Event], *fields: *Fields) -> None:
         """Record what is only for those who watch now; the loop need not know it."""
         if not self.mailbox.ended:
-            self.recorder.at = self._pace.now()
+            self.recorder.at = self.pace.now()
             self.recorder.emit(kind, *fields)

@@ -22,7 +22,8 @@ from ..tools.act import ToolAct
 from ..tools.performer import Performer
 from ..worker import loop_time
 from .child import ChildAct
-from .driver import Driver, Person
+from .deciding import Person
+from .driver import Driver
 from .kin import Kin
 from .mailbox import Mailbox
 from .sourced import SourcedDriver

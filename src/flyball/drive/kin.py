@@ -12,11 +12,11 @@ from ..clock import Clock
 from ..deadline import Deadline
 from ..envelope import TurnBudget
 from ..errors import BudgetExceeded
-from ..event import ChildEnded, ChildStarted
+from ..event import ChildEnded, ChildStarted, Event, Header
 from ..loop.child import ChildTask, Edge, Mode
 from ..loop.converse import converse
 from ..loop.plan import Plan
-from ..recorder import Recorder
+from ..recorder import Fields, Recorder
 from ..result import Result
 from ..tools.act import ToolAct
 from ..unit import Unit
@@ -73,7 +73,7 @@ class Kin:
         task.level, self.hired_now = int(depth.used) + 1, self.hired_now + 1
         if depth.ceiling is not None:
             task.most["depth"] = depth.ceiling
-        self.recorder.emit(ChildStarted, task.run_id, task.edge.name)
+        self._tell(ChildStarted, task.run_id, task.edge.name)
         return task
 
     def part(self, act: ToolAct, task: ChildTask, result: Result, now: float) -> None:
@@ -81,7 +81,11 @@ class Kin:
         act.children = (*act.children, result)
         if not self.recorder.ended:
             self.recorder.at = now
-            self.recorder.emit(ChildEnded, task.run_id, task.edge.name, result.stop.value)
+            self._tell(ChildEnded, task.run_id, task.edge.name, result.stop.value)
+
+    def _tell(self, kind: Callable[[int, float, int, Header, *Fields], Event], *fields: *Fields) -> None:
+        self.recorder.aside += 1
+        self.recorder.emit(kind, *fields)
 
     def recorder_of(self, task: ChildTask, plan: Plan) -> Recorder:
         """Who records a child: its own sinks hear of it, and its parent's."""

@@ -31,6 +31,13 @@ class Lender:
     def _known(self, amounts: Mapping[str, int]) -> dict[str, int]:
         return {name: amount for name, amount in amounts.items() if name in self._envelope.budgets}
 
+    def again(self, granted: Grant) -> None:
+        """Do again what was granted before. Others may have taken in another order then, so it cannot be refused."""
+        if self.grant(granted) is not None:
+            for name, amount in self._known(granted.take).items():
+                if name in _USED_AT_ONCE:
+                    self._envelope.budgets[name].increment(amount)
+
     def close(self) -> None:
         """Book what nobody settled: what guards assumes the worst."""
         self._settle({})

@@ -31,8 +31,7 @@ class SourcedDriver(Driver):
 
     __slots__ = ()
 
-    async def drive(self) -> Result:
-        """Do what the loop wants until it has ended."""
+    async def _driven(self) -> Result:
         self._soon, self._thread = call_soon(), get_ident()
         self.mailbox.on_cut(self._want_cut)
         holding, raised = Holding(self._plan.shared.sources), list[BaseException]()
@@ -53,18 +52,19 @@ class SourcedDriver(Driver):
             error = await self._open(holding, tasks)
         except BaseException:  # the task is cancelled: the run closes as it does later on
             self.mailbox.post(self._cancelled)
-            await super().drive()
+            await super()._driven()
             raise
-        if error is not None and self._paused is not None:
-            self._paused.give_back()
+        if error is not None and self._goes_on:
+            if self._paused is not None:
+                self._paused.give_back()
             self._part()
             raise error
-        await super().drive()
+        await super()._driven()
 
     async def _open(self, holding: Holding, tasks: TaskGroup) -> Exception | None:
         """Have the plan with the tools of the sources; or why that cannot be, where nobody has ended the run."""
         plan, error = self._plan, None
-        limit_s = self._work_s() if self._paused is None else math.inf
+        limit_s = math.inf if self._goes_on else self._work_s()
         with anyio.CancelScope(deadline=anyio.current_time() + limit_s) as scope:
             self._scope = scope
             try:
@@ -77,10 +77,15 @@ class SourcedDriver(Driver):
             return None
         if scope.cancelled_caught:
             error = SourceError(holding.missing, f"not open within {limit_s:g} s, all the time that this run may work")
-        if self._paused is None:
-            plan = replace(plan, spent_s=self._pace.now(), obstacle=None if error is None else described(error))
+        if not self._goes_on:
+            plan = replace(plan, spent_s=self.pace.now(), obstacle=None if error is None else described(error))
         self._plan, self._loop = plan, converse(plan, self.recorder)
         return error
+
+    @property
+    def _goes_on(self) -> bool:
+        """Whether it was left before: then nothing of it is lost where a source cannot be opened now."""
+        return self._paused is not None or (self._keeper is not None and self._keeper.past is not None)
 
     def _work_s(self) -> float:
         """The seconds that the run has for its work."""
@@ -88,9 +93,9 @@ class SourcedDriver(Driver):
         with plan.shared.terms.open(Told(plan.started_at), plan.most_s, plan.most) as envelope:
             return envelope.work_at
 
-    def _played(self, pause: Pause) -> Effect[Any] | None:
+    def _played(self, pause: Pause) -> Effect[Any]:
         """Play it again, and go on with what opening took off its time."""
-        opened_s = self._pace.now()
+        opened_s = self.pace.now()
         effect = super()._played(pause)
-        self._pace.begin_at(pause.at + opened_s)
+        self.pace.begin_at(pause.at + opened_s)
         return effect

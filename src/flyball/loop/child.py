@@ -105,8 +105,10 @@ class ChildTask:
         most = dict(self.most)
         for name, amount in (within or {}).items():
             most[name] = min(amount, most.get(name, amount))
+        words = _limits_told(terms, most, most_s)
         return Plan(
-            shared=self._terrain(_limits_told(terms, most, most_s)),
+            shared=self._terrain(words),
+            told=words,
             run_id=self.run_id,
             messages=[Message(self.run_id, 0, at, MessageType.TEXT, Role.USER, self.words)],
             started_at=at,
@@ -137,9 +139,12 @@ class ChildTask:
         return "\n\n".join(part for part in parts if part)
 
 
-def told(terrain: Terrain, words: str) -> Terrain:
-    """The terrain with more instructions, which every request has."""
-    more = tokens_of(words)
+def told(terrain: Terrain, words: str, instead_of: str = "") -> Terrain:
+    """The terrain with more instructions, which every request has; perhaps in place of others that it was told."""
+    if instead_of:
+        before = (terrain.instructions or "").removesuffix(instead_of).removesuffix("\n\n")
+        terrain = replace(terrain, instructions=before or None)
+    more = tokens_of(words) - tokens_of(instead_of)
     cards = {name: replace(card, base_tokens=card.base_tokens + more) for name, card in terrain.cards.items()}
     instructions = f"{terrain.instructions}\n\n{words}" if terrain.instructions else words
     tokens = terrain.instruction_tokens + more

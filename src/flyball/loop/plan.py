@@ -259,6 +259,8 @@ class Plan:
     """How many of the messages are in it already."""
     number: int = 1
     """Which run of its session it is."""
+    told: str = ""
+    """What its instructions say beside those of its agent."""
     contended: str | None = None
     """Who else works on its session, so that it cannot begin."""
     spent_s: float = 0.0

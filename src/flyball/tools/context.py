@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from ..deadline import DeadlineToken
-from ..errors import ConfigError
+from ..errors import CallClosed, ConfigError
 from ..result import Result
 from ..snapshot import BudgetSnapshot
 from .gate import Gate
@@ -87,6 +87,8 @@ class ToolContext:
     """What a person said who was asked about this call."""
     state: State = field(default_factory=State)
     gate: Gate = field(default_factory=Gate)
+    may_write: Callable[[], bool] = lambda: True
+    """Whether the run still holds its session."""
     report: Callable[[str], None] = _say_nothing
     """Tell how far the work is."""
 
@@ -103,5 +105,10 @@ class ToolContext:
         return await self.delegating(child, goal, context)
 
     def commit(self) -> None:
-        """Call this right before writing outside: it raises CallClosed once the call was declared dead."""
+        """Call this right before writing outside: it raises CallClosed once the call was declared dead.
+
+        So it does where the run has lost its session to another, or cannot be sure that it has not.
+        """
         self.gate.commit()
+        if not self.may_write():
+            raise CallClosed("contended")

@@ -52,6 +52,8 @@ class Performer:
     state: Mapping[str, Any] = field(default_factory=dict[str, Any])
     metadata: Mapping[str, Any] = field(default_factory=dict[str, Any])
     watcher: Watcher | None = None
+    may_write: Callable[[], bool] = lambda: True
+    """Whether the run still holds its session."""
     parallel: int = 8
     """The most calls of one group that are under way at a time."""
 
@@ -175,6 +177,7 @@ class Performer:
             answer=act.answer,
             state=state,
             gate=act.gate,
+            may_write=self.may_write,
             report=report,
             delegating=partial(self.hired, act),
         )

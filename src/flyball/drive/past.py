@@ -1,0 +1,131 @@
+"""The past of a run, as its journal tells it: what its loop was told, and what was begun and not ended."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from ..loop.child import told
+from ..loop.effect import Answer, Cancel, Extend, Late, LeaseLost, Letter, Stalled, Steer, TimeUp, Unkept
+from ..loop.plan import Plan
+from ..outcome import Outcome
+from ..person import Verdict
+from ..store import Code, Kind, Row
+from .pause import is_open
+
+CODE = Code(Answer, Cancel, Steer, Extend, TimeUp, LeaseLost, Late, Stalled, Unkept)
+"""How journals are written."""
+_OWN = (
+    "run_id", "messages", "session_id", "started_at", "until", "state", "metadata", "most_s", "most", "number",
+    "spent_s", "parent_run_id", "level", "within", "seed", "told",
+)  # fmt: skip
+"""What a plan has of its run alone."""
+
+
+@dataclass(slots=True)
+class Begun:
+    """An effect of which the journal has no answer yet."""
+
+    events: int = 0
+    """How many events the loop had told when it began."""
+    question: str | None = None
+    """The id of what a person was asked."""
+    outcomes: dict[str, Outcome] = field(default_factory=dict[str, Outcome])
+    """What calls of it have come to, by their ids."""
+
+
+@dataclass(slots=True)
+class Past:
+    """What happened in a run until it was left."""
+
+    prints: list[int] = field(default_factory=list[int])
+    """The fingerprint of each effect that was answered."""
+    answers: list[Answer[Any]] = field(default_factory=list[Answer[Any]])
+    begun: list[Begun] = field(default_factory=list[Begun])
+    """Each effect; there is one more of them than answers where the last was not answered."""
+    take: int = 0
+    """How often the run was taken up again."""
+    said: dict[str, Verdict] = field(default_factory=dict[str, Verdict])
+    """What was answered to questions behind the one that stayed open."""
+    letters: list[Letter] = field(default_factory=list[Letter])
+    """What came in behind it."""
+
+    @property
+    def at(self) -> float:
+        """The run's active seconds until then."""
+        return self.answers[-1].at if self.answers else 0.0
+
+    @property
+    def events(self) -> int:
+        """How many events of the loop are in the store for certain."""
+        return self.begun[-1].events if self.begun else 0
+
+    @property
+    def unanswered(self) -> Begun | None:
+        """The effect that was begun and not answered, if there is one."""
+        return self.begun[len(self.answers)] if len(self.begun) > len(self.answers) else None
+
+    def until_open(self) -> Past:
+        """The same, as it was when the first question that nobody answered was about to be asked."""
+        place = next((n for n, answer in enumerate(self.answers) if is_open(answer.value)), None)
+        if place is None:
+            return self
+        behind = range(place + 1, len(self.answers))
+        verdicts = {self.begun[n].question: self.answers[n].value for n in behind}
+        mail = [letter for answer in self.answers[place:] for letter in answer.mail]
+        return Past(
+            self.prints[:place],
+            self.answers[:place],
+            self.begun[: place + 1],
+            self.take,
+            {key: one for key, one in verdicts.items() if key and isinstance(one, Verdict) and not is_open(one)},
+            [letter for letter in mail if isinstance(letter, Steer | Extend | Late)],
+        )
+
+    def extended(self, letters: Sequence[Letter]) -> None:
+        """More was given when the last answer came."""
+        last = self.answers[-1]
+        self.answers[-1] = replace(last, mail=(*last.mail, *letters))
+
+
+def past_of(rows: Iterable[Row]) -> Past:
+    """Read a journal. What a run did before it was taken up again at some place, from there on, does not count."""
+    past = Past()
+    for row in rows:
+        if row.take > past.take:
+            past.take = row.take
+            kept = row.n + (row.kind is Kind.EXTENDED)
+            del past.answers[kept:], past.prints[kept:], past.begun[kept:]
+        match row.kind:
+            case Kind.STARTED:
+                past.begun.append(Begun(**CODE.loads(row.data)))
+            case Kind.OUTCOME:
+                call_id, outcome = CODE.loads(row.data)
+                past.begun[-1].outcomes[call_id] = outcome
+            case Kind.ANSWER:
+                del past.begun[row.n + 1 :]
+                past.prints.append(row.fingerprint)
+                past.answers.append(CODE.loads(row.data))
+            case Kind.EXTENDED:
+                past.extended(CODE.loads(row.data))
+            case Kind.RUN:
+                pass
+    return past
+
+
+def plan_told(plan: Plan) -> str:
+    """What a run began with, for the first row of its journal."""
+    begun: dict[str, Any] = {name: getattr(plan, name) for name in _OWN}
+    return CODE.dumps({**begun, "limits": plan.shared.terms.ceilings(), "agent": plan.shared.agent})
+
+
+def restored(plan: Plan, row: str) -> Plan:
+    """The plan of a run that goes on: all that was its own then, on the terrain that its agent has now."""
+    data: Mapping[str, Any] = CODE.loads(row)
+    terms = plan.shared.terms.with_ceilings(data["limits"])
+    shared = plan.shared if terms is plan.shared.terms else replace(plan.shared, terms=terms)
+    if data["told"] != plan.told:
+        shared = told(shared, data["told"], instead_of=plan.told)
+    own = {name: data[name] for name in _OWN}
+    return replace(plan, shared=shared, **own)
