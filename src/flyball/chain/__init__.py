@@ -1,0 +1,14 @@
+"""Chains: agents that call agents across services; counted, signed, and refused where they must be.
+
+chain = Chain(name="planner", host="planner.example.org", keys=Keys("a secret of at least 16 characters"))
+app = ChainDepthMiddleware(app, chain)                    # what comes in
+client = httpx2.Client(event_hooks={"request": [chain.hook]})     # what goes out; `chain.ahook` for async clients
+"""
+
+from ..caller import Caller, current, serving
+from .chain import Chain, headers
+from .key import Keys
+from .middleware import ChainDepthMiddleware
+from .refusal import Refusal
+
+__all__ = ["Caller", "Chain", "ChainDepthMiddleware", "Keys", "Refusal", "current", "headers", "serving"]

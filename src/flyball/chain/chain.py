@@ -1,0 +1,180 @@
+"""The chain as one service sees it: who we are in it, whom we believe, and what we tell the next hop."""
+
+from __future__ import annotations
+
+import math
+import platform
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+from .. import check
+from ..caller import POSITION, Caller, Position, left_in
+from ..clock import SYSTEM, Clock
+from ..envelope import TurnBudget
+from ..errors import ConfigError
+from ..registry import UNSET, IterationBudgetRegistry, Unset
+from ..settings import Settings
+from .client import attach
+from .context import HOST, NAME, ROOT, Context, place
+from .hop import DEPTH_HEADER, ROOT_HEADER, VALUE, Header, HopCheck, fresh_root
+from .key import CURRENT, PREVIOUS, Keys
+from .refusal import Code, Refusal
+
+SETTINGS = ("chain.name", "chain.host", CURRENT, PREVIOUS, "chain.require_signature")
+"""The keys that are read."""
+_COMPATIBLE = {"datamachine": ("X-Datamachine-Chain-Depth", "datamachine_chain_depth_exceeded")}
+_FULL = {
+    "x-flyball-chain": "X-Flyball-Chain",
+    DEPTH_HEADER: "X-Flyball-Chain-Depth",
+    ROOT_HEADER: "X-Flyball-Chain-Root",
+}
+
+
+@dataclass(frozen=True, kw_only=True, eq=False, repr=False)
+class Chain:
+    """A service in chains of agents: it checks who calls, and tells those it calls what they may still do.
+
+    What is left out comes from the settings `chain.name`, `chain.host`, `chain.key` and so on.
+    """
+
+    name: str | None = None
+    """What the agent of this service is called on the path of a chain; else the setting's, else `agent`."""
+    host: str | None = None
+    """Where it is, the same for all its replicas; else the setting's, else the machine's name."""
+    keys: Keys | None = None
+    ceiling: int | Unset = UNSET
+    """The depth that is refused; else the setting `max_chain_depth`, else 3."""
+    require_signature: bool | None = None
+    """Whether a context that no known key has signed is refused; else the setting's, else it is where there are keys.
+    """
+    compat: Literal["datamachine"] | None = None
+    """Whose header and code for the depth are used beside our own."""
+    valid_s: float = 60.0
+    """How long a context may be on its way."""
+    registry: IterationBudgetRegistry | None = None
+    settings: Settings | Mapping[str, object] | None = None
+    clock: Clock = SYSTEM
+    _check: HopCheck = field(init=False)
+
+    def __post_init__(self) -> None:
+        registry = self.registry or IterationBudgetRegistry(settings=self.settings)
+        settings = registry.settings
+        name = _named("name", self.name, settings, "agent")
+        host = _named("host", self.host, settings, platform.node())
+        keys = Keys.of(settings) if self.keys is None else self.keys
+        required = _required(self.require_signature, settings, keys)
+        check.timeout("chain, valid_s", self.valid_s)
+        if self.compat is not None and self.compat not in _COMPATIBLE:
+            raise ConfigError("chain, compat", self.compat, f"None, or one of {', '.join(_COMPATIBLE)}")
+        header, code = _COMPATIBLE.get(self.compat or "", ("", Code.DEPTH.value))
+        for attribute, value in (("name", name), ("host", host), ("keys", keys), ("require_signature", required)):
+            object.__setattr__(self, attribute, value)
+        hop = HopCheck(
+            place=place(name, host),
+            depth=registry.resolve("chain_depth", self.ceiling),
+            keys=keys,
+            signature_required=required,
+            depth_headers=(header.lower(), DEPTH_HEADER) if header else (DEPTH_HEADER,),
+            depth_code=code,
+            clock=self.clock,
+        )
+        object.__setattr__(self, "_check", hop)
+
+    def check(self, headers: Iterable[Header] | Mapping[str, str]) -> Caller | Refusal:
+        """Whether a call with such headers is served: its caller, or the refusal that answers it.
+
+        Pairs show a header that is there twice; a mapping cannot.
+        """
+        return self._check.check(headers.items() if isinstance(headers, Mapping) else headers)
+
+    def headers(self, within: TurnBudget | None = None) -> dict[str, str]:
+        """What to send with a call to another agent: our depth, and what is left of this chain, and of this run.
+
+        `within` is an envelope of your own that narrows it further.
+        """
+        return self.headers_at(POSITION.get(), within)
+
+    def headers_at(self, position: Position, within: TurnBudget | None = None) -> dict[str, str]:
+        """The same for a certain place in a chain."""
+        context = self._context(position, within)
+        sent = {VALUE: context.sealed(self.keys), DEPTH_HEADER: str(context.depth), ROOT_HEADER: context.root}
+        named = {_FULL[name]: text for name, text in sent.items()}
+        return named if self.compat is None else {**named, _COMPATIBLE[self.compat][0]: str(context.depth)}
+
+    def hook(self, request: Any) -> None:
+        """For `event_hooks={"request": [chain.hook]}` of an httpx2 or httpx client: adds the headers to each request.
+
+        What the request had under these names is gone then. A redirect to another host gets none of them.
+        """
+        attach(request, self.headers)
+
+    async def ahook(self, request: Any) -> None:
+        """The same for an async client."""
+        attach(request, self.headers)
+
+    def __repr__(self) -> str:
+        return f"<Chain {self._check.place}: ceiling {self._check.ceiling}, {self.keys or 'no keys'}>"
+
+    def _context(self, position: Position, within: TurnBudget | None) -> Context:
+        caller = position.caller or _top(position.run_id, self._check.ceiling)
+        seconds = min(position.deadline.remaining, caller.left_s, math.inf if within is None else within.remaining_s())
+        left: dict[str, int] = {}
+        for some in (left_in(position.envelope), caller.left, left_in(within)):
+            left |= {name: min(amount, left.get(name, amount)) for name, amount in some.items()}
+        assert self.name is not None
+        assert self.host is not None
+        return Context(
+            agent=self.name,
+            host=self.host,
+            root=caller.root,
+            depth=caller.depth,
+            ceiling=min(self._check.ceiling, caller.ceiling),
+            path=(*caller.path, self._check.place),
+            seconds=None if seconds == math.inf else math.floor(seconds * 1000) / 1000,
+            turns=left.get("turns"),
+            tokens=left.get("tokens"),
+            usd=left.get("usd"),
+            expires=round(self.clock.wall() + self.valid_s, 3),
+        )
+
+
+def headers(within: TurnBudget | None = None) -> dict[str, str]:
+    """What to send with a call to another agent, as the service that is being called here; else as the settings say."""
+    return headers_at(POSITION.get(), within)
+
+
+def headers_at(position: Position, within: TurnBudget | None = None) -> dict[str, str]:
+    """The same for a certain place in a chain."""
+    chain = position.chain if isinstance(position.chain, Chain) else Chain()
+    return chain.headers_at(position, within)
+
+
+def _top(run_id: str, ceiling: int) -> Caller:
+    """Where nobody has called: all calls of one run belong to one chain, which has its name."""
+    return Caller(root=run_id if ROOT.fullmatch(run_id) else fresh_root(), ceiling=ceiling)
+
+
+def _named(what: Literal["name", "host"], given: object, settings: Settings, default: str) -> str:
+    pattern = NAME if what == "name" else HOST
+    most = 64 if what == "name" else 253
+    expected = f"at most {most} letters, digits, or {'. _ -' if what == 'name' else '. : _ - [ ]'}"
+    setting = settings.find(f"chain.{what}") if given is None else None
+    found = given if setting is None else setting.value
+    if found is None:
+        return default if pattern.fullmatch(default) else ""
+    if isinstance(found, str) and pattern.fullmatch(found):
+        return found
+    raise ConfigError(f"chain, {what}", given, expected) if setting is None else setting.error(expected)
+
+
+def _required(given: bool | None, settings: Settings, keys: Keys | None) -> bool:
+    """Whether contexts must be signed; that cannot be, where no key is known to look at a signature with."""
+    setting = settings.find("chain.require_signature") if given is None else None
+    found = given if setting is None else {"true": True, "false": False}.get(str(setting.value).lower(), setting.value)
+    if found is None:
+        return keys is not None
+    expected = "true or false" if keys else f"false, as there is no key; {CURRENT} would be one"
+    if isinstance(found, bool) and (keys is not None or not found):
+        return found
+    raise ConfigError("chain, require_signature", given, expected) if setting is None else setting.error(expected)

@@ -1,0 +1,173 @@
+"""The hop check: whether a call from agent to agent is served, decided from its headers alone."""
+
+from __future__ import annotations
+
+import math
+import os
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+
+from ..budget import IterationBudget
+from ..caller import COUNTED, Caller
+from ..clock import Clock
+from ..deadline import Deadline
+from ..envelope import TurnBudget
+from ..errors import shown
+from ..registry import Resolution
+from ..unit import Unit
+from .context import LONGEST, ROOT, Context, Sealed
+from .key import Keys
+from .refusal import Code, Refusal
+
+VALUE, DEPTH_HEADER, ROOT_HEADER = "x-flyball-chain", "x-flyball-chain-depth", "x-flyball-chain-root"
+_DEPTH = re.compile(r"0|[1-9][0-9]{0,5}", re.ASCII)
+_LEEWAY_S = 30.0
+"""How much the clocks of two services may differ; only the expiry depends on them."""
+Header = tuple[str | bytes, str | bytes]
+
+
+def fresh_root() -> str:
+    """The id of a chain that begins here."""
+    return os.urandom(16).hex()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HopCheck:
+    """All that decides whether a hop is served. Asking it changes nothing."""
+
+    place: str
+    """Who we are on a path."""
+    depth: Resolution
+    """The registered budget `chain_depth`."""
+    keys: Keys | None
+    signature_required: bool
+    depth_headers: tuple[str, ...]
+    """The plain headers that tell a depth."""
+    depth_code: str
+    clock: Clock
+
+    @property
+    def ceiling(self) -> int:
+        """The depth that is refused here."""
+        ceiling = self.depth.ceiling
+        assert ceiling is not None, "the registry bounds chain_depth"
+        return ceiling
+
+    def check(self, headers: Iterable[Header]) -> Caller | Refusal:
+        """Count this hop: the caller that is served, or why none is. Without chain headers it is the top of a chain."""
+        told: dict[str, str] = {}
+        for key, value in headers:
+            name = (key.decode("latin-1") if isinstance(key, bytes) else key).lower()
+            if name == VALUE or name == ROOT_HEADER or name in self.depth_headers:
+                text = value.decode("latin-1") if isinstance(value, bytes) else value
+                if name in told:
+                    return self._invalid(f"{name}: found it twice; expected it once")
+                if len(text) > LONGEST:
+                    return self._invalid(f"{name}: found {len(text):,} characters; expected {LONGEST:,} at most")
+                told[name] = text
+        if not told:
+            return Caller(root=fresh_root(), ceiling=self.ceiling)
+        sealed = told.pop(VALUE, None)
+        return self._plain(told) if sealed is None else self._signed(sealed, told)
+
+    def _plain(self, told: dict[str, str]) -> Caller | Refusal:
+        """Nothing but the headers for people who read logs."""
+        if self.signature_required:
+            return self._refusal(Code.UNSIGNED, f"{VALUE}: found none; expected one that is signed")
+        problem = self._malformed(told)
+        if problem:
+            return self._invalid(problem)
+        depths = {told[name] for name in self.depth_headers if name in told}
+        if len(depths) != 1:
+            found = f"{len(depths)} different ones" if depths else "none"
+            return self._invalid(f"{self.depth_headers[0]}: found {found}; expected one depth")
+        return self._counted(Context(root=told.get(ROOT_HEADER) or fresh_root(), depth=int(depths.pop())), signed=False)
+
+    def _signed(self, value: str, told: dict[str, str]) -> Caller | Refusal:
+        try:
+            sealed = Sealed.of(value)
+            distrust = sealed.distrust(self.keys, self.signature_required)
+            if distrust is not None:
+                wanted = "one that is signed" if distrust is Code.UNSIGNED else "one that a key known here has signed"
+                return self._refusal(distrust, f"{VALUE}: found a context without it; expected {wanted}")
+            context = sealed.opened()
+        except ValueError as error:
+            return self._invalid(f"{VALUE}: {error}")
+        problem = self._malformed(told) or self._disagreement(context, told)
+        if problem:
+            return self._invalid(problem)
+        if context.expires is not None and context.expires + _LEEWAY_S < self.clock.wall():
+            return self._refusal(Code.EXPIRED, f"{VALUE}: found one that has expired; expected a fresh one", context)
+        return self._counted(context, signed=self.keys is not None and bool(sealed.signature))
+
+    def _malformed(self, told: dict[str, str]) -> str | None:
+        """What is wrong with the plain headers by themselves."""
+        for name, text in told.items():
+            if name == ROOT_HEADER and ROOT.fullmatch(text) is None:
+                return f"{name}: found {shown(text)}; expected 1 to 64 letters, digits, or . _ : -"
+            if name != ROOT_HEADER and _DEPTH.fullmatch(text) is None:
+                return f"{name}: found {shown(text)}; expected a whole number from 0 to 999999"
+        return None
+
+    def _disagreement(self, context: Context, told: dict[str, str]) -> str | None:
+        """Where a plain header says something else than the signed value."""
+        for name, text in told.items():
+            value = context.root if name == ROOT_HEADER else str(context.depth)
+            if text != value:
+                return f"{name}: found {shown(text)}; expected {value}, as {VALUE} says"
+        return None
+
+    def _counted(self, context: Context, signed: bool) -> Caller | Refusal:
+        """Count the hop before looking at the ceiling: reaching that refuses."""
+        narrower = context.ceiling is not None and context.ceiling < self.ceiling
+        start = context.depth
+        budget = IterationBudget("chain_depth", context.ceiling, start=start) if narrower else self.depth.budget(start)
+        context = replace(context, depth=budget.increment(), ceiling=budget.ceiling)
+        if budget.exceeded:
+            return self._refusal(Code.DEPTH, f"{budget.warning} This would be hop {context.depth}.", context)
+        if self.place in context.path:
+            way = " -> ".join((*context.path, self.place))
+            return self._refusal(Code.CYCLE, f"{self.place} is on the path of this chain already: {way}.", context)
+        spent = [name for name in ("seconds", *COUNTED) if getattr(context, name) == 0]
+        if spent:
+            return self._refusal(Code.BUDGET, f"The chain has nothing left of: {', '.join(spent)}.", context)
+        return self._caller(context, signed)
+
+    def _caller(self, context: Context, signed: bool) -> Caller:
+        seconds = math.inf if context.seconds is None else context.seconds
+        deadline = Deadline(self.clock.now() + seconds, self.clock)
+        return Caller(
+            root=context.root,
+            depth=context.depth,
+            ceiling=context.ceiling or self.ceiling,
+            agent=context.agent,
+            host=context.host,
+            path=context.path,
+            deadline=deadline,
+            envelope=_envelope(context, deadline),
+            expires=context.expires,
+            signed=signed,
+        )
+
+    def _invalid(self, message: str) -> Refusal:
+        return self._refusal(Code.INVALID, message)
+
+    def _refusal(self, code: Code, message: str, context: Context | None = None) -> Refusal:
+        named = self.depth_code if code is Code.DEPTH else code.value
+        if context is None:
+            return Refusal(named, code.status, message, ceiling=self.ceiling)
+        return Refusal(named, code.status, message, context.depth, context.ceiling, context.root)
+
+
+def _envelope(context: Context, deadline: Deadline) -> TurnBudget | None:
+    """What the runs of this hop share; None where the chain says nothing of budgets."""
+    if context.turns is None and context.tokens is None and context.usd is None:
+        return None
+    turns = IterationBudget("chain_turns", context.turns)
+    budgets = {
+        "turns": turns,
+        "tokens": IterationBudget("chain_tokens", context.tokens, beside=turns),
+        "usd": IterationBudget("chain_usd", context.usd, beside=turns, unit=Unit.USD),
+    }
+    return TurnBudget(budgets, deadline)
