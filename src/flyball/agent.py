@@ -30,9 +30,9 @@ from .budget import IterationBudget
 from .clock import SYSTEM, Clock
 from .delegate import Child, at_once, edge_to, edges_of, joined, stall_s
 from .drive import Driver, Person, driver_of
-from .drive.lender import left_of
 from .envelope import TurnBudget
 from .errors import ConfigError
+from .inheritance import Inheritance
 from .limits import Kind, Limits, Terms, WorstCase
 from .loop.child import Edge, Mode
 from .loop.plan import ModelCard, Plan, Terrain
@@ -195,8 +195,8 @@ class Agent:
         return Run(lambda stream: self._driver(task, options, (*self.sinks, stream)))
 
     def _driver(self, task: Task, options: RunOptions, sinks: Sequence[Sink]) -> Driver:
-        plan = self.plan(task, **options)
-        return self._driver_of(plan, options.get("within"), sinks, self._person)
+        inherited = self._inherited(options)
+        return self._driver_of(self._plan(task, options, inherited), inherited.within, sinks, self._person)
 
     def _resumed(self, result: Result, answers: Mapping[str, Any] | None, sinks: Sequence[Sink]) -> Driver:
         pause = pause_of(result)
@@ -239,15 +239,20 @@ class Agent:
 
         The tools of sources are not in it: they are known when `plan.shared.sources` are open.
         """
+        return self._plan(task, options, self._inherited(options))
+
+    def _inherited(self, options: RunOptions) -> Inheritance:
         if options:
             _check_options(options)
-        run_id = options.get("run_id") or os.urandom(16).hex()
-        at, within, until = self.clock.wall(), options.get("within"), self.limits.until
-        if within is not None:
-            self._guard(within.budgets.get("usd"))
-        metadata = options.get("metadata")
+        inherited = Inheritance.of(options.get("within"))
+        self._guard(inherited.money)
+        return inherited
+
+    def _plan(self, task: Task, options: RunOptions, inherited: Inheritance) -> Plan:
+        run_id, metadata = options.get("run_id") or os.urandom(16).hex(), options.get("metadata")
+        at, until = self.clock.wall(), self.limits.until
         return Plan(
-            shared=self._terrain,
+            shared=inherited.told(self._terrain),
             run_id=run_id,
             messages=messages_of(task, run_id, at),
             session_id=options.get("session_id"),
@@ -255,9 +260,9 @@ class Agent:
             until=None if until is None else until.timestamp() - self._terrain.terms.reserve_s(until.timestamp() - at),
             state=dict(options.get("state") or {}),
             metadata=self.metadata if metadata is None else {**self.metadata, **metadata},
-            most_s=math.inf if within is None else within.remaining_s(),
-            most=None if within is None else left_of(within),
-            within=within is not None,
+            most_s=inherited.most_s,
+            most=inherited.most,
+            within=inherited.within is not None,
             seed=zlib.crc32(run_id.encode()),
         )
 
@@ -333,9 +338,7 @@ class Agent:
         if self.registry is not None:
             check.kind("agent, registry", self.registry, IterationBudgetRegistry)
             if self.settings is not None:
-                raise ConfigError(
-                    "agent, settings", self.settings, "none, where a registry is given, which has its own"
-                )
+                raise ConfigError("agent, settings", self.settings, "none beside a registry, which has its own")
 
     def _made_terrain(self) -> Terrain:
         """All that is the same for every run, looked up once."""

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Generator
 from contextlib import contextmanager
 from contextvars import ContextVar
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
+from .clock import SYSTEM, Clock
 from .deadline import Deadline
 from .envelope import TurnBudget
 
@@ -41,6 +42,8 @@ class Caller:
     """When its context was to be used at the latest, in seconds since the epoch."""
     signed: bool = False
     """Whether a key that we know has signed this; else it is what the caller says of itself."""
+    lent: list[TurnBudget] = field(default_factory=list[TurnBudget])
+    """What runs took that share an envelope of another with more than this request."""
 
     @property
     def left_s(self) -> float:
@@ -50,7 +53,10 @@ class Caller:
     @property
     def left(self) -> dict[str, int]:
         """What the chain leaves now of turns, tokens and money (in billionths of a dollar), where it says so."""
-        return left_in(self.envelope)
+        left = left_in(self.envelope)
+        for other in self.lent:
+            left = {name: max(0, amount - other.budgets[name].used) for name, amount in left.items()}
+        return left
 
 
 def left_in(envelope: TurnBudget | None) -> dict[str, int]:
@@ -60,16 +66,27 @@ def left_in(envelope: TurnBudget | None) -> dict[str, int]:
     return {name: int(amount) for name, amount in left.items() if amount != math.inf}
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True, eq=False)  # not frozen: every call of a tool makes one, and that would take thrice as long
 class Position:
     """Where in a chain the code that asks is: who has called, and in a tool, what the run that it works for leaves."""
 
     caller: Caller | None = None
     chain: Any = None
     """The service that was called, which calls others under the same name."""
-    envelope: TurnBudget | None = None
-    deadline: Deadline = _NEVER
     run_id: str = ""
+    envelope: TurnBudget | None = None
+    until: float = math.inf
+    """When the call of the tool must have ended."""
+    clock: Clock = SYSTEM
+
+    @property
+    def left_s(self) -> float:
+        """The seconds that are left for that call."""
+        return max(0.0, self.until - self.clock.now())
+
+    def inside(self, run_id: str, envelope: TurnBudget | None, until: float, clock: Clock) -> Position:
+        """The place of one call, in a run that is here."""
+        return Position(self.caller, self.chain, run_id, envelope, until, clock)
 
 
 _NOWHERE = Position()
@@ -82,7 +99,7 @@ def current() -> Caller | None:
 
 
 @contextmanager
-def serving(caller: Caller | None, chain: Any = None) -> Iterator[None]:
+def serving(caller: Caller | None, chain: Any = None) -> Generator[None]:
     """Serve a caller: every run that begins inside takes what its chain leaves."""
     token = POSITION.set(Position(caller, chain))
     try:

@@ -21,14 +21,14 @@ TABLE = """
     store
     worker tools models
     loop drive
-    run output brief delegate offer agent conversation
+    run output brief delegate offer inheritance agent conversation
     toolbox
     testing otel
     doctor
     cli
 """
 HEAVY = {
-    "agent", "brief", "cli", "conversation", "delegate", "drive", "models", "otel", "output", "run", "testing",
+    "agent", "brief", "cli", "conversation", "delegate", "drive", "inheritance", "models", "otel", "output", "run", "testing",
     "toolbox", "tools", "worker",
 }  # fmt: skip
 """All other rooms need nothing but the standard library."""

@@ -6,7 +6,7 @@ import math
 import platform
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Any, Literal, cast
 
 from .. import check
 from ..caller import POSITION, Caller, Position, left_in
@@ -86,7 +86,8 @@ class Chain:
 
         Pairs show a header that is there twice; a mapping cannot.
         """
-        return self._check.check(headers.items() if isinstance(headers, Mapping) else headers)
+        pairs = cast("Mapping[str, str]", headers).items() if isinstance(headers, Mapping) else headers
+        return self._check.check(pairs)
 
     def headers(self, within: TurnBudget | None = None) -> dict[str, str]:
         """What to send with a call to another agent: our depth, and what is left of this chain, and of this run.
@@ -118,7 +119,7 @@ class Chain:
 
     def _context(self, position: Position, within: TurnBudget | None) -> Context:
         caller = position.caller or _top(position.run_id, self._check.ceiling)
-        seconds = min(position.deadline.remaining, caller.left_s, math.inf if within is None else within.remaining_s())
+        seconds = min(position.left_s, caller.left_s, math.inf if within is None else within.remaining_s())
         left: dict[str, int] = {}
         for some in (left_in(position.envelope), caller.left, left_in(within)):
             left |= {name: min(amount, left.get(name, amount)) for name, amount in some.items()}

@@ -99,7 +99,8 @@ class Sealed:
         for name, fits in _FIELDS.items():
             if not fits(fields[name]):
                 raise ValueError(f"the payload's {name} is not what it must be")
-        context = Context(**{**fields, "path": tuple(fields["path"])})
+        fields["path"] = tuple(fields["path"])
+        context = Context(**fields)
         if context.path[-1] != place(context.agent, context.host) or len(context.path) > context.depth + 1:
             raise ValueError("the payload's path does not end with its agent, or has more agents than hops")
         return context

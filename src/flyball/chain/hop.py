@@ -59,7 +59,7 @@ class HopCheck:
         told: dict[str, str] = {}
         for key, value in headers:
             name = (key.decode("latin-1") if isinstance(key, bytes) else key).lower()
-            if name == VALUE or name == ROOT_HEADER or name in self.depth_headers:
+            if name in (VALUE, ROOT_HEADER) or name in self.depth_headers:
                 text = value.decode("latin-1") if isinstance(value, bytes) else value
                 if name in told:
                     return self._invalid(f"{name}: found it twice; expected it once")
@@ -89,8 +89,8 @@ class HopCheck:
             sealed = Sealed.of(value)
             distrust = sealed.distrust(self.keys, self.signature_required)
             if distrust is not None:
-                wanted = "one that is signed" if distrust is Code.UNSIGNED else "one that a key known here has signed"
-                return self._refusal(distrust, f"{VALUE}: found a context without it; expected {wanted}")
+                found = "no signature" if distrust is Code.UNSIGNED else "a signature that is not right"
+                return self._refusal(distrust, f"{VALUE}: found {found}; expected one by a key that is known here")
             context = sealed.opened()
         except ValueError as error:
             return self._invalid(f"{VALUE}: {error}")

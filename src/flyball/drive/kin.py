@@ -110,12 +110,12 @@ class Kin:
         if task.pool is None:
             return self.within
         if self._pool is None or self._pool[0] is not task.pool:
-            self._pool = task.pool, _pool_of(task.pool, self.within, until)
+            self._pool = task.pool, pool_of(task.pool, self.within, until)
         return self._pool[1]
 
 
-def _pool_of(amounts: Mapping[str, int | None], within: TurnBudget | None, until: Deadline) -> TurnBudget:
-    """What siblings share of their parent's budgets; it counts in whatever the parent itself is within."""
+def pool_of(amounts: Mapping[str, int | None], within: TurnBudget | None, until: Deadline) -> TurnBudget:
+    """Amounts that runs share; what they take counts also in an envelope that these are within."""
     above = {} if within is None else within.budgets
     turns = IterationBudget("shared_turns", amounts["turns"], parent=above.get("turns"))
     budgets = {"turns": turns}

@@ -101,7 +101,7 @@ class ChildTask:
         `within` is what budgets that it shares leave of tokens and money; None where it shares none.
         """
         terms, until = self.edge.terrain.terms, self.edge.terrain.terms.limits.until
-        most_s = max(0.0, min(self.most_s, left_s - min(_SPARE_S, left_s * _SPARE_SHARE)))
+        most_s = min(self.most_s, spared(left_s))
         most = dict(self.most)
         for name, amount in (within or {}).items():
             most[name] = min(amount, most.get(name, amount))
@@ -137,6 +137,11 @@ class ChildTask:
         alike = f"(The same task was given to {all_alike} agents at once; you are number {n}. Go your own way.)"
         parts = [self.goal, self.context if self.context.strip() else "", alike if all_alike > 1 else ""]
         return "\n\n".join(part for part in parts if part)
+
+
+def spared(left_s: float) -> float:
+    """What a run may take of the time of whoever waits for it, who must still hear of its end."""
+    return left_s if left_s == math.inf else max(0.0, left_s - min(_SPARE_S, left_s * _SPARE_SHARE))
 
 
 def told(terrain: Terrain, words: str, instead_of: str = "") -> Terrain:

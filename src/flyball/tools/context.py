@@ -5,13 +5,17 @@ from __future__ import annotations
 import copy
 from collections.abc import Awaitable, Callable, Iterator, Mapping, MutableMapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
+from ..caller import Position
 from ..deadline import DeadlineToken
 from ..errors import CallClosed, ConfigError
 from ..result import Result
 from ..snapshot import BudgetSnapshot
 from .gate import Gate
+
+if TYPE_CHECKING:
+    from ..chain import Chain
 
 
 class State(MutableMapping[str, Any]):
@@ -91,6 +95,8 @@ class ToolContext:
     """Whether the run still holds its session."""
     report: Callable[[str], None] = _say_nothing
     """Tell how far the work is."""
+    position: Position = field(default_factory=Position)
+    """Where in a chain of agents the call is."""
 
     delegating: Callable[[object, str, str], Awaitable[Result]] = _nobody
     """Has a child do a task."""
@@ -112,3 +118,12 @@ class ToolContext:
         self.gate.commit()
         if not self.may_write():
             raise CallClosed("contended")
+
+    def chain_headers(self, chain: Chain | None = None) -> dict[str, str]:
+        """The headers for a call to an agent of another service: our depth, and what is left for it.
+
+        We are who the service is that was called here, if `chain` does not say so; else who the settings say.
+        """
+        from ..chain.chain import headers_at  # and with it all that signs: few tools need it
+
+        return headers_at(self.position) if chain is None else chain.headers_at(self.position)

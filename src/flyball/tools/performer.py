@@ -11,6 +11,7 @@ from typing import Any, Protocol
 
 import anyio
 
+from ..caller import POSITION, Position
 from ..clock import SYSTEM, Clock
 from ..deadline import Deadline, DeadlineToken
 from ..errors import ConfigError
@@ -118,6 +119,7 @@ class Performer:
 
     async def _in_the_loop(self, act: ToolAct) -> None:
         tool = act.tool
+        token = POSITION.set(self._position(act))
         try:
             value = await (tool.function(**act.values) if tool.is_plain else self.bound(act)())
             now = self.clock.now()
@@ -133,9 +135,12 @@ class Performer:
             if isinstance(error, KeyboardInterrupt) and current_thread() is main_thread():
                 raise  # a real Ctrl-C, which trio raises wherever its main task is
             act.fail(error, self.clock.now())
+        finally:
+            POSITION.reset(token)
 
     async def _in_a_worker(self, act: ToolAct, until: float) -> None:
         bound, context = self.bound(act), context_elsewhere()
+        context.run(POSITION.set, self._position(act))
         act.worker = await free_worker(self.workers, lambda: self.clock.now() >= act.until)
         if act.worker is None:
             act.deny(Reason.OVERLOAD, f"no worker came free in time; {self.workers.hung} hang", self.clock.now())
@@ -159,6 +164,10 @@ class Performer:
         act.state = State(self.state)
         return act.tool.bound(act.values, self._context(act, act.token, act.state))
 
+    def _position(self, act: ToolAct) -> Position:
+        """Where in a chain of agents the call is."""
+        return POSITION.get().inside(self.run_id, act.envelope, act.until, self.clock)
+
     def _context(self, act: ToolAct, token: DeadlineToken, state: State) -> ToolContext:
         seconds = token.remaining_s()
 
@@ -180,6 +189,7 @@ class Performer:
             may_write=self.may_write,
             report=report,
             delegating=partial(self.hired, act),
+            position=self._position(act),
         )
 
     async def hired(self, act: ToolAct, child: object, goal: str, context: str) -> Result:
