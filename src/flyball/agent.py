@@ -245,7 +245,8 @@ class Agent:
         if options:
             _check_options(options)
         inherited = Inheritance.of(options.get("within"))
-        self._guard(inherited.money)
+        if inherited.money is not None:
+            self._guard(inherited.money)
         return inherited
 
     def _plan(self, task: Task, options: RunOptions, inherited: Inheritance) -> Plan:

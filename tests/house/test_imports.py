@@ -28,7 +28,7 @@ TABLE = """
     cli
 """
 HEAVY = {
-    "agent", "brief", "cli", "conversation", "delegate", "drive", "inheritance", "models", "otel", "output", "run", "testing",
+    "agent", "brief", "cli", "conversation", "delegate", "drive", "models", "otel", "output", "run", "testing",
     "toolbox", "tools", "worker",
 }  # fmt: skip
 """All other rooms need nothing but the standard library."""

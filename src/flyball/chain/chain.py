@@ -72,7 +72,7 @@ class Chain:
             object.__setattr__(self, attribute, value)
         hop = HopCheck(
             place=place(name, host),
-            depth=registry.resolve("chain_depth", self.ceiling),
+            depth=registry.create("chain_depth", ceiling=self.ceiling),
             keys=keys,
             signature_required=required,
             depth_headers=(header.lower(), DEPTH_HEADER) if header else (DEPTH_HEADER,),

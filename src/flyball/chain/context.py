@@ -33,7 +33,7 @@ def place(name: str, host: str) -> str:
     return f"{name}@{host}" if host else name
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True)
 class Context:
     """What one hop tells the next. None is no limit, or nothing known."""
 
@@ -61,7 +61,7 @@ class Context:
         return f"{text}.{keys.sign(text.encode()).decode() if keys else ''}"
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Sealed:
     """A header value that was taken apart, but not yet believed."""
 
@@ -90,10 +90,10 @@ class Sealed:
         """The context in it; ValueError where it is none."""
         try:
             padded = self.payload.replace("-", "+").replace("_", "/") + "=" * (-len(self.payload) % 4)
-            record = json.loads(a2b_base64(padded, strict_mode=True), parse_constant=_refuse)
+            record = _JSON.decode(a2b_base64(padded, strict_mode=True).decode())
         except (ValueError, RecursionError):
             raise ValueError("the payload is no JSON in base64") from None
-        if not isinstance(record, dict) or set(cast("dict[str, Any]", record)) != set(_FIELDS):
+        if not isinstance(record, dict) or cast("dict[str, Any]", record).keys() != _FIELDS.keys():
             raise ValueError(f"the payload must have exactly the fields {', '.join(_FIELDS)}")
         fields = cast("dict[str, Any]", record)
         for name, fits in _FIELDS.items():
@@ -108,6 +108,10 @@ class Sealed:
 
 def _refuse(constant: str) -> NoReturn:
     raise ValueError(constant)
+
+
+_JSON = json.JSONDecoder(parse_constant=_refuse)
+"""Ours knows no infinity, and makes nothing anew for each value."""
 
 
 def _text(pattern: re.Pattern[str]) -> Callable[[object], bool]:
@@ -126,11 +130,14 @@ def _seconds(found: object) -> bool:
     return type(found) in (int, float) and 0 <= cast("float", found) <= _MOST_SECONDS
 
 
+_is_place = _text(_PLACE)
+
+
 def _path(found: object) -> bool:
     if not isinstance(found, list):
         return False
     places = cast("list[object]", found)
-    return 0 < len(places) <= _LONGEST_PATH and all(map(_text(_PLACE), places))
+    return 0 < len(places) <= _LONGEST_PATH and all(map(_is_place, places))
 
 
 _FIELDS: dict[str, Callable[[object], bool]] = {

@@ -6,7 +6,7 @@ import math
 import os
 import re
 from collections.abc import Iterable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field
 
 from ..budget import IterationBudget
 from ..caller import COUNTED, Caller
@@ -14,7 +14,6 @@ from ..clock import Clock
 from ..deadline import Deadline
 from ..envelope import TurnBudget
 from ..errors import shown
-from ..registry import Resolution
 from ..unit import Unit
 from .context import LONGEST, ROOT, Context, Sealed
 from .key import Keys
@@ -38,14 +37,22 @@ class HopCheck:
 
     place: str
     """Who we are on a path."""
-    depth: Resolution
-    """The registered budget `chain_depth`."""
+    depth: IterationBudget
+    """The registered budget `chain_depth`, of which every request gets its own."""
     keys: Keys | None
     signature_required: bool
     depth_headers: tuple[str, ...]
     """The plain headers that tell a depth."""
     depth_code: str
     clock: Clock
+    _known: dict[bytes, str] = field(init=False)
+    _left: dict[str, IterationBudget] = field(init=False)
+
+    def __post_init__(self) -> None:
+        names = (VALUE, ROOT_HEADER, *self.depth_headers)
+        left = {name: IterationBudget(f"chain_{name}", None) for name in ("turns", "tokens")}
+        object.__setattr__(self, "_known", {name.encode(): name for name in names})
+        object.__setattr__(self, "_left", left | {"usd": IterationBudget("chain_usd", None, unit=Unit.USD)})
 
     @property
     def ceiling(self) -> int:
@@ -57,9 +64,10 @@ class HopCheck:
     def check(self, headers: Iterable[Header]) -> Caller | Refusal:
         """Count this hop: the caller that is served, or why none is. Without chain headers it is the top of a chain."""
         told: dict[str, str] = {}
+        known = self._known
         for key, value in headers:
-            name = (key.decode("latin-1") if isinstance(key, bytes) else key).lower()
-            if name in (VALUE, ROOT_HEADER) or name in self.depth_headers:
+            name = known.get((key if isinstance(key, bytes) else key.encode("utf-8", "replace")).lower())
+            if name is not None:
                 text = value.decode("latin-1") if isinstance(value, bytes) else value
                 if name in told:
                     return self._invalid(f"{name}: found it twice; expected it once")
@@ -120,10 +128,8 @@ class HopCheck:
 
     def _counted(self, context: Context, signed: bool) -> Caller | Refusal:
         """Count the hop before looking at the ceiling: reaching that refuses."""
-        narrower = context.ceiling is not None and context.ceiling < self.ceiling
-        start = context.depth
-        budget = IterationBudget("chain_depth", context.ceiling, start=start) if narrower else self.depth.budget(start)
-        context = replace(context, depth=budget.increment(), ceiling=budget.ceiling)
+        budget = self.depth.anew(most=context.ceiling)
+        context.depth, context.ceiling = budget.increment(context.depth + 1), budget.ceiling
         if budget.exceeded:
             return self._refusal(Code.DEPTH, f"{budget.warning} This would be hop {context.depth}.", context)
         if self.place in context.path:
@@ -145,10 +151,18 @@ class HopCheck:
             host=context.host,
             path=context.path,
             deadline=deadline,
-            envelope=_envelope(context, deadline),
+            envelope=self._envelope(context, deadline),
             expires=context.expires,
             signed=signed,
         )
+
+    def _envelope(self, context: Context, deadline: Deadline) -> TurnBudget | None:
+        """What the runs of this hop share; None where the chain says nothing of budgets."""
+        if context.turns is None and context.tokens is None and context.usd is None:
+            return None
+        turns = self._left["turns"].anew(most=context.turns)
+        tokens, usd = self._left["tokens"].anew(turns, context.tokens), self._left["usd"].anew(turns, context.usd)
+        return TurnBudget({"turns": turns, "tokens": tokens, "usd": usd}, deadline)
 
     def _invalid(self, message: str) -> Refusal:
         return self._refusal(Code.INVALID, message)
@@ -158,16 +172,3 @@ class HopCheck:
         if context is None:
             return Refusal(named, code.status, message, ceiling=self.ceiling)
         return Refusal(named, code.status, message, context.depth, context.ceiling, context.root)
-
-
-def _envelope(context: Context, deadline: Deadline) -> TurnBudget | None:
-    """What the runs of this hop share; None where the chain says nothing of budgets."""
-    if context.turns is None and context.tokens is None and context.usd is None:
-        return None
-    turns = IterationBudget("chain_turns", context.turns)
-    budgets = {
-        "turns": turns,
-        "tokens": IterationBudget("chain_tokens", context.tokens, beside=turns),
-        "usd": IterationBudget("chain_usd", context.usd, beside=turns, unit=Unit.USD),
-    }
-    return TurnBudget(budgets, deadline)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Awaitable, Callable, MutableMapping
+from collections.abc import Awaitable, Callable
 from typing import Any
 
 from ..caller import POSITION, Position
@@ -12,11 +12,8 @@ from .refusal import Refusal
 
 log = logging.getLogger(__name__)
 
-Scope = MutableMapping[str, Any]
-Message = MutableMapping[str, Any]
-Receive = Callable[[], Awaitable[Message]]
-Send = Callable[[Message], Awaitable[None]]
-App = Callable[[Scope, Receive, Send], Awaitable[None]]
+App = Callable[[Any, Any, Any], Awaitable[None]]
+"""Scope, receive, send: every framework has types of its own for these three."""
 _POLICY_VIOLATION = 1008
 
 
@@ -31,7 +28,7 @@ class ChainDepthMiddleware:
         self.app = app
         self.chain = Chain() if chain is None else chain
 
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+    async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
         """Serve the request, or answer with the refusal."""
         if scope["type"] not in ("http", "websocket"):
             await self.app(scope, receive, send)
@@ -48,7 +45,7 @@ class ChainDepthMiddleware:
             POSITION.reset(token)
 
 
-async def _refuse(refusal: Refusal, scope: Scope, send: Send) -> None:
+async def _refuse(refusal: Refusal, scope: Any, send: Any) -> None:
     kind = "http.response"
     if scope["type"] == "websocket":
         if "websocket.http.response" not in (scope.get("extensions") or {}):

@@ -62,7 +62,7 @@ def _resolved(registry: IterationBudgetRegistry, spec: BudgetSpec) -> Resolution
 def _unread(registry: IterationBudgetRegistry) -> list[tuple[Setting, list[str]]]:
     """The settings that nobody reads, each with the key it may have been meant for."""
     budgets = [spec.setting for spec in registry if spec.setting]
-    keys, clamps = [*budgets, *SETTINGS, *_of_delegation()], [f"clamp.{key}" for key in budgets]
+    keys, clamps = [*budgets, *SETTINGS, *_of_delegation(), *_of_chains()], [f"clamp.{key}" for key in budgets]
     variables = [variable_for(key) for key in (*keys, *clamps)]
     unread: list[tuple[Setting, list[str]]] = []
     for setting in registry.settings:
@@ -86,6 +86,12 @@ def _of_delegation() -> Sequence[str]:
     from ..delegate import SETTINGS as DELEGATION  # and with it pydantic: only this command needs it
 
     return DELEGATION
+
+
+def _of_chains() -> Sequence[str]:
+    from ..chain.chain import SETTINGS as CHAIN
+
+    return CHAIN
 
 
 def _rule_key(key: str) -> str | None:
