@@ -4,10 +4,11 @@ from collections.abc import Callable
 from contextlib import AbstractContextManager
 from typing import Any
 
+import anyio
 import pytest
 
 from flyball import Agent, ConfigError, Limits, Result, TokenPrice, run_conversation, tool
-from flyball.caller import Caller, serving
+from flyball.caller import POSITION, Caller, serving
 from flyball.chain import Chain, headers
 from flyball.inheritance import Inheritance, words_of
 from flyball.testing import ManualClock, ScriptedModel, call, say
@@ -116,6 +117,13 @@ def test_an_envelope_of_its_own_and_the_chains_both_hold() -> None:
     assert second.turns == 5 - first.turns
 
 
+def test_the_less_time_of_the_two_counts() -> None:
+    with served(called(seconds=100)), Limits(seconds=20).open(grace=False) as shared:
+        assert stubborn().plan("go", within=shared).most_s <= 20
+    with served(called(seconds=10)), Limits(seconds=20).open(grace=False) as shared:
+        assert stubborn().plan("go", within=shared).most_s <= 10
+
+
 def test_a_conversation_takes_it_too() -> None:
     with served(called(turns=2)):
         result = run_conversation("go", [touch], stubborn().model)
@@ -202,6 +210,15 @@ def test_a_run_at_the_top_gives_its_chain_its_name(door: str, through: Through) 
     assert [(found.depth, found.path, found.left["turns"]) for found in seen] == [
         (1, ("b@b.example",), 4), (1, ("b@b.example",), 3),
     ]  # fmt: skip
+
+
+def test_a_call_that_is_over_leaves_no_trace_in_its_task() -> None:
+    async def before_and_after() -> None:
+        here = POSITION.get()
+        await Agent(model=ScriptedModel(call("touch"), say("done")), tools=[touch]).arun("go")
+        assert POSITION.get() is here
+
+    anyio.run(before_and_after)
 
 
 def test_children_count_in_what_the_chain_leaves() -> None:

@@ -48,7 +48,7 @@ def test_each_hop_sends_its_own_depth_and_the_path_grows(service: Making) -> Non
 
 def test_a_hop_leaves_with_no_more_than_it_came_with(service: Making) -> None:
     clock = ManualClock()
-    a, b, c = service("a", clock=clock, ceiling=4), service("b", clock=clock), service("c", clock=clock, ceiling=9)
+    a, b, c = (service(name, clock=clock, ceiling=most) for name, most in (("a", 4), ("b", 8), ("c", 9)))
     given = Limits(turns=10, tokens=1_000, usd=1, seconds=60).open(clock=clock, grace=False)
     came = arrived(b, a.headers(within=given))
     clock.move(20)
@@ -57,7 +57,7 @@ def test_a_hop_leaves_with_no_more_than_it_came_with(service: Making) -> None:
         went = arrived(c, b.headers(within=roomy))
     assert went.left == {"turns": 10, "tokens": 1_000, "usd": 10**9}
     assert went.left_s == pytest.approx(40)
-    assert went.ceiling == 3
+    assert (came.ceiling, went.ceiling) == (4, 4)
     with serving(came, b):
         tight = Limits(turns=2, seconds=5).open(clock=clock, grace=False)
         narrowed = arrived(c, b.headers(within=tight))

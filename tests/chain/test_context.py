@@ -76,6 +76,12 @@ def test_a_value_that_cannot_be_taken_apart_is_invalid(service: Making, value: s
     assert outcome(service("b").check({VALUE: value})) == (400, "chain_context_invalid")
 
 
+def test_a_value_that_is_too_long_is_invalid_though_all_else_is_right(service: Making) -> None:
+    short, long = (sealed(json.dumps(GOOD) + " " * spaces) for spaces in (5_000, 6_000))
+    assert isinstance(service("b").check({VALUE: short}), Caller)
+    assert outcome(service("b").check({VALUE: long})) == (400, "chain_context_invalid")
+
+
 def test_a_tampered_context_is_refused(service: Making) -> None:
     version, key_id, payload, signature = service("a").headers()[VALUE].split(".")
     other = sealed(json.dumps({**GOOD, "depth": 0, "ceiling": 10})).split(".")[2]

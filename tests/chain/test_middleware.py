@@ -156,5 +156,18 @@ def test_a_websocket_is_refused_before_it_is_open(service: Making) -> None:
     assert b"chain_depth_exceeded" in body["body"]
 
 
+def test_the_caller_is_current_for_its_request_only(service: Making) -> None:
+    async def failing(scope: Any, receive: Any, send: Any) -> None:
+        assert current() is not None
+        raise RuntimeError("the app is broken")
+
+    async def one_after_the_other() -> None:
+        with pytest.raises(RuntimeError, match="broken"):
+            await ChainDepthMiddleware(failing, service("b"))({"type": "http", "headers": []}, None, None)
+        assert current() is None
+
+    anyio.run(one_after_the_other)
+
+
 def test_what_is_no_request_passes_by(service: Making) -> None:
     assert messages_of({"type": "lifespan"}, service("b")) == ([{"type": "served", "caller": None}], False)
