@@ -17,7 +17,7 @@ class Keys:
     """The key that signs, and the one before it, which is still believed while services change over.
 
     >>> Keys("correct horse battery staple")
-    <Keys 2f4ea0ce>
+    <Keys 8200bd92>
     """
 
     __slots__ = ("_by_id", "_current", "id")
