@@ -18,6 +18,7 @@ from .assertion import Assertions
 from .brief import (
     Task,
     card_of,
+    ceilings_of,
     check_function,
     completion_of,
     messages_of,
@@ -33,10 +34,9 @@ from .drive import Driver, Person, driver_of
 from .envelope import TurnBudget
 from .errors import ConfigError
 from .inheritance import Inheritance
-from .limits import Kind, Limits, Terms, WorstCase
+from .limits import Kind, Limits, WorstCase
 from .loop.child import Edge, Mode
 from .loop.plan import ModelCard, Plan, Terrain
-from .loop.told import Told
 from .message import Message
 from .models import Model
 from .offer import Offer
@@ -220,7 +220,7 @@ class Agent:
         return Edge(
             name=self.name,
             description=self.description,
-            terrain=replace(self._terrain, terms=terms, limits_shown=_shown(terms)),
+            terrain=replace(self._terrain, terms=terms, limits_shown=ceilings_of(terms)),
             mode=mode,
             metadata=self.metadata,
             sinks=tuple(self.sinks),
@@ -360,7 +360,7 @@ class Agent:
             children_joined=joined(registry.settings),
             children_at_once=at_once(registry.settings),
             children_stall_s=stall_s(registry.settings),
-            limits_shown=_shown(terms),
+            limits_shown=ceilings_of(terms),
             instructions=self.instructions,
             output_schema=None if output is None else output.schema,
             completion=output or policy,
@@ -385,12 +385,6 @@ class Agent:
             asks_for_more=self.on_exhausted == "ask",
         )
         return offer.on(terrain)
-
-
-def _shown(terms: Terms) -> Mapping[str, Any]:
-    """The ceilings, as the first event tells them."""
-    with terms.open(Told(0.0)) as opened:
-        return opened.snapshot()
 
 
 def _check_options(options: RunOptions) -> None:

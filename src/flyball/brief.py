@@ -13,7 +13,9 @@ from .assertion import Assertions
 from .budget import IterationBudget
 from .drive import Pause
 from .errors import ConfigError
+from .limits import Terms
 from .loop.plan import ModelCard
+from .loop.told import Told
 from .message import Message, MessageType, Role
 from .models import Model
 from .models.catalog import context_tokens_of, price_for
@@ -58,6 +60,12 @@ def card_of(where: str, model: Model, settings: Settings, most_output: int | Non
         context_tokens=context_tokens_of(model.provider, model.name) if context is None else context,
         count=getattr(model, "count", None),
     )
+
+
+def ceilings_of(terms: Terms) -> Mapping[str, Any]:
+    """The ceilings, as the first event tells them."""
+    with terms.open(Told(0.0)) as opened:
+        return opened.snapshot()
 
 
 def pause_of(result: Result) -> Pause:
