@@ -56,6 +56,11 @@ def test_a_position_inside_a_run_keeps_who_has_called() -> None:
     assert inside.left_s == 0
 
 
+def test_runs_below_a_run_belong_to_it() -> None:
+    below = Position().below("top").below("middle")
+    assert (below.run_id, below.inside("bottom", None, 5.0, ManualClock()).run_id) == ("top", "top")
+
+
 def test_serving_ends_with_its_block_and_is_seen_in_copies_of_the_context() -> None:
     caller = Caller(root="r")
     with pytest.raises(RuntimeError), serving(caller):

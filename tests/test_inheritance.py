@@ -212,6 +212,20 @@ def test_a_run_at_the_top_gives_its_chain_its_name(door: str, through: Through) 
     ]  # fmt: skip
 
 
+def test_all_calls_of_a_family_belong_to_one_chain() -> None:
+    seen: list[str] = []
+
+    @tool
+    async def out() -> None:
+        seen.append(sent_on(B.headers()).root)
+
+    child = Agent(name="helper", model=ScriptedModel(call("out"), say("done")), tools=[out])
+    lines = (call("out"), call("delegate", tasks=[{"child": "helper", "goal": "go"}]), say("done"))
+    result = Agent(model=ScriptedModel(*lines), tools=[out], children=[child]).run("go")
+    assert result.completed
+    assert seen == [result.run_id] * 2
+
+
 def test_a_call_that_is_over_leaves_no_trace_in_its_task() -> None:
     async def before_and_after() -> None:
         here = POSITION.get()

@@ -74,6 +74,7 @@ class Position:
     chain: Any = None
     """The service that was called, which calls others under the same name."""
     run_id: str = ""
+    """The run that all that goes on here belongs to: the one at the top."""
     envelope: TurnBudget | None = None
     until: float = math.inf
     """When the call of the tool must have ended."""
@@ -86,7 +87,11 @@ class Position:
 
     def inside(self, run_id: str, envelope: TurnBudget | None, until: float, clock: Clock) -> Position:
         """The place of one call, in a run that is here."""
-        return Position(self.caller, self.chain, run_id, envelope, until, clock)
+        return Position(self.caller, self.chain, self.run_id or run_id, envelope, until, clock)
+
+    def below(self, run_id: str) -> Position:
+        """The place of the children of a run that is here."""
+        return Position(self.caller, self.chain, self.run_id or run_id)
 
 
 _NOWHERE = Position()

@@ -225,3 +225,9 @@ def test_the_model_of_flyball_run_is_a_setting_that_somebody_reads(typed: Typed,
 def test_settings_of_delegation_are_read_by_somebody(typed: Typed) -> None:
     done = typed("limits", FLYBALL_DELEGATION__STALL_SECONDS="5", FLYBALL_DELEGATION__MAX_CONCURRENT_CHILDREN="2")
     assert (done.returncode, done.stderr) == (0, "")
+
+
+def test_settings_of_chains_are_read_by_somebody_and_no_key_is_shown(typed: Typed) -> None:
+    done = typed("limits", FLYBALL_CHAIN__KEY="a key that nobody may see", FLYBALL_CHAIN__NAME="planner")
+    assert (done.returncode, done.stderr) == (0, "")
+    assert "nobody may see" not in done.stdout

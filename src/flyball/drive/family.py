@@ -10,6 +10,7 @@ from functools import partial
 
 import anyio
 
+from ..caller import POSITION
 from ..clock import SYSTEM, Clock
 from ..envelope import TurnBudget
 from ..loop.child import ChildTask
@@ -178,11 +179,13 @@ class Family(Performer):
             task.ended = self.kin.not_begun(task, self.outer.wall(), obstacle=described(error))
             return
         self._under_way[task.run_id] = driver
+        here = POSITION.set(POSITION.get().below(self.run_id))
         try:
             task.ended = await driver.drive()
         except Exception as error:
             task.ended = Result(stop=Stop.FAILED, error=described(error), run_id=task.run_id)
         finally:
+            POSITION.reset(here)
             del self._under_way[task.run_id]
             task.ended = task.ended or driver.result
 
