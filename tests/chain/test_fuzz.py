@@ -10,7 +10,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from flyball import Limits
-from flyball.caller import Caller, serving
+from flyball.caller import COUNTED, Caller, serving
 from flyball.chain import Chain, ChainDepthMiddleware, Keys, Refusal
 from flyball.inheritance import Inheritance
 
@@ -52,6 +52,40 @@ def sealed(record: object, signed: bool, spoilt: bool) -> str:
 values = st.builds(sealed, records, st.booleans(), st.just(False) | st.booleans())
 texts = st.text(max_size=40) | st.binary(max_size=40) | values | st.integers(-3, 12).map(str)
 pairs = st.lists(st.tuples(st.sampled_from(NAMES), texts), max_size=5)
+
+
+amounts = st.none() | st.integers(0, 3) | st.integers(0, 10**12)
+well_formed = st.fixed_dictionaries(
+    {
+        "agent": st.just("a"),
+        "host": st.just("a.example"),
+        "root": st.just("r"),
+        "depth": st.integers(0, 3),
+        "ceiling": st.integers(1, 12),
+        "path": st.just(["a@a.example"]),
+        "seconds": st.none() | st.floats(0, 1e6),
+        "turns": amounts,
+        "tokens": amounts,
+        "usd": amounts,
+        "expires": st.just(9e9),
+    }
+)
+
+
+@given(record=well_formed, signed=st.booleans())
+def test_what_a_chain_carries_only_narrows(record: dict[str, Any], signed: bool) -> None:
+    chain = CHAINS[2]
+    found = chain.check([("x-flyball-chain", sealed(record, signed, False))])
+    if isinstance(found, Refusal):
+        assert found.code in ("chain_depth_exceeded", "chain_budget_exceeded")
+        assert found.code != "chain_budget_exceeded" or 0 in (record[name] for name in ("seconds", *COUNTED))
+        return
+    assert found.signed is signed
+    assert found.left == {name: record[name] for name in COUNTED if record[name] is not None}
+    assert found.ceiling == min(3, record["ceiling"])
+    assert_narrows(found)
+    with serving(found, chain):
+        assert_goes_on(chain, found)
 
 
 @given(headers=pairs, which=st.integers(0, 3))

@@ -106,7 +106,7 @@ class HopCheck:
         if problem:
             return self._invalid(problem)
         if context.expires is not None and context.expires + _LEEWAY_S < self.clock.wall():
-            return self._refusal(Code.EXPIRED, f"{VALUE}: found one that has expired; expected a fresh one", context)
+            return self._refusal(Code.EXPIRED, f"{VALUE}: found one that has expired; expected a fresh one")
         return self._counted(context, signed=self.keys is not None and bool(sealed.signature))
 
     def _malformed(self, told: dict[str, str]) -> str | None:
