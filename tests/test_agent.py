@@ -65,7 +65,7 @@ def test_what_cannot_work_is_refused_when_the_agent_is_made(options: dict[str, A
     [
         ({"within": Limits(turns=3)}, "run, within: .*; expected a TurnBudget"),
         ({"run_id": 5}, "run, run_id"),
-        ({"session_id": ""}, "run, session_id"),
+        ({"session": ""}, "run, session"),
         ({"metadata": [1]}, "run, metadata"),
         ({"state": 5}, "run, state"),
         ({"wihtin": None}, "run, options: .*; expected an option such as within"),
@@ -79,7 +79,7 @@ def test_what_a_run_cannot_use_is_refused_by_every_door(options: dict[str, Any],
 
 
 def test_an_option_that_is_none_is_left_out() -> None:
-    options: dict[str, Any] = dict.fromkeys(("within", "run_id", "session_id", "metadata", "state"))
+    options: dict[str, Any] = dict.fromkeys(("within", "run_id", "session", "metadata", "state"))
     assert Agent(model=ScriptedModel(say("x"))).run("go", **options).completed
 
 

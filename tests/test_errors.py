@@ -19,6 +19,7 @@ from flyball.errors import (
     MessageError,
     Mistakes,
     ModelError,
+    ResumeError,
     Retryable,
     RuleError,
     RunStopped,
@@ -37,6 +38,7 @@ from flyball.errors import (
 from flyball.unit import Unit
 
 EXAMPLES: list[tuple[FlyballError, str]] = [
+    (ResumeError("run r1", "a child", "its parent"), "run r1: found 'a child'; expected its parent"),
     (ConfigError("budget 'x', ceiling", -1, "an int"), "budget 'x', ceiling: found -1; expected an int"),
     (
         SettingError("max_turns", "flyball.toml:3", "many", "a whole number"),

@@ -100,7 +100,7 @@ class TestSpans:
         self, telemetry: Telemetry
     ) -> None:
         model = scripted(call("add", a=1, b=2).using(Usage(100, 20, cached=60, reasoning=7)), say("3"))
-        agent(model, telemetry).run("1 + 2?", run_id="run-1", session_id="talk-1")
+        agent(model, telemetry).run("1 + 2?", run_id="run-1", session="talk-1")
         run, *inner = telemetry.spans
         assert [span.name for span in (run, *inner)] == [
             "invoke_agent adder",
@@ -136,7 +136,7 @@ class TestSpans:
 
     def test_a_run_tells_its_end_and_its_budgets(self, telemetry: Telemetry) -> None:
         model = scripted(call("add", a=1, b=2), say("I added."), price=TokenPrice(input=3, output=15))
-        agent(model, telemetry, limits=Limits(turns=1, usd=2)).run("Go.", run_id="run-1", session_id="talk-1")
+        agent(model, telemetry, limits=Limits(turns=1, usd=2)).run("Go.", run_id="run-1", session="talk-1")
         run = telemetry.only("invoke_agent adder")
         expected = {
             "gen_ai.operation.name": "invoke_agent",

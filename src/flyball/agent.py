@@ -8,10 +8,10 @@ import math
 import os
 import zlib
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from functools import partial
 from pathlib import Path
-from typing import Any, Literal, TypedDict, Unpack
+from typing import Any, Literal, Unpack
 
 from . import check
 from .assertion import Assertions
@@ -19,7 +19,7 @@ from .brief import (
     Task,
     card_of,
     ceilings_of,
-    check_function,
+    check_agent,
     completion_of,
     messages_of,
     model_of,
@@ -31,15 +31,18 @@ from .budget import IterationBudget
 from .clock import SYSTEM, Clock
 from .delegate import Child, at_once, edge_to, edges_of, joined, stall_s
 from .drive import Driver, Person, driver_of
+from .drive.keeper import Keeper
 from .envelope import TurnBudget
 from .errors import ConfigError
 from .inheritance import Inheritance
+from .keeping import GO_ON, Keeping, verdicts_of, wait_s
 from .limits import Kind, Limits, WorstCase
 from .loop.child import Edge, Mode
 from .loop.plan import ModelCard, Plan, Terrain
 from .message import Message
 from .models import Model
 from .offer import Offer
+from .option import ResumeOptions, RunOptions, check_run
 from .output import Output
 from .person import Approver, Verdict, answers_of
 from .price import Unpriced
@@ -52,6 +55,7 @@ from .rules import RuleSet
 from .run import Run
 from .settings import Settings
 from .steadiness import Duplicates, Reflection, Thresholds
+from .store import Store
 from .toolrule import ToolRule, ToolRules
 from .tools import Admission
 from .tools.compaction import Compaction
@@ -59,19 +63,8 @@ from .tools.source import Offered
 from .worker import PRIVATE_LOOP
 
 log = logging.getLogger(__name__)
-
-
-class RunOptions(TypedDict, total=False):
-    """What is one run's own. Everything may be left out."""
-
-    within: TurnBudget
-    """An envelope that this run shares with others: what it takes counts there too, and there it may be refused."""
-    run_id: str
-    session_id: str
-    metadata: Mapping[str, Any]
-    """Added to the agent's."""
-    state: Mapping[str, Any]
-    """What tools find in `ctx.state` at the start."""
+Answers = Mapping[str, Verdict | bool] | None
+"""What is answered to the questions of a paused run, by their ids."""
 
 
 @dataclass(frozen=True, kw_only=True, eq=False, repr=False)
@@ -122,6 +115,10 @@ class Agent:
     grace: bool = True
     """Whether a run that met a limit gets one more request, without tools, to report."""
     single_turn: bool = False
+    store: Store | str | None = None
+    """Where its runs and sessions are kept, also by address: `sqlite:///runs.db`, `memory:`. Without, nowhere."""
+    lease_seconds: float = 300.0
+    """How long a session stays a run's own when its process stands still."""
     unpriced: Unpriced | Literal["refuse", "tokens_only"] = Unpriced.REFUSE
     """What becomes of a money limit with a model whose price nobody knows: it is refused before anything is asked, or
     it does not hold for that model, and `result.unpriced` names it."""
@@ -140,6 +137,7 @@ class Agent:
     _own: Model = field(init=False)
     _others: Mapping[str, Model] = field(init=False)
     _person: Person = field(init=False)
+    _keeping: Keeping | None = field(init=False)
 
     def __post_init__(self) -> None:
         self._check()
@@ -148,6 +146,8 @@ class Agent:
             refuse_money("agent, limits.usd", self._terrain.terms.budgets["usd"], self._cards())
         patience = check.duration("agent, approver_seconds", self.approver_seconds)
         object.__setattr__(self, "_person", Person(self.approver, patience))
+        keeping = None if self.store is None else Keeping(self.store, self.lease_seconds, self.clock)
+        object.__setattr__(self, "_keeping", keeping)
 
     def run(self, task: Task, **options: Unpack[RunOptions]) -> Result:
         """Do a task and wait for its end, in a program without an event loop; `arun` is the async door."""
@@ -166,17 +166,23 @@ class Agent:
         """The handle of a task that runs in this event loop: `async with agent.open(task) as run`."""
         return self._handle(task, options)
 
-    def resume(self, result: Result, answers: Mapping[str, Verdict | bool] | None = None) -> Result:
-        """Go on with a paused run where it waits, and wait for its end; nothing that was done is done again.
+    def resume(self, run: Result | str, answers: Answers = None, **options: Unpack[ResumeOptions]) -> Result:
+        """Go on with a run where it was left, and wait for its end; nothing that was done is done again.
 
-        `answers` are by the question's id, as in `{"call-0": deny("Not now.")}`; a question without one is asked again.
+        `run` is its paused result, or, with a store, its id: then it may also have met a limit, with `extend=` to go
+        on, or its process may have died. `answers` are by the question's id, as in `{"call-0": deny("Not now.")}`; a
+        question without one is asked again.
         """
         PRIVATE_LOOP.refuse_inside("`await agent.aresume(...)`")
-        return Run(lambda stream: self._resumed(result, answers, (*self.sinks, stream))).through()
+        return self.reopen(run, answers, **options).through()
 
-    async def aresume(self, result: Result, answers: Mapping[str, Verdict | bool] | None = None) -> Result:
+    async def aresume(self, run: Result | str, answers: Answers = None, **options: Unpack[ResumeOptions]) -> Result:
         """The same in this event loop."""
-        return await self._resumed(result, answers, self.sinks).drive()
+        return await self._resumed(run, answers, options, self.sinks).drive()
+
+    def reopen(self, run: Result | str, answers: Answers = None, **options: Unpack[ResumeOptions]) -> Run:
+        """The handle of a run that goes on, as `open` gives one of a run that begins; `begin()` starts it by itself."""
+        return Run(lambda stream: self._resumed(run, answers, options, (*self.sinks, stream)))
 
     def worst_case(self) -> WorstCase:
         """The most that one run can come to, without its children."""
@@ -196,9 +202,25 @@ class Agent:
 
     def _driver(self, task: Task, options: RunOptions, sinks: Sequence[Sink]) -> Driver:
         inherited = self._inherited(options)
-        return self._driver_of(self._plan(task, options, inherited), inherited.within, sinks, self._person)
+        plan, keeper = self._plan(task, options, inherited), None
+        if self._keeping is not None:
+            keeper = self._keeping.fresh(plan, wait_s("run", options))
+        return self._driver_of(plan, inherited.within, sinks, self._person, keeper)
 
-    def _resumed(self, result: Result, answers: Mapping[str, Any] | None, sinks: Sequence[Sink]) -> Driver:
+    def _resumed(self, run: Result | str, answers: Answers, options: ResumeOptions, sinks: Sequence[Sink]) -> Driver:
+        if self._keeping is None:
+            if isinstance(run, str) or options:
+                raise ConfigError("resume", run, "a result of a paused run; to go on by its id, an agent needs a store")
+            return self._unpaused(run, answers, sinks)
+        entry = self._keeping.entry(run if isinstance(run, str) else run.run_id)
+        if options.get("from_messages"):
+            return self._driver(GO_ON, {"session": entry.start.session or entry.run_id}, sinks)
+        person = replace(self._person, verdicts=verdicts_of(entry, answers))
+        plan, keeper = self._keeping.again(entry, self._terrain, options)
+        return self._driver_of(plan, options.get("within"), sinks, person, keeper)
+
+    def _unpaused(self, result: Result, answers: Answers, sinks: Sequence[Sink]) -> Driver:
+        """A run that was paused in this process goes on."""
         pause = pause_of(result)
         if pause.plan.shared.origin is not self._terrain.origin:
             raise ConfigError("resume", f"the result of another agent's run {result.run_id}", "one of this very agent")
@@ -209,9 +231,16 @@ class Agent:
         person = replace(self._person, verdicts=verdicts, paused=pause)
         return self._driver_of(plan, pause.within, sinks, person)
 
-    def _driver_of(self, plan: Plan, within: TurnBudget | None, sinks: Sequence[Sink], person: Person) -> Driver:
+    def _driver_of(
+        self,
+        plan: Plan,
+        within: TurnBudget | None,
+        sinks: Sequence[Sink],
+        person: Person,
+        keeper: Keeper | None = None,
+    ) -> Driver:
         recorder = Recorder(plan.header, sinks, self.events_kept)
-        return driver_of(plan, recorder, clock=self.clock, within=within, person=person)
+        return driver_of(plan, recorder, clock=self.clock, within=within, person=person, keeper=keeper)
 
     def as_child(self, mode: Mode, registry: IterationBudgetRegistry) -> Edge:
         """All that its runs need as children of another agent; of that one's registry where it has none of its own."""
@@ -243,7 +272,7 @@ class Agent:
 
     def _inherited(self, options: RunOptions) -> Inheritance:
         if options:
-            _check_options(options)
+            check_run(options)
         inherited = Inheritance.of(options.get("within"))
         if inherited.money is not None:
             self._guard(inherited.money)
@@ -254,9 +283,10 @@ class Agent:
         at, until = self.clock.wall(), self.limits.until
         return Plan(
             shared=inherited.told(self._terrain),
+            told=inherited.words,
             run_id=run_id,
             messages=messages_of(task, run_id, at),
-            session_id=options.get("session_id"),
+            session_id=options.get("session"),
             started_at=at,
             until=None if until is None else until.timestamp() - self._terrain.terms.reserve_s(until.timestamp() - at),
             state=dict(options.get("state") or {}),
@@ -302,44 +332,7 @@ class Agent:
         others = {name: model_of(f"agent, models, {name}", one) for name, one in self.models.items()}
         object.__setattr__(self, "_own", model_of("agent, model", self.model))
         object.__setattr__(self, "_others", others)
-        check.kind("agent, limits", self.limits, Limits)
-        check.text("agent, name", self.name)
-        check.kind("agent, metadata", self.metadata, Mapping)
-        check.whole_or_none("agent, max_output_tokens", self.max_output_tokens)
-        check.whole("agent, events_kept", self.events_kept)
-        check.member("agent, kind", self.kind, Kind)
-        if self.compact is not None and not callable(self.compact):
-            raise ConfigError("agent, compact", self.compact, "a function of messages that gives a text")
-        check.timeout("agent, approver_seconds", self.approver_seconds)
-        if self.approver is not None and not callable(self.approver):
-            raise ConfigError("agent, approver", self.approver, "a function of the question, sync or async")
-        if self.on_exhausted not in ("grace", "ask"):
-            raise ConfigError("agent, on_exhausted", self.on_exhausted, "one of grace, ask")
-        check.member("agent, unpriced", self.unpriced, Unpriced)
-        check.member("agent, duplicates", self.duplicates, Duplicates)
-        for name, kind in (("repetition", Thresholds), ("reflection", Reflection)):
-            if getattr(self, name) is not None:
-                check.kind(f"agent, {name}", getattr(self, name), kind)
-        if self.instructions is not None:
-            check.kind("agent, instructions", self.instructions, str)
-        check.kind("agent, description", self.description, str)
-        for name in ("tools", "children", "hooks", "sinks"):
-            if isinstance(given := getattr(self, name), str) or not isinstance(given, Iterable):
-                raise ConfigError(f"agent, {name}", given, "a list")
-        for name in ("grace", "single_turn"):
-            check.kind(f"agent, {name}", getattr(self, name), bool)
-        for name, functions in {
-            "should_continue": () if self.should_continue is None else (self.should_continue,),
-            "completion": (self.completion,) if callable(self.completion) else (),
-            "hooks": self.hooks,
-            "sinks": self.sinks,
-        }.items():
-            for one in functions:
-                check_function(f"agent, {name}", one)
-        if self.registry is not None:
-            check.kind("agent, registry", self.registry, IterationBudgetRegistry)
-            if self.settings is not None:
-                raise ConfigError("agent, settings", self.settings, "none beside a registry, which has its own")
+        check_agent({one.name: getattr(self, one.name, None) for one in fields(self)})
 
     def _made_terrain(self) -> Terrain:
         """All that is the same for every run, looked up once."""
@@ -385,13 +378,3 @@ class Agent:
             asks_for_more=self.on_exhausted == "ask",
         )
         return offer.on(terrain)
-
-
-def _check_options(options: RunOptions) -> None:
-    check.options("run", options, RunOptions.__annotations__)
-    for name, kind in (("within", TurnBudget), ("metadata", Mapping), ("state", Mapping)):
-        if options.get(name) is not None:
-            check.kind(f"run, {name}", options.get(name), kind)
-    for name in ("run_id", "session_id"):
-        if options.get(name) is not None:
-            check.text(f"run, {name}", options.get(name))

@@ -13,16 +13,19 @@ from .assertion import Assertions
 from .budget import IterationBudget
 from .drive import Pause
 from .errors import ConfigError
-from .limits import Terms
+from .limits import Kind, Limits, Terms
 from .loop.plan import ModelCard
 from .loop.told import Told
 from .message import Message, MessageType, Role
 from .models import Model
 from .models.catalog import context_tokens_of, price_for
+from .price import Unpriced
 from .progress import Policy
+from .registry import IterationBudgetRegistry
 from .result import Result, Stop
 from .rules import RuleSet
 from .settings import Settings
+from .steadiness import Duplicates, Reflection, Thresholds
 from .wire import normalize
 
 Task = str | Message | Mapping[str, Any] | Sequence[str | Message | Mapping[str, Any]]
@@ -134,3 +137,45 @@ def model_of(where: str, given: Any) -> Model:
     if given.price is not None and not callable(getattr(given.price, "cost", None)):
         raise ConfigError(f"{where}'s price", given.price, "a price, such as a TokenPrice, or None")
     return given
+
+
+def check_agent(given: Mapping[str, Any]) -> None:
+    """Look at all that an agent is given, before anything is made of it; a ConfigError names the first mistake."""
+    check.kind("agent, limits", given["limits"], Limits)
+    check.text("agent, name", given["name"])
+    check.kind("agent, metadata", given["metadata"], Mapping)
+    check.whole_or_none("agent, max_output_tokens", given["max_output_tokens"])
+    check.whole("agent, events_kept", given["events_kept"])
+    check.member("agent, kind", given["kind"], Kind)
+    if given["compact"] is not None and not callable(given["compact"]):
+        raise ConfigError("agent, compact", given["compact"], "a function of messages that gives a text")
+    check.timeout("agent, approver_seconds", given["approver_seconds"])
+    if given["approver"] is not None and not callable(given["approver"]):
+        raise ConfigError("agent, approver", given["approver"], "a function of the question, sync or async")
+    if given["on_exhausted"] not in ("grace", "ask"):
+        raise ConfigError("agent, on_exhausted", given["on_exhausted"], "one of grace, ask")
+    check.member("agent, unpriced", given["unpriced"], Unpriced)
+    check.member("agent, duplicates", given["duplicates"], Duplicates)
+    for name, kind in (("repetition", Thresholds), ("reflection", Reflection)):
+        if given[name] is not None:
+            check.kind(f"agent, {name}", given[name], kind)
+    if given["instructions"] is not None:
+        check.kind("agent, instructions", given["instructions"], str)
+    check.kind("agent, description", given["description"], str)
+    for name in ("tools", "children", "hooks", "sinks"):
+        if isinstance(one := given[name], str) or not isinstance(one, Iterable):
+            raise ConfigError(f"agent, {name}", one, "a list")
+    for name in ("grace", "single_turn"):
+        check.kind(f"agent, {name}", given[name], bool)
+    for name, functions in {
+        "should_continue": () if given["should_continue"] is None else (given["should_continue"],),
+        "completion": (given["completion"],) if callable(given["completion"]) else (),
+        "hooks": given["hooks"],
+        "sinks": given["sinks"],
+    }.items():
+        for one in functions:
+            check_function(f"agent, {name}", one)
+    if given["registry"] is not None:
+        check.kind("agent, registry", given["registry"], IterationBudgetRegistry)
+        if given["settings"] is not None:
+            raise ConfigError("agent, settings", given["settings"], "none beside a registry, which has its own")

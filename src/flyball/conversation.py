@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any, Literal, NamedTuple, TypedDict, Unpack, cast
 
 from . import check
-from .agent import Agent
+from .agent import Agent, RunOptions
 from .assertion import Assertions
 from .brief import Task, pause_of
 from .clock import SYSTEM, Clock
@@ -164,8 +164,12 @@ def _prepared(tools: Iterable[Offered], model: Model | str, options: Options) ->
         clock=options.get("clock", SYSTEM),
         kind=Kind.CONVERSATION,
     )
-    own = {name: value for name, value in options.items() if name in ("session_id", "run_id")}
-    return agent, {**own, "state": payload.state}
+    own: RunOptions = {"state": payload.state}
+    if "session_id" in options:
+        own["session"] = options["session_id"]
+    if "run_id" in options:
+        own["run_id"] = options["run_id"]
+    return agent, own
 
 
 def _limits(options: Options) -> Limits:

@@ -2,6 +2,7 @@
 
     FlyballError
     ├── ConfigError (ValueError)     a value given in code cannot be used
+    │   ├── ResumeError              a run cannot go on from where it was left
     │   ├── Mistakes                 several values of one input cannot be used
     │   ├── SettingError             a value given by the environment or a file cannot be used
     │   └── TomlError                a file cannot be read as TOML
@@ -18,7 +19,6 @@
     │   ├── ContextTooLong           the conversation is too long for the model
     │   └── Retryable                the same request may succeed later
     ├── RuleError                    an expression of a rule cannot be worked out with the data at hand
-    ├── ResumeError                  a run cannot go on from where it was left
     ├── RunStopped                   a run did not complete, and its caller asked to be told so
     ├── SourceError                  a source of tools, such as an MCP server, cannot be had, or is gone
     ├── StoreError                   a store cannot keep, or give back, what it is asked to
@@ -98,6 +98,12 @@ class TomlError(ConfigError):
     """A file cannot be read as TOML; `where` is its path, with the line where that is known."""
 
     code = "toml_invalid"
+
+
+class ResumeError(ConfigError):
+    """A run cannot go on from where it was left."""
+
+    code = "resume_refused"
 
 
 class AmountError(FlyballError, ValueError):
@@ -180,21 +186,6 @@ class RuleError(FlyballError):
     def __str__(self) -> str:
         words = self.words if len(self.words) <= 100 else f"{self.words[:100]}…"
         return f"{self.reason} (in {words})" if words else self.reason
-
-
-class ResumeError(FlyballError):
-    """A run cannot go on from where it was left."""
-
-    code = "resume_refused"
-
-    def __init__(self, run_id: str, found: str, expected: str) -> None:
-        super().__init__(run_id, found, expected)
-        self.run_id = run_id
-        self.found = found
-        self.expected = expected
-
-    def __str__(self) -> str:
-        return f"run {self.run_id}: found {self.found}; expected {self.expected}"
 
 
 class RunStopped(FlyballError):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
 from functools import partial
 from math import inf
 from queue import Empty, SimpleQueue
@@ -15,6 +15,7 @@ import anyio
 from anyio.abc import TaskGroup
 
 from . import check
+from .budget import IterationBudget
 from .drive import Driver
 from .errors import ConfigError, UnknownBudget
 from .event import Event
@@ -153,6 +154,20 @@ class ChildRun:
         return f"<ChildRun {self.agent}: {self.run_id}>"
 
 
+def extension(ceilings: Mapping[str, IterationBudget], seconds: float, by: str, amounts: Mapping[str, float]) -> Extend:
+    """More of what a run has ceilings for, as a letter to it."""
+    counted = dict[str, int]()
+    for name, amount in amounts.items():
+        if name not in ceilings:
+            raise UnknownBudget(name, (*ceilings, "seconds"))
+        counted[name] = int(check.amount_of(f"run, extend {name}", amount, ceilings[name].unit))
+        check.amount(name, counted[name])
+    added = check.duration("run, extend by seconds", seconds)
+    if added == inf:
+        raise ConfigError("run, extend by seconds", seconds, "so many seconds; every run has a time limit")
+    return Extend(counted, added, check.text("run, extended by", by))
+
+
 class Run:
     """A run under way. `agent.start(task)` gives one that runs by itself; `async with agent.open(task)` runs it here.
 
@@ -195,16 +210,7 @@ class Run:
 
         What is under way keeps the deadline it began with.
         """
-        budgets, counted = self._driver.ceilings, dict[str, int]()
-        for name, amount in amounts.items():
-            if name not in budgets:
-                raise UnknownBudget(name, (*budgets, "seconds"))
-            counted[name] = int(check.amount_of(f"run, extend {name}", amount, budgets[name].unit))
-            check.amount(name, counted[name])
-        added = check.duration("run, extend by seconds", seconds)
-        if added == inf:
-            raise ConfigError("run, extend by seconds", seconds, "so many seconds; every run has a time limit")
-        return self._post(Extend(counted, added, check.text("run, extended by", by)))
+        return self._post(extension(self._driver.ceilings, seconds, by, amounts))
 
     def cancel(self, by: str = "caller") -> bool:
         """End it now: what is under way is cut, what was done is kept."""

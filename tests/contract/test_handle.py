@@ -149,7 +149,7 @@ class TestWaiting:
         def watching(run: Run, event: RunEvent) -> None:
             names.append((run.run_id, event.header.run_id))
 
-        result = watch(adding(), watching, run_id="mine", session_id="s", metadata={"job": 1})
+        result = watch(adding(), watching, run_id="mine", session="s", metadata={"job": 1})
         assert set(names) == {("mine", "mine")}
         assert (result.run_id, result.session_id, result.metadata) == ("mine", "s", {"job": 1})
 

@@ -120,7 +120,7 @@ def test_whoever_began_it_anybody_may_go_on(resume: Any, begun: str) -> None:
 def test_what_was_used_goes_on_from_there(run: Any, resume: Any) -> None:
     lines = [call("look").using(Usage(20, 10)), DELETE.using(Usage(30, 10)), call("look", at="2").using(Usage(40, 10))]
     desk = Desk(*lines, limits=Limits(turns=9, tool_calls=9, tokens=100_000))
-    paused = run(desk.agent, state={"looks": 5}, metadata={"job": 7}, session_id="s")
+    paused = run(desk.agent, state={"looks": 5}, metadata={"job": 7}, session="s")
     assert (paused.turns, paused.seconds, paused.state) == (2, 2, {"looks": 6})
     desk.clock.move(10_000)
     result = resume(desk.agent, paused, {"call-100": allow()})

@@ -21,7 +21,7 @@ TABLE = """
     store
     worker tools models
     loop drive
-    run output brief delegate offer inheritance agent conversation
+    run option keeping output brief delegate offer inheritance agent conversation
     toolbox
     testing otel
     doctor

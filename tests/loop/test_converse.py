@@ -115,7 +115,7 @@ class TestEveryEnd:
     def test_carries_what_the_caller_gave(self, stop: Stop) -> None:
         lines, options, driving = STOPS[stop]
         agent = Agent(model=ScriptedModel(*lines, grace=say("R.")), tools=[add], metadata={"mode": "chat"}, **options)
-        given: dict[str, Any] = {"run_id": "r1", "session_id": "s1", "metadata": {"job": 7}, "state": {"k": 1}}
+        given: dict[str, Any] = {"run_id": "r1", "session": "s1", "metadata": {"job": 7}, "state": {"k": 1}}
         result = Script(agent, **driving).run("Go.", **given)
         assert (result.run_id, result.session_id, dict(result.metadata)) == ("r1", "s1", {"mode": "chat", "job": 7})
         assert {event.header.session_id for event in result.events} == {"s1"}

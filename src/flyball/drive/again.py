@@ -56,7 +56,7 @@ def _replayed(driver: Driver, past: Past, keeper: Keeper) -> Effect[Any] | None:
             driver.abandon()
             wants = "the end" if effect is None else f"a {type(effect).__name__}"
             found = f"{wants} as step {n + 1} of {len(past.answers)}, which was another: code, rules or tools changed"
-            raise ResumeError(driver.recorder.header.run_id, found, "the same agent; or from_messages=True")
+            raise ResumeError(f"run {driver.recorder.header.run_id}", found, "the same agent; or from_messages=True")
         if isinstance(effect, Grant) and answer.value is None and driver.lender is not None:
             driver.lender.again(effect)
         driver.answers.append(answer)

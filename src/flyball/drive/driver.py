@@ -72,11 +72,10 @@ class Driver:
         workers: WorkerPool = _WORKERS,
         person: Person = NOBODY,
         performing: Callable[..., Performer] = Performer,
-        keeper: Keeper | None = None,
     ) -> None:
         self.recorder = recorder
         self.mailbox = mailbox or Mailbox()
-        self._keeper = keeper
+        self._keeper: Keeper | None = None
         self.answers: list[Answer[Any]] = []
         """Everything the loop was told: the run can be played again from it."""
         self.result: Result | None = None
@@ -97,10 +96,6 @@ class Driver:
             metadata=plan.metadata,
             watcher=self,
         )
-        if keeper is not None:
-            keeper.post = self.mailbox.post
-            keeper.watch(recorder)
-            self._performer.may_write = lambda: keeper.tenure.holds
         self._state = dict(plan.state)
         """What the run begins with."""
         self._paused = person.paused
@@ -114,6 +109,13 @@ class Driver:
         self._soon: Callable[[Callable[[], object]], object] | None = None
         self._thread = 0
         self._gives_way_at = _GIVES_WAY_EVERY
+
+    def keep(self, keeper: Keeper) -> None:
+        """Have all written down that it does."""
+        self._keeper = keeper
+        keeper.post = self.mailbox.post
+        keeper.watch(self.recorder)
+        self._performer.may_write = lambda: keeper.tenure.holds
 
     @property
     def ceilings(self) -> Mapping[str, IterationBudget]:
@@ -149,6 +151,9 @@ class Driver:
         try:
             plan = self._plan = await keeper.open(self._plan)
             self._until, self._performer.state = plan.until, plan.state
+            if keeper.past is not None:
+                verdicts = {**keeper.past.said, **self._person.verdicts}
+                self._person = replace(self._person, verdicts=verdicts)
             self._loop = converse(plan, self.recorder)
             self.pace.begin_at(0.0)  # waiting for the session takes nothing of the run's time
             return await self._driven()

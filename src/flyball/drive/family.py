@@ -25,6 +25,7 @@ from ..worker import loop_time
 from .child import ChildAct
 from .deciding import Person
 from .driver import Driver
+from .keeper import Keeper
 from .kin import Kin
 from .mailbox import Mailbox
 from .sourced import SourcedDriver
@@ -38,6 +39,7 @@ def driver_of(
     within: TurnBudget | None = None,
     ceiling: TurnBudget | None = None,
     person: Person | None = None,
+    keeper: Keeper | None = None,
 ) -> Driver:
     """The driver of a run: one that opens sources where it has some, and drives children where it delegates.
 
@@ -45,21 +47,23 @@ def driver_of(
     """
     person = person or Person()
     kind = SourcedDriver if plan.shared.sources else Driver
-    shared = plan.shared
-    if not shared.may_delegate:
-        return kind(plan, recorder, clock=clock, within=within, person=person)
-    mailbox = Mailbox()
-    ceiling = within if plan.parent_run_id is None else ceiling
-    performing = partial(
-        Family,
-        kin=Kin(recorder=recorder, within=within, ceiling=ceiling, hire=shared.hire),
-        outer=clock,
-        person=person,
-        most_at_once=shared.children_at_once,
-        stall_s=shared.children_stall_s,
-        mailbox=mailbox,
-    )
-    return kind(plan, recorder, mailbox, clock=clock, within=within, person=person, performing=performing)
+    shared, mailbox, performing = plan.shared, Mailbox(), Performer
+    if shared.may_delegate:
+        ceiling = within if plan.parent_run_id is None else ceiling
+        performing = partial(
+            Family,
+            kin=Kin(recorder=recorder, within=within, ceiling=ceiling, hire=shared.hire),
+            outer=clock,
+            person=person,
+            most_at_once=shared.children_at_once,
+            stall_s=shared.children_stall_s,
+            mailbox=mailbox,
+            keeper=keeper,
+        )
+    driver = kind(plan, recorder, mailbox, clock=clock, within=within, person=person, performing=performing)
+    if keeper is not None:
+        driver.keep(keeper)
+    return driver
 
 
 @dataclass(slots=True, kw_only=True, eq=False)
@@ -75,6 +79,7 @@ class Family(Performer):
     """How long a child may go on without anything coming of it."""
     mailbox: Mailbox
     """The parent's, which hears of what came too late for a child."""
+    keeper: Keeper | None
     _under_way: dict[str, Driver] = field(default_factory=dict[str, Driver])
     _places: anyio.Semaphore | None = None
 
@@ -200,6 +205,7 @@ class Family(Performer):
             within=within,
             ceiling=self.kin.ceiling,
             person=Person(person.approver, person.seconds),
+            keeper=None if self.keeper is None else self.keeper.child(),
         )
         driver.heir = self.mailbox
         return driver

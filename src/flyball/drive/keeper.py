@@ -166,7 +166,7 @@ class Keeper:
             self.past = self.past.until_open()
         elif stop is not None and (extension is None or stop not in ("budget", "deadline") or not self.past.answers):
             wanted = "more of what it has met (extend=)" if stop in ("budget", "deadline") else "from_messages=True"
-            raise ResumeError(plan.run_id, f"a run that ended as {stop}", wanted)
+            raise ResumeError(f"run {plan.run_id}", f"a run that ended as {stop}", wanted)
         if extension is not None:
             self._extend(extension, ended=stop in ("budget", "deadline"))
 
@@ -182,7 +182,9 @@ class Keeper:
 
     def _check_end(self, plan: Plan) -> None:
         if self.past is None:
-            raise ResumeError(plan.run_id, "a run of which the store knows nothing", "the id of one of its runs")
+            raise ResumeError(
+                f"run {plan.run_id}", "a run of which the store knows nothing", "the id of one of its runs"
+            )
 
     def begin(self, plan: Plan) -> None:
         """The loop begins with this plan."""

@@ -95,10 +95,9 @@ class Course:
 
     def _begin(self) -> None:
         """What every run begins with: nothing has happened yet."""
-        self.progress.agent = self.shared.agent
+        self.progress.agent, self.progress.number = self.shared.agent, self.plan.number
         self.model, self.model_name = self.shared.model, ""
         """Who is asked, and its name where it is not the agent's own."""
-        self.progress.number = self.plan.number
         self.kept = self.plan.kept
         """How many messages of the history are in the transcript."""
         self.nudge: str | None = None
