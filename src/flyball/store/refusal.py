@@ -58,6 +58,13 @@ def moved(where: str) -> StoreError:
     return StoreError(where, "the file was moved or replaced while it was open. Expected it where it was")
 
 
+def gap(where: str, session: str) -> StoreError:
+    """Messages that were there are not any more."""
+    return StoreError(
+        where, f"the file is damaged: messages of session {shown(session)} are missing. Expected all of them"
+    )
+
+
 def interrupted(where: str) -> StoreError:
     """Whoever was writing for several was interrupted."""
     return StoreError(where, "the thread that was writing was interrupted; whether this was kept is not known")

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 from threading import Lock
 from types import TracebackType
-from typing import Any, TypeVar
+from typing import TypeVar
 
 from ... import check
 from ...clock import SYSTEM, Clock
@@ -72,9 +72,9 @@ class SqliteStore:
         """Let go of the file. What was kept stays."""
         self._close()
 
-    def read(self, statement: str, *values: object) -> list[tuple[Any, ...]]:
-        """The rows of one statement."""
-        return self._readers.rows(statement, values)
+    def read(self, made: Callable[..., T], statement: str, *values: object) -> list[T]:
+        """What is made of each row of one statement."""
+        return self._readers.rows(made, statement, values)
 
     def write(self, act: Callable[[sqlite3.Connection], T]) -> T:
         """Do this in a commit, perhaps with what others wait for; what it gave."""
@@ -102,15 +102,16 @@ class _Readers:
         self._lock = Lock()
         self._closed = False
 
-    def rows(self, statement: str, values: tuple[object, ...]) -> list[tuple[Any, ...]]:
-        """The rows of one statement."""
+    def rows(self, made: Callable[..., T], statement: str, values: tuple[object, ...]) -> list[T]:
+        """What is made of each row of one statement."""
         self._writer.check_process()
         with self._file.explained():
             connection = self._borrow()
             try:
-                return connection.execute(statement, values).fetchall()
+                found = connection.execute(statement, values).fetchall()
             finally:
                 self._give_back(connection)
+            return [made(*row) for row in found]
 
     def close(self) -> None:
         """Close those that nobody uses; the others are closed when they come back."""

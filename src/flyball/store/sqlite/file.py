@@ -12,7 +12,7 @@ from pathlib import Path
 from urllib.parse import quote
 
 from ...errors import StoreError
-from .migration import migrate
+from .migration import migrate, version_of
 
 _OURS = 0o600
 """What was said to agents is nobody else's business."""
@@ -45,6 +45,7 @@ class File:
         with self.explained():
             connection = self._connect()
             try:
+                version_of(connection, self.path)  # a file that is not ours is left as it is
                 self._use_wal(connection)
                 migrate(connection, self.path)
                 connection.execute(f"PRAGMA synchronous = {self.synchronous}")
@@ -66,12 +67,16 @@ class File:
             yield
         except (sqlite3.Error, UnicodeEncodeError) as error:
             raise self.meaning(error) from error
+        except (ValueError, KeyError, TypeError) as error:  # a row that nobody can have written
+            words = f"{_MEANING[sqlite3.SQLITE_CORRUPT]} ({type(error).__name__}: {error})"
+            raise StoreError(str(self.path), words) from error
 
     def meaning(self, error: sqlite3.Error | UnicodeEncodeError) -> StoreError:
         """An error of SQLite, in words that help."""
         if isinstance(error, UnicodeEncodeError):
             return StoreError(str(self.path), f"found a text that is none ({error}); expected one in Unicode")
-        primary = getattr(error, "sqlite_errorcode", sqlite3.SQLITE_ERROR) & 0xFF
+        unnamed = sqlite3.SQLITE_CORRUPT if "decode" in str(error) else sqlite3.SQLITE_ERROR
+        primary = getattr(error, "sqlite_errorcode", unnamed) & 0xFF
         if primary in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED):
             words = (
                 f"the file is locked: another process has been writing to it for {self.busy_seconds:g} seconds. "

@@ -60,12 +60,12 @@ MIGRATIONS = (
 
 
 def migrate(connection: sqlite3.Connection, path: Path) -> None:
-    """Bring the tables of a file up to date, once, whoever else opens it now; a StoreError if they are not ours."""
-    if _version(connection, path) == len(MIGRATIONS):
+    """Bring the tables of a file up to date, once, whoever else opens it now."""
+    if version_of(connection, path) == len(MIGRATIONS):
         return
     connection.execute("BEGIN IMMEDIATE")
     try:
-        for number in range(_version(connection, path), len(MIGRATIONS)):
+        for number in range(version_of(connection, path), len(MIGRATIONS)):
             for statement in MIGRATIONS[number].split(";"):
                 connection.execute(statement)
         connection.execute(f"PRAGMA application_id = {APPLICATION}")
@@ -77,8 +77,8 @@ def migrate(connection: sqlite3.Connection, path: Path) -> None:
         raise
 
 
-def _version(connection: sqlite3.Connection, path: Path) -> int:
-    """How many steps the file has behind it; 0 for one that is new."""
+def version_of(connection: sqlite3.Connection, path: Path) -> int:
+    """How many steps the file has behind it, 0 for one that is new; a StoreError if it is not for us."""
     (owner,) = connection.execute("PRAGMA application_id").fetchone()
     (version,) = connection.execute("PRAGMA user_version").fetchone()
     (tables,) = connection.execute("SELECT count(*) FROM sqlite_master").fetchone()

@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Protocol, TypeVar
 
 from ...message import Message
+from .. import refusal
 from ..pack import CODE
 from ..record import Entry, Finish, Guard, Holder, Kind, Query, Row, Session, Start, Step
 from ..text import clean, to_message, to_value
@@ -24,8 +25,8 @@ class Database(Protocol):
         """Keep all of a step, or nothing of it."""
         ...
 
-    def read(self, statement: str, *values: object) -> list[tuple[Any, ...]]:
-        """The rows of one statement."""
+    def read(self, made: Callable[..., T], statement: str, *values: object) -> list[T]:
+        """What is made of each row of one statement."""
         ...
 
     def write(self, act: Callable[[sqlite3.Connection], T]) -> T:
@@ -50,10 +51,14 @@ class SqliteTranscript:
     def read(self, session: str, after: int = 0) -> list[Message]:
         """The messages behind the first `after` ones."""
         wanted = """
-            SELECT data FROM session JOIN message ON message.id >= (key << 32) + ? AND message.id < key + 1 << 32
-            WHERE session.id = ? ORDER BY message.id
+            SELECT message.id & 4294967295, messages, data
+            FROM session_now JOIN message ON message.id >= (key << 32) + ? AND message.id < key + 1 << 32
+            WHERE session_now.id = ? ORDER BY message.id
         """
-        return [to_message(line) for (line,) in self._database.read(wanted, after, session)]
+        found = self._database.read(_placed, wanted, after, session)
+        if found and [place for place, _, _ in found] != list(range(after, found[0][1])):
+            raise refusal.gap(self._database.hand.where, session)
+        return [message for _, _, message in found]
 
     def sessions(self, session: str | None = None, limit: int = 100) -> list[Session]:
         """All sessions, or this one; the newest first."""
@@ -61,7 +66,7 @@ class SqliteTranscript:
             SELECT id, title, created_at, touched_at, messages FROM session_now WHERE ?1 IS NULL OR id = ?1
             ORDER BY touched_at DESC, id DESC LIMIT ?2
         """
-        return [Session(*row) for row in self._database.read(wanted, session, limit)]
+        return self._database.read(Session, wanted, session, limit)
 
     def title(self, session: str, title: str) -> None:
         """Name a session."""
@@ -91,8 +96,7 @@ class SqliteJournal:
             FROM run JOIN trace ON trace.id >= key << 32 AND trace.id < key + 1 << 32
             WHERE run.id = ? AND kind <> 'events' ORDER BY trace.id LIMIT -1 OFFSET ?
         """
-        found = self._database.read(wanted, run_id, after)
-        return [Row(n, Kind(kind), data, fingerprint, take) for n, kind, data, fingerprint, take in found]
+        return self._database.read(_row, wanted, run_id, after)
 
 
 class SqliteLease:
@@ -123,8 +127,8 @@ class SqliteLease:
     def holder(self, session: str) -> Holder | None:
         """Who has it, if anybody."""
         wanted = "SELECT session, owner, fence, since, expires FROM lease WHERE session = ? AND expires > ?"
-        found = self._database.read(wanted, session, self._database.wall())
-        return Holder(*found[0]) if found else None
+        found = self._database.read(Holder, wanted, session, self._database.wall())
+        return found[0] if found else None
 
 
 class SqliteState:
@@ -136,8 +140,8 @@ class SqliteState:
     def get(self, session: str) -> dict[str, Any]:
         """All of it."""
         wanted = "SELECT data FROM session JOIN state ON state.session = key WHERE id = ?"
-        found = self._database.read(wanted, session)
-        return CODE.loads(found[0][0]) if found else {}
+        found = self._database.read(CODE.loads, wanted, session)
+        return found[0] if found else {}
 
     def put(self, guard: Guard, state: Mapping[str, Any]) -> None:
         """Set all of it anew."""
@@ -173,17 +177,17 @@ class SqliteRuns:
         """Those that are wanted, the newest first."""
         conditions, values = _wanted(query or Query())
         wanted = f"SELECT {_RUN}, NULL FROM run_now WHERE {conditions} ORDER BY started_at DESC, id DESC LIMIT ?"
-        return [_entry(row) for row in self._database.read(wanted, *values)]
+        return self._database.read(_entry, wanted, *values)
 
     def get(self, run_id: str) -> Entry | None:
         """One of them, with its record."""
         wanted = f"SELECT {_RUN}, data FROM run_now LEFT JOIN record ON run = key WHERE id = ?"
-        found = self._database.read(wanted, run_id)
-        return _entry(found[0]) if found else None
+        found = self._database.read(_entry, wanted, run_id)
+        return found[0] if found else None
 
     def events(self, run_id: str, after: int = -1) -> list[dict[str, Any]]:
         """Its events behind a number."""
-        found = [to_value(text) for (text,) in self._database.read(_EVENTS, run_id, after)]
+        found: list[list[dict[str, Any]]] = self._database.read(to_value, _EVENTS, run_id, after)
         return [event for events in found for event in events if event["seq"] > after]
 
 
@@ -204,7 +208,15 @@ def _wanted(query: Query) -> tuple[str, list[object]]:
     return " AND ".join(conditions) or "1", [*(value for _, value in given), query.limit]
 
 
-def _entry(row: tuple[Any, ...]) -> Entry:
+def _placed(place: int, messages: int, line: str) -> tuple[int, int, Message]:
+    return place, messages, to_message(line)
+
+
+def _row(n: int, kind: str, data: str, fingerprint: int, take: int) -> Row:
+    return Row(n, Kind(kind), data, fingerprint, take)
+
+
+def _entry(*row: Any) -> Entry:
     run_id, parent, session, agent, task, metadata, started, updated, ended, stop, record = row
     start = Start(at=started, agent=agent, session=session, parent=parent, task=task, metadata=to_value(metadata))
     if stop is None:

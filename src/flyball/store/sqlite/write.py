@@ -13,7 +13,7 @@ class Hand:
     """Writes steps into the tables of one file."""
 
     def __init__(self, where: str) -> None:
-        self._where = where
+        self.where = where
         """The file's name, for what it refuses."""
 
     def step(self, connection: sqlite3.Connection, pack: Pack, now: float) -> None:
@@ -32,14 +32,14 @@ class Hand:
         """Refuse a guard that is not the newest."""
         newest = connection.execute("SELECT fence FROM lease WHERE session = ?", (guard.session,)).fetchone()
         if newest is None or newest[0] != guard.fence:
-            raise refusal.stale(self._where, guard, newest[0] if newest else None)
+            raise refusal.stale(self.where, guard, newest[0] if newest else None)
 
     def _run(self, connection: sqlite3.Connection, run_id: str, pack: Pack, now: float) -> None:
         if pack.start is not None:
             self._start(connection, run_id, pack, now)
         known = connection.execute(_RUN, (run_id,)).fetchone()
         if known is None:
-            raise refusal.unknown(self._where, run_id)
+            raise refusal.unknown(self.where, run_id)
         key, newest = known
         if pack.rows or pack.events:
             self._trace(connection, run_id, pack, key << 32 if newest is None else newest + 1, now)
@@ -50,7 +50,7 @@ class Hand:
         start = pack.start
         assert start is not None
         if connection.execute("SELECT 1 FROM run WHERE id = ?", (run_id,)).fetchone():
-            raise refusal.known(self._where, run_id)
+            raise refusal.known(self.where, run_id)
         above = connection.execute("SELECT root FROM run WHERE id = ?", (start.parent,)).fetchone()
         values = (run_id, start.parent, start.session, start.agent, start.task, pack.metadata, start.at, now)
         key = connection.execute(
@@ -62,7 +62,7 @@ class Hand:
 
     def _trace(self, connection: sqlite3.Connection, run_id: str, pack: Pack, first: int, now: float) -> None:
         if pack.answers and not rise(connection.execute(_ANSWER, (first, first)).fetchone(), pack.answers):
-            raise refusal.twice(self._where, run_id)
+            raise refusal.twice(self.where, run_id)
         lines = [(row.kind.value, row.n, row.take, row.fingerprint, row.data) for row in pack.rows]
         if pack.events:
             told = connection.execute(_EVENT, (first, first)).fetchone()
@@ -76,7 +76,7 @@ class Hand:
     def delete(self, connection: sqlite3.Connection, session: str, now: float) -> bool:
         """Forget a session and its runs, unless it is held; whether there was anything."""
         if holder := holder_of(connection, session, now):
-            raise refusal.busy(self._where, holder)
+            raise refusal.busy(self.where, holder)
         runs = _forget_runs(connection, "SELECT root FROM run WHERE session = ?", session)
         sessions = _forget_sessions(connection, "SELECT key FROM session WHERE id = ?", session)
         connection.execute("DELETE FROM lease WHERE session = ?", (session,))

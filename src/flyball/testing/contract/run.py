@@ -23,7 +23,7 @@ def a_list_leaves_records_out(desk: Desk) -> None:
     """They are large."""
     desk.begin()
     desk.store.runs.finish("r", Finish(at=9.0, stop="budget", record={"text": "x"}))
-    (entry,) = desk.store.runs.list()
+    entry = desk.store.runs.list()[0]
     assert entry.finish == Finish(at=9.0, stop="budget")
 
 

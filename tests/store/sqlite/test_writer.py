@@ -1,0 +1,150 @@
+"""The writer: one at a time, for all who wait."""
+
+import gc
+import sqlite3
+import weakref
+from collections.abc import Callable
+from pathlib import Path
+from threading import Event, Thread
+
+import pytest
+
+from flyball.errors import StoreError
+from flyball.message import Message
+from flyball.store import Guard, SqliteStore
+from flyball.testing import until
+
+Hold = Callable[..., Guard]
+Said = Callable[..., list[Message]]
+
+
+class Queue:
+    """Acts that wait behind one that is being written, so that they become one transaction."""
+
+    def __init__(self, store: SqliteStore) -> None:
+        self.store = store
+        self.go, self.begun = Event(), Event()
+        self.raised: dict[int, BaseException] = {}
+        self.threads = [Thread(target=self._first)]
+        self.threads[0].start()
+        assert self.begun.wait(60)
+
+    def _first(self) -> None:
+        def act(_connection: sqlite3.Connection) -> None:
+            self.begun.set()
+            assert self.go.wait(60)
+
+        self.store.write(act)
+
+    def add(self, act: Callable[[], object]) -> None:
+        place = len(self.threads)
+
+        def work() -> None:
+            try:
+                act()
+            except BaseException as error:
+                self.raised[place] = error
+
+        waiting = self.store._writer._waiting  # pyright: ignore[reportPrivateUsage]
+        before = len(waiting)
+        self.threads.append(Thread(target=work))
+        self.threads[-1].start()
+        until(lambda: len(waiting) > before)
+
+    def run(self) -> None:
+        self.go.set()
+        for thread in self.threads:
+            thread.join(60)
+            assert not thread.is_alive()
+
+
+def test_those_who_wait_are_one_commit(path: Path, hold: Hold, said: Said) -> None:
+    with SqliteStore(path) as store:
+        guards = [hold(store, f"s{n}") for n in range(5)]
+        traced: list[str] = []
+        store.write(lambda connection: connection.set_trace_callback(traced.append))
+        queue = Queue(store)
+        for guard in guards:
+            queue.add(lambda guard=guard: store.transcript.append(guard, said("one")))
+        queue.run()
+        store.write(lambda connection: connection.set_trace_callback(None))
+        assert traced.count("COMMIT") == 3  # that of the first trace, of the one in front, and of all five
+        assert [store.transcript.read(f"s{n}") for n in range(5)] == [said("one")] * 5
+
+
+def test_one_that_is_refused_takes_no_other_down(path: Path, hold: Hold, said: Said) -> None:
+    with SqliteStore(path) as store:
+        guards = [hold(store, f"s{n}") for n in range(3)]
+        guards[1] = Guard("s1", 99)
+        queue = Queue(store)
+        for guard in guards:
+            queue.add(lambda guard=guard: store.transcript.append(guard, said("one")))
+        queue.run()
+        assert [type(error).__name__ for error in queue.raised.values()] == ["StaleFence"]
+        assert [len(store.transcript.read(f"s{n}")) for n in range(3)] == [1, 0, 1]
+
+
+def test_a_commit_that_fails_is_told_to_all_who_waited_for_it(path: Path, hold: Hold, said: Said) -> None:
+    with SqliteStore(path) as store:
+        guards = [hold(store, f"s{n}") for n in range(3)]
+        store.write(lambda connection: connection.execute("PRAGMA max_page_count = 30").fetchall())
+        queue = Queue(store)
+        for guard, size in zip(guards, (10, 500_000, 10), strict=True):
+            queue.add(lambda guard=guard, size=size: store.transcript.append(guard, said("x" * size)))
+        queue.run()
+        kept = [len(store.transcript.read(f"s{n}")) for n in range(3)]
+        assert kept[1] == 0
+        assert sorted(queue.raised) == [place + 1 for place, count in enumerate(kept) if not count]
+        store.transcript.append(guards[0], said("after"))
+
+
+def test_ctrl_c_ends_the_wait_of_whoever_writes_and_the_writer_goes_on(path: Path, hold: Hold, said: Said) -> None:
+    def interrupt(_connection: sqlite3.Connection) -> None:
+        raise KeyboardInterrupt
+
+    with SqliteStore(path) as store:
+        guard = hold(store)
+        queue = Queue(store)
+        queue.add(lambda: store.write(interrupt))
+        queue.add(lambda: store.transcript.append(guard, said("one")))
+        queue.run()
+        assert type(queue.raised[1]) is KeyboardInterrupt
+        assert isinstance(queue.raised[2], StoreError)
+        assert "interrupted" in str(queue.raised[2])
+        store.transcript.append(guard, said("two"))
+        assert store.transcript.read("s") == said("two")
+
+
+def test_closing_lets_those_who_wait_be_done_first(path: Path, hold: Hold, said: Said) -> None:
+    store = SqliteStore(path)
+    guard = hold(store)
+    queue = Queue(store)
+    queue.add(lambda: store.transcript.append(guard, said("one")))
+    queue.add(store.close)
+    queue.run()
+    assert queue.raised == {}
+    with pytest.raises(StoreError, match="closed"):
+        store.transcript.append(guard, said("two"))
+    with SqliteStore(path) as again:
+        assert again.transcript.read("s") == said("one")
+
+
+def test_a_store_that_nobody_has_closed_lets_go_of_its_file(path: Path, hold: Hold) -> None:
+    store = SqliteStore(path)
+    hold(store)
+    assert store.transcript.read("s") == []
+    gone = weakref.ref(store)
+    del store
+    gc.collect()
+    assert gone() is None
+    assert list(path.parent.iterdir()) == [path]  # its log is gone with the last connection
+
+
+def test_many_readers_leave_few_connections(path: Path) -> None:
+    with SqliteStore(path) as store:
+        threads = [Thread(target=lambda: store.transcript.sessions()) for _ in range(30)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join(60)
+        assert len(store._readers._idle) <= 4  # pyright: ignore[reportPrivateUsage]
