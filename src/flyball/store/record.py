@@ -157,8 +157,14 @@ class Step:
     """Give the guard's lease back, in the same commit."""
 
     def check(self) -> None:
-        """That each part has whom it belongs to; a ConfigError names the first that has not."""
+        """That each part has whom it belongs to, and events their order; a ConfigError names the first mistake."""
         if not self.guard and (self.messages or self.state is not None or self.release):
             raise ConfigError("step, guard", None, "the guard of the session whose messages, state or lease these are")
         if not self.run_id and (self.start or self.rows or self.events or self.finish or self.again):
             raise ConfigError("step, run_id", self.run_id, "the id of the run whose rows or events these are")
+        last = -1
+        for event in self.events:
+            number = event.get("seq")
+            if not isinstance(number, int) or number <= last:
+                raise ConfigError("step, events", number, f"a `seq` above {last}, that of the event before")
+            last = number

@@ -1,11 +1,12 @@
 """The writer: one at a time, for all who wait."""
 
 import gc
+import signal
 import sqlite3
 import weakref
 from collections.abc import Callable
 from pathlib import Path
-from threading import Event, Thread
+from threading import Event, Thread, get_ident
 
 import pytest
 
@@ -113,6 +114,35 @@ def test_ctrl_c_ends_the_wait_of_whoever_writes_and_the_writer_goes_on(path: Pat
         assert "interrupted" in str(queue.raised[2])
         store.transcript.append(guard, said("two"))
         assert store.transcript.read("s") == said("two")
+
+
+def test_ctrl_c_ends_a_wait_and_those_behind_it_get_their_turn(path: Path, hold: Hold, said: Said) -> None:
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    main = get_ident()
+    with SqliteStore(path) as store:
+        guard = hold(store)
+        queue = Queue(store)
+
+        def interrupt() -> None:
+            until(lambda: len(store._writer._waiting) == 1)  # pyright: ignore[reportPrivateUsage]
+            queue.add(lambda: store.transcript.append(guard, said("behind")))
+            while not gone.wait(0.01):  # Python does not see a signal that comes just before it begins to wait
+                signal.pthread_kill(main, signal.SIGINT)
+
+        gone = Event()
+        helper = Thread(target=interrupt)
+        helper.start()
+        try:
+            with pytest.raises(KeyboardInterrupt):
+                store.transcript.append(guard, said("interrupted"))
+        finally:
+            signal.signal(signal.SIGINT, signal.SIG_IGN)
+            gone.set()
+            helper.join(60)
+            signal.signal(signal.SIGINT, before)
+        queue.run()
+        assert store.transcript.read("s") == said("behind")
+        assert queue.raised == {}
 
 
 def test_closing_lets_those_who_wait_be_done_first(path: Path, hold: Hold, said: Said) -> None:

@@ -26,7 +26,7 @@ _AT_ONCE = 100
 class _Job(Generic[T]):
     """Something to be written, and who waits for it."""
 
-    __slots__ = ("act", "done", "error", "turn", "value")
+    __slots__ = ("act", "done", "error", "leads", "turn", "value")
 
     def __init__(self, act: Callable[[sqlite3.Connection], T]) -> None:
         self.act = act
@@ -34,8 +34,10 @@ class _Job(Generic[T]):
         self.error: BaseException | None = None
         self.done = False
         """Whether it is committed, or refused."""
+        self.leads = False
+        """Whether it is to write for all who wait."""
         self.turn = Lock()
-        """Released when it is done, or when it is to write for all who wait."""
+        """Released when it is done, or leads."""
         self.turn.acquire()
 
 
@@ -51,7 +53,7 @@ class Writer:
         self._identity = file.identity()
         self._process = os.getpid()
         self._gate = Lock()
-        """Held for the next three, and never while something is written."""
+        """Held for the next three and for who leads, and never while something is written."""
         self._waiting: list[_Job[Any]] = []
         self._busy = False
         self._closed = False
@@ -90,12 +92,31 @@ class Writer:
                 raise refusal.closed(str(self._file.path))
             self._closed = last
             self._waiting.append(job)
-            first, self._busy = not self._busy, True
-        if not first:
-            job.turn.acquire()
+            job.leads, self._busy = not self._busy, True
+        if not job.leads:
+            self._wait(job)
         if not job.done:
             self._lead()
         return job
+
+    def _wait(self, job: _Job[Any]) -> None:
+        """Wait for its turn. Whoever is interrupted here must not leave others waiting for it."""
+        try:
+            job.turn.acquire()
+        except BaseException:
+            with self._gate:
+                if job in self._waiting:
+                    self._waiting.remove(job)
+                    if job.leads:
+                        self._pass_on()
+            raise
+
+    def _pass_on(self) -> None:
+        """Let the first who waits lead."""
+        self._busy = bool(self._waiting)
+        if self._waiting:
+            self._waiting[0].leads = True
+            self._waiting[0].turn.release()
 
     def _lead(self) -> None:
         """Write for all who wait now, and have the next who came meanwhile go on."""
@@ -104,14 +125,11 @@ class Writer:
         try:
             self._commit(jobs)
         finally:
-            with self._gate:
-                following = self._waiting[0] if self._waiting else None
-                self._busy = following is not None
             for job in jobs:
                 job.done = True
                 job.turn.release()
-            if following is not None:
-                following.turn.release()
+            with self._gate:
+                self._pass_on()
 
     def _commit(self, jobs: Sequence[_Job[Any]]) -> None:
         connection = self._connection

@@ -81,14 +81,16 @@ def a_step_without_state_leaves_the_state(desk: Desk) -> None:
     assert desk.store.state.get("s") == {}
 
 
-def a_step_that_belongs_to_nobody_is_a_mistake(desk: Desk) -> None:
-    """The error names what is missing."""
+def a_step_that_belongs_to_nobody_or_has_no_order_is_a_mistake(desk: Desk) -> None:
+    """The error names what is missing. `Step.check` knows."""
     mistakes: list[tuple[Step, str]] = [
         (Step(run_id="r", messages=said("one")), "guard"),
         (Step(run_id="r", state={}), "guard"),
         (Step(release=True), "guard"),
         (Step(rows=[Row(1, Kind.ANSWER)]), "run_id"),
         (Step(events=told(1)), "run_id"),
+        (Step(run_id="r", start=Start(at=1.0), events=told(1, 1)), "events"),
+        (Step(run_id="r", start=Start(at=1.0), events=[{"event": "delta"}]), "events"),
     ]
     for step, missing in mistakes:
         error = refused(ConfigError, lambda step=step: desk.store.keep(step))
