@@ -163,6 +163,11 @@ def test_nan_comes_back_as_nan() -> None:
     assert math.isnan(CODE.loads(CODE.dumps(math.nan)))
 
 
+def test_what_only_equals_a_default_comes_back_as_it_was() -> None:
+    again = CODE.loads(CODE.dumps(Success(call_id="c", tool="t", content="", seconds=0, note="")))
+    assert type(again.seconds) is int
+
+
 class Colour(Enum):
     RED = object()
 

@@ -161,6 +161,14 @@ def test_a_file_that_was_moved_away_is_not_written_to(replaced: bool, path: Path
             store.transcript.append(guard, said("lost"))
 
 
+def test_a_file_that_is_gone_is_not_made_anew_by_a_reader(path: Path) -> None:
+    with SqliteStore(path) as store:
+        path.unlink()
+        with pytest.raises(StoreError, match="cannot be opened"):
+            store.transcript.read("s")
+        assert not path.exists()
+
+
 def test_a_name_that_is_no_text_is_a_clear_error(path: Path) -> None:
     with SqliteStore(path) as store:
         with pytest.raises(StoreError, match="found a text that is none"):

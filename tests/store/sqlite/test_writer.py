@@ -12,7 +12,7 @@ import pytest
 
 from flyball.errors import StoreError
 from flyball.message import Message
-from flyball.store import Guard, SqliteStore
+from flyball.store import Guard, Kind, Row, SqliteStore, Start, Step
 from flyball.testing import until
 
 Hold = Callable[..., Guard]
@@ -80,9 +80,14 @@ def test_one_that_is_refused_takes_no_other_down(path: Path, hold: Hold, said: S
         queue = Queue(store)
         for guard in guards:
             queue.add(lambda guard=guard: store.transcript.append(guard, said("one")))
+        twice = [Row(1, Kind.ANSWER), Row(1, Kind.ANSWER)]
+        queue.add(lambda: store.keep(Step(run_id="r", start=Start(at=1.0, session="s3"), rows=twice)))
+        queue.add(lambda: store.runs.start("other", Start(at=1.0)))
         queue.run()
-        assert [type(error).__name__ for error in queue.raised.values()] == ["StaleFence"]
+        assert [type(error).__name__ for _, error in sorted(queue.raised.items())] == ["StaleFence", "StoreError"]
         assert [len(store.transcript.read(f"s{n}")) for n in range(3)] == [1, 0, 1]
+        assert [entry.run_id for entry in store.runs.list()] == ["other"]
+        assert store.transcript.sessions("s3") == []
 
 
 def test_a_commit_that_fails_is_told_to_all_who_waited_for_it(path: Path, hold: Hold, said: Said) -> None:

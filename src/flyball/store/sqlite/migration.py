@@ -8,6 +8,8 @@ belongs together lies together, and a step writes no index, nor the row of its r
 from __future__ import annotations
 
 import sqlite3
+from collections.abc import Generator
+from contextlib import contextmanager
 from pathlib import Path
 
 from ...errors import StoreError
@@ -63,13 +65,26 @@ def migrate(connection: sqlite3.Connection, path: Path) -> None:
     """Bring the tables of a file up to date, once, whoever else opens it now."""
     if version_of(connection, path) == len(MIGRATIONS):
         return
-    connection.execute("BEGIN IMMEDIATE")
-    try:
-        for number in range(version_of(connection, path), len(MIGRATIONS)):
+    with transaction(connection, "IMMEDIATE"):
+        for number in range(_version(connection, path), len(MIGRATIONS)):
             for statement in MIGRATIONS[number].split(";"):
                 connection.execute(statement)
         connection.execute(f"PRAGMA application_id = {APPLICATION}")
         connection.execute(f"PRAGMA user_version = {len(MIGRATIONS)}")
+
+
+def version_of(connection: sqlite3.Connection, path: Path) -> int:
+    """How many steps the file has behind it, 0 for one that is new; a StoreError if it is not for us."""
+    with transaction(connection):  # all at one moment: somebody else may be making the tables
+        return _version(connection, path)
+
+
+@contextmanager
+def transaction(connection: sqlite3.Connection, kind: str = "DEFERRED") -> Generator[None]:
+    """All of what is done inside, or nothing."""
+    connection.execute(f"BEGIN {kind}")
+    try:
+        yield
         connection.execute("COMMIT")
     except BaseException:
         if connection.in_transaction:
@@ -77,8 +92,7 @@ def migrate(connection: sqlite3.Connection, path: Path) -> None:
         raise
 
 
-def version_of(connection: sqlite3.Connection, path: Path) -> int:
-    """How many steps the file has behind it, 0 for one that is new; a StoreError if it is not for us."""
+def _version(connection: sqlite3.Connection, path: Path) -> int:
     (owner,) = connection.execute("PRAGMA application_id").fetchone()
     (version,) = connection.execute("PRAGMA user_version").fetchone()
     (tables,) = connection.execute("SELECT count(*) FROM sqlite_master").fetchone()
