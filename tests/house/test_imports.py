@@ -16,7 +16,7 @@ TABLE = """
     snapshot budget registry
     deadline envelope usage price limits steadiness
     message pair wire outcome event schema recorder request person terminal
-    result evidence caller chain progress path entry proof assertion nudge asserted toolrule rules
+    result record evidence caller chain progress path entry proof assertion nudge asserted toolrule rules
     purse ruling turn governor bound
     store
     worker tools models

@@ -1,0 +1,194 @@
+"""A result from its record: what another service, or a file, tells of a run, read back.
+
+Whoever wrote the record is not trusted. What counts (the reason, counts, tokens, money, budgets, children) must make
+sense, or nothing is read. What is only told (messages, outcomes, events) is left out where it makes none. Keys that
+nobody knows are passed over: the record may be of a newer Flyball.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import fields
+from datetime import datetime
+from typing import Any, TypeVar, cast
+
+from . import check
+from .errors import ConfigError, MessageError
+from .event import Event, Header, kinds, own_fields
+from .message import Message
+from .outcome import Artifact, Cancelled, Denied, Failure, Outcome, Reason, Success, Timeout
+from .person import About, Question
+from .request import Call
+from .result import Result, Stop
+from .snapshot import BudgetSnapshot
+from .unit import Unit
+from .usage import Usage
+
+_DEEPEST = 20
+"""Runs below runs."""
+_OUTCOMES: Mapping[str, type[Outcome]] = {
+    kind.status.value: kind for kind in (Success, Failure, Timeout, Denied, Cancelled)
+}
+T = TypeVar("T")
+_NOT_READ = (KeyError, TypeError, ValueError, MessageError)
+
+
+def result_of(record: object, where: str = "record", deepest: int = _DEEPEST) -> Result:
+    """The result that `to_dict` has written; a ConfigError names the first thing that makes no sense.
+
+    >>> result_of(Result(stop=Stop.COMPLETED, text="42").to_dict()).text
+    '42'
+    """
+    told = _Told(record, where)
+    if not deepest:
+        raise ConfigError(where, "runs below runs without end", f"at most {_DEEPEST} of them")
+    below = told.rows("children")
+    children = [result_of(row, f"{where}, children[{n}]", deepest - 1) for n, row in enumerate(below)]
+    by_id = {child.run_id: child for child in children}
+    return Result(
+        stop=check.member(f"{where}, stop", told.get("stop"), Stop),
+        text=told.text("text") or "",
+        output=told.get("output"),
+        stopped_by=told.text("stopped_by"),
+        flags=told.texts("flags"),
+        warning=told.text("warning"),
+        turns=told.count("turns"),
+        requests=told.count("requests"),
+        usage=Usage.of(told.table("usage") or Usage()),
+        cost={name: int(told.money(name, usd)) for name, usd in told.table("cost_usd").items()},
+        unpriced=told.texts("unpriced"),
+        estimated_requests=told.count("estimated_requests"),
+        budgets={name: _budget(f"{where}, budgets.{name}", row) for name, row in told.table("budgets").items()},
+        error=told.table("error") or None,
+        children=tuple(children),
+        run_id=told.text("run_id") or "",
+        session_id=told.text("session_id"),
+        seconds=check.duration(f"{where}, seconds", told.get("seconds") or 0),
+        messages=_readable(Message.from_dict, told.rows("messages")),
+        tool_results=_readable(lambda row: _outcome(row, by_id), told.rows("tool_execution_results")),
+        last_calls=_readable(_call, told.rows("last_tool_calls")),
+        questions=_readable(_question, told.rows("questions")),
+        events=_readable(event_of, told.rows("events")),
+        events_dropped=told.count("events_dropped"),
+        sink_errors=told.count("sink_errors"),
+        finish=told.text("finish"),
+        hung=told.count("hung"),
+        state=told.table("state"),
+        completion=told.table("completion"),
+        reflections=told.texts("reflections"),
+        faults=told.rows("faults"),
+        metadata=told.table("metadata"),
+    )
+
+
+def event_of(row: Mapping[str, Any]) -> Event:
+    """The event that `to_dict` has written; a KeyError, TypeError or ValueError where that is none."""
+    kind = kinds()[row["event"]]
+    at = check.duration("event, at", row["at"])
+    header = Header(
+        check.text("event, run_id", row["run_id"]),
+        _text_or_none(row.get("session_id")),
+        max(0.0, datetime.fromisoformat(row["time"]).timestamp() - at),
+        row.get("metadata"),
+        _text_or_none(row.get("parent_run_id")),
+    )
+    told = [_hashable(row[field.name]) for field in own_fields(kind)]
+    return kind(check.whole("event, seq", row["seq"]), at, check.whole("event, turn", row["turn"]), header, *told)
+
+
+class _Told:
+    """Looks a record's values up. What is absent is as if it was empty; what is of another kind is nonsense."""
+
+    def __init__(self, record: object, where: str) -> None:
+        if not isinstance(record, Mapping):
+            raise ConfigError(where, record, "the record of a run, as `Result.to_dict` writes it")
+        self._record = cast("Mapping[str, Any]", record)
+        self._where = where
+
+    def get(self, key: str) -> Any:
+        return self._record.get(key)
+
+    def text(self, key: str) -> str | None:
+        if self.get(key) is not None:
+            check.kind(f"{self._where}, {key}", self.get(key), str)
+        return self.get(key)
+
+    def count(self, key: str) -> int:
+        found = self.get(key)
+        return 0 if found is None else check.whole(f"{self._where}, {key}", found)
+
+    def money(self, model: str, usd: object) -> int | float:
+        return check.amount_of(f"{self._where}, cost_usd.{model}", usd, Unit.USD)
+
+    def table(self, key: str) -> dict[str, Any]:
+        found = self.get(key)
+        if found is None:
+            return {}
+        check.kind(f"{self._where}, {key}", found, Mapping)
+        return {str(name): value for name, value in found.items()}
+
+    def _list(self, key: str) -> Sequence[Any]:
+        found = self.get(key)
+        if found is None:
+            return ()
+        check.kind(f"{self._where}, {key}", found, list)
+        return found
+
+    def rows(self, key: str) -> Sequence[Mapping[str, Any]]:
+        for row in self._list(key):
+            check.kind(f"{self._where}, {key}", row, Mapping)
+        return self._list(key)
+
+    def texts(self, key: str) -> tuple[str, ...]:
+        for text in self._list(key):
+            check.kind(f"{self._where}, {key}", text, str)
+        return tuple(self._list(key))
+
+
+def _readable(read: Callable[[Mapping[str, Any]], T], rows: Sequence[Mapping[str, Any]]) -> tuple[T, ...]:
+    """Those of which something can be made."""
+    made: list[T] = []
+    for row in rows:
+        try:
+            made.append(read(row))
+        except _NOT_READ:
+            continue
+    return tuple(made)
+
+
+def _budget(where: str, row: object) -> BudgetSnapshot:
+    check.kind(where, row, Mapping)
+    known = {field.name for field in fields(BudgetSnapshot)}
+    return BudgetSnapshot.from_dict({key: value for key, value in cast("Any", row).items() if key in known})
+
+
+def _outcome(row: Mapping[str, Any], children: Mapping[str, Result]) -> Outcome:
+    kind = _OUTCOMES[row["status"]]
+    given = {field.name: row[field.name] for field in fields(kind) if field.name in row}
+    artifact = given.get("artifact")
+    given["artifact"] = None if artifact is None else Artifact(artifact["id"], artifact["size"])
+    given["children"] = tuple(children[run_id] for run_id in row.get("children", ()) if run_id in children)
+    if "reason" in given:
+        given["reason"] = Reason(given["reason"])
+    for name in ("call_id", "tool"):
+        check.text(f"outcome, {name}", given[name])
+    return kind(**given)
+
+
+def _call(row: Mapping[str, Any]) -> Call:
+    return Call(check.text("call, id", row["id"]), check.text("call, name", row["name"]), row["arguments"])
+
+
+def _question(row: Mapping[str, Any]) -> Question:
+    given: dict[str, Any] = {field.name: row[field.name] for field in fields(Question) if field.name in row}
+    given["about"] = About(row["about"])
+    return Question(**given)
+
+
+def _text_or_none(value: object) -> str | None:
+    return None if value is None else check.text("event, id", value)
+
+
+def _hashable(value: Any) -> Any:
+    """A list as the tuple that an event has for it."""
+    return tuple(cast("list[Any]", value)) if isinstance(value, list) else value

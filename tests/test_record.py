@@ -1,0 +1,111 @@
+"""Results from their records."""
+
+from typing import Any
+
+import pytest
+
+from flyball import Agent, ConfigError, Limits, Result, Stop, TokenPrice, Usage, tool
+from flyball.record import result_of
+from flyball.testing import Line, ScriptedModel, assert_honest, call, fail, say, together
+
+
+@tool(poll=True)
+def look() -> str:
+    """Look."""
+    return "a ball"
+
+
+@tool
+def broken() -> str:
+    """Fail."""
+    raise ValueError("no")
+
+
+@tool(approve=True)
+def pay() -> str:
+    """Pay."""
+    return "paid"
+
+
+def agent(*lines: Line, **options: Any) -> Agent:
+    model = ScriptedModel(*lines, grace=say("This is what I have."), price=TokenPrice(input=1, output=2))
+    return Agent(model=model, tools=[look, broken, pay], metadata={"job": "7"}, **options)
+
+
+def told(result: Result) -> dict[str, Any]:
+    """The record; the time of an event may be a microsecond off, as it is told in seconds since the run began."""
+    record = result.to_dict()
+    for below in (record, *record["children"]):
+        for event in below["events"]:
+            del event["time"]
+    return record
+
+
+def runs() -> dict[str, Result]:
+    below = agent(call("look"), say("It is a ball."), name="finder")
+    delegate = call("delegate", tasks=[{"child": "finder", "goal": "Find it."}])
+    return {
+        "completed": agent(together(call("look"), call("broken"), call("nothing")), say("Done.")).run("Go."),
+        "budget": agent(*[call("look")] * 3, limits=Limits(turns=2, tokens=900, usd=0.5)).run("Go."),
+        "failed": agent(fail(ValueError("the model is gone"))).run("Go."),
+        "paused": agent(call("pay")).run("Go."),
+        "parent": agent(delegate, say("Found."), children=[below]).run("Go."),
+    }
+
+
+@pytest.mark.parametrize("name", ["completed", "budget", "failed", "paused", "parent"])
+def test_what_a_record_tells_is_read_back(name: str) -> None:
+    result = runs()[name]
+    read = result_of(result.to_dict())
+    assert told(read) == told(result)
+    assert_honest(read)
+    assert (read.cost, read.usage_with_children) == (result.cost, result.usage_with_children)
+    assert read.cost_with_children == result.cost_with_children
+
+
+def test_keys_that_nobody_knows_are_passed_over() -> None:
+    record = Result(stop=Stop.COMPLETED, text="42", usage=Usage(3, 4)).to_dict()
+    record["budgets"] = {"turns": runs()["budget"].budgets["turns"].to_dict() | {"colour": "red"}}
+    read = result_of(record | {"a_later_invention": [1]})
+    assert (read.text, read.usage.total, read.budgets["turns"].used) == ("42", 7, 2)
+
+
+def test_a_record_of_nearly_nothing_is_a_result_of_nearly_nothing() -> None:
+    assert result_of({"stop": "completed"}) == Result(stop=Stop.COMPLETED)
+
+
+@pytest.mark.parametrize(
+    ("key", "nonsense"),
+    [
+        ("stop", None), ("stop", "bored"), ("text", 3), ("flags", "x"), ("flags", [3]), ("turns", -1), ("turns", True),
+        ("requests", 1.5), ("usage", [1]), ("usage", {"input": -3}), ("cost_usd", {"m": -1}), ("cost_usd", {"m": "1"}),
+        ("cost_usd", {"m": float("nan")}), ("budgets", {"turns": {}}), ("budgets", {"turns": 3}), ("children", {}),
+        ("children", [{"stop": "bored"}]), ("children", [3]), ("seconds", -1), ("seconds", float("nan")),
+        ("error", "bad"), ("metadata", []), ("messages", 1), ("events", [1]), ("run_id", 4),
+    ],
+)  # fmt: skip
+def test_what_counts_and_makes_no_sense_is_refused(key: str, nonsense: object) -> None:
+    with pytest.raises(ConfigError, match=key.removesuffix("s")):
+        result_of(Result(stop=Stop.COMPLETED).to_dict() | {key: nonsense})
+
+
+def test_what_is_no_record_is_refused() -> None:
+    with pytest.raises(ConfigError, match="the record of a run"):
+        result_of(["stop"])
+
+
+def test_runs_below_runs_without_end_are_refused() -> None:
+    record: dict[str, Any] = {"stop": "completed"}
+    for _ in range(30):
+        record = {"stop": "completed", "children": [record]}
+    with pytest.raises(ConfigError, match="without end"):
+        result_of(record)
+
+
+@pytest.mark.parametrize("key", ["messages", "tool_execution_results", "last_tool_calls", "questions", "events"])
+def test_what_is_only_told_and_cannot_be_read_is_left_out(key: str) -> None:
+    record = runs()["completed"].to_dict()
+    record[key] = [{"event": "a_later_event", "status": "new", "schema": "another"}, *record[key]]
+    whole = result_of(record)
+    assert whole.text == "Done."
+    assert len(whole.to_dict()[key]) == len(record[key]) - 1
