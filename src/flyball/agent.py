@@ -29,7 +29,7 @@ from .brief import (
 )
 from .budget import IterationBudget
 from .clock import SYSTEM, Clock
-from .delegate import Child, at_once, edge_to, edges_of, joined, stall_s
+from .delegate import Child, Delegable, at_once, edge_to, edges_of, joined, stall_s
 from .drive import Driver, Person, driver_of
 from .drive.keeper import Keeper
 from .envelope import TurnBudget
@@ -76,8 +76,8 @@ class Agent:
     `local:PATH.gguf`, `script:PATH.toml`."""
     tools: Iterable[Offered] = ()
     """Functions, tools, and sources of tools such as `mcp(...)`, which are opened with each run and closed with it."""
-    children: Sequence[Child | Agent] = ()
-    """Agents to which it may delegate tasks; a `Child` says how their budgets hang together."""
+    children: Sequence[Child | Delegable] = ()
+    """Agents to which it may delegate tasks, also remote ones; a `Child` says how their budgets hang together."""
     description: str = ""
     """What it is for, in a sentence: agents that may delegate to it read that."""
     instructions: str | None = None

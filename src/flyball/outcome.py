@@ -35,6 +35,8 @@ class Reason(StrEnum):
     BUDGET = "budget"
     APPROVAL = "approval"
     OVERLOAD = "overload"
+    REFUSED = "refused"
+    """The service that was asked to do it has refused."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,7 +16,7 @@ from anyio.abc import TaskGroup
 
 from . import check
 from .budget import IterationBudget
-from .drive import Driver
+from .drive import Driver, Runner
 from .errors import ConfigError, UnknownBudget
 from .event import Event
 from .loop.effect import Cancel, Extend, Letter, Steer
@@ -124,7 +124,7 @@ class _Following:
 class ChildRun:
     """A child under way, of `run.children`. What is done to it is done to it alone: its siblings and parent go on."""
 
-    def __init__(self, driver: Driver) -> None:
+    def __init__(self, driver: Runner) -> None:
         self._driver = driver
 
     @property
@@ -143,7 +143,7 @@ class ChildRun:
         return tuple([ChildRun(driver) for driver in list(self._driver.children.values())])
 
     def steer(self, text: str) -> bool:
-        """Say something to its model."""
+        """Say something to its model; False where nobody can, as with a remote agent."""
         return self._driver.mailbox.post(Steer(check.text("run, steer", text)))
 
     def cancel(self, by: str = "caller") -> bool:

@@ -36,6 +36,7 @@ from .lender import Lender
 from .mailbox import Mailbox
 from .pace import Pace
 from .pause import Pause, is_open
+from .runner import Runner
 
 _CLOSING_S = 5.0
 """How long a run that is cancelled may take to keep what it has."""
@@ -128,7 +129,7 @@ class Driver:
         return self._plan.shared.agent
 
     @property
-    def children(self) -> Mapping[str, Driver]:
+    def children(self) -> Mapping[str, Runner]:
         """Those that go on now, by the ids of their runs."""
         return self._performer.under_way
 

@@ -28,6 +28,7 @@ from .driver import Driver
 from .keeper import Keeper
 from .kin import Kin
 from .mailbox import Mailbox
+from .runner import Runner
 from .sourced import SourcedDriver
 
 
@@ -80,12 +81,12 @@ class Family(Performer):
     mailbox: Mailbox
     """The parent's, which hears of what came too late for a child."""
     keeper: Keeper | None
-    _under_way: dict[str, Driver] = field(default_factory=dict[str, Driver])
+    _under_way: dict[str, Runner] = field(default_factory=dict[str, Runner])
     _places: anyio.Semaphore | None = None
 
     @property
-    def under_way(self) -> Mapping[str, Driver]:
-        """The drivers of children that go on now, by the ids of their runs."""
+    def under_way(self) -> Mapping[str, Runner]:
+        """Who brings the children that go on now to their ends, by the ids of their runs."""
         return self._under_way
 
     def make(self, act: ToolAct) -> Awaitable[None]:
@@ -179,7 +180,7 @@ class Family(Performer):
     async def _driven(self, task: ChildTask, until: float) -> None:
         """Drive one child to its end. What goes wrong with it is its result, and never its parent's exception."""
         try:
-            driver = self._driver(task, until)
+            driver = self._runner(task, until)
         except Exception as error:
             task.ended = self.kin.not_begun(task, self.outer.wall(), obstacle=described(error))
             return
@@ -194,13 +195,16 @@ class Family(Performer):
             del self._under_way[task.run_id]
             task.ended = task.ended or driver.result
 
-    def _driver(self, task: ChildTask, until: float) -> Driver:
+    def _runner(self, task: ChildTask, until: float) -> Runner:
         plan, within = self.kin.plan(task, self.clock, until)
+        recorder = self.kin.recorder_of(task, plan)
+        if task.edge.runner is not None:
+            return task.edge.runner(task, plan, recorder, self.outer, within)
         own = task.edge.approver is not None
         person = Person(task.edge.approver, task.edge.patience_s) if own else self.person
         driver = driver_of(
             plan,
-            self.kin.recorder_of(task, plan),
+            recorder,
             clock=self.outer,
             within=within,
             ceiling=self.kin.ceiling,

@@ -60,6 +60,9 @@ class Edge:
     """How long a person may take to answer."""
     guard: Callable[[IterationBudget | None], None] = lambda _: None
     """Raises where a limit of money cannot be held, as nobody knows a price."""
+    runner: Callable[..., Any] | None = None
+    """Makes who brings a run of it to its end, where that is somebody else than the family's own driver: of the task,
+    its plan, its recorder, the clock, and what it shares with others."""
 
 
 @dataclass(slots=True, kw_only=True)
