@@ -18,6 +18,8 @@
     ├── ModelError                   a model did not answer a request
     │   ├── ContextTooLong           the conversation is too long for the model
     │   └── Retryable                the same request may succeed later
+    ├── RemoteError                  a remote agent did not answer with the result of a run
+    │   └── RemoteRefused            it said no, and nothing was run
     ├── RuleError                    an expression of a rule cannot be worked out with the data at hand
     ├── RunStopped                   a run did not complete, and its caller asked to be told so
     ├── SourceError                  a source of tools, such as an MCP server, cannot be had, or is gone
@@ -201,6 +203,26 @@ class RunStopped(FlyballError):
 
     def __str__(self) -> str:
         return self.explanation
+
+
+class RemoteError(FlyballError):
+    """A remote agent did not answer with the result of a run; `remote` is its name, `why` says what came instead."""
+
+    code = "remote_failed"
+
+    def __init__(self, remote: str, why: str) -> None:
+        super().__init__(remote, why)
+        self.remote = remote
+        self.why = why
+
+    def __str__(self) -> str:
+        return f"{self.remote}: {self.why}"
+
+
+class RemoteRefused(RemoteError):
+    """A remote agent said no, and nothing was run; `why` has HTTP's status, the code and the words that it gave."""
+
+    code = "remote_refused"
 
 
 class ModelError(FlyballError):
