@@ -206,14 +206,15 @@ class RunStopped(FlyballError):
 
 
 class RemoteError(FlyballError):
-    """A remote agent did not answer with the result of a run; `remote` is its name, `why` says what came instead."""
+    """A remote agent gave no result; `remote` is its name, `why` what came instead, `began` that it may have run."""
 
     code = "remote_failed"
 
-    def __init__(self, remote: str, why: str) -> None:
+    def __init__(self, remote: str, why: str, *, began: bool = True) -> None:
         super().__init__(remote, why)
         self.remote = remote
         self.why = why
+        self.began = began
 
     def __str__(self) -> str:
         return f"{self.remote}: {self.why}"

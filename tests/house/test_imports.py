@@ -22,13 +22,15 @@ TABLE = """
     worker tools models
     loop drive
     run option keeping output brief delegate offer inheritance agent conversation
+    run output brief delegate offer inheritance agent conversation
+    serve
     toolbox
     testing otel
     doctor
     cli
 """
 HEAVY = {
-    "agent", "brief", "cli", "conversation", "delegate", "drive", "models", "otel", "output", "run", "testing",
+    "agent", "brief", "cli", "conversation", "delegate", "drive", "models", "otel", "output", "run", "serve", "testing",
     "toolbox", "tools", "worker",
 }  # fmt: skip
 """All other rooms need nothing but the standard library."""

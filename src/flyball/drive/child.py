@@ -8,9 +8,10 @@ from collections.abc import Sequence
 from typing import Any
 
 from ..envelope import TurnBudget
+from ..errors import RemoteRefused
 from ..loop.child import ChildTask
 from ..loop.family import own_tasks
-from ..outcome import Failure, Success
+from ..outcome import Denied, Failure, Reason, Success
 from ..request import Call
 from ..result import Result, Stop
 from ..tools.act import ToolAct
@@ -52,12 +53,19 @@ class ChildAct(ToolAct):
         if all(result.completed for result in results):
             value = [_row(task, result) for task, result in zip(self.tasks, results, strict=True)]
             return self.gate.close(Success(content=text, value=value, **header))
+        if all(_refused(result) for result in results):
+            return self.gate.close(Denied(reason=Reason.REFUSED, message=text, **header))
         kind = min((result.stop for result in results), key=_ORDER.index)
         return self.gate.close(Failure(kind=kind.value, error=text, **header))
 
     def _header(self, now: float) -> dict[str, Any]:
         ended = (task.ended for task in own_tasks(self.tasks))
         return {**super()._header(now), "children": tuple(result for result in ended if result is not None)}
+
+
+def _refused(result: Result) -> bool:
+    """Whether a remote agent said no, so that nothing was run."""
+    return result.error is not None and result.error.get("code") == RemoteRefused.code
 
 
 def _told(tasks: Sequence[ChildTask], results: Sequence[Result]) -> str:

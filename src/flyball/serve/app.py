@@ -1,0 +1,280 @@
+"""The chat app: an agent behind HTTP, as pure ASGI. `POST /chat`: JSON in, the record of a run out."""
+
+from __future__ import annotations
+
+import hashlib
+import inspect
+import logging
+import math
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import anyio
+
+from .. import check
+from ..agent import Agent
+from ..chain import Chain, ChainDepthMiddleware
+from ..chain.middleware import Receive, Scope, Send
+from ..errors import ConfigError
+from ..result import Result
+from ..run import Run
+from .body import Wish, read, wish_of
+from .client import GONE, Client, Gone, watch
+from .problem import Problem, answer
+from .session import Session, Sessions
+from .stream import break_off, stream
+
+log = logging.getLogger(__name__)
+
+Check = Callable[[str], "bool | Awaitable[bool]"]
+"""Says whether a bearer token is good. It may be async; it must not block. Whatever it raises means no."""
+
+_CLOSING_S = 10.0
+"""How long runs that are ended with the server may take to close."""
+_FAULT = Problem(500, "internal_error", "Something went wrong here; the service's log has it.")
+_UNPRICED = Problem(
+    422, "limit_not_held", "A limit of money cannot be held: nobody knows what the agent's model costs."
+)
+_BUSY = Problem(409, "session_busy", "A run goes on in this session; wait for its end.")
+_FULL = Problem(503, "too_many_runs", "As many runs as are allowed go on; try again later.", {"retry-after": "1"})
+_CLOSING = Problem(503, "shutting_down", "The service is shutting down.")
+_NO_TOKEN = Problem(
+    401, "token_refused", "A bearer token that this service knows is needed.", {"www-authenticate": "Bearer"}
+)
+_NOT_JSON = Problem(415, "media_type_unknown", "The body must be application/json, in UTF-8.")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Doorway:
+    """What the app allows whoever comes in."""
+
+    path: str = "/chat"
+    token: Check | None = None
+    most_runs: int = 32
+    most_sessions: int = 1_000
+    most_bytes: int = 1_000_000
+    read_s: float = 10.0
+    send_s: float = 30.0
+    run_s: float = math.inf
+
+
+class ChatApp:
+    """Serves an agent's runs. `chat_app(agent)` makes one.
+
+    It may be mounted in another app; where that does not pass on ASGI's lifespan, `close` ends the runs that go on.
+    """
+
+    def __init__(self, agent: Agent, doorway: Doorway, chain: Chain | None = None) -> None:
+        self._agent = agent
+        self._door = self._serve if chain is None else ChainDepthMiddleware(self._serve, chain)
+        self._doorway = doorway
+        self._sessions = Sessions(doorway.most_sessions)
+        self._runs: set[Run] = set()
+        self._closing = False
+
+    @property
+    def runs(self) -> int:
+        """How many runs go on now."""
+        return len(self._runs)
+
+    def close(self) -> None:
+        """Serve nobody any more, and end the runs that go on: each has its result, as cancelled."""
+        self._closing = True
+        for run in tuple(self._runs):
+            run.cancel("shutdown")
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Serve one connection, as ASGI has it."""
+        if scope["type"] == "lifespan":
+            await self._live(receive, send)
+        elif scope["type"] == "http":
+            await self._door(scope, receive, send)
+        else:  # a web socket, which is closed before it is open
+            await send({"type": f"{scope['type']}.close"})
+
+    async def _live(self, receive: Receive, send: Send) -> None:
+        while True:
+            said = await receive()
+            if said["type"] == "lifespan.startup":
+                self._closing = False
+            elif said["type"] == "lifespan.shutdown":
+                self.close()
+                with anyio.move_on_after(_CLOSING_S):
+                    while self._runs:
+                        await anyio.sleep(0.01)
+            await send({"type": f"{said['type']}.complete"})
+            if said["type"] == "lifespan.shutdown":
+                return
+
+    async def _serve(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer one request; whatever goes wrong, with a problem, unless the client is gone."""
+        client = Client(send, self._doorway.send_s)
+        try:
+            problem = await self._answered(scope, receive, client)
+        except Gone:
+            return
+        except Exception:
+            log.exception("a request could not be served")
+            problem = _FAULT
+        if problem is not None:
+            try:
+                await (break_off(problem, client) if client.begun else problem.send(client))
+            except Gone:
+                return
+
+    async def _answered(self, scope: Scope, receive: Receive, client: Client) -> Problem | None:
+        """Have the request done; or why it is not."""
+        headers = _headers(scope)
+        wrong = self._wrong_door(scope) or await self._stranger(headers) or self._unable()
+        if wrong is not None:
+            return wrong
+        if not _is_json(headers.get("content-type", "")):
+            return _NOT_JSON
+        doorway = self._doorway
+        body = await read(receive, headers.get("content-length"), doorway.most_bytes, doorway.read_s)
+        wish = body if isinstance(body, Problem) else wish_of(body)
+        if isinstance(wish, Problem):
+            return wish
+        streams = "text/event-stream" in headers.get("accept", "").lower()
+        return self._unable() or await self._seated(wish, _who(headers), receive, client, streams)
+
+    def _wrong_door(self, scope: Scope) -> Problem | None:
+        path = str(scope["path"]).removeprefix(scope.get("root_path", "").rstrip("/"))
+        if path.rstrip("/") != self._doorway.path.rstrip("/"):
+            return Problem(404, "not_found", f"There is nothing here; the agent is at {self._doorway.path}.")
+        if scope["method"] != "POST":
+            return Problem(405, "method_not_allowed", "Only POST is served here.", {"allow": "POST"})
+        return None
+
+    async def _stranger(self, headers: Mapping[str, str]) -> Problem | None:
+        """What guards fails closed: a check that cannot be made means no."""
+        check_token = self._doorway.token
+        if check_token is None:
+            return None
+        scheme, _, token = headers.get("authorization", "").partition(" ")
+        if scheme.lower() != "bearer" or not token.strip():
+            return _NO_TOKEN
+        try:
+            said = check_token(token.strip())
+            known = await said if inspect.isawaitable(said) else said
+        except Exception as error:
+            log.warning("the check of a token raised a %s, which means no", type(error).__name__)
+            return _NO_TOKEN
+        return None if known is True else _NO_TOKEN
+
+    def _unable(self) -> Problem | None:
+        if self._closing:
+            return _CLOSING
+        return _FULL if len(self._runs) >= self._doorway.most_runs else None
+
+    async def _seated(self, wish: Wish, who: str, receive: Receive, client: Client, streams: bool) -> Problem | None:
+        """Have it done in its session, which nobody else gets meanwhile."""
+        session = Session() if wish.session is None else self._sessions.open((who, wish.session))
+        if session.busy:
+            return _BUSY
+        session.busy = True
+        try:
+            opened = self._opened(wish, session)
+            if isinstance(opened, Problem):
+                return opened
+            result = await self._done(opened, receive, client, streams)
+            session.keep(result.messages)
+        finally:
+            session.busy = False
+        return None
+
+    def _opened(self, wish: Wish, session: Session) -> Run | Problem:
+        """The run, which nobody has begun yet."""
+        agent, options = self._agent, dict[str, Any]()
+        within = wish.envelope(self._doorway.run_s, agent.clock)
+        if within is not None:
+            options["within"] = within
+        if wish.session is not None:
+            options["session_id"] = wish.session
+        # What the agent says of its runs stands: a client may only add to it.
+        metadata = {key: value for key, value in wish.metadata.items() if key not in agent.metadata}
+        try:
+            return agent.open([*session.messages, *wish.messages], metadata=metadata, **options)
+        except ConfigError:
+            if "usd" in wish.limits:
+                return _UNPRICED
+            raise
+
+    async def _done(self, run: Run, receive: Receive, client: Client, streams: bool) -> Result:
+        """Run it to its end and tell the client; a client that goes away ends it."""
+        self._runs.add(run)
+        try:
+            async with run, anyio.create_task_group() as tasks:
+                tasks.start_soon(watch, receive, run)
+                if streams:
+                    await self._streamed(run, client)
+                await run.aresult()
+                tasks.cancel_scope.cancel()
+        finally:
+            self._runs.discard(run)
+        result = await run.aresult()
+        if not streams and result.stopped_by != GONE:
+            await answer(client, 200, "application/json", result.to_dict())
+        return result
+
+    async def _streamed(self, run: Run, client: Client) -> None:
+        try:
+            await stream(run, client)
+        except Gone:
+            run.cancel(GONE)
+
+
+def _headers(scope: Scope) -> dict[str, str]:
+    """The headers by their names; of one that comes twice, the first."""
+    headers: dict[str, str] = {}
+    for name, value in scope["headers"]:
+        headers.setdefault(name.decode("latin-1").lower(), value.decode("latin-1"))
+    return headers
+
+
+def _is_json(content_type: str) -> bool:
+    kind, _, parameters = content_type.lower().partition(";")
+    charset = parameters.replace(" ", "").replace('"', "").partition("charset=")[2]
+    return kind.strip() == "application/json" and charset in ("", "utf-8", "utf8")
+
+
+def _who(headers: Mapping[str, str]) -> str:
+    """Whose sessions they are: nobody goes on with the conversation of another. The token itself is not kept."""
+    return hashlib.sha256(headers.get("authorization", "").encode("latin-1")).hexdigest()
+
+
+def chat_app(
+    agent: Agent,
+    *,
+    token: Check | None = None,
+    chain: Chain | None = None,
+    path: str = "/chat",
+    runs: int = 32,
+    sessions: int = 1_000,
+    body_bytes: int = 1_000_000,
+    read_seconds: float = 10.0,
+    run_seconds: float | None = None,
+) -> ChatApp:
+    """An agent as a small service, for any ASGI server: `POST /chat` with JSON, and the record of the run comes back.
+
+    `token` says whether a bearer token is good; without it everybody is served. With a `chain`, each request is checked
+    as a hop of one, as `ChainDepthMiddleware(chat_app(agent), chain)` would. At most `runs` go on at a time, each
+    for at most `run_seconds`, within the agent's limits; `sessions` are kept in memory.
+    """
+    check.kind("chat_app, agent", agent, Agent)
+    check.text("chat_app, path", path)
+    if chain is not None:
+        check.kind("chat_app, chain", chain, Chain)
+    if token is not None and not callable(token):
+        raise ConfigError("chat_app, token", "no function", "a function of a token that says whether it is good")
+    doorway = Doorway(
+        path=path if path.startswith("/") else f"/{path}",
+        token=token,
+        most_runs=check.whole("chat_app, runs", runs, least=1),
+        most_sessions=check.whole("chat_app, sessions", sessions, least=1),
+        most_bytes=check.whole("chat_app, body_bytes", body_bytes, least=1),
+        read_s=check.timeout("chat_app, read_seconds", read_seconds),
+        run_s=check.timeout("chat_app, run_seconds", run_seconds),
+    )
+    return ChatApp(agent, doorway, chain)

@@ -1,0 +1,114 @@
+"""An exchange: one request to a remote agent, and what comes back, told apart."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, cast
+
+import httpx2
+
+from ..errors import RemoteError, RemoteRefused
+from ..models.client import shared_client
+from ..models.key import without
+from ..models.sse import EventReader
+
+_MOST_BYTES = 64 * 2**20
+_MOST_WORDS = 500
+_REFUSALS = frozenset({400, 401, 403, 404, 405, 406, 408, 409, 410, 411, 413, 415, 422, 429, 503})
+"""What a service says before it begins to run anything. Behind any other status nobody knows what was done."""
+
+Json = dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Exchange:
+    """What is sent, and where. Cancelling it closes the connection, and so ends the run at its other end."""
+
+    remote: str
+    url: str
+    headers: Mapping[str, str]
+    body: Mapping[str, Any]
+    connect_s: float
+    secrets: tuple[str, ...] = ()
+
+    async def make(self, hear: Callable[[Json], None]) -> Json:
+        """The record of the run; its events are heard as they come. RemoteError says what came instead."""
+        try:
+            return await self._made(hear)
+        except (httpx2.ConnectError, httpx2.ConnectTimeout, httpx2.PoolTimeout) as error:
+            raise RemoteError(self.remote, f"it cannot be reached: {_words(error)}", began=False) from None
+        except (httpx2.TransportError, httpx2.DecodingError) as error:
+            raise RemoteError(self.remote, f"it broke off: {_words(error)}") from None
+
+    async def _made(self, hear: Callable[[Json], None]) -> Json:
+        client = await shared_client()
+        timeout = httpx2.Timeout(None, connect=self.connect_s)
+        content = json.dumps(self.body).encode()
+        request = client.build_request("POST", self.url, content=content, headers=dict(self.headers), timeout=timeout)
+        response = await client.send(request, stream=True, follow_redirects=False)
+        try:
+            if response.status_code != 200:
+                raise self._refused(response.status_code, await self._whole(response))
+            if response.headers.get("content-type", "").startswith("text/event-stream"):
+                return await self._listen(response, hear)
+            return self._read(await self._whole(response))
+        finally:
+            await response.aclose()
+
+    async def _whole(self, response: httpx2.Response) -> bytes:
+        parts, size = list[bytes](), 0
+        async for part in response.aiter_bytes():
+            parts.append(part)
+            size += len(part)
+            if size > _MOST_BYTES:
+                raise RemoteError(self.remote, f"it does not end: {size:,} bytes came")
+        return b"".join(parts)
+
+    async def _listen(self, response: httpx2.Response, hear: Callable[[Json], None]) -> Json:
+        reader, size = EventReader(), 0
+        async for part in response.aiter_bytes():
+            size += len(part)
+            if size > _MOST_BYTES:
+                raise RemoteError(self.remote, f"it does not end: {size:,} bytes came")
+            for data in reader.feed(part):
+                said = self._read(data)
+                if "event" in said:
+                    hear(said)
+                elif "stop" in said:
+                    return said
+                else:
+                    raise RemoteError(self.remote, f"it broke off: {self._shown(said.get('detail'))}")
+        raise RemoteError(self.remote, "it broke off: the stream ended before the run did")
+
+    def _refused(self, status: int, body: bytes) -> RemoteError:
+        """What a service says instead of a result, ours or any other."""
+        try:
+            said = self._read(body)
+        except RemoteError:
+            said = Json()
+        words = self._shown(said.get("message") or said.get("detail") or said.get("title") or "it does not say why")
+        code = said.get("code")
+        head = f"{status} {self._shown(code)}" if isinstance(code, str) and code else f"{status}"
+        if status in _REFUSALS:
+            return RemoteRefused(self.remote, f"it refused ({head}): {words}", began=False)
+        return RemoteError(self.remote, f"it failed ({head}): {words}")
+
+    def _read(self, data: bytes) -> Json:
+        try:
+            said: object = json.loads(data)
+        except (ValueError, RecursionError):
+            said = None
+        if not isinstance(said, dict):
+            raise RemoteError(self.remote, f"it says what is no record: {self._shown(data.decode('utf-8', 'replace'))}")
+        return cast("Json", said)
+
+    def _shown(self, words: object) -> str:
+        """Somebody else's words, in one line, as far as they are of any use, and without our secrets."""
+        text = without(self.secrets, " ".join(str(words).split()))
+        return text if len(text) <= _MOST_WORDS else f"{text[:_MOST_WORDS]}…"
+
+
+def _words(error: Exception) -> str:
+    return " ".join(str(error).split()) or type(error).__name__

@@ -1,0 +1,73 @@
+"""A loan: what a remote run may take of budgets that it shares with runs here."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+
+from ..budget import Hold
+from ..envelope import Refusal, TurnBudget
+from ..result import Result
+
+_LENT = ("turns", "tokens", "usd")
+
+
+class Loan:
+    """A run elsewhere cannot ask here before each turn, so what it may take is held when it begins.
+
+    That is its own limit, or half of what others leave, so that they can go on beside it. When it has ended, what it
+    and all runs below it have used is booked, and the rest given back; if nobody knows what it used, all is booked.
+    """
+
+    def __init__(self, within: TurnBudget | None) -> None:
+        self._within = within
+        self._holds: dict[str, Hold] = {}
+
+    def take(self, own: Mapping[str, int | None]) -> Refusal | None:
+        """Hold what it may take, at most its own ceilings; or the refusal of a budget of which nothing is left."""
+        within = self._within
+        if within is None:
+            return None
+        with within.lock:
+            for name in _LENT:
+                budget = within.budgets.get(name)
+                if budget is None or budget.available == math.inf:
+                    continue
+                half, ceiling = (int(budget.available) + 1) // 2, own.get(name)
+                amount = half if ceiling is None else min(half, ceiling)
+                if amount < 1:
+                    self.give_back()
+                    return within.refuse(name)
+                self._holds[name] = budget.hold(amount)
+        return None
+
+    @property
+    def amounts(self) -> dict[str, int]:
+        """What is held, by budget."""
+        return {name: hold.amount for name, hold in self._holds.items()}
+
+    def give_back(self) -> None:
+        """Nothing was run."""
+        for hold in self._holds.values():
+            hold.release()
+        self._holds = {}
+
+    def settle(self, result: Result | None) -> None:
+        """Book what was used; None where nobody knows."""
+        for name in _LENT:
+            used = None if result is None else _used(result, name)
+            hold = self._holds.get(name)
+            if hold is not None:
+                hold.settle(hold.amount if used is None else used)
+            elif used and self._within is not None and name in self._within.budgets:
+                self._within.budgets[name].increment(used)
+        self._holds = {}
+
+
+def _used(result: Result, name: str) -> int | None:
+    """By a run and all below it; None where one of them does not tell."""
+    snapshot = result.budgets.get(name)
+    below = [_used(child, name) for child in result.children]
+    if snapshot is None or None in below:
+        return None
+    return snapshot.used + sum(used for used in below if used is not None)

@@ -1,0 +1,159 @@
+"""A remote agent: one at another service, used like a child here."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+from functools import partial
+from typing import Any
+from urllib.parse import urlsplit
+
+from .. import check
+from ..caller import POSITION
+from ..chain import Chain
+from ..chain.chain import headers_at
+from ..envelope import TurnBudget
+from ..errors import ConfigError, RemoteError
+from ..limits import Kind, Limits
+from ..loop.child import Edge, Mode
+from ..loop.plan import ModelCard, Terrain
+from ..models.key import HIDDEN, bare
+from ..registry import IterationBudgetRegistry
+from ..tools import Admission, Toolset
+from .runner import RemoteRunner
+
+Token = str | Callable[[], str]
+"""What is sent as a bearer token; a function is asked for it before each request, and must not block."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False, repr=False)
+class RemoteAgent:
+    """An agent at another service, as a child of agents here. `remote_agent(url, ...)` makes one."""
+
+    url: str
+    name: str
+    description: str = ""
+    token: Token | None = field(default=None)
+    limits: Limits = field(default_factory=Limits)
+    chain: Chain | None = None
+    connect_s: float = 10.0
+    metadata: Mapping[str, Any] = field(default_factory=dict[str, Any])
+
+    def as_child(self, mode: Mode, registry: IterationBudgetRegistry) -> Edge:
+        """All that its runs need here: how much they may take, and who asks for them."""
+        terms = self.limits.terms(registry, kind=Kind.CHILD, grace=False)  # the report is made there
+        terrain = Terrain(
+            model=_Elsewhere(urlsplit(self.url).netloc),
+            model_is_async=True,
+            terms=terms,
+            admission=partial(Admission, Toolset()),
+            cards={"": ModelCard()},
+            agent=self.name,
+        )
+        return Edge(
+            name=self.name,
+            description=self.description,
+            terrain=terrain,
+            mode=mode,
+            metadata=self.metadata,
+            runner=partial(RemoteRunner, self.ask),
+        )
+
+    async def ask(
+        self, body: Mapping[str, Any], envelope: TurnBudget, run_id: str, hear: Callable[[dict[str, Any]], None]
+    ) -> dict[str, Any]:
+        """Have a task done there, for a run here: the record of the run; RemoteError where there is none."""
+        from .exchange import Exchange  # and with it an HTTP client, which only those who call need
+
+        token = self._revealed()
+        headers = {"content-type": "application/json", "accept": "text/event-stream, application/json"}
+        if token is not None:
+            headers["authorization"] = f"Bearer {token}"
+        headers |= self._chain_headers(envelope, run_id)
+        secrets = () if token is None else (token,)
+        return await Exchange(self.name, self.url, headers, body, self.connect_s, secrets).make(hear)
+
+    def _chain_headers(self, envelope: TurnBudget, run_id: str) -> dict[str, str]:
+        """Where in the chain the call is, and what is left of it."""
+        position = replace(POSITION.get(), run_id=run_id)
+        chain = self.chain
+        return headers_at(position, envelope) if chain is None else chain.headers_at(position, envelope)
+
+    def _revealed(self) -> str | None:
+        """The token; whatever is wrong with it is told without it."""
+        try:
+            token = self.token() if callable(self.token) else self.token
+        except Exception as error:
+            raise RemoteError(self.name, f"its token cannot be had ({type(error).__name__})", began=False) from None
+        if token is not None and not _is_token(token):
+            raise RemoteError(self.name, "its token is no text of printable ASCII without spaces", began=False)
+        return token
+
+    def __repr__(self) -> str:
+        token = "" if self.token is None else f", token {HIDDEN}"
+        return f"<RemoteAgent {self.name} at {self.url}{token}>"
+
+
+def remote_agent(
+    url: str,
+    *,
+    name: str,
+    description: str = "",
+    token: Token | None = None,
+    limits: Limits | None = None,
+    chain: Chain | None = None,
+    connect_seconds: float = 10.0,
+    metadata: Mapping[str, Any] | None = None,
+) -> RemoteAgent:
+    """An agent at another service, for `Agent(children=[...])`: its runs are children like others.
+
+    `url` is where it is served by `chat_app`; without a path, at `/chat`. `limits` are what its runs may take, which
+    the service is told and can only narrow. `chain` is who we are to it, where that is not the service that runs here.
+    """
+    check.text("remote_agent, name", name)
+    check.kind("remote_agent, description", description, str)
+    if token is not None and not callable(token) and not _is_token(token):
+        raise ConfigError("remote_agent, token", f"a {type(token).__name__}", "a text without spaces, or a function")
+    for what, given, kind in (("limits", limits, Limits), ("chain", chain, Chain), ("metadata", metadata, Mapping)):
+        if given is not None:
+            check.kind(f"remote_agent, {what}", given, kind)
+    return RemoteAgent(
+        url=_address(url),
+        name=name,
+        description=description,
+        token=token,
+        limits=limits or Limits(),
+        chain=chain,
+        connect_s=check.timeout("remote_agent, connect_seconds", connect_seconds),
+        metadata=metadata or {},
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class _Elsewhere:
+    """Stands where a run here has its model."""
+
+    name: str
+    provider: None = None
+    price: None = None
+
+    def ready(self) -> str:
+        """Why it cannot be asked."""
+        return "a remote agent has no model here; it needs a driver that can ask its service"
+
+
+def _address(url: object) -> str:
+    expected = "http:// or https://, a host and a path, without a user or a password; token= is for that"
+    found = bare(url) if isinstance(url, str) else url
+    try:
+        parts = urlsplit(url) if isinstance(url, str) else None
+        good = parts is not None and parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
+    except ValueError:
+        parts, good = None, False
+    if parts is None or not good or "@" in parts.netloc or parts.fragment or parts.query:
+        raise ConfigError("remote_agent, url", found, expected)
+    return parts._replace(path="/chat").geturl() if parts.path in ("", "/") else parts.geturl()
+
+
+def _is_token(token: object) -> bool:
+    return isinstance(token, str) and token != "" and all("!" <= letter <= "~" for letter in token)

@@ -1,0 +1,50 @@
+"""The stream: the events of a run for a client that listens, and its record as the last of them."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import Any
+
+import anyio
+
+from ..chain.middleware import Send
+from ..result import Result
+from ..run import Run
+from .problem import Problem, raw
+
+_HEADERS = {"content-type": "text/event-stream", "cache-control": "no-store", "x-accel-buffering": "no"}
+_PING_S = 15.0
+"""Whatever stands between us and the client may close what is silent for longer."""
+
+
+async def stream(run: Run, send: Send) -> Result:
+    """Send every event as it happens, and then the record; give the result."""
+    await send({"type": "http.response.start", "status": 200, "headers": raw(_HEADERS)})
+    events = aiter(run)
+    while True:
+        event = None
+        try:
+            with anyio.move_on_after(_PING_S):
+                event = await anext(events)
+        except StopAsyncIteration:
+            break
+        await _send(send, b":\n\n" if event is None else _written(event.kind, event.to_dict()))
+    result = await run.aresult()
+    await _send(send, _written("result", result.to_dict()), more=False)
+    return result
+
+
+async def break_off(problem: Problem, send: Send) -> None:
+    """End a stream that has begun, and say why."""
+    record = {"status": problem.status, "code": problem.code, "detail": problem.message}
+    await _send(send, _written("problem", record), more=False)
+
+
+async def _send(send: Send, body: bytes, more: bool = True) -> None:
+    await send({"type": "http.response.body", "body": body, "more_body": more})
+
+
+def _written(name: str, record: Mapping[str, Any]) -> bytes:
+    """JSON has no line ends, so one line of data is enough."""
+    return f"event: {name}\ndata: {json.dumps(record, ensure_ascii=False)}\n\n".encode("utf-8", "replace")

@@ -1,0 +1,117 @@
+"""Real servers on this machine, and a client that speaks ASGI."""
+
+import json
+import socket
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any
+
+import anyio
+import pytest
+import uvicorn
+
+BOUND_S = 60.0
+
+
+@dataclass
+class Answer:
+    """What an app has said."""
+
+    status: int = 0
+    headers: dict[str, str] = field(default_factory=dict[str, str])
+    body: bytes = b""
+    whole: bool = False
+
+    @property
+    def record(self) -> dict[str, Any]:
+        return json.loads(self.body)
+
+    @property
+    def events(self) -> list[tuple[str, dict[str, Any]]]:
+        rows = [part.split("\n") for part in self.body.decode().split("\n\n") if part and not part.startswith(":")]
+        return [(name.removeprefix("event: "), json.loads(data.removeprefix("data: "))) for name, data in rows]
+
+
+@dataclass
+class Request:
+    """One request to an app. `gone` is when the client goes away."""
+
+    body: Any = None
+    path: str = "/chat"
+    method: str = "POST"
+    headers: dict[str, str] = field(default_factory=dict[str, str])
+    parts: tuple[bytes, ...] | None = None
+    """The body piece by piece; None behind the last is a client that never ends."""
+    endless: bool = False
+    root_path: str = ""
+    gone: anyio.Event | None = None
+
+    async def sent_to(self, app: Any) -> Answer:
+        answer, gone = Answer(), self.gone or anyio.Event()
+        written = self.body if isinstance(self.body, bytes) else json.dumps(self.body).encode()
+        parts = [written] if self.parts is None else list(self.parts)
+
+        async def receive() -> dict[str, Any]:
+            if parts:
+                part = parts.pop(0)
+                return {"type": "http.request", "body": part, "more_body": bool(parts) or self.endless}
+            await (anyio.sleep_forever() if self.endless else gone.wait())
+            return {"type": "http.disconnect"}
+
+        async def send(message: dict[str, Any]) -> None:
+            if message["type"] == "http.response.start":
+                answer.status = message["status"]
+                answer.headers = {name.decode(): value.decode() for name, value in message["headers"]}
+            else:
+                assert not answer.whole, "more is sent behind the end"
+                answer.body += message.get("body", b"")
+                answer.whole = not message.get("more_body", False)
+
+        given = {"content-type": "application/json", **self.headers}
+        raw = [(name.encode(), value.encode()) for name, value in given.items()]
+        scope = {"type": "http", "method": self.method, "path": self.path, "root_path": self.root_path, "headers": raw}
+        await app(scope, receive, send)
+        return answer
+
+
+def _ask(app: Any, body: Any = None, **options: Any) -> Answer:
+    async def bounded() -> Answer:
+        with anyio.fail_after(BOUND_S):
+            return await Request({"message": "Go."} if body is None else body, **options).sent_to(app)
+
+    return anyio.run(bounded)
+
+
+@pytest.fixture
+def ask() -> Callable[..., Answer]:
+    """Sends one request to an app and gives its answer."""
+    return _ask
+
+
+@pytest.fixture
+def request_of() -> type[Request]:
+    """Makes requests, for tests that send several in one event loop."""
+    return Request
+
+
+@contextmanager
+def _served(app: Any) -> Iterator[str]:
+    listening = socket.create_server(("127.0.0.1", 0))
+    server = uvicorn.Server(uvicorn.Config(app, log_level="critical", lifespan="on", timeout_graceful_shutdown=1))
+    thread = threading.Thread(target=server.run, kwargs={"sockets": [listening]})
+    with listening:
+        thread.start()
+        try:
+            yield f"http://127.0.0.1:{listening.getsockname()[1]}"
+        finally:
+            server.should_exit = True
+            thread.join(BOUND_S)
+            assert not thread.is_alive(), "the server does not end"
+
+
+@pytest.fixture
+def served() -> Callable[[Any], Any]:
+    """Serves an app on a port of this machine, for as long as its `with` block lasts; gives the URL."""
+    return _served
