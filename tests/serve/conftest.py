@@ -3,7 +3,7 @@
 import json
 import socket
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
@@ -96,9 +96,13 @@ def request_of() -> type[Request]:
     return Request
 
 
+def _listening() -> socket.socket:
+    return socket.create_server(("127.0.0.1", 0))
+
+
 @contextmanager
-def _served(app: Any) -> Iterator[str]:
-    listening = socket.create_server(("127.0.0.1", 0))
+def _served(app: Any, listening: socket.socket | None = None) -> Generator[str]:
+    listening = listening or _listening()
     server = uvicorn.Server(uvicorn.Config(app, log_level="critical", lifespan="on", timeout_graceful_shutdown=1))
     thread = threading.Thread(target=server.run, kwargs={"sockets": [listening]})
     with listening:
@@ -111,7 +115,10 @@ def _served(app: Any) -> Iterator[str]:
             assert not thread.is_alive(), "the server does not end"
 
 
-@pytest.fixture
-def served() -> Callable[[Any], Any]:
-    """Serves an app on a port of this machine, for as long as its `with` block lasts; gives the URL."""
+@pytest.fixture(scope="session")
+def served() -> Callable[..., Any]:
+    """Serves an app on a port of this machine, for as long as its `with` block lasts; gives the URL.
+
+    For apps that must know of each other before they are made, the socket may be given.
+    """
     return _served

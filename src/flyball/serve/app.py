@@ -14,7 +14,7 @@ import anyio
 
 from .. import check
 from ..agent import Agent
-from ..chain import Chain, ChainDepthMiddleware
+from ..chain import Chain, ChainDepthMiddleware, current
 from ..chain.middleware import Receive, Scope, Send
 from ..errors import ConfigError
 from ..result import Result
@@ -197,7 +197,8 @@ class ChatApp:
         try:
             return agent.open([*session.messages, *wish.messages], metadata=metadata, **options)
         except ConfigError:
-            if "usd" in wish.limits:
+            caller = current()
+            if "usd" in wish.limits or (caller is not None and "usd" in caller.left):
                 return _UNPRICED
             raise
 

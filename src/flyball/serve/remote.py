@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 from urllib.parse import urlsplit
 
 from .. import check
-from ..caller import POSITION
+from ..caller import Position
 from ..chain import Chain
 from ..chain.chain import headers_at
-from ..envelope import TurnBudget
 from ..errors import ConfigError, RemoteError
 from ..limits import Kind, Limits
 from ..loop.child import Edge, Mode
@@ -60,24 +59,18 @@ class RemoteAgent:
         )
 
     async def ask(
-        self, body: Mapping[str, Any], envelope: TurnBudget, run_id: str, hear: Callable[[dict[str, Any]], None]
-    ) -> dict[str, Any]:
-        """Have a task done there, for a run here: the record of the run; RemoteError where there is none."""
+        self, body: Mapping[str, Any], position: Position, hear: Callable[[dict[str, Any]], None]
+    ) -> Mapping[str, Any]:
+        """Have a task done there: the record of the run; RemoteError where there is none."""
         from .exchange import Exchange  # and with it an HTTP client, which only those who call need
 
         token = self._revealed()
         headers = {"content-type": "application/json", "accept": "text/event-stream, application/json"}
         if token is not None:
             headers["authorization"] = f"Bearer {token}"
-        headers |= self._chain_headers(envelope, run_id)
+        headers |= headers_at(position) if self.chain is None else self.chain.headers_at(position)
         secrets = () if token is None else (token,)
         return await Exchange(self.name, self.url, headers, body, self.connect_s, secrets).make(hear)
-
-    def _chain_headers(self, envelope: TurnBudget, run_id: str) -> dict[str, str]:
-        """Where in the chain the call is, and what is left of it."""
-        position = replace(POSITION.get(), run_id=run_id)
-        chain = self.chain
-        return headers_at(position, envelope) if chain is None else chain.headers_at(position, envelope)
 
     def _revealed(self) -> str | None:
         """The token; whatever is wrong with it is told without it."""

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import replace
 from typing import Any
 
 import anyio
 
+from ..caller import POSITION, Position
 from ..clock import Clock
 from ..drive import Mailbox, Runner
 from ..envelope import TurnBudget
@@ -29,8 +30,8 @@ _SPARE_SHARE, _SPARE_S = 0.05, 0.5
 """What the remote run's time ends before the request's, so that its end is on its way before nobody listens."""
 _COUNTED = ("turns", "tokens", "usd")
 
-Ask = Callable[[Mapping[str, Any], TurnBudget, str, Callable[[dict[str, Any]], None]], Any]
-"""Sends a body, within an envelope, for a run; the events are heard; gives the record."""
+Ask = Callable[[Mapping[str, Any], Position, Callable[[dict[str, Any]], None]], Awaitable[Mapping[str, Any]]]
+"""Sends a body from a place in a chain, has the events of the run heard, and gives its record."""
 
 
 class RemoteRunner:
@@ -107,8 +108,8 @@ class RemoteRunner:
         with anyio.CancelScope(deadline=loop_time() + left_s) as self._scope:
             if not self.mailbox.cutting:
                 try:
-                    body = self._body(envelope, left_s)
-                    return self._told(await self._ask(body, envelope, self._task.parent_run_id, self._hear))
+                    body, position = self._body(envelope, left_s), self._position(envelope)
+                    return self._told(await self._ask(body, position, self._hear))
                 except RemoteError as error:
                     return self._failed(error, envelope)
                 except Exception as error:  # of our own settings, say
@@ -130,6 +131,14 @@ class RemoteRunner:
         if left_s != float("inf"):
             limits["seconds"] = left_s - min(_SPARE_S, left_s * _SPARE_SHARE)
         return {"message": self._task.words, "metadata": dict(self._plan.metadata), "limits": limits}
+
+    def _position(self, envelope: TurnBudget) -> Position:
+        """Where in a chain the request is made, and what it may take along."""
+        here = POSITION.get()
+        caller = here.caller
+        if caller is not None and set(caller.left) <= set(self._loan.amounts):
+            caller = replace(caller, envelope=None)  # what it leaves was lent, and is in the run's own envelope
+        return Position(caller, here.chain, self._task.parent_run_id, envelope, envelope.hard_at, self._clock)
 
     def _told(self, record: Mapping[str, Any]) -> Result:
         """The result that came, if it makes sense."""

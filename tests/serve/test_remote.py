@@ -1,0 +1,360 @@
+"""Remote agents: children whose runs go on at another service."""
+
+import socket
+import threading
+from collections.abc import Callable, Generator
+from contextlib import AbstractContextManager
+from typing import Any
+
+import pytest
+
+from flyball import Agent, Child, ConfigError, Limits, Result, TokenPrice, tool
+from flyball.outcome import Denied, Failure, Reason, Success
+from flyball.result import Stop
+from flyball.serve import RemoteAgent, chat_app, remote_agent
+from flyball.testing import Line, Script, ScriptedModel, assert_honest, call, say
+
+Served = Callable[[Any], AbstractContextManager[str]]
+Saying = Callable[[int, bytes], str]
+PRICE = TokenPrice(input=1, output=2)
+BOUND_S = 60.0
+
+
+@tool(poll=True)
+def look() -> str:
+    """Look."""
+    return "a ball"
+
+
+def agent(*lines: Line, **options: Any) -> Agent:
+    model = ScriptedModel.looping(*lines, grace=say("That is all."), price=PRICE)
+    return Agent(model=model, tools=[look], max_output_tokens=50, **options)
+
+
+def parent(*children: Child | RemoteAgent, tasks: int = 1, **options: Any) -> Agent:
+    rows = [{"child": "far", "goal": f"Task {n}.", "context": "It is round."} for n in range(tasks)]
+    model = ScriptedModel(call("delegate", tasks=rows), say("Done."), grace=say("The parent reports."), price=PRICE)
+    return Agent(model=model, name="parent", children=children, max_output_tokens=50, **options)
+
+
+def ran(agent: Agent) -> Result:
+    result = agent.start("Go.").result(BOUND_S)
+    for one in (result, *result.children):
+        assert_honest(one)
+    return result
+
+
+class TestARunElsewhere:
+    def test_is_a_child_like_others(self, served: Served) -> None:
+        far = agent(call("look"), say("It is a ball."))
+        with served(chat_app(far)) as url:
+            result = ran(parent(remote_agent(url, name="far", description="Looks.")))
+        [outcome], [child] = result.tool_results, result.children
+        assert isinstance(outcome, Success)
+        assert outcome.content.startswith("far: completed. It completed. It used 2 of")
+        assert outcome.content.endswith("Its calls: look 1.\nIt is a ball.")
+        assert (child.stop, child.text, child.turns) == ("completed", "It is a ball.", 2)
+        assert isinstance(far.model, ScriptedModel)
+        assert far.model.requests[0].messages[0].content == "Task 0.\n\nIt is round."
+
+    def test_counts_in_the_totals_of_its_parent(self, served: Served) -> None:
+        with served(chat_app(agent(say("It is a ball.")))) as url:
+            result = ran(parent(remote_agent(url, name="far")))
+        [child] = result.children
+        assert child.usage.total > 0
+        assert result.usage_with_children == result.usage + child.usage
+        assert result.cost_with_children == {"scripted": result.cost["scripted"] + child.cost["scripted"]}
+
+    def test_brings_its_own_children_along(self, served: Served) -> None:
+        below = agent(say("Below."), name="below")
+        tasks = [{"child": "below", "goal": "Dig."}]
+        middle = agent(call("delegate", tasks=tasks), say("Dug."), children=[below])
+        with served(chat_app(middle)) as url:
+            result = ran(parent(remote_agent(url, name="far")))
+        [[grandchild]] = [child.children for child in result.children]
+        assert grandchild.text == "Below."
+        assert result.usage_with_children == result.usage + result.children[0].usage + grandchild.usage
+
+    def test_has_no_more_than_its_limits_here_and_reports_there(self, served: Served) -> None:
+        with served(chat_app(agent(call("look")))) as url:
+            result = ran(parent(remote_agent(url, name="far", limits=Limits(turns=2))))
+        [child] = result.children
+        assert (child.stop, child.turns, child.text) == ("budget", 2, "That is all.")
+        assert isinstance(result.tool_results[0], Failure)
+        assert result.tool_results[0].kind == "budget"
+
+    def test_may_be_narrowed_by_the_model_of_its_parent(self, served: Served) -> None:
+        tasks = [{"child": "far", "goal": "Look.", "turns": 1}]
+        with served(chat_app(agent(call("look")))) as url:
+            model = ScriptedModel(call("delegate", tasks=tasks), say("Done."))
+            result = ran(Agent(model=model, children=[remote_agent(url, name="far")]))
+        assert result.children[0].turns == 1
+
+    def test_is_told_to_those_who_watch_its_parent(self, served: Served) -> None:
+        seen: list[Any] = []
+        with served(chat_app(agent(call("look"), say("Seen.")))) as url:
+            result = ran(parent(remote_agent(url, name="far"), sinks=[seen.append]))
+        by_run = {event.header.run_id: event.header.parent_run_id for event in seen}
+        [here] = [event.child_id for event in seen if event.kind == "child_started"]
+        far = result.children[0].run_id
+        assert by_run == {result.run_id: None, here: result.run_id, far: here}
+        assert [event.kind for event in seen if event.header.run_id == here] == ["run_started", "run_ended"]
+        assert [event.kind for event in seen if event.header.run_id == far][-1] == "run_ended"
+
+    def test_that_is_never_heard_of_is_cut_by_its_time(self, served: Served) -> None:
+        with served(_Silent()) as url:
+            result = ran(parent(remote_agent(url, name="far", limits=Limits(seconds=1))))
+        [child] = result.children
+        assert (child.stop, child.flags) == ("deadline", ("max_seconds_reached",))
+
+    def test_ends_before_its_parents_time_for_work_does(self, served: Served) -> None:
+        with served(_Silent()) as url:
+            result = ran(parent(remote_agent(url, name="far"), limits=Limits(seconds=2)))
+        assert result.children[0].stop == "deadline"
+        assert result.stop in ("deadline", "completed")
+
+    def test_of_which_nothing_comes_is_cut(self, served: Served) -> None:
+        with served(_Silent()) as url:
+            settings = {"delegation.stall_seconds": 0.3}
+            result = ran(parent(remote_agent(url, name="far"), settings=settings))
+        [child] = result.children
+        assert (child.stop, child.warning) == ("stalled", "Nothing came of it for 0.3 s.")
+
+
+class TestACancel:
+    @pytest.mark.parametrize("whole", [True, False])
+    def test_closes_the_request_and_ends_the_run_there(self, served: Served, whole: bool) -> None:
+        began, ended, ends = threading.Event(), threading.Event(), list[Any]()
+
+        def watch(event: Any) -> None:
+            if event.kind == "model_requested":
+                began.set()
+            if event.kind == "run_ended":
+                ends.append(event)
+                ended.set()
+
+        with served(chat_app(agent(say("Slow.").after(600.0), sinks=[watch]))) as url:
+            run = parent(remote_agent(url, name="far")).start("Go.")
+            assert began.wait(BOUND_S)
+            assert not run.children[0].steer("Faster."), "nobody can say anything to a model elsewhere"
+            assert run.cancel() if whole else run.children[0].cancel("me")
+            result = run.result(BOUND_S)
+            assert ended.wait(BOUND_S)
+        assert (ends[0].stop, ends[0].stopped_by) == ("cancelled", "client")
+        [child] = result.children
+        assert (child.stop, child.stopped_by) == ("cancelled", "parent" if whole else "me")
+        assert result.stop == ("cancelled" if whole else "completed")
+        assert_honest(child)
+
+
+class TestARefusal:
+    def test_is_a_denied_outcome_that_says_why(self, served: Served) -> None:
+        with served(chat_app(agent(say("Hi.")), token=lambda token: token == "good")) as url:
+            result = ran(parent(remote_agent(url, name="far", token="bad")))
+        [outcome] = result.tool_results
+        assert isinstance(outcome, Denied)
+        assert outcome.reason is Reason.REFUSED
+        assert "it refused (401 token_refused): A bearer token that this service knows is needed." in outcome.message
+        assert result.children[0].stop is Stop.FAILED
+        assert result.completed
+
+    def test_of_some_of_several_is_told_with_the_others(self, served: Served) -> None:
+        with served(chat_app(agent(say("Slow.").after(0.5)), runs=1)) as url:
+            result = ran(parent(remote_agent(url, name="far"), tasks=2))
+        [outcome] = result.tool_results
+        assert isinstance(outcome, Failure)
+        assert sorted(child.stop for child in result.children) == ["completed", "failed"]
+        assert "503 too_many_runs" in outcome.error
+
+    def test_with_a_good_token_there_is_none(self, served: Served, key: str) -> None:
+        with served(chat_app(agent(say("Hi.")), token=lambda token: token == key)) as url:
+            far = remote_agent(url, name="far", token=lambda: key)
+            assert ran(parent(far)).children[0].completed
+        assert key not in repr(far)
+
+    @pytest.mark.parametrize("status", [400, 403, 404, 409, 413, 415, 422, 429, 503])
+    def test_takes_nothing_of_what_was_carved(self, saying: Saying, status: int) -> None:
+        url = saying(status, b'{"code": "no_way", "message": "Not today."}')
+        result = ran(parent(Child(remote_agent(url, name="far"), "carved"), limits=Limits(tokens=9_000)))
+        [outcome] = result.tool_results
+        assert isinstance(outcome, Denied)
+        assert f"it refused ({status} no_way): Not today." in outcome.message
+        assert result.budgets["tokens"].used == result.usage.total
+
+
+class TestWhatIsNoResult:
+    @pytest.mark.parametrize(
+        ("status", "body", "words"),
+        [
+            (200, b"hello", "no record: hello"),
+            (200, b"[1]", "no record: [1]"),
+            (200, b'{"stop": "bored"}', "found 'bored'; expected one of contended"),
+            (200, b'{"stop": "completed", "turns": -3}', "turns: found -3"),
+            (204, b"", "it failed (204): it does not say why"),
+            (302, b"", "it failed (302)"),
+            (500, b"Traceback", "it failed (500)"),
+            (502, b'{"code": 7, "detail": "bad\\n gateway"}', "it failed (502): bad gateway"),
+            (
+                200,
+                b'data: {"event": "x"}\n\ndata: {"code": "internal_error", "detail": "Oh."}\n\n',
+                "it broke off: Oh.",
+            ),
+            (200, b'data: {"event": "delta"}\n\n', "the stream ended before the run did"),
+        ],
+    )
+    def test_is_a_failed_child(self, saying: Saying, status: int, body: bytes, words: str) -> None:
+        url = saying(status, body)
+        result = ran(parent(remote_agent(url, name="far")))
+        [outcome], [child] = result.tool_results, result.children
+        assert isinstance(outcome, Failure)
+        assert child.stop is Stop.FAILED
+        assert words in outcome.error
+        assert (child.error or {})["code"] == "remote_failed"
+
+    def test_a_service_that_is_not_there_is_a_failed_child(self) -> None:
+        with socket.create_server(("127.0.0.1", 0)) as taken:
+            url = f"http://127.0.0.1:{taken.getsockname()[1]}"
+        result = ran(parent(remote_agent(url, name="far")))
+        assert "it cannot be reached" in (result.children[0].error or {})["message"]
+        assert result.completed
+
+    def test_does_not_show_the_token_that_it_says_back(self, saying: Saying, key: str) -> None:
+        url = saying(500, b'{"detail": "bad token %s"}' % key.encode())
+        result = ran(parent(remote_agent(url, name="far", token=key)))
+        assert key not in str(result.to_dict())
+        assert "bad token ***" in str(result.to_dict())
+
+    def test_a_token_that_cannot_be_had_is_a_failed_child(self, key: str) -> None:
+        def lost() -> str:
+            raise ValueError(key)
+
+        result = ran(parent(remote_agent("http://127.0.0.1:1", name="far", token=lost)))
+        assert "its token cannot be had (ValueError)" in (result.children[0].error or {})["message"]
+
+
+class TestBudgets:
+    def test_of_a_carved_run_are_booked_with_what_it_used(self, served: Served) -> None:
+        with served(chat_app(agent(say("Hi.")))) as url:
+            child = Child(remote_agent(url, name="far", limits=Limits(tokens=2_000)), "carved")
+            result = ran(parent(child, limits=Limits(tokens=9_000, usd=1)))
+        [far] = result.children
+        assert far.budgets["tokens"].used > 0
+        assert result.budgets["tokens"].used == result.usage.total + far.usage.total
+        assert result.budgets["turns"].used == 3
+        assert result.budgets["usd"].used == sum(result.cost_with_children.values())
+
+    def test_of_a_carved_run_that_was_lost_are_booked_whole(self, saying: Saying) -> None:
+        url = saying(500, b"")
+        child = Child(remote_agent(url, name="far", limits=Limits(tokens=2_000)), "carved")
+        result = ran(parent(child, limits=Limits(tokens=9_000)))
+        assert result.budgets["tokens"].used == result.usage.total + 2_000
+
+    def test_of_runs_that_share_are_lent_and_booked_with_what_they_used(self, served: Served) -> None:
+        with served(chat_app(agent(say("Hi.")))) as url:
+            child = Child(remote_agent(url, name="far"), "shared")
+            result = ran(parent(child, tasks=3, limits=Limits(turns=20, tokens=9_000)))
+        assert [far.stop for far in result.children] == ["completed"] * 3
+        assert result.budgets["tokens"].used == result.usage_with_children.total
+        assert result.budgets["turns"].used == 5
+
+    def test_that_are_shared_and_empty_refuse_and_nobody_is_asked(self, served: Served) -> None:
+        far = agent(say("Hi."))
+        with served(chat_app(far)) as url, Limits(turns=1).open() as tree:
+            model = ScriptedModel(call("delegate", tasks=[{"child": "far", "goal": "Go."}]), grace=say("Over."))
+            run = Agent(model=model, children=[remote_agent(url, name="far")]).start("Go.", within=tree)
+            result = run.result(BOUND_S)
+        assert isinstance(far.model, ScriptedModel)
+        assert far.model.requests == []
+        assert [child.stop for child in result.children] == ["budget"]
+        assert_honest(result.children[0])
+
+    def test_of_a_whole_tree_count_what_is_used_elsewhere(self, served: Served) -> None:
+        with served(chat_app(agent(say("Hi.")))) as url, Limits(turns=20, tokens=9_000).open() as tree:
+            result = parent(remote_agent(url, name="far")).start("Go.", within=tree).result(BOUND_S)
+            assert result.completed
+            assert tree.budgets["turns"].used == 3
+            assert tree.budgets["tokens"].used == result.usage_with_children.total
+            assert tree.budgets["tokens"].held == tree.reserved("tokens")
+
+
+def test_a_script_says_that_it_cannot_drive_a_remote_agent() -> None:
+    result = Script(parent(remote_agent("http://127.0.0.1:1", name="far"))).run("Go.")
+    assert "needs a driver that can ask its service" in (result.children[0].error or {})["message"]
+
+
+@pytest.mark.parametrize(
+    "url",
+    [None, "", "far", "ftp://x/chat", "http://", "http://u:p@x/chat", "http://x/?a=b", "http://x/#a", "http://x:0/"],
+)
+def test_what_is_no_address_is_refused(url: Any) -> None:
+    with pytest.raises(ConfigError, match="remote_agent, url") as caught:
+        remote_agent(url, name="far")
+    assert "u:p" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("option", "value"),
+    [
+        ("token", "a b"),
+        ("token", ""),
+        ("limits", 3),
+        ("connect_seconds", 0),
+        ("chain", 1),
+        ("metadata", 1),
+        ("name", ""),
+    ],
+)
+def test_what_cannot_be_an_option_is_refused(option: str, value: Any) -> None:
+    given: Any = {"name": "far", option: value}
+    with pytest.raises(ConfigError, match=f"remote_agent, {option}"):
+        remote_agent("http://x", **given)
+
+
+def test_the_address_is_that_of_the_chat_unless_it_says_otherwise() -> None:
+    assert remote_agent("http://x:1", name="far").url == "http://x:1/chat"
+    assert remote_agent("http://x/", name="far").url == "http://x/chat"
+    assert remote_agent("https://x/a/b", name="far").url == "https://x/a/b"
+
+
+async def _live(receive: Any, send: Any) -> None:
+    for _ in range(2):
+        await send({"type": f"{(await receive())['type']}.complete"})
+
+
+class _Silent:
+    """A service that takes a request and never says anything."""
+
+    async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
+        if scope["type"] == "lifespan":
+            await _live(receive, send)
+            return
+        while (await receive())["type"] != "http.disconnect":
+            pass
+
+
+class _Saying:
+    """A service that says to everybody what a test wants."""
+
+    status = 0
+    body = b""
+
+    async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
+        if scope["type"] == "lifespan":
+            await _live(receive, send)
+            return
+        kind = b"text/event-stream" if self.body.startswith(b"data:") else b"application/json"
+        await send({"type": "http.response.start", "status": self.status, "headers": [(b"content-type", kind)]})
+        await send({"type": "http.response.body", "body": self.body})
+
+
+@pytest.fixture(scope="module")
+def saying(served: Served) -> Generator[Saying]:
+    """Has a service say something; gives its URL."""
+    app = _Saying()
+    with served(app) as url:
+
+        def say_it(status: int, body: bytes) -> str:
+            app.status, app.body = status, body
+            return url
+
+        yield say_it

@@ -1,0 +1,111 @@
+"""The runner of a remote run, without a service."""
+
+from typing import Any
+
+import anyio
+
+from flyball import IterationBudgetRegistry, Limits
+from flyball.event import Event
+from flyball.loop.child import ChildTask, Mode
+from flyball.loop.effect import Cancel
+from flyball.recorder import Recorder
+from flyball.result import Result, Stop
+from flyball.serve import remote_agent
+from flyball.serve.runner import RemoteRunner
+from flyball.testing import ManualClock, assert_honest
+
+
+def runner(ask: Any, clock: ManualClock, *sinks: Any) -> RemoteRunner:
+    far = remote_agent("http://127.0.0.1:1", name="far", limits=Limits(turns=4, usd=0.5, seconds=100))
+    edge = far.as_child(Mode.INDEPENDENT, IterationBudgetRegistry(settings={}))
+    task = ChildTask(edge=edge, goal="Go.", run_id="here", parent_run_id="above", level=1)
+    plan = task.plan(60.0, clock.wall())
+    return RemoteRunner(ask, task, plan, Recorder(plan.header, sinks), clock, None)
+
+
+def event(**told: Any) -> dict[str, Any]:
+    row: dict[str, Any] = {"event": "turn_started", "seq": 1, "time": "2031-01-31T12:00:00+00:00", "at": 1.0, "turn": 1}
+    ids: dict[str, Any] = {"run_id": "there", "parent_run_id": None, "session_id": None, "metadata": {}}
+    return {**row, **ids, **told}
+
+
+def test_the_service_is_told_the_limits_and_the_time_less_what_its_answer_takes() -> None:
+    bodies: list[Any] = []
+
+    async def ask(body: Any, position: Any, hear: Any) -> Any:
+        bodies.append((body, position))
+        return Result(stop=Stop.COMPLETED, text="Hi.").to_dict()
+
+    assert anyio.run(runner(ask, ManualClock()).drive).text == "Hi."
+    [(body, position)] = bodies
+    assert (body["message"], position.run_id, position.left_s) == ("Go.", "above", 59.5)
+    assert body["limits"] == {"turns": 4, "usd": 0.5, "seconds": 59.0}
+
+
+def test_what_is_heard_counts_as_progress_whatever_it_is() -> None:
+    clock, idle = ManualClock(), list[float]()
+
+    async def ask(body: Any, position: Any, hear: Any) -> Any:
+        for told in (event(), {"event": "a_later_event"}, event(seq="x"), event(metadata=None)):
+            clock.move(10)
+            idle.append(one.idle_s)
+            hear(told)
+            idle.append(one.idle_s)
+        return {"stop": "completed"}
+
+    one = runner(ask, clock)
+    anyio.run(one.drive)
+    assert idle == [10.0, 0.0] * 4
+
+
+def test_what_is_heard_reaches_those_who_watch_and_what_they_raise_is_counted() -> None:
+    seen: list[Event] = []
+
+    def broken(event: Event) -> None:
+        raise ValueError("no")
+
+    async def ask(body: Any, position: Any, hear: Any) -> Any:
+        hear(event())
+        hear(event(run_id="below", parent_run_id="there"))
+        hear({"event": "nonsense"})
+        raise OSError("cut")
+
+    result = anyio.run(runner(ask, ManualClock(), seen.append, broken).drive)
+    told = [(one.kind, one.header.run_id, one.header.parent_run_id) for one in seen]
+    assert told == [
+        ("run_started", "here", "above"),
+        ("turn_started", "there", "here"),
+        ("turn_started", "below", "there"),
+        ("run_ended", "here", "above"),
+    ]
+    assert (result.stop, result.sink_errors) == ("failed", 4)
+    assert_honest(result)
+
+
+def test_a_cancel_before_it_begins_asks_nobody() -> None:
+    async def ask(body: Any, position: Any, hear: Any) -> Any:
+        raise AssertionError("nobody is asked")
+
+    one = runner(ask, ManualClock())
+    assert one.mailbox.post(Cancel("me"))
+    result = anyio.run(one.drive)
+    assert (result.stop, result.stopped_by) == ("cancelled", "me")
+    assert not one.mailbox.post(Cancel("me")), "it is over"
+
+
+def test_a_task_that_is_cancelled_closes_it_first() -> None:
+    ones: list[RemoteRunner] = []
+
+    async def ask(body: Any, position: Any, hear: Any) -> Any:
+        await anyio.sleep_forever()
+
+    async def cut() -> None:
+        ones.append(runner(ask, ManualClock()))
+        with anyio.move_on_after(0.01):
+            await ones[0].drive()
+
+    anyio.run(cut)
+    [one] = ones
+    assert one.result is not None
+    assert (one.result.stop, one.result.stopped_by, one.result.budgets) == ("cancelled", "parent", {})
+    assert_honest(one.result)
