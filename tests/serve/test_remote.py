@@ -57,6 +57,12 @@ class TestARunElsewhere:
         assert isinstance(far.model, ScriptedModel)
         assert far.model.requests[0].messages[0].content == "Task 0.\n\nIt is round."
 
+    @pytest.mark.parametrize("door", ["asyncio", "trio"])
+    def test_is_one_through_every_door(self, served: Served, door: str, through: Any) -> None:
+        with served(chat_app(agent(say("It is a ball.")))) as url:
+            result = through(door)(parent(remote_agent(url, name="far")))
+        assert [child.text for child in result.children] == ["It is a ball."]
+
     def test_counts_in_the_totals_of_its_parent(self, served: Served) -> None:
         with served(chat_app(agent(say("It is a ball.")))) as url:
             result = ran(parent(remote_agent(url, name="far")))
@@ -145,6 +151,22 @@ class TestACancel:
         assert (child.stop, child.stopped_by) == ("cancelled", "parent" if whole else "me")
         assert result.stop == ("cancelled" if whole else "completed")
         assert_honest(child)
+
+    def test_ends_those_that_wait_for_their_turn_too(self, served: Served) -> None:
+        began = threading.Event()
+
+        def watch(event: Any) -> None:
+            if event.kind == "model_requested":
+                began.set()
+
+        with served(chat_app(agent(say("Slow.").after(600.0), sinks=[watch]))) as url:
+            run = parent(remote_agent(url, name="far"), tasks=5).start("Go.")
+            assert began.wait(BOUND_S)
+            run.cancel()
+            result = run.result(BOUND_S)
+        assert [child.stop for child in result.children] == ["cancelled"] * 5
+        for child in result.children:
+            assert_honest(child)
 
 
 class TestARefusal:

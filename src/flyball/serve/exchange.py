@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, cast
@@ -44,7 +45,7 @@ class Exchange:
 
     async def _made(self, hear: Callable[[Json], None]) -> Json:
         client = await shared_client()
-        timeout = httpx2.Timeout(None, connect=self.connect_s)
+        timeout = httpx2.Timeout(None, connect=None if self.connect_s == math.inf else self.connect_s)
         content = json.dumps(self.body).encode()
         request = client.build_request("POST", self.url, content=content, headers=dict(self.headers), timeout=timeout)
         response = await client.send(request, stream=True, follow_redirects=False)

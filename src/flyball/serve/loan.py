@@ -6,10 +6,9 @@ import math
 from collections.abc import Mapping
 
 from ..budget import Hold
+from ..caller import COUNTED
 from ..envelope import Refusal, TurnBudget
 from ..result import Result
-
-_LENT = ("turns", "tokens", "usd")
 
 
 class Loan:
@@ -29,7 +28,7 @@ class Loan:
         if within is None:
             return None
         with within.lock:
-            for name in _LENT:
+            for name in COUNTED:
                 budget = within.budgets.get(name)
                 if budget is None or budget.available == math.inf:
                     continue
@@ -54,7 +53,7 @@ class Loan:
 
     def settle(self, result: Result | None) -> None:
         """Book what was used; None where nobody knows."""
-        for name in _LENT:
+        for name in COUNTED:
             used = None if result is None else _used(result, name)
             hold = self._holds.get(name)
             if hold is not None:

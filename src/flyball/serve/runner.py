@@ -3,19 +3,20 @@
 from __future__ import annotations
 
 import contextlib
+import math
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import replace
 from typing import Any
 
 import anyio
 
-from ..caller import POSITION, Position
+from ..caller import COUNTED, POSITION, Position
 from ..clock import Clock
 from ..drive import Mailbox, Runner
 from ..envelope import TurnBudget
 from ..errors import ConfigError, RemoteError
 from ..event import BudgetRefused, RunEnded, RunStarted
-from ..loop.child import ChildTask
+from ..loop.child import ChildTask, spared
 from ..loop.effect import Cancel, Stalled
 from ..loop.end import described
 from ..loop.plan import Plan
@@ -26,9 +27,7 @@ from ..unit import Unit
 from ..worker import call_soon, loop_time
 from .loan import Loan
 
-_SPARE_SHARE, _SPARE_S = 0.05, 0.5
-"""What the remote run's time ends before the request's, so that its end is on its way before nobody listens."""
-_COUNTED = ("turns", "tokens", "usd")
+_NOT_ASKED = "The remote agent was not asked: nothing is left for it of what it shares with others."
 
 Ask = Callable[[Mapping[str, Any], Position, Callable[[dict[str, Any]], None]], Awaitable[Mapping[str, Any]]]
 """Sends a body from a place in a chain, has the events of the run heard, and gives its record."""
@@ -91,7 +90,7 @@ class RemoteRunner:
         """What the run may take: its own limits, what its parent leaves, and of what is shared, what it was lent."""
         terms, plan = self._plan.shared.terms, self._plan
         own = terms.open(self._clock, plan.most_s, plan.most, plan.level)
-        refusal = self._loan.take({name: own.budgets[name].ceiling for name in _COUNTED})
+        refusal = self._loan.take({name: own.budgets[name].ceiling for name in COUNTED})
         lent, most = self._loan.amounts, dict(plan.most or {})
         narrowed = {name: min(amount, most.get(name, amount)) for name, amount in lent.items()}
         envelope = terms.open(self._clock, plan.most_s, {**most, **narrowed}, plan.level)
@@ -124,12 +123,12 @@ class RemoteRunner:
 
     def _body(self, envelope: TurnBudget, left_s: float) -> dict[str, Any]:
         limits: dict[str, Any] = {}
-        for name in _COUNTED:
+        for name in COUNTED:
             budget = envelope.budgets[name]
             if budget.ceiling is not None:
                 limits[name] = budget.unit.outer(budget.ceiling)
-        if left_s != float("inf"):
-            limits["seconds"] = left_s - min(_SPARE_S, left_s * _SPARE_SHARE)
+        if left_s != math.inf:
+            limits["seconds"] = spared(left_s)  # its end must be heard before the request is given up
         return {"message": self._task.words, "metadata": dict(self._plan.metadata), "limits": limits}
 
     def _position(self, envelope: TurnBudget) -> Position:
@@ -212,6 +211,3 @@ class RemoteRunner:
     def _cut(self) -> None:
         if self._scope is not None:
             self._scope.cancel()
-
-
-_NOT_ASKED = "The remote agent was not asked: nothing is left for it of what it shares with others."
