@@ -122,3 +122,53 @@ def served() -> Callable[..., Any]:
     For apps that must know of each other before they are made, the socket may be given.
     """
     return _served
+
+
+async def _live(receive: Any, send: Any) -> None:
+    for _ in range(2):
+        await send({"type": f"{(await receive())['type']}.complete"})
+
+
+class _Silent:
+    """A service that takes a request and never says anything."""
+
+    async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
+        if scope["type"] == "lifespan":
+            await _live(receive, send)
+            return
+        while (await receive())["type"] != "http.disconnect":
+            pass
+
+
+class _Saying:
+    """A service that says to everybody what a test wants."""
+
+    status = 0
+    body = b""
+
+    async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
+        if scope["type"] == "lifespan":
+            await _live(receive, send)
+            return
+        kind = b"text/event-stream" if self.body.startswith(b"data:") else b"application/json"
+        await send({"type": "http.response.start", "status": self.status, "headers": [(b"content-type", kind)]})
+        await send({"type": "http.response.body", "body": self.body})
+
+
+@pytest.fixture(scope="session")
+def saying() -> Generator[Callable[[int, bytes], str]]:
+    """Has a service say something; gives its URL."""
+    app = _Saying()
+    with _served(app) as url:
+
+        def say_it(status: int, body: bytes) -> str:
+            app.status, app.body = status, body
+            return url
+
+        yield say_it
+
+
+@pytest.fixture
+def silent() -> _Silent:
+    """A service that takes a request and never says anything."""
+    return _Silent()

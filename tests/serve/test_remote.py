@@ -2,7 +2,7 @@
 
 import socket
 import threading
-from collections.abc import Callable, Generator
+from collections.abc import Callable
 from contextlib import AbstractContextManager
 from typing import Any
 
@@ -107,20 +107,20 @@ class TestARunElsewhere:
         assert [event.kind for event in seen if event.header.run_id == here] == ["run_started", "run_ended"]
         assert [event.kind for event in seen if event.header.run_id == far][-1] == "run_ended"
 
-    def test_that_is_never_heard_of_is_cut_by_its_time(self, served: Served) -> None:
-        with served(_Silent()) as url:
+    def test_that_is_never_heard_of_is_cut_by_its_time(self, served: Served, silent: Any) -> None:
+        with served(silent) as url:
             result = ran(parent(remote_agent(url, name="far", limits=Limits(seconds=1))))
         [child] = result.children
         assert (child.stop, child.flags) == ("deadline", ("max_seconds_reached",))
 
-    def test_ends_before_its_parents_time_for_work_does(self, served: Served) -> None:
-        with served(_Silent()) as url:
+    def test_ends_before_its_parents_time_for_work_does(self, served: Served, silent: Any) -> None:
+        with served(silent) as url:
             result = ran(parent(remote_agent(url, name="far"), limits=Limits(seconds=2)))
         assert result.children[0].stop == "deadline"
         assert result.stop in ("deadline", "completed")
 
-    def test_of_which_nothing_comes_is_cut(self, served: Served) -> None:
-        with served(_Silent()) as url:
+    def test_of_which_nothing_comes_is_cut(self, served: Served, silent: Any) -> None:
+        with served(silent) as url:
             settings = {"delegation.stall_seconds": 0.3}
             result = ran(parent(remote_agent(url, name="far"), settings=settings))
         [child] = result.children
@@ -254,51 +254,6 @@ class TestWhatIsNoResult:
         assert "its token cannot be had (ValueError)" in (result.children[0].error or {})["message"]
 
 
-class TestBudgets:
-    def test_of_a_carved_run_are_booked_with_what_it_used(self, served: Served) -> None:
-        with served(chat_app(agent(say("Hi.")))) as url:
-            child = Child(remote_agent(url, name="far", limits=Limits(tokens=2_000)), "carved")
-            result = ran(parent(child, limits=Limits(tokens=9_000, usd=1)))
-        [far] = result.children
-        assert far.budgets["tokens"].used > 0
-        assert result.budgets["tokens"].used == result.usage.total + far.usage.total
-        assert result.budgets["turns"].used == 3
-        assert result.budgets["usd"].used == sum(result.cost_with_children.values())
-
-    def test_of_a_carved_run_that_was_lost_are_booked_whole(self, saying: Saying) -> None:
-        url = saying(500, b"")
-        child = Child(remote_agent(url, name="far", limits=Limits(tokens=2_000)), "carved")
-        result = ran(parent(child, limits=Limits(tokens=9_000)))
-        assert result.budgets["tokens"].used == result.usage.total + 2_000
-
-    def test_of_runs_that_share_are_lent_and_booked_with_what_they_used(self, served: Served) -> None:
-        with served(chat_app(agent(say("Hi.")))) as url:
-            child = Child(remote_agent(url, name="far"), "shared")
-            result = ran(parent(child, tasks=3, limits=Limits(turns=20, tokens=9_000)))
-        assert [far.stop for far in result.children] == ["completed"] * 3
-        assert result.budgets["tokens"].used == result.usage_with_children.total
-        assert result.budgets["turns"].used == 5
-
-    def test_that_are_shared_and_empty_refuse_and_nobody_is_asked(self, served: Served) -> None:
-        far = agent(say("Hi."))
-        with served(chat_app(far)) as url, Limits(turns=1).open() as tree:
-            model = ScriptedModel(call("delegate", tasks=[{"child": "far", "goal": "Go."}]), grace=say("Over."))
-            run = Agent(model=model, children=[remote_agent(url, name="far")]).start("Go.", within=tree)
-            result = run.result(BOUND_S)
-        assert isinstance(far.model, ScriptedModel)
-        assert far.model.requests == []
-        assert [child.stop for child in result.children] == ["budget"]
-        assert_honest(result.children[0])
-
-    def test_of_a_whole_tree_count_what_is_used_elsewhere(self, served: Served) -> None:
-        with served(chat_app(agent(say("Hi.")))) as url, Limits(turns=20, tokens=9_000).open() as tree:
-            result = parent(remote_agent(url, name="far")).start("Go.", within=tree).result(BOUND_S)
-            assert result.completed
-            assert tree.budgets["turns"].used == 3
-            assert tree.budgets["tokens"].used == result.usage_with_children.total
-            assert tree.budgets["tokens"].held == tree.reserved("tokens")
-
-
 def test_a_script_says_that_it_cannot_drive_a_remote_agent() -> None:
     result = Script(parent(remote_agent("http://127.0.0.1:1", name="far"))).run("Go.")
     assert "needs a driver that can ask its service" in (result.children[0].error or {})["message"]
@@ -336,47 +291,3 @@ def test_the_address_is_that_of_the_chat_unless_it_says_otherwise() -> None:
     assert remote_agent("http://x:1", name="far").url == "http://x:1/chat"
     assert remote_agent("http://x/", name="far").url == "http://x/chat"
     assert remote_agent("https://x/a/b", name="far").url == "https://x/a/b"
-
-
-async def _live(receive: Any, send: Any) -> None:
-    for _ in range(2):
-        await send({"type": f"{(await receive())['type']}.complete"})
-
-
-class _Silent:
-    """A service that takes a request and never says anything."""
-
-    async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
-        if scope["type"] == "lifespan":
-            await _live(receive, send)
-            return
-        while (await receive())["type"] != "http.disconnect":
-            pass
-
-
-class _Saying:
-    """A service that says to everybody what a test wants."""
-
-    status = 0
-    body = b""
-
-    async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
-        if scope["type"] == "lifespan":
-            await _live(receive, send)
-            return
-        kind = b"text/event-stream" if self.body.startswith(b"data:") else b"application/json"
-        await send({"type": "http.response.start", "status": self.status, "headers": [(b"content-type", kind)]})
-        await send({"type": "http.response.body", "body": self.body})
-
-
-@pytest.fixture(scope="module")
-def saying(served: Served) -> Generator[Saying]:
-    """Has a service say something; gives its URL."""
-    app = _Saying()
-    with served(app) as url:
-
-        def say_it(status: int, body: bytes) -> str:
-            app.status, app.body = status, body
-            return url
-
-        yield say_it

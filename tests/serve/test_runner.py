@@ -1,10 +1,12 @@
 """The runner of a remote run, without a service."""
 
+import math
 from typing import Any
 
 import anyio
 
-from flyball import IterationBudgetRegistry, Limits
+from flyball import Deadline, IterationBudget, IterationBudgetRegistry, Limits, TurnBudget
+from flyball.chain import Caller, Chain, serving
 from flyball.event import Event
 from flyball.loop.child import ChildTask, Mode
 from flyball.loop.effect import Cancel
@@ -15,12 +17,12 @@ from flyball.serve.runner import RemoteRunner
 from flyball.testing import ManualClock, assert_honest
 
 
-def runner(ask: Any, clock: ManualClock, *sinks: Any) -> RemoteRunner:
+def runner(ask: Any, clock: ManualClock, *sinks: Any, within: TurnBudget | None = None) -> RemoteRunner:
     far = remote_agent("http://127.0.0.1:1", name="far", limits=Limits(turns=4, usd=0.5, seconds=100))
     edge = far.as_child(Mode.INDEPENDENT, IterationBudgetRegistry(settings={}))
     task = ChildTask(edge=edge, goal="Go.", run_id="here", parent_run_id="above", level=1)
     plan = task.plan(60.0, clock.wall())
-    return RemoteRunner(ask, task, plan, Recorder(plan.header, sinks), clock, None)
+    return RemoteRunner(ask, task, plan, Recorder(plan.header, sinks), clock, within)
 
 
 def event(**told: Any) -> dict[str, Any]:
@@ -80,6 +82,23 @@ def test_what_is_heard_reaches_those_who_watch_and_what_they_raise_is_counted() 
     ]
     assert (result.stop, result.sink_errors) == ("failed", 4)
     assert_honest(result)
+
+
+def test_what_a_chain_leaves_and_was_lent_goes_along_whole() -> None:
+    left = {"turns": IterationBudget("chain_turns", 1)}
+    envelope = TurnBudget({**left, "usd": IterationBudget("chain_usd", None, beside=left["turns"])}, Deadline(math.inf))
+    caller = Caller(root="r", depth=1, ceiling=5, envelope=envelope)
+    here, there = (Chain(name=name, host="here", settings={}) for name in "ab")
+    callers: list[Any] = []
+
+    async def ask(body: Any, position: Any, hear: Any) -> Any:
+        callers.append(there.check(here.headers_at(position)))
+        return {"stop": "completed"}
+
+    with serving(caller, here):
+        anyio.run(runner(ask, ManualClock(), within=envelope).drive)
+    [heard] = callers
+    assert (heard.depth, heard.left["turns"]) == (2, 1)
 
 
 def test_a_cancel_before_it_begins_asks_nobody() -> None:

@@ -15,10 +15,10 @@ import anyio
 from .. import check
 from ..agent import Agent
 from ..chain import Chain, ChainDepthMiddleware, current
-from ..chain.middleware import Receive, Scope, Send
 from ..errors import ConfigError
 from ..result import Result
 from ..run import Run
+from .asgi import Receive, Scope, Send
 from .body import Wish, read, wish_of
 from .client import GONE, Client, Gone, watch
 from .problem import Problem, answer
@@ -84,7 +84,7 @@ class ChatApp:
         for run in tuple(self._runs):
             run.cancel("shutdown")
 
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+    async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
         """Serve one connection, as ASGI has it."""
         if scope["type"] == "lifespan":
             await self._live(receive, send)

@@ -11,7 +11,6 @@ from typing import Any, cast
 import anyio
 
 from ..budget import IterationBudget
-from ..chain.middleware import Receive
 from ..clock import Clock
 from ..deadline import Deadline
 from ..envelope import TurnBudget
@@ -19,6 +18,7 @@ from ..errors import MessageError, nearest
 from ..message import Role
 from ..unit import Unit
 from ..wire import normalize
+from .asgi import Receive
 from .problem import Problem
 
 LIMITS: Mapping[str, Unit] = {

@@ -5,8 +5,8 @@ from __future__ import annotations
 import anyio
 import anyio.lowlevel
 
-from ..chain.middleware import Message, Receive, Send
 from ..run import Run
+from .asgi import Message, Receive, Send
 
 GONE = "client"
 """Who has cancelled a run whose client went away."""

@@ -8,6 +8,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, cast
 
+import anyio
 import httpx2
 
 from ..errors import RemoteError, RemoteRefused
@@ -17,6 +18,7 @@ from ..models.sse import EventReader
 
 _MOST_BYTES = 64 * 2**20
 _MOST_WORDS = 500
+_TAIL_S = 1.0
 _REFUSALS = frozenset({400, 401, 403, 404, 405, 406, 408, 409, 410, 411, 413, 415, 422, 429, 503})
 """What a service says before it begins to run anything. Behind any other status nobody knows what was done."""
 
@@ -59,29 +61,48 @@ class Exchange:
             await response.aclose()
 
     async def _whole(self, response: httpx2.Response) -> bytes:
-        parts, size = list[bytes](), 0
-        async for part in response.aiter_bytes():
-            parts.append(part)
-            size += len(part)
-            if size > _MOST_BYTES:
-                raise RemoteError(self.remote, f"it does not end: {size:,} bytes came")
+        parts: list[bytes] = []
+        await self._taken(response, parts.append)
         return b"".join(parts)
 
     async def _listen(self, response: httpx2.Response, hear: Callable[[Json], None]) -> Json:
-        reader, size = EventReader(), 0
-        async for part in response.aiter_bytes():
-            size += len(part)
-            if size > _MOST_BYTES:
-                raise RemoteError(self.remote, f"it does not end: {size:,} bytes came")
+        reader, records = EventReader(), list[Json]()
+
+        def take(part: bytes) -> bool:
             for data in reader.feed(part):
                 said = self._read(data)
                 if "event" in said:
                     hear(said)
                 elif "stop" in said:
-                    return said
+                    records.append(said)
                 else:
                     raise RemoteError(self.remote, f"it broke off: {self._shown(said.get('detail'))}")
-        raise RemoteError(self.remote, "it broke off: the stream ended before the run did")
+            return bool(records)
+
+        await self._taken(response, take)
+        if not records:
+            raise RemoteError(self.remote, "it broke off: the stream ended before the run did")
+        return records[0]
+
+    async def _taken(self, response: httpx2.Response, take: Callable[[bytes], object]) -> None:
+        """Hand over what comes. When `take` has all it wants, the end of the body is waited for, but not for long.
+
+        The loop is never left by hand: that would leave what it goes over open, of which trio complains.
+        """
+        size, failures = 0, list[RemoteError]()
+        with anyio.CancelScope() as scope:
+            async for part in response.aiter_bytes():
+                size += len(part)
+                try:
+                    if size > _MOST_BYTES:
+                        raise RemoteError(self.remote, f"it does not end: {size:,} bytes came")
+                    if not failures and take(part):
+                        scope.deadline = anyio.current_time() + _TAIL_S
+                except RemoteError as error:
+                    failures.append(error)
+                    scope.cancel()
+        if failures:
+            raise failures[0]
 
     def _refused(self, status: int, body: bytes) -> RemoteError:
         """What a service says instead of a result, ours or any other."""

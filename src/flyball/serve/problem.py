@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from ..chain.middleware import Send
+from .asgi import Send
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,9 +8,9 @@ from typing import Any
 
 import anyio
 
-from ..chain.middleware import Send
 from ..result import Result
 from ..run import Run
+from .asgi import Send
 from .problem import Problem, raw
 
 _HEADERS = {"content-type": "text/event-stream", "cache-control": "no-store", "x-accel-buffering": "no"}
