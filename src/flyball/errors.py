@@ -18,11 +18,11 @@
     ├── ModelError                   a model did not answer a request
     │   ├── ContextTooLong           the conversation is too long for the model
     │   └── Retryable                the same request may succeed later
-    ├── RemoteError                  a remote agent did not answer with the result of a run
-    │   └── RemoteRefused            it said no, and nothing was run
     ├── RuleError                    an expression of a rule cannot be worked out with the data at hand
     ├── RunStopped                   a run did not complete, and its caller asked to be told so
     ├── SourceError                  a source of tools, such as an MCP server, cannot be had, or is gone
+    │   └── RemoteError              a remote agent did not answer with the result of a run
+    │       └── RemoteRefused        it said no, and nothing was run
     ├── StoreError                   a store cannot keep, or give back, what it is asked to
     │   ├── SessionBusy              a session is not deleted while a run holds it
     │   └── StaleFence               a write is refused: somebody else has the lease since, or it was given back
@@ -139,11 +139,8 @@ class BudgetExceeded(FlyballError):
         self.unit = unit
 
     def __str__(self) -> str:
-        show = self.unit.show
-        return (
-            f"budget {self.budget!r}: asked for {show(self.asked)}, but {show(self.remaining)} of "
-            f"{show(self.ceiling)} is left"
-        )
+        asked, left, ceiling = map(self.unit.show, (self.asked, self.remaining, self.ceiling))
+        return f"budget {self.budget!r}: asked for {asked}, but {left} of {ceiling} is left"
 
 
 class DeadlineExceeded(FlyballError, TimeoutError):
@@ -203,27 +200,6 @@ class RunStopped(FlyballError):
 
     def __str__(self) -> str:
         return self.explanation
-
-
-class RemoteError(FlyballError):
-    """A remote agent gave no result; `remote` is its name, `why` what came instead, `began` that it may have run."""
-
-    code = "remote_failed"
-
-    def __init__(self, remote: str, why: str, *, began: bool = True) -> None:
-        super().__init__(remote, why)
-        self.remote = remote
-        self.why = why
-        self.began = began
-
-    def __str__(self) -> str:
-        return f"{self.remote}: {self.why}"
-
-
-class RemoteRefused(RemoteError):
-    """A remote agent said no, and nothing was run; `why` has HTTP's status, the code and the words that it gave."""
-
-    code = "remote_refused"
 
 
 class ModelError(FlyballError):
@@ -286,6 +262,22 @@ class SourceError(FlyballError):
 
     def __str__(self) -> str:
         return f"{self.source}: {self.reason}"
+
+
+class RemoteError(SourceError):
+    """A remote agent, which is a source of work, gave no result; `began` says that it may have run something."""
+
+    code = "remote_failed"
+
+    def __init__(self, source: str, reason: str, *, began: bool = True) -> None:
+        super().__init__(source, reason)
+        self.began = began
+
+
+class RemoteRefused(RemoteError):
+    """It said no, and nothing was run; `reason` has HTTP's status, and the code and words that it gave."""
+
+    code = "remote_refused"
 
 
 class StoreError(FlyballError):

@@ -137,7 +137,8 @@ class RemoteRunner:
         caller = here.caller
         if caller is not None and set(caller.left) <= set(self._loan.amounts):
             caller = replace(caller, envelope=None)  # what it leaves was lent, and is in the run's own envelope
-        return Position(caller, here.chain, self._task.parent_run_id, envelope, envelope.hard_at, self._clock)
+        place = replace(here, caller=caller)
+        return place.inside(self._task.parent_run_id, envelope, envelope.hard_at, self._clock)
 
     def _told(self, record: Mapping[str, Any]) -> Result:
         """The result that came, if it makes sense."""
