@@ -13,6 +13,7 @@ from flyball.outcome import Denied, Failure, Reason, Success
 from flyball.result import Stop
 from flyball.serve import RemoteAgent, chat_app, remote_agent
 from flyball.testing import Line, Script, ScriptedModel, assert_honest, call, say
+from flyball.tools import ToolContext
 
 Served = Callable[[Any], AbstractContextManager[str]]
 Saying = Callable[[int, bytes], str]
@@ -61,6 +62,18 @@ class TestARunElsewhere:
     def test_is_one_through_every_door(self, served: Served, door: str, through: Any) -> None:
         with served(chat_app(agent(say("It is a ball.")))) as url:
             result = through(door)(parent(remote_agent(url, name="far")))
+        assert [child.text for child in result.children] == ["It is a ball."]
+
+    def test_may_be_begun_by_a_tool(self, served: Served) -> None:
+        with served(chat_app(agent(say("It is a ball.")))) as url:
+
+            @tool
+            async def find(ctx: ToolContext) -> str:
+                """Find it."""
+                return (await ctx.delegate(remote_agent(url, name="far"), "Find it.")).text
+
+            result = ran(Agent(model=ScriptedModel(call("find"), say("Found.")), tools=[find]))
+        assert result.tool_results[0].text == "It is a ball."
         assert [child.text for child in result.children] == ["It is a ball."]
 
     def test_counts_in_the_totals_of_its_parent(self, served: Served) -> None:
