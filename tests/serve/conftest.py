@@ -3,7 +3,7 @@
 import json
 import socket
 import threading
-from collections.abc import Callable, Generator
+from collections.abc import Awaitable, Callable, Generator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
@@ -47,6 +47,8 @@ class Request:
     endless: bool = False
     root_path: str = ""
     gone: anyio.Event | None = None
+    when_whole: Callable[[Answer], Awaitable[None]] | None = None
+    """What the client does as soon as it has the whole answer."""
 
     async def sent_to(self, app: Any) -> Answer:
         answer, gone = Answer(), self.gone or anyio.Event()
@@ -68,6 +70,8 @@ class Request:
                 assert not answer.whole, "more is sent behind the end"
                 answer.body += message.get("body", b"")
                 answer.whole = not message.get("more_body", False)
+                if answer.whole and self.when_whole is not None:
+                    await self.when_whole(answer)
 
         given = {"content-type": "application/json", **self.headers}
         raw = [(name.encode(), value.encode()) for name, value in given.items()]

@@ -197,64 +197,19 @@ class TestATokenIsChecked:
         assert answer.status == 401
         assert key not in answer.body.decode() + caplog.text
 
+    def test_a_check_that_does_not_end_means_no(self, ask: Ask) -> None:
+        async def check(token: str) -> bool:
+            await anyio.sleep_forever()
+            return True
+
+        app = chat_app(agent(), token=check, read_seconds=0.05)
+        assert ask(app, headers={"authorization": "Bearer x"}).status == 401
+
     def test_anything_but_true_means_no(self, ask: Ask) -> None:
         def odd(token: str) -> Any:
             return "yes"
 
         assert ask(chat_app(agent(), token=odd), headers={"authorization": "Bearer x"}).status == 401
-
-
-class TestASession:
-    def test_goes_on_where_it_ended(self, ask: Ask) -> None:
-        served = agent()
-        app = chat_app(served)
-        first = ask(app, {"message": "A", "session": "s"})
-        ask(app, {"message": "B", "session": "s"})
-        assert first.record["session_id"] == "s"
-        assert heard(served) == ["A", "Hello.", "B"]
-
-    def test_is_not_that_of_another_name_nor_kept_without_one(self, ask: Ask) -> None:
-        served = agent()
-        app = chat_app(served)
-        for body in ({"message": "A", "session": "s"}, {"message": "B", "session": "t"}, {"message": "C"}):
-            ask(app, body)
-        assert heard(served) == ["C"]
-        assert heard(served, 1) == ["B"]
-
-    def test_is_nobodys_but_his_who_began_it(self, ask: Ask) -> None:
-        served = agent()
-        app = chat_app(served, token=lambda token: True)
-        for who in ("ann", "bob"):
-            ask(app, {"message": who, "session": "s"}, headers={"authorization": f"Bearer {who}"})
-        assert heard(served) == ["bob"]
-
-    def test_gives_way_to_newer_ones(self, ask: Ask) -> None:
-        served = agent()
-        app = chat_app(served, sessions=2)
-        for session in ("a", "b", "a", "c", "b"):
-            ask(app, {"message": session, "session": session})
-        assert heard(served) == ["b"]
-        ask(app, {"message": "c again", "session": "c"})
-        assert heard(served) == ["c", "Hello.", "c again"]
-
-    def test_on_which_a_run_goes_on_is_busy(self, request_of: Any) -> None:
-        app = chat_app(agent(say("Slow.").after(600.0), limits=Limits(seconds=60)))
-
-        async def two() -> tuple[Any, Any]:
-            gone, body, answers = anyio.Event(), {"message": "Go.", "session": "s"}, list[Any]()
-            with anyio.fail_after(60):
-                async with anyio.create_task_group() as tasks:
-                    tasks.start_soon(request_of(body, gone=gone).sent_to, app)
-                    while not app.runs:
-                        await anyio.sleep(0.01)
-                    answers.append(await request_of(body).sent_to(app))
-                    gone.set()
-                answers.append(await request_of(body, gone=gone).sent_to(app))
-            return answers[0], app.runs
-
-        busy, runs = anyio.run(two)
-        assert (busy.status, busy.record["code"]) == (409, "session_busy")
-        assert runs == 0, "and when that has ended, it is free again"
 
 
 @pytest.mark.parametrize("backend", ["asyncio", "trio"])

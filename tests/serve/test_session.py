@@ -1,7 +1,28 @@
-"""Sessions in memory."""
+"""Sessions in memory: what is kept of them, and how the chat app goes on with them."""
 
+from collections.abc import Callable
+from typing import Any
+
+import anyio
+import pytest
+
+from flyball import Agent, Limits
 from flyball.message import Message, MessageType, Role
+from flyball.serve import chat_app
 from flyball.serve.session import Session, Sessions
+from flyball.testing import Line, ScriptedModel, say
+
+Ask = Callable[..., Any]
+
+
+def agent(*lines: Line, **options: Any) -> Agent:
+    return Agent(model=ScriptedModel.looping(*(lines or (say("Hello."),))), **options)
+
+
+def heard(app_agent: Agent, n: int = -1) -> list[str]:
+    """What the model was shown in its n-th request."""
+    assert isinstance(app_agent.model, ScriptedModel)
+    return [message.content for message in app_agent.model.requests[n].messages]
 
 
 def said(n: int, role: Role) -> Message:
@@ -29,3 +50,71 @@ def test_a_session_at_which_a_run_is_does_not_give_way() -> None:
     assert sessions.open(("ann", "a")) is busy
     assert sessions.open(("ann", "b")) is not other
     assert len(sessions) == 2
+
+
+class TestASession:
+    def test_goes_on_where_it_ended(self, ask: Ask) -> None:
+        served = agent()
+        app = chat_app(served)
+        first = ask(app, {"message": "A", "session": "s"})
+        ask(app, {"message": "B", "session": "s"})
+        assert first.record["session_id"] == "s"
+        assert heard(served) == ["A", "Hello.", "B"]
+
+    def test_is_not_that_of_another_name_nor_kept_without_one(self, ask: Ask) -> None:
+        served = agent()
+        app = chat_app(served)
+        for body in ({"message": "A", "session": "s"}, {"message": "B", "session": "t"}, {"message": "C"}):
+            ask(app, body)
+        assert heard(served) == ["C"]
+        assert heard(served, 1) == ["B"]
+
+    def test_is_nobodys_but_his_who_began_it(self, ask: Ask) -> None:
+        served = agent()
+        app = chat_app(served, token=lambda token: True)
+        for who in ("ann", "bob"):
+            ask(app, {"message": who, "session": "s"}, headers={"authorization": f"Bearer {who}"})
+        assert heard(served) == ["bob"]
+
+    def test_gives_way_to_newer_ones(self, ask: Ask) -> None:
+        served = agent()
+        app = chat_app(served, sessions=2)
+        for session in ("a", "b", "a", "c", "b"):
+            ask(app, {"message": session, "session": session})
+        assert heard(served) == ["b"]
+        ask(app, {"message": "c again", "session": "c"})
+        assert heard(served) == ["c", "Hello.", "c again"]
+
+    @pytest.mark.parametrize("accept", ["application/json", "text/event-stream"])
+    def test_is_free_as_soon_as_its_client_has_the_answer(self, request_of: Any, accept: str) -> None:
+        app, statuses = chat_app(agent()), list[int]()
+
+        async def next_one(answer: Any) -> None:
+            statuses.append((await request_of({"message": "B", "session": "s"}).sent_to(app)).status)
+
+        async def first() -> None:
+            with anyio.fail_after(60):
+                headers = {"accept": accept}
+                await request_of({"message": "A", "session": "s"}, headers=headers, when_whole=next_one).sent_to(app)
+
+        anyio.run(first)
+        assert statuses == [200]
+
+    def test_on_which_a_run_goes_on_is_busy(self, request_of: Any) -> None:
+        app = chat_app(agent(say("Slow.").after(600.0), limits=Limits(seconds=60)))
+
+        async def two() -> tuple[Any, Any]:
+            gone, body, answers = anyio.Event(), {"message": "Go.", "session": "s"}, list[Any]()
+            with anyio.fail_after(60):
+                async with anyio.create_task_group() as tasks:
+                    tasks.start_soon(request_of(body, gone=gone).sent_to, app)
+                    while not app.runs:
+                        await anyio.sleep(0.01)
+                    answers.append(await request_of(body).sent_to(app))
+                    gone.set()
+                answers.append(await request_of(body, gone=gone).sent_to(app))
+            return answers[0], app.runs
+
+        busy, runs = anyio.run(two)
+        assert (busy.status, busy.record["code"]) == (409, "session_busy")
+        assert runs == 0, "and when that has ended, it is free again"

@@ -23,12 +23,13 @@ from .body import Wish, read, wish_of
 from .client import GONE, Client, Gone, watch
 from .problem import Problem, answer
 from .session import Session, Sessions
-from .stream import break_off, stream
+from .stream import break_off, finish, stream
 
 log = logging.getLogger(__name__)
 
 Check = Callable[[str], "bool | Awaitable[bool]"]
-"""Says whether a bearer token is good. It may be async; it must not block. Whatever it raises means no."""
+"""Says whether a bearer token is good. It may be async, for as long as a body may take; it must not block. Whatever it
+raises means no."""
 
 _CLOSING_S = 10.0
 """How long runs that are ended with the server may take to close."""
@@ -157,7 +158,8 @@ class ChatApp:
             return _NO_TOKEN
         try:
             said = check_token(token.strip())
-            known = await said if inspect.isawaitable(said) else said
+            with anyio.fail_after(self._doorway.read_s):
+                known = await said if inspect.isawaitable(said) else said
         except Exception as error:
             log.warning("the check of a token raised a %s, which means no", type(error).__name__)
             return _NO_TOKEN
@@ -182,6 +184,9 @@ class ChatApp:
             session.keep(result.messages)
         finally:
             session.busy = False
+        # Only now: who has the answer may ask the next thing at once.
+        if result.stopped_by != GONE:
+            await (finish(result, client) if streams else answer(client, 200, "application/json", result.to_dict()))
         return None
 
     def _opened(self, wish: Wish, session: Session) -> Run | Problem:
@@ -203,7 +208,7 @@ class ChatApp:
             raise
 
     async def _done(self, run: Run, receive: Receive, client: Client, streams: bool) -> Result:
-        """Run it to its end and tell the client; a client that goes away ends it."""
+        """Run it to its end; a client that goes away ends it."""
         self._runs.add(run)
         try:
             async with run, anyio.create_task_group() as tasks:
@@ -214,10 +219,7 @@ class ChatApp:
                 tasks.cancel_scope.cancel()
         finally:
             self._runs.discard(run)
-        result = await run.aresult()
-        if not streams and result.stopped_by != GONE:
-            await answer(client, 200, "application/json", result.to_dict())
-        return result
+        return await run.aresult()
 
     async def _streamed(self, run: Run, client: Client) -> None:
         try:

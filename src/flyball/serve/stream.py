@@ -18,8 +18,8 @@ _PING_S = 15.0
 """Whatever stands between us and the client may close what is silent for longer."""
 
 
-async def stream(run: Run, send: Send) -> Result:
-    """Send every event as it happens, and then the record; give the result."""
+async def stream(run: Run, send: Send) -> None:
+    """Send every event as it happens."""
     await send({"type": "http.response.start", "status": 200, "headers": raw(_HEADERS)})
     events = aiter(run)
     while True:
@@ -28,11 +28,13 @@ async def stream(run: Run, send: Send) -> Result:
             with anyio.move_on_after(_PING_S):
                 event = await anext(events)
         except StopAsyncIteration:
-            break
+            return
         await _send(send, b":\n\n" if event is None else _written(event.kind, event.to_dict()))
-    result = await run.aresult()
+
+
+async def finish(result: Result, send: Send) -> None:
+    """Send the record, as the last event."""
     await _send(send, _written("result", result.to_dict()), more=False)
-    return result
 
 
 async def break_off(problem: Problem, send: Send) -> None:
