@@ -12,20 +12,21 @@
     ├── AmountError (ValueError)     an amount to claim, refund, hold or settle is no whole number, or too small
     ├── BudgetExceeded               a loud claim (spend, hold) was refused
     ├── DeadlineExceeded (TimeoutError)  a loud look at a deadline found it past
-    ├── FetchRefused                 a page is not fetched, or is none that can be read
-    ├── FileRefused                  a path of a toolbox tool is not below its root, or not what it must be
     ├── MessageError (ValueError)    a message has a shape that nobody knows
     ├── ModelError                   a model did not answer a request
     │   ├── ContextTooLong           the conversation is too long for the model
     │   └── Retryable                the same request may succeed later
+    ├── Outside                      something outside of this program does not do its part
+    │   ├── FetchRefused             a page is not fetched, or is none that can be read
+    │   ├── FileRefused              a path of a toolbox tool is not below its root, or not what it must be
+    │   ├── SourceError              a source of tools, such as an MCP server, cannot be had, or is gone
+    │   │   └── RemoteError          a remote agent did not answer with the result of a run
+    │   │       └── RemoteRefused    it said no, and nothing was run
+    │   └── StoreError               a store cannot keep, or give back, what it is asked to
+    │       ├── SessionBusy          a session is not deleted while a run holds it
+    │       └── StaleFence           a write is refused: somebody else has the lease since, or it was given back
     ├── RuleError                    an expression of a rule cannot be worked out with the data at hand
     ├── RunStopped                   a run did not complete, and its caller asked to be told so
-    ├── SourceError                  a source of tools, such as an MCP server, cannot be had, or is gone
-    │   └── RemoteError              a remote agent did not answer with the result of a run
-    │       └── RemoteRefused        it said no, and nothing was run
-    ├── StoreError                   a store cannot keep, or give back, what it is asked to
-    │   ├── SessionBusy              a session is not deleted while a run holds it
-    │   └── StaleFence               a write is refused: somebody else has the lease since, or it was given back
     ├── ToolFailed                   a tool of such a source says that it failed
     └── UnknownName (KeyError)       nothing of that kind has that name
         ├── UnknownBudget            no budget of that name is registered
@@ -250,18 +251,24 @@ class ArgumentError(FlyballError, ValueError):
         return f"the arguments of {self.tool} are wrong: {'; '.join(self.problems)}"
 
 
-class SourceError(FlyballError):
-    """A source of tools cannot be had, or is gone; `source` is its name, `reason` says why, in its own words too."""
+class Outside(FlyballError):
+    """Something outside of this program does not do its part; `where` names it, `reason` says why and what to do."""
 
-    code = "source_failed"
+    code = "outside_failed"
 
-    def __init__(self, source: str, reason: str) -> None:
-        super().__init__(source, reason)
-        self.source = source
+    def __init__(self, where: str, reason: str) -> None:
+        super().__init__(where, reason)
+        self.where = where
         self.reason = reason
 
     def __str__(self) -> str:
-        return f"{self.source}: {self.reason}"
+        return f"{self.where}: {self.reason}"
+
+
+class SourceError(Outside):
+    """A source of tools cannot be had, or is gone; `reason` has its own words too."""
+
+    code = "source_failed"
 
 
 class RemoteError(SourceError):
@@ -269,8 +276,8 @@ class RemoteError(SourceError):
 
     code = "remote_failed"
 
-    def __init__(self, source: str, reason: str, *, began: bool = True) -> None:
-        super().__init__(source, reason)
+    def __init__(self, where: str, reason: str, *, began: bool = True) -> None:
+        super().__init__(where, reason)
         self.began = began
 
 
@@ -280,18 +287,10 @@ class RemoteRefused(RemoteError):
     code = "remote_refused"
 
 
-class StoreError(FlyballError):
-    """A store cannot keep, or give back, what it is asked to; `where` names it, `reason` says why and what to do."""
+class StoreError(Outside):
+    """A store cannot keep, or give back, what it is asked to."""
 
     code = "store_failed"
-
-    def __init__(self, where: str, reason: str) -> None:
-        super().__init__(where, reason)
-        self.where = where
-        self.reason = reason
-
-    def __str__(self) -> str:
-        return f"{self.where}: {self.reason}"
 
 
 class SessionBusy(StoreError):
@@ -346,32 +345,22 @@ class CommandFailed(FlyballError):
         return f"{self.end}\n{self.output}" if self.output else self.end
 
 
-class FetchRefused(FlyballError):
-    """A page is not fetched, or what came is none that can be read; `why` tells what was found."""
+class FetchRefused(Outside):
+    """A page is not fetched, or what came is none that can be read."""
 
     code = "fetch_refused"
 
-    def __init__(self, url: str, why: str) -> None:
-        super().__init__(url, why)
-        self.url = url
-        self.why = why
-
     def __str__(self) -> str:
-        return f"{shown(self.url)}: {self.why}"
+        return f"{shown(self.where)}: {self.reason}"
 
 
-class FileRefused(FlyballError):
+class FileRefused(Outside):
     """A file or folder is not opened: it is not below the root of the tool, or not what it must be."""
 
     code = "file_refused"
 
-    def __init__(self, path: str, why: str) -> None:
-        super().__init__(path, why)
-        self.path = path
-        self.why = why
-
     def __str__(self) -> str:
-        return f"{shown(self.path)}: {self.why}"
+        return f"{shown(self.where)}: {self.reason}"
 
 
 class UnknownName(FlyballError, KeyError):

@@ -22,7 +22,6 @@ TABLE = """
     worker tools models
     loop drive
     run option keeping output brief delegate offer inheritance agent conversation
-    run output brief delegate offer inheritance agent conversation
     serve
     toolbox
     testing otel

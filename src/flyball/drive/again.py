@@ -11,6 +11,7 @@ from ..loop.effect import Act, Append, Ask, Decide, Effect, Grant, Wait
 from ..outcome import Failure, Outcome
 from ..recorder import Recorder, Sink
 from ..request import FailureKind, ModelFailure
+from ..result import Result, Stop
 from ..tools.act import ToolAct
 from .child import ChildAct
 from .keeper import Keeper
@@ -69,6 +70,7 @@ async def _taken_up(driver: Driver, effect: Act, begun: Begun, keeper: Keeper) -
     """Make those calls of a batch that may be made again; the others have their outcome, or nobody knows it."""
     acts = cast("Sequence[ToolAct]", effect.acts)
     for act in acts:
+        _give_up_those_elsewhere(act.tasks)
         known = begun.outcomes.get(act.call.id)
         if known is None and not act.tool.idempotent and not isinstance(act, ChildAct):
             known = Failure(kind="Interrupted", error=_UNKNOWN, call_id=act.call.id, tool=act.tool.name)
@@ -82,6 +84,14 @@ async def _taken_up(driver: Driver, effect: Act, begun: Begun, keeper: Keeper) -
     elif rest:
         await driver.act(Act(rest, effect.deadline))
     return [act.outcome for act in acts]
+
+
+def _give_up_those_elsewhere(tasks: Sequence[Any]) -> None:
+    """Children at other services have no journal here, so they are not begun anew: nobody knows what came of them."""
+    for task in tasks:
+        if task.edge.runner is not None:
+            error = {"code": "interrupted", "kind": "Interrupted", "message": _UNKNOWN}
+            task.ended = Result(stop=Stop.FAILED, error=error, run_id=task.run_id)
 
 
 class Hush:

@@ -136,21 +136,25 @@ class Family(Performer):
 
     async def _delegate(self, acts: Sequence[ChildAct]) -> None:
         """Have all tasks done, so many at a time, begun in the order asked."""
-        waiting = deque((act, task) for act in acts for task in own_tasks(act.tasks))
+        waiting = deque((act, task) for act in acts for task in own_tasks(act.tasks) if task.ended is None)
+
+        def end_those_that_are_whole() -> None:
+            for act in acts:
+                if act.outcome is None and act.whole:
+                    act.end(self.clock.now())
 
         async def work() -> None:
             while waiting:
                 act, task = waiting.popleft()
                 await self._drive(task, act.until)
-                for one in acts:
-                    if one.outcome is None and one.whole:
-                        one.end(self.clock.now())
+                end_those_that_are_whole()
 
         async def all_of_them() -> None:
             async with anyio.create_task_group() as tasks:
                 for _ in range(min(len(waiting), self.most_at_once)):
                     tasks.start_soon(work)
 
+        end_those_that_are_whole()
         await self._watched(all_of_them)
 
     async def _watched(self, work: Callable[[], Awaitable[None]]) -> None:

@@ -196,7 +196,7 @@ class ChatApp:
         if within is not None:
             options["within"] = within
         if wish.session is not None:
-            options["session_id"] = wish.session
+            options["session"] = wish.session
         # What the agent says of its runs stands: a client may only add to it.
         metadata = {key: value for key, value in wish.metadata.items() if key not in agent.metadata}
         try:
