@@ -47,8 +47,9 @@ def checked(result: Result) -> Result:
     assert set(ended.values()) <= {1}
     numbers = [event.seq for event in events]
     assert numbers == sorted(set(numbers))
-    asked = [str(m.payload["call_id"]) for m in result.messages if m.type is MessageType.TOOL_CALL and m.payload]
-    told = [str(m.payload["call_id"]) for m in result.messages if m.type is MessageType.TOOL_RESULT and m.payload]
+    own = [message for message in result.messages if message.run == result.run_id]  # others of its session had theirs
+    asked = [str(m.payload["call_id"]) for m in own if m.type is MessageType.TOOL_CALL and m.payload]
+    told = [str(m.payload["call_id"]) for m in own if m.type is MessageType.TOOL_RESULT and m.payload]
     assert asked == told == [outcome.call_id for outcome in result.tool_results]
     return result
 

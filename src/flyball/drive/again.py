@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 from ..errors import ConfigError, ResumeError
 from ..event import Event
-from ..loop.effect import Act, Append, Ask, Decide, Effect, Grant, Wait
+from ..loop.effect import Act, Answer, Append, Ask, Decide, Effect, Grant, Wait
 from ..outcome import Failure, Outcome
 from ..recorder import Recorder, Sink
 from ..request import FailureKind, ModelFailure
@@ -36,10 +36,10 @@ async def resumed(driver: Driver, past: Past, keeper: Keeper) -> Effect[Any] | N
     begun = past.unanswered
     match effect:
         case Ask() if begun is not None:
-            keeper.interrupted(effect)
+            keeper.passed(effect)
             return driver.answer(effect, _INTERRUPTED)
         case Append() | Wait() if begun is not None:  # what is to be kept was, in one commit with its beginning
-            keeper.interrupted(effect)
+            keeper.passed(effect)
             return driver.answer(effect, None)
         case Act() if begun is not None:
             return driver.answer(effect, await _taken_up(driver, effect, begun, keeper))
@@ -51,19 +51,26 @@ def _replayed(driver: Driver, past: Past, keeper: Keeper) -> Effect[Any] | None:
     """Tell the loop all answers again; ResumeError where it wants something else than it did."""
     hush = Hush(driver.recorder, past.events, keeper)
     effect = driver.advance(None)
-    for n, answer in enumerate(past.answers):
-        if effect is None or not keeper.fits(n, effect) or not came_from(effect, answer.value):
+    for n, begun in enumerate(past.begun):
+        if effect is None or not keeper.fits(begun, effect):
             hush.for_good()
             driver.abandon()
             wants = "the end" if effect is None else f"a {type(effect).__name__}"
-            found = f"{wants} as step {n + 1} of {len(past.answers)}, which was another: code, rules or tools changed"
-            raise ResumeError(f"run {driver.recorder.header.run_id}", found, "the same agent; or from_messages=True")
-        if isinstance(effect, Grant) and answer.value is None and driver.lender is not None:
-            driver.lender.again(effect)
-        driver.answers.append(answer)
-        effect = driver.advance(answer)
+            found = f"{wants} as step {n + 1} of {len(past.begun)}, which was another: code, rules or tools changed"
+            where = f"run {driver.recorder.header.run_id}"
+            raise ResumeError(where, found, "the same agent; or from_messages=True")
+        if n < len(past.answers):
+            keeper.passed(effect)
+            effect = _told_again(driver, effect, past.answers[n])
     hush.end()
     return effect
+
+
+def _told_again(driver: Driver, effect: Effect[Any], answer: Answer[Any]) -> Effect[Any] | None:
+    if isinstance(effect, Grant) and answer.value is None and driver.lender is not None:
+        driver.lender.again(effect)
+    driver.answers.append(answer)
+    return driver.advance(answer)
 
 
 async def _taken_up(driver: Driver, effect: Act, begun: Begun, keeper: Keeper) -> Sequence[Outcome | None]:
@@ -76,10 +83,9 @@ async def _taken_up(driver: Driver, effect: Act, begun: Begun, keeper: Keeper) -
             known = Failure(kind="Interrupted", error=_UNKNOWN, call_id=act.call.id, tool=act.tool.name)
         if known is not None:
             act.gate.close(known)
-    n = len(driver.answers)
-    keeper.known(n, {act.call.id: act.outcome for act in acts if act.outcome is not None})
+    known = {act.call.id: act.outcome for act in acts if act.outcome is not None}
     rest = [act for act in acts if act.outcome is None]
-    if not await keeper.started(n, effect):
+    if not await keeper.started(len(driver.answers), effect, known):
         driver.cut_short(effect)
     elif rest:
         await driver.act(Act(rest, effect.deadline))

@@ -29,6 +29,8 @@ class Begun:
 
     events: int = 0
     """How many events the loop had told when it began."""
+    print: int = 0
+    """The fingerprint of the run with it."""
     question: str | None = None
     """The id of what a person was asked."""
     outcomes: dict[str, Outcome] = field(default_factory=dict[str, Outcome])
@@ -39,8 +41,6 @@ class Begun:
 class Past:
     """What happened in a run until it was left."""
 
-    prints: list[int] = field(default_factory=list[int])
-    """The fingerprint of each effect that was answered."""
     answers: list[Answer[Any]] = field(default_factory=list[Answer[Any]])
     begun: list[Begun] = field(default_factory=list[Begun])
     """Each effect; there is one more of them than answers where the last was not answered."""
@@ -75,7 +75,6 @@ class Past:
         verdicts = {self.begun[n].question: self.answers[n].value for n in behind}
         mail = [letter for answer in self.answers[place:] for letter in answer.mail]
         return Past(
-            self.prints[:place],
             self.answers[:place],
             self.begun[: place + 1],
             self.take,
@@ -96,16 +95,16 @@ def past_of(rows: Iterable[Row]) -> Past:
         if row.take > past.take:
             past.take = row.take
             kept = row.n + (row.kind is Kind.EXTENDED)
-            del past.answers[kept:], past.prints[kept:], past.begun[kept:]
+            del past.answers[kept:], past.begun[kept:]
         match row.kind:
             case Kind.STARTED:
-                past.begun.append(Begun(**CODE.loads(row.data)))
+                past.begun.append(Begun(print=row.fingerprint, **CODE.loads(row.data)))
             case Kind.OUTCOME:
                 call_id, outcome = CODE.loads(row.data)
                 past.begun[-1].outcomes[call_id] = outcome
             case Kind.ANSWER:
-                del past.begun[row.n + 1 :]
-                past.prints.append(row.fingerprint)
+                if len(past.begun) == row.n:  # it was interrupted, and answered without being begun again
+                    past.begun.append(Begun(print=row.fingerprint))
                 past.answers.append(CODE.loads(row.data))
             case Kind.EXTENDED:
                 past.extended(CODE.loads(row.data))

@@ -57,10 +57,10 @@ class Tenure:
     def take(self) -> Holder | None:
         """Have the lease, and it is renewed from now on; or who else has it. It blocks."""
         began = monotonic()
-        found = self.store.lease.acquire(self.session, _owner(), self._seconds)
+        found = self.store.lease.acquire(self.session, owner_of(os.getpid()), self._seconds)
         if isinstance(found, Holder) and _is_gone(found.owner):
             self.store.lease.release(Guard(self.session, found.fence))  # its process is dead, and writes nothing more
-            found = self.store.lease.acquire(self.session, _owner(), self._seconds)
+            found = self.store.lease.acquire(self.session, owner_of(os.getpid()), self._seconds)
         if isinstance(found, Holder):
             return found
         self.guard, self._renewed_at = found, began
@@ -156,9 +156,9 @@ CLERK = Clerk()
 """Idle until the first lease is taken."""
 
 
-def _owner() -> str:
-    """Who holds a lease: this process, and no other that may get its number later."""
-    return f"{socket.gethostname()}:{os.getpid()}:{_began(os.getpid())}"
+def owner_of(pid: int) -> str:
+    """Who holds a lease: a process of this machine, and no other that may get its number later."""
+    return f"{socket.gethostname()}:{pid}:{_began(pid)}"
 
 
 def _began(pid: int) -> str:

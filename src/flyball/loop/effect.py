@@ -179,9 +179,13 @@ class Fingerprint:
 
     def add(self, effect: Effect[Any]) -> int:
         """The number, with one more effect in it."""
-        text = json.dumps([type(effect).__name__, _news(effect)], sort_keys=True, default=str)
-        self.value = zlib.crc32(text.encode("utf-8", "replace"), self.value)
+        self.value = self.next(effect)
         return self.value
+
+    def next(self, effect: Effect[Any]) -> int:
+        """What it would be with one more."""
+        text = json.dumps([type(effect).__name__, _news(effect)], sort_keys=True, default=str)
+        return zlib.crc32(text.encode("utf-8", "replace"), self.value)
 
 
 def _news(effect: Effect[Any]) -> Any:

@@ -1,0 +1,214 @@
+"""Runs that are kept in a store: what they leave there, and how they go on from it."""
+
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from flyball import Agent, ConfigError, Limits, Result, tool
+from flyball.drive.tenure import owner_of
+from flyball.errors import ResumeError, StoreError
+from flyball.message import Message
+from flyball.store import Holder, Kind, MemoryStore, Store, open_store
+from flyball.testing import Line, ScriptedModel, call, say, together
+from flyball.tools import ToolContext
+
+Running = Callable[..., Result]
+
+
+@pytest.fixture(params=["memory", "sqlite"])
+def store(request: pytest.FixtureRequest, tmp_path: Path) -> Any:
+    with open_store("memory:" if request.param == "memory" else f"sqlite:///{tmp_path}/runs.db") as opened:
+        yield opened
+
+
+@tool(effects="read", poll=True)
+def look(n: int = 0) -> str:
+    """Look."""
+    return f"seen {n}"
+
+
+@tool
+def count(ctx: ToolContext) -> int:
+    """Count up."""
+    ctx.state["count"] = ctx.state.get("count", 0) + 1
+    return ctx.state["count"]
+
+
+@tool(approve=True)
+def risky() -> str:
+    """Do what a person must agree to."""
+    return "done"
+
+
+def agent(store: Store | None, *lines: Line, grace: str = "Reported.", **options: Any) -> Agent:
+    given: dict[str, Any] = {"tools": [look, count, risky], "settings": {}, **options}
+    return Agent(model=ScriptedModel(*lines, grace=say(grace)), store=store, **given)
+
+
+def again(agent: Agent, **options: Any) -> Agent:
+    """The same agent, as another process has it; only its script knows where it is."""
+    given: dict[str, Any] = {"tools": [look, count, risky], "settings": {}, "limits": agent.limits, **options}
+    return Agent(model=agent.model, store=agent.store, **given)
+
+
+def kept(store: Store, result: Result) -> list[Message]:
+    return store.transcript.read(result.session_id or "")
+
+
+class TestAKeptRun:
+    def test_leaves_its_messages_its_journal_its_events_and_its_record(self, store: Store, run: Running) -> None:
+        result = run(agent(store, call("look"), say("Done."), metadata={"job": 7}), session="talk")
+        assert kept(store, result) == list(result.messages)
+        entry = store.runs.get(result.run_id)
+        assert entry is not None
+        assert (entry.start.session, entry.start.task, entry.start.metadata) == ("talk", "go", {"job": 7})
+        assert entry.finish is not None
+        assert (entry.finish.stop, (entry.finish.record or {})["text"]) == ("completed", "Done.")
+        assert [event["seq"] for event in store.runs.events(result.run_id)] == [event.seq for event in result.events]
+        rows = store.journal.read(result.run_id)
+        assert rows[0].kind is Kind.RUN
+        assert [row.kind for row in rows[1:]] == [Kind.STARTED, Kind.ANSWER] * ((len(rows) - 1) // 2)
+        assert store.lease.holder("talk") is None
+
+    def test_without_a_session_has_one_of_its_own(self, store: Store, run: Running) -> None:
+        result = run(agent(store, say("Done.")))
+        assert result.session_id == result.run_id
+        assert [session.id for session in store.transcript.sessions()] == [result.run_id]
+
+    def test_goes_on_with_what_was_said_and_set_in_its_session(self, store: Store, run: Running) -> None:
+        first = run(agent(store, call("count"), say("One.")), "First?", session="talk")
+        model = ScriptedModel(call("count"), say("Two."))
+        second = run(Agent(model=model, tools=[count], store=store), "Second?", session="talk")
+        assert (first.state, second.state) == ({"count": 1}, {"count": 2})
+        said = [message.content for message in model.requests[0].messages if message.content]
+        assert said == ["First?", "1", "One.", "Second?"]
+        assert [message.content for message in kept(store, second)] == [one.content for one in second.messages]
+        assert store.state.get("talk") == {"count": 2}
+
+    def test_knows_which_run_of_its_session_it_is(self, store: Store, run: Running) -> None:
+        seen: list[int] = []
+
+        def hook(point: object, progress: Any, about: object = None) -> None:
+            if point == "run_started":
+                seen.append(progress.number)
+
+        for _ in range(3):
+            run(agent(store, say("x"), hooks=[hook]), session="talk")
+        assert seen == [1, 2, 3]
+
+    def test_on_a_busy_session_ends_at_once_with_who_has_it(self, store: Store, run: Running) -> None:
+        assert not isinstance(store.lease.acquire("talk", "elsewhere:7:x", 300), Holder)
+        busy = agent(store, say("x"))
+        result = run(busy, session="talk")
+        assert (result.stop, result.requests, result.messages[-1].content) == ("contended", 0, "go")
+        assert (result.warning or "").startswith("elsewhere:7 has held session 'talk' for ")
+        assert "elsewhere:7 has held session" in result.explain()
+        assert store.runs.get(result.run_id) is None
+        assert store.transcript.read("talk") == []
+
+    def test_may_wait_for_a_busy_session(self, store: Store, run: Running) -> None:
+        assert not isinstance(store.lease.acquire("talk", "elsewhere:7:x", 0.5), Holder)
+        result = run(agent(store, say("x")), session="talk", wait_seconds=60)
+        assert (result.stop, result.seconds < 30) == ("completed", True)
+
+    def test_takes_over_at_once_from_a_process_of_this_machine_that_is_dead(self, store: Store, run: Running) -> None:
+        with subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE) as process:
+            owner = owner_of(process.pid)
+            assert process.stdin is not None
+            process.stdin.close()
+            process.wait(60)
+        assert not isinstance(store.lease.acquire("talk", owner, 300), Holder)
+        assert run(agent(store, say("x")), session="talk").stop == "completed"
+
+    def test_whose_store_fails_ends_as_failed_with_what_it_has(self, run: Running) -> None:
+        class Full(MemoryStore):
+            def keep(self, step: Any) -> None:
+                if any(row.n >= 2 for row in step.rows):
+                    raise StoreError("runs.db", "the disk is full; expected room")
+                super().keep(step)
+
+        full = Full()
+        result = run(agent(full, call("look"), say("x")))
+        assert (result.stop, result.error) == (
+            "failed",
+            {"code": "store_failed", "kind": "StoreError", "message": "runs.db: the disk is full; expected room"},
+        )
+        assert len(result.tool_results) == 1
+
+
+class TestGoingOn:
+    def test_after_a_limit_needs_more_and_keeps_the_report(self, store: Store, run: Running, door: str) -> None:
+        lines = [call("look", n=n) for n in range(9)]
+        stubborn = agent(store, *lines, say("All seen."), limits=Limits(turns=3))
+        first = run(stubborn)
+        assert (first.stop, first.text, first.requests) == ("budget", "Reported.", 4)
+        with pytest.raises(ResumeError, match="ended as budget'; expected more of what it has met"):
+            stubborn.resume(first.run_id)
+        second = stubborn.resume(first.run_id, extend={"turns": 20})
+        assert (second.stop, second.text, second.run_id) == ("completed", "All seen.", first.run_id)
+        assert (second.turns, second.requests, second.budgets["turns"].ceiling) == (10, 11, 23)
+        assert "Reported." in [message.content for message in second.messages]
+        assert kept(store, second) == list(second.messages)
+        with pytest.raises(ResumeError, match="ended as completed'; expected from_messages=True"):
+            stubborn.resume(first.run_id, extend={"turns": 1})
+
+    def test_several_times_keeps_count(self, store: Store) -> None:
+        stubborn = agent(store, *[call("look", n=n) for n in range(9)], limits=Limits(turns=1))
+        result = stubborn.run("go")
+        for turns in (2, 3, 4):
+            result = stubborn.resume(result.run_id, extend={"turns": 1})
+            assert (result.stop, result.turns) == ("budget", turns)
+        events = store.runs.events(result.run_id)
+        assert [event["event"] for event in events].count("run_ended") == 4
+        assert [event["seq"] for event in events] == sorted({event["seq"] for event in events})
+
+    @pytest.mark.parametrize("answer", [True, False])
+    def test_after_a_pause_gets_its_answer(self, store: Store, answer: bool) -> None:
+        asks = agent(store, together(call("look"), call("risky")), say("Done."))
+        paused = asks.run("go", session="talk")
+        assert (paused.stop, [question.id for question in paused.questions]) == ("paused", ["call-1"])
+        assert [message.content for message in kept(store, paused)] == ["go"]
+        result = again(asks).resume(paused.run_id, {"call-1": answer})
+        assert (result.stop, result.text) == ("completed", "Done.")
+        assert [outcome.ok for outcome in result.tool_results] == [True, answer]
+        assert kept(store, result) == list(result.messages)
+
+    def test_after_a_pause_takes_the_result_too(self, store: Store) -> None:
+        asks = agent(store, call("risky"), say("Done."))
+        paused = asks.run("go")
+        assert asks.resume(paused, {"call-0": True}).completed
+        with pytest.raises(ResumeError, match="ended as completed"):
+            asks.resume(paused, {})
+
+    def test_with_an_answer_to_nothing_is_refused(self, store: Store) -> None:
+        asks = agent(store, call("risky"), say("Done."))
+        paused = asks.run("go")
+        with pytest.raises(ConfigError, match="the id of an open question: call-0"):
+            asks.resume(paused.run_id, {"call-7": True})
+
+    def test_of_what_is_not_there_says_so(self, store: Store) -> None:
+        with pytest.raises(ResumeError, match="no such run in the store"):
+            agent(store, say("x")).resume("nobody")
+        with pytest.raises(ConfigError, match="needs a store"):
+            agent(None, say("x")).resume("nobody")
+
+    def test_with_another_program_says_so_or_begins_from_the_messages(self, store: Store) -> None:
+        asks = agent(store, call("look"), call("risky"), say("Done."))
+        paused = asks.run("go", session="talk")
+        other = agent(store, say("x"), tools=[look], limits=Limits(tool_calls=0))
+        with pytest.raises(ResumeError, match="code, rules or tools changed"):
+            other.resume(paused.run_id, {paused.questions[0].id: True})
+        assert store.lease.holder("talk") is None
+        result = other.resume(paused.run_id, from_messages=True)
+        assert (result.text, result.session_id, result.run_id == paused.run_id) == ("x", "talk", False)
+        assert result.messages[0].content == "go"
+
+    def test_keeps_the_limits_that_it_began_with(self, store: Store) -> None:
+        asks = agent(store, call("risky"), *[call("look", n=n) for n in range(9)], limits=Limits(turns=3))
+        paused = asks.run("go")
+        result = again(asks, limits=Limits(turns=50)).resume(paused.run_id, {"call-0": True})
+        assert (result.stop, result.turns, result.budgets["turns"].ceiling) == ("budget", 3, 3)
