@@ -1,0 +1,172 @@
+"""A run whose process dies at any commit: what was kept is whole, and it goes on from there."""
+
+from collections import Counter
+from collections.abc import Iterator
+from itertools import pairwise
+from types import TracebackType
+from typing import Any
+
+import pytest
+
+from flyball import Agent, Child, Limits, Result, tool
+from flyball.errors import StoreError
+from flyball.message import Role
+from flyball.outcome import Failure
+from flyball.pair import check_pairs
+from flyball.request import Request
+from flyball.store import Guard, MemoryStore, Step, Store
+from flyball.testing import Line, ScriptedModel, assert_honest, call, say, together
+from flyball.tools import ToolContext
+
+MARKS: Counter[str] = Counter()
+
+
+class Mortal:
+    """A store that is there until it has kept so much; then it is gone, before or after its last commit.
+
+    What it has then is what a process leaves that dies there.
+    """
+
+    def __init__(self, store: MemoryStore, at: int, after: bool) -> None:
+        self._store, self._at, self._after = store, at, after
+        self.transcript, self.journal, self.lease = store.transcript, store.journal, store.lease
+        self.state, self.runs = store.state, store.runs
+        self.commits = 0
+
+    def keep(self, step: Step) -> None:
+        self.commits += 1
+        if self.commits < self._at or (self.commits == self._at and self._after):
+            self._store.keep(step)
+        if self.commits >= self._at:
+            raise StoreError("store", "it is gone")
+
+    def prune(self, before: float) -> Any:
+        return self._store.prune(before)
+
+    def close(self) -> None:
+        """It lives on."""
+
+    def __enter__(self) -> Store:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        """It lives on."""
+
+
+class Placed(ScriptedModel):
+    """Says the line that the conversation has come to: another process goes on with the script, too."""
+
+    def take(self, request: Request) -> tuple[Line, int]:
+        self.requests.append(request)
+        said = [message.role is Role.ASSISTANT and message.run == request.run_id for message in request.messages]
+        place = sum(now and not before for before, now in pairwise([False, *said]))
+        return self.lines[place], place
+
+
+@tool(effects="read", poll=True)
+def look(n: int) -> str:
+    """Look."""
+    return f"seen {n}"
+
+
+@tool
+def mark(name: str, ctx: ToolContext) -> str:
+    """Leave a mark that must not be left twice."""
+    MARKS[name] += 1
+    ctx.state[name] = MARKS[name]
+    return f"marked {name}"
+
+
+@tool(idempotent=True)
+def put(name: str, ctx: ToolContext) -> str:
+    """Leave a mark that may be left again."""
+    MARKS[f"{name} {ctx.idempotency_key}"] = 1
+    return f"put {name}"
+
+
+def agent(store: Store | None, model: ScriptedModel, kid: ScriptedModel, mode: Any) -> Agent:
+    below = Agent(model=kid, name="kid", tools=[mark, look], max_output_tokens=100)
+    return Agent(
+        model=model,
+        tools=[look, mark, put],
+        children=[Child(below, mode)],
+        store=store,
+        limits=Limits(turns=20, tokens=100_000),
+        max_output_tokens=100,
+        settings={},
+    )
+
+
+def models() -> tuple[ScriptedModel, ScriptedModel]:
+    tasks = [{"child": "kid", "goal": "Mark."}, {"child": "kid", "goal": "Look."}]
+    top = Placed(
+        call("mark", name="a"),
+        together(call("look", n=1), call("look", n=2), call("look", n=3)),
+        call("delegate", tasks=tasks),
+        call("put", name="b"),
+        call("mark", name="c"),
+        say("Done."),
+    )
+    return top, Placed(call("mark", name="kid"), call("look", n=4), say("Kid done."))
+
+
+def left_alone(mode: Any) -> tuple[Result, int]:
+    """What comes of it when nothing happens, and how many commits that takes."""
+    MARKS.clear()
+    store = Mortal(MemoryStore(), 10_000, True)
+    return agent(store, *models(), mode).run("go", run_id="r", session="talk"), store.commits
+
+
+def killed(mode: Any, at: int, after: bool) -> tuple[MemoryStore, Result]:
+    """The same when the process dies at a commit, and another goes on. How many there are is a matter of threads."""
+    MARKS.clear()
+    store, both = MemoryStore(), models()
+    agent(Mortal(store, at, after), *both, mode).run("go", run_id="r", session="talk")
+    holder = store.lease.holder("talk")
+    if holder is not None:  # as if its process were dead; this one is not
+        store.lease.release(Guard("talk", holder.fence))
+    anew = agent(store, *both, mode)
+    entry = store.runs.get("r")
+    if entry is None:
+        return store, anew.run("go", run_id="r", session="talk")
+    if entry.finish is not None:
+        pytest.skip("it had ended")
+    return store, anew.resume("r")
+
+
+def places() -> Iterator[Any]:
+    for mode, step in (("independent", 5), ("carved", 4), ("shared", 2)):
+        _, commits = left_alone(mode)
+        for at in range(1, commits + 1, step):
+            for after in (False, True):
+                if at < commits or not after:  # then it had ended
+                    yield pytest.param(mode, at, after, id=f"{mode}-{at}-{'after' if after else 'before'}")
+
+
+@pytest.mark.parametrize(("mode", "at", "after"), list(places()))
+def test_a_run_that_dies_at_a_commit_goes_on_from_it(mode: str, at: int, after: bool) -> None:
+    whole, _ = left_alone(mode)
+    store, result = killed(mode, at, after)
+    assert (result.stop, result.text, result.turns) == ("completed", "Done.", whole.turns)
+    assert [one.call_id for one in result.tool_results] == [one.call_id for one in whole.tool_results]
+    unknown = {one.tool for one in result.tool_results if isinstance(one, Failure) and one.kind == "Interrupted"}
+    below = [one for child in result.children for one in child.tool_results if isinstance(one, Failure)]
+    assert len(unknown) <= 1
+    assert not (unknown and below)
+    once = [MARKS["a"], MARKS["c"]]
+    assert set(once) <= {1} | ({0} if "mark" in unknown else set())
+    assert 2 - len(below) <= MARKS["kid"] <= 2
+    assert "put" not in unknown
+    assert check_pairs(result.messages) == []
+    kept = store.transcript.read("talk")
+    assert kept == list(result.messages)
+    assert len({(message.run, message.n) for message in kept}) == len(kept)
+    assert store.lease.holder("talk") is None
+    for name in ("turns", "tool_calls", "children"):
+        assert result.budgets[name].used == whole.budgets[name].used, name
+    events = store.runs.events("r")
+    assert [event["seq"] for event in events] == sorted({event["seq"] for event in events})
+    assert [event["event"] for event in events].count("run_ended") == 1
+    assert_honest(result)
