@@ -27,6 +27,7 @@ from .result import Result
 from .rules import RuleSet
 from .settings import Settings
 from .steadiness import Duplicates, Reflection, Thresholds
+from .store import Store
 from .toolrule import ToolRule, ToolRules
 from .tools.source import Offered
 
@@ -71,6 +72,8 @@ class Options(TypedDict, total=False):
     unpriced: Unpriced | Literal["refuse", "tokens_only"]
     """What becomes of a money limit with a model whose price nobody knows ("refuse")."""
     settings: Settings | Mapping[str, object]
+    store: Store
+    """Where transcripts, journals and state are kept; with a `session_id` the conversation goes on over runs."""
     session_id: str
     run_id: str
     clock: Clock
@@ -134,6 +137,8 @@ class _Payload(NamedTuple):
 
 def _prepared(tools: Iterable[Offered], model: Model | str, options: Options) -> tuple[Agent, Any]:
     check.options("run_conversation", options, Options.__annotations__)
+    if isinstance(options.get("store"), str):  # nobody would close what is opened here
+        raise ConfigError("run_conversation, store", options.get("store"), "a store that is open: open_store(...)")
     mode = check.text("run_conversation, mode", options.get("mode", "chat"))
     payload = _opened(options.get("payload"), mode)
     agent = Agent(
@@ -159,6 +164,7 @@ def _prepared(tools: Iterable[Offered], model: Model | str, options: Options) ->
         grace=options.get("grace", True),
         unpriced=options.get("unpriced", Unpriced.REFUSE),
         single_turn=options.get("single_turn", False),
+        store=options.get("store"),
         registry=IterationBudgetRegistry(settings=_settings(options).for_mode(mode)),
         metadata={**payload.rest, "mode": mode},
         clock=options.get("clock", SYSTEM),

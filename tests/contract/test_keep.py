@@ -2,17 +2,19 @@
 
 import subprocess
 import sys
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from flyball import Agent, ConfigError, Limits, Result, tool
+from flyball import Agent, ConfigError, Limits, Result, run_conversation, tool
 from flyball.drive.tenure import owner_of
-from flyball.errors import ResumeError, StoreError
+from flyball.errors import CallClosed, ResumeError, StoreError
 from flyball.message import Message
-from flyball.store import Holder, Kind, MemoryStore, Store, open_store
+from flyball.store import Guard, Holder, Kind, MemoryStore, Store, open_store
+from flyball.store.memory import MemoryLease
 from flyball.testing import Line, ScriptedModel, call, say, together
 from flyball.tools import ToolContext
 
@@ -212,3 +214,83 @@ class TestGoingOn:
         paused = asks.run("go")
         result = again(asks, limits=Limits(turns=50)).resume(paused.run_id, {"call-0": True})
         assert (result.stop, result.turns, result.budgets["turns"].ceiling) == ("budget", 3, 3)
+
+
+class TestALostSession:
+    def test_ends_the_run_as_contended_and_nothing_more_is_written(self, store: Store, run: Running) -> None:
+        @tool
+        def steal(ctx: ToolContext) -> str:
+            """Have another take the session."""
+            holder = store.lease.holder("talk")
+            assert holder is not None
+            store.lease.release(Guard("talk", holder.fence))
+            assert not isinstance(store.lease.acquire("talk", "another", 300), Holder)
+            return "stolen"
+
+        thief = agent(store, call("look"), call("steal"), call("look", n=1), say("x"), tools=[look, steal])
+        result = run(thief, session="talk")
+        assert (result.stop, [outcome.tool for outcome in result.tool_results]) == ("contended", ["look", "steal"])
+        assert [message.content for message in kept(store, result)] == ["go", "", "seen 0"]
+        entry = store.runs.get(result.run_id)
+        assert entry is not None
+        assert entry.finish is None
+        holder = store.lease.holder("talk")
+        assert holder is not None
+        assert holder.owner == "another"
+
+    def test_closes_the_gate_of_its_tools(self, run: Running) -> None:
+        refused: list[str] = []
+
+        @tool
+        def write(ctx: ToolContext) -> str:
+            """Write when it is too late."""
+            clock_until(lambda: not ctx.may_write())
+            try:
+                ctx.commit()
+            except CallClosed as error:
+                refused.append(str(error))
+            return "tried"
+
+        class Stubborn(MemoryLease):
+            def renew(self, guard: Guard, seconds: float) -> bool:
+                raise StoreError("runs.db", "it is locked")
+
+        store = MemoryStore()
+        store.lease = Stubborn(store.shelf)
+        result = run(agent(store, call("write"), say("x"), tools=[write], lease_seconds=0.5), session="talk")
+        assert result.stop == "contended"
+        clock_until(lambda: bool(refused))  # it was given up, and goes on in its thread
+        assert refused[0].endswith("nothing may be written for it any more")
+
+
+def clock_until(wanted: Callable[[], bool]) -> None:
+    end = time.monotonic() + 60
+    while not wanted() and time.monotonic() < end:
+        time.sleep(0.01)
+
+
+def test_each_outcome_of_a_batch_is_kept_as_it_comes(store: Store, run: Running) -> None:
+    seen: list[list[str]] = []
+
+    @tool(effects="read")
+    def slow(ctx: ToolContext) -> str:
+        """Wait until the others are kept."""
+        clock_until(lambda: outcomes(ctx.run_id) == ["call-0", "call-1"])
+        seen.append(outcomes(ctx.run_id))
+        return "slow"
+
+    def outcomes(run_id: str) -> list[str]:
+        return sorted(row.data.split('"')[1] for row in store.journal.read(run_id) if row.kind is Kind.OUTCOME)
+
+    batch = together(call("look", n=1), call("look", n=2), call("slow"))
+    assert run(agent(store, batch, say("x"), tools=[look, slow])).completed
+    assert seen == [["call-0", "call-1"]]
+
+
+def test_a_conversation_is_kept_too(store: Store) -> None:
+    for text in ("One.", "Two."):
+        result = run_conversation("Go.", [], ScriptedModel(say(text)), store=store, session_id="talk")
+        assert result.completed
+    assert [message.content for message in store.transcript.read("talk")] == ["Go.", "One.", "Go.", "Two."]
+    with pytest.raises(ConfigError, match="a store that is open"):
+        run_conversation("Go.", [], ScriptedModel(say("x")), store="memory:")  # pyright: ignore[reportArgumentType]

@@ -6,12 +6,18 @@ Transcript Journal Lease State Runs   the contracts; `flyball.testing.store_cont
 Code                                  the JSON of a journal
 """
 
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
 from .code import Code
 from .memory import MemoryStore
 from .record import Entry, Finish, Guard, Holder, Kind, Pruned, Query, Row, Session, Start, Step
-from .sqlite import SqliteStore
 from .store import Journal, Lease, Runs, State, Store, Transcript
 from .uri import open_store
+
+if TYPE_CHECKING:
+    from .sqlite import SqliteStore
 
 __all__ = [
     "Code",
@@ -36,3 +42,12 @@ __all__ = [
     "Transcript",
     "open_store",
 ]
+
+
+def __getattr__(name: str) -> object:
+    """SqliteStore on first use: most programs that have agents have no store, and need no SQLite."""
+    if name != "SqliteStore":
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    from .sqlite import SqliteStore
+
+    return SqliteStore

@@ -8,7 +8,6 @@ from .. import check
 from ..clock import SYSTEM, Clock
 from ..errors import ConfigError
 from .memory import MemoryStore
-from .sqlite import SqliteStore
 from .store import Store
 
 _KNOWN = "memory:, sqlite:///runs.db (in this folder) or sqlite:////var/lib/runs.db"
@@ -35,6 +34,8 @@ def open_store(uri: str, *, clock: Clock = SYSTEM) -> Store:
     path = unquote(parts.path.removeprefix("/"))
     if parts.netloc or parts.fragment or not path or path == ":memory:":
         raise ConfigError("store", uri, f"an address with three slashes and a path: {_KNOWN}")
+    from .sqlite import SqliteStore  # and with it SQLite, which few programs need
+
     options = _options(uri, parts.query)
     seconds = options.get("busy_seconds", "30")
     return SqliteStore(

@@ -1,0 +1,105 @@
+"""A session that is held: renewed in time, lost when it cannot be, and left to others at the end."""
+
+import os
+import time
+
+import pytest
+
+from flyball.drive.tenure import Tenure, owner_of
+from flyball.errors import StoreError
+from flyball.store import Guard, Holder, MemoryStore
+from flyball.store.memory import MemoryLease
+from flyball.store.shelf import Shelf
+
+LONG = 60.0
+
+
+class Moody(MemoryLease):
+    """Renews as a test says."""
+
+    def __init__(self, shelf: Shelf) -> None:
+        super().__init__(shelf)
+        self.renewals = 0
+        self.mood = "well"
+
+    def renew(self, guard: Guard, seconds: float) -> bool:
+        self.renewals += 1
+        if self.mood == "broken":
+            raise StoreError("runs.db", "it is locked")
+        return self.mood == "well" and super().renew(guard, seconds)
+
+
+class MoodyStore(MemoryStore):
+    """A store with such leases."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.moody = self.lease = Moody(self.shelf)
+
+
+def until(wanted: object) -> None:
+    end = time.monotonic() + LONG
+    assert callable(wanted)
+    while not wanted():
+        assert time.monotonic() < end, "it did not come about"
+        time.sleep(0.005)
+
+
+def test_it_is_renewed_for_as_long_as_it_is_held_and_not_any_longer() -> None:
+    store = MoodyStore()
+    tenure = Tenure(store, "talk", 0.3)
+    assert (tenure.holds, tenure.take(), tenure.holds) == (False, None, True)
+    until(lambda: store.moody.renewals >= 5)
+    assert tenure.holds
+    tenure.give_back()
+    assert (tenure.holds, store.lease.holder("talk")) == (False, None)
+    renewals = store.moody.renewals
+    time.sleep(0.3)
+    assert store.moody.renewals <= renewals + 1
+
+
+@pytest.mark.parametrize("mood", ["refused", "broken"])
+def test_one_that_cannot_be_renewed_is_lost_once(mood: str) -> None:
+    store, lost = MoodyStore(), list[bool]()
+    tenure = Tenure(store, "talk", 0.6)
+    tenure.lost = lambda: lost.append(tenure.holds)
+    assert tenure.take() is None
+    store.moody.mood = mood
+    until(lambda: lost)
+    assert (lost, tenure.holds) == ([False], False)
+    time.sleep(0.3)
+    assert len(lost) == 1
+
+
+def test_one_that_could_not_be_renewed_for_a_while_is_kept() -> None:
+    store, lost = MoodyStore(), list[bool]()
+    tenure = Tenure(store, "talk", 3.0)
+    tenure.lost = lambda: lost.append(True)
+    store.moody.mood = "broken"
+    assert tenure.take() is None
+    until(lambda: store.moody.renewals >= 2)
+    store.moody.mood = "well"
+    until(lambda: store.moody.renewals >= 5)
+    assert (lost, tenure.holds) == ([], True)
+    tenure.give_back()
+
+
+def test_it_counts_as_lost_by_its_own_clock_though_nobody_has_said_so() -> None:
+    tenure = Tenure(MoodyStore(), "talk", 0.3)
+    assert tenure.take() is None
+    tenure.end()
+    assert not tenure.holds
+    assert tenure.lost_at - tenure.due_at == pytest.approx(0.1)
+
+
+def test_a_process_that_lives_is_not_taken_over() -> None:
+    store = MemoryStore()
+    assert not isinstance(store.lease.acquire("talk", owner_of(os.getpid()), 300), Holder)
+    assert isinstance(Tenure(store, "talk", 300).take(), Holder)
+
+
+@pytest.mark.parametrize("owner", ["elsewhere:1:x", "", "no colons", f"{owner_of(1).partition(':')[0]}:x:y"])
+def test_an_owner_of_whom_nothing_is_known_is_not_taken_over(owner: str) -> None:
+    store = MemoryStore()
+    assert not isinstance(store.lease.acquire("talk", owner, 300), Holder)
+    assert isinstance(Tenure(store, "talk", 300).take(), Holder)
