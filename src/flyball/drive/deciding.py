@@ -26,6 +26,9 @@ class Person:
     paused: Pause | None = None
 
 
+_DESKS = WorkerPool(workers=1_000, most_hung=1_000)
+"""Where approvers that block wait for a person, for minutes: in the workers of tools and models nobody else could work.
+"""
 NOBODY = Person()
 """Nobody is asked."""
 
@@ -33,16 +36,13 @@ NOBODY = Person()
 class Deciding:
     """The questions of one run, one at a time."""
 
-    __slots__ = ("_approver", "_is_async", "_seconds", "_verdicts", "_worker", "_workers")
+    __slots__ = ("_approver", "_is_async", "_seconds", "_verdicts", "_worker")
 
-    def __init__(
-        self, approver: Approver | None, seconds: float, verdicts: Mapping[str, Verdict], workers: WorkerPool
-    ) -> None:
-        self._approver: Any = approver
-        self._is_async = is_async(approver)
-        self._seconds = seconds
-        self._verdicts = dict(verdicts)
-        self._workers = workers
+    def __init__(self, person: Person) -> None:
+        self._approver: Any = person.approver
+        self._is_async = is_async(person.approver)
+        self._seconds = person.seconds
+        self._verdicts = dict(person.verdicts)
         self._worker: Worker | None = None
 
     async def decide(self, question: Question, most_s: float = inf) -> Verdict:
@@ -70,7 +70,7 @@ class Deciding:
     def cut(self) -> Verdict:
         """Nobody waits for the answer any more."""
         if self._worker is not None:
-            self._workers.give_up(self._worker)
+            _DESKS.give_up(self._worker)
             self._worker = None
         return Verdict(None)
 
@@ -81,9 +81,9 @@ class Deciding:
 
     async def _in_a_worker(self, question: Question, seconds: float) -> Verdict:
         late = anyio.current_time() + seconds
-        worker = await free_worker(self._workers, lambda: anyio.current_time() >= late)
+        worker = await free_worker(_DESKS, lambda: anyio.current_time() >= late)
         if worker is None:
-            return Verdict(False, f"nobody could be asked: no worker is free; {self._workers.hung} hang")
+            return Verdict(False, f"nobody could be asked: no worker is free; {_DESKS.hung} hang")
         self._worker = worker
         came, context = list[Verdict](), context_elsewhere()
 

@@ -43,9 +43,6 @@ _CLOSING_S = 5.0
 _GIVES_WAY_EVERY = 33
 """Effects: a model and tools that never wait would else keep everybody else from running."""
 _WORKERS = WorkerPool()
-_DESKS = WorkerPool(workers=1_000, most_hung=1_000)
-"""Where approvers that block wait for a person, for minutes: in the workers of tools and models nobody else could work.
-"""
 _GRACE = Purpose.GRACE  # found once: see loop/course.py
 
 
@@ -314,7 +311,7 @@ class Driver:
     def _asked_person(self) -> Deciding:
         """Made when somebody is asked, which in most runs nobody is."""
         if self._deciding is None:
-            self._deciding = Deciding(self._person.approver, self._person.seconds, self._person.verdicts, _DESKS)
+            self._deciding = Deciding(self._person)
         return self._deciding
 
     def _until_s(self) -> float:
