@@ -31,7 +31,7 @@ from .budget import IterationBudget
 from .clock import SYSTEM, Clock
 from .delegate import Child, Delegable, at_once, edge_to, edges_of, joined, stall_s
 from .drive import Driver, Person, driver_of
-from .drive.keeper import Keeper
+from .drive.keeper import SCRIBES, Keeper
 from .envelope import TurnBudget
 from .errors import ConfigError
 from .inheritance import Inheritance
@@ -60,7 +60,7 @@ from .toolrule import ToolRule, ToolRules
 from .tools import Admission
 from .tools.compaction import Compaction
 from .tools.source import Offered
-from .worker import PRIVATE_LOOP
+from .worker import PRIVATE_LOOP, context_elsewhere, in_worker
 
 log = logging.getLogger(__name__)
 Answers = Mapping[str, Verdict | bool] | None
@@ -178,7 +178,9 @@ class Agent:
 
     async def aresume(self, run: Result | str, answers: Answers = None, **options: Unpack[ResumeOptions]) -> Result:
         """The same in this event loop."""
-        return await self._resumed(run, answers, options, self.sinks).drive()
+        context = context_elsewhere()  # a store may block, and who called is known here only
+        driver = await in_worker(SCRIBES, lambda: context.run(self._resumed, run, answers, options, self.sinks))
+        return await driver.drive()
 
     def reopen(self, run: Result | str, answers: Answers = None, **options: Unpack[ResumeOptions]) -> Run:
         """The handle of a run that goes on, as `open` gives one of a run that begins; `begin()` starts it by itself."""

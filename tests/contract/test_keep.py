@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from flyball import Agent, ConfigError, Limits, Result, run_conversation, tool
+from flyball import Agent, ConfigError, Limits, Result, UnknownBudget, run_conversation, tool
 from flyball.drive.tenure import owner_of
 from flyball.errors import CallClosed, ResumeError, StoreError
 from flyball.message import Message
@@ -157,6 +157,30 @@ class TestGoingOn:
         assert kept(store, second) == list(second.messages)
         with pytest.raises(ResumeError, match="ended as completed'; expected from_messages=True"):
             stubborn.resume(first.run_id, extend={"turns": 1})
+
+    def test_after_its_time_was_over_needs_more_time(self, store: Store) -> None:
+        slow = agent(store, say("late").after(60.0), say("Done."), limits=Limits(seconds=1.5))
+        first = slow.run("go")
+        assert (first.stop, first.text) == ("deadline", "Reported.")
+        with pytest.raises(UnknownBudget, match="second"):
+            slow.resume(first.run_id, extend={"second": 60})
+        second = slow.resume(first.run_id, extend={"seconds": 600})
+        assert (second.stop, second.text, second.flags) == ("completed", "Done.", ("max_seconds_reached",))
+        assert second.seconds >= first.seconds
+
+    def test_in_an_event_loop(self, store: Store, here: Any) -> None:
+        stubborn = agent(store, call("look"), call("look", n=1), say("Done."), limits=Limits(turns=1))
+
+        async def work() -> tuple[Result, Result, list[str]]:
+            first = await stubborn.arun("go")
+            second = await stubborn.aresume(first.run_id, extend={"turns": 1})
+            async with stubborn.reopen(second.run_id, extend={"turns": 5}) as run:
+                kinds = [event.kind async for event in run]
+                return second, await run.aresult(), kinds
+
+        second, third, kinds = here(work)
+        assert (second.stop, third.stop, third.text, third.turns) == ("budget", "completed", "Done.", 3)
+        assert (kinds[0], kinds[-1], kinds.count("turn_started")) == ("extended", "run_ended", 1)
 
     def test_several_times_keeps_count(self, store: Store) -> None:
         stubborn = agent(store, *[call("look", n=n) for n in range(9)], limits=Limits(turns=1))

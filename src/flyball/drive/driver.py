@@ -171,7 +171,7 @@ class Driver:
                     # What ends at the very moment its time is over, or ignores that, leaves a scope that cuts what
                     # comes next; so that gets a new one.
                     while effect is not None and not self.mailbox.cutting and not scope.cancel_called:
-                        effect = self.answer(effect, await self._kept(effect))
+                        effect = self.answer(effect, await self._doing(effect))
                 if effect is not None and scope.cancelled_caught:  # its time is over, or somebody wants it cut
                     effect = self.answer(effect, self._cut(effect))
         except BaseException:
@@ -193,7 +193,7 @@ class Driver:
             with anyio.CancelScope(shield=True, deadline=anyio.current_time() + _CLOSING_S):
                 while effect is not None:
                     keeps = isinstance(effect, Append | Grant)
-                    effect = self.answer(effect, await self._kept(effect) if keeps else self._cut(effect))
+                    effect = self.answer(effect, await self._doing(effect) if keeps else self._cut(effect))
             while effect is not None:
                 effect = self.answer(effect, self._cut(effect))
         if self.lender is not None:
@@ -266,11 +266,12 @@ class Driver:
         keeper.begin(self._plan)
         return self.advance(None) if keeper.past is None else await resumed(self, keeper.past, keeper)
 
-    async def _kept(self, effect: Effect[Any]) -> Any:
+    def _doing(self, effect: Effect[Any]) -> Awaitable[Any]:
+        return self._done(effect) if self._keeper is None else self._kept(effect, self._keeper)
+
+    async def _kept(self, effect: Effect[Any], keeper: Keeper) -> Any:
         """Do it when it is written down that it begins; where that cannot be, it is not done."""
-        if self._keeper is not None and not await self._keeper.started(len(self.answers), effect):
-            return self._cut(effect)
-        return await self._done(effect)
+        return await self._done(effect) if await keeper.started(len(self.answers), effect) else self._cut(effect)
 
     def _done(self, effect: Effect[Any]) -> Awaitable[Any]:
         """Do it, for as long as it may take."""

@@ -28,7 +28,7 @@ from .tenure import Tenure
 
 T = TypeVar("T")
 log = logging.getLogger(__name__)
-_SCRIBES = WorkerPool(workers=250, most_hung=1_000)
+SCRIBES = WorkerPool(workers=250, most_hung=1_000)
 """Threads that wait for a store: apart from those of tools, which may all hang."""
 _ASKED_AGAIN_S = 0.25
 _UNNUMBERED = (Delta, ToolReported)
@@ -193,7 +193,7 @@ class Keeper:
         """Write down at once what one call of a batch came to."""
         if not self._closed and act.outcome is not None:
             self._ledger.outcome(self._n, act.call.id, act.outcome)
-            worker = _SCRIBES.take()
+            worker = SCRIBES.take()
             if worker is not None:  # else it is kept with the next commit
                 worker.start(self._commit_soon)
 
@@ -240,7 +240,7 @@ class Keeper:
 
 
 async def _crossing(work: Callable[[], T]) -> T:
-    return await in_worker(_SCRIBES, work)
+    return await in_worker(SCRIBES, work)
 
 
 def _told(holder: Holder, now: float) -> str:
