@@ -6,6 +6,7 @@ from itertools import pairwise
 from types import TracebackType
 from typing import Any
 
+import anyio
 import pytest
 
 from flyball import Agent, Child, Limits, Result, tool
@@ -170,3 +171,15 @@ def test_a_run_that_dies_at_a_commit_goes_on_from_it(mode: str, at: int, after: 
     assert [event["seq"] for event in events] == sorted({event["seq"] for event in events})
     assert [event["event"] for event in events].count("run_ended") == 1
     assert_honest(result)
+
+
+def test_a_call_that_is_made_again_is_bounded_as_ever() -> None:
+    @tool(idempotent=True, timeout=0.3)
+    async def slow() -> None:
+        """Take too long."""
+        await anyio.sleep(60)
+
+    store, model = MemoryStore(), Placed(call("slow"), say("Done."))
+    Agent(model=model, tools=[slow], store=Mortal(store, 2, True)).run("go", run_id="r")
+    result = Agent(model=model, tools=[slow], store=store).resume("r")
+    assert (result.stop, [one.status for one in result.tool_results]) == ("completed", ["timed_out"])

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, cast
 from ..errors import ConfigError, ResumeError
 from ..event import Event
 from ..loop.effect import Act, Answer, Append, Ask, Decide, Effect, Grant, Wait
-from ..outcome import Failure, Outcome
+from ..outcome import Failure
 from ..recorder import Recorder, Sink
 from ..request import FailureKind, ModelFailure
 from ..result import Result, Stop
@@ -27,7 +27,7 @@ _INTERRUPTED = ModelFailure(
 _UNKNOWN = "the process ended while this was under way. Whether it had an effect is not known"
 
 
-async def resumed(driver: Driver, past: Past, keeper: Keeper) -> Effect[Any] | None:
+def resumed(driver: Driver, past: Past, keeper: Keeper) -> Effect[Any] | None:
     """What the loop of a run that is kept wants next; None where it had come to its end."""
     effect = _replayed(driver, past, keeper)
     driver.pace.begin_at(past.at + driver.pace.now())
@@ -42,7 +42,8 @@ async def resumed(driver: Driver, past: Past, keeper: Keeper) -> Effect[Any] | N
             keeper.passed(effect)
             return driver.answer(effect, None)
         case Act() if begun is not None:
-            return driver.answer(effect, await _taken_up(driver, effect, begun, keeper))
+            _take_up(effect, begun)
+            return effect
         case _:
             return effect
 
@@ -73,23 +74,15 @@ def _told_again(driver: Driver, effect: Effect[Any], answer: Answer[Any]) -> Eff
     return driver.advance(answer)
 
 
-async def _taken_up(driver: Driver, effect: Act, begun: Begun, keeper: Keeper) -> Sequence[Outcome | None]:
-    """Make those calls of a batch that may be made again; the others have their outcome, or nobody knows it."""
-    acts = cast("Sequence[ToolAct]", effect.acts)
-    for act in acts:
+def _take_up(effect: Act, begun: Begun) -> None:
+    """Leave those calls of a batch open that may be made again; the others have their outcome, or nobody knows it."""
+    for act in cast("Sequence[ToolAct]", effect.acts):
         _give_up_those_elsewhere(act.tasks)
         known = begun.outcomes.get(act.call.id)
         if known is None and not act.tool.idempotent and not isinstance(act, ChildAct):
             known = Failure(kind="Interrupted", error=_UNKNOWN, call_id=act.call.id, tool=act.tool.name)
         if known is not None:
             act.gate.close(known)
-    known = {act.call.id: act.outcome for act in acts if act.outcome is not None}
-    rest = [act for act in acts if act.outcome is None]
-    if not await keeper.started(len(driver.answers), effect, known):
-        driver.cut_short(effect)
-    elif rest:
-        await driver.act(Act(rest, effect.deadline))
-    return [act.outcome for act in acts]
 
 
 def _give_up_those_elsewhere(tasks: Sequence[Any]) -> None:

@@ -163,7 +163,7 @@ class Driver:
         self.mailbox.on_cut(self._want_cut)
         effect: Effect[Any] | None = None
         try:
-            effect = await self._begun()
+            effect = self._begun()
             while effect is not None and not self.mailbox.cutting:
                 with anyio.CancelScope() as scope:
                     self._scope = scope
@@ -254,17 +254,13 @@ class Driver:
         """Let go of the loop; it goes another way than it did."""
         self._loop.close()
 
-    def cut_short(self, effect: Act) -> None:
-        """Close the calls that are open."""
-        self._performer.cut(cast("Sequence[ToolAct]", effect.acts))
-
-    async def _begun(self) -> Effect[Any] | None:
+    def _begun(self) -> Effect[Any] | None:
         """What the loop wants first; of a run that goes on, first after what was done before."""
         keeper = self._keeper
         if keeper is None:
             return self.advance(None) if self._paused is None else self._played(self._paused)
         keeper.begin(self._plan)
-        return self.advance(None) if keeper.past is None else await resumed(self, keeper.past, keeper)
+        return self.advance(None) if keeper.past is None else resumed(self, keeper.past, keeper)
 
     def _doing(self, effect: Effect[Any]) -> Awaitable[Any]:
         return self._done(effect) if self._keeper is None else self._kept(effect, self._keeper)
@@ -280,7 +276,7 @@ class Driver:
             gives_way = len(self.answers) >= self._gives_way_at
             return self._ask_later(effect) if gives_way else self._asking.ask(effect.request)
         if isinstance(effect, Act):
-            return self.act(effect)
+            return self._act(effect)
         if isinstance(effect, Decide):
             return self._decide(effect.question)
         return self._wait(effect) if isinstance(effect, Wait) else self._at_once(effect)
@@ -322,17 +318,16 @@ class Driver:
     async def _at_once(self, effect: Effect[Any]) -> Any:
         return self._answered_at_once(effect)
 
-    async def act(self, effect: Act) -> Sequence[Outcome | None]:
-        """Make calls."""
+    async def _act(self, effect: Act) -> Sequence[Outcome | None]:
         acts: Sequence[Any] = effect.acts
-        if len(acts) == 1:
+        if len(acts) == 1 and acts[0].outcome is None:
             act = acts[0]
             act.begin(self.pace.now(), effect.deadline)
             self.pace.allow(act.until)
             await self._performer.make(act)
             return (act.outcome,)
         self.pace.allow(math.inf)  # each call has a scope of its own
-        await self._performer.perform(acts, effect.deadline)
+        await self._performer.perform([act for act in acts if act.outcome is None], effect.deadline)
         return [act.outcome for act in acts]
 
     def _answered_at_once(self, effect: Effect[Any]) -> Any:

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 
 import anyio
 
@@ -15,7 +15,7 @@ from ..event import Delta, Event, ToolReported
 from ..loop.effect import Act, Answer, Append, Decide, Effect, Extend, Fingerprint, LeaseLost, Letter, Unkept
 from ..loop.end import described
 from ..loop.plan import Plan
-from ..outcome import Outcome, Success
+from ..outcome import Success
 from ..recorder import Recorder
 from ..result import Result, Stop
 from ..store import Finish, Holder, Query
@@ -33,7 +33,6 @@ SCRIBES = WorkerPool(workers=250, most_hung=1_000)
 _ASKED_AGAIN_S = 0.25
 _UNNUMBERED = (Delta, ToolReported)
 _MORE_HELPS = (Stop.BUDGET.value, Stop.DEADLINE.value)
-_NOTHING: Mapping[str, Outcome] = {}
 
 
 @dataclass(frozen=True, slots=True)
@@ -167,11 +166,8 @@ class Keeper:
         """An effect of the past was wanted again, or has got its answer without being done."""
         self._print = self._prints.add(effect)
 
-    async def started(self, n: int, effect: Effect[Any], known: Mapping[str, Outcome] = _NOTHING) -> bool:
-        """Write down that an effect begins, and all that happened before; whether it may.
-
-        `known` is what calls of it have come to already, where it is taken up again.
-        """
+    async def started(self, n: int, effect: Effect[Any]) -> bool:
+        """Write down that an effect begins, and all that happened before; whether it may."""
         self._n, self._print = n, self._prints.add(effect)
         if self._closed or not self._holds():
             return False
@@ -179,8 +175,9 @@ class Keeper:
         if isinstance(effect, Decide):
             told["question"] = effect.question.id
         self._ledger.started(n, self._print, told, effect.messages if isinstance(effect, Append) else ())
-        for call_id, outcome in known.items():
-            self._ledger.outcome(n, call_id, outcome)
+        for act in cast("Sequence[ToolAct]", effect.acts) if isinstance(effect, Act) else ():
+            if act.outcome is not None:  # it is taken up again, and this is known already
+                self._ledger.outcome(n, act.call.id, act.outcome)
         return await _crossing(self._commit)
 
     def answered(self, n: int, effect: Effect[Any], answer: Answer[Any]) -> None:
