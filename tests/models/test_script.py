@@ -8,6 +8,7 @@ from flyball import Agent, ConfigError, Limits, ModelError, TokenPrice, tool
 from flyball.errors import Retryable
 from flyball.message import Message, MessageType, Role
 from flyball.request import Purpose, Request
+from flyball.store import MemoryStore
 from flyball.testing import Script, ScriptedModel, call, fail, say, together
 
 
@@ -188,3 +189,20 @@ class TestAsserts:
     def test_a_script_of_no_lines_fails_at_the_first_request(self) -> None:
         with pytest.raises(ModelError, match="the script has 0 lines, and this is request 1"):
             ScriptedModel().take(request())
+
+
+def test_a_run_that_goes_on_in_another_process_goes_on_in_the_script() -> None:
+    store, done = MemoryStore(), list[str]()
+
+    @tool
+    def step(name: str) -> str:
+        done.append(name)
+        return name
+
+    def agent() -> Agent:
+        script = (say("First.", call("step", name="a"), call("step", name="b")), call("step", name="c"), say("Done."))
+        return Agent(model=ScriptedModel(*script), tools=[step], limits=Limits(turns=1), grace=False, store=store)
+
+    assert agent().run("go", run_id="run").stop == "budget"
+    assert agent().resume("run", extend={"turns": 5}).text == "Done."
+    assert done == ["a", "b", "c"]

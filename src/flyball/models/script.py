@@ -7,6 +7,7 @@ from typing import TypedDict, Unpack
 import anyio
 
 from ..errors import ConfigError, ModelError, nearest
+from ..message import Role
 from ..price import Price
 from ..request import Purpose, Reply, Request
 from .line import Line, lines_of
@@ -35,7 +36,8 @@ class ModelOptions(TypedDict, total=False):
 class ScriptedModel:
     """Says its lines, one for each request; the script begins anew with each run, also where runs go on side by side.
 
-    Past its last line a request fails and says so.
+    A run that goes on in another process goes on in the script, behind the replies that it has had. Past its last line
+    a request fails and says so.
     """
 
     def __init__(self, *lines: Line, **options: Unpack[ModelOptions]) -> None:
@@ -77,7 +79,7 @@ class ScriptedModel:
         if request.purpose in self._aside:
             return self._aside[request.purpose], _PLACE_ASIDE
         run = run_of(request)
-        place = self._places.get(run, 0)
+        place = self._places[run] if run in self._places else _replies(request, run)
         self._places[run] = place + 1
         count = len(self.lines)
         if place >= count and not self._loops:
@@ -134,6 +136,12 @@ class ScriptedModel:
 def run_of(request: Request) -> str:
     """The run that asks; of a request that somebody made by hand, the run of its newest message."""
     return request.run_id or (request.messages[-1].run if request.messages else "")
+
+
+def _replies(request: Request, run: str) -> int:
+    """How many replies this run has had before its first request to this model."""
+    said = [one for one in request.messages if one.run == run and one.role is Role.ASSISTANT]
+    return len({one.n if one.group is None else one.group for one in said})
 
 
 async def _pass(seconds: float) -> None:
