@@ -50,11 +50,8 @@ class Past:
     """What was answered to questions behind the one that stayed open."""
     letters: list[Letter] = field(default_factory=list[Letter])
     """What came in behind it."""
-
-    @property
-    def at(self) -> float:
-        """The run's active seconds until then."""
-        return self.answers[-1].at if self.answers else 0.0
+    at: float = 0.0
+    """The run's active seconds until then; also those of answers that do not count any more, as time only grows."""
 
     @property
     def events(self) -> int:
@@ -80,6 +77,7 @@ class Past:
             self.take,
             {key: one for key, one in verdicts.items() if key and isinstance(one, Verdict) and not is_open(one)},
             [letter for letter in mail if isinstance(letter, Steer | Extend | Late)],
+            self.at,
         )
 
     def extended(self, letters: Sequence[Letter]) -> None:
@@ -106,6 +104,7 @@ def past_of(rows: Iterable[Row]) -> Past:
                 if len(past.begun) == row.n:  # it was interrupted, and answered without being begun again
                     past.begun.append(Begun(print=row.fingerprint))
                 past.answers.append(CODE.loads(row.data))
+                past.at = past.answers[-1].at
             case Kind.EXTENDED:
                 past.extended(CODE.loads(row.data))
             case Kind.RUN:

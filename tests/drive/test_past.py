@@ -1,0 +1,31 @@
+from typing import Any
+
+from flyball.drive.past import CODE, Past, past_of
+from flyball.loop.effect import Answer
+from flyball.person import Verdict
+from flyball.store import Kind, Row
+
+OPEN = Verdict(None)
+
+
+def row(n: int, at: float | None = None, value: Any = None, take: int = 0) -> Row:
+    if at is None:
+        return Row(n, Kind.STARTED, CODE.dumps({"events": n}), take=take)
+    return Row(n, Kind.ANSWER, CODE.dumps(Answer(value, at)), take=take)
+
+
+def paused() -> list[Row]:
+    return [row(0), row(0, 1.0), row(1), row(1, 3.0, OPEN)]
+
+
+def told(past: Past) -> tuple[int, int, float]:
+    return len(past.answers), len(past.begun), past.at
+
+
+def test_a_run_that_goes_on_from_its_question_has_used_the_time_until_it_paused() -> None:
+    assert told(past_of(paused()).until_open()) == (1, 2, 3.0)
+
+
+def test_answers_that_do_not_count_any_more_have_taken_their_time() -> None:
+    assert told(past_of([*paused(), row(1, take=1)])) == (1, 2, 3.0)
+    assert told(past_of([*paused(), row(1, take=1), row(1, 4.0, Verdict(True), take=1)])) == (2, 2, 4.0)
