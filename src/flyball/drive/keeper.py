@@ -178,7 +178,7 @@ class Keeper:
         for act in cast("Sequence[ToolAct]", effect.acts) if isinstance(effect, Act) else ():
             if act.outcome is not None:  # it is taken up again, and this is known already
                 self._ledger.outcome(n, act.call.id, act.outcome)
-        return await _crossing(self._commit)
+        return await _crossing(lambda: self._kept(lambda: self._ledger.commit(self.tenure.guard)))
 
     def answered(self, n: int, effect: Effect[Any], answer: Answer[Any]) -> None:
         """Write down what an effect came to, with the next commit."""
@@ -192,13 +192,13 @@ class Keeper:
             self._ledger.outcome(self._n, act.call.id, act.outcome)
             worker = SCRIBES.take()
             if worker is not None:  # else it is kept with the next commit
-                worker.start(self._commit_soon)
+                worker.start(self._keep_outcomes)
 
     async def finish(self, result: Result) -> None:
         """Write down what the run came to, and leave the session."""
         if not self._closed and self._holds():
             finish = Finish(at=self._clock.wall(), stop=result.stop.value, record=_slim(result.to_dict()))
-            kept = await _crossing(lambda: self._commit(finish))
+            kept = await _crossing(lambda: self._kept(lambda: self._ledger.commit(self.tenure.guard, finish)))
             if kept and not self._is_childs:
                 self.tenure.end()
         self._closed = True
@@ -214,19 +214,19 @@ class Keeper:
             self._broken(StaleFence(self.tenure.session, "its lease was not renewed in time"))
         return self.tenure.holds
 
-    def _commit(self, finish: Finish | None = None) -> bool:
-        """Keep all that happened; whether it is kept. On any thread."""
+    def _kept(self, commit: Callable[[], None]) -> bool:
+        """Keep what happened; whether it is kept. On any thread."""
         if self._closed:
             return False
         try:
-            self._ledger.commit(self.tenure.guard, finish)
+            commit()
         except Exception as error:
             self._broken(error)
             return False
         return True
 
-    def _commit_soon(self) -> None:
-        self._commit()
+    def _keep_outcomes(self) -> None:
+        self._kept(lambda: self._ledger.commit_outcomes(self.tenure.guard))
 
     def _broken(self, error: Exception) -> None:
         """Nothing is written any more, and the run must not go on."""
@@ -243,7 +243,8 @@ async def _crossing(work: Callable[[], T]) -> T:
 def _told(holder: Holder, now: float) -> str:
     """Why a run cannot begin, as another works on its session."""
     age = Unit.SECONDS.show(round(max(0.0, now - holder.since), 1))
-    return f"{holder.owner.rpartition(':')[0]} has held session {holder.session!r} for {age}."
+    who = ":".join(holder.owner.split(":")[:2])  # the machine and the process; what is behind is for other processes
+    return f"{who} has held session {holder.session!r} for {age}."
 
 
 def _slim(record: dict[str, Any]) -> dict[str, Any]:

@@ -74,6 +74,20 @@ class Ledger:
             if step.rows or step.events or step.finish is not None:
                 self._store.keep(step)
 
+    def commit_outcomes(self, guard: Guard | None) -> None:
+        """Keep what calls have come to while others of their batch are under way. It blocks.
+
+        Nothing else: what is told behind the answer is kept together with the beginning of what comes next, which says
+        how much of it there is. When that is about to come, the outcomes wait for it.
+        """
+        with self._writing:
+            with self._gathering:
+                ready = all(row.kind is Kind.OUTCOME for row in self._rows)
+                rows, self._rows = (self._rows, []) if ready else ([], self._rows)
+            if rows:
+                assert self.plan is not None, "a loop that does something has begun"
+                self._store.keep(Step(run_id=self.plan.run_id, guard=guard, rows=rows))
+
     def _step(self, guard: Guard | None, finish: Finish | None) -> Step:
         plan = self.plan
         assert plan is not None, "a loop that does something has begun"
