@@ -17,6 +17,8 @@ from ..worker import WorkerPool
 log = logging.getLogger(__name__)
 _RENEWED_AFTER, _LOST_AFTER = 1 / 3, 2 / 3
 """Of its seconds: a lease is renewed after a third of them; one that could not be after two thirds counts as lost."""
+_DEAD = frozenset("ZXx")
+"""What the system says of processes that have ended; one stays in the list until its parent has asked for its end."""
 _RENEWERS = WorkerPool(workers=100, most_hung=1_000)
 
 
@@ -162,11 +164,13 @@ def owner_of(pid: int) -> str:
 
 
 def _began(pid: int) -> str:
-    """When a process began, and among which others it is; empty where that cannot be known."""
+    """When a process began, and among which others it is; empty where that cannot be known, or it is dead."""
     try:
-        stat = Path(f"/proc/{pid}/stat").read_text()
-        return f"{stat.rpartition(')')[2].split()[19]}/{Path('/proc/self/ns/pid').readlink()}"
-    except (OSError, IndexError):
+        state, *more = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+        if state in _DEAD:
+            return ""
+        return f"{more[18]}/{Path('/proc/self/ns/pid').readlink()}"
+    except (OSError, ValueError, IndexError):
         return ""
 
 
