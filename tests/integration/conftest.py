@@ -8,6 +8,7 @@ import sys
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
+from importlib.util import module_from_spec, spec_from_file_location
 from pathlib import Path
 from threading import Timer
 from typing import Any
@@ -95,6 +96,17 @@ class Born:
         code, text = self.ended(), self.out.read_text()
         assert code == 0, (code, text)
         return json.loads(text.splitlines()[-1])
+
+
+@pytest.fixture(scope="session")
+def program() -> Any:
+    """The program itself, to look into what it leaves with the agent that it has."""
+    spec = spec_from_file_location("program", Path(__file__).with_name("program.py"))
+    assert spec is not None
+    assert spec.loader is not None
+    module = module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
 
 
 @pytest.fixture(scope="session")
@@ -198,17 +210,28 @@ def whole(left: Remains, quiet: Remains) -> None:
 
 
 def _counted(left: Remains, quiet: Remains) -> None:
-    again = left.record["requests"] - quiet.record["requests"]
-    assert left.record["turns"] == quiet.record["turns"]
-    budgets, before = left.record["budgets"], quiet.record["budgets"]
+    children, before = ({child["run_id"]: child for child in one.record["children"]} for one in (left, quiet))
+    assert list(children) == list(before)
+    for run, record, undisturbed in (
+        ("run", left.record, quiet.record),
+        *((run, children[run], before[run]) for run in before),
+    ):
+        _counted_as(run, record, undisturbed)
+        asked = Counter(left.requests)[run] - Counter(quiet.requests)[run]
+        assert asked <= record["requests"] - undisturbed["requests"], f"{run}: a request that nobody booked"
+
+
+def _counted_as(run: str, record: Mapping[str, Any], undisturbed: Mapping[str, Any]) -> None:
+    """All counts are those of a run that nobody disturbed, but for the requests that were interrupted."""
+    again = record["requests"] - undisturbed["requests"]
+    budgets, before = record["budgets"], undisturbed["budgets"]
     for name in ("turns", "tool_calls", "children", "reflections", "nudges"):
-        assert budgets[name]["used"] == before[name]["used"], name
-    assert budgets["retries"]["used"] == again == left.record["estimated_requests"]
+        assert budgets[name]["used"] == before[name]["used"], f"{run}: {name}"
+    assert (record["turns"], record["usage"]) == (undisturbed["turns"], undisturbed["usage"]), run
+    assert budgets["retries"]["used"] == again == record["estimated_requests"], run
     more = budgets["tokens"]["used"] - before["tokens"]["used"]
-    assert more > 0 if again else more == 0, (more, again)
+    assert more > 0 if again else more == 0, f"{run}: {again} interrupted, {more} tokens"
     assert budgets["tokens"]["held"] == 0
-    asked = Counter(left.requests)["run"] - Counter(quiet.requests)["run"]
-    assert asked <= again, "the model was asked, and nobody booked it"
 
 
 def _done_once(left: Remains, quiet: Remains) -> None:

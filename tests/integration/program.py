@@ -17,6 +17,7 @@ from typing import Any
 
 from flyball import Agent, Limits, Result, tool
 from flyball.errors import CallClosed
+from flyball.person import Question
 from flyball.request import Reply, Request
 from flyball.store import Step, open_store
 from flyball.testing import Line, ScriptedModel, call, say, together
@@ -35,6 +36,11 @@ SCRIPT = (
     say("Done."),
 )
 CHILDS_SCRIPT = (together(call("note", text="i"), call("put", text="j")), call("mark", text="k"), say("Marked."))
+
+
+def allow(question: Question) -> bool:
+    """A person who has no objections."""
+    return True
 
 
 class Doomed:
@@ -152,11 +158,16 @@ def agent_of(place: Place, store: Any, pause_s: float = 0.0, **options: Any) -> 
     )
 
 
-def live(folder: str, pause_s: float = 0.0, kill_at: int = -1, after: bool = False) -> Result | None:
-    """Begin the run, or go on with it where it was left, until it has its end; nothing of one that has."""
+def live(
+    folder: str, pause_s: float = 0.0, kill_at: int = -1, after: bool = False, asked: bool = False
+) -> Result | None:
+    """Begin the run, or go on with it where it was left, until it has its end; nothing of one that has.
+
+    A person is there and is `asked`, or the run pauses until it is taken up again with the answer.
+    """
     place = Place(folder)
     with open_store(place.address) as store:
-        agent = agent_of(place, Doomed(store, kill_at, after), pause_s)
+        agent = agent_of(place, Doomed(store, kill_at, after), pause_s, approver=allow if asked else None)
         entry = store.runs.get("run")
         if entry is None:
             result = agent.run("Do it.", run_id="run", session="desk", state={"begun": True})
