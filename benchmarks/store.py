@@ -2,8 +2,9 @@
 
 Ratios of wall time in one process, the candidates taking turns, best of many rounds. A step is what a turn leaves: two
 rows of a journal, two messages, six events, fenced by a lease. The raw insert has its texts ready, and one table with
-no index. Then 100 threads, each with a run and a session of its own, write to one file: printed, without a target.
-Exits with 1 when a target is missed.
+no index. Then a turn of a whole run with a store: it must cost the same in the thousandth turn as in the tenth. Then
+100 threads, each with a run and a session of its own, and 100 runs of an agent at once, write to one file: printed,
+without a target. Exits with 1 when a target is missed.
 """
 
 from __future__ import annotations
@@ -16,16 +17,21 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from threading import Thread
 
+import anyio
+
+from flyball import Agent, IterationBudgetRegistry, Limits, tool
 from flyball.event import Header, TurnStarted
 from flyball.message import Message, MessageType, Role
-from flyball.request import Call, Reply
-from flyball.store import Code, Guard, Kind, Row, SqliteStore, Start, Step
+from flyball.request import Call, Finish, Reply, Request
+from flyball.store import Code, Guard, Kind, Query, Row, SqliteStore, Start, Step
 from flyball.store.pack import Pack
 from flyball.store.text import to_text
 from flyball.usage import Usage
 
 STEPS, ROUNDS, THREADS = 100, 30, 100
 TARGET = 3.0
+TURNS, RUN_ROUNDS, FLAT = (10, 100, 1_000), 3, 1.3
+RUNS, TURNS_AT_ONCE = 100, 20
 TEXT = "Let me look at the file, and see what is in it. " * 4
 RESULT = "def add(a, b): return a + b\n" * 20
 
@@ -127,10 +133,88 @@ def crowd(folder: Path) -> None:
     print(f"{THREADS} runs on one file  {steps / took:,.0f} steps a second  {took / steps * 1e6:.0f} µs a step")
 
 
+@tool
+async def read(page: int) -> str:
+    """Read a page."""
+    return RESULT
+
+
+class Reader:
+    """A model that reads one page in each turn, and answers in the last."""
+
+    name, provider, price = "reader", None, None
+
+    def __init__(self, turns: int) -> None:
+        self.turns = turns
+
+    def ready(self) -> str | None:
+        """It always is."""
+        return None
+
+    async def ask(self, request: Request, tell: object, /) -> Reply:
+        """Ask for the next page, or answer."""
+        page = len(request.messages) // 2
+        if page + 1 >= self.turns:
+            return Reply("done", usage=Usage(1_000, 200))
+        return Reply("", (Call(f"c{page}", "read", {"page": page}),), Usage(1_000, 200), Finish.CALLS)
+
+
+def agent_of(turns: int, store: SqliteStore | None) -> Agent:
+    registry = IterationBudgetRegistry(settings={})
+    registry.register("agent_iterations", default=90)
+    limits = Limits(turns=turns, context_tokens=10_000_000, tool_calls=None)
+    return Agent(model=Reader(turns), tools=[read], registry=registry, limits=limits, events_kept=100, store=store)
+
+
+def growth(folder: Path) -> float:
+    """How many times as long a turn takes in a long run as in a short one, all of it being kept."""
+    best = dict.fromkeys(TURNS, float("inf"))
+    plain = dict.fromkeys(TURNS, float("inf"))
+    with SqliteStore(folder / "runs.db") as store:
+        for count in TURNS:
+            times, kept, bare = TURNS[-1] // count, agent_of(count, store), agent_of(count, None)
+            for _ in range(RUN_ROUNDS):
+                best[count] = min(
+                    best[count], seconds(lambda kept=kept, times=times: runs(kept, times)) / times / count
+                )
+                plain[count] = min(
+                    plain[count], seconds(lambda bare=bare, times=times: runs(bare, times)) / times / count
+                )
+    for count in TURNS:
+        print(f"{count:5} turns  {best[count] * 1e6:5.0f} µs a turn with a store  {plain[count] * 1e6:5.0f} without")
+    ratio = best[TURNS[-1]] / best[TURNS[0]]
+    print(f"a turn of {TURNS[-1]} beside one of {TURNS[0]}  {ratio:4.2f}x  (target {FLAT}x)")
+    return ratio
+
+
+def runs(agent: Agent, times: int) -> None:
+    for _ in range(times):
+        assert agent.run("Read it.").completed
+
+
+def agents(folder: Path) -> None:
+    """Many runs of agents at once, on one file."""
+    with SqliteStore(folder / "agents.db") as store:
+        agent = agent_of(TURNS_AT_ONCE, store)
+
+        async def all_of_them() -> None:
+            async with anyio.create_task_group() as tasks:
+                for _ in range(RUNS):
+                    tasks.start_soon(agent.arun, "Read it.")
+
+        took = seconds(lambda: anyio.run(all_of_them))
+        kept = store.runs.list(Query(stop="completed", limit=2 * RUNS))
+    assert len(kept) == RUNS
+    turns = RUNS * TURNS_AT_ONCE
+    print(f"{RUNS} runs of an agent at once  {turns / took:,.0f} turns a second  {took / turns * 1e6:.0f} µs a turn")
+
+
 def main() -> int:
     with TemporaryDirectory() as name:
         missed = sum(beside_raw(Path(name), mode) > TARGET for mode in ("normal", "full"))
+        missed += growth(Path(name)) > FLAT
         crowd(Path(name))
+        agents(Path(name))
     return 1 if missed else 0
 
 

@@ -201,8 +201,9 @@ def test_a_run_that_goes_on_in_another_process_goes_on_in_the_script() -> None:
 
     def agent() -> Agent:
         script = (say("First.", call("step", name="a"), call("step", name="b")), call("step", name="c"), say("Done."))
-        return Agent(model=ScriptedModel(*script), tools=[step], limits=Limits(turns=1), grace=False, store=store)
+        model = ScriptedModel(*script, grace=say("So far."))
+        return Agent(model=model, tools=[step], limits=Limits(turns=1), store=store)
 
-    assert agent().run("go", run_id="run").stop == "budget"
+    assert agent().run("go", run_id="run").text == "So far."
     assert agent().resume("run", extend={"turns": 5}).text == "Done."
     assert done == ["a", "b", "c"]

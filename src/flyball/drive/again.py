@@ -56,7 +56,7 @@ def _replayed(driver: Driver, past: Past, keeper: Keeper) -> Effect[Any] | None:
         if effect is None or not keeper.fits(begun, effect):
             hush.for_good()
             driver.abandon()
-            wants = "the end" if effect is None else f"a {type(effect).__name__}"
+            wants = "the end" if effect is None else f"the effect {type(effect).__name__}"
             found = f"{wants} as step {n + 1} of {len(past.begun)}, which was another: code, rules or tools changed"
             where = f"run {driver.recorder.header.run_id}"
             raise ResumeError(where, found, "the same agent; or from_messages=True")

@@ -7,7 +7,7 @@ from typing import TypedDict, Unpack
 import anyio
 
 from ..errors import ConfigError, ModelError, nearest
-from ..message import Role
+from ..message import MessageType, Role
 from ..price import Price
 from ..request import Purpose, Reply, Request
 from .line import Line, lines_of
@@ -79,7 +79,7 @@ class ScriptedModel:
         if request.purpose in self._aside:
             return self._aside[request.purpose], _PLACE_ASIDE
         run = run_of(request)
-        place = self._places[run] if run in self._places else _replies(request, run)
+        place = self._places[run] if run in self._places else self._replies(request, run)
         self._places[run] = place + 1
         count = len(self.lines)
         if place >= count and not self._loops:
@@ -87,6 +87,13 @@ class ScriptedModel:
             asked = f"request {place + 1} of run {run} ({request.purpose.value})"
             raise ModelError(f"the script has {script}, and this is {asked}; add one, or use ScriptedModel.looping")
         return self.lines[place % count], place
+
+    def _replies(self, request: Request, run: str) -> int:
+        """How many lines this run has heard before its first request to this model; what was said aside is none."""
+        aside = {line.text for line in self._aside.values()}
+        said = [one for one in request.messages if one.run == run and one.role is Role.ASSISTANT]
+        heard = [one for one in said if one.type is not MessageType.TEXT or one.content not in aside]
+        return len({one.n if one.group is None else one.group for one in heard})
 
     async def ask(self, request: Request, tell: object = None, /) -> Reply:
         """Say the next line."""
@@ -136,12 +143,6 @@ class ScriptedModel:
 def run_of(request: Request) -> str:
     """The run that asks; of a request that somebody made by hand, the run of its newest message."""
     return request.run_id or (request.messages[-1].run if request.messages else "")
-
-
-def _replies(request: Request, run: str) -> int:
-    """How many replies this run has had before its first request to this model."""
-    said = [one for one in request.messages if one.run == run and one.role is Role.ASSISTANT]
-    return len({one.n if one.group is None else one.group for one in said})
 
 
 async def _pass(seconds: float) -> None:
