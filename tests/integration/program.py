@@ -16,10 +16,10 @@ from threading import Lock
 from typing import Any
 
 from flyball import Agent, Limits, Result, tool
-from flyball.errors import CallClosed
+from flyball.errors import CallClosed, ConfigError
 from flyball.person import Question
 from flyball.request import Reply, Request
-from flyball.store import Step, open_store
+from flyball.store import Entry, Step, open_store
 from flyball.testing import Line, ScriptedModel, call, say, together
 from flyball.tools import ToolContext
 
@@ -168,17 +168,21 @@ def live(
     place = Place(folder)
     with open_store(place.address) as store:
         agent = agent_of(place, Doomed(store, kill_at, after), pause_s, approver=allow if asked else None)
-        entry = store.runs.get("run")
-        if entry is None:
-            result = agent.run("Do it.", run_id="run", session="desk", state={"begun": True})
-        elif entry.finish is None or entry.finish.stop == "paused":
-            answers = {} if entry.finish is None else _answers(entry.finish.record)
-            result = agent.resume("run", answers)
-        else:
+        try:
+            result = _begun(agent, store.runs.get("run"))
+            while result is not None and result.stop == "paused":
+                result = agent.resume("run", {question.id: True for question in result.questions})
+            return result
+        except ConfigError:  # another process has answered, or brought it to its end, meanwhile
             return None
-        while result.stop == "paused":
-            result = agent.resume("run", {question.id: True for question in result.questions})
-        return result
+
+
+def _begun(agent: Agent, entry: Entry | None) -> Result | None:
+    if entry is None:
+        return agent.run("Do it.", run_id="run", session="desk", state={"begun": True})
+    if entry.finish is None:
+        return agent.resume("run")
+    return agent.resume("run", _answers(entry.finish.record)) if entry.finish.stop == "paused" else None
 
 
 def _answers(record: Any) -> dict[str, bool]:
@@ -213,7 +217,29 @@ def talk(
         return result
 
 
-WORK: dict[str, Callable[..., Result | None]] = {"live": live, "talk": talk}
+def batch(folder: str) -> Result:
+    """Calls side by side, one of which does not end before somebody says so."""
+    place = Place(folder)
+
+    @tool(effects="read")
+    def quick(ctx: ToolContext) -> str:
+        place.mark("marks", ctx.idempotency_key)
+        return "quick"
+
+    @tool(effects="read", idempotent=True, timeout=None)
+    def slow(ctx: ToolContext) -> str:
+        place.mark("puts", ctx.idempotency_key)
+        place.wait_for("go 1")
+        return "slow"
+
+    with open_store(place.address) as store:
+        script = ScriptedModel(together(call("quick"), call("slow")), say("Done."))
+        agent = Agent(model=script, tools=[quick, slow], settings={}, store=store)
+        known = store.runs.get("run") is not None
+        return agent.resume("run") if known else agent.run("Go.", run_id="run", session="desk")
+
+
+WORK: dict[str, Callable[..., Result | None]] = {"live": live, "talk": talk, "batch": batch}
 
 
 def tell(value: object) -> None:

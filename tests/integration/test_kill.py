@@ -10,6 +10,9 @@ from typing import Any
 
 import pytest
 
+from flyball.store import Kind, open_store
+
+LONG = 60.0
 AT_ONCE = 8
 KILLS = int(os.environ.get("CRASHES", "25"))
 """At random moments: more in `make soak`."""
@@ -52,6 +55,34 @@ def test_a_run_that_is_killed_again_and_again_comes_to_its_end(nursery: Any, che
         born = nursery.start(tmp_path, kill_at=3, after=bool(lives % 2))
     assert lives > 10
     check_all([tmp_path])
+
+
+def test_of_several_processes_that_take_up_a_dead_run_one_goes_on(nursery: Any, check_all: Any, tmp_path: Path) -> None:
+    for n, folder in folders(tmp_path, range(5, 45, 5)):
+        assert nursery.start(folder, kill_at=n).ended() == -signal.SIGKILL
+        born = [nursery.start(folder) for _ in range(3)]
+        said = [one.said() for one in born]
+        assert {one["stop"] for one in said if one is not None} <= {"completed", "contended"}
+        check_all([folder])
+
+
+def test_of_calls_side_by_side_only_those_under_way_are_in_doubt(nursery: Any, tmp_path: Path) -> None:
+    born = nursery.start(tmp_path, "batch")
+    with open_store(f"sqlite:///{tmp_path / 'runs.db'}") as store:
+        until = time.monotonic() + LONG
+        while Kind.OUTCOME not in [row.kind for row in store.journal.read("run")]:
+            assert time.monotonic() < until, "what one call came to is not kept before the others have ended"
+            time.sleep(0.01)
+    born.kill()
+    born.ended()
+    (tmp_path / "go").write_text("now\n")
+    said = nursery.start(tmp_path, "batch").said()
+    assert [(row["tool"], row["text"]) for row in said["tool_execution_results"]] == [
+        ("quick", "quick"),
+        ("slow", "slow"),
+    ]
+    assert (tmp_path / "marks").read_text().splitlines() == ["run:call-0"]
+    assert set((tmp_path / "puts").read_text().splitlines()) == {"run:call-1"}
 
 
 def test_kills_at_random_moments_lose_nothing(nursery: Any, check_all: Any, tmp_path: Path) -> None:
