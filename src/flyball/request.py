@@ -88,6 +88,8 @@ class Request:
     """The run that asks; its messages may come from others."""
     model: str = ""
     """Which of the agent's other models is asked; empty for its own."""
+    turns: int = 0
+    """How many turns the run has had."""
 
 
 @dataclass(slots=True)

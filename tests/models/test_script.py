@@ -128,6 +128,10 @@ class TestRuns:
         assert run(before.messages).text == "3"
         assert run(before.messages[0]).text == "3"
 
+    def test_what_somebody_else_has_said_before_is_no_line_of_it(self) -> None:
+        said = [{"role": role, "content": "x"} for role in ("user", "assistant", "user")]
+        assert adder(ScriptedModel(say("first"))).run(said).text == "first"
+
     def test_a_request_that_is_tried_again_gets_the_next_line(self) -> None:
         model = ScriptedModel(fail(Retryable("busy")), say("at last"))
         result = Script(adder(model)).run("hello")

@@ -255,7 +255,7 @@ class Course:
 
     def addressed(self, request: Request, notices: tuple[Notice, ...]) -> Request:
         """A request of this run, to the model that is asked now, with these notices."""
-        request.run_id, request.model = self.plan.run_id, self.model_name
+        request.run_id, request.model, request.turns = self.plan.run_id, self.model_name, self.turns
         if notices:
             request.notices = tuple([notice.text for notice in notices])
         self.carried = notices

@@ -7,7 +7,6 @@ from typing import TypedDict, Unpack
 import anyio
 
 from ..errors import ConfigError, ModelError, nearest
-from ..message import MessageType, Role
 from ..price import Price
 from ..request import Purpose, Reply, Request
 from .line import Line, lines_of
@@ -36,7 +35,7 @@ class ModelOptions(TypedDict, total=False):
 class ScriptedModel:
     """Says its lines, one for each request; the script begins anew with each run, also where runs go on side by side.
 
-    A run that goes on in another process goes on in the script, behind the replies that it has had. Past its last line
+    A run that goes on in another process goes on in the script, behind the turns that it has had. Past its last line
     a request fails and says so.
     """
 
@@ -79,7 +78,7 @@ class ScriptedModel:
         if request.purpose in self._aside:
             return self._aside[request.purpose], _PLACE_ASIDE
         run = run_of(request)
-        place = self._places[run] if run in self._places else self._replies(request, run)
+        place = self._places.get(run, request.turns)
         self._places[run] = place + 1
         count = len(self.lines)
         if place >= count and not self._loops:
@@ -87,13 +86,6 @@ class ScriptedModel:
             asked = f"request {place + 1} of run {run} ({request.purpose.value})"
             raise ModelError(f"the script has {script}, and this is {asked}; add one, or use ScriptedModel.looping")
         return self.lines[place % count], place
-
-    def _replies(self, request: Request, run: str) -> int:
-        """How many lines this run has heard before its first request to this model; what was said aside is none."""
-        aside = {line.text for line in self._aside.values()}
-        said = [one for one in request.messages if one.run == run and one.role is Role.ASSISTANT]
-        heard = [one for one in said if one.type is not MessageType.TEXT or one.content not in aside]
-        return len({one.n if one.group is None else one.group for one in heard})
 
     async def ask(self, request: Request, tell: object = None, /) -> Reply:
         """Say the next line."""
