@@ -27,6 +27,7 @@ def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     (tmp_path / "own.toml").write_text('loop = true\n[[reply]]\ntext = "Ten words, and one after the other."\n')
     monkeypatch.delenv("FLYBALL_CONFIG")
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+    monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path / "data"))
     return tmp_path
 
 
@@ -58,7 +59,21 @@ def test_the_installed_command_is_the_same_program_and_tells_its_version(place: 
 @pytest.mark.parametrize(
     ("words", "offered"),
     [
-        ("flyball ", {"run", "why", "models", "limits", "doctor", "rules"}),
+        (
+            "flyball ",
+            {
+                "run",
+                "why",
+                "runs",
+                "sessions",
+                "export",
+                "prune",
+                "models",
+                "limits",
+                "doctor",
+                "rules",
+            },
+        ),
         ("flyball run --tool-c", {"--tool-calls"}),
         ("flyball run Go --toolbox files,", {"files,write", "files,python", "files,shell", "files,fetch"}),
         ("flyball run Go --model local:", {"local:smollm2"}),

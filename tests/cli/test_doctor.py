@@ -2,9 +2,11 @@
 
 import json
 import platform
+import sqlite3
 import subprocess
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +21,7 @@ from flyball.rules import Trigger, engine, ruleset
 from flyball.rules.action import ACTIONS, Action
 from flyball.rules.view import View
 from flyball.ruling import Ruling
+from flyball.store import Start
 
 AGENT, GOVERN = "in an agent", "in govern"
 
@@ -84,11 +87,11 @@ def test_a_wrong_setting_is_a_failure_of_its_own(typed: Typed, tmp_path: Path) -
 def test_a_settings_file_that_cannot_be_read_breaks_no_other_check(typed: Typed, tmp_path: Path) -> None:
     (tmp_path / "flyball.toml").write_bytes(b"max_turns 9\n")
     done = typed("doctor")
-    failed, last = [line for line in done.stdout.splitlines() if not line.startswith("ok   ")]
+    failed, last = [line for line in done.stdout.splitlines() if not line.startswith(("ok   ", "none "))]
     assert (done.returncode, done.stderr) == (1, "")
     assert failed.startswith("FAIL settings of this place: ")
     assert "flyball.toml:1: found 'max_turns 9'; expected valid TOML" in failed
-    assert last == f"{len(checks())} of {len(checks()) + 1} checks passed."
+    assert last == f"{len(checks()) + 1} of {len(checks()) + 2} checks passed."
 
 
 @pytest.mark.usefixtures("few")
@@ -98,7 +101,7 @@ def test_what_is_broken_is_one_line_and_the_exit_code_is_1(typed: Typed, monkeyp
 
     monkeypatch.setattr(Notices, "due", nothing)
     done = typed("doctor")
-    *failed, _ = [line for line in done.stdout.splitlines() if not line.startswith("ok   ")]
+    *failed, _ = [line for line in done.stdout.splitlines() if not line.startswith(("ok   ", "none "))]
     assert done.returncode == 1
     assert [line.split(":")[0] for line in failed] == [
         "FAIL action notify_self in an agent",
@@ -182,3 +185,24 @@ def test_core_rules_that_are_not_there_or_wrong_are_found(monkeypatch: pytest.Mo
     assert "cost-budget-warning is not there" in loads
     assert "last-turn-warning is not there" not in loads
     assert "test 1 of last-turn-warning" in passes[0]
+
+
+@pytest.mark.usefixtures("few")
+def test_the_store_of_this_place_is_told(typed: Typed, tmp_path: Path, stock: Any) -> None:
+    def line() -> str:
+        return next(line for line in typed("doctor").stdout.splitlines() if line[5:].startswith("store"))
+
+    assert line() == f"none store {stock.path}: it is not there yet: the first flyball run makes it"
+    with stock.open() as store:
+        store.runs.start("aaaa1111", Start(at=0.0))
+    told = line()
+    assert told.startswith(f"ok   store {stock.path} (1 run, ")
+    assert told.endswith(" kB, schema 1)")
+    with closing(sqlite3.connect(stock.path, isolation_level=None)) as other:
+        (tmp_path / "flyball.toml").write_text(f'store = "sqlite:///{stock.path}?busy_seconds=0.1"\n')
+        other.execute("BEGIN IMMEDIATE")
+        assert line().startswith(f"FAIL store: {stock.path}: the file is locked: ")
+    (tmp_path / "flyball.toml").write_text('store = "none"\n')
+    assert line() == "none store: none (flyball.toml:1): runs are not kept"
+    (tmp_path / "flyball.toml").write_text('store = "sqlite:///flyball.toml"\n')
+    assert line().startswith(f"FAIL store: {tmp_path / 'flyball.toml'}: the file is damaged, or no SQLite database.")

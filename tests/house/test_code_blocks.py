@@ -111,6 +111,7 @@ def assert_same(printed: str, expected: str) -> None:
 def test_a_page_does_what_it_says(page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("FLYBALL_CONFIG")  # the page's own files count
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / ".state"))
+    monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path / ".data"))
     monkeypatch.chdir(tmp_path)
     session = Session(page, tmp_path)
     for block in blocks(page):

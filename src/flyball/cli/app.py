@@ -6,11 +6,15 @@ from typing import Annotated
 
 import typer
 
-from . import doctor, limits, models, rules, run, why
+from . import doctor, export, limits, models, prune, rules, run, runs, sessions, why
 
 app = typer.Typer(name="flyball", no_args_is_help=True, pretty_exceptions_enable=False, rich_markup_mode=None)
 app.command("run")(run.run)
 app.command("why", short_help="Show what happened in a run, and why it ended.")(why.why)
+app.command("runs", short_help="List runs, and what they came to.")(runs.runs)
+app.add_typer(sessions.app, name="sessions", short_help="List, name and delete sessions.")
+app.command("export", short_help="Print a run as JSON lines, or as a conversation.")(export.export)
+app.command("prune", short_help="Throw away runs and sessions that are old.")(prune.prune)
 app.command("models", short_help="List the models that can be asked, and their prices.")(models.models)
 app.command("limits", short_help="Show every budget, its ceiling, and where that is from.")(limits.limits)
 app.command("doctor", short_help="Prove that this installation works.")(doctor.doctor)

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from .line import put, say
+from .stock import store_check
 
 if TYPE_CHECKING:
     from ..doctor import Check
@@ -61,7 +62,7 @@ class _Finding:
 def _checks() -> list[Check]:
     from ..doctor import Check, checks, installation_checks
 
-    return [*installation_checks(), Check("settings of this place", _settings), *checks()]
+    return [*installation_checks(), Check("settings of this place", _settings), store_check(), *checks()]
 
 
 def _settings() -> list[str]:

@@ -25,7 +25,7 @@ def hints(record: Record) -> list[str]:
 
 
 def _limits(record: Record) -> Iterator[str]:
-    """One for each limit that refused, with a number that is twice as high, if that is allowed."""
+    """One for each limit that refused: what to type for twice as much, if that is allowed."""
     flags = record.told.texts("flags")
     for name, budget in record.budgets.items():
         if f"max_{budget.name}_reached" not in flags or not budget.ceiling:
@@ -33,6 +33,8 @@ def _limits(record: Record) -> Iterator[str]:
         more = budget.ceiling * 2 if budget.maximum is None else min(budget.ceiling * 2, budget.maximum)
         if more <= budget.ceiling:
             yield f"{name.replace('_', ' ')}: {budget.unit.show(budget.ceiling)} is the most that is allowed"
+        elif name in _OPTIONS and record.is_stored:
+            yield f"{_resumed(record)} {_OPTIONS[name]} +{_typed(budget, more - budget.ceiling)}"
         elif name in _OPTIONS and record.place:  # options are about the run at the top
             yield f"{name}={_typed(budget, more)} in the limits of {record.name}"
         elif name in _OPTIONS:
@@ -40,13 +42,30 @@ def _limits(record: Record) -> Iterator[str]:
         elif name in _SETTINGS:
             yield f"{variable_for(_SETTINGS[name])}={_typed(budget, more)} in the environment"
     if "max_seconds_reached" in flags or record.stop is Stop.DEADLINE:
-        more = f"{2 * record.told.number('seconds'):.0f}"
-        yield f"seconds={more} in the limits of {record.name}" if record.place else f"--seconds {more} or more"
+        yield _time(record)
+
+
+def _time(record: Record) -> str:
+    used = record.told.number("seconds")
+    if record.is_stored:
+        return f"{_resumed(record)} --seconds +{max(1.0, used):.0f}"
+    if record.place:
+        return f"seconds={2 * used:.0f} in the limits of {record.name}"
+    return f"--seconds {2 * used:.0f} or more"
+
+
+def _resumed(record: Record) -> str:
+    return f"flyball resume {record.told.text('run_id')}"
 
 
 def _others(record: Record) -> Iterator[str]:
     told = record.told
     match record.stop:
+        case None if record.is_stored:
+            yield _resumed(record)
+        case Stop.PAUSED if record.is_stored:
+            said = [f"--answer {question.text('id')}=y" for question in told.inners("questions")]
+            yield f"{_resumed(record)} {' '.join(said)}"
         case Stop.PAUSED:
             yield "a terminal, on which you are asked, or --yes"
         case Stop.HALTED if told.text("stopped_by"):

@@ -22,14 +22,16 @@ class Kin:
     name: str
     cells: tuple[str, str, str, str, str]
     stop: Stop | None = None
-    """Why it ended; None where it is no run, but several."""
+    """Why it ended."""
+    is_run: bool = False
+    """Whether it is one run, and not several."""
 
 
 def kin(record: Record, every: bool = False, ascii_only: bool = False) -> list[Kin]:
     """The run, those below it, and their sum; of a big tree, but for `every`, the middle is one line."""
     below = branches(record.children, lambda one: one.children, ascii_only)
     drawn = [("", record), *below]
-    lines = [Kin(branch, visible(one.label), _cells(one), one.stop) for branch, one in drawn]
+    lines = [Kin(branch, visible(one.label), _cells(one), one.stop, is_run=True) for branch, one in drawn]
     if not every and len(lines) > _FIRST + _LAST + 1:
         between = [one for _, one in drawn[_FIRST:-_LAST]]
         more = Kin("", f"{len(between):,} more", _sum(between, "--all shows them"))
@@ -64,4 +66,4 @@ def _reason(record: Record) -> str:
     told, stop = record.told, record.stop
     more = told.inner("error").text("message") or ("" if stop is Stop.COMPLETED else told.text("warning"))
     more = more or (f"by {told.text('stopped_by')}" if told.text("stopped_by") else "")
-    return f"{stop.value}: {' '.join(more.split())}" if more else stop.value
+    return f"{record.word}: {' '.join(more.split())}" if more else record.word

@@ -13,7 +13,7 @@ from ..registry import BudgetSpec, IterationBudgetRegistry, Resolution
 from ..settings import Setting, Settings, variable_for
 from ..steadiness import SETTINGS, Thresholds
 
-_OURS = ("model",)
+_OURS = ("model", "store")
 """What only the command line reads, and in no mode."""
 
 

@@ -20,14 +20,14 @@ def markdown_of(record: Record, every: bool = False) -> str:
 
 
 def _lines(record: Record, every: bool) -> Iterator[str]:
-    yield f"### {_text(shown(record.task))}"
+    yield f"### {plain(shown(record.task))}"
     yield ""
-    yield f"**{record.stop.value}** · {_text(summary(record))}"
+    yield f"**{record.word}** · {plain(summary(record))}"
     yield ""
     yield "| turn | at | what | tokens | took |"
     yield "|---:|---:|---|---:|---:|"
     for row, turn in numbered(record, every):
-        yield f"| {turn} | {row.at:.1f} | {_text(visible(row.line))} | {' | '.join(spent(row))} |"
+        yield f"| {turn} | {row.at:.1f} | {plain(visible(row.line))} | {' | '.join(spent(row))} |"
     yield ""
     yield "| budget | used |"
     yield "|---|---:|"
@@ -38,14 +38,14 @@ def _lines(record: Record, every: bool) -> Iterator[str]:
         yield f"| {' | '.join(HEADS)} |"
         yield "|---|---:|---:|---:|---:|---|"
         for line in kin(record, every):
-            yield f"| {_text(line.name)} | {' | '.join(map(_text, line.cells))} |"
+            yield f"| {plain(line.name)} | {' | '.join(map(plain, line.cells))} |"
     for name, text, _ in end(record):
         yield ""
         yield f"**{name}:**"
         yield ""
-        yield from (f"> {_text(line)}" for line in text.splitlines())
+        yield from (f"> {plain(line)}" for line in text.splitlines())
 
 
-def _text(text: str) -> str:
+def plain(text: str) -> str:
     """A text in which nothing is markup."""
     return _MEANT.sub(r"\\\1", text)

@@ -8,10 +8,12 @@ import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from ..errors import ConfigError
 from ..result import Result, Stop
 from ..snapshot import BudgetSnapshot
+from . import folder
 from .told import Told
 
 _EXPECTED = "a record as `flyball run --json` prints it"
@@ -19,10 +21,11 @@ _EXPECTED = "a record as `flyball run --json` prints it"
 
 @dataclass(frozen=True, slots=True)
 class Record:
-    """What a record tells of a run that has ended; whoever wrote it is not trusted."""
+    """What a record tells of a run; whoever wrote it is not trusted."""
 
     told: Told
-    stop: Stop
+    stop: Stop | None
+    """Why it ended; None for one that has not, of which only a store can tell."""
     budgets: dict[str, BudgetSnapshot]
     children: list[Record]
     """Those of the runs that it has delegated, in the order in which they were announced."""
@@ -32,13 +35,14 @@ class Record:
     """Where in its tree it stands: 2.1 is the first child of the second; nothing is the top."""
 
     @classmethod
-    def of(cls, data: object) -> Record:
-        """Read a record; a ValueError says what it cannot be without."""
-        return cls._of(Told(data), "", "")
+    def of(cls, data: object, ended: bool = True) -> Record:
+        """Read a record, which must be `ended` or may not be; a ValueError says what it cannot be without."""
+        return cls._of(Told(data), "", "", ended)
 
     @classmethod
-    def _of(cls, told: Told, name: str, place: str) -> Record:
-        if told.get("stop") not in list(Stop):
+    def _of(cls, told: Told, name: str, place: str, ended: bool) -> Record:
+        has_ended = told.get("stop") in list(Stop)
+        if not has_ended and (ended or told.get("stop") is not None):
             raise ValueError("no record of a run: it has no `stop` that is known here")
         if not (isinstance(told.get("events"), list) and isinstance(told.get("explanation"), str)):
             raise ValueError("no record of a run: it has no `events` and `explanation`")
@@ -50,10 +54,20 @@ class Record:
         order = {run_id: n for n, run_id in enumerate(announced)}
         children = sorted(told.inners("children"), key=lambda child: order.get(child.text("run_id"), len(order)))
         below = [
-            cls._of(child, announced.get(child.text("run_id"), ""), f"{place}.{n}".lstrip("."))
+            cls._of(child, announced.get(child.text("run_id"), ""), f"{place}.{n}".lstrip("."), ended)
             for n, child in enumerate(children, 1)
         ]
-        return cls(told, Stop(told.text("stop")), read, below, name, place)
+        return cls(told, Stop(told.text("stop")) if has_ended else None, read, below, name, place)
+
+    @property
+    def word(self) -> str:
+        """Why it ended, in a word; or that it has not."""
+        return self.told.text("word") or "not ended" if self.stop is None else self.stop.value
+
+    @property
+    def is_stored(self) -> bool:
+        """Whether a store has it, from which it may go on."""
+        return self.told.get("stored") is True and not self.place
 
     @property
     def label(self) -> str:
@@ -86,14 +100,21 @@ class Record:
 
     @property
     def task(self) -> str:
-        """What the run was about: the last thing that a user said before the model did."""
+        """What the run was about: the last thing that a user said in it before the model did."""
         said = ""
-        for message in self.told.inners("messages"):
+        for message in self.messages:
             if message.text("role") == "assistant":
                 break
             if message.text("role") == "user":
                 said = message.text("content")
-        return said
+        return said or self.told.text("task")
+
+    @property
+    def messages(self) -> list[Told]:
+        """What was said in it; not what an earlier run of its session has said."""
+        said = self.told.inners("messages")
+        own = [message for message in said if message.text("id").startswith(f"{self.told.text('run_id')}:")]
+        return own or said
 
     @property
     def events(self) -> list[Told]:
@@ -130,41 +151,39 @@ def _arguments(given: object) -> object:
         return None
 
 
-def folder() -> Path:
-    """The user's folder for what programs keep between calls, where this system has it."""
-    if sys.platform == "win32":
-        local = os.environ.get("LOCALAPPDATA")
-        return (Path(local) if local else _home() / "AppData" / "Local") / "flyball"
-    if sys.platform == "darwin":
-        return _home() / "Library" / "Application Support" / "flyball"
-    state = Path(os.environ.get("XDG_STATE_HOME") or ".")
-    return (state if state.is_absolute() else _home() / ".local" / "state") / "flyball"
+def data_of(result: Result, stored: bool) -> dict[str, Any]:
+    """The record of a run in JSON types, and whether a store has it."""
+    return {**result.to_dict(), "stored": True} if stored else result.to_dict()
 
 
-def _home() -> Path:
-    try:
-        return Path.home()
-    except RuntimeError as error:
-        raise OSError("this user has no home folder") from error
+def keep(result: Result, stored: bool = False) -> Path:
+    """Keep the record of a run as that of the last one; only its user may read it. An OSError where that cannot be.
 
-
-def keep(result: Result) -> Path:
-    """Keep the record of a run as that of the last one; only its user may read it. An OSError where that cannot be."""
-    path = folder() / "last.json"
+    `stored` says that a store has the run, too.
+    """
+    path = folder.state() / "last.json"
     path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
     beside = path.with_name(f".{path.name}.{os.getpid()}")
     try:
         with open(os.open(beside, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w", encoding="utf-8") as file:  # noqa: PTH123
-            json.dump(result.to_dict(), file)
+            json.dump(data_of(result, stored), file)
         beside.replace(path)
     finally:
         beside.unlink(missing_ok=True)
     return path
 
 
+def last_kept_at() -> float:
+    """When the record of the last run was kept, in seconds since the epoch; 0 where there is none."""
+    try:
+        return (folder.state() / "last.json").stat().st_mtime
+    except FileNotFoundError:
+        return 0.0
+
+
 def kept(path: Path | None = None) -> Record:
     """The record in a file (`-` is standard input), or that of the last run; a ConfigError where there is none."""
-    where = folder() / "last.json" if path is None else path
+    where = folder.state() / "last.json" if path is None else path
     if path is None and not where.exists():
         raise ConfigError("why", "no run yet", "`flyball run TASK` first, or the file of a saved --json record")
     try:

@@ -65,7 +65,7 @@ def drawn(record: Record, console: Console, every: bool = False) -> str:
 def _head(record: Record) -> Text:
     from rich.text import Text
 
-    stop = (f" {record.stop.value} ", f"bold reverse {_ENDS.get(record.stop, 'yellow')}")
+    stop = (f" {record.word} ", f"bold reverse {_colour(record.stop)}")
     return Text.assemble(stop, " ", (shown(record.task), "bold"), "\n", (summary(record), "dim"))
 
 
@@ -115,7 +115,7 @@ def _tree(record: Record, ascii_only: bool, every: bool) -> Table:
     table = Table(*columns, Column(why, ratio=1, overflow="fold"), box=None, pad_edge=False, header_style="dim")
     for line in kin(record, every, ascii_only):
         *amounts, reason = line.cells
-        style = "dim" if line.stop is None else _ENDS.get(line.stop, "yellow")
+        style = _colour(line.stop) if line.is_run else "dim"
         table.add_row(Text(line.branch + line.name), *map(Text, amounts), Text(reason, style=style))
     return table
 
@@ -167,15 +167,20 @@ def spent(row: Row) -> tuple[str, str]:
 
 def end(record: Record) -> Iterator[tuple[str, str, str]]:
     """What is to be said of its end: a heading, a text, and its colour."""
-    told = record.told
-    yield "answer" if record.stop is Stop.COMPLETED else "report", paragraph(told.text("text")), ""
-    yield "why it ended", paragraph(told.text("explanation")), _ENDS.get(record.stop, "yellow")
+    told, ended = record.told, record.stop is not None
+    last = "answer" if record.stop is Stop.COMPLETED else "report" if ended else "said last"
+    yield last, paragraph(told.text("text")), ""
+    yield "why it ended" if ended else "how far it came", paragraph(told.text("explanation")), _colour(record.stop)
     for question in told.inners("questions"):
         yield "it waits for an answer", paragraph(question.text("text")), "cyan"
     if further := hints(record):
         yield "what would let it go on", "\n".join(map(visible, further)), "cyan"
     if dropped := told.whole("events_dropped"):
         yield "not shown", f"the first {dropped:,} events, which the record does not have", "dim"
+
+
+def _colour(stop: Stop | None) -> str:
+    return "yellow" if stop is None else _ENDS.get(stop, "yellow")
 
 
 def shown(text: str) -> str:

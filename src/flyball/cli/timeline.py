@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any, cast
@@ -13,6 +13,7 @@ from .told import Told
 
 _LONGEST = 400
 _FIRST, _LAST = 12, 24
+_NO_END = "no answer is known"
 _PURPOSES = {"grace": "reports", "reflection": "looks back"}
 _FINISHES = {"stop": "", "length": ", cut off by its limit", "cut": ", cut off by us"}
 
@@ -108,8 +109,19 @@ class Reader:
                 pass
         return None
 
+    def left(self) -> Iterator[Row]:
+        """The lines of what was begun, and has no end among the events: the run was stopped meanwhile."""
+        if self._asked.text("event"):
+            asked = self._asked
+            model = asked.text("model") or "the model"
+            yield Row(Kind.MODEL, asked.whole("turn"), asked.number("at"), model, _NO_END, mark=Mark.WARN)
+        for call in self._started.values():
+            what = call_text(call.text("tool"), call.get("arguments"))
+            yield Row(Kind.CALL, call.whole("turn"), call.number("at"), what, _NO_END, mark=Mark.WARN)
+
     def _replied(self, event: Told) -> Row:
         asked, error = self._asked, event.text("error")
+        self._asked = Told({})
         return Row(
             Kind.MODEL,
             event.whole("turn"),
@@ -143,7 +155,8 @@ class Reader:
 def rows(events: list[Told], calls: Mapping[str, object], outcomes: Mapping[str, Told]) -> list[Row]:
     """The lines of all events, in the order of time."""
     reader = Reader(calls, outcomes)
-    return sorted((row for event in events if (row := reader.read(event))), key=lambda row: row.at)
+    read = [row for event in events if (row := reader.read(event))]
+    return sorted([*read, *reader.left()], key=lambda row: row.at)
 
 
 def shortened(lines: list[Row]) -> list[Row]:

@@ -23,6 +23,11 @@ class Told:
     def __iter__(self) -> Iterator[str]:
         return (str(key) for key in self._data)
 
+    @property
+    def plain(self) -> dict[str, object]:
+        """All of it, as it is."""
+        return dict(self._data)
+
     def get(self, key: str) -> object:
         """The value as it is; None where there is none."""
         return self._data.get(key)

@@ -60,7 +60,7 @@ class Tenure:
         """Have the lease, and it is renewed from now on; or who else has it. It blocks."""
         began = monotonic()
         found = self.store.lease.acquire(self.session, owner_of(os.getpid()), self._seconds)
-        if isinstance(found, Holder) and _is_gone(found.owner):
+        if isinstance(found, Holder) and is_gone(found.owner):
             self.store.lease.release(Guard(self.session, found.fence))  # its process is dead, and writes nothing more
             found = self.store.lease.acquire(self.session, owner_of(os.getpid()), self._seconds)
         if isinstance(found, Holder):
@@ -174,7 +174,7 @@ def _began(pid: int) -> str:
         return ""
 
 
-def _is_gone(owner: str) -> bool:
+def is_gone(owner: str) -> bool:
     """Whether the process that holds a lease is one of this machine, and dead; where nobody knows, it is not."""
     host, _, rest = owner.partition(":")
     pid, _, began = rest.partition(":")

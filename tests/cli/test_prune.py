@@ -1,0 +1,103 @@
+"""`flyball prune`: what is old goes, what is in use stays, and nothing goes unasked."""
+
+import subprocess
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from flyball import Agent
+from flyball.cli.prune import doomed_in
+from flyball.store import Finish, MemoryStore, SqliteStore, Start, Step
+from flyball.testing import ManualClock, ScriptedModel, say
+
+Typed = Callable[..., subprocess.CompletedProcess[str]]
+DAY = 86_400.0
+
+
+@pytest.fixture
+def aged(stock: Any) -> Any:
+    """Runs of 50, 40, 20 and 0 days ago, each in a session of its own."""
+    stock.clock.move(time.time() - stock.clock.wall() - 50 * DAY)
+    for days, run_id in ((10, "fifty"), (20, "forty"), (20, "twenty"), (0, "today")):
+        agent = Agent(model=ScriptedModel(say("Fine.")), clock=stock.clock)
+        stock.keep(agent.run("See to the boiler.", run_id=run_id))
+        stock.clock.move(days * DAY)
+    return stock
+
+
+def left(stock: Any) -> list[str]:
+    with stock.open() as store:
+        assert {one.id for one in store.transcript.sessions()} == {one.run_id for one in store.runs.list()}
+        return [one.run_id for one in store.runs.list()]
+
+
+@pytest.mark.parametrize(
+    ("options", "stays"),
+    [
+        ("", ["today", "twenty"]),
+        ("--older-than=45d", ["today", "twenty", "forty"]),
+        ("--older-than=6w", ["today", "twenty", "forty"]),
+        ("--older-than=1h", ["today"]),
+        ("--older-than=1h --keep=3", ["today", "twenty", "forty"]),
+        ("--older-than=1h --keep=9", ["today", "twenty", "forty", "fifty"]),
+        ("--keep=1", ["today", "twenty"]),
+    ],
+)
+def test_what_is_older_goes_but_for_the_newest(typed: Typed, aged: Any, options: str, stays: list[str]) -> None:
+    gone = 4 - len(stays)
+    told = typed("prune", *options.split(), "--dry-run").stdout
+    assert left(aged) == ["today", "twenty", "forty", "fifty"]
+    amount = f"{gone} run{'' if gone == 1 else 's'} and {gone} session{'' if gone == 1 else 's'}"
+    done = typed("prune", *options.split(), "--yes")
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout == (f"threw away {amount}\n" if gone else "nothing to throw away\n")
+    assert told.startswith(f"would throw away {amount}, untouched since 20") or not gone
+    assert left(aged) == stays
+
+
+def test_nobody_is_taken_to_agree(typed: Typed, aged: Any) -> None:
+    done = typed("prune", stdin="y\n")
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr.endswith("found 'nobody at a terminal who can be asked'; expected --yes\n")
+    assert len(left(aged)) == 4
+
+
+@pytest.mark.parametrize("age", ["", "30", "d", "-1d", "1y", "nan", "1e9d", "\u0661d"])
+def test_an_age_that_is_none_is_refused(typed: Typed, age: str) -> None:
+    done = typed("prune", f"--older-than={age}", "--yes")
+    assert (done.returncode, done.stdout) == (2, "")
+    assert "expected a number and a unit: 45m, 12h, 30d or 2w" in done.stderr
+
+
+KINDS: dict[str, Callable[[Path, ManualClock], Any]] = {
+    "memory": lambda _folder, clock: MemoryStore(clock),
+    "sqlite": lambda folder, clock: SqliteStore(folder / "runs.db", clock=clock),
+}
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@given(st.lists(st.tuples(st.integers(0, 3), st.integers(0, 4), st.booleans(), st.booleans()), max_size=6))
+def test_what_is_told_before_is_what_is_thrown_away(
+    kind: str, tmp_path_factory: pytest.TempPathFactory, runs: Sequence[tuple[int, int, bool, bool]]
+) -> None:
+    clock = ManualClock()
+    with KINDS[kind](tmp_path_factory.mktemp("prune"), clock) as store:
+        for n, (session, above, ended, held) in enumerate(runs):
+            parent = f"run-{above}" if above < n else None
+            start = Start(at=clock.wall(), session=None if parent else f"session-{session}", parent=parent)
+            finish = Finish(at=clock.wall(), stop="completed") if ended else None
+            store.keep(Step(run_id=f"run-{n}", start=start, finish=finish))
+            store.transcript.title(f"lone-{n}", "A session without a run")
+            if held:
+                store.lease.acquire(f"session-{session}", "a test", 2.5)
+                store.lease.acquire(f"lone-{n}", "a test", 2.5)
+            clock.move(1)
+        for before in range(len(runs) + 1):
+            told = doomed_in(store, clock.wall() - before)
+            if before == len(runs) // 2:
+                assert store.prune(clock.wall() - before) == told
