@@ -13,13 +13,14 @@ import sys
 import termios
 import time
 from collections.abc import Callable, Generator
-from contextlib import ExitStack
+from contextlib import ExitStack, closing
 from pathlib import Path
 from select import select
 from typing import Any
 
 import pytest
 
+from flyball.store import SqliteStore
 from flyball.testing import until
 
 PATIENCE_S = 60
@@ -93,6 +94,7 @@ class Terminal:
         fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", 40, 80, 0, 0))
         environment = {name: text for name, text in os.environ.items() if not name.startswith(("FLYBALL_", "COLUMNS"))}
         environment |= {"TERM": "xterm-256color", "XDG_STATE_HOME": str(folder / "state"), "LC_ALL": "C.UTF-8"}
+        environment |= {"XDG_DATA_HOME": str(folder / "data")}
         with ExitStack() as stack:
             out = theirs if stdout is None else stack.enter_context(stdout.open("wb"))
             command = [sys.executable, "-c", PROGRAM, *arguments]
@@ -309,3 +311,31 @@ def test_ctrl_c_cancels_the_whole_tree(sit: Sit, tmp_path: Path) -> None:
     assert [child["stop"] for child in record(tmp_path)["children"]] == ["cancelled", "cancelled"]
     assert re.search(r"^  pilot 2  ended    cancelled: ", terminal.text, re.MULTILINE)
     assert "Traceback" not in terminal.text
+
+
+def test_a_run_that_goes_on_is_seen_and_asks_like_any_other(sit: Sit, tmp_path: Path) -> None:
+    first = sit('[[reply]]\ncalls = [{ name = "launch", arguments = { what = "A" } }]\n')
+    first.until("May launch be called")
+    first.type("\x04")  # nobody answers
+    assert first.end() == 7
+    (tmp_path / "own.toml").write_text('[[reply]]\ntext = "Off."\nafter = 0.3\n')
+    with closing(Terminal(tmp_path, "resume", "last")) as terminal:
+        terminal.until("May launch be called")
+        terminal.type("y\n")
+        assert terminal.end() == 0
+    assert "turn 1   launch(what='A'): done" in terminal.text
+    assert re.search(r"^ *turns [━─]+ 1 of 90", terminal.text, re.MULTILINE)
+    assert "turn 2: asks scripted" in terminal.text
+    assert record(tmp_path)["text"] == "Off."
+
+
+@pytest.mark.parametrize(("answer", "left"), [("y", 0), ("n", 1), ("", 1)])
+def test_somebody_is_asked_before_anything_is_thrown_away(sit: Sit, tmp_path: Path, answer: str, left: int) -> None:
+    assert sit('[[reply]]\ntext = "Done."\n').end() == 0
+    with closing(Terminal(tmp_path, "prune", "--older-than=0s")) as terminal:
+        terminal.until("Throw away 1 run and 1 session, untouched since ")
+        terminal.type(f"{answer}\n")
+        assert terminal.end() == 0
+    assert ("threw away 1 run and 1 session" in terminal.text) == (left == 0)
+    with SqliteStore(tmp_path / "data" / "flyball" / "runs.db") as store:
+        assert len(store.runs.list()) == left

@@ -148,7 +148,7 @@ def test_the_exit_code_tells_why_it_ended(stop: str, typed: Typed, place: Path) 
 @pytest.mark.usefixtures("place")
 def test_a_run_that_must_ask_where_nobody_can_answer_says_what_it_waits_for(typed: Typed, place: Path) -> None:
     asks = script(place, 'calls = [{ name = "launch" }]', 'text = "Launched."')
-    done = typed("run", "Go.", asks, "--tools=kit:tools")
+    done = typed("run", "Go.", asks, "--tools=kit:tools", "--store=none")
     assert "paused: It waits for a person." in done.stderr
     assert "it waits for an answer: May launch be called with {}? (run it on a terminal, or with --yes)" in done.stderr
     agreed = typed("run", "Go.", asks, "--tools=kit:tools", "--yes")

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from ..agent import Agent
     from ..progress import Hook
     from ..recorder import Sink
+    from ..store import Store
 
 _NO_MODEL = (
     "--model with openai:NAME, anthropic:NAME, http://HOST:PORT/v1#NAME, local:smollm2 or script:PATH.toml; "
@@ -45,12 +46,18 @@ class Outfit:
     schema: Path | None = None
     yes: bool = False
 
-    def agent(self, hooks: Sequence[Hook], approver: Approver | None, sinks: Sequence[Sink] = ()) -> Agent:
+    def agent(
+        self,
+        hooks: Sequence[Hook] = (),
+        approver: Approver | None = None,
+        sinks: Sequence[Sink] = (),
+        store: Store | None = None,
+    ) -> Agent:
         """The agent; a FlyballError or an OSError tells what cannot be."""
         from ..agent import Agent
 
         agent = Agent(
-            model=self._model(),
+            model=self.named_model,
             tools=self._tools(),
             children=[one for reference in self.children for one in _imported(reference, _CHILDREN)],
             limits=Limits(**self.limits),
@@ -62,12 +69,15 @@ class Outfit:
             approver_seconds=None,
             hooks=hooks,
             sinks=sinks,
+            store=store,
         )
         if agent.ruleset.problems:  # a rule that somebody relies on must not be missing without a word
             raise Mistakes(agent.ruleset.problems)
         return agent
 
-    def _model(self) -> str:
+    @property
+    def named_model(self) -> str:
+        """The model that was asked for, or that the settings name."""
         told = Settings.load().find("model")
         named = self.model or (told.value if told is not None else None)
         if not isinstance(named, str):
