@@ -63,6 +63,8 @@ def test_the_installed_command_is_the_same_program_and_tells_its_version(place: 
             "flyball ",
             {
                 "run",
+                "resume",
+                "replay",
                 "why",
                 "runs",
                 "sessions",

@@ -6,12 +6,13 @@ from typing import Annotated
 
 import typer
 
-from . import doctor, export, limits, models, prune, resume, rules, run, runs, sessions, why
+from . import doctor, export, limits, models, prune, replay, resume, rules, run, runs, sessions, why
 
 app = typer.Typer(name="flyball", no_args_is_help=True, pretty_exceptions_enable=False, rich_markup_mode=None)
 app.command("run")(run.run)
 app.command("resume", short_help="Go on with a run that was killed, waits, or met a limit.")(resume.resume)
 app.command("why", short_help="Show what happened in a run, and why it ended.")(why.why)
+app.command("replay", short_help="Tell what today's rules and limits would have made of a run.")(replay.replay)
 app.command("runs", short_help="List runs, and what they came to.")(runs.runs)
 app.add_typer(sessions.app, name="sessions", short_help="List, name and delete sessions.")
 app.command("export", short_help="Print a run as JSON lines, or as a conversation.")(export.export)
