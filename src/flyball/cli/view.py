@@ -5,7 +5,8 @@ from __future__ import annotations
 import json
 from collections import deque
 from collections.abc import Generator, Mapping
-from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from threading import Lock
 from typing import TYPE_CHECKING, Protocol, Self
 
 from .. import event as events
@@ -143,17 +144,20 @@ class Live(Lines):
         self._work_seconds = 0.0
         self._lines: deque[tuple[str, Mark]] = deque()
         self._asking = self._ended = False
+        self._pen = Lock()
+        """Whoever draws holds it: a question comes on another thread, and nothing may be drawn behind it."""
 
     def __enter__(self) -> Self:
         self._live.start()
         return self
 
     def __exit__(self, *_: object) -> None:
-        self._ended = True
-        self._live.stop()
-        if self._asking:  # nobody will answer any more, and what follows begins a line of its own
-            self._console.print()
-        self._print()
+        with self._pen:
+            self._ended = True
+            self._live.stop()
+            if self._asking:  # nobody will answer any more, and what follows begins a line of its own
+                self._console.print()
+            self._print()
 
     def watch(self, point: Point, progress: Progress, about: object = None) -> None:
         """Keep the newest reading."""
@@ -162,34 +166,37 @@ class Live(Lines):
 
     def say(self, line: str, mark: Mark) -> None:
         """Print one line above the bars; when somebody has answered, as children go on while one of them asks."""
-        self._lines.append((line, mark))
-        if not self._asking:
-            self._print()
+        with self._pen:
+            self._lines.append((line, mark))
+            if not self._asking:
+                self._print()
 
     def _print(self) -> None:
-        with suppress(IndexError):  # whoever answers on another thread may have printed the last
-            while self._lines:
-                line, mark = self._lines.popleft()
-                self._console.print(line, style=STYLES.get(mark), soft_wrap=True)
+        while self._lines:
+            line, mark = self._lines.popleft()
+            self._console.print(line, style=STYLES.get(mark), soft_wrap=True)
 
     def show(self, event: Event) -> None:
         """Print what there is to say, and bring the rest up to date."""
         super().show(event)
-        if not isinstance(event, events.Delta):  # these come too fast, and are drawn with the next refresh
-            self._live.refresh()
+        with self._pen:
+            if not isinstance(event, events.Delta) and not self._asking:  # the former come too fast for that
+                self._live.refresh()
 
     @contextmanager
     def aside(self) -> Generator[None]:
         """Take the bars away while somebody types."""
-        self._asking = True
-        self._live.stop()
+        with self._pen:
+            self._asking = True
+            self._live.stop()
         try:
             yield
         finally:
-            self._asking = False
-            if not self._ended:
-                self._print()
-                self._live.start()
+            with self._pen:
+                self._asking = False
+                if not self._ended:
+                    self._print()
+                    self._live.start()
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
         from rich.text import Text
