@@ -259,7 +259,10 @@ def quiet(nursery: Nursery, tmp_path_factory: pytest.TempPathFactory) -> Remains
     """A run that nobody disturbed."""
     folder = tmp_path_factory.mktemp("quiet")
     nursery.start(folder).said()
-    return remains(folder)
+    left = remains(folder)
+    assert left.state == {"begun": True, "remembered": "e"}
+    whole(left, left)
+    return left
 
 
 @pytest.fixture(scope="session")

@@ -239,7 +239,24 @@ def batch(folder: str) -> Result:
         return agent.resume("run") if known else agent.run("Go.", run_id="run", session="desk")
 
 
-WORK: dict[str, Callable[..., Result | None]] = {"live": live, "talk": talk, "batch": batch}
+def stretch(folder: str, kill_at: int = -1, after: bool = False) -> Result | None:
+    """A run that meets its limit of turns and is given more; nothing of one that has completed."""
+    place = Place(folder)
+    with open_store(place.address) as store:
+        lines = [call("mark", text=text) for text in "abcd"]
+        script = ScriptedModel(*lines, say("Done."), grace=say("I report."))
+        tools = tools_of(place, 0.0)[:1]
+        doomed: Any = Doomed(store, kill_at, after)
+        agent = Agent(model=script, tools=tools, limits=Limits(turns=2), settings={}, store=doomed)
+        entry = store.runs.get("run")
+        result = agent.run("Go.", run_id="run", session="desk") if entry is None else None
+        if entry is not None and entry.finish is None:
+            result = agent.resume("run")
+        stop = result.stop.value if result is not None else entry and entry.finish and entry.finish.stop
+        return agent.resume("run", extend={"turns": 5}) if stop == "budget" else result
+
+
+WORK: dict[str, Callable[..., Result | None]] = {"live": live, "talk": talk, "batch": batch, "stretch": stretch}
 
 
 def tell(value: object) -> None:
