@@ -314,11 +314,11 @@ def test_ctrl_c_cancels_the_whole_tree(sit: Sit, tmp_path: Path) -> None:
 
 
 def test_a_run_that_goes_on_is_seen_and_asks_like_any_other(sit: Sit, tmp_path: Path) -> None:
-    first = sit('[[reply]]\ncalls = [{ name = "launch", arguments = { what = "A" } }]\n')
+    launch = 'calls = [{ name = "launch", arguments = { what = "A" } }]'
+    first = sit(f'[[reply]]\n{launch}\n[[reply]]\ntext = "Off."\nafter = 0.3\n')
     first.until("May launch be called")
     first.type("\x04")  # nobody answers
     assert first.end() == 7
-    (tmp_path / "own.toml").write_text('[[reply]]\ntext = "Off."\nafter = 0.3\n')
     with closing(Terminal(tmp_path, "resume", "last")) as terminal:
         terminal.until("May launch be called")
         terminal.type("y\n")

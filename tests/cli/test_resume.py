@@ -110,7 +110,6 @@ def test_a_run_that_waits_goes_on_with_the_answer(typed: Typed, place: Path, ans
     assert waits.returncode == 7
     assert "(flyball resume " in waits.stderr
     assert typed("why").stdout.splitlines()[-1].endswith(" --answer call-0=y")
-    (place / "own.toml").write_text('[[reply]]\ntext = "Off."')
     done = typed("resume", "last", f"--answer={answer}")
     assert (done.returncode, done.stdout) == (0, "Off.\n")
     assert done_in(place) == ["launch A"] * launched
