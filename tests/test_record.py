@@ -1,12 +1,20 @@
 """Results from their records."""
 
-from typing import Any
+import copy
+import json
+from collections.abc import Iterator
+from functools import cache
+from typing import Any, cast
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from flyball import Agent, ConfigError, Limits, Result, Stop, TokenPrice, Usage, tool
-from flyball.record import result_of
+from flyball.record import event_of, result_of
+from flyball.snapshot import BudgetSnapshot
 from flyball.testing import Line, ScriptedModel, assert_honest, call, fail, say, together
+from flyball.unit import Unit
 
 
 @tool(poll=True)
@@ -81,7 +89,10 @@ def test_a_record_of_nearly_nothing_is_a_result_of_nearly_nothing() -> None:
         ("requests", 1.5), ("usage", [1]), ("usage", {"input": -3}), ("cost_usd", {"m": -1}), ("cost_usd", {"m": "1"}),
         ("cost_usd", {"m": float("nan")}), ("budgets", {"turns": {}}), ("budgets", {"turns": 3}), ("children", {}),
         ("children", [{"stop": "bored"}]), ("children", [3]), ("seconds", -1), ("seconds", float("nan")),
-        ("error", "bad"), ("metadata", []), ("messages", 1), ("events", [1]), ("run_id", 4),
+        ("error", "bad"), ("metadata", []), ("messages", 1), ("events", [1]), ("run_id", 4), ("turns", 2**63),
+        ("usage", {"input": 2**63}), ("usage", {"output": 10**400}), ("cost_usd", {"m": 1e40}),
+        ("budgets", {"turns": BudgetSnapshot("turns", 3, 10**400).to_dict()}),
+        ("budgets", {"seconds": BudgetSnapshot("seconds", 10**400, 3, unit=Unit.SECONDS).to_dict()}),
     ],
 )  # fmt: skip
 def test_what_counts_and_makes_no_sense_is_refused(key: str, nonsense: object) -> None:
@@ -109,3 +120,67 @@ def test_what_is_only_told_and_cannot_be_read_is_left_out(key: str) -> None:
     whole = result_of(record)
     assert whole.text == "Done."
     assert len(whole.to_dict()[key]) == len(record[key]) - 1
+
+
+@pytest.mark.parametrize(
+    "told",
+    [
+        {"at": 1e14}, {"at": float("inf")}, {"at": None}, {"seq": 10**400}, {"metadata": 3}, {"tools": None},
+        {"tools": [3]}, {"model": 5}, {"attempt": "x"}, {"attempt": -1}, {"timeout_s": "soon"},
+    ],
+)  # fmt: skip
+def test_an_event_that_would_surprise_who_watches_is_none(told: dict[str, Any]) -> None:
+    [row] = [row for row in runs()["failed"].to_dict()["events"] if row["event"] == "model_requested"]
+    assert event_of(row).kind == "model_requested"
+    with pytest.raises(ValueError, match="event"):
+        event_of(row | told)
+
+
+@cache
+def record_and_places() -> tuple[dict[str, Any], list[tuple[Any, ...]]]:
+    record = json.loads(json.dumps(runs()["parent"].to_dict()))
+    return record, list(places(record))
+
+
+def places(value: Any, place: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
+    rows: dict[Any, Any] = {}
+    if isinstance(value, dict):
+        rows = cast("dict[Any, Any]", value)
+    elif isinstance(value, list):
+        rows = dict(enumerate(cast("list[Any]", value)))
+    for key, below in rows.items():
+        yield (*place, key)
+        yield from places(below, (*place, key))
+
+
+NONSENSE: list[Any] = [
+    10**400,
+    float("inf"),
+    float("nan"),
+    -1,
+    1e14,
+    None,
+    True,
+    "x",
+    "\ud800",
+    [],
+    [[]],
+    {},
+    {"a": {}},
+]
+
+
+@given(st.data())
+def test_whatever_a_record_says_it_is_refused_or_can_be_told_again(data: st.DataObject) -> None:
+    record, known = record_and_places()
+    *way, last = data.draw(st.sampled_from(known))
+    below = record = copy.deepcopy(record)
+    for key in way:
+        below = below[key]
+    below[last] = data.draw(st.sampled_from(NONSENSE))
+    try:
+        result = result_of(record)
+    except ConfigError:
+        return
+    assert json.dumps(result.to_dict())
+    assert result.explain()

@@ -26,9 +26,13 @@ from .usage import Usage
 
 _DEEPEST = 20
 """Runs below runs."""
+_MOST = 2**63 - 1
+"""No count is higher; sums of these can still be shown, and compared with times."""
 _OUTCOMES: Mapping[str, type[Outcome]] = {
     kind.status.value: kind for kind in (Success, Failure, Timeout, Denied, Cancelled)
 }
+_ROUNDED_S = 1.0
+"""The time of an event is told to the microsecond, and seconds since the run's beginning as they are."""
 T = TypeVar("T")
 _NOT_READ = (KeyError, TypeError, ValueError, MessageError)
 
@@ -54,7 +58,7 @@ def result_of(record: object, where: str = "record", deepest: int = _DEEPEST) ->
         warning=told.text("warning"),
         turns=told.count("turns"),
         requests=told.count("requests"),
-        usage=Usage.of(told.table("usage") or Usage()),
+        usage=_usage(where, told.table("usage")),
         cost={name: int(told.money(name, usd)) for name, usd in told.table("cost_usd").items()},
         unpriced=told.texts("unpriced"),
         estimated_requests=told.count("estimated_requests"),
@@ -85,15 +89,18 @@ def event_of(row: Mapping[str, Any]) -> Event:
     """The event that `to_dict` has written; a KeyError, TypeError or ValueError where that is none."""
     kind = kinds()[row["event"]]
     at = check.duration("event, at", row["at"])
+    time = datetime.fromisoformat(row["time"]).timestamp()
+    if at > time + _ROUNDED_S:
+        raise ValueError("an event that was told before its run began")
     header = Header(
         check.text("event, run_id", row["run_id"]),
         _text_or_none(row.get("session_id")),
-        max(0.0, datetime.fromisoformat(row["time"]).timestamp() - at),
-        row.get("metadata"),
+        max(0.0, time - at),
+        _fitting("Mapping[str, Any] | None", row.get("metadata")),
         _text_or_none(row.get("parent_run_id")),
     )
-    told = [_hashable(row[field.name]) for field in own_fields(kind)]
-    return kind(check.whole("event, seq", row["seq"]), at, check.whole("event, turn", row["turn"]), header, *told)
+    told = [_fitting(field.type, row[field.name]) for field in own_fields(kind)]
+    return kind(_fitting("int", row["seq"]), at, _fitting("int", row["turn"]), header, *told)
 
 
 class _Told:
@@ -115,7 +122,7 @@ class _Told:
 
     def count(self, key: str) -> int:
         found = self.get(key)
-        return 0 if found is None else check.whole(f"{self._where}, {key}", found)
+        return 0 if found is None else _bounded(f"{self._where}, {key}", check.whole(f"{self._where}, {key}", found))
 
     def money(self, model: str, usd: object) -> int | float:
         return check.amount_of(f"{self._where}, cost_usd.{model}", usd, Unit.USD)
@@ -156,10 +163,27 @@ def _readable(read: Callable[[Mapping[str, Any]], T], rows: Sequence[Mapping[str
     return tuple(made)
 
 
+def _bounded(where: str, count: int) -> int:
+    if count > _MOST:
+        raise ConfigError(where, "an absurd number", f"at most {_MOST}")
+    return count
+
+
+def _usage(where: str, row: Mapping[str, Any]) -> Usage:
+    usage = Usage.of(row or Usage())
+    _bounded(f"{where}, usage", max(usage.input, usage.output))
+    return usage
+
+
 def _budget(where: str, row: object) -> BudgetSnapshot:
     check.kind(where, row, Mapping)
     known = {field.name for field in fields(BudgetSnapshot)}
-    return BudgetSnapshot.from_dict({key: value for key, value in cast("Any", row).items() if key in known})
+    snapshot = BudgetSnapshot.from_dict({key: value for key, value in cast("Any", row).items() if key in known})
+    bounds = (snapshot.ceiling, snapshot.refund_limit, snapshot.maximum)
+    _bounded(
+        where, max(snapshot.claimed, snapshot.held, snapshot.unsettled, snapshot.brought, *(n or 0 for n in bounds))
+    )
+    return snapshot
 
 
 def _outcome(row: Mapping[str, Any], children: Mapping[str, Result]) -> Outcome:
@@ -189,6 +213,25 @@ def _text_or_none(value: object) -> str | None:
     return None if value is None else check.text("event, id", value)
 
 
-def _hashable(value: Any) -> Any:
-    """A list as the tuple that an event has for it."""
-    return tuple(cast("list[Any]", value)) if isinstance(value, list) else value
+def _fitting(annotation: str, value: Any) -> Any:
+    """A value that is what an event's field promises to those who watch; a list as the tuple that it has for one."""
+    if value is None and annotation.endswith(" | None"):
+        return None
+    if not _FITS[annotation.removesuffix(" | None")](value):
+        raise ValueError(f"an event with a {type(value).__name__} for {annotation}")
+    return tuple(value) if isinstance(value, list) else value
+
+
+def _are_texts(value: object) -> bool:
+    return isinstance(value, list) and all(isinstance(one, str) for one in cast("list[object]", value))
+
+
+_FITS: Mapping[str, Callable[[Any], bool]] = {
+    "str": lambda value: isinstance(value, str),
+    "bool": lambda value: isinstance(value, bool),
+    "int": lambda value: type(value) is int and 0 <= value <= _MOST,
+    "float": lambda value: type(value) in (int, float) and 0 <= value <= _MOST,
+    "tuple[str, ...]": _are_texts,
+    "Mapping[str, Any]": lambda value: isinstance(value, Mapping),
+}
+"""What the fields of events can be, as their classes write it."""
