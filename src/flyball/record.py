@@ -219,7 +219,7 @@ def _fitting(annotation: str, value: Any) -> Any:
         return None
     if not _FITS[annotation.removesuffix(" | None")](value):
         raise ValueError(f"an event with a {type(value).__name__} for {annotation}")
-    return tuple(value) if isinstance(value, list) else value
+    return tuple(cast("list[Any]", value)) if isinstance(value, list) else value
 
 
 def _are_texts(value: object) -> bool:

@@ -1,5 +1,6 @@
 """Remote agents: children whose runs go on at another service."""
 
+import json
 import socket
 import threading
 from collections.abc import Callable
@@ -245,6 +246,18 @@ class TestWhatIsNoResult:
         assert child.stop is Stop.FAILED
         assert words in outcome.error
         assert (child.error or {})["code"] == "remote_failed"
+
+    @pytest.mark.parametrize("stop", ["completed", "failed", "budget"])
+    def test_that_is_endless_is_told_in_part(self, saying: Saying, stop: str) -> None:
+        long = "so it is " * 100_000
+        record = {"stop": stop, "flags": [long], "warning": long, "error": {"message": long}, "text": long}
+        url = saying(200, json.dumps(record).encode())
+        result = parent(remote_agent(url, name="far")).start("Go.").result(BOUND_S)
+        [outcome] = result.tool_results
+        told = outcome.content if isinstance(outcome, Success) else getattr(outcome, "error", "")
+        assert len(told) < 13_000
+        assert told.startswith(f"far: {stop} (so it is")
+        assert result.completed
 
     def test_a_service_that_is_not_there_is_a_failed_child(self) -> None:
         with socket.create_server(("127.0.0.1", 0)) as taken:

@@ -20,7 +20,7 @@ from ..tools.tool import Tool
 
 _ORDER = list(Stop)
 _FRAME = 500
-"""Characters that are kept free for what is told of a child beside its words."""
+"""Characters that are kept free for what is told of a child beside its words, which seldom takes as many."""
 
 
 class ChildAct(ToolAct):
@@ -82,10 +82,13 @@ def _account(task: ChildTask, result: Result, room: int) -> str:
     flags = f" ({', '.join(result.flags)})" if result.flags else ""
     calls = _calls(result)
     made = f" Its calls: {calls}." if calls else ""
-    text = result.text.strip() or "It said nothing."
-    if len(text) > room:
-        text = f"{text[:room]}… ({len(text)} characters; the rest is not shown)"
-    return f"{task.edge.name}: {result.stop.value}{flags}. {result.explain()}{made}\n{text}"
+    head = _cut(f"{task.edge.name}: {result.stop.value}{flags}. {result.explain()}{made}", 2 * _FRAME)
+    return f"{head}\n{_cut(result.text.strip() or 'It said nothing.', room)}"
+
+
+def _cut(text: str, most: int) -> str:
+    """A text as long as it may be: a remote agent may write whatever it likes, also where ours are brief."""
+    return text if len(text) <= most else f"{text[:most]}… ({len(text)} characters; the rest is not shown)"
 
 
 def _calls(result: Result) -> str:
