@@ -1,5 +1,6 @@
 """What is lent to remote runs, and booked."""
 
+import json
 from collections.abc import Callable
 from contextlib import AbstractContextManager
 from typing import Any
@@ -8,12 +9,14 @@ import pytest
 
 from flyball import Agent, Child, Limits, Result, TokenPrice
 from flyball.serve import RemoteAgent, chat_app, remote_agent
+from flyball.snapshot import BudgetSnapshot
 from flyball.testing import Line, ScriptedModel, assert_honest, call, say
 
 Served = Callable[[Any], AbstractContextManager[str]]
 Saying = Callable[[int, bytes], str]
 PRICE = TokenPrice(input=1, output=2)
 BOUND_S = 60.0
+BOASTED = {name: BudgetSnapshot(name, None, 900_000).to_dict() for name in ("turns", "tokens", "children")}
 
 
 def agent(*lines: Line) -> Agent:
@@ -83,6 +86,32 @@ class TestBudgets:
             assert tree.budgets["turns"].used == 3
             assert tree.budgets["tokens"].used == result.usage_with_children.total
             assert tree.budgets["tokens"].held == tree.reserved("tokens")
+
+    @pytest.mark.parametrize("budget", ["carved", "shared"])
+    def test_are_never_booked_beyond_what_it_got_whatever_it_says(self, saying: Saying, budget: Any) -> None:
+        url = saying(200, json.dumps({"stop": "completed", "turns": 900, "budgets": BOASTED}).encode())
+        child = Child(remote_agent(url, name="far", limits=Limits(turns=3, tokens=500)), budget)
+        with Limits(turns=20).open() as tree:
+            result = (
+                parent(child, limits=Limits(turns=10, tokens=9_000, children=4)).start("Go.", within=tree).result(60)
+            )
+            assert (result.completed, result.budgets["turns"].used) == (True, 2 + 3)
+            assert result.budgets["tokens"].used == result.usage.total + 500
+            assert tree.budgets["turns"].used == 2 + 3
+        assert result.children[0].turns == 900, "what it says is told all the same"
+
+    @pytest.mark.parametrize("budget", ["carved", "shared", "independent"])
+    def test_of_a_whole_tree_count_runs_below_a_remote_one_once(self, served: Served, budget: Any) -> None:
+        below = Agent(model=ScriptedModel.looping(say("Hi."), price=PRICE), name="below", max_output_tokens=50)
+        rows = [{"child": "below", "goal": "Go."}]
+        model = ScriptedModel.looping(call("delegate", tasks=rows), say("Hi."), price=PRICE)
+        far = Agent(model=model, children=[Child(below, budget)], max_output_tokens=50)
+        with served(chat_app(far)) as url, Limits(turns=40, tokens=9_000).open() as tree:
+            result = parent(remote_agent(url, name="far")).start("Go.", within=tree).result(BOUND_S)
+            assert result.completed
+            assert len(result.children[0].children) == 1
+            assert tree.budgets["turns"].used == 2 + 2 + 1
+            assert tree.budgets["tokens"].used == result.usage_with_children.total
 
     @pytest.mark.parametrize("status", [401, 503])
     def test_of_a_whole_tree_count_nothing_of_a_run_that_was_refused(self, saying: Saying, status: int) -> None:

@@ -15,7 +15,8 @@ class Loan:
     """A run elsewhere cannot ask here before each turn, so what it may take is held when it begins.
 
     That is its own limit, or half of what others leave, so that they can go on beside it. When it has ended, what it
-    and all runs below it have used is booked, and the rest given back; if nobody knows what it used, all is booked.
+    and all runs below it have used is booked, and the rest given back; if nobody knows what it used, all is booked. It
+    is never more than was lent: what a service says to have used beyond that takes nothing from others here.
     """
 
     def __init__(self, within: TurnBudget | None) -> None:
@@ -57,16 +58,31 @@ class Loan:
             used = None if result is None else _used(result, name)
             hold = self._holds.get(name)
             if hold is not None:
-                hold.settle(hold.amount if used is None else used)
+                hold.settle(hold.amount if used is None else min(used, hold.amount))
             elif used and self._within is not None and name in self._within.budgets:
                 self._within.budgets[name].increment(used)
         self._holds = {}
 
 
 def _used(result: Result, name: str) -> int | None:
-    """By a run and all below it; None where one of them does not tell."""
-    snapshot = result.budgets.get(name)
-    below = [_used(child, name) for child in result.children]
-    if snapshot is None or None in below:
+    """By a run and all below it; None where one of them does not tell.
+
+    Its own budget may have counted those below it, or not, and the facts may lack an estimate: the greater is right.
+    """
+    if not _tells(result, name):
         return None
-    return snapshot.used + sum(used for used in below if used is not None)
+    return max(result.budgets[name].used, _happened(result, name))
+
+
+def _tells(result: Result, name: str) -> bool:
+    return name in result.budgets and all(_tells(child, name) for child in result.children)
+
+
+def _happened(result: Result, name: str) -> int:
+    match name:
+        case "tokens":
+            return result.usage_with_children.total
+        case "usd":
+            return sum(result.cost_with_children.values())
+        case _:
+            return result.turns + sum(_happened(child, name) for child in result.children)

@@ -16,7 +16,7 @@ from ..drive import Mailbox, Runner
 from ..envelope import TurnBudget
 from ..errors import ConfigError, RemoteError
 from ..event import BudgetRefused, RunEnded, RunStarted
-from ..loop.child import ChildTask, spared
+from ..loop.child import POOLED, ChildTask, spared
 from ..loop.effect import Cancel, Stalled
 from ..loop.end import described
 from ..loop.plan import Plan
@@ -108,7 +108,7 @@ class RemoteRunner:
             if not self.mailbox.cutting:
                 try:
                     body, position = self._body(envelope, left_s), self._position(envelope)
-                    return self._told(await self._ask(body, position, self._hear))
+                    return self._told(await self._ask(body, position, self._hear), envelope)
                 except RemoteError as error:
                     return self._failed(error, envelope)
                 except Exception as error:  # of our own settings, say
@@ -140,14 +140,23 @@ class RemoteRunner:
         place = replace(here, caller=caller)
         return place.inside(self._task.parent_run_id, envelope, envelope.hard_at, self._clock)
 
-    def _told(self, record: Mapping[str, Any]) -> Result:
+    def _told(self, record: Mapping[str, Any], envelope: TurnBudget) -> Result:
         """The result that came, if it makes sense."""
         try:
             result = result_of(record, f"the record of {self.agent}")
         except ConfigError as error:
             return self._lost(Stop.FAILED, error=described(RemoteError(self.agent, str(error))))
         self._loan.settle(result)
-        return self._ended(result)
+        return self._ended(self._believed(result, envelope))
+
+    def _believed(self, result: Result, envelope: TurnBudget) -> Result:
+        """The result with what it was allowed, at most, as used: it was told, and its parent lends it no more."""
+        budgets, pool = dict(result.budgets), self._task.pool or {}
+        for name in POOLED:
+            most = [bound for bound in (envelope.budgets[name].ceiling, pool.get(name)) if bound is not None]
+            if name in budgets and most:
+                budgets[name] = replace(budgets[name], used=min(budgets[name].used, *most))
+        return replace(result, budgets=budgets)
 
     def _cut_off(self, envelope: TurnBudget) -> Result:
         """The request was closed here: somebody wanted that, or its time was over."""
