@@ -25,10 +25,11 @@ def runner(ask: Any, clock: ManualClock, *sinks: Any, within: TurnBudget | None 
     return RemoteRunner(ask, task, plan, Recorder(plan.header, sinks), clock, within)
 
 
-def event(**told: Any) -> dict[str, Any]:
-    row: dict[str, Any] = {"event": "turn_started", "seq": 1, "time": "2031-01-31T12:00:00+00:00", "at": 1.0, "turn": 1}
-    ids: dict[str, Any] = {"run_id": "there", "parent_run_id": None, "session_id": None, "metadata": {}}
-    return {**row, **ids, **told}
+def event(kind: str = "run_started", run_id: str = "there", above: str | None = None, **told: Any) -> dict[str, Any]:
+    row: dict[str, Any] = {"event": kind, "seq": 1, "time": "2031-01-31T12:00:00+00:00", "at": 1.0, "turn": 1}
+    ids: dict[str, Any] = {"run_id": run_id, "parent_run_id": above, "session_id": None, "metadata": {}}
+    own: dict[str, Any] = {"limits": {}, "agent": "far"} if kind == "run_started" else {}
+    return {**row, **ids, **own, **told}
 
 
 def test_the_service_is_told_the_limits_and_the_time_less_what_its_answer_takes() -> None:
@@ -68,7 +69,7 @@ def test_what_is_heard_reaches_those_who_watch_and_what_they_raise_is_counted() 
 
     async def ask(body: Any, position: Any, hear: Any) -> Any:
         hear(event())
-        hear(event(run_id="below", parent_run_id="there"))
+        hear(event("turn_started"))
         hear({"event": "nonsense"})
         raise OSError("cut")
 
@@ -76,11 +77,12 @@ def test_what_is_heard_reaches_those_who_watch_and_what_they_raise_is_counted() 
     told = [(one.kind, one.header.run_id, one.header.parent_run_id) for one in seen]
     assert told == [
         ("run_started", "here", "above"),
+        ("run_started", "there", "here"),
         ("turn_started", "there", "here"),
-        ("turn_started", "below", "there"),
+        ("run_ended", "there", "here"),
         ("run_ended", "here", "above"),
     ]
-    assert (result.stop, result.sink_errors) == ("failed", 4)
+    assert (result.stop, result.sink_errors) == ("failed", 5)
     assert_honest(result)
 
 

@@ -15,16 +15,17 @@ from ..clock import Clock
 from ..drive import Mailbox, Runner
 from ..envelope import TurnBudget
 from ..errors import ConfigError, RemoteError
-from ..event import BudgetRefused, RunEnded, RunStarted
+from ..event import BudgetRefused, Event, RunEnded, RunStarted
 from ..loop.child import POOLED, ChildTask, spared
 from ..loop.effect import Cancel, Stalled
 from ..loop.end import described
 from ..loop.plan import Plan
-from ..record import event_of, result_of
+from ..record import result_of
 from ..recorder import Recorder
 from ..result import Result, Stop
 from ..unit import Unit
 from ..worker import call_soon, loop_time
+from .hearing import Hearing
 from .loan import Loan
 
 _NOT_ASKED = "The remote agent was not asked: nothing is left for it of what it shares with others."
@@ -57,8 +58,7 @@ class RemoteRunner:
         self._scope: anyio.CancelScope | None = None
         self._soon: Callable[[Callable[[], object]], object] | None = None
         self._stalled_s: float | None = None
-        self._far_id: str | None = None
-        """The id of the run at the service."""
+        self._hearing = Hearing(task.run_id, POSITION.get().run_id or task.parent_run_id, self._tell)
 
     @property
     def idle_s(self) -> float:
@@ -184,6 +184,7 @@ class RemoteRunner:
 
     def _ended(self, result: Result) -> Result:
         """Tell the end; a result of our own has the events of it."""
+        self._hearing.close(result.stop.value)
         recorder = self.recorder
         recorder.at = max(recorder.at, self._clock.now() - self._began)
         recorder.ended = True
@@ -195,17 +196,12 @@ class RemoteRunner:
             result, events=recorder.record, events_dropped=recorder.dropped, sink_errors=recorder.sink_errors
         )
 
-    def _hear(self, told: dict[str, Any]) -> None:
+    def _hear(self, told: Mapping[str, Any]) -> None:
         """An event from there: something comes of the run, and who watches here may see it."""
         self._heard = self._clock.now()
-        try:
-            event = event_of(told)
-        except (KeyError, TypeError, ValueError):  # of a newer Flyball, or of no Flyball
-            return
-        if self._far_id is None:
-            self._far_id = event.header.run_id
-        if event.header.run_id == self._far_id:
-            event.header = replace(event.header, parent_run_id=self._task.run_id)
+        self._hearing.hear(told)
+
+    def _tell(self, event: Event) -> None:
         for sink in self.recorder.sinks:
             try:
                 sink(event)
