@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from flyball import ConfigError, Limits, SettingError
-from flyball.chain import Caller, Chain, current, headers, serving
+from flyball.chain import Caller, Chain, Refusal, current, headers, serving
 from flyball.testing import ManualClock
 
 Making = Callable[..., Chain]
@@ -88,7 +88,17 @@ def test_a_service_is_who_the_settings_say_where_the_code_says_nothing() -> None
         "planner", "planner.example:8080", None, False
     )  # fmt: skip
     assert repr(chain) == "<Chain planner@planner.example:8080: ceiling 3, no keys>"
-    assert Chain(settings={}).name == "agent"
+
+
+def test_two_services_that_nobody_has_named_are_two_and_a_circle_through_one_is_still_seen() -> None:
+    one, other = Chain(settings={}), Chain(settings={})
+    caller = other.check(one.headers())
+    assert isinstance(caller, Caller)
+    assert caller.agent.startswith("agent-")
+    with serving(caller, other):
+        found = one.check(headers())
+    assert isinstance(found, Refusal)
+    assert found.code == "chain_cycle_detected"
 
 
 @pytest.mark.parametrize(
@@ -100,6 +110,8 @@ def test_a_service_is_who_the_settings_say_where_the_code_says_nothing() -> None
         ({"require_signature": True}, "chain, require_signature: found True; expected false, as there is no key"),
         ({"compat": "other"}, "one of datamachine"),
         ({"valid_s": 0}, "chain, valid_s"),
+        ({"valid_s": None}, "chain, valid_s: found None; expected at most 86,400 seconds"),
+        ({"valid_s": 1e13}, "chain, valid_s"),
         ({"ceiling": "three"}, "chain_depth"),
     ],
 )

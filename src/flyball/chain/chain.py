@@ -23,6 +23,7 @@ from .refusal import Code, Refusal
 
 SETTINGS = ("chain.name", "chain.host", CURRENT, PREVIOUS, "chain.require_signature")
 """The keys that are read."""
+_LONGEST_VALID_S = 86_400
 _COMPATIBLE = {"datamachine": ("X-Datamachine-Chain-Depth", "datamachine_chain_depth_exceeded")}
 _FULL = {
     "x-flyball-chain": "X-Flyball-Chain",
@@ -39,7 +40,8 @@ class Chain:
     """
 
     name: str | None = None
-    """What the agent of this service is called on the path of a chain; else the setting's, else `agent`."""
+    """What the agent of this service is called on the path of a chain; else the setting's. Without either it is a name
+    that nobody else has, also no replica, so that two services that nobody has named are not taken for one."""
     host: str | None = None
     """Where it is, the same for all its replicas; else the setting's, else the machine's name."""
     keys: Keys | None = None
@@ -51,7 +53,7 @@ class Chain:
     compat: Literal["datamachine"] | None = None
     """Whose header and code for the depth are used beside our own."""
     valid_s: float = 60.0
-    """How long a context may be on its way."""
+    """How long a context may be on its way, a day at most."""
     registry: IterationBudgetRegistry | None = None
     settings: Settings | Mapping[str, object] | None = None
     clock: Clock = SYSTEM
@@ -60,11 +62,12 @@ class Chain:
     def __post_init__(self) -> None:
         registry = self.registry or IterationBudgetRegistry(settings=self.settings)
         settings = registry.settings
-        name = _named("name", self.name, settings, "agent")
+        name = _named("name", self.name, settings, f"agent-{fresh_root()[:12]}")
         host = _named("host", self.host, settings, platform.node())
         keys = Keys.of(settings) if self.keys is None else self.keys
         required = _required(self.require_signature, settings, keys)
-        check.timeout("chain, valid_s", self.valid_s)
+        if not check.timeout("chain, valid_s", self.valid_s) <= _LONGEST_VALID_S:
+            raise ConfigError("chain, valid_s", self.valid_s, f"at most {_LONGEST_VALID_S:,} seconds")
         if self.compat is not None and self.compat not in _COMPATIBLE:
             raise ConfigError("chain, compat", self.compat, f"None, or one of {', '.join(_COMPATIBLE)}")
         header, code = _COMPATIBLE.get(self.compat or "", ("", Code.DEPTH.value))
