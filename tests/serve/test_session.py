@@ -1,6 +1,7 @@
-"""Sessions in memory: what is kept of them, and how the chat app goes on with them."""
+"""Sessions, in memory and in a store: what is kept of them, and how the chat app goes on with them."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import anyio
@@ -10,6 +11,7 @@ from flyball import Agent, Limits
 from flyball.message import Message, MessageType, Role
 from flyball.serve import chat_app
 from flyball.serve.session import Session, Sessions
+from flyball.store import Guard, Store, open_store
 from flyball.testing import Line, ScriptedModel, say
 
 Ask = Callable[..., Any]
@@ -118,3 +120,44 @@ class TestASession:
         busy, runs = anyio.run(two)
         assert (busy.status, busy.record["code"]) == (409, "session_busy")
         assert runs == 0, "and when that has ended, it is free again"
+
+
+@pytest.fixture(params=["memory:", "sqlite"])
+def store(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Store]:
+    store = open_store(f"sqlite:///{tmp_path}/runs.db" if request.param == "sqlite" else request.param)
+    yield store
+    store.close()
+
+
+class TestASessionOfAnAgentWithAStore:
+    def test_is_kept_there_and_told_once(self, ask: Ask, store: Store) -> None:
+        served = agent(store=store)
+        for text in ("A", "B", "C"):
+            answer = ask(
+                chat_app(served), {"message": text, "session": "s"}
+            )  # another service, each time
+        assert heard(served) == ["A", "Hello.", "B", "Hello.", "C"]
+        assert answer.record["session_id"] == "s"
+        assert [message.content for message in store.transcript.read("s")] == [*heard(served), "Hello."]
+
+    def test_is_nobodys_but_his_who_began_it(self, ask: Ask, store: Store) -> None:
+        served = agent(store=store)
+        app = chat_app(served, token=lambda token: True)
+        served.run("Mine.", session="s")
+        for authorization in ("Bearer ann", "Bearer bob", "bearer  ann "):
+            ask(app, {"message": authorization, "session": "s"}, headers={"authorization": authorization})
+        assert [heard(served, n) for n in (1, 2)] == [["Bearer ann"], ["Bearer bob"]]
+        assert heard(served) == ["Bearer ann", "Hello.", "bearer  ann "]
+
+    @pytest.mark.parametrize("accept", ["application/json", "text/event-stream"])
+    def test_that_any_process_works_on_is_busy(self, ask: Ask, store: Store, accept: str) -> None:
+        served = agent(store=store)
+        held = store.lease.acquire("s", owner="another process", seconds=600)
+        assert isinstance(held, Guard)
+        body = {"message": "Go.", "session": "s"}
+        answer = ask(chat_app(served), body, headers={"accept": accept})
+        assert (answer.status, answer.record["code"]) == (409, "session_busy")
+        assert "another process" not in str(answer.record)
+        store.lease.release(held)
+        assert ask(chat_app(served), body, headers={"accept": accept}).status == 200
+        assert heard(served) == ["Go."]

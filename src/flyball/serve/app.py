@@ -16,7 +16,7 @@ from .. import check
 from ..agent import Agent
 from ..chain import Chain, ChainDepthMiddleware, current
 from ..errors import ConfigError
-from ..result import Result
+from ..result import Result, Stop
 from ..run import Run
 from .asgi import Receive, Scope, Send
 from .body import Wish, read, wish_of
@@ -171,32 +171,35 @@ class ChatApp:
         return _FULL if len(self._runs) >= self._doorway.most_runs else None
 
     async def _seated(self, wish: Wish, who: str, receive: Receive, client: Client, streams: bool) -> Problem | None:
-        """Have it done in its session, which nobody else gets meanwhile."""
-        session = Session() if wish.session is None else self._sessions.open((who, wish.session))
+        """Have it done in its session, which nobody else gets meanwhile; a store knows by itself who has one."""
+        in_memory = wish.session is not None and self._agent.store is None
+        session = self._sessions.open((who, str(wish.session))) if in_memory else Session()
         if session.busy:
             return _BUSY
         session.busy = True
         try:
-            opened = self._opened(wish, session)
+            opened = self._opened(wish, session, who)
             if isinstance(opened, Problem):
                 return opened
             result = await self._done(opened, receive, client, streams)
             session.keep(result.messages)
         finally:
             session.busy = False
+        if result.stop is Stop.CONTENDED:
+            return _BUSY
         # Only now: who has the answer may ask the next thing at once.
         if result.stopped_by != GONE:
             await (finish(result, client) if streams else answer(client, 200, "application/json", result.to_dict()))
         return None
 
-    def _opened(self, wish: Wish, session: Session) -> Run | Problem:
+    def _opened(self, wish: Wish, session: Session, who: str) -> Run | Problem:
         """The run, which nobody has begun yet."""
         agent, options = self._agent, dict[str, Any]()
         within = wish.envelope(self._doorway.run_s, agent.clock)
         if within is not None:
             options["within"] = within
         if wish.session is not None:
-            options["session"] = wish.session
+            options["session"] = self._name_of(wish.session, who)
         # What the agent says of its runs stands: a client may only add to it.
         metadata = {key: value for key, value in wish.metadata.items() if key not in agent.metadata}
         try:
@@ -206,6 +209,11 @@ class ChatApp:
             if "usd" in wish.limits or (caller is not None and "usd" in caller.left):
                 return _UNPRICED
             raise
+
+    def _name_of(self, session: str, who: str) -> str:
+        """What a session is called in the agent's store, where others have theirs; else as the client calls it."""
+        shared = self._agent.store is not None and self._doorway.token is not None
+        return f"{who[:32]}:{session}" if shared else session
 
     async def _done(self, run: Run, receive: Receive, client: Client, streams: bool) -> Result:
         """Run it to its end; a client that goes away ends it."""
@@ -244,7 +252,8 @@ def _is_json(content_type: str) -> bool:
 
 def _who(headers: Mapping[str, str]) -> str:
     """Whose sessions they are: nobody goes on with the conversation of another. The token itself is not kept."""
-    return hashlib.sha256(headers.get("authorization", "").encode("latin-1")).hexdigest()
+    scheme, _, token = headers.get("authorization", "").partition(" ")
+    return hashlib.sha256(f"{scheme.lower()} {token.strip()}".encode("latin-1")).hexdigest()
 
 
 def chat_app(
@@ -263,7 +272,8 @@ def chat_app(
 
     `token` says whether a bearer token is good; without it everybody is served. With a `chain`, each request is checked
     as a hop of one, as `ChainDepthMiddleware(chat_app(agent), chain)` would. At most `runs` go on at a time, each
-    for at most `run_seconds`, within the agent's limits; `sessions` are kept in memory.
+    for at most `run_seconds`, within the agent's limits. Sessions are in the agent's store; if it has none, so many
+    `sessions` are kept in memory.
     """
     check.kind("chat_app, agent", agent, Agent)
     check.text("chat_app, path", path)

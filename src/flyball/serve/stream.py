@@ -8,7 +8,8 @@ from typing import Any
 
 import anyio
 
-from ..result import Result
+from ..event import Event, RunEnded
+from ..result import Result, Stop
 from ..run import Run
 from .asgi import Send
 from .problem import Problem, raw
@@ -16,12 +17,22 @@ from .problem import Problem, raw
 _HEADERS = {"content-type": "text/event-stream", "cache-control": "no-store", "x-accel-buffering": "no"}
 _PING_S = 15.0
 """Whatever stands between us and the client may close what is silent for longer."""
+_OPENING = 2
+"""So many events tell whether a run could begin; they come at once."""
 
 
 async def stream(run: Run, send: Send) -> None:
-    """Send every event as it happens."""
+    """Send every event as it happens; nothing, where the run cannot have its session: that has a status of its own."""
+    events, opening = aiter(run), list[Event]()
+    async for event in events:
+        opening.append(event)
+        if len(opening) == _OPENING:
+            break
+    if not opening or (isinstance(opening[-1], RunEnded) and opening[-1].stop == Stop.CONTENDED.value):
+        return
     await send({"type": "http.response.start", "status": 200, "headers": raw(_HEADERS)})
-    events = aiter(run)
+    for event in opening:
+        await _send(send, _written(event.kind, event.to_dict()))
     while True:
         event = None
         try:
