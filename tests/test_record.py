@@ -111,6 +111,8 @@ def test_runs_below_runs_without_end_are_refused() -> None:
         record = {"stop": "completed", "children": [record]}
     with pytest.raises(ConfigError, match="without end"):
         result_of(record)
+    with pytest.raises(ConfigError, match="without end"):
+        result_of({"stop": "completed", "children": [{"stop": "completed"}] * 10_000})
 
 
 @pytest.mark.parametrize("key", ["messages", "tool_execution_results", "last_tool_calls", "questions", "events"])

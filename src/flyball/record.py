@@ -24,8 +24,8 @@ from .snapshot import BudgetSnapshot
 from .unit import Unit
 from .usage import Usage
 
-_DEEPEST = 20
-"""Runs below runs."""
+_DEEPEST, _MOST_RUNS = 20, 10_000
+"""Runs below runs, and how many in all: each is a thousand times larger than the shortest record of it."""
 _MOST = 2**63 - 1
 """No count is higher; sums of these can still be shown, and compared with times."""
 _OUTCOMES: Mapping[str, type[Outcome]] = {
@@ -37,17 +37,26 @@ T = TypeVar("T")
 _NOT_READ = (KeyError, TypeError, ValueError, MessageError)
 
 
-def result_of(record: object, where: str = "record", deepest: int = _DEEPEST) -> Result:
+def result_of(record: object, where: str = "record") -> Result:
     """The result that `to_dict` has written; a ConfigError names the first thing that makes no sense.
 
     >>> result_of(Result(stop=Stop.COMPLETED, text="42").to_dict()).text
     '42'
     """
-    told = _Told(record, where)
-    if not deepest:
-        raise ConfigError(where, "runs below runs without end", f"at most {_DEEPEST} of them")
-    below = told.rows("children")
-    children = [result_of(row, f"{where}, children[{n}]", deepest - 1) for n, row in enumerate(below)]
+    level, runs = [_Told(record, where)], 1
+    for _ in range(_DEEPEST):
+        level = [below for told in level for below in told.below]
+        runs += len(level)
+        if runs > _MOST_RUNS:
+            break
+    if level:
+        raise ConfigError(where, "runs below runs without end", f"at most {_DEEPEST} levels, and {_MOST_RUNS:,} in all")
+    return _result(_Told(record, where))
+
+
+def _result(told: _Told) -> Result:
+    where = told.where
+    children = [_result(below) for below in told.below]
     by_id = {child.run_id: child for child in children}
     return Result(
         stop=check.member(f"{where}, stop", told.get("stop"), Stop),
@@ -110,45 +119,50 @@ class _Told:
         if not isinstance(record, Mapping):
             raise ConfigError(where, record, "the record of a run, as `Result.to_dict` writes it")
         self._record = cast("Mapping[str, Any]", record)
-        self._where = where
+        self.where = where
+
+    @property
+    def below(self) -> list[_Told]:
+        """The records of its children."""
+        return [_Told(row, f"{self.where}, children[{n}]") for n, row in enumerate(self.rows("children"))]
 
     def get(self, key: str) -> Any:
         return self._record.get(key)
 
     def text(self, key: str) -> str | None:
         if self.get(key) is not None:
-            check.kind(f"{self._where}, {key}", self.get(key), str)
+            check.kind(f"{self.where}, {key}", self.get(key), str)
         return self.get(key)
 
     def count(self, key: str) -> int:
         found = self.get(key)
-        return 0 if found is None else _bounded(f"{self._where}, {key}", check.whole(f"{self._where}, {key}", found))
+        return 0 if found is None else _bounded(f"{self.where}, {key}", check.whole(f"{self.where}, {key}", found))
 
     def money(self, model: str, usd: object) -> int | float:
-        return check.amount_of(f"{self._where}, cost_usd.{model}", usd, Unit.USD)
+        return check.amount_of(f"{self.where}, cost_usd.{model}", usd, Unit.USD)
 
     def table(self, key: str) -> dict[str, Any]:
         found = self.get(key)
         if found is None:
             return {}
-        check.kind(f"{self._where}, {key}", found, Mapping)
+        check.kind(f"{self.where}, {key}", found, Mapping)
         return {str(name): value for name, value in found.items()}
 
     def _list(self, key: str) -> Sequence[Any]:
         found = self.get(key)
         if found is None:
             return ()
-        check.kind(f"{self._where}, {key}", found, list)
+        check.kind(f"{self.where}, {key}", found, list)
         return found
 
     def rows(self, key: str) -> Sequence[Mapping[str, Any]]:
         for row in self._list(key):
-            check.kind(f"{self._where}, {key}", row, Mapping)
+            check.kind(f"{self.where}, {key}", row, Mapping)
         return self._list(key)
 
     def texts(self, key: str) -> tuple[str, ...]:
         for text in self._list(key):
-            check.kind(f"{self._where}, {key}", text, str)
+            check.kind(f"{self.where}, {key}", text, str)
         return tuple(self._list(key))
 
 

@@ -133,9 +133,7 @@ class TestASessionOfAnAgentWithAStore:
     def test_is_kept_there_and_told_once(self, ask: Ask, store: Store) -> None:
         served = agent(store=store)
         for text in ("A", "B", "C"):
-            answer = ask(
-                chat_app(served), {"message": text, "session": "s"}
-            )  # another service, each time
+            answer = ask(chat_app(served), {"message": text, "session": "s"})  # another service, each time
         assert heard(served) == ["A", "Hello.", "B", "Hello.", "C"]
         assert answer.record["session_id"] == "s"
         assert [message.content for message in store.transcript.read("s")] == [*heard(served), "Hello."]

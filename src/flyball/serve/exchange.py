@@ -17,6 +17,8 @@ from ..models.key import without
 from ..models.sse import EventReader
 
 _MOST_BYTES = 64 * 2**20
+_MOST_BYTES_AT_ONCE = 16 * 2**20
+"""Of one piece of JSON, which takes many times as much when it is read."""
 _MOST_WORDS = 500
 _TAIL_S = 1.0
 _REFUSALS = frozenset({400, 401, 403, 404, 405, 406, 408, 409, 410, 411, 413, 415, 422, 429, 503})
@@ -41,9 +43,9 @@ class Exchange:
         try:
             return await self._made(hear)
         except (httpx2.ConnectError, httpx2.ConnectTimeout, httpx2.PoolTimeout) as error:
-            raise RemoteError(self.remote, f"it cannot be reached: {_words(error)}", began=False) from None
+            raise RemoteError(self.remote, f"it cannot be reached: {self._words(error)}", began=False) from None
         except (httpx2.TransportError, httpx2.DecodingError) as error:
-            raise RemoteError(self.remote, f"it broke off: {_words(error)}") from None
+            raise RemoteError(self.remote, f"it broke off: {self._words(error)}") from None
 
     async def _made(self, hear: Callable[[Json], None]) -> Json:
         client = await shared_client()
@@ -118,6 +120,8 @@ class Exchange:
         return RemoteError(self.remote, f"it failed ({head}): {words}")
 
     def _read(self, data: bytes) -> Json:
+        if len(data) > _MOST_BYTES_AT_ONCE:
+            raise RemoteError(self.remote, f"it says too much at once: {len(data):,} bytes")
         try:
             said: object = json.loads(data)
         except (ValueError, RecursionError):
@@ -131,6 +135,6 @@ class Exchange:
         text = without(self.secrets, " ".join(str(words).split()))
         return text if len(text) <= _MOST_WORDS else f"{text[:_MOST_WORDS]}…"
 
-
-def _words(error: Exception) -> str:
-    return " ".join(str(error).split()) or type(error).__name__
+    def _words(self, error: Exception) -> str:
+        """Those of the client, which may quote what came."""
+        return self._shown(error) or type(error).__name__
