@@ -279,6 +279,8 @@ class FamilyAdmission(Admission):
 def _unknown_tools(task: ChildTask) -> str | None:
     """Why a child cannot be narrowed to these tools: it has not got them, as far as that is known."""
     terrain = task.edge.terrain
+    if task.only is not None and task.edge.runner is not None:
+        return f"{task.edge.name} works elsewhere, with tools that nobody here can take from it; leave out `tools`"
     unknown = sorted((task.only or frozenset()).difference(terrain.tool_names))
     if not unknown or terrain.sources:
         return None

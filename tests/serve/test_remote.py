@@ -110,6 +110,16 @@ class TestARunElsewhere:
             result = ran(Agent(model=model, children=[remote_agent(url, name="far")]))
         assert result.children[0].turns == 1
 
+    @pytest.mark.parametrize("tools", [[], ["look"]])
+    def test_is_not_asked_at_all_where_its_tools_should_be_narrowed(self, tools: list[str]) -> None:
+        tasks = [{"child": "far", "goal": "Go.", "tools": tools}]
+        child = remote_agent("http://127.0.0.1:1", name="far")
+        [outcome] = ran(
+            Agent(model=ScriptedModel(call("delegate", tasks=tasks), say("Oh.")), children=[child])
+        ).tool_results
+        assert isinstance(outcome, Denied)
+        assert (outcome.reason, "works elsewhere" in outcome.message) == (Reason.VALIDATION, True)
+
     def test_is_told_to_those_who_watch_its_parent(self, served: Served) -> None:
         seen: list[Any] = []
         with served(chat_app(agent(call("look"), say("Seen.")))) as url:
