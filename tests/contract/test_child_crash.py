@@ -65,7 +65,7 @@ def test_what_comes_when_a_child_has_ended_is_dropped_and_its_parent_tells_it(ru
     async def nap() -> bool:
         """Let the thread go on, and wait for it."""
         go.set()
-        await anyio.sleep(0.1)
+        await anyio.sleep(0.05)
         return came.is_set()
 
     stuck = Agent(model=ScriptedModel(call("hang"), grace=say("stuck")), name="stuck", tools=[hang])

@@ -278,17 +278,17 @@ def test_one_of_three_of_which_nothing_comes_is_told_to_report_and_the_others_go
     async def step() -> None:
         await anyio.sleep(0.1)
 
-    busy = kid("busy", *[call("step")] * 25, say("busy"), tools=[step])
+    busy = kid("busy", *[call("step")] * 13, say("busy"), tools=[step])
     agent = parent(
         busy,
         kid("stuck", call("wait"), say("never")),
         says=(delegate("busy", "stuck", "busy"), say("done")),
-        settings={"delegation.stall_seconds": 2},
+        settings={"delegation.stall_seconds": 1},
     )
     result = run(agent)
     assert [closed(one).stop for one in result.children] == ["completed", "stalled", "completed"]
     stuck = result.children[1]
-    assert (stuck.text, stuck.warning) == ("kid reports", "Nothing came of it for 2 s.")
+    assert (stuck.text, stuck.warning) == ("kid reports", "Nothing came of it for 1 s.")
     assert [outcome.status for outcome in stuck.tool_results] == ["timed_out"]
     assert (result.stop, result.text) == ("completed", "done")
 
@@ -305,7 +305,7 @@ def test_a_child_whose_report_does_not_come_either_is_given_up(run: Running, clo
 
 def test_who_waits_for_its_own_children_or_for_a_person_is_not_stalled(run: Running) -> None:
     async def slow_approver(question: object) -> bool:
-        await anyio.sleep(2.5)
+        await anyio.sleep(1.3)
         return True
 
     @tool(effects="read", poll=True)
@@ -313,9 +313,9 @@ def test_who_waits_for_its_own_children_or_for_a_person_is_not_stalled(run: Runn
         await anyio.sleep(0.1)
 
     asks = kid("asks", call("ask"), say("asked"), tools=[tool(approve=True, name="ask")(lambda: "x")])
-    busy = kid("busy", *[call("step")] * 25, say("busy"), tools=[step])
+    busy = kid("busy", *[call("step")] * 13, say("busy"), tools=[step])
     middle = kid("middle", delegate("busy"), say("middle"), children=[busy])
-    settings = {"delegation.stall_seconds": 2}
+    settings = {"delegation.stall_seconds": 1}
     agent = parent(
         asks, middle, says=(delegate("asks", "middle"), say("done")), settings=settings, approver=slow_approver
     )

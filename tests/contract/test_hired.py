@@ -109,7 +109,7 @@ def test_they_are_under_the_ceiling_of_the_tree(run: Running) -> None:
 
 def test_they_end_with_the_time_of_the_call(run: Running, closed: Any) -> None:
     child = kid("a", say("late").after(LONG))
-    result = run(boss(asking(child, timeout=2.0), says=(call("ask"), say("done"))))
+    result = run(boss(asking(child, timeout=1.0), says=(call("ask"), say("done"))))
     [outcome], [below] = result.tool_results, result.children
     assert closed(below).stop == "deadline"
     assert (outcome.ok, outcome.children) == (True, (below,))
