@@ -129,8 +129,8 @@ class _Page(BaseHTTPRequestHandler):
 
     def _slow(self, rest: str) -> None:
         """A drop now and then, until somebody has had enough."""
-        self._send(200, b"", content_type="text/plain")
         try:
+            self._send(200, b"", content_type="text/plain")
             while not self._site.over.wait(0.01):
                 self.wfile.write(b".")
         except OSError:
