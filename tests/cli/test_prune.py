@@ -1,7 +1,6 @@
 """`flyball prune`: what is old goes, what is in use stays, and nothing goes unasked."""
 
 import subprocess
-import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -12,6 +11,7 @@ from hypothesis import strategies as st
 
 from flyball import Agent
 from flyball.cli.prune import doomed_in
+from flyball.clock import SYSTEM
 from flyball.store import Finish, MemoryStore, SqliteStore, Start, Step
 from flyball.testing import ManualClock, ScriptedModel, say
 
@@ -22,7 +22,7 @@ DAY = 86_400.0
 @pytest.fixture
 def aged(stock: Any) -> Any:
     """Runs of 50, 40, 20 and 0 days ago, each in a session of its own."""
-    stock.clock.move(time.time() - stock.clock.wall() - 50 * DAY)
+    stock.clock.move(SYSTEM.wall() - stock.clock.wall() - 50 * DAY)
     for days, run_id in ((10, "fifty"), (20, "forty"), (20, "twenty"), (0, "today")):
         agent = Agent(model=ScriptedModel(say("Fine.")), clock=stock.clock)
         stock.keep(agent.run("See to the boiler.", run_id=run_id))

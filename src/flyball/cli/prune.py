@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import re
-import time
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from ..clock import SYSTEM
 from ..errors import ConfigError
 from .archive import EVERY, Archive, moment
 from .consent import agreed
@@ -36,7 +36,7 @@ def prune(
     """
     try:
         place = Place.of(store)
-        before = time.time() - _seconds(older_than)
+        before = SYSTEM.wall() - _seconds(older_than)
         with place.looked_into() as opened:
             archive = Archive(opened, place.name)
             before = _sparing(archive, before, keep)
