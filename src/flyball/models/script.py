@@ -78,7 +78,8 @@ class ScriptedModel:
         if request.purpose in self._aside:
             return self._aside[request.purpose], _PLACE_ASIDE
         run = run_of(request)
-        place = self._places.get(run, request.turns)
+        # One that a rule has asked instead begins with its first line, whenever that is.
+        place = self._places.get(run, 0 if request.model else request.turns)
         self._places[run] = place + 1
         count = len(self.lines)
         if place >= count and not self._loops:
