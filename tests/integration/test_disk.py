@@ -91,7 +91,7 @@ def test_a_run_whose_file_was_locked_goes_on_when_it_is_free_again(tmp_path: Pat
 
     with SqliteStore(path, busy_seconds=0.2) as store:
         script = ScriptedModel(*(call("work", n=n) for n in range(1, 5)), say("Done."))
-        agent = Agent(model=script, tools=[work], store=store, lease_seconds=4)
+        agent = Agent(model=script, tools=[work], store=store, lease_seconds=6)
         failed = agent.start("go").result(LONG)
         held[0].close()
         result = agent.reopen(failed.run_id, wait_seconds=LONG).begin().result(LONG)

@@ -57,7 +57,7 @@ def test_of_four_that_wait_each_has_its_turn(nursery: Any, tmp_path: Path) -> No
 
 
 def test_one_that_slept_past_its_lease_changes_nothing_any_more(nursery: Any, tmp_path: Path) -> None:
-    sleeper = nursery.start(tmp_path, "talk", name="ann", waits_for="awake 1", lease_seconds=2.0)
+    sleeper = nursery.start(tmp_path, "talk", name="ann", waits_for="awake 1", lease_seconds=4.0)
     wait_for(tmp_path / "begun", "ann")
     sleeper.kill(signal.SIGSTOP)
     heir = nursery.start(tmp_path, "talk", name="bob", waits_for="contended 1", lease_seconds=30.0, wait_seconds=LONG)
