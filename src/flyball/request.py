@@ -113,6 +113,8 @@ class FailureKind(StrEnum):
     RETRYABLE = "retryable"
     CONTEXT = "context"
     """The provider says that the conversation is too long for the model."""
+    INTERRUPTED = "interrupted"
+    """The process ended while the reply was awaited, and another goes on: it is asked again."""
     FINAL = "final"
 
 

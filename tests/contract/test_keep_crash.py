@@ -10,12 +10,14 @@ import anyio
 import pytest
 
 from flyball import Agent, Child, Limits, Result, tool
+from flyball.drive.tenure import Tenure
 from flyball.errors import StoreError
 from flyball.message import Role
 from flyball.outcome import Failure
 from flyball.pair import check_pairs
 from flyball.request import Request
 from flyball.store import Guard, MemoryStore, Step, Store
+from flyball.store.memory import MemoryLease
 from flyball.testing import Line, ScriptedModel, assert_honest, call, say, together
 from flyball.tools import ToolContext
 
@@ -181,3 +183,36 @@ def test_a_call_that_is_made_again_is_bounded_as_ever() -> None:
     Agent(model=model, tools=[slow], store=Mortal(store, 2, True)).run("go", run_id="r")
     result = Agent(model=model, tools=[slow], store=store).resume("r")
     assert (result.stop, [one.status for one in result.tool_results]) == ("completed", ["timed_out"])
+
+
+@pytest.mark.parametrize("deaths", [1, 3])
+def test_a_report_that_was_awaited_is_asked_for_again(deaths: int) -> None:
+    def stubborn(store: Store) -> Agent:
+        model = ScriptedModel.looping(call("look", n=1), grace=say("Reported."))
+        return Agent(model=model, tools=[look], limits=Limits(turns=1), store=store, max_output_tokens=50)
+
+    store = MemoryStore()
+    stubborn(Mortal(store, 4, True)).run("go", run_id="r")  # the report is the fourth that begins
+    for _ in range(deaths - 1):
+        stubborn(Mortal(store, 1, True)).resume("r")
+    result = assert_honest(stubborn(store).resume("r"))
+    assert (result.stop, result.text, result.budgets["retries"].used) == ("budget", "Reported.", 0)
+    assert result.requests == 2 + deaths
+    assert store.transcript.read("r") == list(result.messages)
+
+
+def test_a_lease_that_was_left_behind_in_this_process_is_taken_over() -> None:
+    class Gone(MemoryLease):
+        def release(self, guard: Guard) -> bool:
+            raise StoreError("store", "it is gone")
+
+    store = MemoryStore()
+    good, store.lease = store.lease, Gone(store.shelf)
+    agent_ = Agent(model=Placed(say("x")), store=store)
+    agent_.run("go", session="talk")
+    tenure = Tenure(store, "talk", 300)
+    assert tenure.take() is None
+    tenure.give_back()  # which it cannot
+    assert store.lease.holder("talk") is not None
+    store.lease = good
+    assert agent_.run("go", session="talk").stop == "completed"

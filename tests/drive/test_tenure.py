@@ -94,8 +94,18 @@ def test_it_counts_as_lost_by_its_own_clock_though_nobody_has_said_so() -> None:
 
 def test_a_process_that_lives_is_not_taken_over() -> None:
     store = MemoryStore()
-    assert not isinstance(store.lease.acquire("talk", owner_of(os.getpid()), 300), Holder)
+    assert not isinstance(store.lease.acquire("talk", owner_of(os.getppid()), 300), Holder)
     assert isinstance(Tenure(store, "talk", 300).take(), Holder)
+
+
+def test_another_run_of_this_process_is_not_taken_over_but_what_it_left_behind_is() -> None:
+    store = MemoryStore()
+    first, second = Tenure(store, "talk", 300), Tenure(store, "talk", 300)
+    assert first.take() is None
+    assert isinstance(second.take(), Holder)
+    first.end()  # without giving it back
+    assert second.take() is None
+    second.give_back()
 
 
 @pytest.mark.parametrize("owner", ["elsewhere:1:x", "", "no colons", f"{owner_of(1).partition(':')[0]}:x:y"])

@@ -228,7 +228,7 @@ def _counted_as(run: str, record: Mapping[str, Any], undisturbed: Mapping[str, A
     for name in ("turns", "tool_calls", "children", "reflections", "nudges"):
         assert budgets[name]["used"] == before[name]["used"], f"{run}: {name}"
     assert (record["turns"], record["usage"]) == (undisturbed["turns"], undisturbed["usage"]), run
-    assert budgets["retries"]["used"] == again == record["estimated_requests"], run
+    assert (budgets["retries"]["used"], again) == (before["retries"]["used"], record["estimated_requests"]), run
     more = budgets["tokens"]["used"] - before["tokens"]["used"]
     assert more > 0 if again else more == 0, f"{run}: {again} interrupted, {more} tokens"
     assert budgets["tokens"]["held"] == 0

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from .driver import Driver
 
 _INTERRUPTED = ModelFailure(
-    FailureKind.RETRYABLE, "Interrupted", "interrupted", "the process ended while the reply was awaited", began=True
+    FailureKind.INTERRUPTED, "Interrupted", "interrupted", "the process ended while the reply was awaited", began=True
 )
 _UNKNOWN = "the process ended while this was under way. Whether it had an effect is not known"
 

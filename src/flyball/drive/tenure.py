@@ -7,7 +7,7 @@ import os
 import socket
 from collections.abc import Callable
 from pathlib import Path
-from threading import Condition, Thread
+from threading import Condition, Lock, Thread
 from time import monotonic
 
 from ..errors import StoreError
@@ -58,15 +58,16 @@ class Tenure:
 
     def take(self) -> Holder | None:
         """Have the lease, and it is renewed from now on; or who else has it. It blocks."""
-        began = monotonic()
-        found = self.store.lease.acquire(self.session, owner_of(os.getpid()), self._seconds)
-        if isinstance(found, Holder) and is_gone(found.owner):
-            self.store.lease.release(Guard(self.session, found.fence))  # its process is dead, and writes nothing more
-            found = self.store.lease.acquire(self.session, owner_of(os.getpid()), self._seconds)
-        if isinstance(found, Holder):
-            return found
-        self.guard, self._renewed_at = found, began
-        CLERK.take_on(self)
+        with CLERK.taking:  # or another run of this process might take one for left behind that was just taken
+            began, owner = monotonic(), owner_of(os.getpid())
+            found = self.store.lease.acquire(self.session, owner, self._seconds)
+            if isinstance(found, Holder) and _is_left(found, owner):
+                self.store.lease.release(Guard(self.session, found.fence))  # nobody writes under it any more
+                found = self.store.lease.acquire(self.session, owner, self._seconds)
+            if isinstance(found, Holder):
+                return found
+            self.guard, self._renewed_at = found, began
+            CLERK.take_on(self)
         return None
 
     def renew(self) -> bool:
@@ -109,10 +110,24 @@ class Clerk:
 
     def __init__(self) -> None:
         self._pid = 0
+        self._taking = Lock()
+
+    @property
+    def taking(self) -> Lock:
+        """Held while a lease is taken."""
+        if self._pid != os.getpid():
+            self._begin()
+        return self._taking
+
+    def serves(self, guard: Guard) -> bool:
+        """Whether a run of this process has that lease; else it was left behind, as its store could not be reached."""
+        with self._changed:
+            return any(tenure.guard == guard for tenure in self._due)
 
     def _begin(self) -> None:
         """At first, and in a forked child, where no thread of its parent lives."""
         self._pid = os.getpid()
+        self._taking = Lock()
         self._changed = Condition()
         self._due: dict[Tenure, float] = {}
         self._thread: Thread | None = None
@@ -156,6 +171,13 @@ class Clerk:
 
 CLERK = Clerk()
 """Idle until the first lease is taken."""
+
+
+def _is_left(holder: Holder, owner: str) -> bool:
+    """Whether nobody works under a lease that was not given back."""
+    if holder.owner == owner:
+        return not CLERK.serves(Guard(holder.session, holder.fence))
+    return is_gone(holder.owner)
 
 
 def owner_of(pid: int) -> str:

@@ -229,6 +229,9 @@ def _after_failure(course: Course, failure: ModelFailure, attempt: int) -> Flow[
         return must_end
     if failure.kind is FailureKind.CONTEXT:
         return (yield from _too_long(course, error))
+    if failure.kind is FailureKind.INTERRUPTED:  # which was no fault of the model's
+        course.recorder.emit(event.Retried, attempt, 0.0, failure.message)
+        return None
     if failure.kind is FailureKind.FINAL or not course.envelope.claim(retries=1):
         course.tell_refusals()
         course.refund_turn("round_never_started")

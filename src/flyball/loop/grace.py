@@ -7,7 +7,17 @@ from dataclasses import replace
 from .. import event
 from ..message import Message, MessageType, Role
 from ..outcome import Reason
-from ..request import Finish, Purpose, Reply, Request, bytes_of, tokens_of, tokens_of_message
+from ..request import (
+    FailureKind,
+    Finish,
+    ModelFailure,
+    Purpose,
+    Reply,
+    Request,
+    bytes_of,
+    tokens_of,
+    tokens_of_message,
+)
 from ..result import Stop
 from . import share
 from .ask import let_go, send
@@ -43,6 +53,19 @@ def grace(course: Course, end: End) -> Flow[End]:
 
 def _asked(course: Course, end: End) -> Flow[str | None]:
     """What the model reports, if it can be asked and says something."""
+    reply = yield from _requested(course, end)
+    while isinstance(reply, ModelFailure) and reply.kind is FailureKind.INTERRUPTED:
+        course.history.pop()  # what it was asked then
+        reply = yield from _requested(course, end)
+    if not isinstance(reply, Reply):
+        return None
+    calls = course.say_reply(reply)
+    deny(course, calls, Reason.BUDGET, "only a report was asked for; nothing is done any more")
+    return reply.text if reply.text.strip() and reply.finish is not Finish.CONTENT_FILTER else None
+
+
+def _requested(course: Course, end: End) -> Flow[Reply | ModelFailure | None]:
+    """The model's answer to the request for a report; None where it cannot be asked."""
     if course.clock.at >= course.envelope.hard_at:
         return None
     request = _fitted(course, _instruction(end))
@@ -61,12 +84,7 @@ def _asked(course: Course, end: End) -> Flow[str | None]:
             let_go(course, holds, taken=refusal is None)
             return None
     course.history.append(request.messages[-1])
-    reply = yield from send(course, request, tokens, holds, course.envelope.hard_at)
-    if not isinstance(reply, Reply):
-        return None
-    calls = course.say_reply(reply)
-    deny(course, calls, Reason.BUDGET, "only a report was asked for; nothing is done any more")
-    return reply.text if reply.text.strip() and reply.finish is not Finish.CONTENT_FILTER else None
+    return (yield from send(course, request, tokens, holds, course.envelope.hard_at))
 
 
 def _instruction(end: End) -> str:

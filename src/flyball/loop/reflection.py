@@ -9,7 +9,7 @@ from ..message import Message, MessageType, Role
 from ..outcome import Failure, Timeout
 from ..progress import Notice
 from ..purse import Holds
-from ..request import Finish, Purpose, Reply, Request, tokens_of, tokens_of_message
+from ..request import FailureKind, Finish, ModelFailure, Purpose, Request, tokens_of, tokens_of_message
 from ..steadiness import Reflection
 from . import share
 from .ask import let_go, send
@@ -96,8 +96,9 @@ def _asked(course: Course, request: Request, tokens: int) -> Flow[str | Missed]:
             return Missed(_RUN_ENDS if refusal is None else refusal.warning)
     deadline = min(course.envelope.work_at, course.clock.at + _LONGEST_S)
     reply = yield from send(course, request, tokens, holds, deadline)
-    if not isinstance(reply, Reply):
-        return Missed(reply.message)
+    if isinstance(reply, ModelFailure):
+        again = reply.kind is FailureKind.INTERRUPTED and course.must_end() is None
+        return (yield from _asked(course, request, tokens)) if again else Missed(reply.message)
     if reply.finish is Finish.CUT:
         return Missed("it took too long.")
     if reply.finish is Finish.CONTENT_FILTER:

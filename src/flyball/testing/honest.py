@@ -17,7 +17,7 @@ from ..event import (
 )
 from ..message import MessageType
 from ..pair import check_pairs
-from ..request import Purpose
+from ..request import FailureKind, Purpose
 from ..result import Result, Stop
 
 _PAIRS = {
@@ -116,10 +116,11 @@ def _check_the_facts(result: Result) -> None:
 
 
 def _check_the_reports(result: Result) -> None:
-    """A report is the last that is asked for; unless the run was given more then, and went on."""
+    """A report is the last that is asked for; unless the run was given more then, or its process had died."""
     reported = False
     for event in result.events:
-        if isinstance(event, Extended | Postponed):
+        lost = isinstance(event, ModelReplied) and event.code == FailureKind.INTERRUPTED.value
+        if lost or isinstance(event, Extended | Postponed):
             reported = False
         elif isinstance(event, ModelRequested):
             assert not reported, "it was asked for something behind the report"

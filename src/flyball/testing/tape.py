@@ -23,6 +23,7 @@ _SECRET = re.compile(r"(?i)\b(?:bearer\s+|(?:sk|pk|rk|key|api|ghp|gho|xox\w?)[-_
 _BASES: Mapping[FailureKind, type[ModelError]] = {
     FailureKind.RETRYABLE: Retryable,
     FailureKind.CONTEXT: ContextTooLong,
+    FailureKind.INTERRUPTED: ModelError,
     FailureKind.FINAL: ModelError,
 }
 
