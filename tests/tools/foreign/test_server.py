@@ -31,6 +31,20 @@ class TestTheServer:
         )
         assert mcp("npx", name="files").name == "files"
 
+    @pytest.mark.parametrize(
+        ("command", "shown"),
+        [
+            ("npx files --root /a", "npx files --root /a"),
+            ("server --token xyzzy --root /a", "server --token *** --root /a"),
+            ("server --api-key=xyzzy 'a b'", "server --api-key=*** 'a b'"),
+            ("env API_KEY=xyzzy server", "env API_KEY=*** server"),
+            ("server --auth --verbose", "server --auth --verbose"),
+            ("tokenizer keys.txt", "tokenizer keys.txt"),
+        ],
+    )
+    def test_what_a_command_is_given_in_secret_is_not_in_its_name(self, command: str, shown: str) -> None:
+        assert mcp(command).name == f"MCP server {shown!r}"
+
     def test_does_not_show_what_it_is_given(self) -> None:
         sources = [mcp("npx", env={"KEY": "xyzzy"}), mcp("http://a/mcp", headers={"key": "xyzzy"})]
         assert "xyzzy" not in repr(sources)

@@ -20,6 +20,7 @@ from ..tool import Tool
 from .session import Session, innermost, link_of
 
 log = logging.getLogger(__name__)
+_SECRET = re.compile(r"(?i)token|key|secret|passw|auth|credential")
 
 _URL = re.compile(r"https?://", re.IGNORECASE)
 
@@ -127,11 +128,26 @@ def _words(server: Any) -> tuple[str, ...]:
 
 
 def _shown(url: str | None, command: Sequence[str]) -> str:
-    """What may be said of it aloud: a URL may have a key in its user or its query."""
+    """What may be said of it aloud: a URL may have a key in its user or its query, a command in its options."""
     if url is None:
-        return shlex.join(command)
+        return _discreet(command)
     parts = urlsplit(url)
     return f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}{parts.path}"
+
+
+def _discreet(command: Sequence[str]) -> str:
+    """A command without the values of options that are called like secrets."""
+    shown: list[str] = []
+    hidden = False
+    for word in command:
+        name, has_value, _ = word.partition("=")
+        secret = _SECRET.search(name) is not None and (bool(has_value) or name.startswith("-"))
+        if hidden and not word.startswith("-"):
+            shown.append("***")
+        else:
+            shown.append(f"{shlex.quote(name)}=***" if secret and has_value else shlex.quote(word))
+        hidden = secret and not has_value
+    return " ".join(shown)
 
 
 def _names(only: Any) -> tuple[str, ...] | None:
