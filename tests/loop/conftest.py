@@ -124,8 +124,8 @@ class Auditor(Recount):
         need("no report once the run is called off or failed", not self.called_off, not self.failed)
         need("one report", self.agent.grace, self.used["grace"] <= self.more, self.at < self.hard_at == ask.deadline)
         self.used["grace"], request = self.used["grace"] + 1, ask.request
-        need("a request for words only", not request.tools, request.messages[-1].role is Role.USER)
-        need("pairs that are closed", check_pairs(request.messages) == [])
+        last, pairs = request.messages[-1], check_pairs(request.messages)
+        need("a request for words only, of closed pairs", not request.tools, last.role is Role.USER, pairs == [])
         need("a request in its grace turn", self.open[-2:] == ["grace", "model"])
         self._hold(ask, self.estimated)
 

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, TypeVar, cast
 
 import anyio
 
 from ..clock import Clock
 from ..errors import ResumeError, StaleFence, StoreError
-from ..event import Delta, Event, ToolReported
+from ..event import Delta, Event, ModelRequested, ToolReported
+from ..loop.converse import MORE_HELPS
 from ..loop.effect import Act, Answer, Append, Decide, Effect, Extend, Fingerprint, LeaseLost, Letter, Unkept
 from ..loop.end import described
 from ..loop.plan import Plan
@@ -32,7 +33,6 @@ SCRIBES = WorkerPool(workers=250, most_hung=1_000)
 """Threads that wait for a store: apart from those of tools, which may all hang."""
 _ASKED_AGAIN_S = 0.25
 _UNNUMBERED = (Delta, ToolReported)
-_MORE_HELPS = (Stop.BUDGET.value, Stop.DEADLINE.value)
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,12 +144,12 @@ class Keeper:
         more = None if self._resumption is None else self._resumption.extension
         if stop == Stop.PAUSED.value:
             past = past.until_open()
-        elif stop in _MORE_HELPS and more is not None and past.answers:
+        elif stop in MORE_HELPS and more is not None and past.answers:
             past.extended([more])  # the end was not final: it hears of this with its last answer
             self._ledger.extended(len(past.answers) - 1, [more])
             return past
         elif stop is not None:
-            wanted = "more of what it has met (extend=)" if stop in _MORE_HELPS else "from_messages=True"
+            wanted = "more of what it has met (extend=)" if stop in MORE_HELPS else "from_messages=True"
             raise ResumeError(f"run {plan.run_id}", f"a run that ended as {stop}", wanted)
         past.letters += () if more is None else (more,)
         return past
@@ -197,7 +197,7 @@ class Keeper:
     async def finish(self, result: Result) -> None:
         """Write down what the run came to, and leave the session."""
         if not self._closed and self._holds():
-            finish = Finish(at=self._clock.wall(), stop=result.stop.value, record=_slim(result.to_dict()))
+            finish = Finish(at=self._clock.wall(), stop=result.stop.value, record=_slim(_lean(result).to_dict()))
             kept = await _crossing(lambda: self._kept(lambda: self._ledger.commit(self.tenure.guard, finish)))
             if kept and not self._is_childs:
                 self.tenure.end()
@@ -245,6 +245,12 @@ def _told(holder: Holder, now: float) -> str:
     age = Unit.SECONDS.show(round(max(0.0, now - holder.since), 1))
     who = ":".join(holder.owner.split(":")[:2])  # the machine and the process; what is behind is for other processes
     return f"{who} has held session {holder.session!r} for {age}."
+
+
+def _lean(result: Result) -> Result:
+    """A result without events, but for those from which its record tells how the model was asked."""
+    asked = [event for event in result.events if isinstance(event, ModelRequested)]
+    return replace(result, events=asked, children=tuple(map(_lean, result.children)))
 
 
 def _slim(record: dict[str, Any]) -> dict[str, Any]:

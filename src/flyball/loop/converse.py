@@ -23,7 +23,7 @@ from .reflection import reflect
 from .turn import or_end, take_turn
 
 _ORDER = list(Stop)
-_MORE_HELPS = (Stop.BUDGET, Stop.DEADLINE)
+MORE_HELPS = (Stop.BUDGET, Stop.DEADLINE)
 """Ends after which a run that is given more goes on."""
 
 
@@ -69,12 +69,12 @@ def _until_the_end(course: Course) -> Flow[End]:
                 yield from course.append()
             if course.shared.reflection is not None and isinstance(going, Going):
                 yield from reflect(course, course.shared.reflection)
-        if course.shared.asks_for_more and going.stop in _MORE_HELPS:
+        if course.shared.asks_for_more and going.stop in MORE_HELPS:
             going = yield from ask_for_more(course, going)
             if going is None:
                 continue
         end = yield from _closed(course, going)
-        if end.budget in course.extended and end.stop in _MORE_HELPS:
+        if end.budget in course.extended and end.stop in MORE_HELPS:
             course.envelope.set_aside_again()
             going = None
         elif end.stop is not Stop.COMPLETED or not course.put_steered():

@@ -5,19 +5,19 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from copy import deepcopy
 from dataclasses import replace
-from types import TracebackType
 from typing import Any
 
 from ..clock import SYSTEM, Clock
 from ..message import Message
 from . import refusal
+from .closing import Closing
 from .pack import CODE, Pack
 from .record import Entry, Finish, Guard, Holder, Pruned, Query, Row, Session, Start, Step
 from .shelf import WHERE, Shelf
 from .text import clean, to_message
 
 
-class MemoryStore:
+class MemoryStore(Closing):
     """Keeps everything in this process; safe between threads. `clock` is where leases get their time from."""
 
     def __init__(self, clock: Clock = SYSTEM) -> None:
@@ -43,14 +43,6 @@ class MemoryStore:
     def close(self) -> None:
         """Forget everything."""
         self.shelf.close()
-
-    def __enter__(self) -> MemoryStore:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
-        self.close()
 
     def __repr__(self) -> str:
         return "<MemoryStore>"

@@ -7,13 +7,13 @@ import weakref
 from collections.abc import Callable
 from pathlib import Path
 from threading import Lock
-from types import TracebackType
 from typing import TypeVar
 
 from ... import check
 from ...clock import SYSTEM, Clock
 from ...errors import ConfigError
 from .. import refusal
+from ..closing import Closing
 from ..pack import Pack
 from ..record import Pruned, Step
 from .file import File
@@ -27,7 +27,7 @@ _IDLE_READERS = 4
 _SYNCHRONOUS = ("normal", "full")
 
 
-class SqliteStore:
+class SqliteStore(Closing):
     """Keeps everything in a file. Safe between threads, and between processes of one machine.
 
     `synchronous="full"` makes every commit outlive a power loss too, for the time of a flush to the disk each.
@@ -79,14 +79,6 @@ class SqliteStore:
     def write(self, act: Callable[[sqlite3.Connection], T]) -> T:
         """Do this in a commit, perhaps with what others wait for; what it gave."""
         return self._writer.do(act)
-
-    def __enter__(self) -> SqliteStore:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
-        self.close()
 
     def __repr__(self) -> str:
         return f"<SqliteStore {self.path}>"
