@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from threading import Lock
 from typing import Any
 
 from . import check
@@ -31,6 +32,8 @@ class Keeping:
     lease_seconds: float
     clock: Clock
     _opened: Store | None = None
+    _lock: Lock = field(default_factory=Lock)
+    """Guards `_opened`. Not held while a store is opened, which may take long."""
 
     def __post_init__(self) -> None:
         if not isinstance(self.given, str) and not callable(getattr(self.given, "keep", None)):
@@ -40,8 +43,14 @@ class Keeping:
     @property
     def store(self) -> Store:
         """Where runs are kept."""
-        if self._opened is None:
-            self._opened = open_store(self.given) if isinstance(self.given, str) else self.given
+        if self._opened is not None:
+            return self._opened
+        opened = open_store(self.given) if isinstance(self.given, str) else self.given
+        with self._lock:
+            if self._opened is None:
+                self._opened = opened
+        if self._opened is not opened:  # another thread was first
+            opened.close()
         return self._opened
 
     def fresh(self, plan: Plan, wait_s: float) -> Keeper:

@@ -53,6 +53,15 @@ def forked(where: str) -> StoreError:
     return StoreError(where, "found a store that was opened before a fork; expected one that is opened in each process")
 
 
+def forked_in_use(where: str) -> StoreError:
+    """The process was forked while the file was in use."""
+    return StoreError(
+        where,
+        "this process was forked while its parent was using the file, so SQLite cannot lock it here; "
+        "start such processes by spawn or forkserver, or close the store before the fork",
+    )
+
+
 def moved(where: str) -> StoreError:
     """The name is another file's now."""
     return StoreError(where, "the file was moved or replaced while it was open. Expected it where it was")

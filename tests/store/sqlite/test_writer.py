@@ -7,6 +7,7 @@ import weakref
 from collections.abc import Callable
 from pathlib import Path
 from threading import Event, Thread, get_ident
+from typing import Any
 
 import pytest
 
@@ -17,6 +18,11 @@ from flyball.testing import until
 
 Hold = Callable[..., Guard]
 Said = Callable[..., list[Message]]
+
+
+def waiting_in(store: SqliteStore) -> list[Any]:
+    """Return the jobs that wait behind the one that is being written."""
+    return store._database._writer._waiting  # type: ignore[reportPrivateUsage, reportOptionalMemberAccess]
 
 
 class Queue:
@@ -46,7 +52,7 @@ class Queue:
             except BaseException as error:
                 self.raised[place] = error
 
-        waiting = self.store._writer._waiting  # pyright: ignore[reportPrivateUsage]
+        waiting = waiting_in(self.store)
         before = len(waiting)
         self.threads.append(Thread(target=work))
         self.threads[-1].start()
@@ -129,7 +135,7 @@ def test_ctrl_c_ends_a_wait_and_those_behind_it_get_their_turn(path: Path, hold:
         queue = Queue(store)
 
         def interrupt() -> None:
-            until(lambda: len(store._writer._waiting) == 1)  # pyright: ignore[reportPrivateUsage]
+            until(lambda: len(waiting_in(store)) == 1)
             queue.add(lambda: store.transcript.append(guard, said("behind")))
             while not gone.wait(0.01):  # Python does not see a signal that comes just before it begins to wait
                 signal.pthread_kill(main, signal.SIGINT)
@@ -155,9 +161,10 @@ def test_closing_lets_those_who_wait_be_done_first(path: Path, hold: Hold, said:
     guard = hold(store)
     queue = Queue(store)
     queue.add(lambda: store.transcript.append(guard, said("one")))
-    queue.add(store.close)
+    store.close()  # waits for nothing
     queue.run()
     assert queue.raised == {}
+    assert list(path.parent.iterdir()) == [path]  # the last to write has closed the file
     with pytest.raises(StoreError, match="closed"):
         store.transcript.append(guard, said("two"))
     with SqliteStore(path) as again:
@@ -172,6 +179,7 @@ def test_a_store_that_nobody_has_closed_lets_go_of_its_file(path: Path, hold: Ho
     del store
     gc.collect()
     assert gone() is None
+    SqliteStore(path).close()  # opening a store gives up those that were collected
     assert list(path.parent.iterdir()) == [path]  # its log is gone with the last connection
 
 
@@ -182,4 +190,4 @@ def test_many_readers_leave_few_connections(path: Path) -> None:
             thread.start()
         for thread in threads:
             thread.join(60)
-        assert len(store._readers._idle) <= 4  # pyright: ignore[reportPrivateUsage]
+        assert len(store._database._readers._idle) <= 4  # pyright: ignore[reportPrivateUsage]

@@ -39,9 +39,13 @@ class File:
     busy_seconds: float = 30.0
     """How long to wait for other processes that are writing."""
 
+    @property
+    def options(self) -> str:
+        """The options that all stores on this file must share, as they stand in an address."""
+        return f"synchronous={self.synchronous}&busy_seconds={self.busy_seconds:g}"
+
     def open(self) -> sqlite3.Connection:
-        """Create the file if need be, bring its tables up to date, and connect for writing."""
-        self._create()
+        """Bring the tables of the file up to date, and connect for writing."""
         with self.explained():
             connection = self._connect()
             try:
@@ -96,16 +100,22 @@ class File:
             ) from error
         return found.st_dev, found.st_ino
 
-    def _create(self) -> None:
-        """Create the file before SQLite does, because it would let everybody read it."""
+    def create(self) -> None:
+        """Create the file if it is missing, before SQLite does, because SQLite would let everybody read it.
+
+        A file that exists is left to SQLite: closing another descriptor of it would drop the locks of this process.
+        """
         folder = self.path.parent
         if not folder.is_dir():
             raise StoreError(str(self.path), f"the folder {folder} does not exist. Expected one that does")
         try:
-            os.close(os.open(self.path, os.O_RDWR | os.O_CREAT, _OURS))
+            new = os.open(os.path.realpath(self.path), os.O_RDWR | os.O_CREAT | os.O_EXCL, _OURS)
+        except FileExistsError:
+            return
         except OSError as error:
             why = f"the file cannot be opened for writing ({error.strerror})"
             raise StoreError(str(self.path), f"{why}. Expected a file and a folder that may be written") from error
+        os.close(new)
 
     def _connect(self) -> sqlite3.Connection:
         """Connect to the file, which must be there: one that was moved away is not made anew without its tables."""

@@ -7,7 +7,6 @@ writing it.
 
 from __future__ import annotations
 
-import os
 import sqlite3
 from collections.abc import Callable, Sequence
 from threading import Lock
@@ -47,11 +46,10 @@ class Writer:
     What waits meanwhile is one transaction. Each part of it stands alone: one that is refused takes no other down.
     """
 
-    def __init__(self, file: File) -> None:
+    def __init__(self, file: File, identity: tuple[int, int]) -> None:
         self._file = file
         self._connection = file.open()
-        self._identity = file.identity()
-        self._process = os.getpid()
+        self._identity = identity
         self._gate = Lock()
         """Held for the next three and for who leads, and never while something is written."""
         self._waiting: list[_Job[Any]] = []
@@ -59,18 +57,12 @@ class Writer:
         self._closed = False
 
     @property
-    def is_ours(self) -> bool:
-        """Whether this is the process that opened the file."""
-        return os.getpid() == self._process
-
-    def check_process(self) -> None:
-        """Refuse to go on in a child that was forked: SQLite's locks do not come with it."""
-        if not self.is_ours:
-            raise refusal.forked(str(self._file.path))
+    def is_busy(self) -> bool:
+        """Whether a thread writes now, or is about to."""
+        return self._busy or self._gate.locked()
 
     def do(self, act: Callable[[sqlite3.Connection], T]) -> T:
         """Have this written, and wait until it is committed; what it gave, or raised."""
-        self.check_process()
         job = self._through(_Job(act))
         if job.error is not None:
             try:
@@ -80,17 +72,20 @@ class Writer:
         return cast("T", job.value)
 
     def close(self) -> None:
-        """Let those who wait be done, and let go of the file."""
-        if not self._closed:
-            self._through(_Job(lambda _connection: None), last=True)
-            self._connection.close()
+        """Refuse what comes from now on, and close the connection after what waits, without waiting for it."""
+        with self._gate:
+            if self._closed:
+                return
+            self._closed = True
+            if self._busy:
+                return
+        self._connection.close()
 
-    def _through(self, job: _Job[T], *, last: bool = False) -> _Job[T]:
+    def _through(self, job: _Job[T]) -> _Job[T]:
         """Line up, and come back when it is done."""
         with self._gate:
             if self._closed:
                 raise refusal.closed(str(self._file.path))
-            self._closed = last
             self._waiting.append(job)
             job.leads, self._busy = not self._busy, True
         if not job.leads:
@@ -112,8 +107,10 @@ class Writer:
             raise
 
     def _pass_on(self) -> None:
-        """Let the first who waits lead."""
+        """Let the first who waits lead. The last one closes the connection of a closed writer."""
         self._busy = bool(self._waiting)
+        if self._closed and not self._busy:
+            self._connection.close()
         if self._waiting:
             self._waiting[0].leads = True
             self._waiting[0].turn.release()

@@ -1,0 +1,245 @@
+"""Open databases: one per file in each process, shared by all stores on that file.
+
+On POSIX a process loses all of its locks on a file when it closes any descriptor of that file. So an existing database
+is opened by SQLite only, which knows this and keeps such descriptors until the last connection is closed.
+"""
+
+from __future__ import annotations
+
+import atexit
+import os
+import sqlite3
+from collections import deque
+from collections.abc import Callable
+from threading import Lock
+from typing import TypeVar
+
+from ...errors import ConfigError
+from .. import refusal
+from .file import File
+from .writer import Writer
+
+T = TypeVar("T")
+
+_IDLE_READERS = 4
+
+
+class Database:
+    """The connections of this process to one file."""
+
+    def __init__(self, file: File, identity: tuple[int, int]) -> None:
+        self.file = file
+        self.identity = identity
+        self.users = 0
+        """Stores that use it. Guarded by the lock of the registry."""
+        self._readers = _Readers(file)
+        self._writer: Writer | None = None
+        self._process = os.getpid()
+        self._changing = Lock()
+        """Held while the connections are opened or closed."""
+
+    @property
+    def is_ours(self) -> bool:
+        """Whether this process opened it, and not the process that it was forked from."""
+        return os.getpid() == self._process
+
+    @property
+    def is_in_use(self) -> bool:
+        """Whether a thread may be inside SQLite now, or hold a lock of this database."""
+        writes = self._writer is not None and self._writer.is_busy
+        return writes or self._readers.are_busy or self._changing.locked()
+
+    def read(self, made: Callable[..., T], statement: str, values: tuple[object, ...]) -> list[T]:
+        """Run one statement and build a value from each of its rows."""
+        self._check_process()
+        return self._readers.rows(made, statement, values)
+
+    def write(self, act: Callable[[sqlite3.Connection], T]) -> T:
+        """Run this in a commit, perhaps with what other threads wait for, and return what it returned."""
+        self._check_process()
+        assert self._writer is not None
+        return self._writer.do(act)
+
+    def open(self) -> None:
+        """Connect, unless another store has done it."""
+        with self._changing:
+            if self._writer is None:
+                self._writer = Writer(self.file, self.identity)
+
+    def close(self) -> None:
+        """Disconnect. Reads and writes in progress are finished first, by the threads that make them."""
+        with self._changing:
+            self._readers.close()
+            if self._writer is not None:
+                self._writer.close()
+
+    def _check_process(self) -> None:
+        if not self.is_ours:  # SQLite's locks do not come along with a fork
+            raise refusal.forked(str(self.file.path))
+
+
+class _Readers:
+    """Connections for reading: as many as threads read at once. A few are kept for later."""
+
+    def __init__(self, file: File) -> None:
+        self._file = file
+        self._idle: list[sqlite3.Connection] = []
+        self._borrowed = 0
+        self._lock = Lock()
+        self._closed = False
+
+    @property
+    def are_busy(self) -> bool:
+        """Whether a thread reads now, or is about to."""
+        return self._borrowed > 0 or self._lock.locked()
+
+    def rows(self, made: Callable[..., T], statement: str, values: tuple[object, ...]) -> list[T]:
+        """Run one statement and build a value from each of its rows."""
+        with self._file.explained():
+            connection = self._borrow()
+            try:
+                if connection is None:
+                    connection = self._file.read()
+                found = connection.execute(statement, values).fetchall()
+            finally:
+                self._give_back(connection)
+            return [made(*row) for row in found]
+
+    def close(self) -> None:
+        """Close the idle connections. The others are closed by the threads that use them."""
+        with self._lock:
+            self._closed = True
+            idle, self._idle = self._idle, []
+        for connection in idle:
+            connection.close()
+
+    def _borrow(self) -> sqlite3.Connection | None:
+        with self._lock:
+            if self._closed:
+                raise refusal.closed(str(self._file.path))
+            self._borrowed += 1
+            return self._idle.pop() if self._idle else None
+
+    def _give_back(self, connection: sqlite3.Connection | None) -> None:
+        with self._lock:
+            keep = connection is not None and not self._closed and len(self._idle) < _IDLE_READERS
+            if connection is not None and keep:
+                self._idle.append(connection)
+        if connection is not None and not keep:
+            connection.close()
+        with self._lock:
+            self._borrowed -= 1
+
+
+class _Registry:
+    """The databases of this process, by device and inode."""
+
+    def __init__(self) -> None:
+        self._lock = Lock()
+        """Held for moments only: never while a database is opened, closed, read or written."""
+        self._open: dict[tuple[int, int], Database] = {}
+        self._unclosed: set[Database] = set()
+        """The open ones, and those that are being closed."""
+        self._abandoned: deque[Database] = deque()
+        """One entry for each store that was garbage-collected without being closed."""
+        self._stranded: dict[tuple[int, int], Database] = {}
+        """Databases in use when this process was forked: SQLite's memory of them is unusable here."""
+        self._has_hooks = False
+
+    def acquire(self, file: File) -> Database:
+        """Return the database of a file, which is created or opened if need be."""
+        self._collect()
+        with self._lock:
+            self._hook()
+            database = self._entry(file)
+            database.users += 1
+        try:
+            database.open()
+        except BaseException:
+            self.release(database)
+            raise
+        return database
+
+    def release(self, database: Database) -> None:
+        """Give up one use of a database. The last one closes it."""
+        if not database.is_ours:
+            return
+        with self._lock:
+            database.users -= 1
+            if database.users:
+                return
+            if self._open.get(database.identity) is database:
+                del self._open[database.identity]
+        database.close()
+        with self._lock:
+            self._unclosed.discard(database)
+
+    def abandon(self, database: Database) -> None:
+        """Note that a store on this database was garbage-collected; the next store that is opened gives it up.
+
+        The collector may run in any thread and at any line, also inside a transaction. So this takes no lock and does
+        no input or output.
+        """
+        self._abandoned.append(database)
+
+    def close(self) -> None:
+        """Close what is still open when the interpreter ends."""
+        with self._lock:
+            left = list(self._unclosed)
+            self._open.clear()
+            self._unclosed.clear()
+        for database in left:
+            database.close()
+
+    def _entry(self, file: File) -> Database:
+        # Creating closes a descriptor of a new file. Under the lock, no other thread has SQLite's locks on it yet.
+        file.create()
+        identity = file.identity()
+        if identity in self._stranded:
+            raise refusal.forked_in_use(str(file.path))
+        known = self._open.get(identity)
+        if known is None:
+            known = self._open[identity] = Database(file, identity)
+            self._unclosed.add(known)
+        elif known.file.options != file.options:
+            raise ConfigError(
+                f"sqlite store {file.path}", file.options, f"{known.file.options}, as it is open with in this process"
+            )
+        elif known.file.identity() != identity:
+            raise refusal.moved(str(known.file.path))
+        return known
+
+    def _collect(self) -> None:
+        """Give up the databases of stores that were garbage-collected."""
+        while self._abandoned:
+            try:
+                database = self._abandoned.popleft()
+            except IndexError:  # another thread has taken it
+                return
+            self.release(database)
+
+    def _hook(self) -> None:
+        if not self._has_hooks:
+            self._has_hooks = True
+            atexit.register(self.close)
+            if hasattr(os, "register_at_fork"):
+                os.register_at_fork(after_in_child=self._forget_parent)
+
+    def _forget_parent(self) -> None:
+        """Close the inherited connections in a forked child.
+
+        SQLite counts its locks per process in its own memory, and that memory says that this process has the locks of
+        its parent. A connection that is opened beside an inherited one would take no lock at all.
+        """
+        self._lock = Lock()
+        inherited = self._unclosed | set(self._stranded.values())
+        self._open, self._unclosed = {}, set()
+        self._abandoned.clear()
+        if any(database.is_in_use for database in inherited):
+            self._stranded = {database.identity: database for database in inherited}
+            return
+        for database in inherited:
+            database.close()
+
+
+DATABASES = _Registry()
