@@ -6,6 +6,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from .. import __version__
+from ..errors import ResumeError
 from ..loop.child import told
 from ..loop.effect import Answer, Cancel, Extend, Late, LeaseLost, Letter, Stalled, Steer, TimeUp, Unkept
 from ..loop.plan import Plan
@@ -14,13 +16,22 @@ from ..person import Verdict
 from ..store import Code, Kind, Row
 from .pause import is_open
 
-CODE = Code(Answer, Cancel, Steer, Extend, TimeUp, LeaseLost, Late, Stalled, Unkept)
-"""How journals are written."""
-_OWN = (
-    "run_id", "messages", "session_id", "started_at", "until", "state", "metadata", "most_s", "most", "number",
-    "spent_s", "parent_run_id", "level", "within", "seed", "told",
+FORMAT = 1
+"""The format of journals that this version writes, and the newest that it reads. Rows without a number are of 1."""
+CODE = Code(
+    tags={
+        "Answer": Answer, "Cancel": Cancel, "Steer": Steer, "Extend": Extend, "TimeUp": TimeUp, "LeaseLost": LeaseLost,
+        "Late": Late, "Stalled": Stalled, "Unkept": Unkept,
+    }
 )  # fmt: skip
-"""What a plan has of its run alone."""
+"""How journals are written."""
+_PLAN_KEYS = {
+    "run_id": "run_id", "messages": "messages", "session_id": "session_id", "started_at": "started_at",
+    "until": "until", "state": "state", "metadata": "metadata", "most_s": "most_s", "most": "most",
+    "number": "number", "spent_s": "spent_s", "parent_run_id": "parent_run_id", "level": "level", "within": "within",
+    "seed": "seed", "told": "told",
+}  # fmt: skip
+"""Keys in the first row of a journal, and the fields of a plan that they hold. The keys are stored data."""
 
 
 @dataclass(slots=True)
@@ -114,16 +125,28 @@ def past_of(rows: Iterable[Row]) -> Past:
 
 def plan_told(plan: Plan) -> str:
     """What a run began with, for the first row of its journal."""
-    begun: dict[str, Any] = {name: getattr(plan, name) for name in _OWN}
-    return CODE.dumps({**begun, "limits": plan.shared.terms.ceilings(), "agent": plan.shared.agent})
+    own: dict[str, Any] = {key: getattr(plan, name) for key, name in _PLAN_KEYS.items()}
+    about = {"format": FORMAT, "version": str(__version__)}
+    return CODE.dumps({**own, "limits": plan.shared.terms.ceilings(), "agent": plan.shared.agent, **about})
 
 
 def restored(plan: Plan, row: str) -> Plan:
     """The plan of a run that goes on: all that was its own then, on the terrain that its agent has now."""
     data: Mapping[str, Any] = CODE.loads(row)
+    _check_format(plan.run_id, data)
     terms = plan.shared.terms.with_ceilings(data["limits"])
     shared = plan.shared if terms is plan.shared.terms else replace(plan.shared, terms=terms)
     if data["told"] != plan.told:
         shared = told(shared, data["told"], instead_of=plan.told)
-    own = {name: data[name] for name in _OWN}
+    own = {name: data[key] for key, name in _PLAN_KEYS.items()}
     return replace(plan, shared=shared, **own)
+
+
+def _check_format(run_id: str, data: Mapping[str, Any]) -> None:
+    found = data.get("format", 1)
+    if found != FORMAT:
+        raise ResumeError(
+            f"run {run_id}",
+            f"a journal in format {found}, written by Flyball {data.get('version', 'of an unknown version')}",
+            f"format {FORMAT}, which this Flyball {__version__} reads; resume it with the version that wrote it",
+        )

@@ -184,8 +184,12 @@ class Fingerprint:
 
     def next(self, effect: Effect[Any]) -> int:
         """What it would be with one more."""
-        text = json.dumps([type(effect).__name__, _news(effect)], sort_keys=True, default=str)
+        text = json.dumps([_TAGS[type(effect)], _news(effect)], sort_keys=True, default=str)
         return zlib.crc32(text.encode("utf-8", "replace"), self.value)
+
+
+_TAGS: dict[type[Any], str] = {Ask: "Ask", Act: "Act", Append: "Append", Grant: "Grant", Decide: "Decide", Wait: "Wait"}
+"""Names of effects in fingerprints, which are stored data: a name stays when its class is renamed."""
 
 
 def _news(effect: Effect[Any]) -> Any:

@@ -25,6 +25,7 @@ from base64 import b64decode, b64encode
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import fields, is_dataclass
 from enum import Enum
+from types import MappingProxyType
 from typing import Any, cast
 
 from ..envelope import Refusal
@@ -48,13 +49,14 @@ _ITSELF = frozenset({str, bool, type(None)})
 _NEVER: dict[type[Any], frozenset[str]] = {Result: frozenset({"events", "pause"})}
 """Events are kept on their own, and a pause is one of this process."""
 
-KNOWN: tuple[type[Any], ...] = (
-    Reply, Call, Finish, Usage, ModelFailure, FailureKind,
-    Success, Failure, Timeout, Denied, Cancelled, Reason, Artifact,
-    Refusal, Question, About, Verdict, Message, MessageType, Role,
-    Result, Stop, BudgetSnapshot, Extension, Unit,
-)  # fmt: skip
-"""What every code knows."""
+KNOWN: dict[str, type[Any]] = {
+    "Reply": Reply, "Call": Call, "Finish": Finish, "Usage": Usage, "ModelFailure": ModelFailure,
+    "FailureKind": FailureKind, "Success": Success, "Failure": Failure, "Timeout": Timeout, "Denied": Denied,
+    "Cancelled": Cancelled, "Reason": Reason, "Artifact": Artifact, "Refusal": Refusal, "Question": Question,
+    "About": About, "Verdict": Verdict, "Message": Message, "MessageType": MessageType, "Role": Role,
+    "Result": Result, "Stop": Stop, "BudgetSnapshot": BudgetSnapshot, "Extension": Extension, "Unit": Unit,
+}  # fmt: skip
+"""Tags in journals, and the classes they stand for. A tag is stored data: it stays when its class is renamed."""
 
 _Write = Callable[[Any, int], Any]
 _Read = Callable[[dict[str, Any]], Any]
@@ -67,10 +69,10 @@ class _TooDeep(Exception):
 class Code:
     """Writes values as JSON and reads them back; it knows the classes above, and those it is given.
 
-    A class is known by its name, so two of one name are refused.
+    A class of `classes` is written under its name, one of `tags` under its key there. Two of one name are refused.
     """
 
-    def __init__(self, *classes: type[Any]) -> None:
+    def __init__(self, *classes: type[Any], tags: Mapping[str, type[Any]] = MappingProxyType({})) -> None:
         self._writers: dict[type[Any], _Write] = {
             int: _write_int,
             float: _write_float,
@@ -90,10 +92,16 @@ class Code:
             "set": lambda row: set(row[_VALUE]),
             "frozenset": lambda row: frozenset(row[_VALUE]),
         }
-        for kind in (*KNOWN, *classes):
-            self._learn(kind)
+        known = [*KNOWN.items(), *tags.items(), *((kind.__name__, kind) for kind in classes)]
+        for tag, kind in known:
+            self._learn(tag, kind)
+        self._keys = {tag: _keys(kind) for tag, kind in known}
         self._encode = json.JSONEncoder(allow_nan=False, separators=(",", ":")).encode
         self._decode = json.JSONDecoder(object_hook=self._read).decode
+
+    def keys(self, tag: str) -> tuple[str, ...]:
+        """Return the fields, or for an enum the values, that are written under a tag; none if it is not known."""
+        return self._keys.get(tag, ())
 
     def dumps(self, value: object) -> str:
         """A value as JSON; what is not known becomes what `jsonable` makes of it."""
@@ -113,8 +121,7 @@ class Code:
                 " that this version has written",
             ) from error
 
-    def _learn(self, kind: type[Any]) -> None:
-        name = kind.__name__
+    def _learn(self, name: str, kind: type[Any]) -> None:
         if name in self._readers:
             raise StoreError("code", f"found two classes called {name}; expected a name for each of them")
         if issubclass(kind, Enum):
@@ -193,6 +200,12 @@ def _slots(kind: Any) -> list[tuple[str, object]]:
     """The fields that are written, each with its default."""
     never = _NEVER.get(kind, frozenset())
     return [(one.name, one.default) for one in fields(kind) if one.init and one.name not in never]
+
+
+def _keys(kind: Any) -> tuple[str, ...]:
+    if issubclass(kind, Enum):
+        return tuple(str(member.value) for member in kind)
+    return tuple(name for name, _ in _slots(kind))
 
 
 def _write_int(value: int, _depth: int) -> Any:
