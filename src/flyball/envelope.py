@@ -76,7 +76,7 @@ class TurnBudget:
 
     __slots__ = (
         "_deadline", "_postponements", "_refusals", "_reserve", "_until", "budgets", "clock", "context_tokens",
-        "hard_at", "lock", "reserve_s", "seconds", "tool_seconds", "work_at",
+        "hard_at", "lock", "moves", "reserve_s", "seconds", "tool_seconds", "work_at",
     )  # fmt: skip
 
     def __init__(
@@ -104,6 +104,8 @@ class TurnBudget:
         self.seconds = seconds
         """What the run was given."""
         self._keep_moments()
+        self.moves = 0
+        """How often the deadline or the reserve was moved: what was reckoned from them before holds no more."""
         self._refusals: dict[str, Refusal] = {}
         self._postponements: tuple[Postponement, ...] = ()
         self._reserve = {name: self.budgets[name].hold(amount) for name, amount in (reserve or {}).items() if amount}
@@ -176,6 +178,7 @@ class TurnBudget:
         with self.lock:
             self._deadline = self._deadline.postponed(seconds)
             self._keep_moments()
+            self.moves += 1
             self._postponements += (Postponement(seconds, reason),)
 
     @property
@@ -280,12 +283,14 @@ class TurnBudget:
 
     def open_reserve(self) -> None:
         """Let the report use what was set aside for it. Work is over then."""
+        self.moves += 1
         for hold in self._reserve.values():
             hold.release()
 
     def set_aside_again(self) -> None:
         """Work goes on after a report: what is there of the reserve is set aside for the next one."""
         with self.lock:
+            self.moves += 1
             for name, hold in self._reserve.items():
                 amount = int(min(hold.amount, self.budgets[name].available))
                 if amount and not hold.open:

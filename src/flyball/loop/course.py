@@ -17,6 +17,7 @@ from ..purse import Purse
 from ..recorder import Recorder
 from ..request import TOKENS_AROUND, Call, Finish, Reply, Request, bytes_of, tokens_of_message
 from ..result import Result, Stop
+from ..rules.calm import Beginning
 from ..unit import Unit
 from .context import Context
 from .effect import Answer, Append, Effect, Flow, Grant
@@ -46,7 +47,7 @@ class Course:
         "cancelled", "card", "carried", "children", "clock", "completion", "context", "context_most", "debt",
         "envelope", "extended", "failure", "faults", "finish", "granted", "halt", "history", "hooks", "hung", "idle_s",
         "input_tokens", "kept", "keys", "lease_lost", "looked_back", "model", "model_name", "notices", "nudge", "owed",
-        "plan", "progress", "purse", "questions", "recorder", "reflections", "repetition", "shared", "size", "state",
+        "plan", "progress", "purse", "questions", "recorder", "reflections", "repetition", "rules", "shared", "size", "state",
         "steered", "time_up", "turns", "verdicts", "witness",
     )  # fmt: skip
 
@@ -79,7 +80,8 @@ class Course:
         self.repetition = Repetition(shared.thresholds)
         self.keys: dict[str, Key] = {}
         """What the calls under way are compared by."""
-        self.hooks = shared.hooks if shared.rules is None else (*shared.hooks, shared.rules.begin())
+        self.rules = None if shared.rules is None else shared.rules.begin(self._beginning())
+        self.hooks = shared.hooks if self.rules is None else (*shared.hooks, self.rules)
         """Those of the agent, and the rules."""
         self.completion: dict[str, Any] = {}
         self.input_tokens = self.card.base_tokens + self.context.tokens
@@ -92,6 +94,12 @@ class Course:
             self._go_on_from(self.history)
         self.steered: list[str] = []
         self._begin()
+
+    def _beginning(self) -> Beginning | None:
+        """What is known of the first look of rules, where the run begins as all runs of its agent do."""
+        plan, shared = self.plan, self.shared
+        inherits = plan.most is not None or plan.most_s != inf or plan.level or plan.spent_s
+        return None if inherits or shared.terms.limits.until is not None else shared.beginning
 
     def _begin(self) -> None:
         """What every run begins with: nothing has happened yet."""
@@ -229,7 +237,8 @@ class Course:
         vetoed a call, it did.
         """
         veto: Veto | None = None
-        for hook in self.hooks if point in self.shared.rule_points else self.shared.hooks:
+        looks = point in self.shared.rule_points and not (self.rules and self.rules.rests(point, self.progress, about))
+        for hook in self.hooks if looks else self.shared.hooks:
             try:
                 for order in hook(point, self.progress, about) or ():
                     said = obey(self, order, point)

@@ -17,6 +17,7 @@ from ..price import Price
 from ..progress import Hook, Point, Policy, Progress
 from ..request import Call, Request
 from ..rules import RuleSet
+from ..rules.calm import Beginning
 from ..steadiness import Duplicates, Reflection, Thresholds
 from ..toolrule import ToolRules
 from .effect import Doable
@@ -217,6 +218,8 @@ class Terrain:
     rules: RuleSet | None = None
     rule_points: frozenset[Point] = frozenset()
     """When some rule looks."""
+    beginning: Beginning = field(default_factory=Beginning)
+    """What is known of the first look of rules, in runs that inherit nothing."""
     rules_ask: bool = False
     """Whether some rule wants a person to agree to calls."""
     models: Mapping[str, ModelFacts] = field(default_factory=dict[str, ModelFacts])

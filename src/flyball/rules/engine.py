@@ -10,6 +10,7 @@ from ..outcome import Ended, Failure, Success, Timeout
 from ..progress import Emit, Fault, Notice, Order, Point, Priority, Progress, SetState
 from ..request import Call
 from .action import AsksPerson
+from .calm import Beginning, Compared, Points, Watch, sizes, watch_of
 from .expression import Verdict
 from .rule import Fire, Rule, Trigger
 from .sight import Sight, Told
@@ -28,6 +29,8 @@ _TRIGGERS: Mapping[Point, Trigger] = {
 }
 
 
+_STARTED, _ENDED, _TURN_START = Point.TURN_STARTED, Point.TOOL_ENDED, Trigger.TURN_START
+_NOTHING: Mapping[Trigger, Mapping[str, Sequence[Compared]]] = {}
 _LEVELS = {f"log.{name}": getattr(logging, name.upper()) for name in ("debug", "info", "warning", "error")}
 _YES = Verdict(True)
 _CROSSING = Fire.CROSSING
@@ -42,10 +45,24 @@ def in_order(notices: Iterable[Notice]) -> list[Notice]:
 class Engine:
     """A hook: the rules of one run. What they remember (that one fired, and when) is this run's own."""
 
-    __slots__ = ("_by_trigger", "_fired_in", "_held", "_unclear_ids")
+    __slots__ = (
+        "_beginning", "_by_trigger", "_compared", "_fired_in", "_held", "_restless", "_small", "_unclear_ids", "_watch",
+    )  # fmt: skip
 
-    def __init__(self, by_trigger: Mapping[Trigger, Sequence[Rule]]) -> None:
+    def __init__(
+        self,
+        by_trigger: Mapping[Trigger, Sequence[Rule]],
+        compared: Mapping[Trigger, Mapping[str, Sequence[Compared]]] = _NOTHING,
+        beginning: Beginning | None = None,
+    ) -> None:
+        """`beginning` is shared by all runs that begin alike."""
         self._by_trigger = by_trigger
+        self._compared = compared
+        self._beginning = beginning
+        self._watch: Watch | None = None if beginning is None else beginning.watch
+        self._small: tuple[float, float] | None = None if beginning is None else beginning.small
+        self._restless = False
+        """Whether a rule wants to look again though nothing has changed."""
         self._held: set[tuple[str, str]] = set()
         """The rules whose condition held when they last looked; each with the tool, where a moment is about one."""
         self._fired_in: dict[str, int] = {}
@@ -54,13 +71,64 @@ class Engine:
 
     def __call__(self, point: Point, progress: Progress, about: object = None, /) -> Sequence[Order]:
         """What the rules that look now order."""
-        trigger = _after(about) if point is Point.TOOL_ENDED else _TRIGGERS.get(point)
+        trigger = _after(about) if point is _ENDED else _TRIGGERS.get(point)
         rules = self._by_trigger.get(trigger) if trigger is not None else None
         if rules is None or trigger is None:
             return ()
+        if trigger in self._compared:
+            return self._orders_now(trigger, rules, progress, about)
         if trigger is Trigger.TOOL_CALL:  # who asks a person does so before any call of the batch is made
             planned = point is Point.CALL_PLANNED
             rules = [rule for rule in rules if isinstance(rule.action, AsksPerson) is planned]
+        return self._ordered(rules, progress, about)
+
+    def rests(self, point: Point, progress: Progress, about: object) -> bool:
+        """Whether no rule has to look, as nothing that they compare has turned over since they did; told fast."""
+        if point is _STARTED:
+            return self._watch is not None and self._watch.lasts(progress)
+        small = self._small
+        if point is not _ENDED or small is None or type(about) is not Success or about.artifact is not None:
+            return False
+        return small[0] <= len(about.content) < small[1]
+
+    def _orders_now(
+        self, trigger: Trigger, rules: Sequence[Rule], progress: Progress, about: object
+    ) -> Sequence[Order]:
+        """What those rules order for which something has turned over; it is known when that is."""
+        watch = self._watch if trigger is _TURN_START else None
+        turned = None if watch is None else watch.turned(progress)
+        self._restless = False
+        orders = self._ordered(rules if turned is None else turned, progress, about)
+        if trigger is not _TURN_START:
+            self._small = self._small_ones(trigger, about)
+        elif self._restless:
+            self._watch = None
+        else:
+            self._watch = self._rest(rules, progress) if watch is None or turned is None else watch.looked(progress)
+        return orders
+
+    def _rest(self, rules: Sequence[Rule], progress: Progress) -> Watch:
+        beginning, compared = self._beginning, self._compared[_TURN_START]
+        if beginning is None or progress.envelope.moves or progress.turn > 1:
+            return watch_of(Points(rules, compared, progress.envelope), progress)
+        if beginning.points is None:
+            beginning.points = Points(rules, compared, progress.envelope)
+        watch = watch_of(beginning.points, progress)
+        if not self._held:
+            beginning.watch = watch
+        return watch
+
+    def _small_ones(self, trigger: Trigger, about: object) -> tuple[float, float] | None:
+        """The sizes of results for which no rule need look, if this was one."""
+        held = {rule.id for rule in self._by_trigger[trigger]}.intersection([id for id, _ in self._held])
+        if self._restless or held or type(about) is not Success or about.artifact is not None:
+            return None
+        small = sizes(self._compared[trigger], len(about.content))
+        if self._beginning is not None:
+            self._beginning.small = small
+        return small
+
+    def _ordered(self, rules: Sequence[Rule], progress: Progress, about: object) -> Sequence[Order]:
         seen = Sight(progress, about)
         orders = self._look(rules, seen)
         if not orders:
@@ -90,10 +158,12 @@ class Engine:
                 seen.update(rule.named_params)
             verdict = _YES if rule.condition is None else rule.condition.evaluate(seen)
             if verdict.value:
+                self._restless = self._restless or rule.fire is not _CROSSING
                 orders += self._orders(rule, seen, subject)
                 continue
             held.discard((rule.id, subject))
             if verdict.reason is not None:
+                self._restless = True
                 orders += self._unclear(rule, verdict)
         return orders
 

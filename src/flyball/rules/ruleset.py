@@ -12,11 +12,14 @@ from ..errors import ConfigError, Mistakes, SettingError, nearest
 from ..progress import Point
 from ..settings import Setting, Settings
 from .action import UsesModel
+from .calm import Beginning, Compared, compared
 from .engine import Engine, points_of
 from .file import read
 from .rule import Rule, Trigger
 
 _CORE = Path(__file__).parent / "core"
+_RESTING = (Trigger.TURN_START, Trigger.TOOL_COMPLETE)
+"""When most rules look, and find nothing."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,12 +29,16 @@ class RuleSet:
     rules: tuple[Rule, ...] = ()
     problems: tuple[ConfigError, ...] = ()
     _by_trigger: dict[Trigger, list[Rule]] = field(init=False, repr=False, compare=False)
+    _compared: dict[Trigger, dict[str, Sequence[Compared]]] = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         by_trigger: dict[Trigger, list[Rule]] = {}
         for rule in sorted(self._on(), key=lambda rule: rule.order):
             by_trigger.setdefault(rule.trigger, []).append(rule)
         object.__setattr__(self, "_by_trigger", by_trigger)
+        looked = {trigger: compared(by_trigger[trigger]) for trigger in _RESTING if trigger in by_trigger}
+        found = {trigger: parts for trigger, parts in looked.items() if parts is not None}
+        object.__setattr__(self, "_compared", found)
 
     @classmethod
     def load(cls, *paths: str | Path, strict: bool = False, settings: Settings | None = None) -> RuleSet:
@@ -101,9 +108,9 @@ class RuleSet:
     def _on(self) -> list[Rule]:
         return [rule for rule in self.rules if rule.enabled or rule.core]
 
-    def begin(self) -> Engine:
-        """The rules at work in a run that starts now."""
-        return Engine(self._by_trigger)
+    def begin(self, beginning: Beginning | None = None) -> Engine:
+        """The rules at work in a run that starts now; `beginning` is shared by runs that begin alike."""
+        return Engine(self._by_trigger, self._compared, beginning)
 
     def __iter__(self) -> Iterator[Rule]:
         return iter(self.rules)
