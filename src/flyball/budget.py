@@ -111,6 +111,20 @@ class IterationBudget:
         """Set `amount` aside until the fact is known, or raise BudgetExceeded."""
         return Hold(self, amount)
 
+    def hold_some(self, least: int, most: float) -> Hold | None:
+        """Set aside as much as there is room for, `most` at most; None where that is less than `least`, or no number."""
+        with self._lock:
+            room = self._room - self._used if self._parent is None else self.available
+            amount: Any = most if most < room else room
+            if amount < least or amount == math.inf:
+                return None
+            budget: IterationBudget | None = self
+            while budget is not None:
+                budget._held += amount
+                budget._room -= amount
+                budget = budget._parent
+            return Hold.made(self, amount)
+
     def increment(self, amount: int = 1) -> int:
         """Count a fact, whatever the ceiling says, and give the new count."""
         check.amount(self.name, amount)
@@ -341,6 +355,13 @@ class Hold:
         self._budget = budget
         self._amount = amount
         self._settled = None
+
+    @classmethod
+    def made(cls, budget: IterationBudget, amount: int) -> Hold:
+        """The handle of what was set aside already."""
+        hold = object.__new__(cls)
+        hold._budget, hold._amount, hold._settled = budget, amount, None
+        return hold
 
     @property
     def amount(self) -> int:

@@ -108,6 +108,10 @@ class Purse:
 
     def hold_most(self, input: int, most: int | None) -> tuple[Holds, int | None] | None:
         """Set aside the input and the longest reply that there is room for, `most` at most; and how long that is."""
+        if self.price is None and input > 0:  # then tokens are all there is to set aside
+            hold = self._tokens.hold_some(input + 1, math.inf if most is None else input + most)
+            if hold is not None:
+                return {"tokens": hold}, hold.amount - input
         with self.envelope.lock:
             room = self.output_room(input)
             output = room if most is None else most if room is None else min(room, most)
@@ -116,17 +120,19 @@ class Purse:
 
     def settle(self, holds: Sequence[Holds], usage: Usage) -> dict[str, int]:
         """Book what a request has used, which may be more than was set aside: it has happened; and tell it."""
-        facts = {"tokens": usage.input + usage.output, "usd": 0 if self.price is None else self.price.cost(usage)}
+        input, output = usage.input, usage.output
+        facts = {"tokens": input + output, "usd": 0 if self.price is None else self.price.cost(usage)}
         with self.envelope.lock:
             self._book(holds, facts)
             used = self._used
-            used[0] += usage.input
-            used[1] += usage.output
-            used[2] += usage.cached
-            used[3] += usage.reasoning
-            used[4] += usage.written
-            if usage.input > self.largest_input:
-                self.largest_input = usage.input
+            used[0] += input
+            used[1] += output
+            if usage.cached or usage.reasoning or usage.written:
+                used[2] += usage.cached
+                used[3] += usage.reasoning
+                used[4] += usage.written
+            if input > self.largest_input:
+                self.largest_input = input
         return facts
 
     def book(self, holds: Sequence[Holds], input: int = 0, output: int = 0) -> dict[str, int]:
@@ -148,11 +154,11 @@ class Purse:
             self._unpriced[self._model] = None
         else:
             self.costs[self._model] += facts["usd"]
-        unheld = dict(facts) if any(holds) else facts
-        for row in holds:
-            for name, hold in row.items():
-                hold.settle(unheld.pop(name, 0))
-        for name, fact in unheld.items():
+        for name, fact in facts.items():
+            for row in holds:
+                if name in row:
+                    row[name].settle(fact)
+                    fact = 0
             if fact:
                 self.envelope.budgets[name].increment(fact)
 

@@ -161,8 +161,11 @@ class ModelCard:
 
     def output_room(self, input: int) -> int | None:
         """The most tokens of a reply to so many: the longest, and no more than the model takes beside them."""
-        beside = None if self.context_tokens is None else max(1, self.context_tokens - input)
-        return min((most for most in (self.max_output_tokens, beside) if most is not None), default=None)
+        most = self.max_output_tokens
+        if self.context_tokens is None:
+            return most
+        beside = max(1, self.context_tokens - input)
+        return beside if most is None else min(most, beside)
 
 
 @dataclass(slots=True, kw_only=True)
