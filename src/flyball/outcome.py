@@ -99,6 +99,11 @@ class Success(Ended):
     """What the call set in the run's state."""
 
     @property
+    def text(self) -> str:
+        """What the model is told."""
+        return f"({self.note})\n{self.content}" if self.note else self.content
+
+    @property
     def words(self) -> str:
         """What the model is told: the content."""
         return self.content

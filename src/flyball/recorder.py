@@ -40,7 +40,7 @@ class Recorder:
     Where there is no sink, an event is made when somebody looks at it; most are never looked at.
     """
 
-    __slots__ = ("_kept", "_rows", "aside", "at", "dropped", "ended", "header", "seq", "sink_errors", "sinks", "turn")
+    __slots__ = ("_kept", "_last", "_rows", "aside", "at", "dropped", "ended", "header", "seq", "sink_errors", "sinks", "turn")
 
     def __init__(self, header: Header, sinks: Iterable[Sink] = (), events_kept: int = 10_000) -> None:
         self.header = header
@@ -57,6 +57,8 @@ class Recorder:
         self.ended = False
         """Whether the end is decided: what a sink or hook wants of the run from now on comes too late."""
         self._kept = events_kept
+        self._last = events_kept
+        """How many there may be until some are dropped."""
         self._rows: list[Any] = []
         """Events, and the parts of those that are not made yet."""
 
@@ -80,16 +82,16 @@ class Recorder:
         if kind in _PASSED_ON:
             self._hand_on(kind(self.seq, self.at, self.turn, self.header, *fields))
             return
-        rows, seq = self._rows, self.seq
-        self.seq = seq + 1
+        rows = self._rows
+        self.seq = seq = self.seq + 1
         if self.sinks:
-            event = kind(seq, self.at, self.turn, self.header, *fields)
+            event = kind(seq - 1, self.at, self.turn, self.header, *fields)
             rows.append(event)
             self._hand_on(event)
         else:
             rows += (kind, len(fields), self.at, self.turn)
             rows += fields
-        if self.seq - self.dropped > self._kept:
+        if seq > self._last:
             self._drop_oldest()
 
     def _hand_on(self, event: Event) -> None:
@@ -109,6 +111,7 @@ class Recorder:
         for _ in range(surplus):
             place = _behind(self._rows, place)
         self.dropped += surplus
+        self._last = self._kept + self.dropped
         del self._rows[:place]
 
 

@@ -6,6 +6,7 @@ import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
+from functools import lru_cache
 from itertools import islice
 from typing import Any, cast, overload
 
@@ -164,9 +165,15 @@ def tokens_of(text: str) -> int:
     Words have several letters to a token; digits, signs and what is not English may have none to spare. English has a
     third of this, a list of numbers all of it. docs/money.md tells what this was measured on.
     """
+    if not text:
+        return 1
     encoded = text.encode("utf-8", "replace")
     others = len(encoded.translate(None, _SMALL_LETTERS))
     return others + 3 * (len(encoded) - others) // 5 + 1
+
+
+tokens_of_name = lru_cache(1_000)(tokens_of)
+"""The same for names of tools, which are few."""
 
 
 def bytes_of(tokens: int) -> int:
@@ -176,11 +183,15 @@ def bytes_of(tokens: int) -> int:
 
 def tokens_of_message(message: Message) -> int:
     """More tokens than a message has, with what a provider puts around it."""
-    tokens = tokens_of(message.content) + TOKENS_AROUND
-    payload = message.payload
+    return tokens_of_parts(message.content, message.payload)
+
+
+def tokens_of_parts(content: str, payload: Mapping[str, Any] | None) -> int:
+    """The same for what it is made of."""
+    tokens = tokens_of(content) + TOKENS_AROUND
     if payload:
         if "arguments" in payload:
-            tokens += _tokens_of_call(str(payload.get("name") or ""), payload["arguments"])
+            tokens += tokens_of_call(str(payload.get("name") or ""), payload["arguments"])
         if "part" in payload:
             tokens += _tokens_of_part(payload["part"])
         if payload.get("parts"):
@@ -188,14 +199,14 @@ def tokens_of_message(message: Message) -> int:
     return tokens
 
 
-def _tokens_of_call(name: str, arguments: object) -> int:
+def tokens_of_call(name: str, arguments: object) -> int:
     written = arguments if isinstance(arguments, str) else json.dumps(arguments, default=str)
-    return tokens_of(name) + tokens_of(written)
+    return tokens_of_name(name) + tokens_of(written)
 
 
 def tokens_of_reply(reply: Reply) -> int:
     """More tokens than a reply has."""
-    called = sum(_tokens_of_call(call.name, call.arguments) + TOKENS_AROUND for call in reply.calls)
+    called = sum(tokens_of_call(call.name, call.arguments) + TOKENS_AROUND for call in reply.calls)
     return tokens_of(reply.text) + called + sum(map(_tokens_of_part, reply.parts))
 
 

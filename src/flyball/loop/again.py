@@ -75,14 +75,18 @@ def learn(course: Course, call: Call, outcome: Outcome, tool: ToolFacts | None) 
     """Learn what a call came to, and tell the model where it goes round or fails in the same way again."""
     kind, repetition = type(outcome), course.repetition
     key = course.keys.pop(call.id, None) or key_of(call)
-    if kind is Cancelled or (type(outcome) is Denied and outcome.reason in _NOT_THE_MODELS):
+    if kind is Cancelled:
         return
-    if type(outcome) is Denied and outcome.reason is Reason.RULE:  # it may want something done that was done before
-        repetition.changed()
-    earlier = None if outcome.same_as is None else repetition.answered(key)
-    wrote = tool is not None and ((tool.writes and kind in _MADE) or _set_state(outcome))
-    polls = tool is not None and tool.poll
-    loop = repetition.learn(key, earlier or outcome, course.progress.turn, wrote, polls)
+    if type(outcome) is Denied:
+        if outcome.reason in _NOT_THE_MODELS:
+            return
+        if outcome.reason is Reason.RULE:  # it may want something done that was done before
+            repetition.changed()
+    earlier = outcome if outcome.same_as is None else repetition.answered(key) or outcome
+    wrote = polls = False
+    if tool is not None:
+        wrote, polls = (tool.writes and kind in _MADE) or _set_state(outcome), tool.poll
+    loop = repetition.learn(key, earlier, course.progress.turn, wrote, polls)
     if loop is not None:
         course.recorder.emit(event.Repeated, call.name, len(loop.tools), loop.times, "noticed")
         course.show(Notice(_told(loop), by="repetition", category="repetition", priority="high"))

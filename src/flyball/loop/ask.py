@@ -74,20 +74,20 @@ def send(
     course: Course, request: Request, tokens: int, holds: Holds, deadline: float, attempt: int = 1
 ) -> Flow[Reply | ModelFailure]:
     """Ask once, for at most so many tokens of input, and book what it used."""
-    shared, recorder, progress = course.shared, course.recorder, course.progress
-    names = shared.tool_names if request.tools else ()
+    progress, model, purpose = course.progress, course.model, request.purpose
     progress.requests += 1
     progress.input_tokens = tokens
-    recorder.emit(
+    more = tokens - course.input_tokens
+    course.recorder.emit(
         event.ModelRequested,
-        request.purpose,
-        course.model.name,
-        course.model.provider,
+        purpose,
+        model.name,
+        model.provider,
         len(request.messages),
         tokens,
-        names,
+        course.shared.tool_names if request.tools else (),
         attempt,
-        course.size + bytes_of(max(0, tokens - course.input_tokens)),
+        course.size + bytes_of(more) if more > 0 else course.size,
         None if deadline == math.inf else deadline - course.clock.at,
     )
     course.asked_until = deadline
@@ -96,16 +96,16 @@ def send(
         answer = course.hear(effect, (yield effect))
     except BaseException:  # the loop is closed in the middle of it: nobody knows what it used
         course.purse.book((holds,), tokens)
-        _tell(course, request.purpose, _UNHEARD, True)
+        _tell(course, purpose, _UNHEARD, True)
         raise
     facts, guessed = _booked(course, request, tokens, holds, answer)
     if isinstance(answer, Reply):
         if request.notices:
             course.delivered()
         usage = answer.usage
-        if usage is not None and usage.input and request.purpose is _TURN:
+        if usage is not None and usage.input and purpose is _TURN:
             course.input_tokens = usage.input
-    _tell(course, request.purpose, answer, guessed)
+    _tell(course, purpose, answer, guessed)
     if course.plan.within:
         share.settle(course, facts)
     return answer
@@ -148,10 +148,13 @@ def _request(course: Course) -> tuple[Request, int]:
     """The next request, and how many tokens it takes at most."""
     shared, waiting = course.shared, course.notices.waiting
     shown, schema = History(course.context.messages), shared.output_schema
-    request = Request(shown, shared.instructions, shared.tools, _TURN, None, schema)
-    course.addressed(request, course.notices.due(_TURN) if waiting else ())
-    tokens = course.input_tokens + course.notices.tokens if course.card.count is None else course.card.count(request)
-    return request, tokens
+    run_id, model, turns = course.plan.run_id, course.model_name, course.turns
+    request = Request(shown, shared.instructions, shared.tools, _TURN, None, schema, (), run_id, model, turns)
+    course.carried = ()
+    if waiting:
+        course.addressed(request, course.notices.due(_TURN))
+    count = course.card.count
+    return request, course.input_tokens + course.notices.tokens if count is None else count(request)
 
 
 def _shortened(course: Course, tokens: int) -> Flow[End | None]:

@@ -21,31 +21,35 @@ def act(course: Course, calls: Sequence[Call]) -> Flow[Sequence[Outcome]]:
     outcomes: list[Outcome] = []
     course.progress.outcomes = outcomes
     group_n = course.next_n if len(calls) > 1 else None
-    for group in course.admission.groups(calls):
+    within, admission = course.plan.within, course.admission
+    for group in admission.groups(calls):
         prepared: list[Prepared | Outcome] = []
         for call in group:
             one = _read(course, call)
-            if not isinstance(one, Ended) and course.plan.within:
-                one = yield from _granted(course, one)
-            elif not isinstance(one, Ended):
-                one = course.admission.claim(one) or one
+            if not isinstance(one, Ended):
+                one = (yield from _granted(course, one)) if within else admission.claim(one) or one
             if course.witness is not None and isinstance(one, Ended):
                 course.witness.withdraw(one)
             prepared.append(one)
-        if course.plan.within:
+        if within:
             prepared = _still_wanted(course, prepared)
-        ready = [one for one in prepared if not isinstance(one, Ended)]
-        for one in ready:
-            course.recorder.emit(ToolStarted, one.call.id, one.call.name, one.shown)
+        ready: list[Prepared] = []
+        for one in prepared:
+            if not isinstance(one, Ended):
+                ready.append(one)
+                course.recorder.emit(ToolStarted, one.call.id, one.call.name, one.shown)
         if course.shared.may_delegate:
             family.begin(course, ready)
         effect = Act(ready, course.envelope.work_at)
         made = iter(course.hear(effect, (yield effect)) if ready else ())
         if course.shared.may_delegate:
             made = family.ended(course, ready, made)
-        for call, one in zip(group, prepared, strict=True):
-            tool = None if isinstance(one, Ended) else one.tool
-            outcome = one if isinstance(one, Ended) else _finalised(course, one, next(made))
+        for place, one in enumerate(prepared):
+            call, tool = group[place], None
+            if isinstance(one, Ended):
+                outcome = one
+            else:
+                tool, outcome = one.tool, _finalised(course, one, next(made))
             if course.verdicts:
                 decide.mark(course, call, outcome)
             outcomes.append(outcome)

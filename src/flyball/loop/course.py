@@ -15,7 +15,7 @@ from ..person import Question, Verdict
 from ..progress import AskPerson, Halt, Notice, Point, Progress, Veto
 from ..purse import Purse
 from ..recorder import Recorder
-from ..request import TOKENS_AROUND, Call, Finish, Reply, Request, bytes_of, tokens_of_message
+from ..request import TOKENS_AROUND, Call, Finish, Reply, Request, bytes_of, tokens_of, tokens_of_call, tokens_of_parts
 from ..result import Result, Stop
 from ..rules.calm import Beginning
 from ..unit import Unit
@@ -236,11 +236,11 @@ class Course:
         One that raises ends the run, but not in the middle of something: every pair must close. Where it could have
         vetoed a call, it did.
         """
-        veto: Veto | None = None
-        looks = point in self.shared.rule_points and not (self.rules and self.rules.rests(point, self.progress, about))
-        for hook in self.hooks if looks else self.shared.hooks:
+        veto, progress, shared = None, self.progress, self.shared
+        looks = point in shared.rule_points and not (self.rules and self.rules.rests(point, progress, about))
+        for hook in self.hooks if looks else shared.hooks:
             try:
-                for order in hook(point, self.progress, about) or ():
+                for order in hook(point, progress, about) or ():
                     said = obey(self, order, point)
                     veto = veto or said  # the first counts, as with a halt
             except (KeyboardInterrupt, GeneratorExit):
@@ -297,17 +297,21 @@ class Course:
         group: int | None = None,
     ) -> None:
         """Add a message to the history."""
+        self._put(kind, role, content, payload, group, tokens_of_parts(content, payload))
+
+    def _put(
+        self, kind: MessageType, role: Role, content: str, payload: dict[str, Any] | None, group: int | None, tokens: int
+    ) -> None:
+        """The same where it is known how many tokens it has at most."""
         history, clock = self.history, self.clock
-        at = clock.started_at + clock.at
-        n = len(history) + self._shift
+        n, at = len(history) + self._shift, clock.started_at + clock.at
         message = Message(self.plan.run_id, n, at, kind, role, content, payload, None, group)
         history.append(message)
         shown = self.context.messages
         if shown is not history:
             shown.append(message)
-        tokens = tokens_of_message(message)
         self.input_tokens += tokens
-        self.size += bytes_of(tokens)
+        self.size += 3 * tokens // 2
 
     def tell_model(self, text: str) -> None:
         """Add a message that the model reads as the user's."""
@@ -317,15 +321,17 @@ class Course:
         """Add what the model said and asked for; the calls come back with ids of their own."""
         before, first = self.input_tokens, len(self.history)
         calls = self._with_own_ids(reply.calls) if reply.calls else ()
-        group = self.next_n if len(calls) + len(reply.parts) + bool(reply.text) > 1 else None
+        alone = len(calls) == 1 and not reply.text and not reply.parts
+        group = None if alone or len(calls) + len(reply.parts) + bool(reply.text) < 2 else self.next_n
         for part in reply.parts:
             self.say(MessageType.MULTIMODAL_PART, _ASSISTANT, "", dict(part), group)
         if reply.text:
             self.say(MessageType.TEXT, Role.ASSISTANT, reply.text, None, group)
             self.progress.text = reply.text
         for call in calls:
-            payload = {"call_id": call.id, "name": call.name, "arguments": call.arguments}
-            self.say(_CALL, _ASSISTANT, "", payload, group)
+            name, arguments = call.name, call.arguments
+            payload = {"call_id": call.id, "name": name, "arguments": arguments}
+            self._put(_CALL, _ASSISTANT, "", payload, group, tokens_of_call(name, arguments) + TOKENS_AROUND + 1)
         if reply.usage is not None and reply.usage.input and reply.usage.output:  # a fact, and so no estimate
             self.input_tokens = before + reply.usage.output + TOKENS_AROUND * (len(self.history) - first)
         self.progress.calls = calls
@@ -350,17 +356,17 @@ class Course:
 
     def end_call(self, outcome: Outcome, group: int | None) -> None:
         """Keep what a call came to: in the record, in the history, in the counts."""
-        progress = self.progress
-        known = None if outcome.same_as is None else Reason.DUPLICATE
-        reason = outcome.reason if type(outcome) is Denied else known
-        status = outcome.status
+        progress, call_id, tool, status = self.progress, outcome.call_id, outcome.tool, outcome.status
+        reason = None if outcome.same_as is None else Reason.DUPLICATE
+        if type(outcome) is Denied:
+            reason = outcome.reason
         ok = status is _DONE
-        self.recorder.emit(event.ToolEnded, outcome.call_id, outcome.tool, status, reason, outcome.seconds)
-        payload = {"call_id": outcome.call_id, "name": outcome.tool, "is_error": not ok}
-        self.say(_RESULT, _TOOL, outcome.text, payload, group)
+        self.recorder.emit(event.ToolEnded, call_id, tool, status, reason, outcome.seconds)
+        payload, text = {"call_id": call_id, "name": tool, "is_error": not ok}, outcome.text
+        self._put(_RESULT, _TOOL, text, payload, group, tokens_of(text) + TOKENS_AROUND)
         progress.results.append(outcome)
         counts = progress.successes if ok else progress.failures
-        counts[outcome.tool] = counts.get(outcome.tool, 0) + 1
+        counts[tool] = counts.get(tool, 0) + 1
         if self.hooks:
             self.consult(_TOOL_ENDED, outcome)
         if self.notices.waits_for_a_tool:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
@@ -80,7 +80,7 @@ class Prepared(Protocol):
 class Admission(Protocol):
     """Which calls of one run are made; `tools.Admission` is one."""
 
-    def groups(self, calls: Sequence[Call]) -> Iterator[Sequence[Call]]:
+    def groups(self, calls: Sequence[Call]) -> Iterable[Sequence[Call]]:
         """The calls that may be made side by side, group after group, in the order asked."""
         ...
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass
-from typing import cast
+from typing import Any, cast
 
 from ..outcome import Failure, Outcome, Success
 from ..request import Call
@@ -29,10 +29,13 @@ def key_of(call: Call) -> Key:
     """The same for calls that differ in the order of keys only; 1 and 1.0 are not the same.
 
     >>> key_of(Call("1", "add", '{"b": 1.0, "a": 1}'))
-    ('add', "{'a':1,'b':1.0}")
+    ('add', "(('a', 1), ('b', 1.0))")
     """
     arguments = call.arguments
     try:
+        if isinstance(arguments, str) and arguments.find("{", 1) < 0:  # nothing in it has keys to be sorted
+            table: Any = _read(arguments)
+            return call.name, repr(tuple(sorted(table.items())) if type(table) is dict else table)
         return call.name, _canonical(_read(arguments) if isinstance(arguments, str) else dict(arguments))
     except (TypeError, ValueError, RecursionError):  # what cannot be read is equal to itself only
         return call.name, repr(arguments)
@@ -44,12 +47,15 @@ def _read(text: str) -> object:
 
 
 def _canonical(value: object) -> str:
+    return repr(_in_order(value))
+
+
+def _in_order(value: object) -> object:
+    """A table as its sorted rows, in a tuple, which no list is."""
     if isinstance(value, dict):
         table = cast("dict[str, object]", value)
-        return f"{{{','.join([f'{key!r}:{_canonical(table[key])}' for key in sorted(table)])}}}"
-    if isinstance(value, list):
-        return f"[{','.join(map(_canonical, cast('list[object]', value)))}]"
-    return repr(value)
+        return tuple([(key, _in_order(table[key])) for key in sorted(table)])
+    return list(map(_in_order, cast("list[object]", value))) if isinstance(value, list) else value
 
 
 @dataclass(frozen=True, slots=True)

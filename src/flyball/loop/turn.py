@@ -86,17 +86,22 @@ def _answer_calls(course: Course, reply: Reply, calls: Sequence[Call]) -> Flow[G
             deny(course, calls, Reason.APPROVAL, "the run waits for a person, and until then no call is made")
             return course.must_end() or End(Stop.PAUSED)
         outcomes = yield from act(course, calls)
-    end = done_early(course)  # what was proved in time counts, even if the time is over now
-    if end is not None:
-        return end
-    ran = [outcome for outcome in outcomes if type(outcome) is not Denied]
+    shared = course.shared
+    if shared.assertions is not None:
+        end = done_early(course)  # what was proved in time counts, even if the time is over now
+        if end is not None:
+            return end
+    ran = False
+    for outcome in outcomes:
+        ran = ran or type(outcome) is not Denied
     end = course.must_end()
     if not ran and (end is None or end.stop is Stop.HALTED):
         end = _out_of_calls(course, outcomes) or end
-    end = end or again.stalled(course)
+    if end is None and course.repetition.stalled:
+        end = again.stalled(course)
     if end is not None:
         return end
-    if ran and course.shared.cheap and course.shared.cheap.issuperset(outcome.tool for outcome in outcomes):
+    if ran and shared.cheap and shared.cheap.issuperset(outcome.tool for outcome in outcomes):
         course.refund_turn("cheap_round")
     if course.steered:
         course.put_steered()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, MutableMapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, MutableMapping, Sequence
 from typing import Any
 
 from ..envelope import TurnBudget
@@ -27,9 +27,9 @@ class Admission:
         self._blocked: frozenset[str] = _NONE
         self._calls: dict[str, int] = {}
 
-    def groups(self, calls: Sequence[Call]) -> Iterator[Sequence[Call]]:
+    def groups(self, calls: Sequence[Call]) -> Iterable[Sequence[Call]]:
         """Neighbours that only read, together; everything else alone, in the order asked."""
-        return iter((calls,)) if len(calls) == 1 else self._groups(calls)
+        return (calls,) if len(calls) == 1 else self._groups(calls)
 
     def _groups(self, calls: Sequence[Call]) -> Iterator[Sequence[Call]]:
         group: list[Call] = []

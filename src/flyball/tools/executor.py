@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 import logging
 import math
-from collections.abc import Callable, Iterable, Iterator, Mapping, MutableMapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, MutableMapping, Sequence
 from typing import Any
 
 from ..clock import SYSTEM
@@ -82,7 +82,7 @@ class BoundedToolExecutor:
         """Calls to be made together, whose outcomes can be had even when making them is cancelled."""
         return Batch(self, calls)
 
-    def groups(self, calls: Sequence[Call]) -> Iterator[Sequence[Call]]:
+    def groups(self, calls: Sequence[Call]) -> Iterable[Sequence[Call]]:
         """Neighbours that only read, together; everything else alone."""
         return self._admission.groups(calls)
 
