@@ -160,18 +160,19 @@ class Driver:
 
     async def _driven(self) -> Result:
         self._soon, self._thread = call_soon(), get_ident()
-        self.mailbox.on_cut(self._want_cut)
+        mailbox, pace, doing = self.mailbox, self.pace, self._done if self._keeper is None else self._doing
+        mailbox.on_cut(self._want_cut)
         effect: Effect[Any] | None = None
         try:
             effect = self._begun()
-            while effect is not None and not self.mailbox.cutting:
+            while effect is not None and not mailbox.cutting:
                 with anyio.CancelScope() as scope:
                     self._scope = scope
-                    self.pace.enter(scope)
+                    pace.enter(scope)
                     # What ends at the very moment its time is over, or ignores that, leaves a scope that cuts what
                     # comes next; so that gets a new one.
-                    while effect is not None and not self.mailbox.cutting and not scope.cancel_called:
-                        effect = self.answer(effect, await self._doing(effect))
+                    while effect is not None and not mailbox.cutting and not pace.is_cut():
+                        effect = self.answer(effect, await doing(effect))
                 if effect is not None and scope.cancelled_caught:  # its time is over, or somebody wants it cut
                     effect = self.answer(effect, self._cut(effect))
         except BaseException:
@@ -212,11 +213,11 @@ class Driver:
 
     def answer(self, effect: Effect[Any], value: Any) -> Effect[Any] | None:
         """Tell the loop what an effect came to, when, and what has come in meanwhile."""
-        mailbox = self.mailbox
+        mailbox, pace = self.mailbox, self.pace
         with mailbox.lock:
-            if self._until is not None and self.pace.wall() >= self._until:
+            if self._until is not None and pace.wall() >= self._until:
                 mailbox.post(TimeUp())
-            answer = Answer(value, self.pace.now(), mailbox.empty() if mailbox.letters else ())
+            answer = Answer(value, pace.now(), mailbox.empty() if mailbox.letters else ())
             if self._keeper is not None:
                 self._keeper.answered(len(self.answers), effect, answer)
             self.answers.append(answer)
@@ -276,7 +277,13 @@ class Driver:
             gives_way = len(self.answers) >= self._gives_way_at
             return self._ask_later(effect) if gives_way else self._asking.ask(effect.request)
         if isinstance(effect, Act):
-            return self._act(effect)
+            acts: Sequence[Any] = effect.acts
+            if len(acts) > 1 or acts[0].gate.outcome is not None:
+                return self._act(acts, effect.deadline)
+            act = acts[0]
+            act.begin(self.pace.now(), effect.deadline)
+            self.pace.allow(act.until)
+            return self._performer.make(act)
         if isinstance(effect, Decide):
             return self._decide(effect.question)
         return self._wait(effect) if isinstance(effect, Wait) else self._at_once(effect)
@@ -318,16 +325,9 @@ class Driver:
     async def _at_once(self, effect: Effect[Any]) -> Any:
         return self._answered_at_once(effect)
 
-    async def _act(self, effect: Act) -> Sequence[Outcome | None]:
-        acts: Sequence[Any] = effect.acts
-        if len(acts) == 1 and acts[0].outcome is None:
-            act = acts[0]
-            act.begin(self.pace.now(), effect.deadline)
-            self.pace.allow(act.until)
-            await self._performer.make(act)
-            return (act.outcome,)
+    async def _act(self, acts: Sequence[Any], deadline: float) -> Sequence[Outcome | None]:
         self.pace.allow(math.inf)  # each call has a scope of its own
-        await self._performer.perform([act for act in acts if act.outcome is None], effect.deadline)
+        await self._performer.perform([act for act in acts if act.outcome is None], deadline)
         return [act.outcome for act in acts]
 
     def _answered_at_once(self, effect: Effect[Any]) -> Any:
@@ -361,6 +361,7 @@ class Driver:
     def _cut_scope(self) -> None:
         if self._scope is not None:
             self._scope.cancel()
+        self.pace.was_cut = True
 
     def started(self, act: ToolAct) -> None:
         """The loop tells that; it decided when."""

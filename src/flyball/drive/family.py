@@ -17,6 +17,7 @@ from ..loop.child import ChildTask
 from ..loop.end import described
 from ..loop.family import own_tasks
 from ..loop.plan import Plan
+from ..outcome import Outcome
 from ..recorder import Recorder
 from ..result import Result, Stop
 from ..tools.act import ToolAct
@@ -89,7 +90,7 @@ class Family(Performer):
         """Who brings the children that go on now to their ends, by the ids of their runs."""
         return self._under_way
 
-    def make(self, act: ToolAct) -> Awaitable[None]:
+    def make(self, act: ToolAct) -> Awaitable[Sequence[Outcome | None]]:
         """Make one call that has begun; whoever awaits it keeps its time."""
         self.kin.hired_now = 0
         return self._delegate([act]) if isinstance(act, ChildAct) else Performer.make(self, act)
@@ -134,7 +135,7 @@ class Family(Performer):
             self.kin.part(act, task, task.ended, self.clock.now())
         return task.ended
 
-    async def _delegate(self, acts: Sequence[ChildAct]) -> None:
+    async def _delegate(self, acts: Sequence[ChildAct]) -> Sequence[Outcome | None]:
         """Have all tasks done, so many at a time, begun in the order asked."""
         waiting = deque((act, task) for act in acts for task in own_tasks(act.tasks) if task.ended is None)
 
@@ -156,6 +157,7 @@ class Family(Performer):
 
         end_those_that_are_whole()
         await self._watched(all_of_them)
+        return [act.outcome for act in acts]
 
     async def _watched(self, work: Callable[[], Awaitable[None]]) -> None:
         """Have it done, and cut children of which nothing comes meanwhile."""

@@ -21,7 +21,7 @@ class Pace:
     set anew only where it must ring sooner; where it rings too soon, it is set again.
     """
 
-    __slots__ = ("_began", "_clock", "_due", "_loop", "_now", "_offset", "_rings_at", "_scope", "_timer")
+    __slots__ = ("_began", "_clock", "_due", "_loop", "_now", "_offset", "_rings_at", "_scope", "_timer", "was_cut")
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
@@ -32,6 +32,12 @@ class Pace:
         self._scope: anyio.CancelScope | None = None
         self._timer: asyncio.TimerHandle | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
+        self.was_cut = False
+        """Whether somebody has cut what goes on in this scope; who only looks must not ask the scope, as that costs."""
+
+    def is_cut(self) -> bool:
+        """Whether what comes next needs another scope."""
+        return self.was_cut or (self._loop is None and self._scope is not None and self._scope.cancel_called)
 
     def now(self) -> float:
         """The run's active seconds so far."""
@@ -65,7 +71,7 @@ class Pace:
         """Keep the time of what happens in this scope from now on."""
         if self._due != math.inf or self._timer is not None:
             self.leave()  # or what may take as long as the one before would have no alarm
-        self._scope = scope
+        self._scope, self.was_cut = scope, False
         self._tie()
 
     def _tie(self) -> None:
@@ -109,3 +115,4 @@ class Pace:
                 self._set(loop, self._due)
         elif self._scope is not None:
             self._scope.cancel()
+            self.was_cut = True

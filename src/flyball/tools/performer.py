@@ -16,7 +16,7 @@ from ..clock import SYSTEM, Clock
 from ..deadline import Deadline, DeadlineToken
 from ..errors import ConfigError
 from ..jsonable import jsonable
-from ..outcome import Reason
+from ..outcome import Outcome, Reason
 from ..result import Result
 from ..worker import WorkerPool, context_elsewhere, free_worker, hand_over, is_being_cancelled, loop_time
 from .act import ToolAct
@@ -99,8 +99,8 @@ class Performer:
             if self.watcher is not None:
                 self.watcher.ended(act)
 
-    def make(self, act: ToolAct) -> Awaitable[None]:
-        """Make one call that has begun; whoever awaits it keeps its time.
+    def make(self, act: ToolAct) -> Awaitable[Sequence[Outcome | None]]:
+        """Make one call that has begun; whoever awaits it keeps its time, and hears what it came to.
 
         It raises only when it is cut; then it must be `cut`.
         """
@@ -117,7 +117,7 @@ class Performer:
             if act.token is not None:
                 act.token.cancel()
 
-    async def _in_the_loop(self, act: ToolAct) -> None:
+    async def _in_the_loop(self, act: ToolAct) -> Sequence[Outcome | None]:
         tool = act.tool
         token = POSITION.set(self._position(act))
         try:
@@ -137,14 +137,15 @@ class Performer:
             act.fail(error, self.clock.now())
         finally:
             POSITION.reset(token)
+        return (act.gate.outcome,)
 
-    async def _in_a_worker(self, act: ToolAct, until: float) -> None:
+    async def _in_a_worker(self, act: ToolAct, until: float) -> Sequence[Outcome | None]:
         bound, context = self.bound(act), context_elsewhere()
         context.run(POSITION.set, self._position(act))
         act.worker = await free_worker(self.workers, lambda: self.clock.now() >= act.until)
         if act.worker is None:
             act.deny(Reason.OVERLOAD, f"no worker came free in time; {self.workers.hung} hang", self.clock.now())
-            return
+            return (act.outcome,)
 
         def work() -> Callable[[], None] | None:
             try:
@@ -155,6 +156,7 @@ class Performer:
 
         if not await hand_over(act.worker, work, until - self.clock.now()):
             self.cut((act,), timed_out=True)
+        return (act.outcome,)
 
     def bound(self, act: ToolAct) -> Callable[[], Any]:
         """The tool with its arguments, and with its context where it wants one; the call has begun."""
@@ -166,7 +168,8 @@ class Performer:
 
     def _position(self, act: ToolAct) -> Position:
         """Where in a chain of agents the call is."""
-        return POSITION.get().inside(self.run_id, act.envelope, act.until, self.clock)
+        here = POSITION.get()
+        return Position(here.caller, here.chain, here.run_id or self.run_id, act.envelope, act.until, self.clock)
 
     def _context(self, act: ToolAct, token: DeadlineToken, state: State) -> ToolContext:
         seconds = token.remaining_s()
