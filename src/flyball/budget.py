@@ -338,6 +338,45 @@ class IterationBudget:
         return used if limit is None else min(used, limit - sum(self._refunds.values()))
 
 
+class Sheaf(dict[str, IterationBudget]):
+    """The budgets of one run beside each other, each made when somebody looks at it: at most of them nobody does."""
+
+    __slots__ = ("_models", "_turns")
+
+    def __init__(self, models: Mapping[str, IterationBudget], turns: IterationBudget) -> None:
+        super().__init__(turns=turns)
+        self._models = models
+        self._turns = turns
+
+    def __missing__(self, name: str) -> IterationBudget:
+        return self.setdefault(name, self._models[name].anew(self._turns))  # of two threads, one has made it
+
+    def __contains__(self, name: object) -> bool:
+        return name in self._models or dict.__contains__(self, name)
+
+    def get(self, name: str, default: Any = None) -> Any:  # pyright: ignore[reportIncompatibleMethodOverride]
+        """The budget of that name, or the default."""
+        return self[name] if name in self else default
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(dict.fromkeys([*self._models, *dict.keys(self)]))
+
+    def __len__(self) -> int:
+        return len(list(iter(self)))
+
+    def keys(self) -> Any:
+        """All names, in the order of the limits."""
+        return list(iter(self))
+
+    def values(self) -> Any:
+        """All budgets."""
+        return [self[name] for name in self]
+
+    def items(self) -> Any:
+        """Both."""
+        return [(name, self[name]) for name in self]
+
+
 class Hold:
     """An amount set aside until the fact is known: `budget.hold(500)` is `Hold(budget, 500)`.
 

@@ -14,9 +14,9 @@ from typing import Any, ClassVar
 from .jsonable import jsonable
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True, unsafe_hash=True)
 class Header:
-    """What all events of a run share."""
+    """What all events of a run share. Not frozen, for speed; treat it as a value."""
 
     run_id: str
     session_id: str | None = None

@@ -33,7 +33,7 @@ class Inheritance:
         caller = current()
         if caller is not None and caller.depth:
             return _from_chain(caller, within)
-        return cls() if within is None else cls(within, within.remaining_s(), left_of(within))
+        return _NOTHING if within is None else cls(within, within.remaining_s(), left_of(within))
 
     @property
     def money(self) -> IterationBudget | None:
@@ -43,6 +43,9 @@ class Inheritance:
     def told(self, terrain: Terrain) -> Terrain:
         """The terrain of a run whose model knows of it."""
         return told(terrain, self.words) if self.words else terrain
+
+
+_NOTHING = Inheritance()
 
 
 def _from_chain(caller: Caller, within: TurnBudget | None) -> Inheritance:

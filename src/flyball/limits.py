@@ -10,7 +10,7 @@ from enum import StrEnum
 from typing import Any
 
 from . import check
-from .budget import IterationBudget
+from .budget import IterationBudget, Sheaf
 from .clock import SYSTEM, Clock
 from .deadline import Deadline
 from .envelope import TurnBudget
@@ -212,7 +212,7 @@ class Terms:
         until, now = self.limits.until, clock.now()
         until_s = most_s if until is None else min(most_s, max(0.0, until.timestamp() - clock.wall()))
         turns = self.budgets["turns"].anew()
-        budgets = {name: turns if name == "turns" else budget.anew(turns) for name, budget in self.budgets.items()}
+        budgets = Sheaf(self.budgets, turns)
         for name, amount in (most or {}).items():
             budgets[name] = self.budgets[name].anew(turns, amount)
         if level:

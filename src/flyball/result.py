@@ -85,9 +85,9 @@ _WHAT_NEXT = {
 }
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True)
 class Result:
-    """All there is to know about a run that has ended."""
+    """All there is to know about a run that has ended. Not frozen, for speed; treat it as a value."""
 
     stop: Stop
     text: str = ""

@@ -9,6 +9,8 @@ from typing import cast
 from . import check
 from .errors import ConfigError
 
+_WHOLE = {int}
+
 
 @dataclass(frozen=True, slots=True)
 class Usage:
@@ -23,6 +25,9 @@ class Usage:
     """Written into a cache."""
 
     def __post_init__(self) -> None:
+        counts = (self.input, self.output, self.cached, self.reasoning, self.written)
+        if set(map(type, counts)) == _WHOLE and min(counts) >= 0:
+            return
         for name in ("input", "output", "cached", "reasoning", "written"):
             check.whole(f"usage, {name}", getattr(self, name))
 

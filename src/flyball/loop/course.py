@@ -99,7 +99,12 @@ class Course:
         """What is known of the first look of rules, where the run begins as all runs of its agent do."""
         plan, shared = self.plan, self.shared
         inherits = plan.most is not None or plan.most_s != inf or plan.level or plan.spent_s
-        return None if inherits or shared.terms.limits.until is not None else shared.beginning
+        if inherits or shared.rules is None or shared.terms.limits.until is not None:
+            return None
+        if shared.beginning is None:
+            shared.beginning = Beginning()
+            shared.beginning.watch = shared.rules.begin().look_before(self.progress)
+        return shared.beginning
 
     def _begin(self) -> None:
         """What every run begins with: nothing has happened yet."""

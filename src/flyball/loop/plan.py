@@ -221,7 +221,7 @@ class Terrain:
     rules: RuleSet | None = None
     rule_points: frozenset[Point] = frozenset()
     """When some rule looks."""
-    beginning: Beginning = field(default_factory=Beginning)
+    beginning: Beginning | None = None
     """What is known of the first look of rules, in runs that inherit nothing."""
     rules_ask: bool = False
     """Whether some rule wants a person to agree to calls."""

@@ -120,8 +120,12 @@ class Points:
 
     def around(self, progress: Progress) -> list[Span]:
         """Between which counts the run is now."""
-        budgets = progress.envelope.budgets
-        return [(name, *_around(budgets[name].used, points), self.ceilings[name]) for name, points in self.counts.items()]
+        spans = [self.span(name, progress.envelope.budgets[name].used) for name in self.counts]
+        return [span for span in spans if span[1] != -math.inf or span[2] != math.inf or span[3] is not None]
+
+    def span(self, name: str, used: int) -> Span:
+        """Between which counts a budget is."""
+        return name, *_around(used, self.counts[name]), self.ceilings[name]
 
     def next_moment(self, now: float) -> float:
         """When the time turns something over."""
@@ -170,7 +174,12 @@ class Watch:
 
     def looked(self, progress: Progress) -> Watch:
         """How it goes on when those have looked."""
-        return watch_of(self._points, progress)
+        points, budgets, now = self._points, progress.envelope.budgets, progress.envelope.clock.now()
+        spans = [
+            span if span[1] <= (used := budgets[span[0]]._used) < span[2] else points.span(span[0], used)
+            for span in self._spans
+        ]
+        return Watch(points, spans, self._until if now < self._until else points.next_moment(now))
 
 
 def watch_of(points: Points, progress: Progress) -> Watch:
@@ -181,12 +190,11 @@ def watch_of(points: Points, progress: Progress) -> Watch:
 class Beginning:
     """What is known of runs that begin alike, from those that did before."""
 
-    __slots__ = ("points", "small", "watch")
+    __slots__ = ("small", "watch")
 
     def __init__(self) -> None:
-        self.points: Points | None = None
         self.watch: Watch | None = None
-        """After the first look at the start of a turn, where it found nothing."""
+        """How long rules that look at the start of a turn find nothing."""
         self.small: tuple[float, float] | None = None
         """The sizes of results in which rules find nothing."""
 

@@ -108,15 +108,14 @@ class Engine:
         return orders
 
     def _rest(self, rules: Sequence[Rule], progress: Progress) -> Watch:
-        beginning, compared = self._beginning, self._compared[_TURN_START]
-        if beginning is None or progress.envelope.moves or progress.turn > 1:
-            return watch_of(Points(rules, compared, progress.envelope), progress)
-        if beginning.points is None:
-            beginning.points = Points(rules, compared, progress.envelope)
-        watch = watch_of(beginning.points, progress)
-        if not self._held:
-            beginning.watch = watch
-        return watch
+        return watch_of(Points(rules, self._compared[_TURN_START], progress.envelope), progress)
+
+    def look_before(self, progress: Progress) -> Watch | None:
+        """How long nothing is found, of a run that has not begun; None where something is."""
+        rules = self._by_trigger.get(_TURN_START, ())
+        if _TURN_START not in self._compared or self._look(rules, Sight(progress, None)) or self._restless:
+            return None
+        return self._rest(rules, progress)
 
     def _small_ones(self, trigger: Trigger, about: object) -> tuple[float, float] | None:
         """The sizes of results for which no rule need look, if this was one."""
