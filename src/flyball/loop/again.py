@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from .. import event
-from ..outcome import Cancelled, Denied, Failure, Outcome, Reason, Success, Timeout
+from ..outcome import Cancelled, Denied, Ended, Failure, Outcome, Reason, Success, Timeout
 from ..progress import Notice, Point
 from ..request import Call
 from ..result import Stop
 from ..steadiness import Duplicates
 from .course import Course
 from .end import End
-from .plan import ToolFacts
+from .plan import Prepared, ToolFacts
 from .repetition import Key, Loop, key_of
 
 _ALLOW = Duplicates.ALLOW  # found once: see course.py
@@ -19,9 +19,9 @@ _NOT_THE_MODELS = frozenset({Reason.BUDGET, Reason.DEADLINE, Reason.OVERLOAD, Re
 _MADE = (Success, Failure, Timeout)
 
 
-def denied(course: Course, call: Call) -> Denied | None:
+def denied(course: Course, call: Call, ready: Prepared | Outcome) -> Denied | None:
     """Why a call is not made that goes on with a loop; None where it does not."""
-    key = course.keys[call.id] = key_of(call)
+    key = course.keys[call.id] = key_of(call, None if isinstance(ready, Ended) else ready.ordered)
     if not course.repetition.goes_round(key, course.progress.turn):
         return None
     course.repetition.deny(course.progress.turn)
@@ -36,10 +36,10 @@ def answered(course: Course, call: Call, tool: ToolFacts) -> Outcome | None:
     return None if earlier is None else _as_before(call, earlier, tool.duplicates or course.shared.duplicates)
 
 
-def settled(course: Course, call: Call, tool: ToolFacts) -> bool:
+def settled(course: Course, call: Call, ready: Prepared) -> bool:
     """Whether a call is not made, as things are now: then nobody need be asked about it."""
-    key = key_of(call)
-    return course.repetition.goes_round(key, course.progress.turn) or _earlier(course, key, tool) is not None
+    key = key_of(call, ready.ordered)
+    return course.repetition.goes_round(key, course.progress.turn) or _earlier(course, key, ready.tool) is not None
 
 
 def _earlier(course: Course, key: Key, tool: ToolFacts) -> Success | None:

@@ -116,9 +116,10 @@ def _read(course: Course, call: Call) -> Prepared | Outcome:
     if course.time_up:
         course.envelope.refuse("seconds")
         return _denied(call, Reason.DEADLINE, "the time for work is over")
-    ready = again.denied(course, call) or course.admission.read(call)
-    if isinstance(ready, Ended):
-        return ready
+    ready = course.admission.read(call)
+    round = again.denied(course, call, ready)
+    if round is not None or isinstance(ready, Ended):
+        return round or ready
     known = again.answered(course, call, ready.tool)
     if known is not None:
         return known

@@ -65,7 +65,7 @@ def _question(course: Course, call: Call) -> Question | None:
     ready = course.admission.read(call)
     if isinstance(ready, Ended):
         return None
-    settled = again.settled(course, call, ready.tool)
+    settled = again.settled(course, call, ready)
     if settled and not course.shared.rules_ask:
         return None
     needed = _by_rule(course, call) or ready.tool.needs_approval(ready.values)

@@ -62,6 +62,11 @@ class Prepared(Protocol):
         ...
 
     @property
+    def ordered(self) -> dict[str, Any] | None:
+        """The same in one order, whatever that was in which they were written; None where that is not so."""
+        ...
+
+    @property
     def shown(self) -> dict[str, Any]:
         """The arguments as events may show them."""
         ...

@@ -8,6 +8,7 @@ times in a row, or which closes a circle of calls anew. Whatever changes is prog
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, cast
 
@@ -19,18 +20,24 @@ _ALIKE = 8_000
 """Characters of an excerpt that are compared; behind them it names its artifact, which is another for each call."""
 _decoded = json.JSONDecoder().raw_decode  # takes a third of the time of json.loads
 
+_PLAIN = frozenset({str, int, float, bool, type(None)})
+
 Key = tuple[str, str]
 """A tool, and its arguments in one canonical form."""
 Made = tuple[Key, Outcome | None]
 """A call, and what it came to; None of a poll, which is never the same."""
 
 
-def key_of(call: Call) -> Key:
+def key_of(call: Call, values: Mapping[str, object] | None = None) -> Key:
     """The same for calls that differ in the order of keys only; 1 and 1.0 are not the same.
+
+    Where the arguments were read already, and are plain, those `values` are in one order, and nothing is read again.
 
     >>> key_of(Call("1", "add", '{"b": 1.0, "a": 1}'))
     ('add', "(('a', 1), ('b', 1.0))")
     """
+    if values is not None and _PLAIN.issuperset(map(type, values.values())):
+        return call.name, repr(values)
     arguments = call.arguments
     try:
         if isinstance(arguments, str) and arguments.find("{", 1) < 0:  # nothing in it has keys to be sorted

@@ -62,6 +62,11 @@ class ToolAct:
         return self.gate.outcome
 
     @property
+    def ordered(self) -> dict[str, Any] | None:
+        """The arguments in the order of the function's parameters; None where others have described it."""
+        return self.values if self.tool.is_ordered else None
+
+    @property
     def shown(self) -> dict[str, Any]:
         """The arguments as events, logs and exports may show them."""
         if not self.tool.sensitive:

@@ -102,6 +102,8 @@ class Tool:
         """The arguments that a model wrote, checked and of the right types; ArgumentError lists every mistake."""
         self.is_plain = self.signature.context is None and not self.signature.positional
         """Whether its arguments can be given by name, and it wants nothing else."""
+        self.is_ordered = isinstance(self.signature, Signature)
+        """Whether arguments that were read are in the order of its parameters."""
         self.asks = options.get("approve", False) is not False
         """Whether some calls of it need a person."""
         where = f"tool {self.name!r}"
