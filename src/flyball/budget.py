@@ -86,12 +86,16 @@ class IterationBudget:
         """Claim `amount`: True when it was counted, False when it was refused."""
         # Nearly every claim is on a single budget, so this path is written out: it takes a third less time.
         if self._parent is None and amount.__class__ is int and amount > 0:
-            with self._lock:
+            lock = self._lock
+            lock.acquire()  # `with` takes twice the time
+            try:
                 used = self._used + amount
                 if used > self._room:
                     return False
                 self._used = used
                 return True
+            finally:
+                lock.release()
         return self._claim(amount) is None
 
     def spend(self, amount: int = 1) -> None:
@@ -113,7 +117,9 @@ class IterationBudget:
 
     def hold_some(self, least: int, most: float) -> Hold | None:
         """Set aside as much as there is room for, `most` at most; None where that is less than `least`, or no number."""
-        with self._lock:
+        lock = self._lock
+        lock.acquire()
+        try:
             room = self._room - self._used if self._parent is None else self.available
             amount: Any = most if most < room else room
             if amount < least or amount == math.inf:
@@ -123,7 +129,9 @@ class IterationBudget:
                 budget._held += amount
                 budget._room -= amount
                 budget = budget._parent
-            return Hold.made(self, amount)
+        finally:
+            lock.release()
+        return Hold.made(self, amount)
 
     def increment(self, amount: int = 1) -> int:
         """Count a fact, whatever the ceiling says, and give the new count."""
@@ -427,7 +435,9 @@ class Hold:
         if amount.__class__ is not int or amount < 0:
             check.amount(self._budget.name, amount, least=0)
         budget, held = self._budget, self._amount
-        with budget._lock:
+        lock = budget._lock
+        lock.acquire()
+        try:
             if self._settled is not None:
                 return False
             self._settled = amount
@@ -437,6 +447,8 @@ class Hold:
                 budget._room += held
                 budget = budget._parent
             return True
+        finally:
+            lock.release()
 
     def release(self) -> bool:
         """Give everything back: the fact is that nothing was used."""

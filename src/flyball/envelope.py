@@ -76,7 +76,7 @@ class TurnBudget:
 
     __slots__ = (
         "_deadline", "_postponements", "_refusals", "_reserve", "_until", "budgets", "clock", "context_tokens",
-        "hard_at", "lock", "moves", "reserve_s", "seconds", "tool_seconds", "work_at",
+        "counts_tools", "hard_at", "lock", "moves", "reserve_s", "seconds", "tool_seconds", "work_at",
     )  # fmt: skip
 
     def __init__(
@@ -90,6 +90,7 @@ class TurnBudget:
         reserve_s: float = 0.0,
         reserve: Mapping[str, int] | None = None,
         tool_seconds: Mapping[str, float] | None = None,
+        counts_tools: bool = True,
     ) -> None:
         self.budgets = budgets
         self.context_tokens = context_tokens
@@ -104,6 +105,8 @@ class TurnBudget:
         self.seconds = seconds
         """What the run was given."""
         self._keep_moments()
+        self.counts_tools = counts_tools
+        """Whether some tool has a budget of its own."""
         self.moves = 0
         """How often the deadline or the reserve was moved: what was reckoned from them before holds no more."""
         self._refusals: dict[str, Refusal] = {}
@@ -198,7 +201,7 @@ class TurnBudget:
 
     def claim_tool_call(self, tool: str | None = None) -> bool:
         """Claim a call, of one tool where that is given: False when there is none left."""
-        if tool and (own := f"calls.{tool}") in self.budgets:
+        if tool and self.counts_tools and (own := f"calls.{tool}") in self.budgets:
             return self.claim(tool_calls=1, **{own: 1})
         return self.budgets["tool_calls"].consume() or not self.refuse("tool_calls")
 

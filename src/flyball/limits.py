@@ -226,6 +226,7 @@ class Terms:
             reserve_s=self.reserve_s(until_s),
             reserve=self.reserve if most is None else self._inherited_reserve(most),
             tool_seconds=self.limits.tool_seconds,
+            counts_tools=len(self.budgets) > len(_COUNTED),
         )
 
     def _depth(self, level: int, most: int | None, beside: IterationBudget) -> IterationBudget:

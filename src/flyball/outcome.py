@@ -98,6 +98,23 @@ class Success(Ended):
     changes: Mapping[str, Any] = field(default_factory=dict[str, Any])
     """What the call set in the run's state."""
 
+    @classmethod
+    def made(
+        cls,
+        call_id: str,
+        tool: str,
+        seconds: float,
+        content: str,
+        value: object,
+        changes: Mapping[str, Any],
+        children: tuple[Any, ...],
+    ) -> Success:
+        """A success of a call that was made, in a third of the time."""
+        made = object.__new__(cls)
+        made.call_id, made.tool, made.seconds, made.content, made.value = call_id, tool, seconds, content, value
+        made.changes, made.children, made.artifact, made.note, made.same_as = changes, children, None, "", None
+        return made
+
     @property
     def text(self) -> str:
         """What the model is told."""

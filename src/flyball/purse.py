@@ -120,9 +120,10 @@ class Purse:
 
     def settle(self, holds: Sequence[Holds], usage: Usage) -> dict[str, int]:
         """Book what a request has used, which may be more than was set aside: it has happened; and tell it."""
-        input, output = usage.input, usage.output
+        input, output, lock = usage.input, usage.output, self.envelope.lock
         facts = {"tokens": input + output, "usd": 0 if self.price is None else self.price.cost(usage)}
-        with self.envelope.lock:
+        lock.acquire()
+        try:
             self._book(holds, facts)
             used = self._used
             used[0] += input
@@ -133,6 +134,8 @@ class Purse:
                 used[4] += usage.written
             if input > self.largest_input:
                 self.largest_input = input
+        finally:
+            lock.release()
         return facts
 
     def book(self, holds: Sequence[Holds], input: int = 0, output: int = 0) -> dict[str, int]:
@@ -156,7 +159,7 @@ class Purse:
             self.costs[self._model] += facts["usd"]
         for name, fact in facts.items():
             for row in holds:
-                if name in row:
+                if row and name in row:
                     row[name].settle(fact)
                     fact = 0
             if fact:

@@ -34,9 +34,9 @@ class Finish(StrEnum):
     """By us: a deadline or a cancel ended it in the middle; what there was of its text is kept."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True, unsafe_hash=True)
 class Call:
-    """What a model asks for: a tool, and its arguments as the model wrote them."""
+    """What a model asks for: a tool, and its arguments as the model wrote them. Not frozen; treat it as a value."""
 
     id: str
     name: str

@@ -214,7 +214,8 @@ class Driver:
     def answer(self, effect: Effect[Any], value: Any) -> Effect[Any] | None:
         """Tell the loop what an effect came to, when, and what has come in meanwhile."""
         mailbox, pace = self.mailbox, self.pace
-        with mailbox.lock:
+        mailbox.lock.acquire()
+        try:
             if self._until is not None and pace.wall() >= self._until:
                 mailbox.post(TimeUp())
             answer = Answer(value, pace.now(), mailbox.empty() if mailbox.letters else ())
@@ -222,6 +223,8 @@ class Driver:
                 self._keeper.answered(len(self.answers), effect, answer)
             self.answers.append(answer)
             return self.advance(answer)
+        finally:
+            mailbox.lock.release()
 
     def advance(self, answer: Any) -> Effect[Any] | None:
         """Hear what the loop wants next; None when it has ended."""

@@ -49,7 +49,7 @@ class ToolAct:
         """What a person said to it, who was asked."""
         self.children: tuple[Any, ...] = ()
         """The results of runs that the tool has delegated itself."""
-        self.gate = Gate()
+        self.gate = Gate(not tool.is_async)
         self.began = 0.0
         self.until = math.inf
         self.token: DeadlineToken | None = None
@@ -81,15 +81,9 @@ class ToolAct:
     def succeed(self, value: Any, now: float, run_id: str) -> bool:
         """Close it with its value. This and the other ends tell whether they came first; raises what `value` raises."""
         content = content_of(value)
-        outcome = Success(
-            call_id=self.call.id,
-            tool=self.tool.name,
-            seconds=now - self.began,
-            content=content,
-            value=value,
-            changes={} if self.state is None else self.state.changes,
-            children=self.children,
-        )
+        changes = {} if self.state is None else self.state.changes
+        call_id, tool, seconds = self.call.id, self.tool.name, now - self.began
+        outcome = Success.made(call_id, tool, seconds, content, value, changes, self.children)
         if len(content) > MOST_CHARACTERS:
             outcome.content, outcome.artifact = excerpt(content, self.key(run_id))
         return self.gate.close(outcome)

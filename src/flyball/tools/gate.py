@@ -13,18 +13,24 @@ class Gate:
 
     __slots__ = ("_lock", "outcome")
 
-    def __init__(self) -> None:
+    def __init__(self, threads: bool = True) -> None:
+        """`threads` is whether several may want to close it."""
         self.outcome: Outcome | None = None
         """What the call came to, or None while it is open; only `close` sets it."""
-        self._lock = Lock()
+        self._lock = Lock() if threads else None
 
     def close(self, outcome: Outcome) -> bool:
         """End the call so; False if it has ended already, and then nothing changes."""
-        with self._lock:
-            if self.outcome is not None:
-                return False
-            self.outcome = outcome
-            return True
+        if self._lock is not None:
+            with self._lock:
+                return self._closed(outcome)
+        return self._closed(outcome)
+
+    def _closed(self, outcome: Outcome) -> bool:
+        if self.outcome is not None:
+            return False
+        self.outcome = outcome
+        return True
 
     def commit(self) -> None:
         """Do nothing while the call is open, else raise CallClosed: for a tool that is about to write outside."""
