@@ -73,10 +73,11 @@ class IterationBudget:
         fresh: Any = object.__new__(IterationBudget)
         fresh.name, fresh.unit = self.name, self.unit
         fresh.refund_limit = self.refund_limit
-        inherits = most is not None and (self._ceiling is None or self._ceiling >= most)
-        ceiling = most if inherits else self._ceiling
-        fresh.maximum = most if inherits else self.maximum  # what is inherited is never raised
-        fresh._ceiling, fresh._room = ceiling, math.inf if ceiling is None else ceiling
+        ceiling, maximum = self._ceiling, self.maximum
+        if most is not None and (ceiling is None or ceiling >= most):
+            ceiling = maximum = most  # what is inherited is never raised
+        fresh._ceiling, fresh.maximum = ceiling, maximum
+        fresh._room = math.inf if ceiling is None else ceiling
         fresh._used = fresh._brought = fresh._held = fresh._unsettled = 0
         fresh._refunds, fresh._extensions, fresh._parent = _NO_REFUNDS, (), None
         fresh._lock = RLock() if beside is None else beside._lock
@@ -352,7 +353,7 @@ class Sheaf(dict[str, IterationBudget]):
     __slots__ = ("_models", "_turns")
 
     def __init__(self, models: Mapping[str, IterationBudget], turns: IterationBudget) -> None:
-        super().__init__(turns=turns)
+        self["turns"] = turns
         self._models = models
         self._turns = turns
 

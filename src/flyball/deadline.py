@@ -50,6 +50,14 @@ class Deadline:
         return Deadline(self.at + check.duration("deadline, postponed by", seconds), self.clock)
 
 
+def moment(at: float, clock: Clock) -> Deadline:
+    """A deadline at a moment that was reckoned, and so need not be looked at: in a third of the time."""
+    deadline, keep = object.__new__(Deadline), object.__setattr__
+    keep(deadline, "at", at)
+    keep(deadline, "clock", clock)
+    return deadline
+
+
 class Envelope(Protocol):
     """What a token needs of the run it belongs to; `TurnBudget` is one."""
 

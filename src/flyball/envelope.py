@@ -111,7 +111,11 @@ class TurnBudget:
         """How often the deadline or the reserve was moved: what was reckoned from them before holds no more."""
         self._refusals: dict[str, Refusal] = {}
         self._postponements: tuple[Postponement, ...] = ()
-        self._reserve = {name: self.budgets[name].hold(amount) for name, amount in (reserve or {}).items() if amount}
+        self._reserve: dict[str, Hold] = {}
+        for name, amount in reserve.items() if reserve else ():
+            if amount:
+                budget = budgets[name]
+                self._reserve[name] = budget.hold_some(amount, amount) or budget.hold(amount)  # which says why not
 
     @classmethod
     def create(
@@ -272,7 +276,7 @@ class TurnBudget:
     @property
     def flags(self) -> tuple[str, ...]:
         """The flag of every budget that refused a claim, in the order of first refusal."""
-        return tuple([refusal.flag for refusal in self._refusals.values()])
+        return tuple([refusal.flag for refusal in self._refusals.values()]) if self._refusals else ()
 
     @property
     def reserve(self) -> dict[str, int]:

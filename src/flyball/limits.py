@@ -12,7 +12,7 @@ from typing import Any
 from . import check
 from .budget import IterationBudget, Sheaf
 from .clock import SYSTEM, Clock
-from .deadline import Deadline
+from .deadline import Deadline, moment
 from .envelope import TurnBudget
 from .errors import ConfigError
 from .price import Price, most
@@ -219,7 +219,7 @@ class Terms:
             budgets["depth"] = self._depth(level, (most or {}).get("depth"), turns)
         return TurnBudget(
             budgets,
-            Deadline(now + self.seconds, clock),
+            moment(now + self.seconds, clock),
             until=None if until_s == math.inf else Deadline(now + until_s, clock),
             seconds=min(self.seconds, until_s),
             context_tokens=self.context_tokens,

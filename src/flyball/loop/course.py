@@ -69,7 +69,7 @@ class Course:
         self._fit_to_model()
         self.state = plan.state
         self.progress = Progress(
-            plan.run_id, self.envelope, self.history, self.state, plan.metadata, results=[], successes={}, failures={}
+            plan.run_id, self.envelope, self.history, self.state, plan.metadata, 0, 0, "", (), (), [], {}, {}
         )
         self.witness: Witness | None = None
         if shared.completion is not None or shared.tool_rules is not None:

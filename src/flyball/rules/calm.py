@@ -109,7 +109,7 @@ class Points:
         self.counts: dict[str, list[float]] = {}
         self.ceilings: dict[str, int | None] = {}
         self.moments: list[float] = []
-        self._rules: dict[frozenset[str], list[Rule]] = {}
+        self._rules: dict[tuple[str, ...], list[Rule]] = {}
         for one in {one for row in compared.values() for one in row}:
             if one.budget == "seconds":
                 self.moments += _moments(one, envelope)
@@ -133,10 +133,10 @@ class Points:
 
     def about(self, names: Iterable[str]) -> Sequence[Rule]:
         """The rules that compare any of these, in their order."""
-        wanted = frozenset(names)
+        wanted = tuple(names)
         found = self._rules.get(wanted)
         if found is None:
-            ids = {id for id, row in self.compared.items() if wanted.intersection(one.budget for one in row)}
+            ids = {id for id, row in self.compared.items() if any(one.budget in wanted for one in row)}
             found = self._rules[wanted] = [rule for rule in self.rules if rule.id in ids]
         return found
 
@@ -166,19 +166,26 @@ class Watch:
 
     def turned(self, progress: Progress) -> Sequence[Rule] | None:
         """Those for which something has turned over; None where that must be reckoned anew."""
-        envelope, budgets = progress.envelope, progress.envelope.budgets
-        if envelope.moves != self._moves or any(budgets[name]._ceiling != known for name, _, _, known in self._spans):
+        envelope, names = progress.envelope, list[str]()
+        if envelope.moves != self._moves:
             return None
-        names = [name for name, low, high, _ in self._spans if not low <= budgets[name]._used < high]
-        return self._points.about([*names, "seconds"] if envelope.clock.now() >= self._until else names)
+        for name, low, high, ceiling in self._spans:
+            budget = envelope.budgets[name]
+            if budget._ceiling != ceiling:
+                return None
+            if not low <= budget._used < high:
+                names.append(name)
+        if envelope.clock.now() >= self._until:
+            names.append("seconds")
+        return self._points.about(names)
 
     def looked(self, progress: Progress) -> Watch:
         """How it goes on when those have looked."""
         points, budgets, now = self._points, progress.envelope.budgets, progress.envelope.clock.now()
-        spans = [
-            span if span[1] <= (used := budgets[span[0]]._used) < span[2] else points.span(span[0], used)
-            for span in self._spans
-        ]
+        spans: list[Span] = []
+        for span in self._spans:
+            used = budgets[span[0]]._used
+            spans.append(span if span[1] <= used < span[2] else points.span(span[0], used))
         return Watch(points, spans, self._until if now < self._until else points.next_moment(now))
 
 
