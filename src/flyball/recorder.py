@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterable, Sequence
+from functools import cache
 from queue import SimpleQueue
 from threading import Thread
 from typing import Any, Protocol, Self, TypeVarTuple, cast, overload
 
-from .event import Delta, Event, Header, ToolReported
+from .event import Delta, Event, Header, ToolReported, own_fields
 
 Sink = Callable[[Event], None]
 """Is called inline for each event, one at a time, on the thread of the run. It must not block (see `buffered`). What it
@@ -26,9 +27,9 @@ class Teller(Protocol):
         ...
 
 
-_BEFORE_FIELDS = 4
-"""What stands before an event's own fields while nobody has looked at it: its kind, how many they are, time, turn. All
-of them in one list: a tuple for each event would be most of what the collector has to look at."""
+_BEFORE_FIELDS = 3
+"""What stands before an event's own fields while nobody has looked at it: its kind, time, turn. All of them in one
+list: a tuple for each event would be most of what the collector has to look at."""
 
 _PASSED_ON = frozenset[Any]({Delta, ToolReported})
 """Only for those who watch now: neither kept nor numbered, as a run that is played again has none."""
@@ -89,7 +90,7 @@ class Recorder:
             rows.append(event)
             self._hand_on(event)
         else:
-            rows += (kind, len(fields), self.at, self.turn)
+            rows += (kind, self.at, self.turn)
             rows += fields
         if seq > self._last:
             self._drop_oldest()
@@ -117,7 +118,13 @@ class Recorder:
 
 def _behind(rows: list[Any], place: int) -> int:
     """Where the next event stands."""
-    return place + 1 if isinstance(rows[place], Event) else place + _BEFORE_FIELDS + rows[place + 1]
+    kind = rows[place]
+    return place + 1 if isinstance(kind, Event) else place + _BEFORE_FIELDS + _count(kind)
+
+
+@cache
+def _count(kind: type[Event]) -> int:
+    return len(list(own_fields(kind)))
 
 
 class Record(Sequence[Event]):
@@ -144,7 +151,7 @@ class Record(Sequence[Event]):
         return self._events
 
     def _one(self, row: list[Any], before: list[Event]) -> Event:
-        kind, _, at, turn, *fields = row
+        kind, at, turn, *fields = row
         return kind(self._first + len(before), at, turn, self._header, *fields)
 
     def __len__(self) -> int:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import math
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
 from dataclasses import replace
 from threading import get_ident
 from typing import Any, cast
@@ -141,11 +141,11 @@ class Driver:
         if self.mailbox.post(Stalled(idle_s)):
             self._cut_scope()
 
-    async def drive(self) -> Result:
+    def drive(self) -> Coroutine[Any, Any, Result]:
         """Do what the loop wants until it has ended; where the run is kept, within a session that is its own."""
-        keeper = self._keeper
-        if keeper is None:
-            return await self._driven()
+        return self._driven() if self._keeper is None else self._kept_within(self._keeper)
+
+    async def _kept_within(self, keeper: Keeper) -> Result:
         try:
             plan = self._plan = await keeper.open(self._plan)
             self._until, self._performer.state = plan.until, plan.state

@@ -30,7 +30,7 @@ class Context:
         """What is shown: the history itself, as long as nothing is elided."""
         self._stand_in: Message | None = None
         self._count = 0
-        self._calls = Counter[str]()
+        self._calls: Counter[str] | None = None
         self._summary = ""
 
     def shorten(self, room: int) -> None:
@@ -92,7 +92,8 @@ class Context:
         """Show one message in place of others, and of the one that stood for others before; unless it is longer."""
         gone = [self.messages[place] for place in places]
         count = self._count + sum(message is not self._stand_in for message in gone)
-        calls = self._calls + Counter(_tool(message) for message in gone if message.type is MessageType.TOOL_CALL)
+        calls = Counter(_tool(message) for message in gone if message.type is MessageType.TOOL_CALL)
+        calls = calls if self._calls is None else self._calls + calls
         if not gone:
             return False
         stand_in = _said(gone[0], _told(count, calls, summary))

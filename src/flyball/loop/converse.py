@@ -32,7 +32,12 @@ def converse(plan: Plan, recorder: Recorder) -> Flow[Result]:
     course = Course(plan, recorder)
     recorder.emit(event.RunStarted, _limits_shown(course), course.shared.agent)
     try:
-        end = yield from _guarded(course)
+        try:
+            end = yield from _until_the_end(course)
+        except (KeyboardInterrupt, GeneratorExit):
+            raise
+        except BaseException as error:  # nobody can cancel here, so an asyncio.CancelledError is a callback's own
+            end = yield from _closed(course, End(Stop.FAILED, error=described(error)))
     except BaseException:  # it is closed from outside, or Ctrl-C came inside a callback
         _finish(course, End(Stop.CANCELLED, by="closed"))
         raise
@@ -47,16 +52,6 @@ def _limits_shown(course: Course) -> Mapping[str, Any]:
     if shown.get("remaining_s") == seconds > 0:
         return shown
     return {**shown, "remaining_s": None if seconds == inf else seconds, "expired": seconds <= 0}
-
-
-def _guarded(course: Course) -> Flow[End]:
-    try:
-        return (yield from _until_the_end(course))
-    except (KeyboardInterrupt, GeneratorExit):
-        raise
-    except BaseException as error:  # nobody can cancel here, so an asyncio.CancelledError is a callback's own
-        end = End(Stop.FAILED, error=described(error))
-    return (yield from _closed(course, end))
 
 
 def _until_the_end(course: Course) -> Flow[End]:
@@ -85,7 +80,7 @@ def _until_the_end(course: Course) -> Flow[End]:
 
 def _closed(course: Course, end: End) -> Flow[End]:
     """The end, with its report, when all is kept; also what was steered in, as its sender was told that it came."""
-    end, course.extended = _the_first_reason(course, end), set()
+    end, course.extended = _the_first_reason(course, end), frozenset()
     if end.stop is not Stop.COMPLETED:
         course.put_steered()
     end = yield from grace(course, end)

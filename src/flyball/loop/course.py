@@ -37,6 +37,7 @@ _CALL, _RESULT = MessageType.TOOL_CALL, MessageType.TOOL_RESULT
 _ASSISTANT, _TOOL = Role.ASSISTANT, Role.TOOL
 _DONE, _TOOL_ENDED = Status.DONE, Point.TOOL_ENDED
 _LESS_THAN_TIME = (Stop.HALTED, Stop.STALLED)
+_NONE: frozenset[str] = frozenset()
 
 
 class Course:
@@ -92,7 +93,6 @@ class Course:
         self._shift = 0
         if len(self.history) > 1:
             self._go_on_from(self.history)
-        self.steered: list[str] = []
         self._begin()
 
     def _beginning(self) -> Beginning | None:
@@ -119,17 +119,18 @@ class Course:
         self.notices = Notices()
         self.carried: tuple[Notice, ...] = ()
         """Those of the last request."""
-        self.asks: list[AskPerson] = []
+        self.steered: Sequence[str] = ()
+        self.asks: Sequence[AskPerson] = ()
         """What rules want a person to be asked."""
-        self.children: list[Result] = []
+        self.children: Sequence[Result] = ()
         """What runs that were delegated have come to."""
-        self.faults: list[dict[str, str]] = []
+        self.faults: Sequence[dict[str, str]] = ()
         """What went wrong in rules."""
         self.cancelled: str | None = None
         self.lease_lost = self.time_up = False
         self.idle_s: float | None = None
         """For how long nothing has come of it, where somebody found that too long."""
-        self.extended: set[str] = set()
+        self.extended: frozenset[str] = _NONE
         """Of what more was given since the end was decided."""
         self.halt: Halt | None = None
         self.failure: dict[str, Any] | None = None
@@ -138,10 +139,10 @@ class Course:
         self.turns = 0
         """How many took place: a fact that no refund lowers."""
         self.hung = 0
-        self.reflections: list[str] = []
+        self.reflections: Sequence[str] = ()
         self.looked_back = 0
         """After how many turns that was done last."""
-        self.questions: list[Question] = []
+        self.questions: Sequence[Question] = ()
         """Those that nobody has answered yet."""
         self.verdicts: dict[str, Verdict] = {}
         """What a person said to the calls under way."""
@@ -386,7 +387,7 @@ class Course:
 
     def put_steered(self) -> bool:
         """Put steered messages behind what was said; whether there were any."""
-        steered, self.steered = self.steered, []
+        steered, self.steered = self.steered, ()
         for text in steered:
             self.tell_model(text)
             self.recorder.emit(event.Steered, text)

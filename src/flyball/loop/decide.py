@@ -82,7 +82,7 @@ def _by_rule(course: Course, call: Call) -> str | None:
     """What a rule wants a person to be asked about a call."""
     if not course.shared.rules_ask:
         return None
-    before, course.asks = course.asks, []
+    before, course.asks = course.asks, ()
     course.consult(Point.CALL_PLANNED, call)
     asks, course.asks = course.asks, before
     return " ".join(ask.text for ask in asks) or None
@@ -90,7 +90,7 @@ def _by_rule(course: Course, call: Call) -> str | None:
 
 def ask_to_go_on(course: Course) -> Flow[None]:
     """Ask a person what rules want to know before the run goes on; a no halts it."""
-    asks, course.asks = course.asks, []
+    asks, course.asks = course.asks, ()
     yield from share.pay(course)
     for n, ask in enumerate(asks):
         if course.must_end() is not None:
@@ -112,7 +112,7 @@ def _asked(course: Course, question: Question) -> Flow[Verdict]:
     verdict = yield from course.do(Decide(question))
     course.recorder.emit(event.PersonAnswered, question.id, verdict.approved, verdict.text)
     if verdict.approved is None:
-        course.questions.append(question)
+        course.questions = [*course.questions, question]
     return verdict
 
 

@@ -66,7 +66,7 @@ def ended(course: Course, acts: Sequence[Prepared], outcomes: Iterable[Outcome])
     made = list(outcomes)
     shared: list[tuple[ChildTask, Result]] = []
     for act, outcome in zip(acts, made, strict=True):
-        course.children += outcome.children
+        course.children = [*course.children, *outcome.children]
         if not act.tasks and outcome.children:  # the tool has found them itself, and whoever made the call counted them
             course.envelope.budgets["children"].increment(len(outcome.children))
             continue

@@ -18,7 +18,7 @@ def hear(course: Course, letter: Letter) -> None:
         case Cancel(by):
             course.cancelled = course.cancelled or by
         case Steer(text):
-            course.steered.append(text)
+            course.steered = [*course.steered, text]
         case Extend():
             extend(course, letter)
         case TimeUp():
@@ -43,7 +43,7 @@ def extend(course: Course, letter: Extend) -> bool:
     if seconds:
         course.envelope.postpone(seconds, f"extended by {letter.by}")
         course.recorder.emit(event.Postponed, seconds, f"extended by {letter.by}")
-        course.extended.add("seconds")
+        course.extended |= {"seconds"}
     return bool(seconds) or any(raised)
 
 
@@ -54,5 +54,5 @@ def _lift(course: Course, name: str, amount: int, by: str) -> int:
     raised = budgets[name].extend(amount, by=by)
     if raised:
         course.recorder.emit(event.Extended, name, raised, by)
-        course.extended.add(name)
+        course.extended |= {name}
     return raised

@@ -41,7 +41,7 @@ def obey(course: Course, order: Order, point: Point | None = None) -> Veto | Non
             seconds = float(amount) if name == "seconds" else 0.0
             extend(course, Extend({} if seconds else {name: int(amount)}, seconds, by))
         case AskPerson():
-            course.asks.append(order)
+            course.asks = [*course.asks, order]
         case UseModel(model, by):
             _use(course, model, by)
         case SetState(key, value):
@@ -49,7 +49,7 @@ def obey(course: Course, order: Order, point: Point | None = None) -> Veto | Non
         case Emit(name, data, by):
             course.recorder.emit(event.RuleEmitted, by, name, data)
         case Fault(by, trigger, reason):
-            course.faults.append({"rule": by, "trigger": trigger, "reason": reason})
+            course.faults = [*course.faults, {"rule": by, "trigger": trigger, "reason": reason}]
             course.recorder.emit(event.RuleFailed, by, trigger, reason)
         case _:
             raise ConfigError("a hook's order", order, "an Order of flyball.progress, such as a Notice or a Veto")

@@ -44,7 +44,7 @@ def reflect(course: Course, reflection: Reflection) -> Flow[None]:
         shown = found if len(found) <= _LONGEST_GUIDANCE else f"{found[:_LONGEST_GUIDANCE]}…"
         course.show(Notice(f"Looking back at the work so far: {shown}", by="reflection", category="reflection"))
     text = found if isinstance(found, str) else f"(No reflection: {found.why})"
-    course.reflections.append(text)
+    course.reflections = [*course.reflections, text]
     course.recorder.emit(event.Reflected, text)
 
 

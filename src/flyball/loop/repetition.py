@@ -24,6 +24,7 @@ _PLAIN = frozenset({str, int, float, bool, type(None)})
 
 Key = tuple[str, str]
 """A tool, and its arguments in one canonical form."""
+_NONE: frozenset[Key] = frozenset()
 Made = tuple[Key, Outcome | None]
 """A call, and what it came to; None of a poll, which is never the same."""
 
@@ -84,13 +85,13 @@ class Repetition:
     def __init__(self, thresholds: Thresholds) -> None:
         self._thresholds = thresholds
         self._answered: dict[Key, Success] = {}
-        self._writing: set[Key] = set()
+        self._writing: tuple[Key, ...] = ()
         """Those of them that wrote."""
         self._failed: dict[tuple[Key, str], int] = {}
         self._seen: set[Key] = set()
         self._ring: list[Made] = []
         """The newest calls."""
-        self._circle: frozenset[Key] = frozenset()
+        self._circle = _NONE
         """The calls of the loop that the model was told of."""
         self._told_in = 0
         """The turn at whose end it was told."""
@@ -106,7 +107,7 @@ class Repetition:
     def changed(self) -> None:
         """Something is other than it was: no earlier result holds any more."""
         self._answered.clear()
-        self._writing.clear()
+        self._writing = ()
 
     def doubted(self) -> None:
         """Something may be other than it was: what was read must be read again, but nothing written twice for that."""
@@ -133,7 +134,7 @@ class Repetition:
         if type(outcome) is Success:
             if writes:
                 self.changed()
-                self._writing.add(key)
+                self._writing = (key,)
             self._answered[key] = outcome
         elif writes:
             self.doubted()
@@ -154,7 +155,7 @@ class Repetition:
         return times == self._thresholds.failures
 
     def _progressed(self) -> None:
-        self._circle, self._denied_in, self.stalled = frozenset(), None, False
+        self._circle, self._denied_in, self.stalled = _NONE, None, False
 
     def _closed(self, turn: int) -> Loop | None:
         """The shortest loop that the newest call closes."""

@@ -29,6 +29,8 @@ _TRIGGERS: Mapping[Point, Trigger] = {
 }
 
 
+_NONE: frozenset[tuple[str, str]] = frozenset()
+_NO_IDS: frozenset[str] = frozenset()
 _STARTED, _ENDED, _TURN_START = Point.TURN_STARTED, Point.TOOL_ENDED, Trigger.TURN_START
 _NOTHING: Mapping[Trigger, Mapping[str, Sequence[Compared]]] = {}
 _LEVELS = {f"log.{name}": getattr(logging, name.upper()) for name in ("debug", "info", "warning", "error")}
@@ -63,10 +65,10 @@ class Engine:
         self._small: tuple[float, float] | None = None if beginning is None else beginning.small
         self._restless = False
         """Whether a rule wants to look again though nothing has changed."""
-        self._held: set[tuple[str, str]] = set()
+        self._held = _NONE
         """The rules whose condition held when they last looked; each with the tool, where a moment is about one."""
         self._fired_in: dict[str, int] = {}
-        self._unclear_ids: set[str] = set()
+        self._unclear_ids = _NO_IDS
         """The rules of which it was told that their condition cannot be worked out."""
 
     def __call__(self, point: Point, progress: Progress, about: object = None, /) -> Sequence[Order]:
@@ -151,7 +153,7 @@ class Engine:
 
     def _look(self, rules: Sequence[Rule], seen: Sight) -> list[Order]:
         orders: list[Order] = []
-        held, subject = self._held, _tool_of(seen.about)
+        subject = _tool_of(seen.about)
         for rule in rules:
             if rule.params:
                 seen.update(rule.named_params)
@@ -160,7 +162,8 @@ class Engine:
                 self._restless = self._restless or rule.fire is not _CROSSING
                 orders += self._orders(rule, seen, subject)
                 continue
-            held.discard((rule.id, subject))
+            if (rule.id, subject) in self._held:
+                self._held -= {(rule.id, subject)}
             if verdict.reason is not None:
                 self._restless = True
                 orders += self._unclear(rule, verdict)
@@ -176,7 +179,7 @@ class Engine:
             return []
         orders = rule.action.closed(rule.id, "it could not be checked") if rule.trigger is Trigger.TOOL_CALL else []
         if rule.id not in self._unclear_ids:
-            self._unclear_ids.add(rule.id)
+            self._unclear_ids |= {rule.id}
             orders.append(_fault(rule, verdict.reason or ""))
         return orders
 
@@ -205,7 +208,7 @@ class Engine:
         if rule.fire is _CROSSING:
             if (rule.id, subject) in self._held:
                 return False
-            self._held.add((rule.id, subject))
+            self._held |= {(rule.id, subject)}
         last = self._fired_in.get(rule.id)
         return last is None or not rule.cooldown_turns or turn - last > rule.cooldown_turns
 
