@@ -55,6 +55,10 @@ class Asking:
         self._soon: Callable[[Callable[[], object]], object] | None = None
         self._thread = 0
 
+    def here(self, soon: Callable[[Callable[[], object]], object], thread: int) -> None:
+        """What is told from other threads is to be heard in this one."""
+        self._soon, self._thread = soon, thread
+
     async def ask(self, request: Request) -> Reply | ModelFailure:
         """One attempt. It raises only when it is cut; `cut` then gives what there is."""
         self._request, self._said = request, None

@@ -160,13 +160,14 @@ class Driver:
 
     async def _driven(self) -> Result:
         self._soon, self._thread = call_soon(), get_ident()
+        self._asking.here(self._soon, self._thread)
         mailbox, pace, doing = self.mailbox, self.pace, self._done if self._keeper is None else self._doing
         mailbox.on_cut(self._want_cut)
         effect: Effect[Any] | None = None
         try:
             effect = self._begun()
             while effect is not None and not mailbox.cutting:
-                with anyio.CancelScope() as scope:
+                with pace.scope() as scope:
                     self._scope = scope
                     pace.enter(scope)
                     # What ends at the very moment its time is over, or ignores that, leaves a scope that cuts what

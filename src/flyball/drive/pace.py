@@ -14,6 +14,10 @@ _AHEAD_S = 30.0
 """As far ahead as the alarm is set: most calls have longer, so it need not be set anew for each."""
 
 
+_SCOPES: list[type[anyio.CancelScope]] = []
+"""The class of asyncio's scopes, once it was found."""
+
+
 class Pace:
     """A clock that starts with the run, and one alarm for all of it.
 
@@ -66,6 +70,14 @@ class Pace:
     def wait(self, condition: Condition, seconds: float) -> None:
         """Wait until the condition is notified or the seconds have passed."""
         self._clock.wait(condition, seconds)
+
+    def scope(self) -> anyio.CancelScope:
+        """A scope to enter; asyncio's is made by its own class, which anyio would look for each time."""
+        if asyncio._get_running_loop() is None:  # trio
+            return anyio.CancelScope()
+        if not _SCOPES:
+            _SCOPES.append(type(anyio.CancelScope()))
+        return _SCOPES[0]()
 
     def enter(self, scope: anyio.CancelScope) -> None:
         """Keep the time of what happens in this scope from now on."""
