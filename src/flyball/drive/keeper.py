@@ -178,6 +178,8 @@ class Keeper:
         for act in cast("Sequence[ToolAct]", effect.acts) if isinstance(effect, Act) else ():
             if act.outcome is not None:  # it is taken up again, and this is known already
                 self._ledger.outcome(n, act.call.id, act.outcome)
+        if isinstance(effect, Append):  # nobody waits for it: it is kept with what comes next, or with the end
+            return True
         return await _crossing(lambda: self._kept(lambda: self._ledger.commit(self.tenure.guard)))
 
     def answered(self, n: int, effect: Effect[Any], answer: Answer[Any]) -> None:
