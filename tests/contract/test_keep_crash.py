@@ -191,7 +191,7 @@ def test_a_report_that_was_awaited_is_asked_for_again(deaths: int) -> None:
         return Agent(model=model, tools=[look], limits=Limits(turns=1), store=store, max_output_tokens=50)
 
     store = MemoryStore()
-    stubborn(Mortal(store, 4, True)).run("go", run_id="r")  # the report is the fourth that begins
+    stubborn(Mortal(store, 3, True)).run("go", run_id="r")  # the report is the third commit
     for _ in range(deaths - 1):
         stubborn(Mortal(store, 1, True)).resume("r")
     result = assert_honest(stubborn(store).resume("r"))

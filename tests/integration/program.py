@@ -63,6 +63,15 @@ class Doomed:
             self._die_at(True)
             self._kept += 1
 
+    def keep_now(self, step: Step) -> bool:
+        with self._lock:
+            self._die_at(False)
+            kept = self._store.keep_now(step)
+            if kept:
+                self._die_at(True)
+                self._kept += 1
+            return kept
+
     def _die_at(self, after: bool) -> None:
         if self._kept == self._at and after is self._after:
             os.kill(os.getpid(), signal.SIGKILL)

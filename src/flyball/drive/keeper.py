@@ -180,7 +180,14 @@ class Keeper:
                 self._ledger.outcome(n, act.call.id, act.outcome)
         if isinstance(effect, Append):  # nobody waits for it: it is kept with what comes next, or with the end
             return True
-        return await _crossing(lambda: self._kept(lambda: self._ledger.commit(self.tenure.guard)))
+        return await self._committed()
+
+    async def _committed(self, finish: Finish | None = None) -> bool:
+        """Keep what happened: here, if that takes no longer than to write it down, else where one can wait."""
+        guard, ledger, kept = self.tenure.guard, self._ledger, list[bool]()
+        if not self._kept(lambda: kept.append(ledger.commit_now(guard, finish))):
+            return False
+        return kept[0] or await _crossing(lambda: self._kept(lambda: ledger.commit(guard, finish)))
 
     def answered(self, n: int, effect: Effect[Any], answer: Answer[Any]) -> None:
         """Write down what an effect came to, with the next commit."""
@@ -200,7 +207,7 @@ class Keeper:
         """Write down what the run came to, and leave the session."""
         if not self._closed and self._holds():
             finish = Finish(at=self._clock.wall(), stop=result.stop.value, record=_slim(_lean(result).to_dict()))
-            kept = await _crossing(lambda: self._kept(lambda: self._ledger.commit(self.tenure.guard, finish)))
+            kept = await self._committed(finish)
             if kept and not self._is_childs:
                 self.tenure.end()
         self._closed = True

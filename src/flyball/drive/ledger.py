@@ -30,6 +30,8 @@ class Ledger:
         self.state_changed = False
         self._store = store
         self._is_childs = is_childs
+        self._unkept: Step | None = None
+        """What could not be kept without waiting."""
         self._gathering = Lock()
         self._writing = Lock()
         self._rows: list[Row] = []
@@ -70,9 +72,23 @@ class Ledger:
     def commit(self, guard: Guard | None, finish: Finish | None = None) -> None:
         """Keep all that was gathered; with the end of a run at the top its lease is given back. It blocks."""
         with self._writing:
-            step = self._step(guard, finish)
+            step, self._unkept = self._unkept or self._step(guard, finish), None
             if step.rows or step.events or step.finish is not None:
                 self._store.keep(step)
+
+    def commit_now(self, guard: Guard | None, finish: Finish | None = None) -> bool:
+        """The same without waiting for anybody; False where one must, and `commit` is still to be called."""
+        keep_now = getattr(self._store, "keep_now", None)
+        if keep_now is None or not self._writing.acquire(blocking=False):
+            return False
+        try:
+            step = self._step(guard, finish)
+            if not (step.rows or step.events or step.finish is not None) or keep_now(step):
+                return True
+            self._unkept = step
+            return False
+        finally:
+            self._writing.release()
 
     def commit_outcomes(self, guard: Guard | None) -> None:
         """Keep what calls have come to while others of their batch are under way. It blocks.

@@ -63,6 +63,11 @@ class SqliteStore(Closing):
         pack, hand, now = Pack.of(step), self.hand, self.wall()
         self.write(lambda connection: hand.step(connection, pack, now))
 
+    def keep_now(self, step: Step) -> bool:
+        """The same on a thread that must not wait: False, and nothing is kept, where it would have to."""
+        pack, hand, now = Pack.of(step), self.hand, self.wall()
+        return self._opened().try_write(lambda connection: hand.step(connection, pack, now))
+
     def prune(self, before: float) -> Pruned:
         """Throw away runs and sessions untouched since then, but for those that are held."""
         now = self.wall()

@@ -60,6 +60,12 @@ class Database:
         assert self._writer is not None
         return self._writer.do(act)
 
+    def try_write(self, act: Callable[[sqlite3.Connection], object]) -> bool:
+        """Run this in a commit, unless that would have to wait; return whether it is committed."""
+        self._check_process()
+        assert self._writer is not None
+        return self._writer.try_now(act)
+
     def open(self) -> None:
         """Connect, unless another store has done it."""
         with self._changing:

@@ -8,6 +8,7 @@ writing it.
 from __future__ import annotations
 
 import sqlite3
+import time
 from collections.abc import Callable, Sequence
 from threading import Lock
 from typing import Any, Generic, TypeVar, cast
@@ -49,6 +50,7 @@ class Writer:
     def __init__(self, file: File, identity: tuple[int, int]) -> None:
         self._file = file
         self._connection = file.open()
+        self._connection.execute("PRAGMA busy_timeout = 0")  # who may wait does so here
         self._identity = identity
         self._gate = Lock()
         """Held for the next three and for who leads, and never while something is written."""
@@ -70,6 +72,25 @@ class Writer:
             finally:
                 del job  # the error's traceback holds this frame
         return cast("T", job.value)
+
+    def try_now(self, act: Callable[[sqlite3.Connection], T]) -> bool:
+        """Have this written here and now, if nobody else writes, in this process or another; whether it is committed.
+
+        For a thread that must not wait: a commit to the write-ahead log takes less time than to hand it to another.
+        """
+        job = _Job(act)
+        with self._gate:
+            if self._closed or self._busy:
+                return False
+            self._busy = True
+        try:
+            committed = self._commit([job], patient=False)
+        finally:
+            with self._gate:
+                self._pass_on()
+        if job.error is not None:
+            raise job.error
+        return committed
 
     def close(self) -> None:
         """Refuse what comes from now on, and close the connection after what waits, without waiting for it."""
@@ -128,12 +149,28 @@ class Writer:
             with self._gate:
                 self._pass_on()
 
-    def _commit(self, jobs: Sequence[_Job[Any]]) -> None:
+    def _begin(self, connection: sqlite3.Connection, *, patient: bool) -> bool:
+        """Begin to write; False where another process does, and one may not wait for it."""
+        until, pause_s = time.monotonic() + self._file.busy_seconds, 0.001
+        while True:
+            try:
+                connection.execute("BEGIN IMMEDIATE")
+                return True
+            except sqlite3.OperationalError as error:
+                if error.sqlite_errorcode & 0xFF != sqlite3.SQLITE_BUSY or (patient and time.monotonic() >= until):
+                    raise
+            if not patient:
+                return False
+            time.sleep(pause_s)
+            pause_s = min(0.05, pause_s * 1.5)
+
+    def _commit(self, jobs: Sequence[_Job[Any]], *, patient: bool = True) -> bool:
         connection = self._connection
         try:
             if self._file.identity() != self._identity:
                 raise refusal.moved(str(self._file.path))
-            connection.execute("BEGIN IMMEDIATE")
+            if not self._begin(connection, patient=patient):
+                return False
             for job in jobs:
                 self._try(connection, job, alone=len(jobs) == 1)
             connection.execute("COMMIT")
@@ -144,6 +181,7 @@ class Writer:
                 connection.execute("ROLLBACK")
             if not isinstance(error, Exception):  # Ctrl-C is for whoever writes, not for those it writes for
                 raise
+        return True
 
     def _try(self, connection: sqlite3.Connection, job: _Job[Any], *, alone: bool) -> None:
         """Do one of several, so that its failure is its own; on a full disk SQLite gives up the whole transaction."""
