@@ -9,9 +9,13 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, fields
 from datetime import UTC, datetime
+from functools import cache
 from typing import Any, ClassVar
 
 from .jsonable import jsonable
+
+_PLAIN = frozenset({int, bool, type(None)})
+"""What is written as it is; a text may have halves of characters, and a float be none."""
 
 
 @dataclass(slots=True, unsafe_hash=True)
@@ -41,7 +45,7 @@ class Event:
     def to_dict(self) -> dict[str, Any]:
         """The same in JSON types, as `schema.event_schema()` describes it."""
         header = self.header
-        return {
+        row = {
             "event": self.kind,
             "seq": self.seq,
             "time": datetime.fromtimestamp(header.started_at + self.at, UTC).isoformat(),
@@ -50,9 +54,12 @@ class Event:
             "run_id": header.run_id,
             "parent_run_id": header.parent_run_id,
             "session_id": header.session_id,
-            "metadata": jsonable(header.metadata),
-            **{field.name: jsonable(getattr(self, field.name)) for field in own_fields(type(self))},
+            "metadata": jsonable(header.metadata) if header.metadata else header.metadata,
         }
+        for name in _names(type(self)):
+            value = getattr(self, name)
+            row[name] = value if type(value) in _PLAIN else jsonable(value)
+        return row
 
 
 @dataclass(slots=True)
@@ -384,6 +391,11 @@ class PersonAnswered(Event):
 def kinds() -> dict[str, type[Event]]:
     """Every kind of event, by name."""
     return {kind.kind: kind for kind in Event.__subclasses__()}
+
+
+@cache
+def _names(kind: type[Event]) -> tuple[str, ...]:
+    return tuple([field.name for field in own_fields(kind)])
 
 
 def own_fields(kind: type[Event]) -> Iterator[Any]:

@@ -26,6 +26,11 @@ def jsonable(value: object) -> Any:
     >>> jsonable({"at": float("inf"), 3: (1, {2})})
     {'at': None, '3': [1, [2]]}
     """
+    kind = type(value)
+    if kind is str and value.isascii():  # pyright: ignore[reportAttributeAccessIssue]
+        return value
+    if kind is float and math.isfinite(value):  # pyright: ignore[reportArgumentType]
+        return value
     return _Writer().write(value, 0)
 
 
@@ -43,6 +48,8 @@ class _Writer:
         if isinstance(value, Enum):
             return self.write(value.value, depth)
         if isinstance(value, str):
+            if str.isascii(value):
+                return str.__str__(value)
             return str.encode(value, "utf-8", "replace").decode("utf-8")  # half a surrogate pair is no text
         if isinstance(value, int):
             return int(value) if value.bit_length() < _MOST_BITS else _text(value)

@@ -8,7 +8,7 @@ from itertools import pairwise
 
 from .code import Code
 from .record import Finish, Guard, Kind, Row, Start, Step
-from .text import clean, to_line, to_text, to_value
+from .text import clean, to_line, to_rows, to_text, to_value
 
 CODE = Code()
 """In which states are kept."""
@@ -54,7 +54,7 @@ class Pack:
             step.rows,
             [to_line(message) for message in step.messages],
             None if step.state is None else CODE.dumps(dict(step.state)),
-            to_text(step.events) if step.events else None,
+            to_rows(step.events) if step.events else None,
             [event["seq"] for event in step.events],
             [(row.take, row.n) for row in step.rows if row.kind is Kind.ANSWER],
             finish,
