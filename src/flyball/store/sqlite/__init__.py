@@ -18,7 +18,7 @@ from ..record import Pruned, Step
 from .database import DATABASES, Database
 from .file import File
 from .part import SqliteJournal, SqliteLease, SqliteRuns, SqliteState, SqliteTranscript
-from .write import Hand, prune
+from .write import prune
 
 T = TypeVar("T")
 
@@ -46,9 +46,9 @@ class SqliteStore(Closing):
         patience = min(check.duration("sqlite store, busy_seconds", busy_seconds), 86_400.0)
         file = File(Path(path).absolute(), synchronous, patience)
         self.path = file.path
-        self.hand = Hand(str(file.path))
         self.wall = clock.wall
         self._database = DATABASES.acquire(file)
+        self.hand = self._database.hand
         self._use = weakref.finalize(self, DATABASES.abandon, self._database)
         """Dead once the store is closed."""
         self._use.atexit = False

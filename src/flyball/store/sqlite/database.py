@@ -17,6 +17,7 @@ from typing import TypeVar
 from ...errors import ConfigError
 from .. import refusal
 from .file import File
+from .write import Hand
 from .writer import Writer
 
 T = TypeVar("T")
@@ -32,6 +33,7 @@ class Database:
         self.identity = identity
         self.users = 0
         """Stores that use it. Guarded by the lock of the registry."""
+        self.hand = Hand(str(file.path))
         self._readers = _Readers(file)
         self._writer: Writer | None = None
         self._process = os.getpid()
@@ -70,7 +72,7 @@ class Database:
         """Connect, unless another store has done it."""
         with self._changing:
             if self._writer is None:
-                self._writer = Writer(self.file, self.identity)
+                self._writer = Writer(self.file, self.identity, self.hand.forget_places)
 
     def close(self) -> None:
         """Disconnect. Reads and writes in progress are finished first, by the threads that make them."""

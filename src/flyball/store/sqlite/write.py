@@ -3,10 +3,29 @@
 from __future__ import annotations
 
 import sqlite3
+from dataclasses import dataclass
 
 from .. import refusal
 from ..pack import Pack, later, rise
 from ..record import Guard, Holder, Pruned
+
+
+_PLACES = 10_000
+"""Runs whose places are remembered."""
+
+
+@dataclass(slots=True)
+class _Place:
+    """Where a run stands in the file."""
+
+    fence: int
+    key: int
+    first: int
+    """The id of its next row."""
+    answer: tuple[int, int] | None
+    """The take and the effect of its last answer."""
+    event: int
+    """The number of its last event."""
 
 
 class Hand:
@@ -15,6 +34,12 @@ class Hand:
     def __init__(self, where: str) -> None:
         self.where = where
         """The file's name, for what it refuses."""
+        self._places: dict[str, _Place] = {}
+        """Where the runs stand whose lease was last seen here: nobody else can have written to them."""
+
+    def forget_places(self) -> None:
+        """Something was not committed, so what is remembered may be wrong."""
+        self._places.clear()
 
     def step(self, connection: sqlite3.Connection, pack: Pack, now: float) -> None:
         """Write all of a step; what it raises undoes all of it."""
@@ -37,14 +62,29 @@ class Hand:
     def _run(self, connection: sqlite3.Connection, run_id: str, pack: Pack, now: float) -> None:
         if pack.start is not None:
             self._start(connection, run_id, pack, now)
+        guard, place = pack.guard, self._places.get(run_id)
+        if place is None or guard is None or place.fence != guard.fence:
+            place = self._place(connection, run_id, -1 if guard is None else guard.fence)
+        if pack.rows or pack.events:
+            self._trace(connection, run_id, pack, place, now)
+        if pack.again or pack.finish is not None:
+            _finish(connection, place.key, pack, now)
+        if guard is None or pack.finish is not None:
+            self._places.pop(run_id, None)
+        else:
+            if len(self._places) >= _PLACES:  # of runs that ended elsewhere
+                self._places.clear()
+            self._places[run_id] = place
+
+    def _place(self, connection: sqlite3.Connection, run_id: str, fence: int) -> _Place:
         known = connection.execute(_RUN, (run_id,)).fetchone()
         if known is None:
             raise refusal.unknown(self.where, run_id)
         key, newest = known
-        if pack.rows or pack.events:
-            self._trace(connection, run_id, pack, key << 32 if newest is None else newest + 1, now)
-        if pack.again or pack.finish is not None:
-            _finish(connection, key, pack, now)
+        first = key << 32 if newest is None else newest + 1
+        answer = connection.execute(_ANSWER, (first, first)).fetchone()
+        told = connection.execute(_EVENT, (first, first)).fetchone()
+        return _Place(fence, key, first, answer, -1 if told is None else told[0])
 
     def _start(self, connection: sqlite3.Connection, run_id: str, pack: Pack, now: float) -> None:
         start = pack.start
@@ -60,17 +100,18 @@ class Hand:
         if start.session is not None:
             touch(connection, start.session, now)
 
-    def _trace(self, connection: sqlite3.Connection, run_id: str, pack: Pack, first: int, now: float) -> None:
-        if pack.answers and not rise(connection.execute(_ANSWER, (first, first)).fetchone(), pack.answers):
-            raise refusal.twice(self.where, run_id)
+    def _trace(self, connection: sqlite3.Connection, run_id: str, pack: Pack, place: _Place, now: float) -> None:
+        if pack.answers:
+            if not rise(place.answer, pack.answers):
+                raise refusal.twice(self.where, run_id)
+            place.answer = pack.answers[-1]
         lines = [(row.kind.value, row.n, row.take, row.fingerprint, row.data) for row in pack.rows]
-        if pack.events:
-            told = connection.execute(_EVENT, (first, first)).fetchone()
-            if told is None or pack.seqs[0] > told[0]:
-                lines.append(("events", pack.seqs[-1], 0, 0, pack.events))
-            elif pack.seqs[-1] > told[0]:
-                lines.append(("events", pack.seqs[-1], 0, 0, later(pack.events, told[0])))
-        placed = [(first + place, now, *line) for place, line in enumerate(lines)]
+        if pack.events and pack.seqs[-1] > place.event:
+            whole = pack.seqs[0] > place.event
+            lines.append(("events", pack.seqs[-1], 0, 0, pack.events if whole else later(pack.events, place.event)))
+            place.event = pack.seqs[-1]
+        placed = [(place.first + n, now, *line) for n, line in enumerate(lines)]
+        place.first += len(lines)
         connection.executemany("INSERT INTO trace VALUES (?, ?, ?, ?, ?, ?, ?)", placed)
 
     def delete(self, connection: sqlite3.Connection, session: str, now: float) -> bool:
@@ -188,11 +229,17 @@ _UNUSED = """
     AND NOT EXISTS (SELECT 1 FROM run WHERE run.session = session.id)
     AND NOT EXISTS (SELECT 1 FROM lease WHERE lease.session = session.id AND expires > ?)
 """
+_LEFT_LEASES = """
+    DELETE FROM lease WHERE expires < ?1 AND (expires < ?2 OR NOT EXISTS (
+        SELECT 1 FROM run WHERE run.session = lease.session OR run.id = lease.session
+    ))
+"""
+"""Expired leases that are old, or whose runs are gone: a holder that comes back late must not write to those."""
 
 
 def prune(connection: sqlite3.Connection, before: float, now: float) -> Pruned:
     """Forget runs and sessions untouched since then, but for those that are held."""
     runs = _forget_runs(connection, _UNTOUCHED, before, now)
     sessions = _forget_sessions(connection, _UNUSED, before, now)
-    connection.execute("DELETE FROM lease WHERE expires < ?", (before,))
+    connection.execute(_LEFT_LEASES, (now, before))
     return Pruned(runs, sessions)

@@ -47,8 +47,10 @@ class Writer:
     What waits meanwhile is one transaction. Each part of it stands alone: one that is refused takes no other down.
     """
 
-    def __init__(self, file: File, identity: tuple[int, int]) -> None:
+    def __init__(self, file: File, identity: tuple[int, int], on_rollback: Callable[[], object]) -> None:
         self._file = file
+        self._on_rollback = on_rollback
+        """Called when something was not committed, before anything else is written."""
         self._connection = file.open()
         self._connection.execute("PRAGMA busy_timeout = 0")  # who may wait does so here
         self._identity = identity
@@ -177,6 +179,7 @@ class Writer:
         except BaseException as error:
             for job in jobs:
                 job.error = job.error or self._meaning(error)
+            self._on_rollback()
             if connection.in_transaction:
                 connection.execute("ROLLBACK")
             if not isinstance(error, Exception):  # Ctrl-C is for whoever writes, not for those it writes for
@@ -193,6 +196,7 @@ class Writer:
             job.error = self._meaning(error)
             if alone or not connection.in_transaction:
                 raise
+            self._on_rollback()
             connection.execute("ROLLBACK TO one")
         if not alone:
             connection.execute("RELEASE one")
