@@ -117,7 +117,7 @@ class IterationBudget:
         return Hold(self, amount)
 
     def hold_some(self, least: int, most: float) -> Hold | None:
-        """Set aside as much as there is room for, `most` at most; None where that is less than `least`, or no number."""
+        """Set aside as much as there is room for, up to `most`; None if that is less than `least`, or without end."""
         lock = self._lock
         lock.acquire()
         try:
@@ -361,14 +361,14 @@ class Sheaf(dict[str, IterationBudget]):
         return self.setdefault(name, self._models[name].anew(self._turns))  # of two threads, one has made it
 
     def __contains__(self, name: object) -> bool:
-        return name in self._models or dict.__contains__(self, name)
+        return name in self._models or super().__contains__(name)
 
     def get(self, name: str, default: Any = None) -> Any:  # pyright: ignore[reportIncompatibleMethodOverride]
         """The budget of that name, or the default."""
-        return self[name] if name in self else default
+        return self[name] if name in self else default  # noqa: SIM401 - this is `get`
 
     def __iter__(self) -> Iterator[str]:
-        return iter(dict.fromkeys([*self._models, *dict.keys(self)]))
+        return iter(dict.fromkeys([*self._models, *super().keys()]))
 
     def __len__(self) -> int:
         return len(list(iter(self)))

@@ -26,10 +26,9 @@ def jsonable(value: object) -> Any:
     >>> jsonable({"at": float("inf"), 3: (1, {2})})
     {'at': None, '3': [1, [2]]}
     """
-    kind = type(value)
-    if kind is str and value.isascii():  # pyright: ignore[reportAttributeAccessIssue]
+    if type(value) is str and value.isascii():
         return value
-    if kind is float and math.isfinite(value):  # pyright: ignore[reportArgumentType]
+    if type(value) is float and math.isfinite(value):
         return value
     return _Writer().write(value, 0)
 

@@ -41,7 +41,20 @@ class Recorder:
     Where there is no sink, an event is made when somebody looks at it; most are never looked at.
     """
 
-    __slots__ = ("_kept", "_last", "_rows", "aside", "at", "dropped", "ended", "header", "seq", "sink_errors", "sinks", "turn")
+    __slots__ = (
+        "_kept",
+        "_last",
+        "_rows",
+        "aside",
+        "at",
+        "dropped",
+        "ended",
+        "header",
+        "seq",
+        "sink_errors",
+        "sinks",
+        "turn",
+    )
 
     def __init__(self, header: Header, sinks: Iterable[Sink] = (), events_kept: int = 10_000) -> None:
         self.header = header

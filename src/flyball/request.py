@@ -200,6 +200,7 @@ def tokens_of_parts(content: str, payload: Mapping[str, Any] | None) -> int:
 
 
 def tokens_of_call(name: str, arguments: object) -> int:
+    """Estimate the tokens of a tool call."""
     written = arguments if isinstance(arguments, str) else json.dumps(arguments, default=str)
     return tokens_of_name(name) + tokens_of(written)
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Protocol
+from collections.abc import Coroutine, Mapping
+from typing import Any, Protocol
 
 from ..recorder import Recorder
 from ..result import Result
@@ -43,7 +43,7 @@ class Runner(Protocol):
         """For how long nothing has come of it."""
         ...
 
-    async def drive(self) -> Result:
+    def drive(self) -> Coroutine[Any, Any, Result]:
         """Bring it to its end."""
         ...
 

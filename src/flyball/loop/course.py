@@ -48,8 +48,8 @@ class Course:
         "cancelled", "card", "carried", "children", "clock", "completion", "context", "context_most", "debt",
         "envelope", "extended", "failure", "faults", "finish", "granted", "halt", "history", "hooks", "hung", "idle_s",
         "input_tokens", "kept", "keys", "lease_lost", "looked_back", "model", "model_name", "notices", "nudge", "owed",
-        "plan", "progress", "purse", "questions", "recorder", "reflections", "repetition", "rules", "shared", "size", "state",
-        "steered", "time_up", "turns", "verdicts", "witness",
+        "plan", "progress", "purse", "questions", "recorder", "reflections", "repetition", "rules", "shared", "size",
+        "state", "steered", "time_up", "turns", "verdicts", "witness",
     )  # fmt: skip
 
     def __init__(self, plan: Plan, recorder: Recorder) -> None:
@@ -306,7 +306,13 @@ class Course:
         self._put(kind, role, content, payload, group, tokens_of_parts(content, payload))
 
     def _put(
-        self, kind: MessageType, role: Role, content: str, payload: dict[str, Any] | None, group: int | None, tokens: int
+        self,
+        kind: MessageType,
+        role: Role,
+        content: str,
+        payload: dict[str, Any] | None,
+        group: int | None,
+        tokens: int,
     ) -> None:
         """The same where it is known how many tokens it has at most."""
         history, clock = self.history, self.clock

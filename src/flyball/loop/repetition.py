@@ -42,14 +42,14 @@ def key_of(call: Call, values: Mapping[str, object] | None = None) -> Key:
     arguments = call.arguments
     try:
         if isinstance(arguments, str) and arguments.find("{", 1) < 0:  # nothing in it has keys to be sorted
-            table: Any = _read(arguments)
-            return call.name, repr(tuple(sorted(table.items())) if type(table) is dict else table)
+            table = _read(arguments)
+            return call.name, repr(tuple(sorted(table.items())) if isinstance(table, dict) else table)
         return call.name, _canonical(_read(arguments) if isinstance(arguments, str) else dict(arguments))
     except (TypeError, ValueError, RecursionError):  # what cannot be read is equal to itself only
         return call.name, repr(arguments)
 
 
-def _read(text: str) -> object:
+def _read(text: str) -> dict[str, Any] | list[Any] | str | float | bool | None:
     value, end = _decoded(text.lstrip())
     return value if end == len(text) else json.loads(text)
 

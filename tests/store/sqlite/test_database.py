@@ -12,10 +12,10 @@ from threading import Barrier, Thread
 import pytest
 
 from flyball import Agent
-from flyball.errors import ConfigError, StoreError
+from flyball.errors import ConfigError, StaleFence, StoreError
 from flyball.message import Message
-from flyball.store import Guard, SqliteStore, Start
-from flyball.testing import ScriptedModel, say
+from flyball.store import Guard, Kind, Row, SqliteStore, Start, Step
+from flyball.testing import ManualClock, ScriptedModel, say
 
 Begin = Callable[..., "subprocess.Popen[str]"]
 Hold = Callable[..., Guard]
@@ -245,3 +245,27 @@ def test_a_child_that_was_forked_during_a_write_is_told_to_be_spawned(path: Path
     assert told.startswith(f"StoreError {path}: this process was forked while its parent was using the file")
     assert code == "7"
     assert runs_in(path) == {"parent", "later"}
+
+
+def test_a_holder_that_comes_back_after_its_run_was_pruned_is_refused(path: Path) -> None:
+    clock = ManualClock()
+    with SqliteStore(path, clock=clock) as store, SqliteStore(path, clock=clock) as other:
+        guard = store.lease.acquire("s", "me", 5.0)
+        assert isinstance(guard, Guard)
+        store.keep(Step(run_id="r", guard=guard, start=Start(at=1.0, session="s")))
+        clock.move(20.0)
+        assert other.prune(before=clock.wall() - 16.0).runs == 1  # its lease expired less than 16 seconds ago
+        with pytest.raises(StaleFence):
+            store.keep(Step(run_id="r", guard=guard, rows=[Row(1, Kind.STARTED)]))
+        assert store.journal.read("r") == []
+
+
+def test_what_a_refused_step_has_numbered_is_forgotten(path: Path, hold: Hold) -> None:
+    with SqliteStore(path) as store:
+        guard = hold(store)
+        store.keep(Step(run_id="r", guard=guard, start=Start(at=1.0, session="s"), rows=[Row(1, Kind.ANSWER)]))
+        for _ in range(2):
+            with pytest.raises(StoreError):  # its second answer comes first, so nothing of it is kept
+                store.keep(Step(run_id="r", guard=guard, rows=[Row(3, Kind.ANSWER), Row(2, Kind.ANSWER)]))
+        store.keep(Step(run_id="r", guard=guard, rows=[Row(2, Kind.ANSWER)]))
+        assert [row.n for row in store.journal.read("r")] == [1, 2]

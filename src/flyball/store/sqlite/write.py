@@ -9,7 +9,6 @@ from .. import refusal
 from ..pack import Pack, later, rise
 from ..record import Guard, Holder, Pruned
 
-
 _PLACES = 10_000
 """Runs whose places are remembered."""
 
