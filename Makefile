@@ -17,7 +17,7 @@ LOCAL = $(INSTALL) -e '.[local]' --group weights 2>/dev/null || echo "A local mo
 $(shell [ ! -e $(V) ] || { $(BIN)/python -c "" && command -v $(UV); } >/dev/null 2>&1 || rm -rf $(V))
 
 .NOTPARALLEL:
-.PHONY: demo test check format bench soak shapes lock clean
+.PHONY: demo test check format bench soak snapshots shapes lock clean
 
 demo: $(V)/.demo
 	@$(BIN)/python examples/demo.py
@@ -38,6 +38,9 @@ soak: $(V)/.dev
 	@CHAOS_EXAMPLES=20000 $(BIN)/python -m pytest tests/loop/test_*chaos*.py
 	@CRASHES=500 $(BIN)/python -m pytest tests/integration/test_kill.py
 	@OPEN_CLOSE_SECONDS=120 $(BIN)/python -m pytest -q -s tests/integration/test_open_close.py
+
+snapshots: $(V)/.dev
+	@SNAPSHOTS=write $(BIN)/python -m pytest -q $(ARGS)
 
 shapes: $(V)/.dev
 	@SHAPES=write $(BIN)/python -m pytest -q tests/models/test_shapes.py

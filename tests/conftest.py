@@ -1,7 +1,9 @@
 """What every test relies on: settings are empty unless a test gives them, and nothing depends on how fast it runs."""
 
+import json
 import os
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Iterator
+from pathlib import Path
 
 import anyio
 import hypothesis
@@ -44,6 +46,65 @@ def through() -> Callable[[str], Callable[[Agent], Result]]:
         return lambda agent: anyio.run(bounded, agent, backend=door)
 
     return through
+
+
+SNAPSHOTS = Path(__file__).with_name("snapshots")
+RENEW = os.environ.get("SNAPSHOTS") == "write"
+
+
+class Snapshots:
+    """Exact texts that users see, in one JSON file per area: `tests/snapshots/cli.json`.
+
+    An area is the folder of a test below `tests/`. `make snapshots` writes the files anew.
+    """
+
+    def __init__(self) -> None:
+        self._areas: dict[str, dict[str, str]] = {}
+        self._seen: dict[str, dict[str, str]] = {}
+
+    def check(self, area: str, key: str, text: str) -> None:
+        """Compare a text with the stored one, or store it when files are written anew."""
+        seen = self._seen.setdefault(area, {})
+        assert seen.setdefault(key, text) == text, f"two texts for {key}: give each a name"
+        if not RENEW:
+            stored = self._read(area).get(key)
+            assert text == stored, f"{SNAPSHOTS.name}/{area}.json has another text; `make snapshots` renews it"
+
+    def write(self) -> None:
+        """Store all texts that were seen, in place of those of the same test files."""
+        SNAPSHOTS.mkdir(exist_ok=True)
+        for area, seen in self._seen.items():
+            files = {key.partition("::")[0] for key in seen}
+            kept = {key: text for key, text in self._read(area).items() if key.partition("::")[0] not in files}
+            rows = dict(sorted((kept | seen).items()))
+            (SNAPSHOTS / f"{area}.json").write_text(json.dumps(rows, indent=1, ensure_ascii=False) + "\n")
+
+    def _read(self, area: str) -> dict[str, str]:
+        if area not in self._areas:
+            path = SNAPSHOTS / f"{area}.json"
+            self._areas[area] = json.loads(path.read_text()) if path.exists() else {}
+        return self._areas[area]
+
+
+@pytest.fixture(scope="session")
+def snapshots() -> Iterator[Snapshots]:
+    stored = Snapshots()
+    yield stored
+    if RENEW:
+        stored.write()
+
+
+@pytest.fixture
+def snapshot(request: pytest.FixtureRequest, snapshots: Snapshots) -> Callable[..., None]:
+    """Hold a text that users see to the stored one: `snapshot(error)`, or `snapshot(text, "name")` for several."""
+    path = request.path.relative_to(Path(__file__).parent)
+    area = path.parts[0] if len(path.parts) > 1 else "root"
+
+    def check(text: object, name: str = "") -> None:
+        key = f"{path.name}::{request.node.name}" + (f"::{name}" if name else "")
+        snapshots.check(area, key, str(text))
+
+    return check
 
 
 @pytest.hookimpl(wrapper=True)
