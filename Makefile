@@ -32,7 +32,7 @@ format: $(V)/.dev
 	@$(BIN)/ruff check -q --fix . ; $(BIN)/ruff format -q .
 
 bench: $(V)/.dev
-	@for script in benchmarks/*.py; do $(BIN)/python "$$script" || exit 1; done
+	@$(BIN)/python benchmarks/figures.py $(ARGS)
 
 soak: $(V)/.dev
 	@CHAOS_EXAMPLES=20000 $(BIN)/python -m pytest tests/loop/test_*chaos*.py
