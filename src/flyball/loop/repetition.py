@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass
+from itertools import chain, repeat
 from typing import cast
 
 from ..outcome import Failure, Outcome, Success
@@ -44,12 +45,27 @@ def _read(text: str) -> object:
 
 
 def _canonical(value: object) -> str:
+    pieces: list[str] = []
+    _write(value, pieces)
+    return "".join(pieces)
+
+
+def _write(value: object, pieces: list[str]) -> None:
+    """Write into one list of pieces: joining on each level would copy a long text once per level."""
     if isinstance(value, dict):
         table = cast("dict[str, object]", value)
-        return f"{{{','.join([f'{key!r}:{_canonical(table[key])}' for key in sorted(table)])}}}"
-    if isinstance(value, list):
-        return f"[{','.join(map(_canonical, cast('list[object]', value)))}]"
-    return repr(value)
+        for sign, key in zip(chain("{", repeat(",")), sorted(table), strict=False):
+            pieces.append(f"{sign}{key!r}:")
+            _write(table[key], pieces)
+        pieces.append("}" if table else "{}")
+    elif isinstance(value, list):
+        items = cast("list[object]", value)
+        for sign, item in zip(chain("[", repeat(",")), items, strict=False):
+            pieces.append(sign)
+            _write(item, pieces)
+        pieces.append("]" if items else "[]")
+    else:
+        pieces.append(repr(value))
 
 
 @dataclass(frozen=True, slots=True)
