@@ -152,7 +152,7 @@ CASES: list[tuple[str, str, Read, Make, Make]] = [
     ("models/key.py", "a URL of ?", bare, repeated("?"), ADDRESS),
     ("output.py", "fences that open", typed_answer, repeated("```\n\n"), PROSE),
     ("output.py", "fences that open and close", typed_answer, repeated("```json\nx\n```\n"), PROSE),
-    ("output.py", "a fence that never closes", typed_answer, repeated("``` x\n", start="```\n"), PROSE),
+    ("output.py", "a fence that never closes", typed_answer, repeated("```json\n"), PROSE),
     ("quote.py", "a name like others", lambda name: nearest(name, [name + "y"] * 20), LETTERS, PROSE),
     ("quote.py", "a text of quotes", shown, repeated("\"'"), PROSE),
     ("message.py", "an id of colons", lambda text: message(id=text), repeated(":1", "x"), LETTERS),
