@@ -129,3 +129,10 @@ values: Any = st.recursive(
 def test_anything_becomes_json(value: object) -> None:
     plain = jsonable(value)
     assert json.loads(json.dumps(plain, allow_nan=False)) == plain
+
+
+def test_keys_that_become_the_same_stay_apart() -> None:
+    halves = {chr(0xD800 + n): n + 1 for n in range(3)}
+    assert jsonable({1: "a", "1": "b", "1'": "c", **halves}) == {
+        "1": "a", "1'": "b", "1''": "c", "?": 1, "?'": 2, "?'2": 3,
+    }  # fmt: skip

@@ -1,12 +1,18 @@
-from dataclasses import dataclass
+import re
+from dataclasses import dataclass, replace
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from pydantic import BaseModel
 
 from flyball import Agent, ConfigError, Limits
-from flyball.output import Form
-from flyball.progress import Complete, Decision, Progress, Unfinished
+from flyball.budget import IterationBudget
+from flyball.deadline import Deadline
+from flyball.envelope import TurnBudget
+from flyball.output import Form, Output
+from flyball.progress import Complete, Decision, GoOn, Progress, Unfinished
 from flyball.testing import Script, ScriptedModel, say
 
 
@@ -103,3 +109,31 @@ def test_a_form_that_is_no_type_is_shown_to_the_model_and_decides_what_fits() ->
     assert (result.stop, result.output) == ("completed", 7)
     assert model.requests[0].output_schema == schema
     assert "- $: 6 is not 7" in model.requests[1].messages[-1].content
+
+
+FENCED = re.compile(r"^```(?:json)?[ \t]*\n(.*?)\n[ \t]*```[ \t]*$", re.DOTALL | re.MULTILINE)
+"""What a fenced block is. It needs the square of the time, so the code goes over the lines instead."""
+
+
+@given(st.lists(st.sampled_from(["```", "```json", " ```", "``` ", "", '"a"', "x", "```x"]), max_size=9))
+def test_the_one_fenced_block_is_the_answer(lines: list[str]) -> None:
+    text = "\n".join(lines)
+    found = FENCED.findall(text)
+    progress = Progress(
+        "run", TurnBudget({"turns": IterationBudget("turns", 1)}, Deadline.after(60)), (), {}, text=text
+    )
+    decision = Output(str | None)(progress)
+    assert isinstance(decision, Complete) is ((len(found) == 1 and found[0].strip() == '"a"') or text.strip() == '"a"')
+
+
+def test_at_most_twenty_mistakes_are_told() -> None:
+    progress = Progress(
+        "run", TurnBudget({"turns": IterationBudget("turns", 1)}, Deadline.after(60)), (), {}, text="[1]"
+    )
+    decision = Output(list[int])(replace(progress, text=str(["x"] * 1_000).replace("'", '"')))
+    assert isinstance(decision, GoOn)
+    assert decision.message.splitlines()[20:] == [
+        "- 19: Input should be a valid integer, unable to parse string as an integer; found 'x'",
+        "- and 980 more",
+        "Answer again, with nothing but the JSON.",
+    ]

@@ -80,10 +80,12 @@ class _Writer:
 
     def table(self, pairs: Iterable[tuple[object, object]], depth: int) -> dict[str, Any]:
         table: dict[str, Any] = {}
+        doubles: dict[str, int] = {}
         for key, item in pairs:
-            name = self.write(key, depth) if isinstance(key, str) else _text(key)
-            while name in table:  # 1 and "1" are two keys in Python
-                name += "'"
+            name = wanted = self.write(key, depth) if isinstance(key, str) else _text(key)
+            while name in table:  # 1 and "1" are two keys in Python, and all halves of surrogate pairs become "?"
+                doubles[wanted] = number = doubles.get(wanted, 0) + 1
+                name = f"{wanted}'" if number == 1 else f"{wanted}'{number}"
             table[name] = self.write(item, depth)
         return table
 
@@ -95,20 +97,38 @@ def _text(value: object) -> str:
         return f"<{type(value).__name__} that cannot be shown>"
 
 
-def plain(where: str, value: object, depth: int = 0) -> Any:
+Way = tuple["str | Way", str | int]
+"""A place in a value: the place around it, and one step. It is written only in an error, as keys may be long."""
+
+
+def place(way: str | Way) -> str:
+    """Return a place as text, such as `payload.rows[3]`."""
+    steps: list[str] = []
+    while not isinstance(way, str):
+        way, step = way
+        steps.append(f".{step}" if isinstance(step, str) else f"[{step}]")
+    below = "".join(reversed(steps))
+    return f"{way}{below}" if way else below.removeprefix(".")
+
+
+def plain(where: str, value: object) -> Any:
     """A copy of a value that somebody wants, in JSON types; a ConfigError names what JSON has no word for."""
+    return _plain(where, value, 0)
+
+
+def _plain(where: str | Way, value: object, depth: int) -> Any:
     value = _scalar(value)
     if value is None or isinstance(value, str | bool | int) or (isinstance(value, float) and math.isfinite(value)):
         return value
     if depth < _DEEPEST and isinstance(value, list | tuple):
         items = cast("Sequence[object]", value)
-        return [plain(f"{where}[{index}]", item, depth + 1) for index, item in enumerate(items)]
+        return [_plain((where, index), item, depth + 1) for index, item in enumerate(items)]
     if depth < _DEEPEST and isinstance(value, Mapping):
         table = cast("Mapping[object, object]", value)
         if odd := [key for key in table if not isinstance(key, str)]:
-            raise ConfigError(where, odd[0], "a key that is a text")
-        return {str(key): plain(f"{where}.{key}", item, depth + 1) for key, item in table.items()}
-    raise ConfigError(where, value, "a text, a finite number, true, false, none, or a list or table of these")
+            raise ConfigError(place(where), odd[0], "a key that is a text")
+        return {str(key): _plain((where, str(key)), item, depth + 1) for key, item in table.items()}
+    raise ConfigError(place(where), value, "a text, a finite number, true, false, none, or a list or table of these")
 
 
 def _scalar(value: object) -> object:

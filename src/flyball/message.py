@@ -32,6 +32,7 @@ from enum import StrEnum
 from typing import Any, TypeVar, cast
 
 from .errors import MessageError, nearest
+from .jsonable import Way, place
 
 SCHEMA, VERSION = "flyball.message", 1
 OPENAI, ANTHROPIC = "openai", "anthropic"
@@ -186,25 +187,29 @@ def is_time(value: object) -> bool:
     return isinstance(value, int | float) and not isinstance(value, bool) and 0 <= value < _END
 
 
-def json_copy(index: int, field: str, value: object, depth: int = DEPTH) -> Any:
+def json_copy(index: int, field: str, value: object) -> Any:
     """A copy in plain JSON types, sharing nothing that can change; a MessageError names the part that is not JSON.
 
     As json.dumps does, it takes a tuple for a list; unlike it, it refuses NaN, infinity and keys that are no text.
     """
+    return _copied(index, field, value, DEPTH)
+
+
+def _copied(index: int, way: str | Way, value: object, depth: int) -> Any:
     if value is None or isinstance(value, (str, int)) or (isinstance(value, float) and math.isfinite(value)):
         return value
     if not depth:  # what is left may be too deep to be shown, or contain itself
-        raise MessageError(index, field or "message", type(value).__name__, f"at most {DEPTH} levels of nesting")
+        raise MessageError(index, place(way) or "message", type(value).__name__, f"at most {DEPTH} levels of nesting")
     if isinstance(value, (list, tuple)):
         rows = cast("list[object]", value)
-        return [json_copy(index, f"{field}[{place}]", row, depth - 1) for place, row in enumerate(rows)]
+        return [_copied(index, (way, number), row, depth - 1) for number, row in enumerate(rows)]
     if not isinstance(value, Mapping):
-        raise MessageError(index, field or "message", value, "JSON (of an object of an SDK, its model_dump())")
+        raise MessageError(index, place(way) or "message", value, "JSON (of an object of an SDK, its model_dump())")
     copy: dict[str, Any] = {}
     for key, row in cast("Mapping[object, object]", value).items():
         if not isinstance(key, str):
-            raise MessageError(index, field or "message", key, "keys that are texts")
-        copy[key] = json_copy(index, f"{field}.{key}" if field else key, row, depth - 1)
+            raise MessageError(index, place(way) or "message", key, "keys that are texts")
+        copy[key] = _copied(index, (way, key), row, depth - 1)
     return copy
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -13,7 +12,7 @@ from pydantic.errors import PydanticUserError
 from .errors import ConfigError, shown
 from .progress import Complete, Decision, GoOn, Policy, Progress
 
-_FENCED = re.compile(r"^```(?:json)?[ \t]*\n(.*?)\n[ \t]*```[ \t]*$", re.DOTALL | re.MULTILINE)
+_MOST_MISTAKES = 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,15 +56,31 @@ class Output:
         """The whole answer as JSON, or, where models wrap it in words, the one fenced block in it."""
         if self._is_text:
             return text
-        fenced = _FENCED.findall(text)
+        fenced = _fenced_blocks(text)
         return self._adapter.validate_json(fenced[0] if len(fenced) == 1 else text)
 
 
+def _fenced_blocks(text: str) -> list[str]:
+    """Return the contents of the fenced blocks, plain or `json`, in one pass over the lines."""
+    lines = text.split("\n")
+    blocks: list[str] = []
+    opened: int | None = None
+    for number, line in enumerate(lines):
+        if opened is None:
+            opened = number if line.rstrip(" \t") in ("```", "```json") else None
+        elif number > opened + 1 and line.strip(" \t") == "```":
+            blocks.append("\n".join(lines[opened + 1 : number]))
+            opened = None
+    return blocks
+
+
 def _mistakes(error: ValidationError) -> list[str]:
-    return [
+    errors = error.errors(include_url=False)
+    told = [
         f"{'.'.join(map(str, one['loc'])) or 'the answer'}: {one['msg']}; found {shown(one['input'])}"
-        for one in error.errors(include_url=False)
+        for one in errors[:_MOST_MISTAKES]
     ]
+    return [*told, f"and {len(errors) - len(told):,} more"] if len(errors) > len(told) else told
 
 
 def _told(mistakes: Sequence[str]) -> str:

@@ -65,9 +65,12 @@ def repair_pairs(messages: Iterable[Message]) -> list[Message]:
     for message in old:
         highest[message.run] = max(message.n, highest.get(message.run, 0))
     added: dict[int, list[Message]] = {}
+    end = -1
     for orphan in orphans:
         if orphan.index not in alone:
-            call, end = old[orphan.index], _end_of_batch(old, orphan.index)
+            call = old[orphan.index]
+            if orphan.index > end:  # orphans come in order, and all calls of a batch have one end
+                end = _end_of_batch(old, orphan.index)
             highest[call.run] += 1
             added.setdefault(end, []).append(_missing_result(call, highest[call.run], old[end]))
     new: list[Message] = []

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+_LONGEST_NAME = 100
+"""Characters. A longer name is no typing mistake, and comparing two takes time that grows with both."""
+
 
 def shown(value: object) -> str:
     """A value as an error message quotes it: its repr, cut where it would bury the message."""
@@ -18,5 +21,7 @@ def nearest(name: str, known: Iterable[str], likeness: float = 0.7) -> list[str]
     """The known names that somebody who wrote `name` may have meant, nearest first."""
     from difflib import get_close_matches  # only a mistake pays for the import
 
-    meant = {other.lower(): other for other in known}
+    if len(name) > _LONGEST_NAME:
+        return []
+    meant = {other.lower(): other for other in known if len(other) <= _LONGEST_NAME}
     return [meant[near] for near in get_close_matches(name.lower(), list(meant), n=3, cutoff=likeness)]

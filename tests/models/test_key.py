@@ -1,10 +1,13 @@
 import pickle
+import re
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from flyball import ConfigError
-from flyball.models.key import Key, without
+from flyball.models.key import Key, bare, without
 
 
 def test_a_given_key_goes_before_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -55,3 +58,9 @@ def test_what_is_no_text_is_refused(wrong: Any) -> None:
 
 def test_all_secrets_leave_a_text_also_where_one_is_part_of_another() -> None:
     assert without(["secret", "secret-longer", "ab"], "secret-longer ab secret") == "*** ab ***"
+
+
+@given(st.text("a:/@?#", max_size=12))
+def test_a_url_is_shown_without_user_and_query(rest: str) -> None:
+    url = f"http{rest}"
+    assert bare(url) == re.sub(r"\?[^#]*", "?***", re.sub(r"(?<=://)[^?#]*@", "***@", url))

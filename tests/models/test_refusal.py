@@ -124,3 +124,9 @@ def test_we_do_not_follow_elsewhere_with_a_key() -> None:
 )
 def test_an_error_in_a_stream_is_read_too(told: dict[str, Any], kind: type[ModelError]) -> None:
     assert type(broken_off("host", told)) is kind
+
+
+@pytest.mark.parametrize("shift", range(0, 24, 2))
+def test_a_secret_at_the_end_of_what_is_read_is_not_shown_in_part(shift: int) -> None:
+    page = "<>" * ((1_000_000 - shift) // 2) + "sk-123456789" + " more" * 10
+    assert "sk-" not in words_of(page.encode(), ("sk-123456789",))[1]

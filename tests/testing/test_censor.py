@@ -80,3 +80,13 @@ class TestOf:
 
         with pytest.raises(ConfigError, match=r"secrets\(\): found 'str'; expected a list of texts"):
             Censor.of(Wrong())
+
+
+@pytest.mark.parametrize("before", ["", "x-", "a.", "sk-", "eyJ-", "x_y-", "sk-a-eyJ-"])
+def test_a_key_in_the_middle_of_a_word_is_hidden_and_what_is_before_it_stays(before: str) -> None:
+    token = f"eyJ{'a' * 12}.{'b' * 12}.c"
+    for key in ("sk-abcdefgh12345678", token):
+        cleaned = Censor().text(f"It is {before}{key}, I said.")
+        assert key[4:] not in cleaned
+        assert cleaned.startswith(f"It is {before.partition('sk-')[0].partition('eyJ')[0]}")
+        assert cleaned.endswith(", I said.")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import json
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
@@ -13,27 +14,31 @@ if TYPE_CHECKING:
     from ..output import Form
 
 _MOST_MISTAKES = 10
+_LONGEST = 1_000
+"""Characters of one mistake: it may quote the whole answer."""
 
 
 def form_of(path: Path) -> Form:
     """The form of answers that fit the JSON schema in a file; a ConfigError where that is none."""
     from ..output import Form
+    from ..tools.schema_check import SchemaCheck, TooComplex, Uncheckable
 
     schema = _read(path)
     validators: Any = importlib.import_module("jsonschema.validators")
-    referencing: Any = importlib.import_module("referencing")
     kind = validators.validator_for(schema, default=validators.Draft202012Validator)
     try:
         kind.check_schema(schema)
     except validators.exceptions.SchemaError as error:
         raise ConfigError(f"run, {path}", error.message, "a JSON schema") from error
-    checker: Any = kind(schema, registry=referencing.Registry())  # its own would fetch what a $ref names
+    check = SchemaCheck(schema)
 
-    def mistakes(value: Any) -> list[str]:
+    def mistakes(value: Any) -> Sequence[str]:
         try:
-            return [f"{one.json_path}: {one.message}" for one in checker.iter_errors(value)][:_MOST_MISTAKES]
-        except referencing.exceptions.Unresolvable as error:
-            raise ConfigError(f"run, {path}", f"$ref {error.ref}", "a $ref into the file itself") from error
+            return check.problems(value, lambda one: [f"{one.json_path}: {one.message}"[:_LONGEST]], _MOST_MISTAKES)
+        except TooComplex as error:
+            return [f"the answer cannot be checked: {error}"]
+        except Uncheckable as error:
+            raise ConfigError(f"run, {path}", str(error), "a JSON schema that can be checked") from error
 
     return Form(schema, mistakes)
 

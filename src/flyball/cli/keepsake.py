@@ -22,8 +22,11 @@ if TYPE_CHECKING:
 
 KEY = "flyball_run"
 _HIDDEN = "***"
-_SECRET = re.compile(r"(?i)://[^/\s]*@|[?&][^#\s]*=|(?:token|key|secret|passw\w*|credential\w*|auth\w*)(?:=|:|\s+)\S")
-"""What may be a secret in an address, or behind a command."""
+_SECRET = re.compile(
+    r"(?i)://[^/\s]*@|[?&][^#\s=?&]*=|(?:token|key|secret)(?:=|:|\s+)\S"
+    r"|(?<!\w)(?>\w*?(?:passw|credential|auth))\w*+(?:=|:|\s+)\S"
+)
+"""What may be a secret in an address, or behind a command. Each word is read once, from its start."""
 _MAY_HIDE = ("model", "mcp")
 _PATHS = ("completion", "schema")
 

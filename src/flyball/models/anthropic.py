@@ -9,7 +9,7 @@ from ..message import ANTHROPIC
 from ..request import Finish, Request
 from ..wire.writer import PRIVATE, write_anthropic
 from .address import House
-from .ear import CallNotes, Ear, Json, dict_of, list_of, malformed, text_of
+from .ear import MOST_INDEXES, CallNotes, Ear, Json, dict_of, list_of, malformed, text_of
 from .http import HttpModel
 from .model import Tell
 from .name import call_id, tool_name
@@ -135,6 +135,8 @@ def _place(event: Json) -> int:
     index = event.get("index")
     if not isinstance(index, int):
         raise malformed(f"a {type(index).__name__} as the index of a block")
+    if not 0 <= index < MOST_INDEXES:
+        raise malformed("an index of a block that no reply can have")
     return index
 
 
@@ -144,6 +146,8 @@ class _AnthropicEar(Ear):
     def __init__(self, provider: str | None, tell: Tell | None = None) -> None:
         super().__init__(provider, tell)
         self._open: dict[int, Json] = {}
+        self._thoughts: dict[int, list[str]] = {}
+        """Pieces of reasoning, by block. They are joined once: there may be a hundred thousand."""
         self._used: Json = {}
 
     def hear(self, event: Json) -> None:
@@ -155,11 +159,15 @@ class _AnthropicEar(Ear):
                 self._used = dict_of(message.get("usage"), "usage")
             case "content_block_start":
                 self._open[_place(event)] = self._begun(dict_of(event.get("content_block"), "a block"))
+                self._thoughts[_place(event)] = []
             case "content_block_delta":
-                block = self._open.get(_place(event), {})
-                self._went_on(block, dict_of(event.get("delta"), "a delta"))
+                block, thoughts = self._open.get(_place(event), {}), self._thoughts.get(_place(event), [])
+                self._went_on(block, thoughts, dict_of(event.get("delta"), "a delta"))
             case "content_block_stop":
-                self._closed(self._open.pop(_place(event), {}))
+                block, thoughts = self._open.pop(_place(event), {}), self._thoughts.pop(_place(event), [])
+                if thoughts:
+                    block["thinking"] = text_of(block.get("thinking")) + "".join(thoughts)
+                self._closed(block)
             case "message_delta":
                 self._spent(event.get("usage"))
                 self._finished(dict_of(event.get("delta"), "a delta").get("stop_reason"))
@@ -197,7 +205,7 @@ class _AnthropicEar(Ear):
                 return dict(block)
         return {"type": "text"}
 
-    def _went_on(self, block: Json, delta: Json) -> None:
+    def _went_on(self, block: Json, thoughts: list[str], delta: Json) -> None:
         self.pieces += 1
         match delta.get("type"):
             case "text_delta":
@@ -205,7 +213,7 @@ class _AnthropicEar(Ear):
             case "input_json_delta" if "call" in block:
                 block["call"].hear(delta.get("partial_json"))
             case "thinking_delta":
-                block["thinking"] = text_of(block.get("thinking")) + text_of(delta.get("thinking"))
+                thoughts.append(text_of(delta.get("thinking")))
             case "signature_delta":
                 block["signature"] = text_of(delta.get("signature"))
             case _:

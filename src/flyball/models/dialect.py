@@ -10,6 +10,8 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Mapping, Sequence
+from itertools import groupby
+from operator import itemgetter
 from typing import Any, cast
 
 from ..request import TOKENS_AROUND, Call, Finish, Reply, Request
@@ -38,13 +40,8 @@ def messages(request: Request) -> list[Json]:
     for message in write_openai(request.messages):
         told += _said(message, bool(request.tools))
     told += [("user", notice) for notice in request.notices]
-    joined: list[Json] = []
-    for role, text in told:
-        if joined and joined[-1]["role"] == role:
-            joined[-1]["content"] += f"\n{text}"
-        else:
-            joined.append({"role": role, "content": text})
-    return joined
+    groups = groupby(told, key=itemgetter(0))
+    return [{"role": role, "content": "\n".join(text for _, text in group)} for role, group in groups]
 
 
 def count(request: Request) -> int:

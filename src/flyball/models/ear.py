@@ -12,6 +12,9 @@ from ..request import Call, Finish, Reply, Usage
 
 Json = dict[str, Any]
 
+MOST_INDEXES = 1_000_000
+"""Of the parts of a reply. A server could choose larger ints so that all have the same hash, and a dict is slow."""
+
 
 class Ear(ABC):
     """Hears one reply. What it cannot understand it raises as a Retryable: the next reply may be well-formed."""

@@ -24,6 +24,8 @@ from .wish import Wish
 
 _MOST_BYTES = 64 * 2**20
 """More than any reply has: what is longer comes from a server that does not know its end."""
+_MOST_ERROR_BYTES = 2**20
+"""Bytes of an error page that are read. Its first 500 characters are shown."""
 _EXCERPT = 80
 
 
@@ -119,7 +121,7 @@ class HttpModel(ABC):
             await response.aclose()
 
     async def _refused(self, response: httpx2.Response) -> ModelError:
-        status, body = response.status_code, await _bounded(response)
+        status, body = response.status_code, await _bounded(response, most=_MOST_ERROR_BYTES)
         hint = self._address.hint() if status in (401, 403) else ""
         return refused(self._who, status, response.headers, body, hint, self.secrets())
 
@@ -174,7 +176,7 @@ class HttpModel(ABC):
         return cast("Json", found)
 
 
-async def _bounded(response: httpx2.Response, ear: Ear | None = None) -> bytes:
+async def _bounded(response: httpx2.Response, ear: Ear | None = None, most: int = _MOST_BYTES) -> bytes:
     """The whole body, as far as it is of any sensible size."""
     chunks: list[bytes] = []
     size = 0
@@ -183,7 +185,7 @@ async def _bounded(response: httpx2.Response, ear: Ear | None = None) -> bytes:
             ear.pieces += 1
         chunks.append(chunk)
         size += len(chunk)
-        if size > _MOST_BYTES:
+        if size > most:
             break
     return b"".join(chunks)
 

@@ -56,4 +56,11 @@ def without(secrets: Iterable[str], text: str) -> str:
 
 def bare(url: str) -> str:
     """A URL to be shown, without what may be a secret in it: a user, a password, a query."""
-    return re.sub(r"\?[^#]*", "?***", re.sub(r"(?<=://)[^?#]*@", "***@", url))
+    return re.sub(r"\?[^#]*", "?***", re.sub(r"[^?#]+", _without_user, url))
+
+
+def _without_user(part: re.Match[str]) -> str:
+    """Hide what stands between `://` and the last `@` of a part that has no ? and no #."""
+    scheme, marked, rest = part[0].partition("://")
+    _, at, host = rest.rpartition("@")
+    return f"{scheme}{marked}{HIDDEN}{at}{host}" if marked and at else part[0]

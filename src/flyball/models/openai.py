@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 from ..request import Finish, Request
 from ..wire.writer import write_openai
 from .address import House
-from .ear import CallNotes, Ear, Json, dict_of, list_of, text_of
+from .ear import MOST_INDEXES, CallNotes, Ear, Json, dict_of, list_of, text_of
 from .http import HttpModel
 from .model import Tell
 from .name import call_id, tool_name
@@ -137,11 +137,12 @@ class _OpenAIEar(Ear):
         """A call, or a further piece of one. Some servers leave the index out, or send 0 with every call."""
         function = dict_of(piece.get("function"), "a function")
         index, id, name = piece.get("index"), text_of(piece.get("id")), text_of(function.get("name"))
-        call = self._indexed.get(index) if isinstance(index, int) else None
+        index = index if isinstance(index, int) and 0 <= index < MOST_INDEXES else None
+        call = None if index is None else self._indexed.get(index)
         if call is None or (id and call.id and id != call.id):
             call = CallNotes()
             self.calls.append(call)
-            if isinstance(index, int):
+            if index is not None:
                 self._indexed[index] = call
         call.id, call.name = call.id or id, call.name or name
         call.hear(function.get("arguments"))

@@ -14,6 +14,9 @@ from .key import without
 
 _PASSING = frozenset({408, 409, 425, 429})
 _MOST_WORDS = 500
+_READ = 1_000_000
+"""Characters of an error that are looked at. The rest is cut first, whatever is in it."""
+_LONGEST_KIND = 200
 _TOO_LARGE = 413
 _TOO_LONG = re.compile(
     r"context[ _-]?(length|window|size|limit)|maximum (context|prompt)|(prompt|input|request|conversation) is too long"
@@ -52,11 +55,11 @@ def broken_off(who: str, error: Mapping[str, Any], secrets: Sequence[str] = ()) 
 
 def words_of(body: bytes, secrets: Sequence[str] = ()) -> tuple[str, str]:
     """The kind and the words of an error as providers write them; of whatever else, its beginning."""
-    text = body.decode("utf-8", "replace").strip()
+    text = body[: 4 * _READ].decode("utf-8", "replace").strip()
     try:
         data: object = json.loads(text)
     except (ValueError, RecursionError):
-        return "", shortened(re.sub(r"<[^>]*>", " ", text), secrets)
+        return "", shortened(_without_tags(_start(text, secrets)), secrets)
     while isinstance(data, list) and data:  # one provider puts its error into a list
         data = cast("list[object]", data)[0]
     if not isinstance(data, dict):
@@ -73,7 +76,7 @@ def _told(error: Mapping[str, Any], secrets: Sequence[str]) -> tuple[str, str]:
     """Kind (its code, where that is a word, tells more than its type) and words of an error object."""
     kinds = [value for key in ("code", "type", "status") if isinstance(value := error.get(key), str)]
     words = [value for key in ("message", "detail") if isinstance(value := error.get(key), str)]
-    return (kinds or [""])[0], shortened((words or [""])[0], secrets)
+    return (kinds or [""])[0][:_LONGEST_KIND], shortened((words or [""])[0], secrets)
 
 
 def _is_too_long(kind: str, words: str) -> bool:
@@ -82,8 +85,26 @@ def _is_too_long(kind: str, words: str) -> bool:
 
 def shortened(words: str, secrets: Sequence[str], most: int = _MOST_WORDS) -> str:
     """Words in one line, cut if they are long. Secrets go first: of one that is cut, nobody would know the rest."""
-    words = " ".join(without(secrets, words).split())
+    words = " ".join(_start(words, secrets).split())
     return words if len(words) <= most else f"{words[:most]}…"
+
+
+def _start(text: str, secrets: Sequence[str]) -> str:
+    """Return the start of a text without the secrets, and without a secret that the cut would leave in part."""
+    if len(text) <= _READ:
+        return without(secrets, text)
+    longest = max(map(len, secrets), default=0)
+    hidden = without(secrets, text[: _READ + longest])
+    return hidden[: len(hidden) - longest]
+
+
+def _without_tags(text: str) -> str:
+    """Put a space in the place of each tag.
+
+    Behind the last `>` no tag ends. A search there would scan the rest of the text for each `<`.
+    """
+    end = text.rfind(">") + 1
+    return re.sub(r"<[^>]*>", " ", text[:end]) + text[end:]
 
 
 def _retry_after(headers: Mapping[str, str]) -> float | None:

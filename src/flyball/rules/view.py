@@ -26,6 +26,8 @@ LARGEST = 2**63 - 1
 """The largest int, and its negative the smallest, wherever one comes from."""
 MOST = 100_000
 """Items of a list that is looked at (with those of lists in it), items and characters of what an expression makes."""
+_LONGEST_NAME = 1_000
+"""Characters of the name of a part, which each of its items repeats."""
 DEEPEST = 40
 """Lists and tables in each other."""
 
@@ -90,7 +92,7 @@ class Table:
         if type(key) is not str or key not in self._parts:
             raise NoField(f"{self._name or 'the data'} has no field {_quoted(key)}")
         if key not in self._kept:
-            name = f"{self._name}.{key}" if self._name else key
+            name = (f"{self._name}.{key}" if self._name else key)[:_LONGEST_NAME]
             part = self._parts[key]
             if type(part) is Lazy:
                 part = self._parts[key] = _computed(part, name)

@@ -14,15 +14,18 @@ _KEY = re.compile(
     r"""
     -----BEGIN\ [A-Z ]*PRIVATE\ KEY-----.*?(?:-----END\ [A-Z ]*PRIVATE\ KEY-----|\Z)
     | (?i:\bbearer\s+)[\w.~+/-]{16,}=*
-    | \beyJ[\w-]{10,}\.[\w-]{10,}\.[\w-]+                              # a JSON web token
-    | \b(?:sk|pk|rk)[-_](?=[\w-]*\d)[\w-]{16,}
+    | (?<![\w-])(?>(?P<before_token>[\w-]*?)\beyJ)[\w-]{10,}+\.[\w-]{10,}+\.[\w-]+     # a JSON web token
+    | (?<![\w-])(?>(?P<before_key>[\w-]*?)\b(?:sk|pk|rk)[-_])(?=[\w-]*\d)[\w-]{16,}
     | \b(?:gh[oprsu]_|github_pat_|glpat-|hf_|npm_|pypi-|xox[a-z]-)[\w-]{16,}
     | \bAKIA[0-9A-Z]{16}\b
     | \bAIza[\w-]{30,}
     """,
     re.VERBOSE | re.DOTALL,
 )
-"""Keys as providers make them: a prefix of theirs and enough behind it that it is no word of a sentence."""
+"""Keys as providers make them: a prefix of theirs and enough behind it that it is no word of a sentence.
+
+Of a long run of letters only the first prefix in it is tried: if that has not enough behind it, no later one has.
+"""
 
 
 class Censor:
@@ -48,7 +51,7 @@ class Censor:
 
     def text(self, text: str) -> str:
         """A text without secrets."""
-        while (cleaned := _KEY.sub(HIDDEN, without(self._secrets, text))) != text:
+        while (cleaned := _KEY.sub(_hidden, without(self._secrets, text))) != text:
             text = cleaned
         return text
 
@@ -71,6 +74,10 @@ class Censor:
             return [*pieces]
         apart = [self.text(piece) for piece in pieces]
         return apart if "".join(apart) == cleaned else [cleaned]
+
+
+def _hidden(found: re.Match[str]) -> str:
+    return (found["before_token"] or found["before_key"] or "") + HIDDEN
 
 
 PLAIN = Censor()

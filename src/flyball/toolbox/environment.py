@@ -14,7 +14,7 @@ _NAME = re.compile(
 )
 _VALUE = re.compile(
     r"""
-    ://[^/\s@]*:[^/\s@]+@                                              # a URL with a password
+    ://[^/\s@:]*+:[^/\s@]++@                                           # a URL with a password
     | -----BEGIN\ [A-Z ]*PRIVATE\ KEY
     | ^eyJ[\w-]{10,}\.                                                 # a JSON web token
     | ^(?:sk|pk|rk)[-_][\w-]{16,}$

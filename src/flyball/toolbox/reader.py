@@ -74,7 +74,9 @@ class _Reader:
         text: Annotated[str, Field(min_length=1, description="what to look for in each line")],
         path: Annotated[str, "the folder to search, with all below it, relative to the root"] = ".",
         regex: Annotated[bool, "whether the text is a regular expression, as Python writes them"] = False,
-        names: Annotated[str, "only in files whose names are like this, such as *.py"] = "*",
+        names: Annotated[
+            str, Field(max_length=255, description="only in files whose names are like this, such as *.py")
+        ] = "*",
     ) -> str:
         """Search text files. Each result is a line: path, number of the line, and the line."""
         walk = Walk(DEEPEST, ctx.token)

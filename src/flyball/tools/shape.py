@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Iterator, Mapping
 from itertools import islice
 from typing import Any, cast
@@ -10,9 +9,12 @@ from typing import Any, cast
 from pydantic_core import PydanticSerializationError, from_json, to_json
 
 from ..errors import ArgumentError, nearest, shown
+from .schema_check import SchemaCheck, Uncheckable
 from .signature import place
 
 _MOST_PROBLEMS = 20
+_MOST_GUESSES = 200
+"""Names of parameters that a wrong name is compared with."""
 _LONGEST = 300
 """Characters of one problem: it may quote the whole argument."""
 
@@ -29,6 +31,7 @@ class Shape:
         self.schema: dict[str, Any] = {"type": "object", "properties": {}, **schema}
         properties = self.schema["properties"]
         self.names = tuple(cast("Mapping[str, Any]", properties)) if isinstance(properties, Mapping) else ()
+        self._check = SchemaCheck(self.schema)
         self.positional: tuple[str, ...] = ()
         self.context: str | None = "context"
         """It gets the ToolContext, beside its arguments."""
@@ -43,53 +46,26 @@ class Shape:
         if not isinstance(values, dict):
             raise ArgumentError(self.name, (f"arguments: expected an object; found {shown(values)}",))
         given = cast("dict[str, Any]", values)
-        problems = tuple(islice(dict.fromkeys(self._problems(given)), _MOST_PROBLEMS))
+        try:
+            problems = self._check.problems(given, _told, _MOST_PROBLEMS)
+        except Uncheckable as error:
+            raise ArgumentError(self.name, (f"they cannot be checked, so the call is not made: {error}",)) from None
         if problems:
             raise ArgumentError(self.name, problems)
         return given
 
-    def _problems(self, values: dict[str, Any]) -> Iterator[str]:
-        try:
-            yield from (said for error in self._validator.iter_errors(values) for said in self._told(error))
-        except Exception:  # a schema that is wrong, or points elsewhere: the server has to check for itself
-            return
 
-    @functools.cached_property
-    def _validator(self) -> Any:
-        """Made for the first call: most tools of a server are never called."""
-        import referencing
-        from jsonschema import Draft202012Validator
-        from jsonschema import validators as untyped
-
-        validators: Any = untyped
-        kind = validators.validator_for(self.schema, default=Draft202012Validator)
-        kind.check_schema(self.schema)
-        additional = kind.VALIDATORS.get("additionalProperties", _anything)
-
-        def without_patterns(validator: Any, value: Any, instance: Any, schema: Any) -> Any:
-            return () if "patternProperties" in schema else additional(validator, value, instance, schema)
-
-        # A foreign pattern may backtrack for ever, and everybody would wait for it.
-        patterns = dict.fromkeys(("pattern", "patternProperties", "unevaluatedProperties"), _anything)
-        careful = validators.extend(kind, {**patterns, "additionalProperties": without_patterns})
-        return careful(self.schema, registry=cast("Any", referencing.Registry)())
-
-    def _told(self, error: Any) -> Iterator[str]:
-        where, instance = tuple(error.absolute_path), error.instance
-        match error.validator:
-            case "required":
-                yield from (f"{place((*where, key))}: missing" for key in error.validator_value if key not in instance)
-            case "additionalProperties" if error.validator_value is False:
-                known = list(error.schema.get("properties", ()))
-                for key in instance:
-                    if key not in known:
-                        near = nearest(key, known)[:1]
-                        hint = f"; did you mean {near[0]}?" if near else ""
-                        yield f"{place((*where, key))}: no such parameter{hint}"
-            case _:
-                yield f"{place(where) or 'arguments'}: {error.message}"[:_LONGEST]
-
-
-def _anything(*_: object) -> Iterator[Any]:
-    """No mistake."""
-    return iter(())
+def _told(error: Any) -> Iterator[str]:
+    where, instance = tuple(error.absolute_path), error.instance
+    match error.validator:
+        case "required":
+            yield from (f"{place((*where, key))}: missing" for key in error.validator_value if key not in instance)
+        case "additionalProperties" if error.validator_value is False:
+            known = error.schema.get("properties", {})
+            for key in instance:
+                if key not in known:
+                    near = nearest(key, islice(known, _MOST_GUESSES))[:1]
+                    hint = f"; did you mean {near[0]}?" if near else ""
+                    yield f"{place((*where, key))}: no such parameter{hint}"
+        case _:
+            yield f"{place(where) or 'arguments'}: {error.message}"[:_LONGEST]

@@ -25,6 +25,9 @@ from .context import ToolContext
 _STRICT = ConfigDict(extra="forbid", strict=True)
 """On purpose: in the lax mode `true` and "1" become 1, and a parameter that does not exist vanishes."""
 
+_MOST_PROBLEMS = 20
+"""That a model is told of one call. A list of a million wrong items has a million."""
+
 
 class Signature:
     """What a tool's function takes: `schema` for the model, `read` for what the model wrote."""
@@ -49,7 +52,7 @@ class Signature:
             text = arguments if isinstance(arguments, str) else _text_of(arguments)
             values = self._validate_json(text or "{}").__dict__
         except ValidationError as error:
-            raise ArgumentError(self.name, tuple(self._told(one) for one in error.errors(include_url=False))) from None
+            raise ArgumentError(self.name, self._problems(error)) from None
         except PydanticSerializationError as error:
             raise ArgumentError(self.name, (f"not JSON: {error}",)) from None
         except (Exception, SystemExit) as error:  # a validator of the user's that fails otherwise
@@ -77,6 +80,11 @@ class Signature:
             # A default that JSON cannot say is the function's own business; the schema then simply does not name it.
             warnings.simplefilter("ignore", PydanticJsonSchemaWarning)
             return self._model.model_json_schema(schema_generator=_PlainJsonSchema)
+
+    def _problems(self, error: ValidationError) -> tuple[str, ...]:
+        errors = error.errors(include_url=False)
+        told = tuple(self._told(one) for one in errors[:_MOST_PROBLEMS])
+        return (*told, f"and {len(errors) - len(told):,} more") if len(errors) > len(told) else told
 
     def _told(self, error: Any) -> str:
         where = place(error["loc"])

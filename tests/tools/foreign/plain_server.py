@@ -1,8 +1,8 @@
 """An MCP server without the SDK, which starts fast and misbehaves as its argument says.
 
 `silent` answers nothing, `nonsense` something else, `dies` at once; `stubborn` ignores that its input ends and that it
-is told to go; `parent` has a child, which is stubborn; `deaf` closes its input and then tells its tools. Its pid, and
-that of its child, are in the file PIDS.
+is told to go; `parent` has a child, which is stubborn; `deaf` closes its input and then tells its tools; `hostile` has
+schemas that take a minute to check. Its pid, and that of its child, are in the file PIDS.
 """
 
 import json
@@ -25,6 +25,13 @@ TOOLS: list[dict[str, Any]] = [
     {"name": "hang", "inputSchema": OBJECT},
     {"name": "odd.name/it has", "inputSchema": OBJECT},
 ]
+LEVELS = {f"l{n}": {"allOf": [{"$ref": f"#/$defs/l{n + 1}"}] * 2} for n in range(19)}
+DOUBLING: dict[str, Any] = {**OBJECT, "$defs": {**LEVELS, "l19": {}}, "$ref": "#/$defs/l0"}
+HOSTILE: list[dict[str, Any]] = [
+    {"name": "doubling_input", "inputSchema": DOUBLING},
+    {"name": "doubling_output", "inputSchema": OBJECT, "outputSchema": DOUBLING},
+    {"name": "wrong_output", "inputSchema": OBJECT, "outputSchema": PAIR},
+]
 
 
 def note(pid: int) -> None:
@@ -43,6 +50,8 @@ def called(name: str, arguments: dict[str, Any]) -> dict[str, Any] | None:
             os.kill(os.getpid(), signal.SIGKILL)
         case "hang":
             return None
+        case "doubling_output" | "wrong_output":
+            return {"content": [], "structuredContent": {"a": 1}}
         case _:
             pass
     return {"content": []}
@@ -55,7 +64,7 @@ def answer(method: str, params: dict[str, Any]) -> dict[str, Any] | None:
             version = params["protocolVersion"]
             return {"result": {"protocolVersion": version, "capabilities": {"tools": {}}, "serverInfo": info}}
         case "tools/list":
-            return {"result": {"tools": TOOLS}}
+            return {"result": {"tools": TOOLS + HOSTILE if BEHAVIOUR == "hostile" else TOOLS}}
         case "tools/call":
             result = called(params["name"], params.get("arguments") or {})
             return None if result is None else {"result": result}

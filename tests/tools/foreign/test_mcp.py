@@ -167,3 +167,32 @@ class TestOverHttp:
         with pytest.raises(LookupError, match="mine"):
             async with mcp(url).open():
                 raise LookupError("mine")
+
+
+@pytest.fixture(scope="module")
+def outcomes(plain: list[str]) -> dict[str, Outcome]:
+    model = ScriptedModel(
+        together(call("doubling_input"), call("doubling_output"), call("wrong_output"), call("add", a=1, b=2)),
+        say("Done."),
+    )
+    result = Agent(model=model, tools=[mcp([*plain, "hostile"])]).run("go")
+    assert result.stop == "completed"
+    return by_tool(result)
+
+
+class TestAServerWithHostileSchemas:
+    def test_arguments_that_cannot_be_checked_are_not_sent(self, outcomes: dict[str, Outcome]) -> None:
+        text = outcomes["doubling_input"].text
+        assert text.startswith(
+            "Not run (validation): the arguments of doubling_input are wrong: they cannot be checked"
+        )
+
+    def test_a_result_that_cannot_be_checked_is_a_failure(self, outcomes: dict[str, Outcome]) -> None:
+        assert "its result cannot be checked against its output schema" in outcomes["doubling_output"].text
+
+    def test_a_result_that_does_not_fit_is_a_failure(self, outcomes: dict[str, Outcome]) -> None:
+        said = "its result does not fit its output schema: $: 'b' is a required property"
+        assert said in outcomes["wrong_output"].text
+
+    def test_its_other_tools_can_be_used(self, outcomes: dict[str, Outcome]) -> None:
+        assert outcomes["add"].text == "3"

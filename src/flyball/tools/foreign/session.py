@@ -9,8 +9,12 @@ from functools import partial
 from importlib.metadata import version
 from typing import TYPE_CHECKING, Any, Protocol, cast
 
+import anyio
+import anyio.to_thread
+
 from ...errors import ConfigError, FlyballError, SourceError, ToolFailed, nearest
 from ..context import ToolContext
+from ..schema_check import SchemaCheck, Uncheckable
 from ..tool import Tool
 from .content import value_of
 from .process import ServerProcess
@@ -25,6 +29,10 @@ if TYPE_CHECKING:
 
 _MOST_PAGES = 100
 """Of a list of tools."""
+_MOST_STEPS = 20_000_000
+"""Of the check of a result, in a worker: about ten seconds."""
+_MOST_PROBLEMS = 3
+_LONGEST_PROBLEM = 300
 
 
 class Link(Protocol):
@@ -133,6 +141,9 @@ class Session:
         self._server = server
         self._client = client
         self._link = link
+        self._outputs: dict[str, SchemaCheck] = {}
+        session: Any = client.session
+        session.validate_tool_result = _check_later
 
     async def tools(self) -> list[Tool]:
         """Its tools as ours."""
@@ -158,6 +169,8 @@ class Session:
     def _tool(self, listed: mcp_types.Tool) -> Tool:
         hints = listed.annotations
         reads = hints is not None and hints.read_only_hint is True
+        if listed.output_schema is not None:
+            self._outputs[listed.name] = SchemaCheck(listed.output_schema, _MOST_STEPS)
         return ForeignTool(
             partial(self._call, listed.name),
             listed.input_schema,
@@ -178,7 +191,31 @@ class Session:
             if is_closed(error):
                 raise SourceError(self._server.name, await self._link.failure(error)) from None
             raise ToolFailed(error.message) from None
+        await self._check_output(name, result)
         return value_of(result)
+
+    async def _check_output(self, name: str, result: mcp_types.CallToolResult) -> None:
+        """Raise ToolFailed where a result does not fit the output schema. A worker checks, as a result may be large."""
+        check = self._outputs.get(name)
+        if check is None or result.is_error:
+            return
+        if result.structured_content is None and "structured_content" not in result.model_fields_set:
+            raise ToolFailed("its result has no structured content, which its output schema asks for")
+        check_it = partial(check.problems, result.structured_content, _problem, _MOST_PROBLEMS)
+        try:
+            problems = await anyio.to_thread.run_sync(check_it, abandon_on_cancel=True)
+        except Uncheckable as error:
+            raise ToolFailed(f"its result cannot be checked against its output schema: {error}") from None
+        if problems:
+            raise ToolFailed(f"its result does not fit its output schema: {'; '.join(problems)}")
+
+
+async def _check_later(name: str, result: mcp_types.CallToolResult) -> None:
+    """Do nothing in the place of the SDK's check, which has no bounds; `_check_output` follows."""
+
+
+def _problem(error: Any) -> list[str]:
+    return [f"{error.json_path}: {error.message}"[:_LONGEST_PROBLEM]]
 
 
 def _reporting(context: ToolContext | None) -> Any:

@@ -1,0 +1,232 @@
+"""Text from models, tools, servers and files takes time that grows with its size, whatever is in it.
+
+Each case reads hostile text, and benign text of the same size, of up to 1 MB. To add a case, add a line. A module that
+uses `re` has a case, here or in test_hostile_values.py, or a reason why its input is bounded.
+"""
+
+import asyncio
+import json
+import re
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import flyball
+from flyball.budget import IterationBudget
+from flyball.chain.context import ROOT
+from flyball.cli.conversation import conversation
+from flyball.cli.keepsake import kept
+from flyball.cli.outfit import Outfit
+from flyball.cli.page import plain as as_markdown
+from flyball.cli.record import Record
+from flyball.deadline import Deadline
+from flyball.envelope import TurnBudget
+from flyball.errors import nearest, shown
+from flyball.message import Message
+from flyball.models import dialect
+from flyball.models.key import bare
+from flyball.models.name import tool_name
+from flyball.models.refusal import broken_off, refused
+from flyball.models.sse import EventReader
+from flyball.output import Output
+from flyball.path import is_there
+from flyball.progress import Progress
+from flyball.request import Reply, Request
+from flyball.rules.template import Template
+from flyball.rules.view import View
+from flyball.rules.vocabulary import Vocabulary
+from flyball.serve.body import wish_of
+from flyball.terminal import harmless, visible
+from flyball.testing.censor import Censor
+from flyball.testing.server.spoken import words
+from flyball.toml import TomlDocument
+from flyball.toolbox.body import Body, as_text
+from flyball.toolbox.environment import without_secrets
+from flyball.toolbox.fetcher import fetch
+from flyball.toolbox.markup import text_of
+from flyball.tools.excerpt import content_of, excerpt
+from flyball.tools.foreign.server import mcp
+from flyball.tools.foreign.tail import Tail
+from flyball.tools.pattern import Pattern
+from flyball.tools.tool import Tool
+from flyball.wire import normalize, to_anthropic
+
+Read = Callable[[Any], object]
+Make = Callable[[int], Any]
+Compare = Callable[[Read, Make, Make], None]
+
+SOURCE = Path(flyball.__file__).parent
+
+
+def repeated(unit: str, end: str = "", start: str = "") -> Make:
+    """Make a text of about so many characters."""
+    return lambda size: start + unit * (size // len(unit)) + end
+
+
+def pieces(piece: bytes) -> Make:
+    """Make a stream in small pieces."""
+    return lambda size: [piece] * (size // 8)
+
+
+PROSE = repeated("A word, and another one.\n")
+LETTERS = repeated("x")
+ADDRESS = repeated("abc", start="http://")
+CALLED = '{"name": "respond", "arguments": {"text": "'
+
+
+def error_page(page: str) -> object:
+    return refused("host", 502, {}, page.encode(), secrets=("sk-of-a-user",))
+
+
+def error_code(code: str) -> object:
+    return broken_off("host", {"code": code})
+
+
+def events(chunks: list[bytes]) -> object:
+    reader = EventReader()
+    return [reader.feed(chunk) for chunk in chunks], reader.close()
+
+
+def reply(text: str) -> object:
+    return dialect.read(Request((), tools=[{"name": "f"}]), Reply(text))
+
+
+def typed_answer(text: str) -> object:
+    budget = TurnBudget({"turns": IterationBudget("turns", 1)}, Deadline.after(60))
+    return Output(list[int])(Progress("run", budget, (), {}, text=text))
+
+
+def tool(name: str) -> object:
+    return Tool(typed_answer, name=name)
+
+
+def message(**fields: str) -> object:
+    return Message.from_dict({"schema": "flyball.message", "version": 1, "id": "r:1", **fields})
+
+
+def image(url: str) -> object:
+    part = {"type": "image_url", "image_url": {"url": url}}
+    return to_anthropic(normalize([{"role": "user", "content": [part]}], run="r"))
+
+
+def matched(text: str) -> object:
+    return Pattern("^(a+)+$").found_in(text[: len(text) // 8] + text[-1], lambda _: None)
+
+
+def stderr(chunks: list[bytes]) -> object:
+    tail = Tail(["secret"])
+    return [tail.write(chunk) for chunk in chunks], tail.text
+
+
+def template(text: str) -> object:
+    return Template("{{ text }}", Vocabulary({"text"}), most=2**21).text(View({"text": text}))
+
+
+def page(text: str) -> object:
+    return as_text(Body(text.encode(), True), "text/html")
+
+
+def export(text: str) -> object:
+    said = {"type": "text", "role": "assistant", "content": text}
+    result = {"type": "tool_result", "role": "tool", "content": text, "payload": {"name": "f", "call_id": "c"}}
+    return conversation(Record.of({"stop": "completed", "events": [], "explanation": "x", "messages": [said, result]}))
+
+
+def place(text: str) -> object:
+    return TomlDocument(text).line("a")
+
+
+CASES: list[tuple[str, str, Read, Make, Make]] = [
+    ("models/refusal.py", "an error page of <", error_page, repeated("<"), PROSE),
+    ("models/refusal.py", "an error page of tags", error_page, repeated("<a>"), PROSE),
+    ("models/refusal.py", "an error page of [", error_page, repeated("["), PROSE),
+    ("models/refusal.py", "a long code of an error", error_code, repeated("context "), PROSE),
+    ("models/sse.py", "a line without end", events, pieces(b"data: x"), pieces(b"data:x\n\n")),
+    ("models/sse.py", "nothing but CR", events, pieces(b"\r"), pieces(b"data:x\n\n")),
+    ("models/dialect.py", "a reply of blanks", reply, repeated(" ", "{"), LETTERS),
+    ("models/dialect.py", "a reply of escapes", reply, repeated("\\\\", start=CALLED), repeated("xy", start=CALLED)),
+    ("models/name.py", "a name of signs", tool_name, repeated("!"), LETTERS),
+    ("models/key.py", "a URL of ://", bare, repeated("://"), ADDRESS),
+    ("models/key.py", "a URL of ?", bare, repeated("?"), ADDRESS),
+    ("output.py", "fences that open", typed_answer, repeated("```\n\n"), PROSE),
+    ("output.py", "fences that open and close", typed_answer, repeated("```json\nx\n```\n"), PROSE),
+    ("output.py", "a fence that never closes", typed_answer, repeated("```json\n"), PROSE),
+    ("quote.py", "a name like others", lambda name: nearest(name, [name + "y"] * 20), LETTERS, PROSE),
+    ("quote.py", "a text of quotes", shown, repeated("\"'"), PROSE),
+    ("message.py", "an id of colons", lambda text: message(id=text), repeated(":1", "x"), LETTERS),
+    ("message.py", "a time of digits", lambda text: message(created_at=text), repeated("1", "", "2031-"), LETTERS),
+    ("wire/writer.py", "an image of ;", image, repeated(";", start="data:"), LETTERS),
+    ("tools/tool.py", "a name of signs", tool, repeated("!"), LETTERS),
+    ("tools/pattern.py", "a pattern that backtracks", matched, repeated("a", "!"), repeated("a")),
+    ("tools/foreign/server.py", "a command of secrets", lambda text: mcp(text).name, repeated("key "), repeated("x ")),
+    ("tools/foreign/tail.py", "stderr in small pieces", stderr, pieces(b"x"), pieces(b"xxxxxxxx")),
+    ("tools/excerpt.py", "a result of quotes", lambda text: excerpt(content_of(text), "a"), repeated('"'), PROSE),
+    ("path.py", "JSON that is nested", lambda text: is_there(text, "a.b.c.d.e"), repeated('{"a":', "1"), PROSE),
+    ("rules/template.py", "a value of braces", template, repeated("{{"), PROSE),
+    *(
+        ("toolbox/markup.py", f"a page of {unit!r}", text_of, repeated(unit), repeated("<p>A <b>warm</b> &amp; new\n"))
+        for unit in ("<", "<a", "<a href='", '<a "', "<!--", "<script>", "</", "&", "&#", "<pre>\n", "<li>")
+    ),
+    ("toolbox/body.py", "a page of charsets", page, repeated("charset = "), repeated("<p>All warm</p>\n")),
+    ("toolbox/body.py", "a long type", lambda kind: as_text(Body(b"x", True), kind), repeated("text/a+"), LETTERS),
+    ("toolbox/fetcher.py", "a long URL", lambda url: asyncio.run(fetch()[0].function(url)), repeated("."), LETTERS),
+    *(
+        ("toolbox/environment.py", f"a value of {unit!r}", lambda value: without_secrets({"A": value}),
+         repeated(unit, start="a://"), LETTERS)
+        for unit in (":", "://", "a:", "-----BEGIN ")
+    ),
+    ("terminal.py", "a text of controls", lambda text: visible(text) + harmless(text), repeated("\x1b"), PROSE),
+    ("cli/conversation.py", "a text of fences", export, repeated("```\n"), PROSE),
+    ("cli/page.py", "a text of marks", as_markdown, repeated("*_"), PROSE),
+    *(
+        ("cli/keepsake.py", f"a command of {unit!r}", lambda text: kept(Outfit(model="m", mcp=[text])), repeated(unit),
+         LETTERS)
+        for unit in ("?", "&a", "passw", "auth", "://", "key  ", "credential_")
+    ),
+    *(
+        ("testing/censor.py", f"a text of {unit!r}", Censor(("sk-of-a-user",)).text, repeated(unit), PROSE)
+        for unit in ("eyJ-", "sk-", "1sk-", "sk-a.", "-----BEGIN ", "-----BEGIN PRIVATE KEY-----", "-----END A")
+    ),
+    ("testing/server/spoken.py", "a text of blanks", words, repeated(" "), PROSE),
+    ("toml.py", "a file of comments", place, repeated("# x\n"), repeated('x"\n', start='a = """')),
+    ("toml.py", "a file of brackets", place, repeated("[1],", "1]", "a = ["), repeated("1,", "1]", "a = [")),
+    ("serve/body.py", "a long key", wish_of, lambda size: json.dumps({"m" * size: 1}), lambda size: '{"message": "x"}'),
+    ("chain/context.py", "a long root", ROOT.fullmatch, repeated("."), LETTERS),
+]  # fmt: skip
+
+BOUNDED = {
+    "chain/hop.py": "HTTP servers bound a header, and each is read by an expression without repetition of its own",
+    "cli/prune.py": "an age that the user types",
+    "doctor/installation.py": "the requirements of this package itself",
+    "entry.py": "keys of a file that the user writes, each matched once by one class of characters",
+    "models/address.py": "a URL and headers that the user configures, matched by one class of characters",
+    "rules/file.py": "names in a file that the user writes, matched by parts that share no character",
+    "testing/plugin.py": "the names of tests",
+    "testing/tape.py": "messages of errors, which models/refusal.py cuts to 500 characters",
+    "toolbox/matcher.py": "runs in a process of its own, which is killed",
+    "toolrule/rules.py": "the place of a mistake, which is made here",
+    "tools/docstring.py": "docstrings, which are code of the user",
+    "tools/foreign/session.py": "names of tools, matched by one class of characters",
+}
+"""Modules that use `re`, and why their input needs no case."""
+
+
+@pytest.mark.parametrize(
+    ("read", "hostile", "benign"), [case[2:] for case in CASES], ids=[f"{case[0]}: {case[1]}" for case in CASES]
+)
+def test_hostile_text_is_read_about_as_fast_as_benign_text(
+    assert_as_fast: Compare, read: Read, hostile: Make, benign: Make
+) -> None:
+    assert_as_fast(read, hostile, benign)
+
+
+def test_each_module_that_uses_regular_expressions_has_a_case_or_a_reason() -> None:
+    uses = re.compile(r"^\s*(?:import re\b|from re\b)", re.MULTILINE)
+    users = {str(path.relative_to(SOURCE)) for path in SOURCE.rglob("*.py") if uses.search(path.read_text())}
+    assert users - {case[0] for case in CASES} == set(BOUNDED)
+
+
+def test_each_case_names_a_module() -> None:
+    assert [case[0] for case in CASES if not (SOURCE / case[0]).is_file()] == []
