@@ -80,22 +80,24 @@ def test_a_number_that_is_none_is_a_config_error_that_names_budget_and_value(arg
     arguments: dict[str, Any] = {"ceiling": 3, argument: found}
     with pytest.raises(ConfigError) as caught:
         IterationBudget("turns", **arguments)
-    assert "'turns'" in str(caught.value)
-    assert repr(found) in str(caught.value)
-    assert argument in str(caught.value)
+    assert caught.value.where == f"budget 'turns', {argument}"
+    assert caught.value.found is found
 
 
 @pytest.mark.parametrize("name", ["", "  ", None, 7])
 def test_a_budget_needs_a_name(name: Any) -> None:
-    with pytest.raises(ConfigError, match="budget name"):
+    with pytest.raises(ConfigError) as caught:
         IterationBudget(name, 3)
+    assert (caught.value.where, caught.value.found) == ("budget name", name)
 
 
 def test_a_ceiling_above_the_maximum_is_a_config_error() -> None:
-    with pytest.raises(ConfigError, match="found 9; expected at most its maximum of 5"):
+    with pytest.raises(ConfigError, match="5") as caught:
         IterationBudget("turns", 9, maximum=5)
-    with pytest.raises(ConfigError, match="found None"):
+    assert (caught.value.where, caught.value.found) == ("budget 'turns', ceiling", 9)
+    with pytest.raises(ConfigError) as caught:
         IterationBudget("turns", None, maximum=5)
+    assert (caught.value.where, caught.value.found) == ("budget 'turns', ceiling", None)
 
 
 CLAIMS: list[Callable[[IterationBudget, Any], object]] = [
@@ -116,10 +118,11 @@ def test_an_amount_below_one_or_no_int_is_a_value_error(
     claim: Callable[[IterationBudget, Any], object], found: Any, parent: IterationBudget | None
 ) -> None:
     budget = IterationBudget("turns", 3, parent=parent)
-    with pytest.raises(AmountError, match="'turns'") as caught:
+    with pytest.raises(AmountError) as caught:
         claim(budget, found)
     assert isinstance(caught.value, ValueError)
-    assert repr(found) in str(caught.value)
+    assert (caught.value.budget, caught.value.least) == ("turns", 1)
+    assert caught.value.found is found
     assert budget.snapshot() == IterationBudget("turns", 3).snapshot()
 
 
@@ -128,7 +131,6 @@ def test_spend_raises_and_says_what_was_asked_and_what_is_left() -> None:
     tokens.spend(400)
     with pytest.raises(BudgetExceeded) as caught:
         tokens.spend(601)
-    assert str(caught.value) == "budget 'tokens': asked for 601, but 600 of 1,000 is left"
     error = caught.value
     assert (error.code, error.budget, error.asked, error.remaining, error.ceiling) == (
         "budget_exceeded",
@@ -148,7 +150,7 @@ class TestRefunds:
         assert turns.used == 0
         assert turns.refunds == {"round_never_started": 1, "cheap_round": 2}
 
-    def test_never_goes_below_zero_used(self) -> None:
+    def test_a_refund_never_goes_below_zero_used(self) -> None:
         turns = IterationBudget("turns", 5)
         assert turns.refund(reason="r") == 0
         turns.spend(2)
@@ -165,7 +167,7 @@ class TestRefunds:
         assert rounds == 20
         assert turns.claimed == 20
 
-    def test_the_limit_bounds_all_reasons_together(self) -> None:
+    def test_the_refund_limit_bounds_all_reasons_together(self) -> None:
         turns = IterationBudget("turns", 10, refund_limit=3)
         turns.spend(10)
         assert [turns.refund(2, reason="a"), turns.refund(2, reason="b"), turns.refund(reason="c")] == [2, 1, 0]
@@ -179,7 +181,7 @@ class TestRefunds:
         turns.spend(1)
         assert (turns.used, turns.claimed) == (1, 3)
 
-    def test_the_default_limit_grows_with_the_ceiling(self) -> None:
+    def test_the_default_refund_limit_grows_with_the_ceiling(self) -> None:
         turns = IterationBudget("turns", 1)
         turns.increment(5)
         turns.extend(1, by="a person")
@@ -187,10 +189,11 @@ class TestRefunds:
 
     @pytest.mark.parametrize("reason", ["", " ", None, 3])
     def test_a_refund_has_a_reason(self, reason: Any) -> None:
-        with pytest.raises(ConfigError, match="'turns', reason of a refund"):
+        with pytest.raises(ConfigError, match=r"'turns'.*reason") as caught:
             IterationBudget("turns", 3, start=1).refund(reason=reason)
+        assert caught.value.found is reason
 
-    def test_what_one_reads_of_them_is_a_copy(self) -> None:
+    def test_the_refunds_that_one_reads_are_a_copy(self) -> None:
         turns = IterationBudget("turns", 3, start=1)
         turns.refund(reason="r")
         turns.refunds["r"] = 99
@@ -206,13 +209,13 @@ class TestExtensions:
         assert turns.consume(3)
         assert [(e.amount, e.by) for e in turns.extensions] == [(3, "a person")]
 
-    def test_never_above_the_maximum(self) -> None:
+    def test_an_extension_never_goes_above_the_maximum(self) -> None:
         turns = IterationBudget("turns", 2, maximum=4)
         assert [turns.extend(5, by="rule"), turns.extend(1, by="rule")] == [2, 0]
         assert turns.ceiling == 4
         assert [(e.amount, e.by) for e in turns.extensions] == [(2, "rule")]
 
-    def test_keeps_what_is_held(self) -> None:
+    def test_an_extension_keeps_what_is_held(self) -> None:
         turns = IterationBudget("turns", 4)
         with turns.hold(3):
             turns.extend(2, by="rule")
@@ -220,29 +223,31 @@ class TestExtensions:
         assert turns.remaining == 6
 
     @pytest.mark.parametrize("by", ["", None])
-    def test_somebody_must_have_done_it(self, by: Any) -> None:
-        with pytest.raises(ConfigError, match="by whom it is extended"):
+    def test_an_extension_without_an_author_is_refused(self, by: Any) -> None:
+        with pytest.raises(ConfigError, match="'turns'") as caught:
             IterationBudget("turns", 2).extend(1, by=by)
+        assert caught.value.found is by
 
 
 def test_a_unit_is_checked_and_may_be_named_by_its_word() -> None:
     assert IterationBudget("cost", 10**9, unit="usd").unit is Unit.USD  # pyright: ignore[reportArgumentType]
-    with pytest.raises(ConfigError, match="'cost', unit: found 'euro'"):
+    with pytest.raises(ConfigError, match=r"'cost', unit.*'euro'"):
         IterationBudget("cost", 1, unit="euro")  # pyright: ignore[reportArgumentType]
 
 
 def test_a_budget_cannot_be_copied_or_pickled_into_a_second_allowance() -> None:
     turns = IterationBudget("turns", 3)
     for duplicate in (copy.copy, copy.deepcopy, pickle.dumps):
-        with pytest.raises(TypeError, match=r"take its snapshot\(\) and restore\(\) that"):
+        with pytest.raises(TypeError, match=r"snapshot\(\).*restore\(\)"):
             duplicate(turns)
 
 
 def test_an_absurd_number_does_not_break_the_message() -> None:
-    with pytest.raises(ConfigError, match="that cannot be shown"):
+    with pytest.raises(ConfigError, match="'turns', ceiling"):
         IterationBudget("turns", -(10**5_000))
-    with pytest.raises(BudgetExceeded, match="asked for an absurd number"):
+    with pytest.raises(BudgetExceeded, match="'turns'") as caught:
         IterationBudget("turns", 3).spend(10**5_000)
+    assert len(str(caught.value)) < 200
 
 
 def test_what_is_fixed_reads_as_given() -> None:

@@ -140,15 +140,18 @@ class TestPayload:
             ({"engine_data": 5}, "engine_data"),
             ({"completion_assertions": {"required_tools": ["add"]}}, "required_tool_names"),
             ({"tool_rules": [{"block_untl_tool": "add"}]}, "block_until_tool"),
-            ({"completion_assertions": {"required_tool_names": ["add"]}, "completion_policy": print}, "beside"),
-            ({"completion_assertion": {"required_tool_names": ["add"]}}, "the key completion_assertions"),
-            ({"eventSink": "x"}, "the key event_sink"),
+            (
+                {"completion_assertions": {"required_tool_names": ["add"]}, "completion_policy": print},
+                "completion_policy",
+            ),
+            ({"completion_assertion": {"required_tool_names": ["add"]}}, "completion_assertions"),
+            ({"eventSink": "x"}, "event_sink"),
             ({"mode": "pipeline"}, "payload.mode"),
             ([], "payload"),
             ("", "payload"),
         ],
     )
-    def test_what_cannot_be_used_is_told(self, payload: Any, named: str) -> None:
+    def test_a_payload_that_cannot_be_used_is_refused_with_its_key(self, payload: Any, named: str) -> None:
         with pytest.raises(ConfigError, match=named):
             run_conversation("x", [add], stubborn(), payload=payload, settings={})
 

@@ -52,11 +52,14 @@ class TestDeadline:
             deadline.at = 99.0  # pyright: ignore[reportAttributeAccessIssue]
 
     @pytest.mark.parametrize("found", [-1, math.nan, True, "5"])
-    def test_nonsense_is_refused(self, found: Any) -> None:
-        with pytest.raises(ConfigError, match="deadline, seconds: found"):
+    def test_a_deadline_of_nonsense_is_refused(self, found: Any) -> None:
+        with pytest.raises(ConfigError) as caught:
             Deadline.after(found)
-        with pytest.raises(ConfigError, match="deadline, at: found nan"):
+        assert caught.value.where == "deadline, seconds"
+        assert caught.value.found is found
+        with pytest.raises(ConfigError) as caught:
             Deadline(math.nan)
+        assert (caught.value.where, caught.value.found) == ("deadline, at", math.nan)
 
     def test_ages_are_never(self) -> None:
         assert Deadline.after(10**400).remaining == math.inf
@@ -78,15 +81,18 @@ class TestToken:
         token.raise_if_expired()
         token.cancel()
         assert (token.is_expired(), token.remaining_s()) == (True, 0.0)
-        with pytest.raises(DeadlineExceeded, match="was cancelled"):
+        with pytest.raises(DeadlineExceeded) as caught:
             token.raise_if_expired()
+        assert caught.value.cancelled
 
     def test_the_loud_look_is_a_timeout_error_too(self) -> None:
         clock = ManualClock()
         token = DeadlineToken(Deadline.after(1, clock))
         clock.move(1)
-        with pytest.raises(TimeoutError, match="is past"):
+        with pytest.raises(TimeoutError) as caught:
             token.raise_if_expired()
+        assert isinstance(caught.value, DeadlineExceeded)
+        assert not caught.value.cancelled
 
     def test_a_token_made_from_a_token_expires_with_it(self) -> None:
         clock = ManualClock()
@@ -97,8 +103,9 @@ class TestToken:
         assert child.is_expired()
         assert grandchild.is_expired()
         assert grandchild.remaining_s() == 0.0
-        with pytest.raises(DeadlineExceeded, match="was cancelled"):
+        with pytest.raises(DeadlineExceeded) as caught:
             grandchild.raise_if_expired()
+        assert caught.value.cancelled
 
     def test_a_token_given_a_parent_by_hand_does_not_outlive_it(self) -> None:
         clock = ManualClock()
@@ -152,9 +159,10 @@ class TestToken:
         assert clock.now() == 0.0
 
     @pytest.mark.parametrize("found", [-1, math.nan, True, "5"])
-    def test_nonsense_is_refused(self, found: Any) -> None:
-        with pytest.raises(ConfigError, match="seconds to wait"):
+    def test_a_wait_of_nonsense_is_refused(self, found: Any) -> None:
+        with pytest.raises(ConfigError) as caught:
             DeadlineToken(Deadline.after(10)).wait(found)
+        assert caught.value.found is found
 
 
 seconds = st.floats(0, 1e6)
