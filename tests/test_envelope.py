@@ -1,6 +1,6 @@
-from collections.abc import Callable
 import json
 import math
+from collections.abc import Callable
 from typing import Any
 
 import pytest

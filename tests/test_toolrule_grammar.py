@@ -272,9 +272,7 @@ class TestOffered:
             ("review", "[2].require_prior_tool"),
         ],
     )
-    def test_a_tool_that_is_not_offered_is_refused_with_the_nearest(
-        self, tool: str, place: str
-    ) -> None:
+    def test_a_tool_that_is_not_offered_is_refused_with_the_nearest(self, tool: str, place: str) -> None:
         with pytest.raises(ConfigError) as caught:
             self.rules.check_offered(self.tools - {tool} | {f"{tool}s"})
         assert (caught.value.where, caught.value.found) == (f"tool_rules{place}", tool)
