@@ -128,5 +128,6 @@ def test_what_json_has_no_word_for_cannot_be_wanted() -> None:
     endless: list[object] = []
     endless.append(endless)
     for value in (float("nan"), b"x", {1}, object(), endless):
-        with pytest.raises(ConfigError, match=r"^here.*expected a text, a finite number, true, false, none, or a list"):
+        with pytest.raises(ConfigError) as caught:
             plain("here", value)
+        assert caught.value.where.startswith("here")

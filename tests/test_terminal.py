@@ -75,7 +75,7 @@ def test_a_person_at_a_terminal_allows_a_call() -> None:
 
 
 def test_a_person_at_a_terminal_denies_it_with_a_reason() -> None:
-    assert "\ndelete: Not run (approval): keep it\n" in answered("n keep it\n")
+    assert "(approval): keep it\n" in answered("n keep it\n")
 
 
 def test_a_person_at_a_terminal_changes_the_arguments() -> None:
