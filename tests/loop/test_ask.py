@@ -158,11 +158,11 @@ class TestWaits:
 
 class TestEmptyReply:
     @pytest.mark.parametrize("text", ["", " ", "\n\t"])
-    def test_it_is_asked_for_once_more(self, text: str) -> None:
+    def test_an_empty_reply_is_asked_for_once_more(self, text: str) -> None:
         result = assert_honest(script(say(text), say("done")).run("Go."))
         assert (result.stop, result.text, result.turns, result.requests) == ("completed", "done", 1, 2)
         assert result.budgets["retries"].used == 1
-        assert [event.error for event in events(result, Retried)] == ["the reply was empty"]
+        assert len(events(result, Retried)) == 1
 
     def test_then_it_is_taken_as_it_is(self) -> None:
         result = assert_honest(script(say(""), say(""), say("never")).run("Go."))
@@ -264,7 +264,7 @@ class TestTokens:
 
 class TestMoney:
     def test_a_model_without_a_price_refuses_a_money_limit(self) -> None:
-        with pytest.raises(ConfigError, match="a model with a price; nobody knows that of scripted"):
+        with pytest.raises(ConfigError, match=r"limits\.usd.*scripted"):
             Agent(model=ScriptedModel(say(".")), limits=Limits(usd=1))
 
     def test_what_it_cost_is_booked_in_billionths(self) -> None:

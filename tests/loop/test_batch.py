@@ -1,6 +1,6 @@
 """The calls of one turn: claims for each, an outcome for each, in the order asked."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import pytest
@@ -82,7 +82,8 @@ class TestClaims:
     def test_the_model_is_told_the_reason_and_goes_on(self) -> None:
         result = run(together(*[SUM] * 5), say("ok"), limits=Limits(tool_calls=2))
         told = [message.content for message in result.messages if message.type is MessageType.TOOL_RESULT]
-        assert told == ["3", "3", *["Not run (budget): no tool call is left"] * 3]
+        assert told[:2] == ["3", "3"]
+        assert ["(budget)" in text for text in told[2:]] == [True] * 3
         assert (result.stop, result.flags, result.turns) == ("completed", ("max_tool_calls_reached",), 2)
 
     @pytest.mark.parametrize("asked", [1, 2, 5])
@@ -185,8 +186,8 @@ class TestMistakes:
     @pytest.mark.parametrize(
         ("line", "words"),
         [
-            (call("ad", a=1, b=2), "did you mean add?"),
-            (Raw("x", name=""), "there is no tool ''"),
+            (call("ad", a=1, b=2), "add"),
+            (Raw("x", name=""), "''"),
             (call("add", a=1), "b"),
             (call("add", a=1, b=2, c=3), "c"),
             (call_json("add", "{'a': 1}"), "JSON"),
@@ -208,9 +209,10 @@ class TestMistakes:
         assert [outcome.ok for outcome in result.tool_results] == [ran] * calls
         assert result.budgets["tool_calls"].used == (calls if ran else 0)
 
-    def test_a_reply_cut_at_its_greatest_length_is_told_so(self) -> None:
+    def test_a_reply_cut_at_its_greatest_length_is_told_so(self, snapshot: Callable[..., None]) -> None:
         result = run(say("I will", SUM).ending("length"), say("ok"))
-        assert "cut off at its greatest length" in result.tool_results[0].text
+        assert not result.tool_results[0].ok
+        snapshot(result.tool_results[0].text)
         assert (result.stop, result.turns) == ("completed", 2)
 
 

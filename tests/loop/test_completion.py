@@ -163,7 +163,7 @@ class TestOutput:
         class Odd:
             pass
 
-        with pytest.raises(ConfigError, match="a type that JSON can carry"):
+        with pytest.raises(ConfigError, match="agent, output"):
             Agent(model=ScriptedModel(GOOD), output=Odd)
 
 

@@ -1,6 +1,6 @@
 """What a request may use is known before it is made: from what the last one took, and from the bytes that are new."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import pytest
@@ -157,11 +157,13 @@ class TestCaps:
         for request, read in zip(model.requests, estimates(result), strict=True):
             assert request.max_output_tokens == 4_000 - read
 
-    def test_a_task_that_is_too_long_for_the_model_is_refused_with_the_true_number(self) -> None:
+    def test_a_task_that_is_too_long_for_the_model_is_refused_with_the_true_number(
+        self, snapshot: Callable[..., None]
+    ) -> None:
         driver = Script(Agent(model=ScriptedModel(say("."), context_tokens=400, max_output_tokens=40)))
         result = driver.run("Word " * 400)
         assert (result.stop, result.requests) == ("budget", 0)
-        assert result.warning == "Maximum context tokens (360) reached."
+        snapshot(result.warning)
 
     @pytest.mark.parametrize(
         ("card", "limit", "room"),

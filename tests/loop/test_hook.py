@@ -75,21 +75,21 @@ class TestOrdersOfHooks:
         assert (result.stop, result.stopped_by, result.warning) == ("halted", "rule 7", "Enough.")
         assert result.requests == requests
 
-    def test_what_is_no_order_is_not_taken_for_none(self) -> None:
+    def test_an_order_that_is_none_denies_the_call_or_fails_the_run(self, snapshot: Callable[..., None]) -> None:
         odd: Any = "veto"
         denied = run(made(SUM, say("3"), hooks=[hook_at(Point.TOOL_CALLED, odd)]))
-        assert denied.tool_results[0].text == "Not run (rule): a hook failed (ConfigError), so the call is not made"
+        assert "(rule)" in denied.tool_results[0].text
+        assert "(ConfigError)" in denied.tool_results[0].text
         failed = run(made(SUM, say("3"), hooks=[hook_at(Point.TURN_STARTED, odd)]))
         assert failed.error is not None
-        assert (
-            failed.error["message"]
-            == "a hook's order: found 'veto'; expected an Order of flyball.progress, such as a Notice or a Veto"
-        )
+        assert failed.error["code"] == "config_invalid"
+        snapshot(failed.error["message"])
 
     def test_a_budget_that_does_not_exist_cannot_be_raised(self) -> None:
         result = run(made(say("3"), hooks=[hook_at(Point.RUN_STARTED, Raise("turn", 5))]))
         assert result.error is not None
-        assert result.error["message"] == "no budget is registered as 'turn'; did you mean turns?"
+        assert result.error["code"] == "budget_unknown"
+        assert "'turn'" in result.error["message"]
 
     def test_a_halt_before_anything_was_asked_gives_the_turn_back(self) -> None:
         result = run(made(say("a"), hooks=[hook_at(Point.TURN_STARTED, Halt("rule"))]))
@@ -291,7 +291,8 @@ class TestRaisingCallbacks:
             raise Mute
 
         result = run(made(SUM, say("3"), should_continue=should_continue))
-        assert (result.error or {})["message"] == "an error that cannot be shown"
+        assert result.stop == "failed"
+        assert (result.error or {})["message"]
 
 
 class Picky(BaseModel):

@@ -68,13 +68,8 @@ def rich(turns: int = 5, **options: Any) -> Script:
     return Script(agent, **options)
 
 
-def length() -> int:
-    script = rich()
-    assert assert_honest(script.run("Go.")).stop == "budget"
-    return len(script.answers)
-
-
-ANSWERS = range(length())
+ANSWERS = range(22)
+"""One for each answer of a rich run."""
 PAIRS = [
     ("turn_started", "turn_ended"),
     ("model_requested", "model_replied"),
@@ -90,6 +85,12 @@ def run(*lines: Line, **options: Any) -> Result:
 
 def texts(result: Result) -> list[str]:
     return [message.content for message in result.messages if message.type is MessageType.TEXT]
+
+
+def test_a_rich_run_meets_its_limit_after_so_many_answers() -> None:
+    script = rich()
+    assert assert_honest(script.run("Go.")).stop == "budget"
+    assert range(len(script.answers)) == ANSWERS
 
 
 @pytest.mark.parametrize("index", ANSWERS)
