@@ -42,8 +42,9 @@ class TestSeed003:
 
     @pytest.mark.parametrize("found", [-1, math.nan, "5"])
     def test_a_cap_that_is_none_is_refused(self, found: Any) -> None:
-        with pytest.raises(ConfigError, match="cap_s of a tool: found"):
+        with pytest.raises(ConfigError, match="cap_s") as caught:
             TurnBudget.create().per_tool_remaining_s(found)
+        assert caught.value.found is found
 
     def test_the_snapshot_has_the_seeds_keys_and_the_context_ceiling(self) -> None:
         budget = TurnBudget.create(timeout_s=60, max_steps=6, max_reflections=4, clock=ManualClock())

@@ -98,7 +98,7 @@ class TestTheLoop:
         with pytest.raises(Mute), run:
             for _turn in run:
                 raise Mute
-        assert (run.result().error or {})["message"] == "<Mute that cannot be shown>"
+        assert (run.result().error or {})["message"].startswith("<Mute ")
 
     def test_the_worse_reason_wins(self) -> None:
         run = govern(Limits(turns=5))

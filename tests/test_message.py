@@ -175,8 +175,8 @@ REFUSED: list[tuple[dict[str, Any], str, str]] = [  # data, the field that is wr
     ),
     (RESULT | {"payload": {"call_id": "a", "name": 1}}, "payload.name", "None"),
     (RESULT | {"payload": {"call_id": "a", "is_error": "no"}}, "payload.is_error", ""),
-    (RESULT | {"payload": {"call_id": "a", "parts": ["x"]}}, "payload.parts", "type"),
-    (PART | {"payload": {"part": {}, "shape": "openai"}}, "payload.part", "type"),
+    (RESULT | {"payload": {"call_id": "a", "parts": ["x"]}}, "payload.parts", ""),
+    (PART | {"payload": {"part": {}, "shape": "openai"}}, "payload.part", ""),
     (PART | {"payload": {"part": {"type": "x"}, "shape": "o"}}, "payload.shape", "anthropic"),
 ]
 

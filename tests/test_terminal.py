@@ -53,7 +53,7 @@ def answered(typed: str) -> str:
     printed, sent = b"", False
     try:
         while True:
-            if not sent and b"passed on) " in printed:
+            if not sent and printed.endswith(b") "):
                 os.write(ours, typed.encode())
                 sent = True
             try:
