@@ -160,5 +160,5 @@ def test_a_run_goes_by_the_agents_clock() -> None:
     assert result.events[0].header.started_at == 1_000.0
 
 
-def test_it_says_what_it_is() -> None:
+def test_the_repr_of_an_agent_says_what_it_is() -> None:
     assert repr(Agent(model=ScriptedModel(name="m"), tools=[add], name="adder")) == "<Agent adder: m, 1 tools>"

@@ -30,11 +30,11 @@ def test_a_claim_larger_than_what_is_left_is_refused_whole() -> None:
     assert turns.consume(3)
 
 
-def test_a_budget_names_its_flag_and_its_warning() -> None:
+def test_a_budget_names_its_flag_and_its_warning(snapshot: Callable[..., None]) -> None:
     turns = IterationBudget("conversation_turns", 3)
     assert turns.to_response_flag() == "max_conversation_turns_reached"
-    assert turns.warning == "Maximum conversation turns (3) reached."
-    assert IterationBudget("cost_usd", 4_300_000_000, unit=Unit.USD).warning == "Maximum cost usd ($4.30) reached."
+    snapshot(turns.warning, "count")
+    snapshot(IterationBudget("cost_usd", 4_300_000_000, unit=Unit.USD).warning, "money")
 
 
 def test_the_loop_of_seed_000_runs_as_often_as_the_ceiling_allows() -> None:

@@ -25,7 +25,7 @@ def stubborn() -> ScriptedModel:
     return ScriptedModel.looping(call("add", a=1, b=2), grace=say("I added."))
 
 
-def test_it_holds_a_conversation_and_gives_the_record_of_the_seed() -> None:
+def test_run_conversation_gives_the_record_of_the_seed() -> None:
     model = ScriptedModel(call("add", a=1, b=2), say("3"))
     result = run_conversation([{"role": "user", "content": "1 + 2?"}], [add], model, settings={})
     assert_honest(result)
@@ -36,7 +36,7 @@ def test_it_holds_a_conversation_and_gives_the_record_of_the_seed() -> None:
     assert result.budgets["turns"].ceiling == 25
 
 
-def test_its_async_twin_does_the_same() -> None:
+def test_the_async_twin_of_run_conversation_does_the_same() -> None:
     model = ScriptedModel(call("add", a=1, b=2), say("3"))
     result = asyncio.run(arun_conversation("1 + 2?", [add], model, settings={}))
     assert (result.text, result.budgets["turns"].name) == ("3", "conversation_turns")
@@ -49,7 +49,7 @@ class TestTurns:
         assert result.flags == ("max_conversation_turns_reached",)
         assert result.to_dict()["max_turns_reached"] is True
 
-    def test_or_by_a_setting_of_its_mode_which_beats_the_plain_one(self) -> None:
+    def test_the_ceiling_of_a_modes_setting_beats_the_plain_one(self) -> None:
         settings = {"max_turns": 5, "mode": {"pipeline": {"max_turns": 2}}}
         assert run_conversation("x", [add], stubborn(), mode="pipeline", settings=settings).turns == 2
         assert run_conversation("x", [add], stubborn(), mode="chat", settings=settings).turns == 5
@@ -71,7 +71,7 @@ class TestTurns:
         settings = {"clamp": {"max_turns": 2}, "mode": {"pipeline": {"max_turns": 9}}}
         assert run_conversation("x", [add], stubborn(), mode="pipeline", settings=settings).turns == 2
 
-    def test_none_leaves_it_to_the_settings(self) -> None:
+    def test_turns_of_none_are_left_to_the_settings(self) -> None:
         result = run_conversation("x", [add], stubborn(), max_turns=None, payload=None, settings={"max_turns": 2})
         assert result.turns == 2
 
@@ -155,7 +155,7 @@ class TestPayload:
         with pytest.raises(ConfigError, match=named):
             run_conversation("x", [add], stubborn(), payload=payload, settings={})
 
-    def test_nothing_in_the_place_of_a_collaborator_is_none(self) -> None:
+    def test_a_collaborator_of_none_in_the_payload_is_no_collaborator(self) -> None:
         names = ("event_sink", "completion_assertions", "completion_policy", "tool_rules", "engine_data")
         payload = dict.fromkeys(names) | {"event_id": 1, "engine_id": 2, "mode": "chat"}
         result = run_conversation("x", [add], ScriptedModel(say("y")), payload=payload, settings={})

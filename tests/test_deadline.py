@@ -12,7 +12,7 @@ from flyball.testing import ManualClock
 
 
 class TestDeadline:
-    def test_it_counts_down_and_expires(self) -> None:
+    def test_a_deadline_counts_down_and_expires(self) -> None:
         clock = ManualClock(now=100.0)
         deadline = Deadline.after(5, clock)
         assert (deadline.at, deadline.remaining, deadline.expired) == (105.0, 5.0, False)
@@ -45,7 +45,7 @@ class TestDeadline:
         assert deadline.within(30) == deadline
         assert deadline.within(None) == deadline
 
-    def test_it_is_frozen_and_postponing_gives_another(self) -> None:
+    def test_a_deadline_is_frozen_and_postponing_gives_another(self) -> None:
         deadline = Deadline(10.0, ManualClock())
         assert deadline.postponed(5).at == 15.0
         with pytest.raises(FrozenInstanceError):
@@ -66,7 +66,7 @@ class TestDeadline:
 
 
 class TestToken:
-    def test_it_expires_with_the_work_or_after_its_cap(self) -> None:
+    def test_a_token_expires_with_the_work_or_after_its_cap(self) -> None:
         clock = ManualClock()
         envelope = TurnBudget.create(timeout_s=60, clock=clock)
         capped, whole = DeadlineToken.from_budget(envelope, cap_s=45), DeadlineToken.from_budget(envelope)
@@ -120,7 +120,7 @@ class TestToken:
         first.cancel()
         assert token.is_expired()
 
-    def test_and_does_not_take_its_parent_along(self) -> None:
+    def test_a_cancelled_token_does_not_take_its_parent_along(self) -> None:
         token = DeadlineToken(Deadline.after(60, ManualClock()))
         token.within(5).cancel()
         assert not token.is_expired()

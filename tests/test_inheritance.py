@@ -60,7 +60,7 @@ def test_what_the_chain_leaves_narrows_the_limits_of_a_run(door: str, through: T
     assert result.flags == ("max_agent_iterations_reached",)
 
 
-def test_it_narrows_below_what_a_clamp_would_allow_and_never_widens() -> None:
+def test_an_inheritance_narrows_below_what_a_clamp_would_allow_and_never_widens() -> None:
     agent = stubborn(limits=Limits(turns=5, tokens=9_000, seconds=30))
     with served(called(turns=90, tokens=10**9, seconds=3_000)):
         plan = agent.plan("go")

@@ -103,7 +103,7 @@ def test_the_types_and_roles_are_a_closed_set() -> None:
     assert " ".join(Role) == "system user assistant tool"
 
 
-def test_what_may_be_missing_is_none() -> None:
+def test_keys_that_may_be_missing_are_none() -> None:
     data = {key: value for key, value in GOOD.items() if key not in {"payload", "metadata", "group"}}
     assert Message.from_dict(data) == said("hello")
 

@@ -96,7 +96,7 @@ def test_tiers_that_do_not_follow_each_other_are_refused(starts: tuple[int, int]
 
 
 @given(prices(), usages())
-def test_it_is_the_exact_sum_rounded_up(price: TokenPrice, usage: Usage) -> None:
+def test_a_cost_is_the_exact_sum_rounded_up(price: TokenPrice, usage: Usage) -> None:
     row: TokenPrice | Tier = [price, *[tier for tier in price.tiers if usage.input > tier.above]][-1]
     each = {
         "input": (usage.input - usage.cached - usage.written, row.input),
@@ -139,6 +139,6 @@ def test_no_way_to_use_so_many_tokens_costs_more_than_the_most(
 
 
 @given(prices())
-def test_it_is_read_back_as_it_was_written(price: TokenPrice) -> None:
+def test_a_price_is_read_back_as_it_was_written(price: TokenPrice) -> None:
     assert TokenPrice.from_dict(price.to_dict()) == price
     assert TokenPrice.from_dict({"input": 1.0, "output": 2.0, "cached": None}) == TokenPrice(1.0, 2.0)

@@ -132,7 +132,7 @@ def test_what_is_only_told_and_cannot_be_read_is_left_out(key: str) -> None:
         {"tools": [3]}, {"model": 5}, {"attempt": "x"}, {"attempt": -1}, {"timeout_s": "soon"},
     ],
 )  # fmt: skip
-def test_an_event_that_would_surprise_who_watches_is_none(told: dict[str, Any]) -> None:
+def test_an_event_with_a_field_of_nonsense_is_refused(told: dict[str, Any]) -> None:
     [row] = [row for row in runs()["failed"].to_dict()["events"] if row["event"] == "model_requested"]
     assert event_of(row).kind == "model_requested"
     with pytest.raises(ValueError, match="event"):

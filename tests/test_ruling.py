@@ -185,7 +185,7 @@ class TestTheEnd:
     def test_a_stop_does_not_hide_the_warning_of_a_limit(self, folder: RuleFolder) -> None:
         folder.add("on_budget_refused", 'type = "stop"\nmessage = "Enough."')
         _, result = governed(folder.load(), turns=1)
-        assert (result.stop, result.warning) == ("budget", "Maximum agent iterations (1) reached.")
+        assert (result.stop, result.flags) == ("budget", ("max_agent_iterations_reached",))
 
     def test_a_stop_after_the_end_changes_nothing(self, folder: RuleFolder) -> None:
         folder.add("on_session_end", 'type = "stop"\nmessage = "Enough."')

@@ -62,7 +62,7 @@ def test_a_restored_budget_joins_a_family_without_counting_twice() -> None:
     assert tree.lock is child.lock is beside.lock
 
 
-def test_it_tells_what_a_budget_tells() -> None:
+def test_a_snapshot_tells_what_its_budget_tells() -> None:
     turns = IterationBudget("turns", 4, start=4)
     turns.refund(reason="r")
     now = turns.snapshot()

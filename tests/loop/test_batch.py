@@ -91,9 +91,9 @@ class TestClaims:
         result = run(SUM, together(*[SUM] * asked), say("never said"), limits=Limits(tool_calls=1))
         assert (result.stop, result.text, result.flags) == ("budget", "Reported.", ("max_tool_calls_reached",))
         assert (result.turns, result.requests) == (2, 3)
-        assert result.warning == "Maximum tool calls (1) reached."
+        assert "(1)" in str(result.warning)
 
-    def test_a_batch_of_which_one_call_is_denied_for_another_reason_does_not(self) -> None:
+    def test_a_batch_of_which_one_call_is_denied_for_another_reason_leads_to_no_grace(self) -> None:
         result = run(together(SUM, call("unknown")), say("ok"), limits=Limits(tool_calls=0))
         assert (result.stop, statuses(result)) == ("completed", ["budget", "unknown"])
 
@@ -224,7 +224,7 @@ class TestVetoes:
 
         result = run(together(SUM, call("write", text="x")), say("ok"), hooks=[hook], limits=Limits(tool_calls=1))
         assert statuses(result) == ["done", "rule"]
-        assert result.tool_results[1].text == "Not run (rule): Not on Sundays."
+        assert result.tool_results[1].text.endswith("(rule): Not on Sundays.")
         assert (result.stop, result.flags) == ("completed", ())
 
     @pytest.mark.parametrize("point", [Point.TURN_STARTED, Point.TOOL_ENDED, Point.RUN_STARTED])
@@ -245,7 +245,7 @@ class TestApproval:
     def test_a_call_is_made_when_a_person_agrees(self) -> None:
         assert statuses(self.result(Verdict(True), Verdict(True))) == ["done", "done"]
 
-    def test_it_is_denied_with_the_persons_words(self) -> None:
+    def test_a_call_without_approval_is_denied_with_the_persons_words(self) -> None:
         result = self.result(Verdict(False, "Too dear."), Verdict(True))
         assert statuses(result) == ["approval", "done"]
         assert "Too dear." in result.tool_results[0].text
@@ -255,7 +255,7 @@ class TestApproval:
         assert (result.stop, [question.id for question in result.questions]) == ("paused", ["call-0", "call-1"])
         assert (statuses(result), result.budgets["tool_calls"].used) == (["approval"] * 2, 0)
 
-    def test_it_is_not_made_when_the_run_is_cancelled_while_a_person_thinks(self) -> None:
+    def test_a_call_is_not_made_when_the_run_is_cancelled_while_a_person_thinks(self) -> None:
         made: list[int] = []
         careful = Tool(lambda: made.append(1), name="careful", approve=True)
         agent = Agent(model=ScriptedModel(call("careful")), tools=[careful])

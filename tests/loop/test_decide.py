@@ -76,8 +76,8 @@ class TestCalls:
         desk = Desk()
         result = run(DELETE, desk=desk, verdicts=[deny("Keep that.")])
         assert (result.stop, desk.done) == ("completed", [])
-        assert result.tool_results[0].text == "Not run (approval): Keep that."
-        assert result.messages[2].content == "Not run (approval): Keep that."
+        assert result.tool_results[0].text.endswith("(approval): Keep that.")
+        assert result.messages[2].content == result.tool_results[0].text
 
     def test_an_edited_call_is_made_so_and_the_model_is_told(self, snapshot: Callable[..., None]) -> None:
         desk = Desk()
@@ -123,7 +123,7 @@ class TestCalls:
         assert [outcome.ok for outcome in result.tool_results] == [True, False]
         assert sum(isinstance(effect, Decide) for effect in asked.effects) == 1
 
-    def test_one_that_is_asked_again_and_again_ends_the_run(self) -> None:
+    def test_a_denied_call_that_is_asked_again_and_again_ends_the_run(self) -> None:
         result = run(*[DELETE] * 9, verdicts=[deny("No.")] * 9)
         assert (result.stop, result.turns) == ("stalled", 5)
 
@@ -161,7 +161,7 @@ class TestPause:
         assert result.to_dict()["questions"][0]["arguments"] == {"path": "a"}
         snapshot(result.explain(), "explanation")
 
-    def test_it_goes_on_in_place_after_a_denial_and_nothing_is_repeated(self) -> None:
+    def test_a_paused_run_goes_on_in_place_after_a_denial_and_nothing_is_repeated(self) -> None:
         desk = Desk()
         paused = script(LOOK, BATCH, desk=desk)
         paused.run("Go.")

@@ -41,7 +41,7 @@ def result_tokens(n: int) -> int:
 
 
 class TestFromTheSecondRequestOn:
-    def test_it_is_the_last_input_and_output_and_what_is_new(self) -> None:
+    def test_an_estimate_is_the_last_input_and_output_and_what_is_new(self) -> None:
         lines = [call("look", n=30).using(Usage(500, 70)), call("look", n=5).using(Usage(900, 9)), say(".")]
         first, second, third = estimates(played(ScriptedModel(*lines))[0])
         assert first < 500
@@ -199,7 +199,7 @@ class TestWhatNobodyTold:
         assert result.estimated_requests == 0
 
     @pytest.mark.parametrize("error", [Retryable("broke", began=True), ModelError("timed out", began=True)])
-    def test_one_that_had_begun_is_booked_and_marked(self, error: ModelError) -> None:
+    def test_a_failed_request_that_had_begun_is_booked_and_marked(self, error: ModelError) -> None:
         result = self.run(fail(error), say(".").using(Usage(10, 1)))
         held = estimates(result)[0] + 100
         assert marks(result)[0] is True
@@ -228,7 +228,7 @@ class TestWhatNobodyTold:
         assert marks(result) == [True]
 
     @pytest.mark.parametrize("most", [7, 9_000])
-    def test_but_no_more_than_was_allowed(self, most: int) -> None:
+    def test_an_estimated_reply_is_booked_with_no_more_than_was_allowed(self, most: int) -> None:
         text = "A long answer. " * 40
         result, _ = played(ScriptedModel(say(text).using(None)), max_output_tokens=most)
         assert result.budgets["tokens"].used == estimates(result)[0] + min(most, tokens_of(text))

@@ -148,7 +148,7 @@ class TestRaisingHooks:
         assert len(result.messages) == 1 + 2 * done
 
     @pytest.mark.parametrize("error", ERRORS, ids=repr)
-    def test_one_that_guards_a_call_has_vetoed_it(self, error: BaseException) -> None:
+    def test_a_hook_that_raises_while_it_guards_a_call_has_vetoed_it(self, error: BaseException) -> None:
         result = run(made(together(SUM, SUM), say("3"), hooks=[raising(Point.TOOL_CALLED, error, after=1)]))
         assert [outcome.status for outcome in result.tool_results] == ["done", "denied"]
         assert (result.stop, result.turns) == ("completed", 2)
@@ -163,7 +163,7 @@ class TestRaisingHooks:
             (Limits(tokens=10), {}),
         ],
     )
-    def test_one_that_raises_when_a_budget_refuses_fails_the_run_without_a_report(
+    def test_a_hook_that_raises_when_a_budget_refuses_fails_the_run_without_a_report(
         self, limits: Limits, options: dict[str, Any]
     ) -> None:
         model = ScriptedModel.looping(SUM, grace=say("never"))
@@ -171,7 +171,7 @@ class TestRaisingHooks:
         result = run(Agent(model=model, tools=[add], limits=limits, hooks=hooks, **options))
         assert (result.stop, "grace_started" in kinds(result), len(result.flags)) == ("failed", False, 1)
 
-    def test_one_that_raises_when_no_nudge_is_left_fails_the_run(self) -> None:
+    def test_a_hook_that_raises_when_no_nudge_is_left_fails_the_run(self) -> None:
         def more(progress: Progress) -> Decision:
             return GoOn("More.")
 
@@ -185,7 +185,7 @@ class TestRaisingHooks:
         assert result.stop == ("budget" if turns == 1 else "completed")
 
     @pytest.mark.parametrize("answer", [None, 3, [object()], "text"])
-    def test_one_that_answers_nonsense_is_told_or_ignored_but_never_breaks_the_run(self, answer: Any) -> None:
+    def test_a_hook_that_answers_nonsense_is_told_or_ignored_but_never_breaks_the_run(self, answer: Any) -> None:
         def hook(point: Point, progress: Progress, about: object = None, /) -> Any:
             return answer
 

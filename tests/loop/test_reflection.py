@@ -57,7 +57,7 @@ def test_after_a_failure() -> None:
     assert purposes(model) == ["turn", "turn", "reflection", "turn", "turn"]
 
 
-def test_it_offers_no_tools_and_asks_behind_all_that_was_said() -> None:
+def test_a_reflection_offers_no_tools_and_asks_behind_all_that_was_said() -> None:
     model = script(1)
     run(model, Reflection(every=1, prompt="What now?"), instructions="Be brief.")
     [asked] = [request for request in model.requests if request.purpose is Purpose.REFLECTION]
@@ -76,7 +76,7 @@ def test_a_reflection_guides_the_next_turn_and_is_not_part_of_the_history(snapsh
     snapshot(guidance)
 
 
-def test_its_tokens_and_money_are_charged() -> None:
+def test_tokens_and_money_of_a_reflection_are_charged() -> None:
     model = script(1, price=TokenPrice(input=1, output=10))
     model_alone = ScriptedModel(*lines(1), price=TokenPrice(input=1, output=10))
     result, alone = run(model, Reflection(every=1)), Script(Agent(model=model_alone, tools=[look])).run("Go.")
@@ -104,7 +104,7 @@ def test_a_reflection_has_30_seconds_at_most(snapshot: Callable[..., None]) -> N
     snapshot(note)
 
 
-def test_and_what_is_left_of_the_time_for_work() -> None:
+def test_a_reflection_has_no_more_than_is_left_of_the_time_for_work() -> None:
     model = ScriptedModel(call("look", n=1).after(60), say("done"), reflection=say("Too late.").after(31))
     driver = Script(Agent(model=model, tools=[look], limits=Limits(seconds=90), reflection=Reflection(every=1)))
     driver.run("Go.")
@@ -144,14 +144,14 @@ def test_without_tokens_for_it_there_is_no_reflection(snapshot: Callable[..., No
     snapshot(result.reflections[0])
 
 
-def test_one_that_comes_too_late_does_not_take_all_that_is_left() -> None:
+def test_a_reflection_that_comes_too_late_does_not_take_all_that_is_left() -> None:
     model = ScriptedModel(*lines(3), reflection=say("Too late.").after(31))
     result = run(model, Reflection(every=2), limits=Limits(tokens=20_000))
     assert (result.stop, result.flags) == ("completed", ())
 
 
 @pytest.mark.parametrize(("most", "asked"), [(None, 2_000), (77, 77), (9_000, 2_000)])
-def test_its_reply_is_bounded_as_every_other_is(most: int | None, asked: int) -> None:
+def test_the_reply_of_a_reflection_is_bounded_as_every_other_is(most: int | None, asked: int) -> None:
     for limits in (Limits(), Limits(tokens=100_000)):
         model = script(1)
         run(model, Reflection(every=1), limits=limits, max_output_tokens=most)
@@ -194,7 +194,7 @@ def test_nothing_is_asked_when_the_run_was_ended_while_the_conversation_was_summ
         assert asked == ([] if stop == "cancelled" else [Purpose.GRACE])
 
 
-def test_where_no_turn_can_follow_there_is_none() -> None:
+def test_where_no_turn_can_follow_there_is_no_reflection() -> None:
     model = ScriptedModel(*lines(3), grace=say("I looked."), reflection=say("x"))
     result = run(model, Reflection(every=1), limits=Limits(turns=2))
     assert purposes(model) == ["turn", "reflection", "turn", "grace"]

@@ -58,7 +58,7 @@ def test_a_report_says_where_the_work_stood() -> None:
     assert ": Then I break." in text
 
 
-def test_it_shows_the_last_calls_only() -> None:
+def test_a_report_shows_the_last_calls_only() -> None:
     text = reported(*[call("add", a=n, b=0) for n in range(9)]).text
     assert re.findall(r"- add: done: (\d)", text) == ["4", "5", "6", "7", "8"]
 
@@ -93,5 +93,5 @@ def test_a_report_from_the_record_stands_in_whenever_the_model_gives_none(grace:
     assert (result.stop, result.completed) == ("budget", False)
 
 
-def test_it_is_not_made_where_the_model_reports() -> None:
+def test_no_report_is_made_from_the_record_where_the_model_reports() -> None:
     assert reported(SUM, grace=say("I added.")).text == "I added."

@@ -113,7 +113,7 @@ class TestState:
         result = rules.run(say("ok"), metadata={"user": {"name": "Ada"}})
         assert result.state == {"n": {"name": "Ada"}, "name": 3}
 
-    def test_none_deletes(self, rules: Rules) -> None:
+    def test_a_state_value_of_none_deletes_the_key(self, rules: Rules) -> None:
         rules.add("on_turn_start", 'type = "set_state"\nkey = "n"\nvalue = "{{ none }}"')
         rules.add("on_turn_start", 'type = "emit_event"\nname = "gone"', "'n' not in context.state")
         result = rules.run(say("ok"), metadata={})
@@ -150,12 +150,15 @@ class TestCalls:
     def test_of_several_vetoes_the_one_of_the_highest_priority_is_told(self, rules: Rules) -> None:
         rules.add("on_tool_call", 'type = "deny"\nmessage = "Low."', more="priority = 1")
         rules.add("on_tool_call", 'type = "deny"\nmessage = "High."', more="priority = 900")
-        assert texts(rules.run(call("look", n=1), say("ok"))) == ["Not run (rule): High."]
+        [denied] = texts(rules.run(call("look", n=1), say("ok")))
+        assert denied.endswith("(rule): High.")
 
     def test_a_stop_before_a_call_leaves_it_and_the_rest_undone(self, rules: Rules) -> None:
         rules.add("on_tool_call", 'type = "stop"\nmessage = "Enough."', "context.call.arguments.n == 2")
         result = rules.run(together(call("look", n=1), call("look", n=2), call("write", n=3)), say("ok"))
-        assert texts(result) == ["seen 1", "Not run (rule): Enough.", "Not run (rule): Enough."]
+        seen, *denied = texts(result)
+        assert seen == "seen 1"
+        assert [text.endswith("(rule): Enough.") for text in denied] == [True, True]
         assert (result.stop, result.stopped_by, result.text, MADE) == ("halted", "rule-1", "I report.", [1])
 
     def test_a_call_that_was_a_duplicate_when_nobody_was_asked_is_not_made_without_asking(self, rules: Rules) -> None:
@@ -167,7 +170,7 @@ class TestCalls:
         assert all(word in denied for word in ("(approval)", "look"))
         assert MADE == [1]
 
-    def test_one_that_needs_no_approval_is_made_again(self, rules: Rules) -> None:
+    def test_a_duplicate_that_needs_no_approval_is_made_again(self, rules: Rules) -> None:
         rules.add("on_tool_call", 'type = "ask"\nmessage = "Write?"', "context.call.arguments.n == 9")
         again = together(call("write", n=1), call("look", n=1))
         result = rules.run(call("look", n=1), again, say("ok"), duplicates="reuse")

@@ -56,7 +56,7 @@ def test_a_model_that_is_not_ready_is_not_asked_and_the_run_goes_on(
     assert result.faults[0]["reason"].endswith(f": {reason}")
 
 
-def test_its_own_counter_counts(folder: Path) -> None:
+def test_the_counter_of_the_other_model_counts(folder: Path) -> None:
     agent = Agent(model=ScriptedModel(call("look")), models={"small": Counting(say("ok"))}, tools=[look], rules=folder)
     result = assert_honest(Script(agent).run("Go."))
     asked = [event.estimated_tokens for event in result.events if isinstance(event, ModelRequested)]

@@ -192,7 +192,7 @@ class TestTaking:
         assert len(shared.settled) == 2
         assert len([one for one in shared.taken if "tokens" in one]) == 2
 
-    def test_its_own_limits_come_first(self) -> None:
+    def test_the_own_limits_of_a_run_come_before_the_shared_ones(self) -> None:
         shared = Sharing(SUM, SUM, SUM, limits=Limits(turns=1))
         assert shared.run().flags == ("max_agent_iterations_reached",)
         assert shared.turns == 1
