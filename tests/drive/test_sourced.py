@@ -319,12 +319,13 @@ class TestAPausedRun:
         anyio.run(cancelled, backend=backend)
         assert (shop.opened, shop.closed) == (2, 2)
 
-    def test_a_paused_run_of_another_agent_is_refused(self, snapshot: Callable[..., None]) -> None:
+    def test_a_paused_run_of_another_agent_is_refused(self) -> None:
         shop = Shop(tool(approve=True)(add))
         paused = self.agent(shop).run("go")
         with pytest.raises(ConfigError) as caught:
             self.agent(shop).resume(paused)
-        snapshot(caught.value)
+        assert caught.value.code == "config_invalid"
+        assert paused.run_id in str(caught.value)
 
 
 class TestAnAgentWithSources:
