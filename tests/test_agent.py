@@ -42,10 +42,10 @@ class Waiting:
         ({"completion": wait}, "agent, completion"),
         ({"hooks": [wait]}, "agent, hooks"),
         ({"sinks": [Waiting()]}, "agent, sinks"),
-        ({"hooks": wait}, "agent, hooks: .*; expected a list"),
-        ({"sinks": None}, "agent, sinks: .*; expected a list"),
-        ({"tools": None}, "agent, tools: .*; expected a list"),
-        ({"tools": "add"}, "agent, tools: .*; expected a list"),
+        ({"hooks": wait}, "agent, hooks"),
+        ({"sinks": None}, "agent, sinks"),
+        ({"tools": None}, "agent, tools"),
+        ({"tools": "add"}, "agent, tools"),
         ({"hooks": [5]}, "agent, hooks"),
         ({"sinks": [5]}, "agent, sinks"),
         ({"tools": [add, add]}, "tools"),
@@ -56,26 +56,35 @@ class Waiting:
 )
 def test_what_cannot_work_is_refused_when_the_agent_is_made(options: dict[str, Any], where: str) -> None:
     given: dict[str, Any] = {"model": ScriptedModel(say("x")), **options}
-    with pytest.raises(ConfigError, match=where):
+    with pytest.raises(ConfigError) as caught:
         Agent(**given)
+    assert (caught.value.code, caught.value.where) == ("config_invalid", where)
 
 
 @pytest.mark.parametrize(
     ("options", "where"),
     [
-        ({"within": Limits(turns=3)}, "run, within: .*; expected a TurnBudget"),
+        ({"within": Limits(turns=3)}, "run, within"),
         ({"run_id": 5}, "run, run_id"),
         ({"session": ""}, "run, session"),
         ({"metadata": [1]}, "run, metadata"),
         ({"state": 5}, "run, state"),
-        ({"wihtin": None}, "run, options: .*; expected an option such as within"),
+        ({"wihtin": None}, "run, options"),
     ],
 )
 def test_what_a_run_cannot_use_is_refused_by_every_door(options: dict[str, Any], where: str) -> None:
     agent = Agent(model=ScriptedModel(say("x")))
     for door in (agent.run, agent.start, agent.open, agent.plan, Script(agent).run):
-        with pytest.raises(ConfigError, match=where):
+        with pytest.raises(ConfigError) as caught:
             door("go", **options)
+        assert (caught.value.code, caught.value.where) == ("config_invalid", where)
+
+
+def test_a_misspelt_option_of_a_run_is_answered_with_the_right_one() -> None:
+    options: dict[str, Any] = {"wihtin": None}
+    with pytest.raises(ConfigError) as caught:
+        Agent(model=ScriptedModel(say("x"))).run("go", **options)
+    assert "within" in caught.value.expected
 
 
 def test_an_option_that_is_none_is_left_out() -> None:
@@ -151,5 +160,5 @@ def test_a_run_goes_by_the_agents_clock() -> None:
     assert result.events[0].header.started_at == 1_000.0
 
 
-def test_it_says_what_it_is() -> None:
+def test_the_repr_of_an_agent_says_what_it_is() -> None:
     assert repr(Agent(model=ScriptedModel(name="m"), tools=[add], name="adder")) == "<Agent adder: m, 1 tools>"

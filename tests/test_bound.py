@@ -14,8 +14,10 @@ def test_depth_bounds_how_deep_calls_are_nested_and_not_how_many_there_are() -> 
         return 1 if depth == 1 else crawl(depth - 1) + crawl(depth - 1)
 
     assert crawl(3) == 4
-    with pytest.raises(BudgetExceeded, match="'crawl_depth': asked for 1, but 0 of 3 is left"):
+    with pytest.raises(BudgetExceeded) as caught:
         crawl(4)
+    error = caught.value
+    assert (error.budget, error.asked, error.remaining, error.ceiling) == ("crawl_depth", 1, 0, 3)
     assert crawl(3) == 4
 
 
@@ -61,7 +63,7 @@ def test_a_function_that_returns_a_coroutine_is_told_to_be_async() -> None:
     def hidden() -> Coroutine[Any, Any, int]:
         return work()
 
-    with pytest.raises(ConfigError, match="an `async def`"):
+    with pytest.raises(ConfigError, match="async def"):
         _ = bounded("x", 1)(hidden)()
 
 
@@ -149,6 +151,7 @@ def test_a_generator_is_refused_because_its_call_does_not_do_the_work() -> None:
     def generate() -> Iterator[int]:
         yield 1
 
-    with pytest.raises(ConfigError, match="no generator"):
+    with pytest.raises(ConfigError) as caught:
         bounded("x", 1)(generate)
+    assert caught.value.found is generate
     assert list(generate()) == [1]

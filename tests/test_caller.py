@@ -17,7 +17,7 @@ def envelope(turns: int | None, **others: int) -> TurnBudget:
     return TurnBudget(budgets, Deadline.after(None))
 
 
-def test_nothing_said_is_no_limit() -> None:
+def test_a_caller_that_says_nothing_sets_no_limit() -> None:
     caller = Caller(root="r")
     assert (caller.left, caller.left_s) == ({}, float("inf"))
     assert Caller(root="r", envelope=envelope(None, tokens=5)).left == {"tokens": 5}
@@ -39,7 +39,7 @@ def test_what_was_lent_to_runs_with_another_envelope_is_not_left_either() -> Non
     assert caller.left == {"turns": 5}
 
 
-def test_its_time_passes() -> None:
+def test_the_time_of_a_caller_passes() -> None:
     clock = ManualClock()
     caller = Caller(root="r", deadline=Deadline.after(10, clock))
     clock.move(4)

@@ -1,4 +1,5 @@
 import math
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -10,9 +11,13 @@ from flyball.unit import Unit
 ODD: list[Any] = [True, "3", math.nan, None, [], object()]
 
 
+def refuses(value: object) -> Callable[[ConfigError], bool]:
+    return lambda error: error.where == "here" and error.found is value
+
+
 @pytest.mark.parametrize("value", [*ODD, 1.0, -1])
 def test_a_whole_number_is_an_int_and_nothing_else(value: Any) -> None:
-    with pytest.raises(ConfigError, match=r"^here: found .*; expected an int of at least 0"):
+    with pytest.raises(ConfigError, check=refuses(value)):
         check.whole("here", value)
     assert check.whole("here", 0) == 0
     assert check.whole_or_none("here", None) is None
@@ -21,20 +26,21 @@ def test_a_whole_number_is_an_int_and_nothing_else(value: Any) -> None:
 def test_an_amount_is_at_least_one_unless_told_otherwise() -> None:
     assert check.amount("x", 1) == 1
     assert check.amount("x", 0, least=0) == 0
-    with pytest.raises(AmountError, match="expected an int of at least 1"):
+    with pytest.raises(AmountError) as caught:
         check.amount("x", 0)
+    assert (caught.value.budget, caught.value.found, caught.value.least) == ("x", 0, 1)
 
 
 @pytest.mark.parametrize("value", [*ODD, -0.5, math.inf])
 def test_an_amount_of_a_unit_is_a_number_of_at_least_zero(value: Any) -> None:
-    with pytest.raises(ConfigError, match=r"^here: found .*; expected dollars, such as 4.30, at least 0"):
+    with pytest.raises(ConfigError, check=refuses(value)):
         check.amount_of("here", value, Unit.USD)
     assert check.amount_of("here", 0.5, Unit.USD) == 500_000_000
 
 
 @pytest.mark.parametrize("value", ["", " ", None, 3])
 def test_a_text_says_something(value: Any) -> None:
-    with pytest.raises(ConfigError, match="a text that is not empty"):
+    with pytest.raises(ConfigError, check=refuses(value)):
         check.text("here", value)
     assert check.text("here", "x") == "x"
 
@@ -42,16 +48,16 @@ def test_a_text_says_something(value: Any) -> None:
 def test_a_member_may_be_given_by_its_word() -> None:
     assert check.member("here", "usd", Unit) is Unit.USD
     assert check.member("here", Unit.USD, Unit) is Unit.USD
-    with pytest.raises(ConfigError, match="one of count, usd, seconds"):
+    with pytest.raises(ConfigError, match="count, usd, seconds", check=refuses("USD")):
         check.member("here", "USD", Unit)
 
 
 @pytest.mark.parametrize("value", [True, "3", math.nan, [], -1, -math.inf])
 def test_a_duration_is_a_number_of_seconds_or_forever(value: Any) -> None:
-    with pytest.raises(ConfigError, match=r"^here: found"):
+    with pytest.raises(ConfigError, check=refuses(value)):
         check.duration("here", value)
-    with pytest.raises(ConfigError, match=r"^here: found"):
+    with pytest.raises(ConfigError, check=refuses(value)):
         check.timeout("here", value)
     assert (check.duration("here", None), check.duration("here", 0), check.timeout("here", 1)) == (math.inf, 0.0, 1.0)
-    with pytest.raises(ConfigError, match="more than 0 seconds"):
+    with pytest.raises(ConfigError, check=refuses(0)):
         check.timeout("here", 0)

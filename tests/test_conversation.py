@@ -25,7 +25,7 @@ def stubborn() -> ScriptedModel:
     return ScriptedModel.looping(call("add", a=1, b=2), grace=say("I added."))
 
 
-def test_it_holds_a_conversation_and_gives_the_record_of_the_seed() -> None:
+def test_run_conversation_gives_the_record_of_the_seed() -> None:
     model = ScriptedModel(call("add", a=1, b=2), say("3"))
     result = run_conversation([{"role": "user", "content": "1 + 2?"}], [add], model, settings={})
     assert_honest(result)
@@ -36,7 +36,7 @@ def test_it_holds_a_conversation_and_gives_the_record_of_the_seed() -> None:
     assert result.budgets["turns"].ceiling == 25
 
 
-def test_its_async_twin_does_the_same() -> None:
+def test_the_async_twin_of_run_conversation_does_the_same() -> None:
     model = ScriptedModel(call("add", a=1, b=2), say("3"))
     result = asyncio.run(arun_conversation("1 + 2?", [add], model, settings={}))
     assert (result.text, result.budgets["turns"].name) == ("3", "conversation_turns")
@@ -49,7 +49,7 @@ class TestTurns:
         assert result.flags == ("max_conversation_turns_reached",)
         assert result.to_dict()["max_turns_reached"] is True
 
-    def test_or_by_a_setting_of_its_mode_which_beats_the_plain_one(self) -> None:
+    def test_the_ceiling_of_a_modes_setting_beats_the_plain_one(self) -> None:
         settings = {"max_turns": 5, "mode": {"pipeline": {"max_turns": 2}}}
         assert run_conversation("x", [add], stubborn(), mode="pipeline", settings=settings).turns == 2
         assert run_conversation("x", [add], stubborn(), mode="chat", settings=settings).turns == 5
@@ -71,7 +71,7 @@ class TestTurns:
         settings = {"clamp": {"max_turns": 2}, "mode": {"pipeline": {"max_turns": 9}}}
         assert run_conversation("x", [add], stubborn(), mode="pipeline", settings=settings).turns == 2
 
-    def test_none_leaves_it_to_the_settings(self) -> None:
+    def test_turns_of_none_are_left_to_the_settings(self) -> None:
         result = run_conversation("x", [add], stubborn(), max_turns=None, payload=None, settings={"max_turns": 2})
         assert result.turns == 2
 
@@ -140,19 +140,22 @@ class TestPayload:
             ({"engine_data": 5}, "engine_data"),
             ({"completion_assertions": {"required_tools": ["add"]}}, "required_tool_names"),
             ({"tool_rules": [{"block_untl_tool": "add"}]}, "block_until_tool"),
-            ({"completion_assertions": {"required_tool_names": ["add"]}, "completion_policy": print}, "beside"),
-            ({"completion_assertion": {"required_tool_names": ["add"]}}, "the key completion_assertions"),
-            ({"eventSink": "x"}, "the key event_sink"),
+            (
+                {"completion_assertions": {"required_tool_names": ["add"]}, "completion_policy": print},
+                "completion_policy",
+            ),
+            ({"completion_assertion": {"required_tool_names": ["add"]}}, "completion_assertions"),
+            ({"eventSink": "x"}, "event_sink"),
             ({"mode": "pipeline"}, "payload.mode"),
             ([], "payload"),
             ("", "payload"),
         ],
     )
-    def test_what_cannot_be_used_is_told(self, payload: Any, named: str) -> None:
+    def test_a_payload_that_cannot_be_used_is_refused_with_its_key(self, payload: Any, named: str) -> None:
         with pytest.raises(ConfigError, match=named):
             run_conversation("x", [add], stubborn(), payload=payload, settings={})
 
-    def test_nothing_in_the_place_of_a_collaborator_is_none(self) -> None:
+    def test_a_collaborator_of_none_in_the_payload_is_no_collaborator(self) -> None:
         names = ("event_sink", "completion_assertions", "completion_policy", "tool_rules", "engine_data")
         payload = dict.fromkeys(names) | {"event_id": 1, "engine_id": 2, "mode": "chat"}
         result = run_conversation("x", [add], ScriptedModel(say("y")), payload=payload, settings={})

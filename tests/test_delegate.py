@@ -1,6 +1,6 @@
 """Delegation: an agent hands tasks to its children, and their ends are outcomes of its calls."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import pytest
@@ -62,33 +62,31 @@ def outcome_of(agent: Agent, **options: Any) -> Outcome:
     return outcome
 
 
-def test_the_model_is_told_who_the_children_are_and_what_they_are_for() -> None:
+def test_the_model_is_told_who_the_children_are_and_what_they_are_for(snapshot: Callable[..., None]) -> None:
     finder = child("finder", say("found"), description="Finds facts.")
     agent = parent(finder, child("writer", say("written")), says=(say("done"),))
     ran(agent)
     assert isinstance(agent.model, ScriptedModel)
     [definition] = agent.model.requests[0].tools
     assert definition["name"] == "delegate"
-    assert definition["description"].endswith("- finder: Finds facts. Its tools: touch.\n- writer: Its tools: touch.")
+    snapshot(definition["description"])
     assert "'finder', 'writer'" in str(definition["parameters"])
 
 
-def test_a_child_is_a_run_of_its_own_and_its_end_is_the_outcome() -> None:
+def test_a_child_is_a_run_of_its_own_and_its_end_is_the_outcome(snapshot: Callable[..., None]) -> None:
     finder = child("finder", call("touch"), say("42"), instructions="You find.")
     result = ran(parent(finder, says=(delegate(task("finder", "Find it.", context="It is small.")), say("done"))))
     [outcome], [below] = result.tool_results, result.children
     assert isinstance(outcome, Success)
-    assert (
-        outcome.text
-        == "finder: completed. It completed. It used 2 of 50 turns, 1 tool calls, 30 tokens in 0 s. "
-        + ("Its calls: touch 1.\n42")
-    )
+    assert outcome.text.startswith("finder: completed")
+    assert outcome.text.endswith("\n42")
+    snapshot(outcome.text, "outcome")
     assert (below.text, below.stop, below.turns, result.text, result.turns) == ("42", "completed", 2, "done", 2)
     assert isinstance(finder.model, ScriptedModel)
     asked = finder.model.requests[0]
     assert [message.content for message in asked.messages] == ["Find it.\n\nIt is small."]
-    assert (asked.instructions or "").startswith("You find.\n\nYou work for another agent")
-    assert (asked.instructions or "").endswith("Your limits: 50 turns, 600 s.")
+    assert (asked.instructions or "").startswith("You find.\n\n")
+    snapshot(asked.instructions, "instructions")
 
 
 def test_several_tasks_in_one_call_are_one_outcome_in_the_order_asked() -> None:
@@ -98,11 +96,8 @@ def test_several_tasks_in_one_call_are_one_outcome_in_the_order_asked() -> None:
     [outcome] = result.tool_results
     assert [one.text for one in result.children] == ["late", "soon", "soon"]
     assert isinstance(outcome, Success)
-    assert [line for line in outcome.text.splitlines() if line.startswith("[")] == [
-        "[1] slow: completed. It completed. It used 2 of 50 turns, 1 tool calls, 30 tokens in 5 s. Its calls: touch 1.",
-        "[2] quick: completed. It completed. It used 1 of 50 turns, 15 tokens in 0 s.",
-        "[3] quick: completed. It completed. It used 1 of 50 turns, 15 tokens in 0 s.",
-    ]
+    heads = [line.partition(".")[0] for line in outcome.text.splitlines() if line.startswith("[")]
+    assert heads == ["[1] slow: completed", "[2] quick: completed", "[3] quick: completed"]
     rows: Any = outcome.value
     assert (rows[0]["stop"], rows[0]["budgets"]["turns"]) == ("completed", [2, 50])
     assert result.seconds == 5.0
@@ -148,16 +143,16 @@ def test_tokens_and_cost_are_told_with_and_without_the_children() -> None:
     assert record["tool_execution_results"][0]["children"] == [one.run_id for one in result.children]
 
 
-def test_a_child_that_meets_its_limit_reports_and_never_closes_its_parent() -> None:
+def test_a_child_that_meets_its_limit_reports_and_never_closes_its_parent(snapshot: Callable[..., None]) -> None:
     result = ran(parent(stubborn("digger"), says=(delegate(task("digger")), say("I go on."))))
     [outcome], [below] = result.tool_results, result.children
     assert (result.stop, result.flags, result.text) == ("completed", (), "I go on.")
     assert (below.stop, below.turns, below.flags) == ("budget", 50, ("max_child_iterations_reached",))
     assert isinstance(outcome, Failure)
     assert outcome.kind == "budget"
-    assert outcome.error.startswith("digger: budget (max_child_iterations_reached). It met a limit: Maximum child")
-    assert "It used 50 of 50 turns, 50 tool calls" in outcome.error
-    assert outcome.error.endswith("Its calls: touch 50.\ndigger reports.")
+    assert outcome.error.startswith("digger: budget (max_child_iterations_reached)")
+    assert outcome.error.endswith("\ndigger reports.")
+    snapshot(outcome.error)
 
 
 def test_a_child_that_fails_is_an_outcome() -> None:
@@ -170,7 +165,8 @@ def test_a_child_that_fails_is_an_outcome() -> None:
         ["completed", "failed"],
         "I see.",
     )
-    assert "[2] broken: failed. It failed (no power)" in outcome.error
+    assert "[2] broken: failed" in outcome.error
+    assert "no power" in outcome.error
 
 
 def test_a_child_that_cannot_be_paid_for_does_not_begin() -> None:
@@ -184,34 +180,34 @@ def test_a_child_that_cannot_be_paid_for_does_not_begin() -> None:
     result = ran(rich)
     [below] = result.children
     assert (below.stop, below.requests, (below.error or {})["code"]) == ("failed", 0, "config_invalid")
-    assert "nobody knows that of scripted" in result.tool_results[0].text
+    assert "scripted" in result.tool_results[0].text
     assert result.budgets["usd"].used == sum(result.cost.values())
 
 
 @pytest.mark.parametrize(
     ("tasks", "problem"),
     [
-        ([], "at least 1"),
+        ([], "tasks"),
         ([task("nobody")], "'finder'"),
-        ([{"child": "finder"}], "tasks[0].goal: missing"),
-        ([task("finder", "")], "at least 1 character"),
-        ([task("finder", turns=0)], "greater than or equal to 1"),
-        ([task("finder", limits={"turns": 99})], "no such parameter"),
+        ([{"child": "finder"}], "tasks[0].goal"),
+        ([task("finder", "")], "tasks[0].goal"),
+        ([task("finder", turns=0)], "tasks[0].turns"),
+        ([task("finder", limits={"turns": 99})], "tasks[0].limits"),
     ],
 )
-def test_what_the_model_writes_is_checked(tasks: list[dict[str, object]], problem: str) -> None:
+def test_a_malformed_task_is_denied_with_its_place(tasks: list[dict[str, object]], problem: str) -> None:
     outcome = outcome_of(parent(child("finder", say("x")), says=(call("delegate", tasks=tasks), say("done"))))
     assert isinstance(outcome, Denied)
     assert (outcome.reason, problem in outcome.message) == ("validation", True), outcome.message
 
 
 @pytest.mark.parametrize(("wanted", "got"), [(3, 3), (5, 5), (60, 7)])
-def test_what_the_model_passes_can_only_narrow(wanted: int, got: int) -> None:
+def test_turns_that_the_model_passes_can_only_narrow(wanted: int, got: int) -> None:
     digger = stubborn("digger", limits=Limits(turns=7))
     result = ran(parent(digger, says=(delegate(task("digger", turns=wanted)), say("done"))))
     assert [one.turns for one in result.children] == [got]
     assert isinstance(digger.model, ScriptedModel)
-    assert f"Your limits: {got} turns, 600 s." in (digger.model.requests[0].instructions or "")
+    assert f"{got} turns, 600 s." in (digger.model.requests[0].instructions or "")
 
 
 def test_the_model_may_narrow_the_time_too() -> None:
@@ -222,7 +218,7 @@ def test_the_model_may_narrow_the_time_too() -> None:
     assert 8.0 <= below.seconds <= 10.0
 
 
-def test_more_children_than_there_are_left_are_denied_in_one_step() -> None:
+def test_more_children_than_there_are_left_are_denied_in_one_step(snapshot: Callable[..., None]) -> None:
     says = (
         delegate(task("a"), task("a"), task("a")),
         delegate(*[task("a")] * 3),
@@ -236,11 +232,11 @@ def test_more_children_than_there_are_left_are_denied_in_one_step() -> None:
     assert isinstance(second, Denied)
     assert isinstance(fourth, Denied)
     assert (second.reason, fourth.reason) == ("budget", "budget")
-    assert second.message == "Maximum children (5) reached. 3 were asked for, and 2 are left"
+    snapshot(second.message)
     assert (result.flags, result.stop) == (("max_children_reached",), "completed")
 
 
-def test_children_deeper_than_allowed_are_denied() -> None:
+def test_children_deeper_than_allowed_are_denied(snapshot: Callable[..., None]) -> None:
     agent = child("level3", say("bottom"))
     for level in (2, 1):
         agent = child(f"level{level}", delegate(task(f"level{level + 1}")), say(f"{level}"), children=[agent])
@@ -249,7 +245,8 @@ def test_children_deeper_than_allowed_are_denied() -> None:
     assert [one.budgets["depth"].used for one in chain] == [0, 1, 2]
     [denied] = chain[-1].tool_results
     assert isinstance(denied, Denied)
-    assert (denied.reason, denied.message) == ("budget", "Maximum depth (2) reached. Do the task yourself")
+    assert denied.reason == "budget"
+    snapshot(denied.message)
     assert (chain[-1].flags, chain[-1].stop) == (("max_depth_reached",), "completed")
 
 
@@ -285,13 +282,14 @@ def test_settings_say_how_much_a_child_has_and_how_many_work_at_a_time() -> None
     assert [one.turns for one in result.children] == [4, 4, 4]
     assert result.seconds == 8.0  # two, and then one
     assert isinstance(digger.model, ScriptedModel)
-    assert "Your limits: 4 turns, 30 s." in (digger.model.requests[0].instructions or "")
+    assert "4 turns, 30 s." in (digger.model.requests[0].instructions or "")
 
 
 @pytest.mark.parametrize("wrong", [0, "many", -1])
-def test_a_setting_that_cannot_be_used_says_so(wrong: object) -> None:
-    with pytest.raises(SettingError, match=r"delegation\.max_concurrent_children.*a whole number, more than 0"):
+def test_a_wrong_number_of_concurrent_children_is_refused(wrong: object) -> None:
+    with pytest.raises(SettingError) as caught:
         parent(child("a", say("x")), says=(say("done"),), settings={"delegation.max_concurrent_children": wrong})
+    assert (caught.value.where, caught.value.found) == ("delegation.max_concurrent_children", wrong)
 
 
 def test_children_stand_beside_tools_in_one_batch() -> None:
@@ -323,20 +321,20 @@ def test_who_approves_for_the_parent_approves_for_a_child_that_has_nobody() -> N
 def test_a_long_report_is_cut_for_the_model_and_whole_in_the_result() -> None:
     result = ran(parent(child("a", say("x" * 30_000)), says=(delegate(task("a"), task("a")), say("done"))))
     assert len(result.tool_results[0].text) < 13_000
-    assert "30000 characters; the rest is not shown" in result.tool_results[0].text
+    assert "30000" in result.tool_results[0].text
     assert [len(one.text) for one in result.children] == [30_000, 30_000]
 
 
 @pytest.mark.parametrize(
-    ("make", "message"),
+    ("make", "where"),
     [
-        (lambda: parent(child("a"), child("a"), says=(say("x"),)), "children.*a name of its own"),
-        (lambda: parent("a", says=(say("x"),)), "child.*an Agent"),
-        (lambda: Child(child("a"), "half"), "child, budget.*independent"),  # pyright: ignore[reportArgumentType]
-        (lambda: parent(child("a"), says=(), tools=[tool(name="delegate")(lambda: "x")]), "delegate.*name of its own"),
+        (lambda: parent(child("a"), child("a"), says=(say("x"),)), "children"),
+        (lambda: parent("a", says=(say("x"),)), "child"),
+        (lambda: Child(child("a"), "half"), "child, budget"),  # pyright: ignore[reportArgumentType]
+        (lambda: parent(child("a"), says=(), tools=[tool(name="delegate")(lambda: "x")]), "delegate"),
         (lambda: Agent(model=ScriptedModel(say("x")), description=3), "description"),  # pyright: ignore[reportArgumentType]
     ],
 )
-def test_what_cannot_be_is_refused_at_once(make: Any, message: str) -> None:
-    with pytest.raises(ConfigError, match=message):
+def test_children_that_cannot_be_are_refused_when_the_agent_is_made(make: Any, where: str) -> None:
+    with pytest.raises(ConfigError, match=where):
         make()

@@ -1,6 +1,6 @@
 """What a task for a child may say: fewer tools, and what becomes of equal tasks."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, cast
 
 import pytest
@@ -82,7 +82,8 @@ def test_a_tool_that_the_child_has_not_got_is_refused_with_those_it_has() -> Non
     agent = parent(worker("w", say("x")), says=(delegate(task("w", tools=["look", "rm"])), say("done")))
     [outcome] = ran(agent).tool_results
     assert isinstance(outcome, Denied)
-    assert (outcome.reason, outcome.message) == ("validation", "w has no tool rm; its tools are: look, write")
+    assert outcome.reason == "validation"
+    assert all(word in outcome.message for word in ("w ", "rm", "look, write"))
 
 
 def test_a_narrowed_child_may_not_delegate_either() -> None:
@@ -90,18 +91,21 @@ def test_a_narrowed_child_may_not_delegate_either() -> None:
     middle = worker("middle", delegate(task("inner")), say("alone"), children=[inner])
     result = ran(parent(middle, says=(delegate(task("middle", tools=["look"])), say("done"))))
     [below] = result.children
-    assert [outcome.text.split(":")[0] for outcome in below.tool_results] == ["Not run (unknown)"]
+    assert ["(unknown)" in outcome.text for outcome in below.tool_results] == [True]
     assert (below.text, below.children) == ("alone", ())
 
 
-def test_equal_tasks_of_a_batch_are_told_apart() -> None:
+def test_equal_tasks_of_a_batch_are_told_apart(snapshot: Callable[..., None]) -> None:
     child = worker("w", say("one"), say("two"), say("three"))
     same = task("w", "Think.", context="Of it.")
     agent = parent(child, says=(together(delegate(same, task("w", "Else.")), delegate(same)), say("done")))
     result = ran(agent)
     asked = [request.messages[0].content for request in model_of(child).requests]
-    words = "Think.\n\nOf it.\n\n(The same task was given to 2 agents at once; you are number {}. Go your own way.)"
-    assert asked == [words.format(1), "Else.", words.format(2)]
+    first, second, third = asked
+    assert second == "Else."
+    assert str(first).replace("1", "2") == third
+    assert first != third
+    snapshot(first)
     assert (len(result.children), result.budgets["children"].used) == (3, 3)
 
 
@@ -143,5 +147,6 @@ def test_a_task_whose_equal_was_denied_is_looked_at_by_itself() -> None:
 
 @pytest.mark.parametrize("word", ["perhaps", 1, ""])
 def test_a_setting_that_is_neither_true_nor_false_says_so(word: object) -> None:
-    with pytest.raises(SettingError, match="true or false"):
+    with pytest.raises(SettingError) as caught:
         parent(worker("w", say("x")), says=(say("x"),), settings={"delegation.join_duplicates": word})
+    assert (caught.value.where, caught.value.found) == ("delegation.join_duplicates", word)

@@ -1,5 +1,6 @@
 import json
 import math
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -41,8 +42,9 @@ class TestSeed003:
 
     @pytest.mark.parametrize("found", [-1, math.nan, "5"])
     def test_a_cap_that_is_none_is_refused(self, found: Any) -> None:
-        with pytest.raises(ConfigError, match="cap_s of a tool: found"):
+        with pytest.raises(ConfigError, match="cap_s") as caught:
             TurnBudget.create().per_tool_remaining_s(found)
+        assert caught.value.found is found
 
     def test_the_snapshot_has_the_seeds_keys_and_the_context_ceiling(self) -> None:
         budget = TurnBudget.create(timeout_s=60, max_steps=6, max_reflections=4, clock=ManualClock())
@@ -65,10 +67,12 @@ class TestSeed003:
 
     @pytest.mark.parametrize("found", [0, -1, math.nan, True, "60", 0.0])
     def test_a_timeout_that_is_none_is_refused(self, found: Any) -> None:
-        with pytest.raises(ConfigError, match="turn budget, timeout_s: found"):
+        with pytest.raises(ConfigError) as caught:
             TurnBudget.create(timeout_s=found)
+        assert caught.value.where.endswith("timeout_s")
+        assert caught.value.found is found
 
-    def test_none_is_no_deadline(self) -> None:
+    def test_a_timeout_of_none_is_no_deadline(self) -> None:
         budget = TurnBudget.create(timeout_s=None)
         assert (budget.remaining_s(), budget.is_expired()) == (math.inf, False)
         assert json.loads(json.dumps(budget.snapshot()))["remaining_s"] is None
@@ -76,8 +80,9 @@ class TestSeed003:
     @pytest.mark.parametrize("argument", ["max_steps", "max_tool_calls", "max_reflections", "max_context_tokens"])
     def test_a_ceiling_that_is_none_is_refused(self, argument: str) -> None:
         arguments: dict[str, Any] = {argument: -1}
-        with pytest.raises(ConfigError, match="found -1"):
+        with pytest.raises(ConfigError) as caught:
             TurnBudget.create(**arguments)
+        assert caught.value.found == -1
 
 
 def envelope(clock: ManualClock | None = None, **ceilings: int | None) -> TurnBudget:
@@ -95,16 +100,18 @@ class TestClaims:
         assert {name: budget.used for name, budget in run.budgets.items()} == {"turns": 1, "tokens": 80, "usd": 0}
         assert [budget.held for budget in run.budgets.values()] == [0, 0, 0]
 
-    def test_every_budget_that_refused_has_its_flag_in_the_order_of_first_refusal(self) -> None:
+    def test_every_budget_that_refused_has_its_flag_in_the_order_of_first_refusal(
+        self, snapshot: Callable[..., None]
+    ) -> None:
         run = envelope(turns=1, tokens=10, usd=10)
         run.claim(tokens=11)
         run.claim(turns=2, tokens=11)
         run.refuse("seconds")
         assert run.flags == ("max_tokens_reached", "max_agent_iterations_reached", "max_seconds_reached")
         assert [refusal.budget for refusal in run.refusals] == ["tokens", "turns", "seconds"]
-        assert run.refusals[0].warning == "Maximum tokens (10) reached."
+        snapshot(run.refusals[0].warning)
 
-    def test_nothing_refused_is_no_flag(self) -> None:
+    def test_an_envelope_that_refused_nothing_has_no_flag(self) -> None:
         run = envelope()
         run.claim(turns=5)
         assert (run.flags, run.refusals) == ((), ())
@@ -115,8 +122,9 @@ class TestClaims:
         assert run.flags == ("max_tokens_reached", "max_usd_reached")
 
     def test_an_unknown_dimension_is_told_with_the_nearest(self) -> None:
-        with pytest.raises(UnknownBudget, match="'token'; did you mean tokens"):
+        with pytest.raises(UnknownBudget) as caught:
             envelope(tokens=5).claim(turns=1, token=1)
+        assert (caught.value.name, "tokens" in caught.value.known) == ("token", True)
 
     def test_a_wrong_amount_is_refused_and_changes_nothing(self) -> None:
         run = envelope(tokens=5)
@@ -165,7 +173,7 @@ class TestTime:
         assert run.remaining_s() == 60.0
         assert [(move.seconds, move.reason) for move in run.postponements] == [(50, "approval")]
 
-    def test_but_a_time_of_day_stays(self) -> None:
+    def test_waiting_for_a_person_does_not_move_a_time_of_day(self) -> None:
         clock = ManualClock()
         turns = IterationBudget("turns", 1)
         run = TurnBudget({"turns": turns}, Deadline.after(100, clock), until=Deadline.after(120, clock))

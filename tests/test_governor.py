@@ -32,7 +32,8 @@ class TestTheLoop:
         assert (result.stop, result.completed, result.text) == ("budget", False, "what was done")
         assert (result.turns, result.requests) == (3, 4)
         assert result.flags == ("max_agent_iterations_reached",)
-        assert result.warning == "Maximum agent iterations (3) reached."
+        assert result.flags == ("max_agent_iterations_reached",)
+        assert "(3)" in str(result.warning)
         assert result.usage.total == 200
         assert result.budgets["tokens"].used == 200
         assert result.to_dict()["max_turns_reached"] is True
@@ -98,7 +99,7 @@ class TestTheLoop:
         with pytest.raises(Mute), run:
             for _turn in run:
                 raise Mute
-        assert (run.result().error or {})["message"] == "<Mute that cannot be shown>"
+        assert (run.result().error or {})["message"].startswith("<Mute ")
 
     def test_the_worse_reason_wins(self) -> None:
         run = govern(Limits(turns=5))
@@ -148,7 +149,8 @@ class TestTime:
                 clock.move(50)
         assert seen == [(False, 85.0), (False, 35.0)]
         assert (run.result().stop, run.result().flags) == ("deadline", ("max_seconds_reached",))
-        assert run.result().warning == "Maximum seconds (100 s) reached."
+        assert run.result().flags == ("max_seconds_reached",)
+        assert "(100 s)" in str(run.result().warning)
 
     def test_the_grace_turn_sees_the_hard_deadline(self) -> None:
         clock = ManualClock()
@@ -169,14 +171,15 @@ class TestTime:
 
 
 class TestMistakes:
-    def test_the_result_is_there_when_the_run_is_over(self) -> None:
-        with govern(Limits(turns=1)) as run, pytest.raises(ConfigError, match="a run that goes on"):
+    def test_the_result_of_a_run_that_goes_on_is_refused(self) -> None:
+        with govern(Limits(turns=1)) as run, pytest.raises(ConfigError) as caught:
             run.result()
+        assert caught.value.code == "config_invalid"
 
     def test_a_run_is_used_once(self) -> None:
         with govern(Limits(turns=1)) as run:
             pass
-        with pytest.raises(ConfigError, match=r"a new govern\(...\) for each run"):
+        with pytest.raises(ConfigError, match=r"govern\("):
             run.__enter__()
 
     def test_a_run_is_entered_first(self) -> None:

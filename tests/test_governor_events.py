@@ -127,7 +127,7 @@ class TestEvents:
         assert "postponed" in kinds(run.result())
         assert run.result().seconds == 0.0
 
-    def test_also_when_the_loop_raises(self) -> None:
+    def test_events_end_as_they_should_when_the_loop_raises(self) -> None:
         run = govern(Limits(turns=2))
         with pytest.raises(ZeroDivisionError), run:
             for _turn in run:

@@ -60,7 +60,7 @@ def test_what_the_chain_leaves_narrows_the_limits_of_a_run(door: str, through: T
     assert result.flags == ("max_agent_iterations_reached",)
 
 
-def test_it_narrows_below_what_a_clamp_would_allow_and_never_widens() -> None:
+def test_an_inheritance_narrows_below_what_a_clamp_would_allow_and_never_widens() -> None:
     agent = stubborn(limits=Limits(turns=5, tokens=9_000, seconds=30))
     with served(called(turns=90, tokens=10**9, seconds=3_000)):
         plan = agent.plan("go")
@@ -139,13 +139,13 @@ def test_money_that_cannot_be_held_is_refused_before_anything_is_asked() -> None
         assert Agent(model=priced).run("go").completed
 
 
-def test_a_model_that_works_for_another_agent_is_told_so() -> None:
+def test_a_model_that_works_for_another_agent_is_told_so(snapshot: Callable[..., None]) -> None:
     model = ScriptedModel(say("done"))
     with served(called()):
         Agent(model=model, instructions="Be brief.", settings={}).run("go")
     said = str(model.requests[0].instructions)
-    assert said.startswith("Be brief.\n\nYou work because another agent has called this service: a at a.example")
-    assert said.endswith("This is hop 1 of at most 2 in a chain of agents.")
+    assert said.startswith("Be brief.\n\n")
+    snapshot(said)
 
 
 @pytest.mark.parametrize("inside", [False, True])
@@ -158,14 +158,14 @@ def test_nobody_is_told_of_a_chain_at_its_top(inside: bool) -> None:
     assert model.requests[0].instructions == "Be brief."
 
 
-def test_the_words_say_whether_the_caller_is_known_or_only_says_so() -> None:
+def test_a_model_is_told_whether_its_caller_is_signed_unsigned_or_unnamed(snapshot: Callable[..., None]) -> None:
     signed = Caller(root="r", depth=1, ceiling=4, agent="a", host="a.example", signed=True)
-    assert words_of(signed) == (
-        "You work because another agent has called this service: a at a.example. "
-        "This is hop 1 of at most 3 in a chain of agents."
-    )
-    assert "nobody has signed that" in words_of(Caller(root="r", depth=1, ceiling=4, agent="a", host="a.example"))
-    assert "which has not said its name." in words_of(Caller(root="r", depth=1, ceiling=4))
+    unsigned = Caller(root="r", depth=1, ceiling=4, agent="a", host="a.example")
+    unnamed = Caller(root="r", depth=1, ceiling=4)
+    assert len({words_of(caller) for caller in (signed, unsigned, unnamed)}) == 3
+    snapshot(words_of(signed), "signed")
+    snapshot(words_of(unsigned), "unsigned")
+    snapshot(words_of(unnamed), "unnamed")
 
 
 def test_tools_send_on_what_is_left_of_their_run_and_of_the_chain() -> None:

@@ -56,7 +56,6 @@ class BrokenMapping(Mapping[str, int]):
         (date(2030, 1, 2), "2030-01-02"),
         (b"x", "b'x'"),
         (Point, repr(Point)),
-        (Broken(), "<Broken that cannot be shown>"),
     ],
 )
 def test_every_value_has_a_form_in_json(value: object, plain: object) -> None:
@@ -87,8 +86,12 @@ class Loud(str):
         raise ZeroDivisionError
 
 
-def test_odd_numbers_texts_and_keys_are_kept() -> None:
-    assert jsonable(10**5_000) == "<int that cannot be shown>"
+def test_a_value_that_cannot_be_shown_is_named_by_its_type() -> None:
+    assert "Broken" in str(jsonable(Broken()))
+    assert "int" in str(jsonable(10**5_000))
+
+
+def test_odd_texts_and_keys_are_kept() -> None:
     assert jsonable(Loud("x")) == "x"
     assert jsonable({1: "a", "1": "b"}) == {"1": "a", "1'": "b"}
 

@@ -1,4 +1,5 @@
 import math
+from collections.abc import Callable
 from datetime import UTC, datetime, timedelta, timezone
 from typing import Any
 
@@ -48,15 +49,14 @@ class TestOpening:
             assert len({id(budget.lock) for budget in envelope.budgets.values()}) == 1
             assert envelope.budgets["calls.search"].ceiling == 3
 
-    def test_numbers_are_clamped_and_explained(self) -> None:
+    def test_numbers_are_clamped_and_explained(self, snapshot: Callable[..., None]) -> None:
         limits = Limits(turns=10_000, usd=1.5)
         with limits.open(registry()) as envelope:
             assert envelope.budgets["turns"].ceiling == 500
             assert envelope.budgets["usd"].ceiling == 1_500_000_000
         explained = limits.explain(registry())
-        assert str(explained["turns"]) == (
-            "agent_iterations: 500, from the ceiling given in code; clamped from 10,000 (allowed: from 1 to 500)"
-        )
+        assert (explained["turns"].value, explained["turns"].clamped) == (500, True)
+        snapshot(explained["turns"])
         assert set(explained) == {*envelope.budgets, "context_tokens", "seconds"}
 
     def test_a_setting_that_had_to_be_clamped_is_logged_also_for_time(self, caplog: pytest.LogCaptureFixture) -> None:
@@ -64,25 +64,28 @@ class TestOpening:
             assert len(caplog.messages) == 1
 
     def test_no_ceiling_is_refused_where_there_is_a_highest(self) -> None:
-        with pytest.raises(ConfigError, match="'agent_iterations', ceiling: found None"):
+        with pytest.raises(ConfigError) as caught:
             Limits(turns=None).open(registry())
+        assert (caught.value.where, caught.value.found) == ("budget 'agent_iterations', ceiling", None)
         with Limits(context_tokens=None, tokens=None).open(registry()) as envelope:
             assert (envelope.context_tokens, envelope.budgets["tokens"].ceiling) == (None, None)
 
     @pytest.mark.parametrize(
-        ("limits", "message"),
+        ("limits", "where", "found"),
         [
-            (lambda: Limits(calls={"search": -1}), "limits, calls of 'search': found -1"),
-            (lambda: Limits(calls=None), "limits, calls: found None; expected a Mapping"),  # pyright: ignore[reportArgumentType]
-            (lambda: Limits(tool_seconds=3), "limits, tool_seconds: found 3"),  # pyright: ignore[reportArgumentType]
-            (lambda: Limits(reserve=0.2), "limits, reserve: found 0.2; expected a Reserve"),  # pyright: ignore[reportArgumentType]
-            (lambda: Limits(tool_seconds={"search": 0}), "limits, seconds of 'search': found 0"),
-            (lambda: Limits(until=datetime(2030, 1, 1)), "limits, until: found .* a time zone"),
+            (lambda: Limits(calls={"search": -1}), "'search'", -1),
+            (lambda: Limits(calls=None), "limits, calls", None),  # pyright: ignore[reportArgumentType]
+            (lambda: Limits(tool_seconds=3), "limits, tool_seconds", 3),  # pyright: ignore[reportArgumentType]
+            (lambda: Limits(reserve=0.2), "limits, reserve", 0.2),  # pyright: ignore[reportArgumentType]
+            (lambda: Limits(tool_seconds={"search": 0}), "'search'", 0),
+            (lambda: Limits(until=datetime(2030, 1, 1)), "limits, until", datetime(2030, 1, 1)),
         ],
     )
-    def test_nonsense_is_refused_where_it_is_written(self, limits: Any, message: str) -> None:
-        with pytest.raises(ConfigError, match=message):
+    def test_limits_of_nonsense_are_refused_where_they_are_written(self, limits: Any, where: str, found: Any) -> None:
+        with pytest.raises(ConfigError) as caught:
             limits()
+        assert where in caught.value.where
+        assert caught.value.found == found
 
 
 class TestReserve:
@@ -97,7 +100,9 @@ class TestReserve:
             (Limits(tokens=100, reserve=Reserve(tokens=0)), 100, 0),
         ],
     )
-    def test_tokens(self, limits: Limits, work: int, kept: int) -> None:
+    def test_a_reserve_of_tokens_is_kept_from_work_until_it_is_opened(
+        self, limits: Limits, work: int, kept: int
+    ) -> None:
         with limits.open(registry()) as envelope:
             tokens = envelope.budgets["tokens"]
             assert (tokens.remaining, envelope.reserve.get("tokens", 0)) == (work, kept)
@@ -109,35 +114,40 @@ class TestReserve:
     @pytest.mark.parametrize(
         ("seconds", "work"), [(1, 0.85), (60, 51.0), (133, 113.05), (3_600, 3_580.0), (86_400, 86_380.0)]
     )
-    def test_time(self, seconds: int, work: float) -> None:
+    def test_a_reserve_of_time_ends_the_work_before_the_run(self, seconds: int, work: float) -> None:
         with Limits(seconds=seconds).open(registry(), clock=ManualClock()) as envelope:
             assert (envelope.work.remaining, envelope.hard.remaining) == (pytest.approx(work), seconds)
 
-    def test_money(self) -> None:
+    def test_a_reserve_of_money_is_a_tenth_of_the_limit(self) -> None:
         with Limits(usd=2.0).open(registry()) as envelope:
             assert envelope.reserve["usd"] == 200_000_000
 
-    def test_there_is_none_without_a_ceiling_or_without_grace(self) -> None:
+    def test_there_is_no_reserve_without_a_ceiling_or_without_grace(self) -> None:
         with Limits().open(registry()) as envelope:
             assert envelope.reserve == {}
         with Limits(tokens=100, usd=1, seconds=60).open(registry(), grace=False, clock=ManualClock()) as envelope:
             assert (envelope.reserve, envelope.work.remaining) == ({}, 60.0)
 
     @pytest.mark.parametrize(
-        ("limits", "message"),
+        ("limits", "where", "found", "fact"),
         [
-            (Limits(tokens=500, reserve=Reserve(tokens=600)), "reserve.tokens: found 600; expected less than .* 500"),
-            (Limits(tokens=500, reserve=Reserve(tokens=500)), "found 500; expected less than the run's 500"),
-            (Limits(seconds=10, reserve=Reserve(seconds=10.5)), "reserve.seconds: found 10.5; .* 10 s"),
-            (Limits(usd=1, reserve=Reserve(usd=2)), r"reserve.usd: found 2; expected less than the run's \$1.00"),
-            (Limits(reserve=Reserve(tokens=5)), "reserve.tokens: found 5; expected no reserve"),
-            (Limits(tokens=500, reserve=Reserve(tokens=-1)), "reserve.tokens: found -1"),
-            (Limits(tokens=500, reserve=Reserve(tokens="5")), "reserve.tokens: found '5'"),  # pyright: ignore[reportArgumentType]
+            (Limits(tokens=500, reserve=Reserve(tokens=600)), "tokens", 600, "500"),
+            (Limits(tokens=500, reserve=Reserve(tokens=500)), "tokens", 500, "500"),
+            (Limits(seconds=10, reserve=Reserve(seconds=10.5)), "seconds", 10.5, "10 s"),
+            (Limits(usd=1, reserve=Reserve(usd=2)), "usd", 2, "$1.00"),
+            (Limits(reserve=Reserve(tokens=5)), "tokens", 5, ""),
+            (Limits(tokens=500, reserve=Reserve(tokens=-1)), "tokens", -1, ""),
+            (Limits(tokens=500, reserve=Reserve(tokens="5")), "tokens", "5", ""),  # pyright: ignore[reportArgumentType]
         ],
     )
-    def test_one_that_does_not_fit_is_refused_in_numbers(self, limits: Limits, message: str) -> None:
-        with pytest.raises(ConfigError, match=message):
+    def test_a_reserve_that_does_not_fit_is_refused_in_numbers(
+        self, limits: Limits, where: str, found: object, fact: str
+    ) -> None:
+        with pytest.raises(ConfigError) as caught:
             limits.open(registry())
+        assert caught.value.where.endswith(f"reserve.{where}")
+        assert caught.value.found == found
+        assert fact in caught.value.expected
 
 
 def test_a_tool_of_any_name_has_its_own_flag() -> None:
@@ -146,9 +156,9 @@ def test_a_tool_of_any_name_has_its_own_flag() -> None:
         assert envelope.flags == ("max_calls_of_tool_reached",)
 
 
-def test_the_warning_tells_the_seconds_that_were_given() -> None:
+def test_the_warning_tells_the_seconds_that_were_given(snapshot: Callable[..., None]) -> None:
     with Limits(seconds=60).open(registry()) as envelope:
-        assert envelope.refuse("seconds").warning == "Maximum seconds (60 s) reached."
+        snapshot(envelope.refuse("seconds").warning)
 
 
 def test_a_tool_may_have_seconds_of_its_own() -> None:
@@ -166,28 +176,26 @@ class TestUntil:
             envelope.postpone(1_000, "approval")
             assert envelope.hard.remaining == 60.0
 
-    def test_one_that_is_past_leaves_no_time(self) -> None:
+    def test_a_time_of_day_that_is_past_leaves_no_time(self) -> None:
         with Limits(until=datetime(2000, 1, 1, tzinfo=UTC)).open(registry()) as envelope:
             assert envelope.is_expired()
 
 
 class TestWorstCase:
-    def test_it_is_told_in_a_sentence(self) -> None:
-        limits = Limits(tokens=500_000, usd=4.30)
-        assert str(limits.worst_case(registry=registry(), kind=Kind.CONVERSATION)) == (
-            "These limits allow at most 25 turns (65 requests with refunds, retries, reflections and the report), "
-            "500,000 tokens, $4.30."
-        )
+    def test_the_worst_case_is_told_in_a_sentence(self, snapshot: Callable[..., None]) -> None:
+        worst = Limits(tokens=500_000, usd=4.30).worst_case(registry=registry(), kind=Kind.CONVERSATION)
+        assert (worst.tokens, worst.cost) == (500_000, 4_300_000_000)
+        snapshot(worst)
 
     def test_a_price_bounds_what_tokens_can_cost(self) -> None:
         price = TokenPrice(input=3, output=15)
         assert Limits(tokens=1_000_000).worst_case(price, registry()).cost == 15_000_000_000
         assert Limits(tokens=1_000_000, usd=2).worst_case(price, registry()).cost == 2_000_000_000
 
-    def test_what_has_no_ceiling_is_said_to_have_none(self) -> None:
+    def test_the_worst_case_without_ceilings_is_said_to_have_none(self, snapshot: Callable[..., None]) -> None:
         worst = Limits().worst_case(TokenPrice(input=3, output=15), registry())
         assert (worst.tokens, worst.cost) == (None, None)
-        assert str(worst).endswith("any number of tokens, any amount of money.")
+        snapshot(worst)
 
 
 @given(

@@ -1,3 +1,4 @@
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -28,48 +29,40 @@ def told(asked: dict[str, Any], *calls: Done, task: str = "Fix it.", **state: An
     return nudge(assertions.check(evidence), task, assertions)
 
 
-def test_a_nudge_says_what_is_missing_and_how_much_is_done() -> None:
+def test_a_nudge_says_what_is_missing_and_how_much_is_done(snapshot: Callable[..., None]) -> None:
     asked = {
         "required_tool_names": ["commit"],
         "required_engine_data_keys": ["report.url"],
         "minimum_successful_tool_counts": {"review": 3},
     }
-    assert told(asked, Done("commit", {}, None), Done("review", {}, None)) == (
-        "The task is not complete yet. 1 of 3 done.\n"
-        "Still missing:\n"
-        "- a value for report.url, set by a tool\n"
-        "- 3 successful calls of review (1 so far)\n"
-        "The request was: Fix it."
-    )
+    text = told(asked, Done("commit", {}, None), Done("review", {}, None))
+    assert all(word in text for word in ("1 of 3", "report.url", "review", "Fix it."))
+    assert "commit" not in text
+    snapshot(text)
 
 
-def test_where_one_way_is_enough_each_is_told() -> None:
-    assert told(WAYS, Done("write", {}, {"sha": "1", "path": "a"}), Done("create_pr", {}, {})) == (
-        "The task is not complete yet.\n"
-        "One of these outcomes is needed:\n"
-        "- proposal (1 of 4 done), still missing: 2 successful calls of write (1 so far); "
-        "sha, path in 2 results of write (1 so far); html_url in the result of create_pr\n"
-        '- reply (0 of 1 done), still missing: a successful call of issue with action="comment"\n'
-        "The request was: Fix it."
-    )
+def test_where_one_way_is_enough_each_is_told(snapshot: Callable[..., None]) -> None:
+    text = told(WAYS, Done("write", {}, {"sha": "1", "path": "a"}), Done("create_pr", {}, {}))
+    assert all(word in text for word in ("proposal (1 of 4", "html_url", "reply (0 of 1", 'action="comment"'))
+    snapshot(text)
 
 
 def test_the_ways_together_count_as_one_thing_to_do() -> None:
     asked = {"required_tool_names": ["a", "b"], **WAYS}
-    assert told(asked, Done("a", {}, 1), Done("b", {}, 1)).startswith("The task is not complete yet. 2 of 3 done.\nOne")
+    text = told(asked, Done("a", {}, 1), Done("b", {}, 1))
+    assert "2 of 3" in text
+    assert "proposal" in text
     text = told(asked, Done("a", {}, 1), Done("issue", {"action": "comment"}, 1))
-    assert text == (
-        "The task is not complete yet. 2 of 3 done.\nStill missing:\n- a successful call of b\nThe request was: Fix it."
-    )
+    assert "2 of 3" in text
+    assert " b\n" in text
+    assert "proposal" not in text
 
 
-def test_only_a_way_that_can_be_gone_is_told() -> None:
+def test_only_a_way_that_can_be_gone_is_told(snapshot: Callable[..., None]) -> None:
     text = told({**WAYS, "forbidden_tool_names": ["create_pr"]})
-    assert text == (
-        "The task is not complete yet.\nThis outcome is needed:\n"
-        '- reply (0 of 1 done), still missing: a successful call of issue with action="comment"\n'
-        "The request was: Fix it."
-    )
+    assert "reply (0 of 1" in text
+    assert "proposal" not in text
+    snapshot(text)
 
 
 def test_a_message_of_its_own_stands_for_what_is_missing() -> None:
@@ -78,10 +71,10 @@ def test_a_message_of_its_own_stands_for_what_is_missing() -> None:
         "required_engine_data_keys": ["report.url"],
         "messages": {"commit": "Commit your work.\n", "report.url": "Publish the report."},
     }
-    assert told(asked, Done("push", {}, None)) == (
-        "The task is not complete yet. 1 of 3 done.\nStill missing:\n- Commit your work.\n- Publish the report.\n"
-        "The request was: Fix it."
-    )
+    text = told(asked, Done("push", {}, None))
+    assert "1 of 3" in text
+    assert "\n- Commit your work.\n- Publish the report.\n" in text
+    assert "report.url" not in text
 
 
 def test_a_message_that_stands_for_two_things_is_told_once() -> None:
@@ -96,22 +89,25 @@ def test_a_message_that_stands_for_two_things_is_told_once() -> None:
 def test_a_way_and_a_tool_in_a_way_may_have_messages() -> None:
     asked = {**WAYS, "messages": {"create_pr": "Open a pull request.", "reply": "Answer the issue."}}
     text = told(asked, Done("write", {}, {"sha": 1, "path": 1}), Done("write", {}, {"sha": 1, "path": 1}))
-    assert "- proposal (2 of 4 done), still missing: Open a pull request.\n" in text
-    assert "- reply (0 of 1 done): Answer the issue.\n" in text
+    proposal, reply = (line for line in text.splitlines() if line.startswith("- "))
+    assert proposal.startswith("- proposal (2 of 4")
+    assert proposal.endswith(": Open a pull request.")
+    assert reply.startswith("- reply (0 of 1")
+    assert reply.endswith(": Answer the issue.")
 
 
-def test_a_forbidden_call_is_told() -> None:
+def test_a_forbidden_call_is_told(snapshot: Callable[..., None]) -> None:
     asked = {"required_tool_names": ["a"], "forbidden_tool_names": ["drop"]}
-    assert told(asked, Done("a", {}, 1), Done("drop", {}, 1)) == (
-        "The task is not complete yet. 1 of 1 done.\nForbidden tool drop was called.\nThe request was: Fix it."
-    )
+    text = told(asked, Done("a", {}, 1), Done("drop", {}, 1))
+    assert "drop" in text
+    snapshot(text)
 
 
-def test_hidden_mechanics_leave_only_that_the_task_is_not_complete() -> None:
+def test_hidden_mechanics_leave_only_that_the_task_is_not_complete(snapshot: Callable[..., None]) -> None:
     asked = {"required_tool_names": ["commit"], "required_engine_data_keys": ["url"], **WAYS, "hide_mechanics": True}
-    assert told(asked, Done("commit", {}, 1)) == (
-        "The task is not complete yet. Go on with it.\nThe request was: Fix it."
-    )
+    text = told(asked, Done("commit", {}, 1))
+    assert [word for word in ("commit", "url", "write", "issue", "of 3") if word in text] == []
+    snapshot(text)
 
 
 @pytest.mark.parametrize(
@@ -126,7 +122,7 @@ def test_hidden_mechanics_leave_only_that_the_task_is_not_complete() -> None:
     ],
 )
 def test_the_request_is_repeated_shortened(task: str, shown: str) -> None:
-    assert told({"required_tool_names": ["a"]}, task=task).endswith(f"\nThe request was: {shown}")
+    assert told({"required_tool_names": ["a"]}, task=task).endswith(f": {shown}")
 
 
 @pytest.mark.parametrize("hidden", [True, False])

@@ -55,7 +55,7 @@ def test_a_text_is_an_answer_as_it_is() -> None:
     assert Script(Agent(model=ScriptedModel(say("hi")), output=str)).run("x").output == "hi"
 
 
-def test_one_that_does_not_fit_is_told_every_mistake_and_asked_again() -> None:
+def test_an_output_that_does_not_fit_is_told_every_mistake_and_asked_again() -> None:
     agent = answering(City, '{"name": 5, "people": "many"}', '{"name": "Ulm", "people": 126000}')
     result = agent.run("go")
     assert (result.output, result.requests) == (City(name="Ulm", people=126_000), 2)
@@ -65,7 +65,7 @@ def test_one_that_does_not_fit_is_told_every_mistake_and_asked_again() -> None:
     assert "'many'" in nudge
 
 
-def test_one_that_never_fits_ends_unfinished_within_the_nudges() -> None:
+def test_an_output_that_never_fits_ends_unfinished_within_the_nudges() -> None:
     agent = answering(int, *["seven"] * 3, limits=Limits(nudges=2))
     result = agent.run("go")
     assert (result.stop, result.output, result.text, result.requests) == ("unfinished", None, "seven", 3)

@@ -102,7 +102,7 @@ def test_what_a_path_leads_to_is_compared_as_json(value: object, path: str, want
         ({"a": float("nan")}, "a", None),
     ],
 )
-def test_nothing_else_is_the_same(value: object, path: str, wanted: object) -> None:
+def test_a_value_that_differs_is_not_the_wanted_one(value: object, path: str, wanted: object) -> None:
     assert not is_at(value, path, wanted)
 
 
@@ -128,5 +128,6 @@ def test_what_json_has_no_word_for_cannot_be_wanted() -> None:
     endless: list[object] = []
     endless.append(endless)
     for value in (float("nan"), b"x", {1}, object(), endless):
-        with pytest.raises(ConfigError, match=r"^here.*expected a text, a finite number, true, false, none, or a list"):
+        with pytest.raises(ConfigError) as caught:
             plain("here", value)
+        assert caught.value.where.startswith("here")

@@ -27,16 +27,17 @@ ASKED = {"call-0": Question("call-0", "May it?"), "turns-2": Question("turns-2",
 
 
 @pytest.mark.parametrize("said", ODD, ids=str)
-def test_what_is_not_understood_means_no(said: Any) -> None:
+def test_a_verdict_that_is_not_understood_means_no(said: Any) -> None:
     verdict = verdict_of(said)
     assert verdict.approved is False
-    assert "expected allow()" in verdict.text
+    assert "allow()" in verdict.text
 
 
 @pytest.mark.parametrize("said", [*ODD, None, Verdict(None)], ids=str)
-def test_as_an_answer_it_is_refused(said: Any) -> None:
-    with pytest.raises(ConfigError, match=r"resume, answers\['call-0'\]"):
+def test_an_answer_that_is_not_understood_is_refused(said: Any) -> None:
+    with pytest.raises(ConfigError) as caught:
         answers_of({"turns-2": True, "call-0": said}, ASKED)
+    assert caught.value.where == "resume, answers['call-0']"
 
 
 @pytest.mark.parametrize("said", PLAIN, ids=str)
@@ -63,5 +64,6 @@ def test_answers_are_by_the_id_of_an_open_question(given: Any) -> None:
 
 @pytest.mark.parametrize("amount", [0, -1, True, float("inf"), float("nan"), "5"], ids=str)
 def test_more_is_an_amount_above_nothing(amount: Any) -> None:
-    with pytest.raises(ConfigError, match="how much more"):
+    with pytest.raises(ConfigError) as caught:
         extend(amount)
+    assert caught.value.found is amount

@@ -101,17 +101,18 @@ def test_what_counts_and_makes_no_sense_is_refused(key: str, nonsense: object) -
 
 
 def test_what_is_no_record_is_refused() -> None:
-    with pytest.raises(ConfigError, match="the record of a run"):
+    with pytest.raises(ConfigError) as caught:
         result_of(["stop"])
+    assert caught.value.found == ["stop"]
 
 
 def test_runs_below_runs_without_end_are_refused() -> None:
     record: dict[str, Any] = {"stop": "completed"}
     for _ in range(30):
         record = {"stop": "completed", "children": [record]}
-    with pytest.raises(ConfigError, match="without end"):
+    with pytest.raises(ConfigError, match=r"record.*20.*10,000"):
         result_of(record)
-    with pytest.raises(ConfigError, match="without end"):
+    with pytest.raises(ConfigError, match=r"record.*20.*10,000"):
         result_of({"stop": "completed", "children": [{"stop": "completed"}] * 10_000})
 
 
@@ -131,7 +132,7 @@ def test_what_is_only_told_and_cannot_be_read_is_left_out(key: str) -> None:
         {"tools": [3]}, {"model": 5}, {"attempt": "x"}, {"attempt": -1}, {"timeout_s": "soon"},
     ],
 )  # fmt: skip
-def test_an_event_that_would_surprise_who_watches_is_none(told: dict[str, Any]) -> None:
+def test_an_event_with_a_field_of_nonsense_is_refused(told: dict[str, Any]) -> None:
     [row] = [row for row in runs()["failed"].to_dict()["events"] if row["event"] == "model_requested"]
     assert event_of(row).kind == "model_requested"
     with pytest.raises(ValueError, match="event"):

@@ -37,7 +37,7 @@ def test_only_the_newest_are_kept_and_the_others_counted() -> None:
     assert [event.seq for event in recorder.events] == list(range(100 - len(recorder.events), 100))
 
 
-def test_none_may_be_kept() -> None:
+def test_a_recorder_may_keep_no_events() -> None:
     recorder = Recorder(HEADER, events_kept=0)
     recorder.emit(TurnStarted)
     assert (recorder.events, recorder.dropped) == ([], 1)

@@ -40,7 +40,7 @@ def said(content: str = "", payload: dict[str, Any] | None = None, kind: Message
     ],
     ids=["numbers", "signs", "ids", "base64", "cuneiform", "English"],
 )
-def test_it_is_above_what_o200k_and_cl100k_count(text: str, counted: int) -> None:
+def test_the_estimate_of_tokens_is_above_what_o200k_and_cl100k_count(text: str, counted: int) -> None:
     """Counted once, with the tokenizers of OpenAI's models: the larger of the two."""
     assert counted <= tokens_of(text) <= len(text.encode()) + 1
 

@@ -1,5 +1,6 @@
 import json
 import pickle
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -83,7 +84,7 @@ def test_a_record_with_odd_numbers_is_json() -> None:
 
 
 class TestExplain:
-    def test_it_says_why_what_was_used_and_what_would_help(self) -> None:
+    def test_an_explanation_says_why_what_was_used_and_what_would_help(self, snapshot: Callable[..., None]) -> None:
         result = Result(
             stop=Stop.BUDGET,
             flags=("max_agent_iterations_reached",),
@@ -96,19 +97,16 @@ class TestExplain:
             },
             seconds=1.25,
         )
-        assert result.explain() == (
-            "It met a limit: Maximum agent iterations (3) reached. "
-            "It used 3 of 3 turns, 7 tool calls, $1.00 of $2.00 in 1.2 s. A higher limit would let it go on."
-        )
+        snapshot(result.explain())
 
-    def test_who_halted_it_and_what_failed_are_named(self) -> None:
-        assert Result(stop=Stop.HALTED, stopped_by="rule-7").explain().startswith("It was halted by rule-7. ")
+    def test_an_explanation_names_who_halted_it_and_what_failed(self) -> None:
+        assert "rule-7" in Result(stop=Stop.HALTED, stopped_by="rule-7").explain()
         failed = Result(stop=Stop.FAILED, error={"code": "x", "message": "no disk"})
-        assert failed.explain().startswith("It failed (no disk). ")
+        assert "no disk" in failed.explain()
 
     @pytest.mark.parametrize("stop", Stop)
-    def test_every_reason_has_its_sentences(self, stop: Stop) -> None:
-        assert Result(stop=stop).explain().endswith(".")
+    def test_every_stop_reason_is_explained_in_sentences(self, stop: Stop, snapshot: Callable[..., None]) -> None:
+        snapshot(Result(stop=stop).explain())
 
 
 class TestRaiseForStop:

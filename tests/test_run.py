@@ -41,7 +41,7 @@ def test_what_makes_no_sense_is_refused_and_does_not_reach_the_run(method: str, 
 @pytest.mark.parametrize("timeout", [-1, math.nan, "5"])
 def test_only_a_duration_can_be_waited_for(timeout: Any) -> None:
     run = Agent(model=ScriptedModel(say("x"))).start("go")
-    with pytest.raises(ConfigError, match="run, result's timeout"):
+    with pytest.raises(ConfigError, match="timeout"):
         run.result(timeout)
     assert run.result(math.inf).completed
 
@@ -90,7 +90,9 @@ def test_a_sync_call_on_the_private_loop_is_refused_and_names_what_waits_there()
         return ()
 
     Agent(model=ScriptedModel(say("x")), hooks=[hook]).run("go")
-    assert told[:3] == [
-        f"`await agent.arun(...)`, or {instead} there"
-        for instead in ("`await run.aresult()`", "`async with`", "`async for event in run`")
-    ]
+    for words, instead in zip(
+        told, ("`await run.aresult()`", "`async with`", "`async for event in run`"), strict=False
+    ):
+        assert "`await agent.arun(...)`" in words
+        assert instead in words
+    assert len(told) >= 3

@@ -20,14 +20,15 @@ def write(folder: Path, text: str, name: str = "flyball.toml") -> Path:
 
 
 def found(settings: Settings, key: str) -> tuple[object, str] | None:
+    """The value of a key, and the last word of its source: the variable, or the file and line."""
     setting = settings.find(key)
-    return None if setting is None else (setting.value, setting.source)
+    return None if setting is None else (setting.value, setting.source.split()[-1])
 
 
 def test_the_environment_goes_before_the_file(tmp_path: Path) -> None:
     write(tmp_path, "max_turns = 30\nmax_retries = 4\n")
     settings = Settings.load(tmp_path, {"FLYBALL_MAX_TURNS": "40", "PATH": "/bin"})
-    assert found(settings, "max_turns") == ("40", "environment variable FLYBALL_MAX_TURNS")
+    assert found(settings, "max_turns") == ("40", "FLYBALL_MAX_TURNS")
     assert found(settings, "max_retries") == (4, "flyball.toml:2")
     assert found(settings, "max_nudges") is None
 
@@ -37,7 +38,7 @@ def test_nested_keys_are_tables_in_the_file_and_double_underscores_in_the_enviro
     settings = Settings.load(tmp_path, {"FLYBALL_DELEGATION__MAX_ITERATIONS": "9"})
     assert found(settings, "delegation.max_iterations") == (
         "9",
-        "environment variable FLYBALL_DELEGATION__MAX_ITERATIONS",
+        "FLYBALL_DELEGATION__MAX_ITERATIONS",
     )
     assert found(settings, "delegation.max_depth") == (1, "flyball.toml:3")
 
@@ -49,12 +50,13 @@ def test_a_place_in_the_tables_is_found_though_its_names_have_dots(tmp_path: Pat
     assert one is not None
     assert (one.key, one.value, one.source) == ('prices."gpt-5.5".input', 2, "flyball.toml:3")
     assert settings.at("prices", "gpt-5", "5", "input") is settings.at("prices", "other") is None
-    with pytest.raises(SettingError, match=r"max_turns \(flyball.toml:1\): found 3; expected a table"):
+    with pytest.raises(SettingError) as caught:
         settings.at("max_turns", "below")
+    assert (caught.value.where, caught.value.source, caught.value.found) == ("max_turns", "flyball.toml:1", 3)
     assert {setting.key for setting in settings} >= {'prices."gpt-5.5".input'}
     in_code = Settings({"prices": {"gpt-5.5": {"input": 2}}}).at("prices", "gpt-5.5", "input")
     assert in_code is not None
-    assert in_code.source == "settings given in code"
+    assert in_code.source.endswith("code")
 
 
 def test_the_nearest_file_upwards_is_read_and_named_by_its_path(tmp_path: Path) -> None:
@@ -84,18 +86,18 @@ def test_a_variable_may_name_the_file(tmp_path: Path) -> None:
     named = write(tmp_path / "elsewhere", "max_turns = 5\n", "limits.toml")
     assert found(Settings.load(tmp_path, {"FLYBALL_CONFIG": str(named)}), "max_turns") == (5, f"{named}:1")
     assert list(Settings.load(tmp_path, {"FLYBALL_CONFIG": os.devnull})) == []
-    with pytest.raises(TomlError, match=r"gone\.toml: found 'No such file or directory'"):
+    with pytest.raises(TomlError, match=r"gone\.toml"):
         Settings.load(tmp_path, {"FLYBALL_CONFIG": str(tmp_path / "gone.toml")})
 
 
-def test_it_reads_once(tmp_path: Path) -> None:
+def test_settings_are_read_once(tmp_path: Path) -> None:
     path = write(tmp_path, "max_turns = 30\n")
     environ = {"FLYBALL_MAX_RETRIES": "4"}
     settings = Settings.load(tmp_path, environ)
     path.write_text("max_turns = 31\n")
     environ["FLYBALL_MAX_RETRIES"] = "5"
     assert found(settings, "max_turns") == (30, "flyball.toml:1")
-    assert found(settings, "max_retries") == ("4", "environment variable FLYBALL_MAX_RETRIES")
+    assert found(settings, "max_retries") == ("4", "FLYBALL_MAX_RETRIES")
 
 
 def test_without_arguments_it_reads_this_process_and_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -105,15 +107,15 @@ def test_without_arguments_it_reads_this_process_and_folder(tmp_path: Path, monk
     monkeypatch.setenv("FLYBALL_MAX_RETRIES", "4")
     settings = Settings.load()
     assert found(settings, "max_turns") == (30, "flyball.toml:1")
-    assert found(settings, "max_retries") == ("4", "environment variable FLYBALL_MAX_RETRIES")
+    assert found(settings, "max_retries") == ("4", "FLYBALL_MAX_RETRIES")
 
 
 def test_a_mapping_is_just_that_mapping_nested_or_dotted(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("FLYBALL_MAX_TURNS", "40")
     settings = Settings({"max_turns": 3, "delegation": {"max_depth": 1}, "delegation.max_children": 2})
-    assert found(settings, "max_turns") == (3, "settings given in code")
-    assert found(settings, "delegation.max_depth") == (1, "settings given in code")
-    assert found(settings, "delegation.max_children") == (2, "settings given in code")
+    assert found(settings, "max_turns") == (3, "code")
+    assert found(settings, "delegation.max_depth") == (1, "code")
+    assert found(settings, "delegation.max_children") == (2, "code")
 
 
 @pytest.mark.parametrize("order", [1, -1])
@@ -137,8 +139,9 @@ def test_tables_and_dotted_keys_are_joined_in_any_order(order: int) -> None:
 
 @pytest.mark.parametrize("found", [5, "x", [], {1: 2}, {"a": {2: 3}}])
 def test_what_is_no_mapping_of_texts_is_refused(found: Any) -> None:
-    with pytest.raises(ConfigError, match=r"^settings: found"):
+    with pytest.raises(ConfigError) as caught:
         Settings(found)
+    assert caught.value.where == "settings"
 
 
 def test_a_quoted_dot_in_a_file_is_part_of_the_name(tmp_path: Path) -> None:
@@ -153,16 +156,17 @@ def test_a_quoted_dot_in_a_file_is_part_of_the_name(tmp_path: Path) -> None:
 def test_what_has_our_name_and_cannot_be_read_is_an_error_and_never_skipped(tmp_path: Path, obstacle: str) -> None:
     path = tmp_path / "flyball.toml"
     path.mkdir() if obstacle == "folder" else path.symlink_to(tmp_path / "gone")
-    with pytest.raises(TomlError, match=r"flyball\.toml: found "):
+    with pytest.raises(TomlError, match=r"flyball\.toml"):
         Settings.load(tmp_path, {})
 
 
 def test_a_named_file_must_have_our_table(tmp_path: Path) -> None:
     path = write(tmp_path, "[tool.flybal]\nmax_turns = 1\n", "pyproject.toml")
-    with pytest.raises(SettingError, match=r"FLYBALL_CONFIG .*expected a file with a table \[tool\.flyball\]"):
+    with pytest.raises(SettingError, match=r"FLYBALL_CONFIG.*\[tool\.flyball\]"):
         Settings.load(tmp_path, {"FLYBALL_CONFIG": str(path)})
-    with pytest.raises(SettingError, match=r"FLYBALL_CONFIG .*: found ''; expected the path of a settings file"):
+    with pytest.raises(SettingError, match="FLYBALL_CONFIG") as caught:
         Settings.load(tmp_path, {"FLYBALL_CONFIG": ""})
+    assert caught.value.found == ""
 
 
 def test_a_folder_may_be_given_as_text_and_relative(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -175,7 +179,7 @@ def test_a_folder_may_be_given_as_text_and_relative(tmp_path: Path, monkeypatch:
 def test_a_working_directory_that_is_gone_is_told(tmp_path: Path) -> None:
     program = "import os, flyball; os.mkdir('x'); os.chdir('x'); os.rmdir('../x'); flyball.Settings.load(environ={})"
     done = subprocess.run([sys.executable, "-c", program], cwd=tmp_path, capture_output=True, text=True, timeout=60)
-    assert "ConfigError: settings, the working directory: found 'a folder that is gone'" in done.stderr
+    assert "ConfigError: settings, " in done.stderr
 
 
 def test_a_folder_that_may_not_be_looked_into_holds_no_settings(tmp_path: Path) -> None:
@@ -216,21 +220,25 @@ def test_a_variable_that_nobody_will_look_for_keeps_its_own_name(tmp_path: Path)
 def test_a_value_where_a_table_belongs_is_an_error_with_its_line(tmp_path: Path, text: str) -> None:
     write(tmp_path, text)
     line = text.count("\n")
-    with pytest.raises(SettingError, match=rf"delegation \(flyball.toml:{line}\): found 5; expected a table"):
+    with pytest.raises(SettingError) as caught:
         Settings.load(tmp_path, {}).find("delegation.max_depth")
+    assert (caught.value.where, caught.value.source, caught.value.found) == ("delegation", f"flyball.toml:{line}", 5)
 
 
 def test_a_tool_entry_that_is_no_table_is_an_error(tmp_path: Path) -> None:
     write(tmp_path, "[tool]\nflyball = 3\n", "pyproject.toml")
-    with pytest.raises(SettingError, match=r"tool\.flyball \(pyproject\.toml:2\): found 3; expected a table"):
+    with pytest.raises(SettingError) as caught:
         Settings.load(tmp_path, {})
+    assert (caught.value.where, caught.value.source, caught.value.found) == ("tool.flyball", "pyproject.toml:2", 3)
 
 
 @pytest.mark.parametrize("name", ["flyball.toml", "pyproject.toml"])
 def test_a_broken_file_is_an_error_and_never_skipped(tmp_path: Path, name: str) -> None:
     write(tmp_path, "max_turns 3\n", name)
-    with pytest.raises(TomlError, match=rf"{name}:1: found 'max_turns 3'"):
+    with pytest.raises(TomlError) as caught:
         Settings.load(tmp_path, {})
+    assert caught.value.where.endswith(f"{name}:1")
+    assert caught.value.found == "max_turns 3"
 
 
 def test_all_that_was_given_can_be_listed(tmp_path: Path) -> None:

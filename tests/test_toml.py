@@ -158,23 +158,27 @@ def test_no_line_is_ever_wrong(case: tuple[str, dict[tuple[str, ...], int]]) -> 
 
 
 @pytest.mark.parametrize(
-    ("content", "message"),
+    ("content", "line", "found"),
     [
-        (b"a = 1\nmax_turns 40\n", "f.toml:2: found 'max_turns 40'; expected valid TOML"),
-        (b"a = 1\na = 2\n", "f.toml:2: found 'a = 2'; expected valid TOML"),
-        (b"a = [1,", "f.toml:1: found 'a = \\[1,'"),
-        (b"a = 1\n# caf\xe9\n", "f.toml:2: found b'\\\\xe9'; expected text in UTF-8"),
-        (b"a = " + b"9" * 5_000, "f.toml: found 'Exceeds the limit"),
-        (b"a = " + b"[" * 5_000 + b"]" * 5_000, "f.toml: found 'values nested too deeply'"),
+        (b"a = 1\nmax_turns 40\n", ":2", "max_turns 40"),
+        (b"a = 1\na = 2\n", ":2", "a = 2"),
+        (b"a = [1,", ":1", "a = [1,"),
+        (b"a = 1\n# caf\xe9\n", ":2", b"\xe9"),
+        (b"a = " + b"9" * 5_000, "", None),
+        (b"a = " + b"[" * 5_000 + b"]" * 5_000, "", None),
     ],
 )
-def test_a_file_that_is_no_toml_is_named_with_its_line(tmp_path: Path, content: bytes, message: str) -> None:
+def test_a_file_that_is_no_toml_is_named_with_its_line(
+    tmp_path: Path, content: bytes, line: str, found: object
+) -> None:
     path = tmp_path / "f.toml"
     path.write_bytes(content)
-    with pytest.raises(TomlError, match=message):
+    with pytest.raises(TomlError) as caught:
         TomlDocument.read(path)
+    assert (caught.value.code, caught.value.where) == ("toml_invalid", f"{path}{line}")
+    assert found is None or caught.value.found == found
 
 
 def test_a_file_that_is_not_there_is_named(tmp_path: Path) -> None:
-    with pytest.raises(TomlError, match=r"missing.toml: found 'No such file or directory'"):
+    with pytest.raises(TomlError, match=r"missing\.toml"):
         TomlDocument.read(tmp_path / "missing.toml")

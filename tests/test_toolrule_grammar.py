@@ -1,6 +1,6 @@
 """How tool rules may be written, and what is said of those that are wrong."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from enum import StrEnum
 from pathlib import Path
 from typing import Any
@@ -15,20 +15,10 @@ from flyball.toolrule import BlockUntilTool, LimitedTools, RequirePriorTool, Too
 LIMIT = {"limited_tools": ["search"], "max_calls": 3, "then_require_one_of": ["note"]}
 PRIOR = {"tool": "publish", "require_prior_tool": "review"}
 BLOCK = {"block_until_tool": "login", "tools": ["read"]}
-KINDS = "max_calls with then_require_one_of, or require_prior_tool with tool, or block_until_tool"
-NAMES = "a list of one or more names of tools"
-TEXT = "a text that is not empty"
-WAITS = "rules that can be satisfied together: each of these tools waits for the next"
 
 
 class Verdict(StrEnum):
     OK = "ok"
-
-
-def problem(source: object) -> str:
-    with pytest.raises(ConfigError) as caught:
-        ToolRules.of(source)
-    return str(caught.value)
 
 
 class TestSources:
@@ -101,169 +91,164 @@ class TestSources:
         assert rules == ToolRules.of([{**PRIOR, "with_parameters": {"tags": ["x"], "verdict": "ok"}}, BLOCK])
 
 
-MALFORMED: list[tuple[object, str]] = [
-    (None, "tool_rules: found None; expected a list of rules"),
-    (7, "tool_rules: found 7; expected a list of rules"),
-    ({}, "tool_rules: found None; expected a list of rules"),
-    ({"tool_rules": BLOCK}, f"tool_rules: found {BLOCK!r}; expected a list of rules"),
-    ({"tool_rule": []}, "tool_rules: found 'tool_rule'; expected the key tool_rules, and no other"),
-    ({"tool_rules": [], "more": 1}, "tool_rules: found 'more'; expected the key tool_rules, and no other"),
-    (BLOCK, "tool_rules: found 'block_until_tool'; expected the key tool_rules, and no other"),
-    (["login"], f"tool_rules[0]: found 'login'; expected a rule with {KINDS}"),
-    ([BLOCK, {}], f"tool_rules[1]: found {{}}; expected a rule with {KINDS}"),
-    ([{"name": "x"}], f"tool_rules[0]: found ['name']; expected the keys of one kind of rule: {KINDS}"),
-    ([{"tool": "x"}], f"tool_rules[0]: found ['tool']; expected the keys of one kind of rule: {KINDS}"),
+MALFORMED: list[tuple[object, str, object]] = [
+    (None, "tool_rules", None),
+    (7, "tool_rules", 7),
+    ({}, "tool_rules", None),
+    ({"tool_rules": BLOCK}, "tool_rules", BLOCK),
+    ({"tool_rule": []}, "tool_rules", "tool_rule"),
+    ({"tool_rules": [], "more": 1}, "tool_rules", "more"),
+    (BLOCK, "tool_rules", "block_until_tool"),
+    (["login"], "tool_rules[0]", "login"),
+    ([BLOCK, {}], "tool_rules[1]", {}),
+    ([{"name": "x"}], "tool_rules[0]", ["name"]),
+    ([{"tool": "x"}], "tool_rules[0]", ["tool"]),
     (
         [{"block_until_tool": "a", "require_prior_tool": "b"}],
-        "tool_rules[0]: found ['block_until_tool', 'require_prior_tool']; "
-        f"expected the keys of one kind of rule: {KINDS}",
+        "tool_rules[0]",
+        ["block_until_tool", "require_prior_tool"],
     ),
-    ([{**LIMIT, "max_cals": 3}], "tool_rules[0].max_cals: found 'max_cals'; expected the key max_calls"),
-    (
-        [{"block_untill_tool": "a"}],
-        "tool_rules[0].block_untill_tool: found 'block_untill_tool'; expected the key block_until_tool",
-    ),
-    ([{**BLOCK, "tool": "x"}], "tool_rules[0].tool: found 'tool'; expected the key tools"),
-    (
-        [{**BLOCK, "zzz": 1}],
-        "tool_rules[0].zzz: found 'zzz'; expected the key block_until_tool or message or name or tools",
-    ),
-    ([{**BLOCK, 7: 1}], "tool_rules[0].7: found 7; expected the key block_until_tool or message or name or tools"),
-    ([{**BLOCK, "tools": None}], "tool_rules[0].tools: found None; expected a value, or no such key"),
-    ([{**BLOCK, "name": ""}], f"tool_rules[0].name: found ''; expected {TEXT}"),
-    ([{**BLOCK, "message": 3}], f"tool_rules[0].message: found 3; expected {TEXT}"),
-    # so many calls
-    (
-        [{"limited_tools": ["a"]}],
-        "tool_rules[0]: found ['limited_tools']; expected the key max_calls and then_require_one_of as well",
-    ),
-    (
-        [{"max_calls": 1, "then_require_one_of": ["a"]}],
-        "tool_rules[0].limited_tools: found None; expected a list of tools, as there is no after_tool either",
-    ),
-    ([{**LIMIT, "max_calls": -1}], "tool_rules[0].max_calls: found -1; expected an int of at least 1"),
-    (
-        [{**LIMIT, "max_calls": 0}],
-        "tool_rules[0].max_calls: found 0; expected an int of at least 1",
-    ),
-    ([{**LIMIT, "max_calls": True}], "tool_rules[0].max_calls: found True; expected an int of at least 1"),
-    ([{**LIMIT, "max_calls": 1.0}], "tool_rules[0].max_calls: found 1.0; expected an int of at least 1"),
-    ([{**LIMIT, "max_calls": "3"}], "tool_rules[0].max_calls: found '3'; expected an int of at least 1"),
-    ([{**LIMIT, "after_tool": ["a"]}], f"tool_rules[0].after_tool: found ['a']; expected {TEXT}"),
-    ([{**LIMIT, "limited_tools": []}], f"tool_rules[0].limited_tools: found []; expected {NAMES}"),
-    ([{**LIMIT, "limited_tools": "search"}], f"tool_rules[0].limited_tools: found 'search'; expected {NAMES}"),
-    ([{**LIMIT, "limited_tools": ["a", " "]}], f"tool_rules[0].limited_tools[1]: found ' '; expected {TEXT}"),
-    ([{**LIMIT, "then_require_one_of": []}], f"tool_rules[0].then_require_one_of: found []; expected {NAMES}"),
-    ([{**LIMIT, "then_require_one_of": [1]}], f"tool_rules[0].then_require_one_of[0]: found 1; expected {TEXT}"),
+    ([{**LIMIT, "max_cals": 3}], "tool_rules[0].max_cals", "max_cals"),
+    ([{"block_untill_tool": "a"}], "tool_rules[0].block_untill_tool", "block_untill_tool"),
+    ([{**BLOCK, "tool": "x"}], "tool_rules[0].tool", "tool"),
+    ([{**BLOCK, "zzz": 1}], "tool_rules[0].zzz", "zzz"),
+    ([{**BLOCK, 7: 1}], "tool_rules[0].7", 7),
+    ([{**BLOCK, "tools": None}], "tool_rules[0].tools", None),
+    ([{**BLOCK, "name": ""}], "tool_rules[0].name", ""),
+    ([{**BLOCK, "message": 3}], "tool_rules[0].message", 3),
+    ([{"limited_tools": ["a"]}], "tool_rules[0]", ["limited_tools"]),
+    ([{"max_calls": 1, "then_require_one_of": ["a"]}], "tool_rules[0].limited_tools", None),
+    ([{**LIMIT, "max_calls": -1}], "tool_rules[0].max_calls", -1),
+    ([{**LIMIT, "max_calls": 0}], "tool_rules[0].max_calls", 0),
+    ([{**LIMIT, "max_calls": True}], "tool_rules[0].max_calls", True),
+    ([{**LIMIT, "max_calls": 1.0}], "tool_rules[0].max_calls", 1.0),
+    ([{**LIMIT, "max_calls": "3"}], "tool_rules[0].max_calls", "3"),
+    ([{**LIMIT, "after_tool": ["a"]}], "tool_rules[0].after_tool", ["a"]),
+    ([{**LIMIT, "limited_tools": []}], "tool_rules[0].limited_tools", []),
+    ([{**LIMIT, "limited_tools": "search"}], "tool_rules[0].limited_tools", "search"),
+    ([{**LIMIT, "limited_tools": ["a", " "]}], "tool_rules[0].limited_tools[1]", " "),
+    ([{**LIMIT, "then_require_one_of": []}], "tool_rules[0].then_require_one_of", []),
+    ([{**LIMIT, "then_require_one_of": [1]}], "tool_rules[0].then_require_one_of[0]", 1),
     (
         [BLOCK, {**LIMIT, "limited_tools": ["a", "b"], "then_require_one_of": ["b"]}],
-        "tool_rules[1].then_require_one_of: found ['b']; expected a tool that is not limited itself, as nothing else "
-        "could lift the limit",
+        "tool_rules[1].then_require_one_of",
+        ["b"],
     ),
-    # this after that
-    ([{"require_prior_tool": "a"}], "tool_rules[0]: found ['require_prior_tool']; expected the key tool as well"),
-    ([{**PRIOR, "tool": 4}], f"tool_rules[0].tool: found 4; expected {TEXT}"),
-    ([{**PRIOR, "require_prior_tool": ""}], f"tool_rules[0].require_prior_tool: found ''; expected {TEXT}"),
-    (
-        [{"tool": "a", "require_prior_tool": "a"}],
-        "tool_rules[0].require_prior_tool: found 'a'; expected another tool, as none can come before itself",
-    ),
-    (
-        [{**PRIOR, "with_parameters": {}}],
-        "tool_rules[0].with_parameters: found {}; expected a table of one or more dotted paths and their values",
-    ),
-    (
-        [{**PRIOR, "with_parameters": ["a"]}],
-        "tool_rules[0].with_parameters: found ['a']; expected a table of one or more dotted paths and their values",
-    ),
-    (
-        [{**PRIOR, "with_parameters": {"a..b": 1}}],
-        "tool_rules[0].with_parameters: found 'a..b'; expected a dotted path: names with one dot between them",
-    ),
-    (
-        [{**PRIOR, "with_parameters": {"a": [1, float("inf")]}}],
-        "tool_rules[0].with_parameters.a[1]: found inf; expected a text, a finite number, true, false, none, or a list "
-        "or table of these",
-    ),
-    (
-        [{**PRIOR, "with_parameters": {"a": {2: 1}}}],
-        "tool_rules[0].with_parameters.a: found 2; expected a key that is a text",
-    ),
-    # blocked until
-    ([{**BLOCK, "block_until_tool": 1}], f"tool_rules[0].block_until_tool: found 1; expected {TEXT}"),
-    ([{**BLOCK, "tools": []}], f"tool_rules[0].tools: found []; expected {NAMES}"),
-    ([{**BLOCK, "tools": {"a": 1}}], f"tool_rules[0].tools: found {{'a': 1}}; expected {NAMES}"),
-    (
-        [{"block_until_tool": "a", "tools": ["b", "a"]}],
-        "tool_rules[0].tools[1]: found 'a'; expected another tool, as none can wait for itself",
-    ),
-    # together
-    (
-        [{"block_until_tool": "a"}, {"block_until_tool": "b"}],
-        f"tool_rules: found ['a', 'b', 'a']; expected {WAITS}",
-    ),
+    ([{"require_prior_tool": "a"}], "tool_rules[0]", ["require_prior_tool"]),
+    ([{**PRIOR, "tool": 4}], "tool_rules[0].tool", 4),
+    ([{**PRIOR, "require_prior_tool": ""}], "tool_rules[0].require_prior_tool", ""),
+    ([{"tool": "a", "require_prior_tool": "a"}], "tool_rules[0].require_prior_tool", "a"),
+    ([{**PRIOR, "with_parameters": {}}], "tool_rules[0].with_parameters", {}),
+    ([{**PRIOR, "with_parameters": ["a"]}], "tool_rules[0].with_parameters", ["a"]),
+    ([{**PRIOR, "with_parameters": {"a..b": 1}}], "tool_rules[0].with_parameters", "a..b"),
+    ([{**PRIOR, "with_parameters": {"a": [1, float("inf")]}}], "tool_rules[0].with_parameters.a[1]", float("inf")),
+    ([{**PRIOR, "with_parameters": {"a": {2: 1}}}], "tool_rules[0].with_parameters.a", 2),
+    ([{**BLOCK, "block_until_tool": 1}], "tool_rules[0].block_until_tool", 1),
+    ([{**BLOCK, "tools": []}], "tool_rules[0].tools", []),
+    ([{**BLOCK, "tools": {"a": 1}}], "tool_rules[0].tools", {"a": 1}),
+    ([{"block_until_tool": "a", "tools": ["b", "a"]}], "tool_rules[0].tools[1]", "a"),
+    ([{"block_until_tool": "a"}, {"block_until_tool": "b"}], "tool_rules", ["a", "b", "a"]),
     (
         [{"tool": "a", "require_prior_tool": "b"}, {"block_until_tool": "a", "tools": ["c", "b"]}],
-        f"tool_rules: found ['a', 'b', 'a']; expected {WAITS}",
+        "tool_rules",
+        ["a", "b", "a"],
     ),
     (
         [{"tool": tool, "require_prior_tool": prior} for tool, prior in ["ab", "bc", "ca", "da"]],
-        f"tool_rules: found ['a', 'b', 'c', 'a']; expected {WAITS}",
+        "tool_rules",
+        ["a", "b", "c", "a"],
     ),
 ]
 
 
-@pytest.mark.parametrize(("source", "words"), MALFORMED, ids=[words[:60] for _, words in MALFORMED])
-def test_a_mistake_is_told_with_its_place_and_what_would_be_right(source: object, words: str) -> None:
-    assert problem(source) == words
+@pytest.mark.parametrize(("source", "where", "found"), MALFORMED, ids=range(len(MALFORMED)))
+def test_a_malformed_rule_is_refused_with_its_place_and_value(source: object, where: str, found: object) -> None:
+    with pytest.raises(ConfigError) as caught:
+        ToolRules.of(source)
+    assert caught.value.code == "config_invalid"
+    assert (caught.value.where, repr(caught.value.found)) == (where, repr(found))
 
 
-def test_a_mistake_in_python_names_the_key() -> None:
-    with pytest.raises(ConfigError, match=r"^tool_rule\.max_calls: found -1; expected an int of at least 1$"):
+HINTS: list[tuple[object, list[str]]] = [
+    ({"tool_rule": []}, ["tool_rules"]),
+    ([{}], ["max_calls", "then_require_one_of", "require_prior_tool", "block_until_tool"]),
+    ([{"name": "x"}], ["max_calls", "then_require_one_of", "require_prior_tool", "block_until_tool"]),
+    ([{**LIMIT, "max_cals": 3}], ["max_calls"]),
+    ([{"block_untill_tool": "a"}], ["block_until_tool"]),
+    ([{**BLOCK, "tool": "x"}], ["tools"]),
+    ([{**BLOCK, "zzz": 1}], ["block_until_tool", "message", "name", "tools"]),
+    ([{"limited_tools": ["a"]}], ["max_calls", "then_require_one_of"]),
+    ([{"max_calls": 1, "then_require_one_of": ["a"]}], ["after_tool"]),
+    ([{"require_prior_tool": "a"}], ["tool"]),
+    ([{**LIMIT, "max_calls": 0}], ["1"]),
+]
+
+
+@pytest.mark.parametrize(("source", "hints"), HINTS)
+def test_a_malformed_rule_is_answered_with_the_keys_that_would_be_right(source: object, hints: list[str]) -> None:
+    with pytest.raises(ConfigError) as caught:
+        ToolRules.of(source)
+    assert [hint for hint in hints if hint not in caught.value.expected] == []
+
+
+def test_a_malformed_rule_made_in_python_is_refused_with_its_key() -> None:
+    with pytest.raises(ConfigError) as caught:
         LimitedTools(limited_tools=["a"], max_calls=-1, then_require_one_of=["b"])
-    with pytest.raises(ConfigError, match=r"^tool_rules\[0\]: found 'login'; expected a tool rule$"):
+    assert (caught.value.where, caught.value.found) == ("tool_rule.max_calls", -1)
+    with pytest.raises(ConfigError) as caught:
         ToolRules(("login",))  # pyright: ignore[reportArgumentType]
+    assert (caught.value.where, caught.value.found) == ("tool_rules[0]", "login")
 
 
 class TestFiles:
-    def problem(self, path: Path, text: str) -> str:
+    @pytest.mark.parametrize(
+        ("text", "where", "line", "found"),
+        [
+            (
+                '[[tool_rules]]\nblock_until_tool = "login"\n\n[[tool_rules]]\nmax_cals = 3\nlimited_tools = ["a"]\n',
+                "tool_rules[1].max_cals",
+                ":5",
+                "max_cals",
+            ),
+            ('[[tool_rules]]\nblock_until_tool = "a"\ntools = [\n"b",\n"a"]\n', "tool_rules[0].tools[1]", ":3", "a"),
+            ('max_turns = 1\n[[tool_rules]]\nlimited_tools = ["a"]\n', "tool_rules[0]", ":2", ["limited_tools"]),
+            (
+                '[[tool_rules]]\nblock_until_tool = "a"\n[[tool_rules]]\nblock_until_tool = "b"\n',
+                "tool_rules",
+                ":1",
+                ["a", "b", "a"],
+            ),
+            (
+                '[[tool_rules]]\nblock_until_tool = "a"\n[[tool_rule]]\nblock_until_tool = "b"\n',
+                "tool_rule",
+                ":3",
+                "tool_rule",
+            ),
+            ("max_turns = 3\n", "tool_rules", "", ["max_turns"]),
+            ('[tool_rules]\nblock_until_tool = "a"\n', "tool_rules", ":1", {"block_until_tool": "a"}),
+        ],
+        ids=[
+            "misspelt key",
+            "waits for itself",
+            "missing keys",
+            "wait for each other",
+            "misspelt",
+            "no rules",
+            "no list",
+        ],
+    )
+    def test_a_mistake_in_a_file_of_rules_is_told_with_its_line(
+        self, tmp_path: Path, snapshot: Callable[..., None], text: str, where: str, line: str, found: object
+    ) -> None:
+        path = tmp_path / "x.toml"
         path.write_text(text)
         with pytest.raises(SettingError) as caught:
             ToolRules.of(path)
-        return str(caught.value)
+        assert (caught.value.where, caught.value.source, caught.value.found) == (where, f"{path}{line}", found)
+        snapshot(str(caught.value).replace(str(tmp_path), "FOLDER"))
 
-    def test_a_mistake_in_a_file_is_told_with_its_line(self, tmp_path: Path) -> None:
-        path = tmp_path / "x.toml"
-        text = '[[tool_rules]]\nblock_until_tool = "login"\n\n[[tool_rules]]\nmax_cals = 3\nlimited_tools = ["a"]\n'
-        words = f"tool_rules[1].max_cals ({path}:5): found 'max_cals'; expected the key max_calls"
-        assert self.problem(path, text) == words
-        text = '[[tool_rules]]\nblock_until_tool = "a"\ntools = [\n"b",\n"a"]\n'
-        words = f"tool_rules[0].tools[1] ({path}:3): found 'a'; expected another tool, as none can wait for itself"
-        assert self.problem(path, text) == words
-        text = 'max_turns = 1\n[[tool_rules]]\nlimited_tools = ["a"]\n'
-        words = f"tool_rules[0] ({path}:2): found ['limited_tools']; expected the key max_calls and "
-        assert self.problem(path, text) == f"{words}then_require_one_of as well"
-
-    def test_rules_that_wait_for_each_other_are_told_too(self, tmp_path: Path) -> None:
-        path = tmp_path / "x.toml"
-        text = '[[tool_rules]]\nblock_until_tool = "a"\n[[tool_rules]]\nblock_until_tool = "b"\n'
-        assert self.problem(path, text) == f"tool_rules ({path}:1): found ['a', 'b', 'a']; expected {WAITS}"
-
-    def test_a_misspelt_table_is_not_passed_over(self, tmp_path: Path) -> None:
-        path = tmp_path / "x.toml"
-        text = '[[tool_rules]]\nblock_until_tool = "a"\n[[tool_rule]]\nblock_until_tool = "b"\n'
-        assert self.problem(path, text) == f"tool_rule ({path}:3): found 'tool_rule'; expected the key tool_rules"
-
-    def test_a_file_without_rules_is_a_mistake(self, tmp_path: Path) -> None:
-        path = tmp_path / "x.toml"
-        words = f"tool_rules ({path}): found ['max_turns']; expected one or more tables [[tool_rules]]"
-        assert self.problem(path, "max_turns = 3\n") == words
-        text = '[tool_rules]\nblock_until_tool = "a"\n'
-        words = f"tool_rules ({path}:1): found {{'block_until_tool': 'a'}}; expected a list of rules"
-        assert self.problem(path, text) == words
-
-    def test_a_file_that_cannot_be_read_is_one_too(self, tmp_path: Path) -> None:
-        with pytest.raises(TomlError, match="No such file"):
+    def test_a_file_of_rules_that_cannot_be_read_is_an_error(self, tmp_path: Path) -> None:
+        with pytest.raises(TomlError, match=r"none\.toml"):
             ToolRules.of(tmp_path / "none.toml")
 
 
@@ -287,19 +272,21 @@ class TestOffered:
             ("review", "[2].require_prior_tool"),
         ],
     )
-    def test_one_that_is_not_is_told_with_its_place(self, tool: str, place: str) -> None:
+    def test_a_tool_that_is_not_offered_is_refused_with_the_nearest(self, tool: str, place: str) -> None:
         with pytest.raises(ConfigError) as caught:
             self.rules.check_offered(self.tools - {tool} | {f"{tool}s"})
-        assert str(caught.value) == f"tool_rules{place}: found {tool!r}; expected a tool that is offered: {tool}s"
+        assert (caught.value.where, caught.value.found) == (f"tool_rules{place}", tool)
+        assert f"{tool}s" in caught.value.expected
 
-    def test_where_none_is_near_all_are_told(self) -> None:
+    def test_where_no_offered_tool_is_near_all_are_told(self) -> None:
         with pytest.raises(ConfigError) as caught:
             self.rules.check_offered(["zip", "qux"])
-        assert str(caught.value) == (
-            "tool_rules[0].block_until_tool: found 'login'; expected a tool that is offered: qux or zip"
-        )
-        with pytest.raises(ConfigError, match="a tool that is offered: none at all"):
+        assert (caught.value.where, caught.value.found) == ("tool_rules[0].block_until_tool", "login")
+        assert "qux" in caught.value.expected
+        assert "zip" in caught.value.expected
+        with pytest.raises(ConfigError) as caught:
             self.rules.check_offered([])
+        assert (caught.value.where, caught.value.found) == ("tool_rules[0].block_until_tool", "login")
 
 
 keys = st.sampled_from([*LIMIT, "after_tool", *PRIOR, "with_parameters", *BLOCK, "name", "message", "other"])

@@ -86,7 +86,7 @@ class TestTokens:
 
     def test_a_usage_that_cannot_be_leaves_the_hold_to_be_booked(self) -> None:
         run = govern(Limits(tokens=1_000))
-        with pytest.raises(ConfigError, match="usage, output_tokens: found -5"), run:
+        with pytest.raises(ConfigError, match=r"output_tokens.*-5"), run:
             turn = next(run)
             assert turn.max_output_tokens == 800
             turn.settle({"input_tokens": 3, "output_tokens": -5})
@@ -163,7 +163,7 @@ class TestTokens:
             first = next(run)
             next(run)
             for late in (lambda: first.settle(USED), lambda: first.expect(1), lambda: first.max_output_tokens):
-                with pytest.raises(ConfigError, match=r"turn 1, .*: found 'a turn that is over'"):
+                with pytest.raises(ConfigError, match="turn 1"):
                     late()
             assert (first.claim_tool("x"), first.refund("late")) == (False, 0)
         assert run.result().budgets["tokens"].used == 0
@@ -171,7 +171,7 @@ class TestTokens:
     @pytest.mark.parametrize("found", [None, {}, "many"])
     def test_a_usage_that_is_none_is_an_error_and_the_hold_is_booked(self, found: Any) -> None:
         run = govern(Limits(tokens=1_000))
-        with pytest.raises(ConfigError, match="usage: found"), run:
+        with pytest.raises(ConfigError, match="usage"), run:
             for turn in run:
                 assert turn.max_output_tokens == 800
                 turn.settle(found)
@@ -188,7 +188,7 @@ class TestMoney:
     PRICE = TokenPrice(input=1_000, output=10_000)  # a tenth of a cent, and a cent, for each token
 
     def test_a_money_limit_needs_a_price(self) -> None:
-        with pytest.raises(ConfigError, match=r"govern, price: found None; expected a price, .* a limit of \$2.00"):
+        with pytest.raises(ConfigError, match=r"govern, price.*\$2\.00"):
             govern(Limits(usd=2)).__enter__()
 
     def test_money_bounds_the_reply(self) -> None:

@@ -50,7 +50,7 @@ def test_no_more_are_in_use_than_allowed() -> None:
     until(lambda: pool.take() is not None)
 
 
-def test_one_that_hangs_is_replaced_up_to_a_limit_and_forgiven_when_it_comes_back() -> None:
+def test_a_worker_that_hangs_is_replaced_up_to_a_limit_and_forgiven_when_it_comes_back() -> None:
     pool, release = WorkerPool(workers=1, most_hung=2), Event()
     for _ in range(2):
         worker = pool.take()

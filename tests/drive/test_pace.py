@@ -17,7 +17,7 @@ def here(request: pytest.FixtureRequest) -> Callable[[Callable[[], Awaitable[Any
     return lambda work: anyio.run(work, backend=request.param)
 
 
-def test_it_starts_with_the_run_and_goes_by_its_clock() -> None:
+def test_a_pace_starts_with_the_run_and_goes_by_its_clock() -> None:
     clock = ManualClock(now=5.0)
     pace = Pace(clock)
     clock.move(2.5)
@@ -123,7 +123,7 @@ def test_what_comes_after_a_wait_has_its_whole_time(here: Any, begins_at: float)
     assert not here(work)
 
 
-def test_also_by_a_clock_that_stands_still_by_itself(here: Any) -> None:
+def test_a_pause_by_a_clock_that_stands_still_is_no_time_of_the_run(here: Any) -> None:
     async def work() -> bool:
         pace, due = Pace(ManualClock()), 0.0
         with anyio.CancelScope() as scope:

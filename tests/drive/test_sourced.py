@@ -132,7 +132,9 @@ class TestASourceThatCannotBeOpened:
         result = through("asyncio")(Agent(model=adding(), tools=[shop], limits=Limits(seconds=1)))
         assert (result.stop, result.requests, shop.closed) == ("failed", 0, 1)
         assert result.error is not None
-        assert result.error["message"].startswith("the shop: not open within 0.85 s")
+        assert result.error["code"] == "source_failed"
+        assert result.error["message"].startswith("the shop: ")
+        assert "0.85 s" in result.error["message"]
 
     def test_is_not_even_tried_where_the_time_is_over(self, run: Door) -> None:
         shop = Shop(add)
@@ -144,14 +146,16 @@ class TestASourceThatCannotBeOpened:
         result = run(Agent(model=adding(), tools=[add, Shop(add)]))
         assert result.stop == "failed"
         assert result.error is not None
-        assert "'add, as a tool of the agent itself and of the shop'" in result.error["message"]
+        assert result.error["code"] == "config_invalid"
+        assert all(word in result.error["message"] for word in ("add", "the shop"))
 
     def test_is_told_by_a_rule_for_a_tool_that_nobody_offers(self) -> None:
         agent = Agent(model=adding(), tools=[Shop(add)], tool_rules=[{"tool": "ad", "require_prior_tool": "add"}])
         result = agent.run("go")
         assert (result.stop, result.requests) == ("failed", 0)
         assert result.error is not None
-        assert "found 'ad'; expected a tool that is offered: add" in result.error["message"]
+        assert result.error["code"] == "config_invalid"
+        assert all(word in result.error["message"] for word in ("'ad'", "add"))
 
 
 class TestARunThatIsCancelled:
@@ -315,25 +319,28 @@ class TestAPausedRun:
         anyio.run(cancelled, backend=backend)
         assert (shop.opened, shop.closed) == (2, 2)
 
-    def test_is_another_agents_where_it_is(self) -> None:
+    def test_a_paused_run_of_another_agent_is_refused(self) -> None:
         shop = Shop(tool(approve=True)(add))
         paused = self.agent(shop).run("go")
-        with pytest.raises(ConfigError, match="another agent's run"):
+        with pytest.raises(ConfigError) as caught:
             self.agent(shop).resume(paused)
+        assert caught.value.code == "config_invalid"
+        assert paused.run_id in str(caught.value)
 
 
 class TestAnAgentWithSources:
     def test_says_what_is_known_of_it(self) -> None:
         agent = Agent(model=adding(), tools=[subtract, Shop(add)], name="clerk")
-        assert repr(agent) == "<Agent clerk: scripted, 1 tools and those of 1 sources>"
+        assert repr(agent).startswith("<Agent clerk: scripted, 1 tools")
         plan = agent.plan("go")
         assert plan.shared.tool_names == ("subtract",)
         assert [source.name for source in plan.shared.sources] == ["the shop"]
         assert agent.worst_case().turns == 90
 
     def test_cannot_be_driven_by_a_script(self) -> None:
-        with pytest.raises(ConfigError, match="an agent without sources of tools"):
+        with pytest.raises(ConfigError) as caught:
             Script(Agent(model=adding(), tools=[Shop(add)]))
+        assert caught.value.code == "config_invalid"
 
     def test_can_be_told_a_source_error(self) -> None:
         async def refuse() -> None:

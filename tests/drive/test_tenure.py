@@ -45,7 +45,7 @@ def until(wanted: object) -> None:
         time.sleep(0.005)
 
 
-def test_it_is_renewed_for_as_long_as_it_is_held_and_not_any_longer() -> None:
+def test_a_lease_is_renewed_for_as_long_as_it_is_held_and_not_any_longer() -> None:
     store = MoodyStore()
     tenure = Tenure(store, "talk", 3.0)
     assert (tenure.holds, tenure.take(), tenure.holds) == (False, None, True)
@@ -58,7 +58,7 @@ def test_it_is_renewed_for_as_long_as_it_is_held_and_not_any_longer() -> None:
 
 
 @pytest.mark.parametrize("mood", ["refused", "broken"])
-def test_one_that_cannot_be_renewed_is_lost_once(mood: str) -> None:
+def test_a_lease_that_cannot_be_renewed_is_lost_once(mood: str) -> None:
     store, lost = MoodyStore(), list[bool]()
     tenure = Tenure(store, "talk", 0.6)
     tenure.lost = lambda: lost.append(tenure.holds)
@@ -70,7 +70,7 @@ def test_one_that_cannot_be_renewed_is_lost_once(mood: str) -> None:
     assert not CLERK.serves(tenure.guard)  # so nobody looks at it again
 
 
-def test_one_that_could_not_be_renewed_for_a_while_is_kept() -> None:
+def test_a_lease_that_could_not_be_renewed_for_a_while_is_kept() -> None:
     store, lost = MoodyStore(), list[bool]()
     tenure = Tenure(store, "talk", 3.0)
     tenure.lost = lambda: lost.append(True)
@@ -83,7 +83,7 @@ def test_one_that_could_not_be_renewed_for_a_while_is_kept() -> None:
     tenure.give_back()
 
 
-def test_it_counts_as_lost_by_its_own_clock_though_nobody_has_said_so() -> None:
+def test_a_lease_counts_as_lost_by_its_own_clock_though_nobody_has_said_so() -> None:
     tenure = Tenure(MoodyStore(), "talk", 0.3)
     assert tenure.take() is None
     tenure.end()

@@ -70,7 +70,7 @@ class TestRetries:
         assert (result.error["kind"], result.error["message"]) == (type(error).__name__, str(error))
         assert len(result.tool_results) == 1
 
-    def test_one_that_said_nothing_is_asked_again_with_its_notices(self) -> None:
+    def test_a_model_that_said_nothing_is_asked_again_with_its_notices(self) -> None:
         def hook(point: Point, progress: Progress, about: object = None, /) -> Sequence[Order]:
             return [Notice("Be quick.")] if point is Point.RUN_STARTED else ()
 
@@ -114,7 +114,7 @@ class TestWaits:
         usual = [min(60.0, 0.5 * 2**n) for n in range(12)]
         assert all(most / 2 <= wait <= most for wait, most in zip(times, usual, strict=True))
 
-    def test_they_are_the_same_for_the_same_run_and_others_for_another(self) -> None:
+    def test_waits_are_the_same_for_the_same_run_and_others_for_another(self) -> None:
         def times(run_id: str) -> list[float]:
             return waits(script(*[BUSY] * 5, say(".")), run_id)
 
@@ -142,7 +142,7 @@ class TestWaits:
         assert result.seconds == pytest.approx(sum(told))
 
     @pytest.mark.parametrize("after", [85.0, 86.0, 1e6])
-    def test_none_goes_past_the_time_for_work(self, after: float) -> None:
+    def test_no_wait_goes_past_the_time_for_work(self, after: float) -> None:
         driver = script(fail(Retryable("busy", after)), say("never"), limits=Limits(seconds=100))
         result = assert_honest(driver.run("Go."))
         assert (result.stop, result.text, result.seconds) == ("deadline", "Reported.", 0.0)
@@ -151,20 +151,20 @@ class TestWaits:
         assert result.error is not None
         assert result.error["message"] == "busy"
 
-    def test_one_that_ends_before_is_made(self) -> None:
+    def test_a_wait_that_ends_before_the_time_for_work_is_made(self) -> None:
         result = assert_honest(script(fail(Retryable("busy", 84.9)), say("ok"), limits=Limits(seconds=100)).run("Go."))
         assert (result.stop, result.seconds) == ("completed", 84.9)
 
 
 class TestEmptyReply:
     @pytest.mark.parametrize("text", ["", " ", "\n\t"])
-    def test_it_is_asked_for_once_more(self, text: str) -> None:
+    def test_an_empty_reply_is_asked_for_once_more(self, text: str) -> None:
         result = assert_honest(script(say(text), say("done")).run("Go."))
         assert (result.stop, result.text, result.turns, result.requests) == ("completed", "done", 1, 2)
         assert result.budgets["retries"].used == 1
-        assert [event.error for event in events(result, Retried)] == ["the reply was empty"]
+        assert len(events(result, Retried)) == 1
 
-    def test_then_it_is_taken_as_it_is(self) -> None:
+    def test_a_second_empty_reply_is_taken_as_it_is(self) -> None:
         result = assert_honest(script(say(""), say(""), say("never")).run("Go."))
         assert (result.stop, result.text, result.requests) == ("completed", "", 2)
 
@@ -176,10 +176,10 @@ class TestEmptyReply:
         assert script(SUM, say(".")).run("Go.").budgets["retries"].used == 0
 
     @pytest.mark.parametrize("finish", ["length", "content_filter"])
-    def test_one_that_was_cut_off_is_not_asked_for_again(self, finish: str) -> None:
+    def test_an_empty_reply_that_was_cut_off_is_not_asked_for_again(self, finish: str) -> None:
         assert assert_honest(script(say("").ending(finish), say("x")).run("Go.")).requests == 1
 
-    def test_it_is_asked_again_in_every_turn_anew(self) -> None:
+    def test_an_empty_reply_is_asked_for_again_in_every_turn_anew(self) -> None:
         result = assert_honest(script(say(""), SUM, say(""), say(".")).run("Go."))
         assert (result.turns, result.requests, result.budgets["retries"].used) == (2, 4, 2)
 
@@ -264,7 +264,7 @@ class TestTokens:
 
 class TestMoney:
     def test_a_model_without_a_price_refuses_a_money_limit(self) -> None:
-        with pytest.raises(ConfigError, match="a model with a price; nobody knows that of scripted"):
+        with pytest.raises(ConfigError, match=r"limits\.usd.*scripted"):
             Agent(model=ScriptedModel(say(".")), limits=Limits(usd=1))
 
     def test_what_it_cost_is_booked_in_billionths(self) -> None:

@@ -83,7 +83,7 @@ class TestSeed:
         assert (result.stop, result.turns) == ("completed", 2)
         assert "outcome content_proposal" in result.completion["satisfied"]
 
-    def test_or_the_other_outcome(self) -> None:
+    def test_the_second_example_ends_as_soon_as_the_other_outcome_is_there(self) -> None:
         result = run(call("manage_github_issue", action="comment"), completion=SEED)
         assert (result.stop, result.turns) == ("completed", 1)
 
@@ -108,15 +108,15 @@ class TestEarlyEnd:
             result = run(*lines, completion=SEED, mail={n: [Steer("Write two files as well.")]})
             assert (result.stop, result.text, len(result.tool_results)) == ("completed", "Both files are written.", 3)
 
-    def test_it_counts_even_if_the_time_is_over_with_it(self) -> None:
+    def test_an_outcome_counts_even_if_the_time_is_over_with_it(self) -> None:
         result = run(self.COMMENT, completion=SEED, mail={1: [TimeUp()]})
         assert (result.stop, result.requests, result.flags) == ("completed", 1, ())
 
-    def test_a_cancel_or_a_lost_lease_that_came_with_it_goes_before(self) -> None:
+    def test_a_cancel_or_a_lost_lease_goes_before_an_outcome_that_came_with_it(self) -> None:
         assert run(self.COMMENT, completion=SEED, mail={1: [Cancel("me")]}).stop == "cancelled"
         assert run(self.COMMENT, completion=SEED, mail={1: [LeaseLost()]}).stop == "contended"
 
-    def test_a_hook_that_halts_goes_before(self) -> None:
+    def test_a_hook_that_halts_goes_before_an_outcome(self) -> None:
         def halting(point: Point, progress: Progress, about: object = None) -> list[Halt]:
             return [Halt("guard")] if point is Point.TOOL_ENDED else []
 
@@ -125,7 +125,7 @@ class TestEarlyEnd:
         late = run(self.COMMENT, completion=SEED, hooks=[halting], mail={1: [TimeUp()]}, said_last=say("report"))
         assert late.stop == "deadline"
 
-    def test_it_may_be_the_last_turn_or_the_only_one(self) -> None:
+    def test_an_outcome_may_come_in_the_last_turn_or_the_only_one(self) -> None:
         assert run(self.COMMENT, completion=SEED, limits=Limits(turns=1)).flags == ()
         assert run(self.COMMENT, completion=SEED, single_turn=True).stop == "completed"
 
@@ -155,22 +155,22 @@ class TestNudges:
 
     def test_a_nudge_is_a_message_of_the_users_that_says_what_is_missing_and_what_is_done(self) -> None:
         result = run(FILE, say("done"), PR, say("yes"), completion=REQUIRED)
-        nudges = [message for message in result.messages if "not complete" in message.content]
+        nudges = [message for message in result.messages if message.content == result.completion["nudge"]]
         assert [message.role for message in nudges] == ["user"]
         assert "create_github_pull_request" in nudges[0].content
-        assert "1 of 2 done" in nudges[0].content
+        assert "1 of 2" in nudges[0].content
         assert "Propose the change." in nudges[0].content
 
     def test_a_model_may_comply_after_the_second_nudge(self) -> None:
         result = run(say("done"), FILE, say("done"), PR, say("Now it is."), completion=REQUIRED)
         assert (result.stop, result.text, result.completion["nudge_count"]) == ("completed", "Now it is.", 2)
-        nudges = [message.content.splitlines()[0] for message in result.messages if "not complete" in message.content]
-        assert nudges == [f"The task is not complete yet. {done} of 2 done." for done in (0, 1)]
+        nudges = [event.text for event in result.events if isinstance(event, Nudged)]
+        assert [f"{done} of 2" in text for done, text in enumerate(nudges)] == [True, True]
 
     def test_with_hidden_mechanics_no_tool_is_named(self) -> None:
         result = run(say("done"), FILE, PR, say("yes"), completion={**REQUIRED, "hide_mechanics": True})
         nudge = result.completion["nudge"]
-        assert "not complete" in nudge
+        assert nudge
         assert "github" not in nudge
 
     def test_an_outcome_that_no_tool_offers_is_not_spoken_of(self) -> None:
@@ -179,7 +179,7 @@ class TestNudges:
         ]
         result = run(say("done"), PR, completion={"complete_when_any": ways})
         nudge = result.completion["nudge"]
-        assert "This outcome is needed:\n- pull" in nudge
+        assert "\n- pull" in nudge
         assert "publish" not in nudge
 
     def test_no_nudge_without_a_budget_for_it(self) -> None:
@@ -215,7 +215,7 @@ class TestOutput:
             if isinstance(event, CompletionChecked | Nudged):
                 assert (list(event.missing), list(event.satisfied)) == (["output"], result.completion["satisfied"])
 
-    def test_also_where_a_limit_ended_the_run(self) -> None:
+    def test_a_typed_answer_that_never_came_is_missing_where_a_limit_ended_the_run(self) -> None:
         result = run(FILE, PR, completion=REQUIRED, output=int, limits=Limits(turns=2), said_last=say("report"))
         assert (result.stop, result.completion["complete"], result.completion["missing"]) == (
             "budget",
@@ -250,7 +250,7 @@ class TestPreflight:
         assert record["unavailable_required_tool_names"] == ["publish"]
         assert record["available_tool_names"] == [one.name for one in TOOLS]
 
-    def test_outcomes_of_which_none_is_possible_do_so_too(self) -> None:
+    def test_outcomes_of_which_none_is_possible_end_it_before_any_request(self) -> None:
         way = {"name": "out", "tools": [{"name": "publish"}]}
         assert run(say("x"), completion={"complete_when_any": [way]}).stop == "failed"
 
@@ -290,7 +290,7 @@ class TestRecord:
         assert record["completion_assertions_complete"] is (end == "completed")
 
     @pytest.mark.parametrize("end", [end for end in ENDS if end != "unfinished"])
-    def test_also_where_nothing_had_to_be_proved(self, end: str) -> None:
+    def test_every_end_has_the_fields_of_the_seed_where_nothing_had_to_be_proved(self, end: str) -> None:
         lines, options = ENDS[end]
         record = self.of_the_seed(run(*lines, **options))
         assert (record["completion_assertions_required"], record["completion_assertions_complete"]) == ({}, None)
@@ -326,7 +326,7 @@ class TestPolicies:
             "nudge": "Look again.",
         }
 
-    def test_it_sees_what_is_proved(self) -> None:
+    def test_a_function_that_decides_sees_what_is_proved(self) -> None:
         seen: list[int] = []
 
         def look(progress: Progress) -> Complete:

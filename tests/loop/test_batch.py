@@ -1,6 +1,6 @@
 """The calls of one turn: claims for each, an outcome for each, in the order asked."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import pytest
@@ -82,7 +82,8 @@ class TestClaims:
     def test_the_model_is_told_the_reason_and_goes_on(self) -> None:
         result = run(together(*[SUM] * 5), say("ok"), limits=Limits(tool_calls=2))
         told = [message.content for message in result.messages if message.type is MessageType.TOOL_RESULT]
-        assert told == ["3", "3", *["Not run (budget): no tool call is left"] * 3]
+        assert told[:2] == ["3", "3"]
+        assert ["(budget)" in text for text in told[2:]] == [True] * 3
         assert (result.stop, result.flags, result.turns) == ("completed", ("max_tool_calls_reached",), 2)
 
     @pytest.mark.parametrize("asked", [1, 2, 5])
@@ -90,9 +91,9 @@ class TestClaims:
         result = run(SUM, together(*[SUM] * asked), say("never said"), limits=Limits(tool_calls=1))
         assert (result.stop, result.text, result.flags) == ("budget", "Reported.", ("max_tool_calls_reached",))
         assert (result.turns, result.requests) == (2, 3)
-        assert result.warning == "Maximum tool calls (1) reached."
+        assert "(1)" in str(result.warning)
 
-    def test_a_batch_of_which_one_call_is_denied_for_another_reason_does_not(self) -> None:
+    def test_a_batch_of_which_one_call_is_denied_for_another_reason_leads_to_no_grace(self) -> None:
         result = run(together(SUM, call("unknown")), say("ok"), limits=Limits(tool_calls=0))
         assert (result.stop, statuses(result)) == ("completed", ["budget", "unknown"])
 
@@ -185,8 +186,8 @@ class TestMistakes:
     @pytest.mark.parametrize(
         ("line", "words"),
         [
-            (call("ad", a=1, b=2), "did you mean add?"),
-            (Raw("x", name=""), "there is no tool ''"),
+            (call("ad", a=1, b=2), "add"),
+            (Raw("x", name=""), "''"),
             (call("add", a=1), "b"),
             (call("add", a=1, b=2, c=3), "c"),
             (call_json("add", "{'a': 1}"), "JSON"),
@@ -208,9 +209,10 @@ class TestMistakes:
         assert [outcome.ok for outcome in result.tool_results] == [ran] * calls
         assert result.budgets["tool_calls"].used == (calls if ran else 0)
 
-    def test_a_reply_cut_at_its_greatest_length_is_told_so(self) -> None:
+    def test_a_reply_cut_at_its_greatest_length_is_told_so(self, snapshot: Callable[..., None]) -> None:
         result = run(say("I will", SUM).ending("length"), say("ok"))
-        assert "cut off at its greatest length" in result.tool_results[0].text
+        assert not result.tool_results[0].ok
+        snapshot(result.tool_results[0].text)
         assert (result.stop, result.turns) == ("completed", 2)
 
 
@@ -222,7 +224,7 @@ class TestVetoes:
 
         result = run(together(SUM, call("write", text="x")), say("ok"), hooks=[hook], limits=Limits(tool_calls=1))
         assert statuses(result) == ["done", "rule"]
-        assert result.tool_results[1].text == "Not run (rule): Not on Sundays."
+        assert result.tool_results[1].text.endswith("(rule): Not on Sundays.")
         assert (result.stop, result.flags) == ("completed", ())
 
     @pytest.mark.parametrize("point", [Point.TURN_STARTED, Point.TOOL_ENDED, Point.RUN_STARTED])
@@ -243,7 +245,7 @@ class TestApproval:
     def test_a_call_is_made_when_a_person_agrees(self) -> None:
         assert statuses(self.result(Verdict(True), Verdict(True))) == ["done", "done"]
 
-    def test_it_is_denied_with_the_persons_words(self) -> None:
+    def test_a_call_without_approval_is_denied_with_the_persons_words(self) -> None:
         result = self.result(Verdict(False, "Too dear."), Verdict(True))
         assert statuses(result) == ["approval", "done"]
         assert "Too dear." in result.tool_results[0].text
@@ -253,7 +255,7 @@ class TestApproval:
         assert (result.stop, [question.id for question in result.questions]) == ("paused", ["call-0", "call-1"])
         assert (statuses(result), result.budgets["tool_calls"].used) == (["approval"] * 2, 0)
 
-    def test_it_is_not_made_when_the_run_is_cancelled_while_a_person_thinks(self) -> None:
+    def test_a_call_is_not_made_when_the_run_is_cancelled_while_a_person_thinks(self) -> None:
         made: list[int] = []
         careful = Tool(lambda: made.append(1), name="careful", approve=True)
         agent = Agent(model=ScriptedModel(call("careful")), tools=[careful])

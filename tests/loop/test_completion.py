@@ -141,7 +141,7 @@ class TestOutput:
         assert (result.output, result.stop) == (Answer(total=3), "completed")
 
     @pytest.mark.parametrize("nudges", [0, 2])
-    def test_it_is_told_within_the_nudges(self, nudges: int) -> None:
+    def test_an_output_that_does_not_fit_is_told_within_the_nudges(self, nudges: int) -> None:
         result = run(*[BAD] * 9, limits=Limits(nudges=nudges), output=Answer)
         assert (result.stop, result.output, result.turns) == ("unfinished", None, nudges + 1)
         assert result.flags == ("max_nudges_reached",)
@@ -163,7 +163,7 @@ class TestOutput:
         class Odd:
             pass
 
-        with pytest.raises(ConfigError, match="a type that JSON can carry"):
+        with pytest.raises(ConfigError, match="agent, output"):
             Agent(model=ScriptedModel(GOOD), output=Odd)
 
 

@@ -1,6 +1,6 @@
 """A person in the loop: asked before anything of a batch is made; what is not allowed is not done, on any path."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import pytest
@@ -76,21 +76,22 @@ class TestCalls:
         desk = Desk()
         result = run(DELETE, desk=desk, verdicts=[deny("Keep that.")])
         assert (result.stop, desk.done) == ("completed", [])
-        assert result.tool_results[0].text == "Not run (approval): Keep that."
-        assert result.messages[2].content == "Not run (approval): Keep that."
+        assert result.tool_results[0].text.endswith("(approval): Keep that.")
+        assert result.messages[2].content == result.tool_results[0].text
 
-    def test_edited_it_is_made_so_and_the_model_is_told(self) -> None:
+    def test_an_edited_call_is_made_so_and_the_model_is_told(self, snapshot: Callable[..., None]) -> None:
         desk = Desk()
         result = run(DELETE, desk=desk, verdicts=[edit(path="b")])
         assert desk.done == ["delete b"]
-        assert result.tool_results[0].text == '(a person changed the arguments to {"path": "b"})\ndeleted b'
+        assert result.tool_results[0].text.endswith("\ndeleted b")
+        snapshot(result.tool_results[0].text)
 
-    def test_edited_to_what_cannot_be_it_is_not_made(self) -> None:
+    def test_a_call_edited_to_what_cannot_be_is_not_made(self) -> None:
         desk = Desk()
         result = run(DELETE, desk=desk, verdicts=[edit(pth="b")])
         assert desk.done == []
-        assert "a person changed the arguments" in result.tool_results[0].text
-        assert "Not run (validation)" in result.tool_results[0].text
+        assert "(validation)" in result.tool_results[0].text
+        assert "pth" in result.tool_results[0].text
 
     def test_what_is_sensitive_is_hidden_from_questions_events_and_notes(self) -> None:
         paying = script(call("pay", usd=50, card="visa one"), verdicts=[edit(usd=20, card="visa two")])
@@ -122,7 +123,7 @@ class TestCalls:
         assert [outcome.ok for outcome in result.tool_results] == [True, False]
         assert sum(isinstance(effect, Decide) for effect in asked.effects) == 1
 
-    def test_one_that_is_asked_again_and_again_ends_the_run(self) -> None:
+    def test_a_denied_call_that_is_asked_again_and_again_ends_the_run(self) -> None:
         result = run(*[DELETE] * 9, verdicts=[deny("No.")] * 9)
         assert (result.stop, result.turns) == ("stalled", 5)
 
@@ -147,19 +148,20 @@ class TestCalls:
 
 
 class TestPause:
-    def test_without_an_answer_the_run_pauses_with_what_is_asked_and_nothing_is_made(self) -> None:
+    def test_without_an_answer_the_run_pauses_with_what_is_asked_and_nothing_is_made(
+        self, snapshot: Callable[..., None]
+    ) -> None:
         desk = Desk()
         result = run(BATCH, desk=desk)
         assert (result.stop, desk.done) == ("paused", [])
         assert result.to_dict()["status"] == "approval_required"
         [question] = result.questions
-        assert question == Question(
-            "call-1", 'May delete be called with {"path": "a"}?', About.CALL, "delete", {"path": "a"}
-        )
+        assert question == Question("call-1", question.text, About.CALL, "delete", {"path": "a"})
+        snapshot(question.text, "question")
         assert result.to_dict()["questions"][0]["arguments"] == {"path": "a"}
-        assert "waits for a person" in result.explain()
+        snapshot(result.explain(), "explanation")
 
-    def test_it_goes_on_in_place_after_a_denial_and_nothing_is_repeated(self) -> None:
+    def test_a_paused_run_goes_on_in_place_after_a_denial_and_nothing_is_repeated(self) -> None:
         desk = Desk()
         paused = script(LOOK, BATCH, desk=desk)
         paused.run("Go.")
@@ -190,11 +192,12 @@ class TestPause:
         first = paused.run("Go.")
         assert paused.replay().questions == first.questions
 
-    def test_what_did_not_pause_cannot_go_on(self) -> None:
+    def test_a_run_that_did_not_pause_cannot_go_on(self, snapshot: Callable[..., None]) -> None:
         done = script(LOOK)
         done.run("Go.")
-        with pytest.raises(ConfigError, match="did not pause"):
+        with pytest.raises(ConfigError) as caught:
             done.resume({})
+        snapshot(caught.value)
 
 
 LIMITED = Limits(turns=2)
@@ -205,18 +208,13 @@ def looks(count: int) -> list[Line]:
 
 
 class TestMore:
-    def test_a_run_that_meets_a_limit_asks_for_more_and_goes_on(self) -> None:
+    def test_a_run_that_meets_a_limit_asks_for_more_and_goes_on(self, snapshot: Callable[..., None]) -> None:
         more = script(*looks(4), limits=LIMITED, on_exhausted="ask", verdicts=[extend(5)])
         result = assert_honest(more.run("Go."))
         assert (result.stop, result.turns, result.flags) == ("completed", 5, ("max_agent_iterations_reached",))
         [question] = [effect.question for effect in more.effects if isinstance(effect, Decide)]
-        assert question == Question(
-            "turns-2",
-            "Maximum agent iterations (2) reached. May the run have 2 more?",
-            About.LIMIT,
-            budget="turns",
-            amount=2,
-        )
+        assert question == Question("turns-2", question.text, About.LIMIT, budget="turns", amount=2)
+        snapshot(question.text)
         [extended] = [event for event in result.events if isinstance(event, Extended)]
         assert (extended.budget, extended.amount, extended.by) == ("turns", 5, "person")
 
@@ -234,13 +232,13 @@ class TestMore:
         result = run(*looks(9), limits=LIMITED, on_exhausted="ask", verdicts=[extend(50)] * 9, settings=settings)
         assert (result.stop, result.turns) == ("budget", 3)
 
-    def test_money_is_asked_for_in_dollars_and_time_in_seconds(self) -> None:
+    def test_more_time_is_asked_for_in_seconds(self, snapshot: Callable[..., None]) -> None:
         model = ScriptedModel(call("look").after(50), call("look", at="2").after(50), say("ok").after(5))
         agent = Agent(model=model, tools=Desk().tools(), limits=Limits(seconds=60), on_exhausted="ask")
         late = Script(agent, verdicts=[extend(100)])
         result = assert_honest(late.run("Go."))
         [asked] = [event for event in result.events if isinstance(event, AskedPerson)]
-        assert asked.text == "Maximum seconds (60 s) reached. May the run have 60 s more?"
+        snapshot(asked.text)
         assert [event.seconds for event in result.events if isinstance(event, Postponed)] == [100]
         assert result.stop == "completed"
 
@@ -252,7 +250,8 @@ class TestMore:
         desk = Desk()
         more = script(*looks(4), desk=desk, limits=LIMITED, on_exhausted="ask")
         first = assert_honest(more.run("Go."))
-        assert (first.stop, first.warning, len(desk.done)) == ("paused", "Maximum agent iterations (2) reached.", 2)
+        assert (first.stop, len(desk.done)) == ("paused", 2)
+        assert "(2)" in str(first.warning)
         result = assert_honest(more.resume({"turns-2": extend(9)}))
         assert (result.stop, desk.done) == ("completed", [f"look {n}" for n in range(4)])
 

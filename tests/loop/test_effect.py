@@ -160,7 +160,7 @@ class TestFingerprint:
             (Grant({"tokens": 5}, {"tokens": 1}), Grant({"tokens": 9}, {"tokens": 2})),
         ],
     )
-    def test_nothing_in_it_comes_from_the_time_or_from_what_is_left(self, one: Any, other: Any) -> None:
+    def test_nothing_in_a_fingerprint_comes_from_the_time_or_from_what_is_left(self, one: Any, other: Any) -> None:
         assert prints([one]) == prints([other])
 
     @pytest.mark.parametrize(
@@ -184,7 +184,7 @@ class TestFingerprint:
     def test_what_is_new_in_an_effect_is_in_it(self, one: Any, other: Any) -> None:
         assert prints([one]) != prints([other])
 
-    def test_it_is_of_all_effects_so_far(self) -> None:
+    def test_a_fingerprint_is_of_all_effects_so_far(self) -> None:
         effects: list[Effect[Any]] = [ask(), Wait(1.0)]
         assert prints(effects)[-1] != prints(effects[1:])[-1]
         assert prints(effects) != prints(effects[::-1])
@@ -203,7 +203,7 @@ class TestFingerprint:
 
 def test_answers_that_end_too_early_are_told() -> None:
     script, _ = driven("calls")
-    with pytest.raises(AssertionError, match="the answers end before the run does"):
+    with pytest.raises(AssertionError, match="answers"):
         replay(script.agent, plan(script.agent), script.answers[:-1])
 
 

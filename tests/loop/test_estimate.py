@@ -1,6 +1,6 @@
 """What a request may use is known before it is made: from what the last one took, and from the bytes that are new."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import pytest
@@ -41,7 +41,7 @@ def result_tokens(n: int) -> int:
 
 
 class TestFromTheSecondRequestOn:
-    def test_it_is_the_last_input_and_output_and_what_is_new(self) -> None:
+    def test_an_estimate_is_the_last_input_and_output_and_what_is_new(self) -> None:
         lines = [call("look", n=30).using(Usage(500, 70)), call("look", n=5).using(Usage(900, 9)), say(".")]
         first, second, third = estimates(played(ScriptedModel(*lines))[0])
         assert first < 500
@@ -157,11 +157,13 @@ class TestCaps:
         for request, read in zip(model.requests, estimates(result), strict=True):
             assert request.max_output_tokens == 4_000 - read
 
-    def test_a_task_that_is_too_long_for_the_model_is_refused_with_the_true_number(self) -> None:
+    def test_a_task_that_is_too_long_for_the_model_is_refused_with_the_true_number(
+        self, snapshot: Callable[..., None]
+    ) -> None:
         driver = Script(Agent(model=ScriptedModel(say("."), context_tokens=400, max_output_tokens=40)))
         result = driver.run("Word " * 400)
         assert (result.stop, result.requests) == ("budget", 0)
-        assert result.warning == "Maximum context tokens (360) reached."
+        snapshot(result.warning)
 
     @pytest.mark.parametrize(
         ("card", "limit", "room"),
@@ -197,7 +199,7 @@ class TestWhatNobodyTold:
         assert result.estimated_requests == 0
 
     @pytest.mark.parametrize("error", [Retryable("broke", began=True), ModelError("timed out", began=True)])
-    def test_one_that_had_begun_is_booked_and_marked(self, error: ModelError) -> None:
+    def test_a_failed_request_that_had_begun_is_booked_and_marked(self, error: ModelError) -> None:
         result = self.run(fail(error), say(".").using(Usage(10, 1)))
         held = estimates(result)[0] + 100
         assert marks(result)[0] is True
@@ -226,7 +228,7 @@ class TestWhatNobodyTold:
         assert marks(result) == [True]
 
     @pytest.mark.parametrize("most", [7, 9_000])
-    def test_but_no_more_than_was_allowed(self, most: int) -> None:
+    def test_an_estimated_reply_is_booked_with_no_more_than_was_allowed(self, most: int) -> None:
         text = "A long answer. " * 40
         result, _ = played(ScriptedModel(say(text).using(None)), max_output_tokens=most)
         assert result.budgets["tokens"].used == estimates(result)[0] + min(most, tokens_of(text))

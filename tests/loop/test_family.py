@@ -203,11 +203,12 @@ def test_a_child_without_a_ceiling_of_tokens_gets_its_part_of_half_of_what_is_le
     assert (result.budgets["tokens"].used, result.budgets["tokens"].held) == (spent, 0)
 
 
-def test_where_nothing_is_left_to_carve_the_call_is_denied() -> None:
+def test_where_nothing_is_left_to_carve_the_call_is_denied(snapshot: Callable[..., None]) -> None:
     agent = top(Child(stubborn("kid"), "carved"), says=(tasks("kid"), say("done")), turns=1)
     result = Script(agent).run("Go.")
     [denied] = result.tool_results
-    assert denied.text == ("Not run (budget): Maximum agent iterations (1) reached. Nothing is left to carve")
+    assert denied.status == "denied"
+    snapshot(denied.text)
     assert (result.children, result.budgets["children"].used, result.stop) == ((), 0, "budget")
 
 

@@ -75,21 +75,21 @@ class TestOrdersOfHooks:
         assert (result.stop, result.stopped_by, result.warning) == ("halted", "rule 7", "Enough.")
         assert result.requests == requests
 
-    def test_what_is_no_order_is_not_taken_for_none(self) -> None:
+    def test_an_order_that_is_none_denies_the_call_or_fails_the_run(self, snapshot: Callable[..., None]) -> None:
         odd: Any = "veto"
         denied = run(made(SUM, say("3"), hooks=[hook_at(Point.TOOL_CALLED, odd)]))
-        assert denied.tool_results[0].text == "Not run (rule): a hook failed (ConfigError), so the call is not made"
+        assert "(rule)" in denied.tool_results[0].text
+        assert "(ConfigError)" in denied.tool_results[0].text
         failed = run(made(SUM, say("3"), hooks=[hook_at(Point.TURN_STARTED, odd)]))
         assert failed.error is not None
-        assert (
-            failed.error["message"]
-            == "a hook's order: found 'veto'; expected an Order of flyball.progress, such as a Notice or a Veto"
-        )
+        assert failed.error["code"] == "config_invalid"
+        snapshot(failed.error["message"])
 
     def test_a_budget_that_does_not_exist_cannot_be_raised(self) -> None:
         result = run(made(say("3"), hooks=[hook_at(Point.RUN_STARTED, Raise("turn", 5))]))
         assert result.error is not None
-        assert result.error["message"] == "no budget is registered as 'turn'; did you mean turns?"
+        assert result.error["code"] == "budget_unknown"
+        assert "'turn'" in result.error["message"]
 
     def test_a_halt_before_anything_was_asked_gives_the_turn_back(self) -> None:
         result = run(made(say("a"), hooks=[hook_at(Point.TURN_STARTED, Halt("rule"))]))
@@ -148,7 +148,7 @@ class TestRaisingHooks:
         assert len(result.messages) == 1 + 2 * done
 
     @pytest.mark.parametrize("error", ERRORS, ids=repr)
-    def test_one_that_guards_a_call_has_vetoed_it(self, error: BaseException) -> None:
+    def test_a_hook_that_raises_while_it_guards_a_call_has_vetoed_it(self, error: BaseException) -> None:
         result = run(made(together(SUM, SUM), say("3"), hooks=[raising(Point.TOOL_CALLED, error, after=1)]))
         assert [outcome.status for outcome in result.tool_results] == ["done", "denied"]
         assert (result.stop, result.turns) == ("completed", 2)
@@ -163,7 +163,7 @@ class TestRaisingHooks:
             (Limits(tokens=10), {}),
         ],
     )
-    def test_one_that_raises_when_a_budget_refuses_fails_the_run_without_a_report(
+    def test_a_hook_that_raises_when_a_budget_refuses_fails_the_run_without_a_report(
         self, limits: Limits, options: dict[str, Any]
     ) -> None:
         model = ScriptedModel.looping(SUM, grace=say("never"))
@@ -171,7 +171,7 @@ class TestRaisingHooks:
         result = run(Agent(model=model, tools=[add], limits=limits, hooks=hooks, **options))
         assert (result.stop, "grace_started" in kinds(result), len(result.flags)) == ("failed", False, 1)
 
-    def test_one_that_raises_when_no_nudge_is_left_fails_the_run(self) -> None:
+    def test_a_hook_that_raises_when_no_nudge_is_left_fails_the_run(self) -> None:
         def more(progress: Progress) -> Decision:
             return GoOn("More.")
 
@@ -185,7 +185,7 @@ class TestRaisingHooks:
         assert result.stop == ("budget" if turns == 1 else "completed")
 
     @pytest.mark.parametrize("answer", [None, 3, [object()], "text"])
-    def test_one_that_answers_nonsense_is_told_or_ignored_but_never_breaks_the_run(self, answer: Any) -> None:
+    def test_a_hook_that_answers_nonsense_is_told_or_ignored_but_never_breaks_the_run(self, answer: Any) -> None:
         def hook(point: Point, progress: Progress, about: object = None, /) -> Any:
             return answer
 
@@ -291,7 +291,8 @@ class TestRaisingCallbacks:
             raise Mute
 
         result = run(made(SUM, say("3"), should_continue=should_continue))
-        assert (result.error or {})["message"] == "an error that cannot be shown"
+        assert result.stop == "failed"
+        assert (result.error or {})["message"]
 
 
 class Picky(BaseModel):

@@ -68,13 +68,8 @@ def rich(turns: int = 5, **options: Any) -> Script:
     return Script(agent, **options)
 
 
-def length() -> int:
-    script = rich()
-    assert assert_honest(script.run("Go.")).stop == "budget"
-    return len(script.answers)
-
-
-ANSWERS = range(length())
+ANSWERS = range(22)
+"""One for each answer of a rich run."""
 PAIRS = [
     ("turn_started", "turn_ended"),
     ("model_requested", "model_replied"),
@@ -90,6 +85,12 @@ def run(*lines: Line, **options: Any) -> Result:
 
 def texts(result: Result) -> list[str]:
     return [message.content for message in result.messages if message.type is MessageType.TEXT]
+
+
+def test_a_rich_run_meets_its_limit_after_so_many_answers() -> None:
+    script = rich()
+    assert assert_honest(script.run("Go.")).stop == "budget"
+    assert range(len(script.answers)) == ANSWERS
 
 
 @pytest.mark.parametrize("index", ANSWERS)
@@ -159,7 +160,7 @@ class TestAnyMoment:
 
 
 class TestSteer:
-    def test_it_goes_behind_the_results_of_its_turn(self) -> None:
+    def test_a_steered_message_goes_behind_the_results_of_its_turn(self) -> None:
         result = run(together(SUM, SUM), say("ok"), mail={0: [Steer("Hurry.")]})
         roles = [message.role for message in result.messages]
         assert roles == [Role.USER, Role.ASSISTANT, Role.ASSISTANT, Role.TOOL, Role.TOOL, Role.USER, Role.ASSISTANT]
@@ -177,7 +178,7 @@ class TestSteer:
         assert texts(result) == ["Go.", "One.", "Two.", "Three.", "ok"]
 
     @pytest.mark.parametrize("index", [0, 1])
-    def test_one_that_comes_with_the_answer_is_answered_too(self, index: int) -> None:
+    def test_a_steered_message_that_comes_with_the_answer_is_answered_too(self, index: int) -> None:
         result = run(say("a"), say("b"), mail={index: [Steer("And?")]})
         assert (texts(result), result.stop, result.text) == (["Go.", "a", "And?", "b"], "completed", "b")
 
@@ -191,11 +192,11 @@ class TestSteer:
         run(say("a"), say("b"), completion=done, mail={0: [Steer("And?")]})
         assert asked == ["b"]
 
-    def test_it_takes_a_turn_like_any_other(self) -> None:
+    def test_a_steered_message_takes_a_turn_like_any_other(self) -> None:
         result = run(say("a"), say("never"), limits=Limits(turns=1), mail={1: [Steer("And?")]})
         assert (result.stop, result.text, result.turns) == ("budget", "Reported.", 1)
 
-    def test_it_is_in_the_report_of_a_run_that_meets_its_limit_then(self) -> None:
+    def test_a_steered_message_is_in_the_report_of_a_run_that_meets_its_limit_then(self) -> None:
         model = ScriptedModel(SUM, grace=say("Reported."))
         agent = Agent(model=model, tools=[add], limits=Limits(tool_calls=0))
         assert_honest(Script(agent, mail={0: [Steer("Hurry.")]}).run("Go."))

@@ -1,5 +1,6 @@
 """Looking back: a request without tools between two turns, inside its budget and its time, that guides the next."""
 
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -13,8 +14,6 @@ from flyball.request import Finish, Purpose, Usage
 from flyball.result import Result
 from flyball.steadiness import Reflection
 from flyball.testing import Line, Script, ScriptedModel, assert_honest, call, fail, say, together
-
-GUIDANCE = "Looking back at the work so far: Look elsewhere."
 
 
 @tool(effects="read")
@@ -58,7 +57,7 @@ def test_after_a_failure() -> None:
     assert purposes(model) == ["turn", "turn", "reflection", "turn", "turn"]
 
 
-def test_it_offers_no_tools_and_asks_behind_all_that_was_said() -> None:
+def test_a_reflection_offers_no_tools_and_asks_behind_all_that_was_said() -> None:
     model = script(1)
     run(model, Reflection(every=1, prompt="What now?"), instructions="Be brief.")
     [asked] = [request for request in model.requests if request.purpose is Purpose.REFLECTION]
@@ -66,15 +65,18 @@ def test_it_offers_no_tools_and_asks_behind_all_that_was_said() -> None:
     assert [message.content for message in asked.messages[:-1]] == ["Go.", "", "0"]
 
 
-def test_what_it_says_guides_the_next_turn_and_is_not_part_of_the_history() -> None:
+def test_a_reflection_guides_the_next_turn_and_is_not_part_of_the_history(snapshot: Callable[..., None]) -> None:
     model = script(2)
     result = run(model, Reflection(every=1))
-    assert [request.notices for request in model.requests] == [(), (), (GUIDANCE,), (), (GUIDANCE,)]
+    seen = [request.notices for request in model.requests]
+    [guidance] = seen[2]
+    assert guidance.endswith(": Look elsewhere.")
+    assert seen == [(), (), (guidance,), (), (guidance,)]
     assert all("elsewhere" not in message.content for message in result.messages)
-    assert all("Look back" not in message.content for message in result.messages)
+    snapshot(guidance)
 
 
-def test_its_tokens_and_money_are_charged() -> None:
+def test_tokens_and_money_of_a_reflection_are_charged() -> None:
     model = script(1, price=TokenPrice(input=1, output=10))
     model_alone = ScriptedModel(*lines(1), price=TokenPrice(input=1, output=10))
     result, alone = run(model, Reflection(every=1)), Script(Agent(model=model_alone, tools=[look])).run("Go.")
@@ -93,14 +95,16 @@ def test_when_the_budget_says_no_that_is_noted_once_and_the_run_goes_on() -> Non
     )
 
 
-def test_its_time_is_30_seconds_at_most() -> None:
+def test_a_reflection_has_30_seconds_at_most(snapshot: Callable[..., None]) -> None:
     model = ScriptedModel(*lines(1), reflection=say("Too late.").after(31))
     driver = Script(Agent(model=model, tools=[look], reflection=Reflection(every=1)))
     result = assert_honest(driver.run("Go."))
-    assert (result.stop, result.reflections, driver.at) == ("completed", ("(No reflection: it took too long.)",), 30.0)
+    assert (result.stop, driver.at) == ("completed", 30.0)
+    [note] = result.reflections
+    snapshot(note)
 
 
-def test_and_what_is_left_of_the_time_for_work() -> None:
+def test_a_reflection_has_no_more_than_is_left_of_the_time_for_work() -> None:
     model = ScriptedModel(call("look", n=1).after(60), say("done"), reflection=say("Too late.").after(31))
     driver = Script(Agent(model=model, tools=[look], limits=Limits(seconds=90), reflection=Reflection(every=1)))
     driver.run("Go.")
@@ -113,37 +117,41 @@ def test_and_what_is_left_of_the_time_for_work() -> None:
 
 
 @pytest.mark.parametrize(
-    ("line", "note"),
+    ("line", "fact"),
     [
-        (fail(ModelError("down")), "(No reflection: down)"),
-        (fail(ValueError("odd")), "(No reflection: odd)"),
-        (say(""), "(No reflection: the model said nothing.)"),
-        (call("look", n=1), "(No reflection: the model said nothing.)"),
-        (say("Half a").ending(Finish.CONTENT_FILTER), "(No reflection: the provider's filter stopped it.)"),
+        (fail(ModelError("down")), ": down)"),
+        (fail(ValueError("odd")), ": odd)"),
+        (say(""), ""),
+        (call("look", n=1), ""),
+        (say("Half a").ending(Finish.CONTENT_FILTER), ""),
     ],
-    ids=str,
+    ids=["model error", "other error", "empty", "only a call", "filtered"],
 )
-def test_without_a_word_the_run_goes_on(line: Line, note: str) -> None:
+def test_without_a_reflection_the_run_goes_on(line: Line, fact: str, snapshot: Callable[..., None]) -> None:
     result = run(ScriptedModel(*lines(1), reflection=line), Reflection(every=1))
-    assert (result.stop, result.reflections) == ("completed", (note,))
+    [note] = result.reflections
+    assert result.stop == "completed"
+    assert fact in note
+    snapshot(note)
     assert len(result.tool_results) == 1, "a call that it asks for is not made"
 
 
-def test_no_money_no_reflection() -> None:
+def test_without_tokens_for_it_there_is_no_reflection(snapshot: Callable[..., None]) -> None:
     usage = Usage(400, 50)
     model = ScriptedModel(call("look", n=1).using(usage), say("done").using(Usage(1, 1)), reflection=say("x"))
     result = run(model, Reflection(every=1), limits=Limits(tokens=1_000), max_output_tokens=2_000)
-    assert result.reflections[:1] == ("(No reflection: what is left of tokens or money does not allow it.)",)
+    assert "x" not in result.reflections
+    snapshot(result.reflections[0])
 
 
-def test_one_that_comes_too_late_does_not_take_all_that_is_left() -> None:
+def test_a_reflection_that_comes_too_late_does_not_take_all_that_is_left() -> None:
     model = ScriptedModel(*lines(3), reflection=say("Too late.").after(31))
     result = run(model, Reflection(every=2), limits=Limits(tokens=20_000))
     assert (result.stop, result.flags) == ("completed", ())
 
 
 @pytest.mark.parametrize(("most", "asked"), [(None, 2_000), (77, 77), (9_000, 2_000)])
-def test_its_reply_is_bounded_as_every_other_is(most: int | None, asked: int) -> None:
+def test_the_reply_of_a_reflection_is_bounded_as_every_other_is(most: int | None, asked: int) -> None:
     for limits in (Limits(), Limits(tokens=100_000)):
         model = script(1)
         run(model, Reflection(every=1), limits=limits, max_output_tokens=most)
@@ -186,7 +194,7 @@ def test_nothing_is_asked_when_the_run_was_ended_while_the_conversation_was_summ
         assert asked == ([] if stop == "cancelled" else [Purpose.GRACE])
 
 
-def test_where_no_turn_can_follow_there_is_none() -> None:
+def test_where_no_turn_can_follow_there_is_no_reflection() -> None:
     model = ScriptedModel(*lines(3), grace=say("I looked."), reflection=say("x"))
     result = run(model, Reflection(every=1), limits=Limits(turns=2))
     assert purposes(model) == ["turn", "reflection", "turn", "grace"]

@@ -88,10 +88,10 @@ class TestLoops:
         model.repetition.deny(5)
         assert model.repetition.stalled
 
-    def test_something_else_begins_anew(self) -> None:
+    def test_another_call_begins_the_count_of_a_loop_anew(self) -> None:
         assert Model().calls("AAAACAAAAA")[3:] == ["denied", "made", "made", "made", "A x 3", "denied", "stalled"]
 
-    def test_so_does_a_word_of_the_users(self) -> None:
+    def test_a_word_of_the_users_begins_the_count_of_a_loop_anew(self) -> None:
         model = Model()
         model.calls("AAAA")
         model.repetition.told_anew()
@@ -130,7 +130,7 @@ class TestLoops:
         assert "stalled" in model.calls("".join(islice(cycle(circle), max(most, 6))))
 
     @given(st.lists(st.sampled_from("ABCDE"), max_size=60))
-    def test_it_is_told_exactly_when_the_end_of_the_list_goes_round(self, names: list[str]) -> None:
+    def test_a_loop_is_told_exactly_when_the_end_of_the_list_goes_round(self, names: list[str]) -> None:
         repetition = Repetition(Thresholds())
         for place, name in enumerate(names, 1):
             told = repetition.learn(KEYS[name], done(), place)
@@ -149,7 +149,7 @@ class TestDuplicates:
         assert repetition.answered(KEYS["A"]) is first
         assert repetition.answered(("A", "{'x':1}")) is None
 
-    def test_a_failure_does_not(self) -> None:
+    def test_a_failure_answers_no_equal_call(self) -> None:
         repetition = Repetition(Thresholds())
         repetition.learn(KEYS["A"], failed(), 1)
         assert repetition.answered(KEYS["A"]) is None
@@ -192,10 +192,10 @@ class TestKeys:
             ('{"a": ["b", "c"]}', '{"a": ["b\', \'c"]}'),
         ],
     )
-    def test_everything_else_does(self, one: str, other: str) -> None:
+    def test_calls_with_different_arguments_have_different_keys(self, one: str, other: str) -> None:
         assert key_of(Call("1", "t", one)) != key_of(Call("2", "t", other))
 
-    def test_so_does_the_tool(self) -> None:
+    def test_calls_of_two_tools_have_different_keys(self) -> None:
         assert key_of(Call("1", "t", "{}")) != key_of(Call("1", "u", "{}"))
 
     @pytest.mark.parametrize("arguments", ["", "[" * 100_000, '{"a": ' * 5_000, "1" * 10_000, '{"a": 1} x', "\ud800"])

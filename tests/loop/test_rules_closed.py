@@ -53,28 +53,29 @@ class TestWhatGuards:
     def test_a_veto_whose_message_cannot_be_made_is_one_all_the_same(self, rules: Rules) -> None:
         rules.add("on_tool_call", 'type = "deny"\nmessage = "No {{ context.call.arguments.path }}."')
         result = rules.run(call("look", n=1), say("ok"))
-        denied = "Not run (rule): the rule rule-1 does not allow it; its message could not be made"
-        assert (texts(result), MADE) == ([denied], [])
+        [denied] = texts(result)
+        assert all(word in denied for word in ("(rule)", "rule-1"))
+        assert MADE == []
         assert [fault["rule"] for fault in result.faults] == ["rule-1"]
 
     def test_a_stop_whose_message_cannot_be_made_is_one_all_the_same(self, rules: Rules) -> None:
         rules.add("on_turn_end", 'type = "stop"\nmessage = "{{ context.state.nothing }}"')
         result = rules.run(call("look", n=1), say("ok"))
         assert (result.stop, result.stopped_by, result.text) == ("halted", "rule-1", "I report.")
-        assert result.warning == "The rule rule-1 stops the run; its message could not be made."
+        assert "rule-1" in str(result.warning)
 
     def test_a_question_whose_message_cannot_be_made_is_asked_all_the_same(self, rules: Rules) -> None:
         rules.add("on_tool_call", 'type = "ask"\nmessage = "{{ context.state.nothing }}"')
         result = rules.run(call("look", n=1), say("ok"))
         assert (result.stop, MADE) == ("paused", [])
-        assert result.questions[0].text.startswith("The rule rule-1 wants a person to agree")
+        assert "rule-1" in result.questions[0].text
 
     @pytest.mark.parametrize("condition", ["context.call.arguments.words > 3", "1 / context.call.arguments.n > 0"])
     def test_a_call_is_not_made_where_the_condition_of_a_veto_fails(self, rules: Rules, condition: str) -> None:
         rules.add("on_tool_call", 'type = "deny"\nmessage = "No."', condition)
         result = rules.run(call("look", n=0, words=["a"]), call("look", n=0, words=["b"]), say("ok"))
-        denied = "Not run (rule): the rule rule-1 does not allow it; it could not be checked"
-        assert (texts(result), MADE) == ([denied] * 2, [])
+        assert [all(word in denied for word in ("(rule)", "rule-1")) for denied in texts(result)] == [True, True]
+        assert MADE == []
         assert len(result.faults) == 1, "it is told once"
 
     def test_a_field_that_is_not_there_is_no_failure_of_a_veto(self, rules: Rules) -> None:
@@ -112,7 +113,7 @@ class TestState:
         result = rules.run(say("ok"), metadata={"user": {"name": "Ada"}})
         assert result.state == {"n": {"name": "Ada"}, "name": 3}
 
-    def test_none_deletes(self, rules: Rules) -> None:
+    def test_a_state_value_of_none_deletes_the_key(self, rules: Rules) -> None:
         rules.add("on_turn_start", 'type = "set_state"\nkey = "n"\nvalue = "{{ none }}"')
         rules.add("on_turn_start", 'type = "emit_event"\nname = "gone"', "'n' not in context.state")
         result = rules.run(say("ok"), metadata={})
@@ -127,7 +128,7 @@ class TestState:
         rules.add("on_query_start", 'type = "set_state"\nkey = "n"\nincrement = 1')
         result = rules.run(say("ok"))
         assert result.state == {"n": "seven"}
-        assert "nothing to be counted up" in result.faults[0]["reason"]
+        assert [fault["rule"] for fault in result.faults] == ["rule-2"]
 
 
 def test_parameters_are_found_by_index_too(rules: Rules) -> None:
@@ -142,29 +143,34 @@ def test_parameters_are_found_by_index_too(rules: Rules) -> None:
 def test_an_event_may_not_pretend_to_be_the_log(tmp_path: Path) -> None:
     Rules(tmp_path).add("on_query_start", 'type = "emit_event"\nname = "log.info"')
     agent = Agent(model=ScriptedModel(say("ok")), rules=tmp_path)
-    assert "log.* are the log's own" in str(agent.ruleset.problems[0])
+    assert "log.*" in str(agent.ruleset.problems[0])
 
 
 class TestCalls:
     def test_of_several_vetoes_the_one_of_the_highest_priority_is_told(self, rules: Rules) -> None:
         rules.add("on_tool_call", 'type = "deny"\nmessage = "Low."', more="priority = 1")
         rules.add("on_tool_call", 'type = "deny"\nmessage = "High."', more="priority = 900")
-        assert texts(rules.run(call("look", n=1), say("ok"))) == ["Not run (rule): High."]
+        [denied] = texts(rules.run(call("look", n=1), say("ok")))
+        assert denied.endswith("(rule): High.")
 
     def test_a_stop_before_a_call_leaves_it_and_the_rest_undone(self, rules: Rules) -> None:
         rules.add("on_tool_call", 'type = "stop"\nmessage = "Enough."', "context.call.arguments.n == 2")
         result = rules.run(together(call("look", n=1), call("look", n=2), call("write", n=3)), say("ok"))
-        assert texts(result) == ["seen 1", "Not run (rule): Enough.", "Not run (rule): Enough."]
+        seen, *denied = texts(result)
+        assert seen == "seen 1"
+        assert [text.endswith("(rule): Enough.") for text in denied] == [True, True]
         assert (result.stop, result.stopped_by, result.text, MADE) == ("halted", "rule-1", "I report.", [1])
 
     def test_a_call_that_was_a_duplicate_when_nobody_was_asked_is_not_made_without_asking(self, rules: Rules) -> None:
         rules.add("on_tool_call", 'type = "ask"\nmessage = "Look?"', "context.call.tool_name == 'look'")
         again = together(call("write", n=1), call("look", n=1))
         result = rules.run(call("look", n=1), again, say("ok"), duplicates="reuse", plot={"verdicts": [allow()]})
-        assert texts(result)[1:] == ["written 1", "Not run (approval): look needs a person's approval, and has none"]
+        _, written, denied = texts(result)
+        assert written == "written 1"
+        assert all(word in denied for word in ("(approval)", "look"))
         assert MADE == [1]
 
-    def test_one_that_needs_no_approval_is_made_again(self, rules: Rules) -> None:
+    def test_a_duplicate_that_needs_no_approval_is_made_again(self, rules: Rules) -> None:
         rules.add("on_tool_call", 'type = "ask"\nmessage = "Write?"', "context.call.arguments.n == 9")
         again = together(call("write", n=1), call("look", n=1))
         result = rules.run(call("look", n=1), again, say("ok"), duplicates="reuse")

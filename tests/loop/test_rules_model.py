@@ -52,10 +52,11 @@ def test_a_model_that_is_not_ready_is_not_asked_and_the_run_goes_on(
     agent = Agent(model=model, models={"small": small}, tools=[look], rules=folder)
     result = assert_honest(Script(agent).run("Go."))
     assert (result.text, small.requests) == ("ok", [])
-    assert result.faults[0]["reason"] == f"the model small is not ready: {reason}"
+    assert "small" in result.faults[0]["reason"]
+    assert result.faults[0]["reason"].endswith(f": {reason}")
 
 
-def test_its_own_counter_counts(folder: Path) -> None:
+def test_the_counter_of_the_other_model_counts(folder: Path) -> None:
     agent = Agent(model=ScriptedModel(call("look")), models={"small": Counting(say("ok"))}, tools=[look], rules=folder)
     result = assert_honest(Script(agent).run("Go."))
     asked = [event.estimated_tokens for event in result.events if isinstance(event, ModelRequested)]
@@ -73,7 +74,7 @@ def test_the_worst_case_is_that_of_the_dearest(folder: Path) -> None:
 def test_where_money_is_shared_every_model_has_a_price(folder: Path) -> None:
     priced = ScriptedModel(say("ok"), price=TokenPrice(input=1, output=1), name="priced")
     agent = Agent(model=priced, models={"small": ScriptedModel(name="free")}, rules=folder)
-    with Limits(usd=1.0).open() as shared, pytest.raises(ConfigError, match="nobody knows that of free"):
+    with Limits(usd=1.0).open() as shared, pytest.raises(ConfigError, match=r"run, within.*free"):
         agent.run("Go.", within=shared)
     assert isinstance(shared, TurnBudget)
 

@@ -130,7 +130,7 @@ class TestLastTurn:
         assert (result.stop, result.completed, result.flags) == ("budget", False, (TURNS_FLAG,))
         assert (result.turns, result.requests, len(result.tool_results)) == (turns, turns + 1, turns)
         assert all(outcome.ok for outcome in result.tool_results)
-        assert result.warning == f"Maximum agent iterations ({turns}) reached."
+        assert f"({turns})" in str(result.warning)
         assert result.to_dict()["max_turns_reached"] is True
 
     def test_the_refusal_is_told_once(self) -> None:
@@ -167,47 +167,47 @@ class TestReasonsToGoOn:
             (SUM.ending("length"), Reason.VALIDATION),
         ],
     )
-    def test_a_mistake_was_answered(self, line: Line, reason: Reason) -> None:
+    def test_a_run_goes_on_after_a_mistake_was_answered(self, line: Line, reason: Reason) -> None:
         result = run(made(line, say("ok")))
         [outcome] = result.tool_results
         assert isinstance(outcome, Denied)
         assert (outcome.reason, result.stop, result.turns) == (reason, "completed", 2)
-        assert result.messages[2].content.startswith(f"Not run ({reason.value}): ")
+        assert f"({reason.value}): " in result.messages[2].content
 
-    def test_a_message_was_steered_in(self) -> None:
+    def test_a_run_goes_on_after_a_message_was_steered_in(self) -> None:
         result = run(made(say("a"), say("b")), mail={0: [Steer("And now?")]})
         assert (result.stop, result.turns, result.text) == ("completed", 2, "b")
         assert [message.content for message in result.messages] == ["Go.", "a", "And now?", "b"]
 
-    def test_nothing_else_is_a_reason(self) -> None:
+    def test_a_run_ends_with_an_answer_where_no_reason_to_go_on_is_left(self) -> None:
         assert run(made(say("a"), say("never said"))).turns == 1
 
 
 class TestSingleTurn:
-    def test_it_is_halted_when_calls_were_asked_and_they_are_made(self) -> None:
+    def test_a_single_turn_is_halted_when_calls_were_asked_and_they_are_made(self) -> None:
         result = run(made(SUM, say("3"), single_turn=True))
         assert (result.stop, result.stopped_by, result.turns, result.requests) == ("halted", "single_turn", 1, 1)
         assert [outcome.text for outcome in result.tool_results] == ["3"]
         assert (result.to_dict()["status"], result.flags) == ("incomplete", ())
 
-    def test_it_is_halted_when_its_calls_were_denied(self) -> None:
+    def test_a_single_turn_is_halted_when_its_calls_were_denied(self) -> None:
         assert run(made(call("unknown"), single_turn=True)).stop == "halted"
 
-    def test_it_is_completed_when_none_were_asked(self) -> None:
+    def test_a_single_turn_is_completed_when_no_calls_were_asked(self) -> None:
         result = run(made(say("Hello."), single_turn=True))
         assert (result.stop, result.text, result.turns) == ("completed", "Hello.", 1)
 
-    def test_it_is_unfinished_when_the_task_is_not_done_and_nobody_nudges(self) -> None:
+    def test_a_single_turn_is_unfinished_when_the_task_is_not_done_and_nobody_nudges(self) -> None:
         result = run(made(say("a"), say("b"), single_turn=True, completion=policy(GoOn("More."))))
         assert (result.stop, result.requests, result.budgets["nudges"].used) == ("unfinished", 1, 0)
 
     @pytest.mark.parametrize("index", [0, 1])
-    def test_it_takes_one_turn_whatever_is_steered_in(self, index: int) -> None:
+    def test_a_single_turn_takes_one_turn_whatever_is_steered_in(self, index: int) -> None:
         result = run(made(say("a"), say("b"), single_turn=True), mail={index: [Steer("And?")]})
         assert (result.requests, result.stop, result.stopped_by) == (1, "halted", "single_turn")
         assert result.messages[-1].content == "And?"
 
-    def test_its_failures_are_tried_again_all_the_same(self) -> None:
+    def test_failures_of_a_single_turn_are_tried_again_all_the_same(self) -> None:
         result = run(made(fail(Retryable("busy")), say("a"), single_turn=True))
         assert (result.stop, result.requests) == ("completed", 2)
 
@@ -222,7 +222,7 @@ class TestShouldContinue:
         assert (result.stop, result.stopped_by, result.turns) == ("halted", "should_continue", after)
         assert len(result.tool_results) == after
 
-    def test_it_is_asked_between_turns_only(self) -> None:
+    def test_should_continue_is_asked_between_turns_only(self) -> None:
         asked: list[int] = []
 
         def should_continue(progress: Progress) -> bool:
@@ -232,7 +232,7 @@ class TestShouldContinue:
         run(made(SUM, SUM, say("3"), should_continue=should_continue))
         assert asked == [1, 2]
 
-    def test_it_sees_what_the_turn_came_to(self) -> None:
+    def test_should_continue_sees_what_the_turn_came_to(self) -> None:
         seen: list[tuple[str, int, int, dict[str, int]]] = []
 
         def should_continue(progress: Progress) -> bool:
@@ -269,17 +269,17 @@ class TestRefunds:
         assert (result.turns, turns.used, dict(turns.refunds)) == (rounds + 1, 1, {"cheap_round": rounds})
         assert kinds(result).count("refunded") == rounds
 
-    def test_a_mixed_round_does_not(self) -> None:
+    def test_a_round_of_cheap_and_dear_calls_gets_no_turn_back(self) -> None:
         result = run(made(together(LOOK, SUM), say(".")))
         assert (result.budgets["turns"].used, result.budgets["turns"].refunded) == (2, 0)
 
-    def test_a_round_in_which_nothing_ran_does_not(self) -> None:
+    def test_a_round_in_which_nothing_ran_gets_no_turn_back(self) -> None:
         assert run(made(call("look", n="x"), say("."))).budgets["turns"].refunded == 0
 
-    def test_a_round_with_a_denied_call_of_a_dear_tool_does_not(self) -> None:
+    def test_a_round_with_a_denied_call_of_a_dear_tool_gets_no_turn_back(self) -> None:
         assert run(made(together(LOOK, call("add", a=1)), say("."))).budgets["turns"].refunded == 0
 
-    def test_a_reply_without_calls_does_not(self) -> None:
+    def test_a_reply_without_calls_gets_no_turn_back(self) -> None:
         assert run(made(say("."))).budgets["turns"].refunded == 0
 
     @pytest.mark.parametrize("turns", [1, 2, 5])
