@@ -1,9 +1,17 @@
-"""The doors that every test of the contract goes through, and what holds for every run, whatever its end."""
+"""Three doors lead to a run: asyncio, trio and the sync API. What is here is what only real drivers can show.
+
+Cancellation, deadlines, threads, clocks, Ctrl-C, processes, handles, leaks, stores and leases: tests of these go
+through every door (fixtures `run`, `watch`, `door`; `here` for the two event loops). A test marked `one_door` needs a
+real driver, but not all three: each of its cases goes through one door, and the cases take turns. What the loop decides
+is not tested here, but under the script driver, in tests/loop.
+"""
 
 import sys
 from collections import Counter
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterator
+from threading import Event as ThreadEvent
 from typing import Any, Unpack
+from zlib import crc32
 
 import anyio
 import pytest
@@ -22,8 +30,28 @@ PAIRS = {
     "grace_started": "grace_ended",
 }
 
+LOOPS = ("asyncio", "trio")
+DOORS = ("sync", *LOOPS)
+
 Watching = Callable[[Run, Event], object]
 Here = Callable[[Callable[[], Awaitable[Any]]], Any]
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    config.addinivalue_line("markers", "one_door: each case goes through one door, and the cases take turns")
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    items[:] = [item for item in items if _has_its_turn(item)]
+
+
+def _has_its_turn(item: pytest.Item) -> bool:
+    """Whether this case goes through the door that is in its name. The choice depends on nothing but names."""
+    if not isinstance(item, pytest.Function) or item.get_closest_marker("one_door") is None:
+        return True
+    others = dict(item.callspec.indices)
+    place, doors = (others.pop("door"), DOORS) if "door" in others else (others.pop("here"), LOOPS)
+    return place == (crc32(item.originalname.encode()) + sum(others.values())) % len(doors)
 
 
 def through(backend: str, work: Callable[[], Awaitable[Any]]) -> Any:
@@ -60,13 +88,13 @@ def closed() -> Callable[[Result], Result]:
     return checked
 
 
-@pytest.fixture(params=["asyncio", "trio"])
+@pytest.fixture(params=LOOPS)
 def here(request: pytest.FixtureRequest) -> Here:
     """Runs an async function in an event loop, for a bounded time."""
     return lambda work: through(request.param, work)
 
 
-@pytest.fixture(params=["sync", "asyncio", "trio"])
+@pytest.fixture(params=DOORS)
 def door(request: pytest.FixtureRequest) -> str:
     """The name of one of the three doors."""
     return request.param
@@ -104,6 +132,14 @@ def watch(door: str) -> Callable[..., Result]:
         return checked(through(door, opened))
 
     return watch
+
+
+@pytest.fixture
+def release() -> Iterator[ThreadEvent]:
+    """What hangs until the test is over waits for this."""
+    event = ThreadEvent()
+    yield event
+    event.set()
 
 
 @pytest.fixture(autouse=True)
