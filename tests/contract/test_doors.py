@@ -227,8 +227,7 @@ def test_a_tool_sees_its_call_and_reports_progress(run: Running, kind: str) -> N
     assert events[where].to_dict()["text"] == "half"
 
 
-@pytest.mark.parametrize("streams", ["here", "in a thread", "def"])
-def test_sinks_are_called_on_the_thread_of_the_run_only(run: Running, streams: str) -> None:
+def test_sinks_are_called_on_the_thread_of_the_run_only(run: Running) -> None:
     threads, deltas = set[int](), list[str]()
 
     def sink(event: RunEvent) -> None:
@@ -236,23 +235,29 @@ def test_sinks_are_called_on_the_thread_of_the_run_only(run: Running, streams: s
         if event.kind == "delta":
             deltas.append(str(event.to_dict()["text"]))
 
-    async def aask(request: Request, tell: Tell) -> Reply:
+    async def here(request: Request, tell: Tell) -> Reply:
         for piece in ("one ", "two ", "three"):
-            if streams == "here":
-                tell(piece)
-            else:
-                await anyio.to_thread.run_sync(tell, piece)
+            tell(piece)
         await anyio.sleep(0)
         return Reply("one two three")
 
-    def ask(request: Request, tell: Tell) -> Reply:
+    async def in_a_thread(request: Request, tell: Tell) -> Reply:
+        for piece in ("one ", "two ", "three"):
+            await anyio.to_thread.run_sync(tell, piece)
+        return Reply("one two three")
+
+    def blocking(request: Request, tell: Tell) -> Reply:
         for piece in ("one ", "two ", "three"):
             tell(piece)
         return Reply("one two three")
 
-    result = run(Agent(model=Plain(ask if streams == "def" else aask), sinks=[sink]))
-    assert (result.text, deltas, len(threads)) == ("one two three", ["one ", "two ", "three"], 1)
-    assert "delta" not in {event.kind for event in result.events}
+    for ask in (here, in_a_thread, blocking):
+        threads.clear()
+        deltas.clear()
+        result = run(Agent(model=Plain(ask), sinks=[sink]))
+        expected = ("one two three", ["one ", "two ", "three"], 1)
+        assert (result.text, deltas, len(threads)) == expected, ask.__name__
+        assert "delta" not in {event.kind for event in result.events}
 
 
 @pytest.mark.one_door

@@ -144,22 +144,23 @@ def test_a_run_in_a_cancelled_trio_nursery_is_closed(doing: str) -> None:
     watched.check()
 
 
-@pytest.mark.parametrize("doing", EVERYTHING)
-def test_an_open_run_is_closed_with_the_task_around_it(here: Any, doing: str) -> None:
-    watched, runs = Watched(doing), list[Run]()
+def test_an_open_run_is_closed_with_the_task_around_it(here: Any) -> None:
+    for doing in EVERYTHING:
+        watched, runs = Watched(doing), list[Run]()
 
-    async def work() -> bool:
-        with anyio.CancelScope() as scope:
-            async with watched.agent.open("go") as run:
-                runs.append(run)
-                await watched.busy()
-                scope.cancel()
-                await anyio.sleep(LONG)
-        return scope.cancelled_caught
+        async def work(watched: Watched = watched, runs: list[Run] = runs) -> bool:
+            with anyio.CancelScope() as scope:
+                async with watched.agent.open("go") as run:
+                    runs.append(run)
+                    await watched.busy()
+                    scope.cancel()
+                    await anyio.sleep(LONG)
+            return scope.cancelled_caught
 
-    assert here(work)
-    assert runs[0].ended
-    assert [event.kind for event in watched.events].count("run_ended") == 1
+        assert here(work), doing
+        assert runs[0].ended, doing
+        assert [event.kind for event in watched.events].count("run_ended") == 1, doing
+        watched.release.set()
 
 
 def test_a_task_cancelled_before_its_first_wait_closes_the_run(here: Any) -> None:

@@ -2,11 +2,11 @@
 
 import random
 from collections.abc import Callable
+from itertools import product
 from threading import Barrier, Event, Thread
 from typing import Any
 
 import anyio
-import pytest
 
 from flyball import Agent, Limits, Result, tool
 from flyball.event import Event as RunEvent
@@ -55,35 +55,31 @@ def race(agent: Agent, meddle: Callable[[Run], bool], seed: int) -> tuple[bool, 
     return told[0], result
 
 
-@pytest.mark.parametrize("end", ENDS)
-def test_an_accepted_cancel_is_the_reason_of_the_end(end: str) -> None:
-    for seed in range(RACES):
+def test_an_accepted_cancel_is_the_reason_of_the_end() -> None:
+    for end, seed in product(ENDS, range(RACES)):
         told, result = race(ENDS[end](), lambda run: run.cancel("test"), seed)
-        assert told == (result.stop == "cancelled"), (seed, told, result.stop)
+        assert told == (result.stop == "cancelled"), (end, seed, told, result.stop)
 
 
-@pytest.mark.parametrize("end", ENDS)
-def test_an_accepted_message_is_in_the_conversation(end: str) -> None:
-    for seed in range(RACES):
+def test_an_accepted_message_is_in_the_conversation() -> None:
+    for end, seed in product(ENDS, range(RACES)):
         told, result = race(ENDS[end](), lambda run: run.steer("Only the tests."), seed)
-        assert told == ("Only the tests." in [message.content for message in result.messages]), (seed, told)
-        assert told == ("steered" in [event.kind for event in result.events])
+        assert told == ("Only the tests." in [message.content for message in result.messages]), (end, seed, told)
+        assert told == ("steered" in [event.kind for event in result.events]), (end, seed, told)
 
 
-@pytest.mark.parametrize("end", ENDS)
-def test_an_accepted_extension_is_in_the_events(end: str) -> None:
-    for seed in range(RACES):
+def test_an_accepted_extension_is_in_the_events() -> None:
+    for end, seed in product(ENDS, range(RACES)):
         told, result = race(ENDS[end](), lambda run: run.extend(turns=1, seconds=1), seed)
         kinds = [event.kind for event in result.events]
-        assert told == ("extended" in kinds) == ("postponed" in kinds), (seed, told)
+        assert told == ("extended" in kinds) == ("postponed" in kinds), (end, seed, told)
 
 
-@pytest.mark.parametrize("kind", ["tool_started", "grace_started", "grace_ended", "run_ended"])
-def test_a_sink_that_steers_is_told_whether_it_was_heard(here: Any, closed: Any, kind: str) -> None:
-    for end, made in ENDS.items():
-        told, result = steered_at(kind, made(), here)
+def test_a_sink_that_steers_is_told_whether_it_was_heard(here: Any, closed: Any) -> None:
+    for end, kind in product(ENDS, ["tool_started", "grace_started", "grace_ended", "run_ended"]):
+        told, result = steered_at(kind, ENDS[end](), here)
         said = [message.content for message in closed(result).messages]
-        assert [text for text in said if text.startswith("Again")] == told, end
+        assert [text for text in said if text.startswith("Again")] == told, (end, kind)
 
 
 def steered_at(kind: str, agent: Agent, here: Any) -> tuple[list[str], Result]:
