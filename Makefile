@@ -36,7 +36,7 @@ bench: $(V)/.dev
 
 soak: $(V)/.dev
 	@CHAOS_EXAMPLES=20000 $(BIN)/python -m pytest tests/loop/test_*chaos*.py
-	@CRASHES=500 $(BIN)/python -m pytest tests/integration/test_kill.py
+	@CRASHES=500 $(BIN)/python -m pytest tests/integration/test_kill.py tests/integration/test_extend.py
 	@OPEN_CLOSE_SECONDS=120 $(BIN)/python -m pytest -q -s tests/integration/test_open_close.py
 
 snapshots: $(V)/.dev

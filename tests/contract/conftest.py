@@ -1,9 +1,17 @@
-"""The doors that every test of the contract goes through, and what holds for every run, whatever its end."""
+"""Three doors lead to a run: asyncio, trio and the sync API. What is here is what only real drivers can show.
+
+Cancellation, deadlines, threads, clocks, Ctrl-C, processes, handles, leaks, stores and leases: tests of these go
+through every door (fixtures `run`, `watch`, `door`; `here` for the two event loops). A test marked `one_door` needs a
+real driver, but not all three: each of its cases goes through one door, and the cases take turns. What the loop decides
+is not tested here, but under the script driver, in tests/loop.
+"""
 
 import sys
 from collections import Counter
-from collections.abc import Awaitable, Callable
-from typing import Any, Unpack
+from collections.abc import Awaitable, Callable, Generator, Iterator
+from threading import Event as ThreadEvent
+from typing import Any, Unpack, cast
+from zlib import crc32
 
 import anyio
 import pytest
@@ -22,8 +30,36 @@ PAIRS = {
     "grace_started": "grace_ended",
 }
 
+LOOPS = ("asyncio", "trio")
+DOORS = ("sync", *LOOPS)
+
 Watching = Callable[[Run, Event], object]
 Here = Callable[[Callable[[], Awaitable[Any]]], Any]
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    config.addinivalue_line("markers", "one_door: each case goes through one door, and the cases take turns")
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_pycollect_makeitem(name: str) -> Generator[None, object, object]:
+    """Keep one door for each case of a test that is marked `one_door`. Which one depends on nothing but names."""
+    made = yield
+    if not isinstance(made, list):
+        return made
+    numbers: dict[tuple[str, ...], int] = {}
+
+    def has_its_turn(item: object) -> bool:
+        if not isinstance(item, pytest.Function) or item.get_closest_marker("one_door") is None:
+            return True
+        given = item.callspec.params
+        door, doors = (given["door"], DOORS) if "door" in given else (given["here"], LOOPS)
+        case = item.callspec.id.split("-")
+        case.remove(str(door))
+        number = numbers.setdefault(tuple(case), len(numbers))
+        return door == doors[(crc32(name.encode()) + number) % len(doors)]
+
+    return [item for item in cast("list[object]", made) if has_its_turn(item)]
 
 
 def through(backend: str, work: Callable[[], Awaitable[Any]]) -> Any:
@@ -60,13 +96,13 @@ def closed() -> Callable[[Result], Result]:
     return checked
 
 
-@pytest.fixture(params=["asyncio", "trio"])
+@pytest.fixture(params=LOOPS)
 def here(request: pytest.FixtureRequest) -> Here:
     """Runs an async function in an event loop, for a bounded time."""
     return lambda work: through(request.param, work)
 
 
-@pytest.fixture(params=["sync", "asyncio", "trio"])
+@pytest.fixture(params=DOORS)
 def door(request: pytest.FixtureRequest) -> str:
     """The name of one of the three doors."""
     return request.param
@@ -104,6 +140,14 @@ def watch(door: str) -> Callable[..., Result]:
         return checked(through(door, opened))
 
     return watch
+
+
+@pytest.fixture
+def release() -> Iterator[ThreadEvent]:
+    """What hangs until the test is over waits for this."""
+    event = ThreadEvent()
+    yield event
+    event.set()
 
 
 @pytest.fixture(autouse=True)

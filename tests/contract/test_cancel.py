@@ -1,6 +1,6 @@
 """A cancel ends a run at once, from wherever it comes, and keeps what was done."""
 
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from threading import Event, Thread
 from typing import Any
@@ -17,7 +17,7 @@ from flyball.outcome import Cancelled, Status
 from flyball.price import Price
 from flyball.request import Purpose, Reply, Request
 from flyball.run import Run
-from flyball.testing import ScriptedModel, call, fail, say, together, until
+from flyball.testing import ScriptedModel, call, fail, say, together
 
 LONG = 60.0
 Watch = Callable[..., Result]
@@ -55,14 +55,6 @@ class At:
             thread.join(LONG)
 
 
-@pytest.fixture
-def release() -> Iterator[Event]:
-    """What hangs until the test is over waits for this."""
-    event = Event()
-    yield event
-    event.set()
-
-
 def cancelled(result: Result) -> bool:
     return (result.stop, result.stopped_by, result.completed) == ("cancelled", "test", False)
 
@@ -77,11 +69,8 @@ async def wait() -> None:
     await anyio.sleep(LONG)
 
 
-@pytest.mark.parametrize("way", ["here", "from another thread"])
-@pytest.mark.parametrize("kind", ["async", "def"])
-def test_a_model_that_is_asked_is_cut_and_what_it_said_is_kept(
-    watch: Watch, release: Event, kind: str, way: str
-) -> None:
+@pytest.mark.parametrize(("kind", "way"), [("async", "here"), ("def", "from another thread")])
+def test_a_cancel_cuts_the_model_and_keeps_what_it_said(watch: Watch, release: Event, kind: str, way: str) -> None:
     async def aask(request: Request, tell: Tell) -> Reply:
         tell("So far")
         await anyio.sleep(LONG)
@@ -99,9 +88,8 @@ def test_a_model_that_is_asked_is_cut_and_what_it_said_is_kept(
     assert result.messages[-1].content == "So far"
 
 
-@pytest.mark.parametrize("way", ["here", "from another thread"])
-@pytest.mark.parametrize("calls", [1, 3])
-def test_calls_under_way_are_cut_and_those_done_before_are_kept(watch: Watch, calls: int, way: str) -> None:
+@pytest.mark.parametrize(("calls", "way"), [(1, "here"), (3, "from another thread")])
+def test_a_cancel_cuts_calls_in_progress_and_keeps_those_done_before(watch: Watch, calls: int, way: str) -> None:
     model = ScriptedModel(call("add", a=1, b=2), together(*[call("wait")] * calls, call("add", a=3, b=4)))
 
     @tool
@@ -122,7 +110,7 @@ def test_calls_under_way_are_cut_and_those_done_before_are_kept(watch: Watch, ca
     assert last.status in (Status.DONE, Status.CANCELLED)  # it stood beside those that were cut
 
 
-def test_calls_that_had_to_wait_for_a_write_are_not_made_any_more(watch: Watch) -> None:
+def test_calls_that_wait_for_a_write_are_not_made_after_a_cancel(watch: Watch) -> None:
     made: list[str] = []
 
     @tool
@@ -136,7 +124,7 @@ def test_calls_that_had_to_wait_for_a_write_are_not_made_any_more(watch: Watch) 
     assert ([outcome.status for outcome in result.tool_results], made) == ([Status.CANCELLED] * 3, ["write"])
 
 
-def test_a_tool_that_hangs_in_a_thread_is_given_up(watch: Watch, release: Event) -> None:
+def test_a_cancelled_run_gives_up_a_tool_that_hangs_in_a_thread(watch: Watch, release: Event) -> None:
     began = Event()
 
     @tool
@@ -155,7 +143,7 @@ def test_a_tool_that_hangs_in_a_thread_is_given_up(watch: Watch, release: Event)
     assert (outcome.hung, result.hung) == (True, 1)
 
 
-def test_a_wait_for_the_next_attempt_is_cut(watch: Watch) -> None:
+def test_a_cancel_cuts_the_wait_before_a_retry(watch: Watch) -> None:
     model = ScriptedModel(fail(Retryable("busy", after=LONG)), say("x"))
     at = At("retried")
     result = watch(Agent(model=model), at)
@@ -163,7 +151,7 @@ def test_a_wait_for_the_next_attempt_is_cut(watch: Watch) -> None:
     assert (result.requests, at.told) == (1, [True])
 
 
-def test_a_grace_turn_is_cut_and_the_reason_is_the_cancel(watch: Watch) -> None:
+def test_a_cancel_cuts_the_grace_turn_and_is_the_reason(watch: Watch) -> None:
     async def ask(request: Request, tell: Tell) -> Reply:
         if request.purpose is Purpose.GRACE:
             tell("I have")
@@ -178,8 +166,9 @@ def test_a_grace_turn_is_cut_and_the_reason_is_the_cancel(watch: Watch) -> None:
     assert "I have" in result.text
 
 
+@pytest.mark.one_door
 @pytest.mark.parametrize("kind", ["run_started", "turn_started", "model_replied", "tool_ended", "turn_ended"])
-def test_a_sink_may_cancel_at_any_event(door: str, closed: Any, kind: str) -> None:
+def test_a_sink_cancels_the_run_at_any_event(door: str, closed: Any, kind: str) -> None:
     handles, told = list[Run](), list[bool]()
 
     def sink(event: RunEvent) -> None:
@@ -208,30 +197,25 @@ def test_a_sink_may_cancel_at_any_event(door: str, closed: Any, kind: str) -> No
     assert told == [True]
 
 
-@pytest.mark.parametrize("kind", ["async", "def"])
-def test_a_tool_may_cancel_its_own_run(watch: Watch, kind: str) -> None:
+def test_an_async_tool_cancels_its_own_run_which_ends_as_cancelled(watch: Watch) -> None:
     handles, told = list[Run](), list[bool]()
 
-    def stop() -> str:
-        until(lambda: bool(handles))
-        told.append(handles[0].cancel("test"))
-        return "stopped"
-
-    async def astop() -> str:
+    @tool
+    async def stop() -> str:
         while not handles:
             await anyio.sleep(0.001)
-        return stop()
+        told.append(handles[0].cancel("test"))
+        return "stopped"
 
     def watching(run: Run, _: RunEvent) -> None:
         handles.append(run)
 
-    made = tool(name="stop")(stop if kind == "def" else astop)
-    result = watch(Agent(model=ScriptedModel(call("stop")), tools=[made]), watching)
+    result = watch(Agent(model=ScriptedModel(call("stop")), tools=[stop]), watching)
     assert cancelled(result)
     assert (told, [outcome.tool for outcome in result.tool_results]) == ([True], ["stop"])
 
 
-def test_a_run_that_is_cancelled_before_it_begins_asks_nobody(here: Any, closed: Any) -> None:
+def test_a_run_cancelled_before_it_begins_asks_no_model(here: Any, closed: Any) -> None:
     model = ScriptedModel(say("x"))
 
     async def work() -> tuple[bool, Result]:
@@ -246,7 +230,8 @@ def test_a_run_that_is_cancelled_before_it_begins_asks_nobody(here: Any, closed:
     model.assert_asked(0)
 
 
-def test_the_second_cancel_is_taken_as_well_until_the_end(watch: Watch) -> None:
+@pytest.mark.one_door
+def test_a_second_cancel_is_accepted_until_the_run_has_ended(watch: Watch) -> None:
     told: list[bool] = []
 
     def watching(run: Run, event: RunEvent) -> None:
@@ -259,7 +244,8 @@ def test_the_second_cancel_is_taken_as_well_until_the_end(watch: Watch) -> None:
     assert [event.kind for event in result.events].count("run_ended") == 1
 
 
-def test_a_cancel_in_the_middle_of_many_turns_keeps_every_one(watch: Watch) -> None:
+@pytest.mark.one_door
+def test_a_cancel_after_many_turns_keeps_every_turn(watch: Watch) -> None:
     count: list[int] = []
 
     def watching(run: Run, event: RunEvent) -> None:

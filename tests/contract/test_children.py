@@ -53,11 +53,17 @@ def parent(*children: Any, says: tuple[Line, ...], **options: Any) -> Agent:
     return Agent(model=model, name="parent", children=children, **given)
 
 
+def three_levels() -> Agent:
+    inner = kid("inner", call("touch"), say("deep").streaming("de", "ep"))
+    outer = kid("outer", call("touch"), delegate("inner", "inner"), say("middle"), children=[Child(inner, "carved")])
+    return parent(Child(outer, "shared"), says=(delegate("outer", "outer", "outer"), say("done")))
+
+
 def family(result: Result) -> list[Result]:
     return [result, *(one for below in result.children for one in family(below))]
 
 
-def test_children_work_at_the_same_time(run: Running, closed: Any) -> None:
+def test_children_of_one_turn_work_at_the_same_time(run: Running, closed: Any) -> None:
     inside = 0
 
     @tool(effects="read")
@@ -74,7 +80,8 @@ def test_children_work_at_the_same_time(run: Running, closed: Any) -> None:
     assert (result.text, [outcome.ok for outcome in result.tool_results]) == ("done", [True, True])
 
 
-def test_no_more_than_allowed_work_at_a_time_and_the_others_wait_in_order(run: Running) -> None:
+@pytest.mark.one_door
+def test_children_above_the_parallel_limit_wait_in_order(run: Running) -> None:
     inside, most, begun = 0, 0, list[str]()
 
     def on(event: Event) -> None:
@@ -90,7 +97,7 @@ def test_no_more_than_allowed_work_at_a_time_and_the_others_wait_in_order(run: R
     assert (most, begun) == (3, [one.run_id for one in result.children])
 
 
-def test_a_child_of_def_tools_and_a_blocking_model_needs_no_waiting_thread(run: Running) -> None:
+def test_nested_children_with_def_tools_do_not_exhaust_the_threads(run: Running) -> None:
     @tool(poll=True)
     def block() -> str:
         return "ok"
@@ -101,21 +108,8 @@ def test_a_child_of_def_tools_and_a_blocking_model_needs_no_waiting_thread(run: 
     assert [one.text for one in family(result)] == ["done", *["middle", "deep"] * 5]
 
 
-@pytest.mark.parametrize("mode", ["independent", "shared", "carved"])
-def test_three_that_want_more_use_exactly_what_their_mode_gives(run: Running, closed: Any, mode: Any) -> None:
-    kids = [Child(stubborn(name), mode) for name in "abc"]
-    result = run(parent(*kids, says=(delegate(*"abc"), say("done")), limits=Limits(turns=61)))
-    turns = [closed(one).turns for one in result.children]
-    assert {one.stop for one in result.children} == {"budget"}
-    assert {one.text for one in result.children} == {"kid reports"}
-    used = result.budgets["turns"]
-    if mode == "independent":
-        assert (turns, result.stop, used.used) == ([50, 50, 50], "completed", 2)
-    else:
-        assert (sum(turns), result.stop, used.used, used.held) == (60, "budget", 61, 0)
-
-
-def test_a_tree_of_three_levels_never_passes_its_ceiling(run: Running, closed: Any) -> None:
+@pytest.mark.one_door
+def test_a_tree_of_three_levels_never_exceeds_its_shared_budget(run: Running, closed: Any) -> None:
     inner = stubborn("inner", limits=Limits(turns=9))
     outer = kid("outer", delegate(*["inner"] * 3), call("touch"), say("middle"), children=[Child(inner, "independent")])
     agent = parent(Child(outer, "shared"), says=(delegate(*["outer"] * 3), say("done")))
@@ -129,29 +123,28 @@ def test_a_tree_of_three_levels_never_passes_its_ceiling(run: Running, closed: A
     assert result.usage_with_children.total == sum(one.usage.total for one in runs)
 
 
-@pytest.mark.parametrize("at", range(0, 40, 3))
-def test_a_cancel_at_any_point_ends_the_whole_tree(watch: Watch, closed: Any, at: int) -> None:
-    inner = kid("inner", call("touch"), say("deep").streaming("de", "ep"))
-    outer = kid("outer", call("touch"), delegate("inner", "inner"), say("middle"), children=[Child(inner, "carved")])
-    agent = parent(Child(outer, "shared"), says=(delegate("outer", "outer", "outer"), say("done")))
-    seen, told = list[Event](), list[bool]()
+def test_a_cancel_at_any_event_ends_the_whole_tree(watch: Watch, closed: Any) -> None:
+    for at in range(0, 40, 3):
+        agent = three_levels()
+        seen, told = list[Event](), list[bool]()
 
-    def watching(run: Run, event: Event) -> None:
-        seen.append(event)
-        if len(seen) == at + 1:
-            told.append(run.cancel("test"))
+        def watching(run: Run, event: Event, at: int = at, seen: Any = seen, told: Any = told) -> None:
+            seen.append(event)
+            if len(seen) == at + 1:
+                told.append(run.cancel("test"))
 
-    result = watch(agent, watching)
-    assert (result.stop == "cancelled", result.stopped_by) == ((True, "test") if told[0] else (False, None))
-    for one in family(result):
-        closed(one)
-        assert all(budget.held == 0 for budget in one.budgets.values())
-        started = [event.kind for event in one.events].count("child_started")
-        assert started == [event.kind for event in one.events].count("child_ended") == len(one.children)
-    assert {one.stopped_by for one in family(result)[1:] if one.stop == "cancelled"} <= {"parent"}
+        result = watch(agent, watching)
+        expected = (True, "test") if told[0] else (False, None)
+        assert (result.stop == "cancelled", result.stopped_by) == expected, f"event {at}"
+        for one in family(result):
+            closed(one)
+            assert all(budget.held == 0 for budget in one.budgets.values()), f"event {at}"
+            kinds = [event.kind for event in one.events]
+            assert kinds.count("child_started") == kinds.count("child_ended") == len(one.children), f"event {at}"
+        assert {one.stopped_by for one in family(result)[1:] if one.stop == "cancelled"} <= {"parent"}, f"event {at}"
 
 
-def test_a_cancel_reaches_children_that_hang_and_those_that_wait(watch: Watch, closed: Any) -> None:
+def test_a_cancel_ends_children_that_run_and_children_that_wait_for_a_place(watch: Watch, closed: Any) -> None:
     slow = kid("slow", call("wait"), say("never"))
     agent = parent(Child(slow, "carved"), says=(delegate(*["slow"] * 5), say("done")))
     begun: set[str] = set()
@@ -169,7 +162,7 @@ def test_a_cancel_reaches_children_that_hang_and_those_that_wait(watch: Watch, c
     assert result.tool_results[0].status == "cancelled"
 
 
-def test_a_cancelled_task_leaves_no_task_behind(here: Any) -> None:
+def test_a_cancelled_task_ends_the_children_and_leaves_no_task_behind(here: Any) -> None:
     slow = kid("slow", call("wait"), say("never"))
     heard: list[Event] = []
     agent = parent(slow, says=(delegate("slow", "slow"), say("done")), sinks=[heard.append])
@@ -194,7 +187,8 @@ def test_a_cancelled_task_leaves_no_task_behind(here: Any) -> None:
     assert [event.kind for event in heard].count("run_ended") == 3
 
 
-def test_one_that_runs_out_of_time_reports_and_its_siblings_go_on(run: Running, closed: Any) -> None:
+@pytest.mark.one_door
+def test_a_child_that_meets_its_deadline_reports_and_its_siblings_go_on(run: Running, closed: Any) -> None:
     slow = kid("slow", call("wait"), say("never"), limits=Limits(seconds=1))
     agent = parent(Child(slow, "carved"), kid("quick", say("soon")), says=(delegate("quick", "slow"), say("done")))
     result = run(agent)
@@ -206,7 +200,8 @@ def test_one_that_runs_out_of_time_reports_and_its_siblings_go_on(run: Running, 
     assert (result.budgets["turns"].used, result.budgets["turns"].held) == (2 + cut.turns, 0)
 
 
-def test_a_child_never_keeps_its_parent_from_reporting(run: Running, closed: Any) -> None:
+@pytest.mark.one_door
+def test_a_parent_at_its_deadline_cancels_waiting_children_and_reports(run: Running, closed: Any) -> None:
     release = ThreadEvent()
 
     async def nobody(question: object) -> bool:
@@ -223,7 +218,8 @@ def test_a_child_never_keeps_its_parent_from_reporting(run: Running, closed: Any
     assert isinstance(result.tool_results[0], Timeout)
 
 
-def test_a_child_that_cannot_open_its_sources_fails_alone(run: Running, closed: Any) -> None:
+@pytest.mark.one_door
+def test_a_child_whose_tool_source_cannot_open_fails_alone(run: Running, closed: Any) -> None:
     class Broken:
         name = "broken"
 
@@ -237,8 +233,9 @@ def test_a_child_that_cannot_open_its_sources_fails_alone(run: Running, closed: 
     assert result.budgets["turns"].used == 2
 
 
+@pytest.mark.one_door
 @pytest.mark.parametrize("way", ["cancel", "steer"])
-def test_one_child_can_be_cancelled_or_steered_and_the_others_go_on(watch: Watch, closed: Any, way: str) -> None:
+def test_cancelling_or_steering_one_child_leaves_the_others_alone(watch: Watch, closed: Any, way: str) -> None:
     released = ThreadEvent()
 
     @tool(effects="read", poll=True)
@@ -268,12 +265,13 @@ def test_one_child_can_be_cancelled_or_steered_and_the_others_go_on(watch: Watch
     assert (told, closed(other).text, result.text) == ([True], "b", "done")
     if way == "cancel":
         assert (one.stop, one.stopped_by, one.turns) == ("cancelled", "test", 1)
-        assert "a: cancelled. It was cancelled." in result.tool_results[0].text
+        assert "a: cancelled" in result.tool_results[0].text
     else:
         assert (one.stop, one.messages[-2].content) == ("completed", "Be short.")
 
 
-def test_one_of_three_of_which_nothing_comes_is_told_to_report_and_the_others_go_on(run: Running, closed: Any) -> None:
+@pytest.mark.one_door
+def test_a_stalled_child_reports_and_its_siblings_go_on(run: Running, closed: Any) -> None:
     @tool(effects="read", poll=True)
     async def step() -> None:
         await anyio.sleep(0.1)
@@ -288,12 +286,13 @@ def test_one_of_three_of_which_nothing_comes_is_told_to_report_and_the_others_go
     result = run(agent)
     assert [closed(one).stop for one in result.children] == ["completed", "stalled", "completed"]
     stuck = result.children[1]
-    assert (stuck.text, stuck.warning) == ("kid reports", "Nothing came of it for 1 s.")
+    assert (stuck.text, bool(stuck.warning)) == ("kid reports", True)
     assert [outcome.status for outcome in stuck.tool_results] == ["timed_out"]
     assert (result.stop, result.text) == ("completed", "done")
 
 
-def test_a_child_whose_report_does_not_come_either_is_given_up(run: Running, closed: Any) -> None:
+@pytest.mark.one_door
+def test_a_stalled_child_whose_report_hangs_is_given_up(run: Running, closed: Any) -> None:
     model = ScriptedModel(say("never").after(LONG), grace=say("never").after(LONG))
     deaf = Agent(model=model, name="deaf")
     settings = {"delegation.stall_seconds": 0.2}
@@ -303,7 +302,8 @@ def test_a_child_whose_report_does_not_come_either_is_given_up(run: Running, clo
     assert given_up.seconds < LONG
 
 
-def test_who_waits_for_its_own_children_or_for_a_person_is_not_stalled(run: Running) -> None:
+@pytest.mark.one_door
+def test_a_child_that_waits_for_children_or_a_person_is_not_stalled(run: Running) -> None:
     async def slow_approver(question: object) -> bool:
         await anyio.sleep(1.3)
         return True
@@ -324,7 +324,7 @@ def test_who_waits_for_its_own_children_or_for_a_person_is_not_stalled(run: Runn
 
 
 @pytest.mark.parametrize("mode", ["independent", "carved", "shared"])
-def test_a_parent_that_goes_on_after_a_pause_does_not_run_its_children_again(mode: Any) -> None:
+def test_a_resumed_parent_does_not_run_its_children_again(mode: Any) -> None:
     worker = kid("worker", call("touch"), say("worked"))
     ask = tool(approve=True, name="ask")(lambda: "x")
     says = (delegate("worker", "worker"), call("ask"), say("done"))

@@ -58,9 +58,8 @@ def asking_for(name: str) -> Callable[[Request], Reply]:
     return reply
 
 
-@pytest.mark.parametrize("model", ["async", "def"])
-@pytest.mark.parametrize("name", ["add", "aadd"])
-def test_a_run_gives_the_same_through_every_door(run: Running, model: str, name: str) -> None:
+@pytest.mark.parametrize(("model", "name"), [("async", "add"), ("def", "aadd")])
+def test_a_run_gives_the_same_result_and_events_through_every_door(run: Running, model: str, name: str) -> None:
     reply = asking_for(name)
 
     async def aask(request: Request, tell: Tell) -> Reply:
@@ -141,7 +140,7 @@ def test_context_variables_reach_models_tools_hooks_and_callbacks(run: Running, 
 
 
 @pytest.mark.parametrize("kind", ["async", "def"])
-def test_reads_side_by_side_really_overlap(run: Running, kind: str) -> None:
+def test_read_calls_of_one_turn_overlap_in_time(run: Running, kind: str) -> None:
     threads, met, waiting = Barrier(3), anyio.Event, list[anyio.Event]()
 
     @tool(effects="read", name="read")
@@ -162,8 +161,9 @@ def test_reads_side_by_side_really_overlap(run: Running, kind: str) -> None:
     assert [outcome.text for outcome in result.tool_results] == ["met True"] * 3
 
 
+@pytest.mark.one_door
 @pytest.mark.parametrize("kind", ["async", "def"])
-def test_a_write_waits_for_all_before_it_and_all_behind_wait_for_it(run: Running, kind: str) -> None:
+def test_a_write_call_overlaps_with_no_other_call(run: Running, kind: str) -> None:
     under_way, seen, lock = list[str](), list[tuple[str, ...]](), Lock()
 
     def began(name: str) -> None:
@@ -199,8 +199,9 @@ def test_a_write_waits_for_all_before_it_and_all_behind_wait_for_it(run: Running
     assert [names for names in seen if "write" in names] == [("write",), ("write",)]
 
 
+@pytest.mark.one_door
 @pytest.mark.parametrize("kind", ["async", "def"])
-def test_a_tool_is_told_about_its_call_and_can_tell_how_far_it_is(run: Running, kind: str) -> None:
+def test_a_tool_sees_its_call_and_reports_progress(run: Running, kind: str) -> None:
     told: dict[str, Any] = {}
 
     def look(ctx: ToolContext) -> str:
@@ -226,8 +227,7 @@ def test_a_tool_is_told_about_its_call_and_can_tell_how_far_it_is(run: Running, 
     assert events[where].to_dict()["text"] == "half"
 
 
-@pytest.mark.parametrize("streams", ["here", "in a thread", "def"])
-def test_sinks_are_called_on_the_thread_of_the_run_and_nowhere_else(run: Running, streams: str) -> None:
+def test_sinks_are_called_on_the_thread_of_the_run_only(run: Running) -> None:
     threads, deltas = set[int](), list[str]()
 
     def sink(event: RunEvent) -> None:
@@ -235,27 +235,34 @@ def test_sinks_are_called_on_the_thread_of_the_run_and_nowhere_else(run: Running
         if event.kind == "delta":
             deltas.append(str(event.to_dict()["text"]))
 
-    async def aask(request: Request, tell: Tell) -> Reply:
+    async def here(request: Request, tell: Tell) -> Reply:
         for piece in ("one ", "two ", "three"):
-            if streams == "here":
-                tell(piece)
-            else:
-                await anyio.to_thread.run_sync(tell, piece)
+            tell(piece)
         await anyio.sleep(0)
         return Reply("one two three")
 
-    def ask(request: Request, tell: Tell) -> Reply:
+    async def in_a_thread(request: Request, tell: Tell) -> Reply:
+        for piece in ("one ", "two ", "three"):
+            await anyio.to_thread.run_sync(tell, piece)
+        return Reply("one two three")
+
+    def blocking(request: Request, tell: Tell) -> Reply:
         for piece in ("one ", "two ", "three"):
             tell(piece)
         return Reply("one two three")
 
-    result = run(Agent(model=Plain(ask if streams == "def" else aask), sinks=[sink]))
-    assert (result.text, deltas, len(threads)) == ("one two three", ["one ", "two ", "three"], 1)
-    assert "delta" not in {event.kind for event in result.events}
+    for ask in (here, in_a_thread, blocking):
+        threads.clear()
+        deltas.clear()
+        result = run(Agent(model=Plain(ask), sinks=[sink]))
+        expected = ("one two three", ["one ", "two ", "three"], 1)
+        assert (result.text, deltas, len(threads)) == expected, ask.__name__
+        assert "delta" not in {event.kind for event in result.events}
 
 
+@pytest.mark.one_door
 @pytest.mark.parametrize("groups", [1, 2, 3, 4])
-def test_a_run_that_never_waits_gives_way_to_others(here: Any, closed: Any, groups: int) -> None:
+def test_a_run_that_never_waits_lets_other_tasks_run(here: Any, closed: Any, groups: int) -> None:
     @tool(poll=True)
     async def touch() -> None: ...
 

@@ -21,6 +21,11 @@ from flyball.tools import ToolContext
 Running = Callable[..., Result]
 
 
+STORE_AT_EACH_DOOR = pytest.mark.parametrize(
+    ("store", "door"), [("sqlite", "sync"), ("memory", "asyncio"), ("sqlite", "trio")], indirect=["store"]
+)
+
+
 @pytest.fixture(params=["memory", "sqlite"])
 def store(request: pytest.FixtureRequest, tmp_path: Path) -> Any:
     with open_store("memory:" if request.param == "memory" else f"sqlite:///{tmp_path}/runs.db") as opened:
@@ -62,7 +67,7 @@ def kept(store: Store, result: Result) -> list[Message]:
 
 
 class TestAKeptRun:
-    def test_leaves_its_messages_its_journal_its_events_and_its_record(self, store: Store, run: Running) -> None:
+    def test_a_stored_run_leaves_its_messages_journal_events_and_record(self, store: Store, run: Running) -> None:
         result = run(agent(store, call("look"), say("Done."), metadata={"job": 7}), session="talk")
         assert kept(store, result) == list(result.messages)
         entry = store.runs.get(result.run_id)
@@ -76,12 +81,14 @@ class TestAKeptRun:
         assert [row.kind for row in rows[1:]] == [Kind.STARTED, Kind.ANSWER] * ((len(rows) - 1) // 2)
         assert store.lease.holder("talk") is None
 
-    def test_without_a_session_has_one_of_its_own(self, store: Store, run: Running) -> None:
+    @pytest.mark.one_door
+    def test_a_stored_run_without_a_session_gets_one_of_its_own(self, store: Store, run: Running) -> None:
         result = run(agent(store, say("Done.")))
         assert result.session_id == result.run_id
         assert [session.id for session in store.transcript.sessions()] == [result.run_id]
 
-    def test_goes_on_with_what_was_said_and_set_in_its_session(self, store: Store, run: Running) -> None:
+    @pytest.mark.one_door
+    def test_a_stored_run_continues_the_messages_and_state_of_its_session(self, store: Store, run: Running) -> None:
         first = run(agent(store, call("count"), say("One.")), "First?", session="talk")
         model = ScriptedModel(call("count"), say("Two."))
         second = run(Agent(model=model, tools=[count], store=store), "Second?", session="talk")
@@ -91,7 +98,8 @@ class TestAKeptRun:
         assert [message.content for message in kept(store, second)] == [one.content for one in second.messages]
         assert store.state.get("talk") == {"count": 2}
 
-    def test_knows_which_run_of_its_session_it_is(self, store: Store, run: Running) -> None:
+    @pytest.mark.one_door
+    def test_a_stored_run_knows_its_number_in_the_session(self, store: Store, run: Running) -> None:
         seen: list[int] = []
 
         def hook(point: object, progress: Any, about: object = None) -> None:
@@ -102,22 +110,25 @@ class TestAKeptRun:
             run(agent(store, say("x"), hooks=[hook]), session="talk")
         assert seen == [1, 2, 3]
 
-    def test_on_a_busy_session_ends_at_once_with_who_has_it(self, store: Store, run: Running) -> None:
+    @STORE_AT_EACH_DOOR
+    def test_a_run_on_a_busy_session_ends_at_once_and_names_the_holder(self, store: Store, run: Running) -> None:
         assert not isinstance(store.lease.acquire("talk", "elsewhere:7:x", 300), Holder)
         busy = agent(store, say("x"))
         result = run(busy, session="talk")
         assert (result.stop, result.requests, result.messages[-1].content) == ("contended", 0, "go")
-        assert (result.warning or "").startswith("elsewhere:7 has held session 'talk' for ")
-        assert "elsewhere:7 has held session" in result.explain()
+        assert "elsewhere:7" in (result.warning or "")
+        assert "elsewhere:7" in result.explain()
         assert store.runs.get(result.run_id) is None
         assert store.transcript.read("talk") == []
 
-    def test_may_wait_for_a_busy_session(self, store: Store, run: Running) -> None:
+    @STORE_AT_EACH_DOOR
+    def test_a_run_with_wait_seconds_waits_for_a_busy_session(self, store: Store, run: Running) -> None:
         assert not isinstance(store.lease.acquire("talk", "elsewhere:7:x", 0.5), Holder)
         result = run(agent(store, say("x")), session="talk", wait_seconds=60)
         assert (result.stop, result.seconds < 30) == ("completed", True)
 
-    def test_takes_over_at_once_from_a_process_of_this_machine_that_is_dead(self, store: Store, run: Running) -> None:
+    @STORE_AT_EACH_DOOR
+    def test_a_run_takes_over_the_session_of_a_dead_local_process_at_once(self, store: Store, run: Running) -> None:
         with subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE) as process:
             owner = owner_of(process.pid)
             assert process.stdin is not None
@@ -126,49 +137,50 @@ class TestAKeptRun:
         assert not isinstance(store.lease.acquire("talk", owner, 300), Holder)
         assert run(agent(store, say("x")), session="talk").stop == "completed"
 
-    def test_whose_store_fails_ends_as_failed_with_what_it_has(self, run: Running) -> None:
+    def test_a_run_whose_store_fails_ends_as_failed_and_keeps_its_outcomes(self, run: Running) -> None:
         class Full(MemoryStore):
             def keep(self, step: Any) -> None:
                 if any(row.n >= 2 for row in step.rows):
-                    raise StoreError("runs.db", "the disk is full; expected room")
+                    raise StoreError("runs.db", "the disk is full")
                 super().keep(step)
 
         full = Full()
         result = run(agent(full, call("look"), say("x")))
-        assert (result.stop, result.error) == (
-            "failed",
-            {"code": "store_failed", "kind": "StoreError", "message": "runs.db: the disk is full; expected room"},
-        )
+        assert result.stop == "failed"
+        assert result.error is not None
+        assert (result.error["code"], result.error["kind"]) == ("store_failed", "StoreError")
         assert len(result.tool_results) == 1
 
 
 class TestGoingOn:
-    def test_after_a_limit_needs_more_and_keeps_the_report(self, store: Store, run: Running, door: str) -> None:
+    def test_resuming_after_a_limit_needs_more_of_it_and_keeps_the_report(self, store: Store, snapshot: Any) -> None:
         lines = [call("look", n=n) for n in range(9)]
         stubborn = agent(store, *lines, say("All seen."), limits=Limits(turns=3))
-        first = run(stubborn)
+        first = stubborn.run("go", run_id="r")
         assert (first.stop, first.text, first.requests) == ("budget", "Reported.", 4)
-        with pytest.raises(ResumeError, match="ended as budget'; expected more of what it has met"):
-            stubborn.resume(first.run_id)
+        with pytest.raises(ResumeError) as refused:
+            stubborn.resume("r")
+        snapshot(refused.value, "no more given")
         second = stubborn.resume(first.run_id, extend={"turns": 20})
         assert (second.stop, second.text, second.run_id) == ("completed", "All seen.", first.run_id)
         assert (second.turns, second.requests, second.budgets["turns"].ceiling) == (10, 11, 23)
         assert "Reported." in [message.content for message in second.messages]
         assert kept(store, second) == list(second.messages)
-        with pytest.raises(ResumeError, match="ended as completed'; expected from_messages=True"):
-            stubborn.resume(first.run_id, extend={"turns": 1})
+        with pytest.raises(ResumeError) as refused:
+            stubborn.resume("r", extend={"turns": 1})
+        snapshot(refused.value, "completed")
 
-    def test_after_its_time_was_over_needs_more_time(self, store: Store) -> None:
-        slow = agent(store, say("late").after(60.0), say("Done."), limits=Limits(seconds=1.5))
+    def test_resuming_after_a_deadline_needs_more_seconds(self) -> None:
+        slow = agent(MemoryStore(), say("late").after(60.0), say("Done."), limits=Limits(seconds=1.5))
         first = slow.run("go")
         assert (first.stop, first.text) == ("deadline", "Reported.")
-        with pytest.raises(UnknownBudget, match="second"):
+        with pytest.raises(UnknownBudget):
             slow.resume(first.run_id, extend={"second": 60})
         second = slow.resume(first.run_id, extend={"seconds": 600})
         assert (second.stop, second.text, second.flags) == ("completed", "Done.", ("max_seconds_reached",))
         assert second.seconds >= first.seconds
 
-    def test_in_an_event_loop(self, store: Store, here: Any) -> None:
+    def test_resuming_in_an_event_loop_continues_the_run_and_its_events(self, store: Store, here: Any) -> None:
         stubborn = agent(store, call("look"), call("look", n=1), say("Done."), limits=Limits(turns=1))
 
         async def work() -> tuple[Result, Result, list[str]]:
@@ -182,7 +194,7 @@ class TestGoingOn:
         assert (second.stop, third.stop, third.text, third.turns) == ("budget", "completed", "Done.", 3)
         assert (kinds[0], kinds[-1], kinds.count("turn_started")) == ("extended", "run_ended", 1)
 
-    def test_several_times_keeps_count(self, store: Store) -> None:
+    def test_resuming_several_times_keeps_the_counts(self, store: Store) -> None:
         stubborn = agent(store, *[call("look", n=n) for n in range(9)], limits=Limits(turns=1))
         result = stubborn.run("go")
         for turns in (2, 3, 4):
@@ -193,7 +205,7 @@ class TestGoingOn:
         assert [event["seq"] for event in events] == sorted({event["seq"] for event in events})
 
     @pytest.mark.parametrize("answer", [True, False])
-    def test_after_a_pause_gets_its_answer(self, store: Store, answer: bool) -> None:
+    def test_resuming_after_a_pause_applies_the_answer(self, store: Store, answer: bool) -> None:
         asks = agent(store, together(call("look"), call("risky")), say("Done."))
         paused = asks.run("go", session="talk")
         assert (paused.stop, [question.id for question in paused.questions]) == ("paused", ["call-1"])
@@ -203,37 +215,40 @@ class TestGoingOn:
         assert [outcome.ok for outcome in result.tool_results] == [True, answer]
         assert kept(store, result) == list(result.messages)
 
-    def test_after_a_pause_takes_the_result_too(self, store: Store) -> None:
+    def test_resuming_after_a_pause_accepts_the_result_too(self, store: Store) -> None:
         asks = agent(store, call("risky"), say("Done."))
         paused = asks.run("go")
         assert asks.resume(paused, {"call-0": True}).completed
-        with pytest.raises(ResumeError, match="ended as completed"):
+        with pytest.raises(ResumeError):
             asks.resume(paused, {})
 
-    def test_with_an_answer_to_nothing_is_refused(self, store: Store) -> None:
+    def test_resuming_with_an_answer_to_no_question_is_refused(self, store: Store) -> None:
         asks = agent(store, call("risky"), say("Done."))
         paused = asks.run("go")
-        with pytest.raises(ConfigError, match="the id of an open question: call-0"):
+        with pytest.raises(ConfigError) as refused:
             asks.resume(paused.run_id, {"call-7": True})
+        assert refused.value.found == "call-7"
+        assert asks.resume(paused.run_id, {"call-0": True}).completed
 
-    def test_of_what_is_not_there_says_so(self, store: Store) -> None:
-        with pytest.raises(ResumeError, match="no such run in the store"):
+    def test_resuming_an_unknown_run_or_without_a_store_is_refused(self, store: Store, snapshot: Any) -> None:
+        with pytest.raises(ResumeError) as unknown:
             agent(store, say("x")).resume("nobody")
-        with pytest.raises(ConfigError, match="needs a store"):
+        with pytest.raises(ConfigError) as without:
             agent(None, say("x")).resume("nobody")
+        snapshot(f"{unknown.value}\n{without.value}")
 
-    def test_with_another_program_says_so_or_begins_from_the_messages(self, store: Store) -> None:
+    def test_resuming_with_a_changed_program_is_refused_but_starts_from_the_messages(self, store: Store) -> None:
         asks = agent(store, call("look"), call("risky"), say("Done."))
         paused = asks.run("go", session="talk")
         other = agent(store, say("x"), tools=[look], limits=Limits(tool_calls=0))
-        with pytest.raises(ResumeError, match="code, rules or tools changed"):
+        with pytest.raises(ResumeError):
             other.resume(paused.run_id, {paused.questions[0].id: True})
         assert store.lease.holder("talk") is None
         result = other.resume(paused.run_id, from_messages=True)
         assert (result.text, result.session_id, result.run_id == paused.run_id) == ("x", "talk", False)
         assert result.messages[0].content == "go"
 
-    def test_keeps_the_limits_that_it_began_with(self, store: Store) -> None:
+    def test_resuming_keeps_the_limits_the_run_started_with(self, store: Store) -> None:
         asks = agent(store, call("risky"), *[call("look", n=n) for n in range(9)], limits=Limits(turns=3))
         paused = asks.run("go")
         result = again(asks, limits=Limits(turns=50)).resume(paused.run_id, {"call-0": True})
@@ -241,7 +256,8 @@ class TestGoingOn:
 
 
 class TestALostSession:
-    def test_ends_the_run_as_contended_and_nothing_more_is_written(self, store: Store, run: Running) -> None:
+    @STORE_AT_EACH_DOOR
+    def test_a_run_that_lost_its_session_is_contended_and_writes_nothing_more(self, store: Store, run: Running) -> None:
         @tool
         def steal(ctx: ToolContext) -> str:
             """Have another take the session."""
@@ -262,7 +278,7 @@ class TestALostSession:
         assert holder is not None
         assert holder.owner == "another"
 
-    def test_closes_the_gate_of_its_tools(self, run: Running) -> None:
+    def test_a_run_whose_lease_is_not_renewed_lets_its_tools_write_nothing(self, run: Running) -> None:
         refused: list[str] = []
 
         @tool
@@ -272,7 +288,7 @@ class TestALostSession:
             try:
                 ctx.commit()
             except CallClosed as error:
-                refused.append(str(error))
+                refused.append(error.code)
             return "tried"
 
         class Stubborn(MemoryLease):
@@ -284,7 +300,7 @@ class TestALostSession:
         result = run(agent(store, call("write"), say("x"), tools=[write], lease_seconds=0.5), session="talk")
         assert result.stop == "contended"
         clock_until(lambda: bool(refused))  # it was given up, and goes on in its thread
-        assert refused[0].endswith("nothing may be written for it any more")
+        assert refused == [CallClosed.code]
 
 
 def clock_until(wanted: Callable[[], bool]) -> None:
@@ -293,7 +309,8 @@ def clock_until(wanted: Callable[[], bool]) -> None:
         time.sleep(0.01)
 
 
-def test_each_outcome_of_a_batch_is_kept_as_it_comes(store: Store, run: Running) -> None:
+@STORE_AT_EACH_DOOR
+def test_each_outcome_of_a_batch_is_stored_as_it_comes(store: Store, run: Running) -> None:
     seen: list[list[str]] = []
 
     @tool(effects="read")
@@ -311,10 +328,10 @@ def test_each_outcome_of_a_batch_is_kept_as_it_comes(store: Store, run: Running)
     assert seen == [["call-0", "call-1"]]
 
 
-def test_a_conversation_is_kept_too(store: Store) -> None:
+def test_a_conversation_with_a_store_is_stored(store: Store) -> None:
     for text in ("One.", "Two."):
         result = run_conversation("Go.", [], ScriptedModel(say(text)), store=store, session_id="talk")
         assert result.completed
     assert [message.content for message in store.transcript.read("talk")] == ["Go.", "One.", "Go.", "Two."]
-    with pytest.raises(ConfigError, match="a store that is open"):
+    with pytest.raises(ConfigError):
         run_conversation("Go.", [], ScriptedModel(say("x")), store="memory:")  # pyright: ignore[reportArgumentType]

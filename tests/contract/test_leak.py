@@ -4,7 +4,6 @@ import asyncio
 import gc
 import threading
 import weakref
-from collections.abc import Iterator
 from threading import Event
 
 import anyio
@@ -16,13 +15,6 @@ from flyball.run import Run
 from flyball.testing import ScriptedModel, call, say, together, until
 
 LONG = 60.0
-
-
-@pytest.fixture
-def release() -> Iterator[Event]:
-    event = Event()
-    yield event
-    event.set()
 
 
 @tool(effects="read")
@@ -51,7 +43,7 @@ def live_timers(loop: asyncio.AbstractEventLoop) -> int:
     return sum(not handle.cancelled() for handle in scheduled)
 
 
-def test_asyncio_has_no_tasks_and_timers_left() -> None:
+def test_asyncio_has_no_tasks_and_timers_left_after_many_runs() -> None:
     async def work() -> tuple[int, int]:
         for _ in range(20):
             assert (await busy().arun("go")).completed
@@ -71,7 +63,7 @@ def test_asyncio_has_no_tasks_and_timers_left() -> None:
     assert asyncio.run(work()) == (1, 0)
 
 
-def test_trio_has_no_tasks_left() -> None:
+def test_trio_has_no_tasks_left_after_many_runs() -> None:
     async def work() -> int:
         before = trio.lowlevel.current_statistics().tasks_living
         for _ in range(20):
@@ -86,7 +78,7 @@ def test_trio_has_no_tasks_left() -> None:
     assert trio.run(work) == 0
 
 
-def test_the_private_loop_has_no_tasks_and_timers_left() -> None:
+def test_the_private_loop_has_no_tasks_and_timers_left_after_many_runs() -> None:
     loops: list[asyncio.AbstractEventLoop] = []
 
     @tool
@@ -103,7 +95,7 @@ def test_the_private_loop_has_no_tasks_and_timers_left() -> None:
     until(lambda: live_timers(loop) == 0)
 
 
-def test_threads_are_used_again_and_those_given_up_end(release: Event) -> None:
+def test_worker_threads_are_reused_and_given_up_threads_end(release: Event) -> None:
     threads: list[threading.Thread] = []
 
     @tool(timeout=0.005, effects="read")
@@ -122,7 +114,7 @@ def test_threads_are_used_again_and_those_given_up_end(release: Event) -> None:
     until(lambda: len(threads) == 5 and not any(thread.is_alive() for thread in threads))
 
 
-def test_a_run_that_is_over_is_let_go_without_the_collector() -> None:
+def test_an_ended_run_is_freed_without_the_garbage_collector() -> None:
     gc.collect()
     gc.disable()
     try:
@@ -137,7 +129,7 @@ def test_a_run_that_is_over_is_let_go_without_the_collector() -> None:
         gc.enable()
 
 
-def test_nothing_is_set_aside_after_the_end() -> None:
+def test_no_tokens_are_held_after_a_run_ended() -> None:
     results: list[Result] = [busy().run("go") for _ in range(5)]
     with stuck().start("go") as run:
         pass

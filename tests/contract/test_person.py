@@ -72,6 +72,10 @@ def ways(say_it: Callable[[Question], Any]) -> dict[str, Any]:
 WAYS = ["def", "async", "object"]
 
 
+def path_of(question: Question) -> str:
+    return str((question.arguments or {})["path"])
+
+
 class Thinking:
     """A person who takes so long that nobody waits for the end of it; released at the end of a test."""
 
@@ -101,26 +105,18 @@ def thinking() -> Iterator[Callable[[str], Thinking]]:
 
 
 @pytest.mark.parametrize("way", WAYS)
-@pytest.mark.parametrize(
-    ("said", "done", "told"),
-    [
-        (True, ["delete a"], "deleted a"),
-        (allow("Yes."), ["delete a"], "deleted a"),
-        (False, [], "Not run (approval): delete needs a person's approval, and has none"),
-        (deny("Keep it."), [], "Not run (approval): Keep it."),
-        (edit(path="b"), ["delete b"], '(a person changed the arguments to {"path": "b"})\ndeleted b'),
-    ],
-    ids=str,
-)
-def test_what_an_approver_says_is_done(run: Running, way: str, said: Any, done: list[str], told: str) -> None:
-    desk = Desk(approver=ways(lambda _: said)[way])
+def test_an_approver_of_any_shape_is_obeyed(run: Running, way: str) -> None:
+    said = {"a": True, "b": allow("Yes."), "c": False, "d": deny("Keep it."), "e": edit(path="f")}
+    desk = Desk(*[call("delete", path=path) for path in said], approver=ways(lambda asked: said[path_of(asked)])[way])
     result = run(desk.agent)
-    assert (result.stop, desk.done) == ("completed", done)
-    assert result.tool_results[0].text == told
+    assert (result.stop, desk.done) == ("completed", ["delete a", "delete b", "delete f"])
+    assert [outcome.status for outcome in result.tool_results] == ["done", "done", "denied", "denied", "done"]
+    assert "Keep it." in result.tool_results[3].text
 
 
+@pytest.mark.one_door
 @pytest.mark.parametrize("way", WAYS)
-def test_an_approver_that_says_nothing_leaves_the_question_open(run: Running, way: str) -> None:
+def test_an_approver_that_answers_none_pauses_the_run(run: Running, way: str) -> None:
     desk = Desk(approver=ways(lambda _: None)[way])
     result = run(desk.agent)
     assert (result.stop, desk.done) == ("paused", [])
@@ -131,47 +127,51 @@ async def never_awaited() -> bool:
     return True
 
 
+UNCLEAR: dict[str, Callable[[], Any]] = {
+    "a text": lambda: "yes",
+    "a number": lambda: 1,
+    "a coroutine": never_awaited,
+    "a verdict of a text": lambda: Verdict("yes"),  # pyright: ignore[reportArgumentType]
+    "arguments as a text": lambda: Verdict(True, arguments='{"path": "b"}'),  # pyright: ignore[reportArgumentType]
+}
+
+
+@pytest.mark.one_door
 @pytest.mark.parametrize("way", WAYS)
-@pytest.mark.parametrize(
-    "said",
-    [
-        lambda: "yes",
-        lambda: 1,
-        never_awaited,
-        lambda: Verdict("yes"),  # pyright: ignore[reportArgumentType]
-        lambda: Verdict(True, arguments='{"path": "b"}'),  # pyright: ignore[reportArgumentType]
-    ],
-    ids=["yes", "1", "a coroutine", "a text", "arguments as a text"],
-)
-def test_what_is_not_understood_means_no(run: Running, way: str, said: Callable[[], Any]) -> None:
-    desk = Desk(approver=ways(lambda _: said())[way])
+def test_an_unclear_answer_of_an_approver_means_no(run: Running, way: str) -> None:
+    calls = [call("delete", path=path) for path in UNCLEAR]
+    desk = Desk(*calls, approver=ways(lambda asked: UNCLEAR[path_of(asked)]())[way])
     result = run(desk.agent)
     assert (result.stop, desk.done) == ("completed", [])
-    assert "expected allow()" in result.tool_results[0].text
+    assert [outcome.status for outcome in result.tool_results] == ["denied"] * len(UNCLEAR)
+
+
+ERRORS = {"a": ValueError("x"), "b": SystemExit(3), "c": asyncio.CancelledError("own")}
 
 
 @pytest.mark.parametrize("way", WAYS)
-@pytest.mark.parametrize("error", [ValueError("x"), SystemExit(3), asyncio.CancelledError("own")], ids=repr)
-def test_what_an_approver_raises_means_no(run: Running, way: str, error: BaseException) -> None:
-    def raising(_: Question) -> bool:
-        raise error
+def test_an_approver_that_raises_means_no(run: Running, way: str) -> None:
+    def raising(asked: Question) -> bool:
+        raise ERRORS[path_of(asked)]
 
-    desk = Desk(approver=ways(raising)[way])
+    desk = Desk(*[call("delete", path=path) for path in ERRORS], approver=ways(raising)[way])
     result = run(desk.agent)
     assert (result.stop, desk.done) == ("completed", [])
-    assert f"nobody could be asked ({type(error).__name__})" in result.tool_results[0].text
+    for outcome, error in zip(result.tool_results, ERRORS.values(), strict=True):
+        assert (outcome.status, type(error).__name__ in outcome.text) == ("denied", True)
 
 
 @pytest.mark.parametrize("way", ["def", "async"])
-def test_no_answer_in_time_means_no(run: Running, thinking: Any, way: str) -> None:
+def test_an_approver_that_does_not_answer_in_time_means_no(run: Running, thinking: Any, way: str) -> None:
     desk = Desk(approver=thinking(way).asked, approver_seconds=SHORT)
     result = run(desk.agent)
     assert (result.stop, desk.done) == ("completed", [])
-    assert result.tool_results[0].text == "Not run (approval): nobody answered within 0.05 s"
+    assert result.tool_results[0].status == "denied"
 
 
+@pytest.mark.one_door
 @pytest.mark.parametrize("way", WAYS)
-def test_the_wait_takes_nothing_of_the_runs_time(run: Running, way: str) -> None:
+def test_waiting_for_an_approver_takes_none_of_the_runs_time(run: Running, way: str) -> None:
     clock = ManualClock()
 
     def slow(_: Question) -> bool:
@@ -185,7 +185,7 @@ def test_the_wait_takes_nothing_of_the_runs_time(run: Running, way: str) -> None
     assert (run(limited.agent).stop, limited.done) == ("completed", ["delete a"])
 
 
-def test_nor_by_the_systems_clock(run: Running) -> None:
+def test_waiting_for_an_approver_takes_none_of_the_runs_time_by_the_system_clock(run: Running) -> None:
     def slow(_: Question) -> bool:
         Event().wait(0.2)
         return True
@@ -196,7 +196,8 @@ def test_nor_by_the_systems_clock(run: Running) -> None:
     assert monotonic() - began - result.seconds >= 0.19
 
 
-def test_what_comes_after_the_wait_is_still_cut_in_time(run: Running) -> None:
+@pytest.mark.one_door
+def test_a_call_after_a_slow_approval_still_has_its_timeout(run: Running) -> None:
     @tool(approve=True, timeout=SHORT)
     async def hang() -> None:
         await anyio.sleep(LONG)
@@ -209,15 +210,16 @@ def test_what_comes_after_the_wait_is_still_cut_in_time(run: Running) -> None:
     assert [outcome.status for outcome in run(agent).tool_results] == ["timed_out"]
 
 
+@pytest.mark.one_door
 @pytest.mark.parametrize("way", ["def", "async"])
-def test_a_time_of_day_counts_while_it_waits(run: Running, thinking: Any, way: str) -> None:
+def test_a_time_of_day_limit_ends_a_run_that_waits_for_an_approver(run: Running, thinking: Any, way: str) -> None:
     until = datetime.now(UTC) + timedelta(seconds=0.3)
     desk = Desk(approver=thinking(way).asked, limits=Limits(until=until), approver_seconds=None)
     result = run(desk.agent)
     assert (result.stop, desk.done) == ("deadline", [])
 
 
-def test_other_runs_go_on_while_a_blocking_approver_waits(here: Any) -> None:
+def test_a_blocking_approver_does_not_block_other_runs_of_the_loop(here: Any) -> None:
     release, threads = Event(), set[int]()
 
     def blocking(_: Question) -> bool:
@@ -244,7 +246,7 @@ def test_other_runs_go_on_while_a_blocking_approver_waits(here: Any) -> None:
     assert get_ident() not in threads
 
 
-def test_many_people_who_think_leave_tools_and_models_their_workers(thinking: Any) -> None:
+def test_forty_blocking_approvers_leave_workers_for_tools_and_models(thinking: Any) -> None:
     person = thinking("def")
     desk = Desk(approver=person.asked)
     runs = [desk.agent.start("go") for _ in range(40)]
@@ -261,7 +263,7 @@ def test_many_people_who_think_leave_tools_and_models_their_workers(thinking: An
 
 
 @pytest.mark.parametrize("way", ["def", "async"])
-def test_a_cancel_while_it_waits_ends_the_run_and_nothing_is_done(watch: Any, thinking: Any, way: str) -> None:
+def test_a_cancel_while_an_approver_is_asked_ends_the_run_without_the_call(watch: Any, thinking: Any, way: str) -> None:
     desk = Desk(together(call("look"), DELETE), approver=thinking(way).asked, approver_seconds=None)
 
     def cancel(run: Run, event: RunEvent) -> None:
@@ -274,7 +276,7 @@ def test_a_cancel_while_it_waits_ends_the_run_and_nothing_is_done(watch: Any, th
 
 
 @pytest.mark.parametrize("way", ["def", "async"])
-def test_a_cancelled_task_closes_the_run_first_and_nothing_is_done(here: Any, thinking: Any, way: str) -> None:
+def test_a_cancelled_task_closes_a_run_that_asks_an_approver(here: Any, thinking: Any, way: str) -> None:
     desk = Desk(approver=thinking(way).asked)
 
     async def work() -> bool:
@@ -290,7 +292,7 @@ def test_a_cancelled_task_closes_the_run_first_and_nothing_is_done(here: Any, th
     assert [event.kind for event in desk.events].count("run_ended") == 1
 
 
-def test_an_approver_that_hangs_does_not_keep_a_process_from_its_exit() -> None:
+def test_an_approver_that_hangs_does_not_keep_a_process_from_exiting() -> None:
     program = """
 import threading
 from flyball import Agent, tool
@@ -306,7 +308,8 @@ run = agent.start("go")
     assert (ended.stdout, ended.stderr) == ("completed\n", "")
 
 
-def test_more_is_asked_for_where_a_limit_is_met(run: Running) -> None:
+@pytest.mark.one_door
+def test_an_approver_is_asked_for_more_when_a_limit_is_met(run: Running) -> None:
     asked: list[str] = []
 
     def more(question: Question) -> Verdict:

@@ -1,7 +1,7 @@
 """Whatever a collaborator raises or returns, the run ends with one reason and everything closed."""
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, cast
 
@@ -14,9 +14,12 @@ from flyball.outcome import Failure
 from flyball.price import Price
 from flyball.progress import Order, Point, Progress
 from flyball.request import Call, Reply, Request, Usage
+from flyball.steadiness import Thresholds
 from flyball.testing import ScriptedModel, call, fail, say, together
 
 Running = Callable[..., Result]
+
+PATIENT = Thresholds(same=None, rounds=None, failures=None)
 
 ANYTHING = [ValueError, SystemExit, KeyboardInterrupt, GeneratorExit, asyncio.CancelledError, StopIteration]
 """What a function that runs in a worker may raise: no Ctrl-C ever comes there."""
@@ -40,95 +43,99 @@ class Mute(Exception):
         raise ZeroDivisionError
 
 
-@pytest.mark.parametrize("error", ANYTHING)
-@pytest.mark.parametrize("beside", [0, 1])
-def test_what_a_def_tool_raises_is_what_its_call_came_to(run: Running, error: type[BaseException], beside: int) -> None:
-    @tool(effects="read")
-    def broken() -> None:
-        raise error("no disk")
+def broken_tools(errors: Sequence[type[BaseException]]) -> tuple[Any, Any]:
+    """Tools that raise what they are asked for, and the names of all that they may raise."""
+    kinds = {error.__name__: error for error in errors}
 
-    model = ScriptedModel(together(*[call("broken")] * (beside + 1)), say("done"))
-    result = run(Agent(model=model, tools=[broken]))
+    @tool(effects="read", name="broken")
+    def broken(kind: str) -> None:
+        raise kinds[kind]("no disk")
+
+    @tool(effects="read", name="broken")
+    async def abroken(kind: str) -> None:
+        raise kinds[kind]("no disk")
+
+    return broken, abroken
+
+
+def check_failures(run: Running, broken: Any, errors: Sequence[type[BaseException]]) -> list[Failure]:
+    """Have a tool raise every error, alone in its turn and beside another call."""
+    lines = [together(*[call("broken", kind=error.__name__)] * calls) for error in errors for calls in (1, 2)]
+    result = run(Agent(model=ScriptedModel(*lines, say("done")), tools=[broken], repetition=PATIENT))
     assert (result.stop, result.text) == ("completed", "done")
-    for outcome in result.tool_results:
-        assert isinstance(outcome, Failure)
-        assert (outcome.kind, outcome.error) == (error.__name__, "no disk")
+    failures = [outcome for outcome in result.tool_results if isinstance(outcome, Failure)]
+    assert [outcome.kind for outcome in failures] == [error.__name__ for error in errors for _ in range(3)]
+    return failures
 
 
-@pytest.mark.parametrize("error", [ValueError, SystemExit, GeneratorExit, asyncio.CancelledError])
-@pytest.mark.parametrize("beside", [0, 1])
-def test_what_an_async_tool_raises_is_what_its_call_came_to(
-    run: Running, error: type[BaseException], beside: int
-) -> None:
-    @tool(effects="read")
-    async def broken() -> None:
-        raise error("no disk")
-
-    model = ScriptedModel(together(*[call("broken")] * (beside + 1)), say("done"))
-    result = run(Agent(model=model, tools=[broken]))
-    assert (result.stop, result.text) == ("completed", "done")
-    for outcome in result.tool_results:
-        assert isinstance(outcome, Failure)
-        assert outcome.kind == error.__name__
+def test_a_def_tool_that_raises_anything_fails_its_call_only(run: Running) -> None:
+    failures = check_failures(run, broken_tools(ANYTHING)[0], ANYTHING)
+    assert {outcome.error for outcome in failures} == {"no disk"}
 
 
-@pytest.mark.parametrize("error", ANYTHING)
-def test_what_a_def_model_raises_ends_the_run_as_failed(run: Running, error: type[BaseException]) -> None:
-    def ask(request: Request, tell: Tell) -> Reply:
-        raise error("no line")
-
-    result = run(Agent(model=Plain(ask)))
-    assert (result.stop, result.requests) == ("failed", 1)
-    assert result.error is not None
-    assert "no line" in str(result.error["message"])
+def test_an_async_tool_that_raises_anything_fails_its_call_only(run: Running) -> None:
+    errors = [ValueError, SystemExit, GeneratorExit, asyncio.CancelledError]
+    check_failures(run, broken_tools(errors)[1], errors)
 
 
-@pytest.mark.parametrize("error", [ValueError, SystemExit, asyncio.CancelledError, Mute])
-def test_what_an_async_model_raises_ends_the_run_as_failed(run: Running, error: type[BaseException]) -> None:
-    async def ask(request: Request, tell: Tell) -> Reply:
-        raise error("no line")
+def test_a_def_model_that_raises_anything_fails_the_run(run: Running) -> None:
+    for error in ANYTHING:
 
-    result = run(Agent(model=Plain(ask)))
-    assert (result.stop, result.requests) == ("failed", 1)
-    assert result.error is not None
-    assert result.error["kind"] == error.__name__
+        def ask(request: Request, tell: Tell, error: type[BaseException] = error) -> Reply:
+            raise error("no line")
+
+        result = run(Agent(model=Plain(ask)))
+        assert (result.stop, result.requests) == ("failed", 1), error
+        assert "no line" in str((result.error or {})["message"]), "the words of the model's error are kept"
 
 
-@pytest.mark.parametrize(
-    "garbage",
-    [
-        None,
-        "text",
-        {"text": "hello"},
-        Reply(cast("str", None)),
-        Reply(cast("str", 5)),
-        Reply("x", cast("Any", None)),
-        Reply("x", cast("Any", ["no call"])),
-        Reply("x", cast("Any", [Call("1", "touch", {})])),
-        Reply("x", (Call(cast("str", 7), "touch", {}),)),
-        Reply("x", (Call("1", cast("str", None), {}),)),
-        Reply("x", (Call("1", "touch", cast("str", None)),)),
-        Reply("x", (), cast("Usage", {"input_tokens": 5})),
-        Reply("x", (), cast("Usage", "many")),
-        Reply("x", finish=cast("Any", "stop")),
-        Reply("x", finish=cast("Any", "because")),
-        Reply("x", finish=cast("Any", None)),
-    ],
-    ids=str,
-)
-def test_garbage_from_a_model_ends_the_run_or_is_answered_but_never_raised(run: Running, garbage: Any) -> None:
-    async def ask(request: Request, tell: Tell) -> Reply:
-        return garbage
+def test_an_async_model_that_raises_anything_fails_the_run(run: Running) -> None:
+    for error in (ValueError, SystemExit, asyncio.CancelledError, Mute):
 
+        async def ask(request: Request, tell: Tell, error: type[BaseException] = error) -> Reply:
+            raise error("no line")
+
+        result = run(Agent(model=Plain(ask)))
+        assert (result.stop, result.requests) == ("failed", 1), error
+        assert (result.error or {})["kind"] == error.__name__
+
+
+GARBAGE: list[Any] = [
+    None,
+    "text",
+    {"text": "hello"},
+    Reply(cast("str", None)),
+    Reply(cast("str", 5)),
+    Reply("x", cast("Any", None)),
+    Reply("x", cast("Any", ["no call"])),
+    Reply("x", cast("Any", [Call("1", "touch", {})])),
+    Reply("x", (Call(cast("str", 7), "touch", {}),)),
+    Reply("x", (Call("1", cast("str", None), {}),)),
+    Reply("x", (Call("1", "touch", cast("str", None)),)),
+    Reply("x", (), cast("Usage", {"input_tokens": 5})),
+    Reply("x", (), cast("Usage", "many")),
+    Reply("x", finish=cast("Any", "stop")),
+    Reply("x", finish=cast("Any", "because")),
+    Reply("x", finish=cast("Any", None)),
+]
+
+
+def test_garbage_from_a_model_ends_the_run_and_is_never_raised(run: Running) -> None:
     @tool
     async def touch() -> None: ...
 
-    result = run(Agent(model=Plain(ask), tools=[touch], limits=Limits(turns=3, tokens=100_000)))
-    assert result.stop in ("failed", "completed", "budget")
-    assert isinstance(result.text, str)
-    result.to_dict()
+    for garbage in GARBAGE:
+
+        async def ask(request: Request, tell: Tell, garbage: Any = garbage) -> Reply:
+            return garbage
+
+        result = run(Agent(model=Plain(ask), tools=[touch], limits=Limits(turns=3, tokens=100_000)))
+        assert result.stop in ("failed", "completed", "budget"), garbage
+        assert isinstance(result.text, str), garbage
+        result.to_dict()
 
 
+@pytest.mark.one_door
 @pytest.mark.parametrize("error", [ValueError, SystemExit, asyncio.CancelledError])
 def test_a_sink_that_raises_changes_nothing_and_is_counted(run: Running, error: type[BaseException]) -> None:
     def sink(event: RunEvent) -> None:
@@ -144,9 +151,18 @@ def test_a_sink_that_raises_changes_nothing_and_is_counted(run: Running, error: 
     assert result.sink_errors >= len(result.events) - 1
 
 
-@pytest.mark.parametrize("error", [ValueError, SystemExit, asyncio.CancelledError])
-@pytest.mark.parametrize("who", ["should_continue", "completion", "hook", "ready", "count"])
-def test_a_callback_that_raises_ends_the_run_as_failed(run: Running, who: str, error: type[BaseException]) -> None:
+@pytest.mark.parametrize("error", [SystemExit, asyncio.CancelledError])
+def test_a_callback_that_raises_what_event_loops_treat_specially_fails_the_run(
+    run: Running, error: type[BaseException]
+) -> None:
+    for who in ("should_continue", "completion", "hook", "ready", "count"):
+        result = run(guarded(who, error))
+        assert (result.stop, (result.error or {}).get("kind")) == ("failed", error.__name__), who
+
+
+def guarded(who: str, error: type[BaseException]) -> Agent:
+    """An agent with one callback that raises."""
+
     class Guarded(ScriptedModel):
         def ready(self) -> str | None:
             return raise_it(None) if who == "ready" else None
@@ -160,28 +176,18 @@ def test_a_callback_that_raises_ends_the_run_as_failed(run: Running, who: str, e
     def hook(point: Point, progress: Progress, about: object = None, /) -> tuple[Order, ...]:
         return raise_it(point) if who == "hook" and point is Point.TURN_ENDED else ()
 
-    agent = Agent(
+    return Agent(
         model=Guarded(call("touch"), say("done")),
         tools=[tool(name="touch")(lambda: None)],
         should_continue=raise_it if who == "should_continue" else None,
         completion=raise_it if who == "completion" else None,
         hooks=[hook],
     )
-    result = run(agent)
-    assert result.stop == "failed"
-    assert result.error is not None
-    assert (result.error["kind"], result.error["message"]) == (error.__name__, "no idea")
 
 
-def test_a_model_that_raises_in_the_grace_turn_leaves_a_report_without_it(run: Running) -> None:
+@pytest.mark.one_door
+def test_a_model_that_raises_in_the_grace_turn_is_replaced_by_a_report_from_the_record(run: Running) -> None:
     model = ScriptedModel.looping(call("touch"), grace=fail(SystemExit("gone")))
     result = run(Agent(model=model, tools=[tool(name="touch")(lambda: None)], limits=Limits(turns=2)))
     assert (result.stop, result.requests) == ("budget", 3)
     assert "touch (2)" in result.text
-
-
-def test_a_model_that_is_not_ready_is_not_asked(run: Running) -> None:
-    result = run(Agent(model=ScriptedModel(say("x"), not_ready="there is no key")))
-    assert (result.stop, result.requests, result.turns) == ("failed", 0, 0)
-    assert result.error is not None
-    assert result.error["message"] == "there is no key"

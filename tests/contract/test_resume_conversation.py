@@ -61,7 +61,7 @@ def resume(door: str) -> Doing:
     return resume
 
 
-def test_it_goes_on_with_all_that_it_was_given(hold: Doing, resume: Doing) -> None:
+def test_a_resumed_conversation_keeps_all_that_it_was_given(hold: Doing, resume: Doing) -> None:
     desk = Desk()
     paused = hold(desk, session_id="s", max_turns=7)
     heard = len(desk.events)
@@ -72,7 +72,8 @@ def test_it_goes_on_with_all_that_it_was_given(hold: Doing, resume: Doing) -> No
     assert (desk.events[heard].kind, desk.events[-1].kind) == ("person_answered", "run_ended")
 
 
-def test_it_may_pause_again(hold: Doing, resume: Doing) -> None:
+@pytest.mark.one_door
+def test_a_resumed_conversation_may_pause_again(hold: Doing, resume: Doing) -> None:
     desk = Desk()
     again = resume(hold(desk))
     assert (again.stop, desk.done) == ("paused", [])
@@ -80,20 +81,24 @@ def test_it_may_pause_again(hold: Doing, resume: Doing) -> None:
     assert desk.done == []
 
 
-def test_a_mistake_loses_nothing(hold: Doing, resume: Doing) -> None:
+@pytest.mark.one_door
+def test_a_mistake_in_the_answers_leaves_the_conversation_paused(hold: Doing, resume: Doing) -> None:
     desk = Desk()
     paused = hold(desk)
-    with pytest.raises(ConfigError, match="the id of an open question: call-0"):
+    with pytest.raises(ConfigError) as refused:
         resume(paused, {"call-9": True})
+    assert refused.value.found == "call-9"
     assert resume(paused, {"call-0": True}).completed
-    with pytest.raises(ConfigError, match="went on already"):
+    with pytest.raises(ConfigError):
         resume(paused, {"call-0": True})
     assert desk.done == ["a"]
 
 
-def test_what_is_no_paused_conversation_is_refused(run: Doing, resume: Doing) -> None:
+@pytest.mark.one_door
+def test_what_is_no_paused_conversation_cannot_resume_as_one(run: Doing, resume: Doing, snapshot: Any) -> None:
     desk = Desk()
-    with pytest.raises(ConfigError, match=r"expected agent\.resume"):
+    with pytest.raises(ConfigError) as of_an_agent:
         resume(run(Agent(model=desk.model, tools=desk.tools)), {"call-0": True})
-    with pytest.raises(ConfigError, match="a result of a paused run"):
+    with pytest.raises(ConfigError):
         resume("x")
+    snapshot(of_an_agent.value)

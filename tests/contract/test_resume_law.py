@@ -100,7 +100,7 @@ def taken(envelope: TurnBudget | None) -> dict[str, Any]:
 
 
 @given(LINES, st.lists(SAYS, min_size=1, max_size=4), OPTIONS, st.booleans())
-def test_it_comes_to_the_same(
+def test_a_run_resumed_at_every_question_comes_to_the_same_as_one_answered_at_once(
     batches: list[list[Line]], says: list[Verdict], options: dict[str, Any], shared: bool
 ) -> None:
     lines = [together(*batch).using(Usage(500 * n, 10)) for n, batch in enumerate(batches, 1)]

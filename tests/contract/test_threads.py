@@ -31,14 +31,14 @@ def adding(name: str = "aadd") -> Agent:
     return Agent(model=model, tools=[add, aadd], limits=Limits(turns=5))
 
 
-def test_a_run_inside_a_running_loop_works_as_in_a_notebook(here: Any) -> None:
+def test_a_sync_run_inside_a_running_loop_works_as_in_a_notebook(here: Any) -> None:
     async def work() -> Result:
         return adding().run("go")
 
     assert here(work).text == "7"
 
 
-def test_many_threads_may_run_agents_at_once() -> None:
+def test_many_threads_run_agents_at_once() -> None:
     agents = [adding("aadd"), adding("add")]
 
     def go(n: int) -> Result:
@@ -50,7 +50,7 @@ def test_many_threads_may_run_agents_at_once() -> None:
     assert len({result.run_id for result in results}) == 100
 
 
-def test_many_threads_that_come_first_share_one_loop() -> None:
+def test_many_threads_that_start_at_once_share_one_private_loop() -> None:
     def loops_of(private: LoopThread) -> set[asyncio.AbstractEventLoop]:
         together = Barrier(8)
 
@@ -73,7 +73,7 @@ def test_many_threads_that_come_first_share_one_loop() -> None:
         assert len(loops) == 1
 
 
-def test_a_def_tool_may_run_another_agent() -> None:
+def test_a_def_tool_runs_another_agent() -> None:
     inner = adding()
 
     @tool
@@ -86,7 +86,7 @@ def test_a_def_tool_may_run_another_agent() -> None:
 
 
 @pytest.mark.parametrize("way", ["run", "result", "iterate"])
-def test_waiting_on_the_private_loop_itself_raises_at_once_and_names_the_other_door(way: str) -> None:
+def test_a_sync_wait_on_the_private_loop_raises_at_once(way: str) -> None:
     model = ScriptedModel(say("7"))
     inner = Agent(model=model)
 
@@ -105,7 +105,7 @@ def test_waiting_on_the_private_loop_itself_raises_at_once_and_names_the_other_d
         model.assert_asked(0)  # who is refused has started nothing
 
 
-def test_a_def_tool_may_run_an_event_loop_of_its_own(run: Any) -> None:
+def test_a_def_tool_runs_an_event_loop_of_its_own(run: Any) -> None:
     @tool
     def loop(backend: str) -> int:
         async def work() -> int:
@@ -118,7 +118,7 @@ def test_a_def_tool_may_run_an_event_loop_of_its_own(run: Any) -> None:
     assert [outcome.text for outcome in run(Agent(model=model, tools=[loop])).tool_results] == ["7", "7"]
 
 
-def test_an_async_tool_may_run_another_agent_in_the_same_loop(run: Any) -> None:
+def test_an_async_tool_runs_another_agent_in_the_same_loop(run: Any) -> None:
     inner = adding("add")
 
     @tool
@@ -129,7 +129,7 @@ def test_an_async_tool_may_run_another_agent_in_the_same_loop(run: Any) -> None:
     assert run(outer).tool_results[0].text == "7"
 
 
-def test_runs_of_one_loop_do_not_wait_for_each_other() -> None:
+def test_runs_of_the_private_loop_do_not_wait_for_each_other() -> None:
     release = Event()
     stuck = Agent(model=ScriptedModel(call("hang"), say("x")), tools=[tool(name="hang")(lambda: release.wait(LONG))])
     with stuck.start("go") as run:

@@ -2,11 +2,11 @@
 
 import random
 from collections.abc import Callable
+from itertools import product
 from threading import Barrier, Event, Thread
 from typing import Any
 
 import anyio
-import pytest
 
 from flyball import Agent, Limits, Result, tool
 from flyball.event import Event as RunEvent
@@ -55,33 +55,36 @@ def race(agent: Agent, meddle: Callable[[Run], bool], seed: int) -> tuple[bool, 
     return told[0], result
 
 
-@pytest.mark.parametrize("end", ENDS)
-def test_a_cancel_that_was_taken_is_the_reason(end: str) -> None:
-    for seed in range(RACES):
+def test_an_accepted_cancel_is_the_reason_of_the_end() -> None:
+    for end, seed in product(ENDS, range(RACES)):
         told, result = race(ENDS[end](), lambda run: run.cancel("test"), seed)
-        assert told == (result.stop == "cancelled"), (seed, told, result.stop)
+        assert told == (result.stop == "cancelled"), (end, seed, told, result.stop)
 
 
-@pytest.mark.parametrize("end", ENDS)
-def test_a_message_that_was_taken_is_in_the_conversation(end: str) -> None:
-    for seed in range(RACES):
+def test_an_accepted_message_is_in_the_conversation() -> None:
+    for end, seed in product(ENDS, range(RACES)):
         told, result = race(ENDS[end](), lambda run: run.steer("Only the tests."), seed)
-        assert told == ("Only the tests." in [message.content for message in result.messages]), (seed, told)
-        assert told == ("steered" in [event.kind for event in result.events])
+        assert told == ("Only the tests." in [message.content for message in result.messages]), (end, seed, told)
+        assert told == ("steered" in [event.kind for event in result.events]), (end, seed, told)
 
 
-@pytest.mark.parametrize("end", ENDS)
-def test_an_extension_that_was_taken_is_in_the_record(end: str) -> None:
-    for seed in range(RACES):
+def test_an_accepted_extension_is_in_the_events() -> None:
+    for end, seed in product(ENDS, range(RACES)):
         told, result = race(ENDS[end](), lambda run: run.extend(turns=1, seconds=1), seed)
         kinds = [event.kind for event in result.events]
-        assert told == ("extended" in kinds) == ("postponed" in kinds), (seed, told)
+        assert told == ("extended" in kinds) == ("postponed" in kinds), (end, seed, told)
 
 
-@pytest.mark.parametrize("kind", ["tool_started", "grace_started", "grace_ended", "run_ended"])
-@pytest.mark.parametrize("end", ENDS)
-def test_a_sink_that_steers_is_told_the_truth(here: Any, closed: Any, kind: str, end: str) -> None:
-    agent, told, handles = ENDS[end](), list[str](), list[Run]()
+def test_a_sink_that_steers_is_told_whether_it_was_heard(here: Any, closed: Any) -> None:
+    for end, kind in product(ENDS, ["tool_started", "grace_started", "grace_ended", "run_ended"]):
+        told, result = steered_at(kind, ENDS[end](), here)
+        said = [message.content for message in closed(result).messages]
+        assert [text for text in said if text.startswith("Again")] == told, (end, kind)
+
+
+def steered_at(kind: str, agent: Agent, here: Any) -> tuple[list[str], Result]:
+    """Run an agent whose sink steers at some event up to three times; the messages that were taken."""
+    told, handles = list[str](), list[Run]()
 
     def sink(event: RunEvent) -> None:
         if event.kind == kind and len(told) < 3 and handles[0].steer(f"Again {len(told)}."):
@@ -101,12 +104,10 @@ def test_a_sink_that_steers_is_told_the_truth(here: Any, closed: Any, kind: str,
         async with handles[0] as run:
             return await run.aresult()
 
-    result = closed(here(work))
-    said = [message.content for message in result.messages]
-    assert [text for text in said if text.startswith("Again")] == told
+    return told, here(work)
 
 
-def test_a_hook_at_the_end_is_told_that_it_is_too_late(here: Any) -> None:
+def test_a_hook_at_the_end_cannot_steer_extend_or_cancel(here: Any) -> None:
     handles, told = list[Run](), list[bool]()
 
     def hook(point: Point, progress: Progress, about: object = None, /) -> tuple[Order, ...]:
@@ -123,7 +124,7 @@ def test_a_hook_at_the_end_is_told_that_it_is_too_late(here: Any) -> None:
     assert (here(work).stop, told) == ("completed", [False, False, False])
 
 
-def test_an_extension_lets_a_run_go_on_and_steering_reaches_the_model(here: Any) -> None:
+def test_an_extended_and_steered_run_goes_on_and_its_model_sees_the_message(here: Any) -> None:
     began, model = Event(), ScriptedModel.looping(call("hold"), grace=say("x"))
 
     @tool
@@ -150,7 +151,7 @@ def test_an_extension_lets_a_run_go_on_and_steering_reaches_the_model(here: Any)
     model.assert_saw("Only the tests.")
 
 
-def test_after_the_end_nothing_reaches_a_run() -> None:
+def test_an_ended_run_cannot_be_steered_extended_or_cancelled() -> None:
     run = Agent(model=ScriptedModel(say("done"))).start("go")
     assert run.result(LONG).completed
     assert (run.ended, run.steer("x"), run.extend(turns=1), run.cancel()) == (True, False, False, False)

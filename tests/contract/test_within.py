@@ -1,4 +1,4 @@
-"""Runs that share one envelope: together they never pass its limits."""
+"""Runs that share one budget at the same time never exceed it. One after the other: tests/loop/test_within.py."""
 
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -27,35 +27,7 @@ def stubborn(**limits: Any) -> Agent:
     return Agent(model=model, tools=[touch], limits=Limits(turns=50, **limits), max_output_tokens=50)
 
 
-def test_what_a_run_takes_counts_in_the_envelope_it_shares(run: Running) -> None:
-    agent = Agent(model=ScriptedModel(call("touch"), say("done")), tools=[touch], limits=Limits(tokens=10_000))
-    with Limits(turns=9, tool_calls=9, tokens=50_000).open() as shared:
-        first = run(agent, within=shared)
-        second = run(agent, within=shared)
-        used = {name: shared.budgets[name].used for name in ("turns", "tool_calls", "tokens")}
-    assert used["turns"] == first.turns + second.turns == 4
-    assert used["tool_calls"] == 2
-    assert used["tokens"] == first.usage.total + second.usage.total == 60
-
-
-def test_a_refusal_there_is_this_runs_reason_and_flag(run: Running) -> None:
-    with Limits(turns=5).open() as shared:
-        first, second = run(stubborn(), within=shared), run(stubborn(), within=shared)
-    assert (first.stop, first.turns, first.text) == ("budget", 5, "I touched.")
-    assert (second.stop, second.turns, second.requests) == ("budget", 0, 1)
-    assert first.flags == second.flags == ("max_agent_iterations_reached",)
-    assert "5" in str(first.warning)
-
-
-def test_calls_that_the_envelope_refuses_are_denied(run: Running) -> None:
-    with Limits(tool_calls=2).open() as shared:
-        result = run(stubborn(), within=shared)
-        assert shared.budgets["tool_calls"].used == 2
-    denied = [outcome for outcome in result.tool_results if isinstance(outcome, Denied)]
-    assert (len(result.tool_results), len(denied), result.flags) == (3, 1, ("max_tool_calls_reached",))
-
-
-def test_the_time_that_others_left_is_this_runs_time(run: Running) -> None:
+def test_a_run_has_no_more_time_than_its_shared_budget_has_left(run: Running) -> None:
     shared = TurnBudget.create(timeout_s=0.1, max_steps=50)
     agent = Agent(model=ScriptedModel(say("too late").after(LONG)), grace=False)
     result = run(agent, within=shared)
@@ -66,7 +38,7 @@ def test_the_time_that_others_left_is_this_runs_time(run: Running) -> None:
 
 
 @pytest.mark.parametrize("way", ["tasks", "threads"])
-def test_runs_that_go_on_at_once_never_pass_the_shared_limits(way: str, closed: Any) -> None:
+def test_runs_at_the_same_time_never_exceed_their_shared_budget(way: str, closed: Any) -> None:
     shared = Limits(turns=40, tool_calls=30, tokens=5_000).open()
     agent, results = stubborn(tokens=100_000), list[Result]()
 
@@ -98,7 +70,7 @@ def test_runs_that_go_on_at_once_never_pass_the_shared_limits(way: str, closed: 
 
 
 @pytest.mark.parametrize("how", ["cancel", "task"])
-def test_a_run_that_is_cut_leaves_nothing_set_aside(here: Any, how: str) -> None:
+def test_a_cancelled_run_leaves_nothing_held_in_its_shared_budget(here: Any, how: str) -> None:
     shared = Limits(tokens=5_000).open()
     model = ScriptedModel(say("too late").after(LONG))
     agent = Agent(model=model, limits=Limits(tokens=4_000), max_output_tokens=50)
@@ -126,16 +98,3 @@ def test_a_run_that_is_cut_leaves_nothing_set_aside(here: Any, how: str) -> None
     tokens = shared.budgets["tokens"]
     assert tokens.available == 5_000 - tokens.used
     assert 0 < tokens.used <= 5_000  # nobody told what the request used, so the worst is assumed
-
-
-def test_a_turn_that_never_started_is_given_back_there_too(run: Running) -> None:
-    with Limits(turns=45, tokens=1_000).open() as shared:
-        result = run(stubborn(tokens=100_000), within=shared)
-        assert (result.stop, result.flags) == ("budget", ("max_tokens_reached",))
-        assert shared.budgets["turns"].used == result.turns
-
-
-def test_an_envelope_that_does_not_count_everything_still_bounds_what_it_counts(run: Running) -> None:
-    shared = TurnBudget.create(timeout_s=None, max_steps=3)
-    result = run(stubborn(tokens=100_000), within=shared)
-    assert (result.stop, result.turns) == ("budget", 3)

@@ -25,7 +25,7 @@ from flyball.tools import ToolContext
 
 Story = list[Any]
 Audit = Callable[[Agent, Story, Result, float], None]
-EXAMPLES = int(os.environ.get("CHAOS_EXAMPLES", "600")) // 25
+EXAMPLES = int(os.environ.get("CHAOS_EXAMPLES", "500")) // 25
 BOUND_S = 60.0
 BROKE = Retryable("the stream broke", 0.001, began=True)
 
