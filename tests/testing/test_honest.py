@@ -85,7 +85,7 @@ def test_a_lie_in_a_result_is_found_and_named(name: str, snapshot: Callable[...,
     honest = result()
     with pytest.raises(AssertionError) as caught:
         assert_honest(replace(honest, **LIES[name](honest)))
-    snapshot(str(caught.value).replace(honest.run_id, "RUN"))
+    snapshot(str(caught.value).splitlines()[0])
 
 
 def test_where_old_events_were_dropped_the_rest_is_checked() -> None:
