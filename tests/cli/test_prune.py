@@ -68,6 +68,16 @@ def test_nobody_is_taken_to_agree(typed: Typed, aged: Any) -> None:
     assert len(left(aged)) == 4
 
 
+@pytest.mark.parametrize(("answer", "gone"), [("y", 2), ("n", 0), ("", 0)])
+def test_somebody_at_a_terminal_is_asked_before_anything_is_thrown_away(
+    typed: Typed, aged: Any, answer: str, gone: int
+) -> None:
+    done = typed("prune", stdin=f"{answer}\n", terminal=True)
+    assert done.returncode == 0
+    assert "2 " in done.stderr, "how much would go is in the question"
+    assert len(left(aged)) == 4 - gone
+
+
 @pytest.mark.parametrize("age", ["", "30", "d", "-1d", "1y", "nan", "1e9d", "\u0661d"])
 def test_an_age_that_is_none_is_refused(typed: Typed, age: str) -> None:
     done = typed("prune", f"--older-than={age}", "--yes")
