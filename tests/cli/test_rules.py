@@ -279,10 +279,9 @@ def test_what_would_steer_the_terminal_is_shown_and_not_sent(place: Place) -> No
     assert tested.out.startswith("\\x1b\\udcff.toml:")
 
 
-def test_help_names_what_is_to_be_given(place: Place, snapshot: Callable[..., None]) -> None:
+def test_help_names_what_is_to_be_given(place: Place) -> None:
     explain, check = place.rules("explain --help", "check --help")
     assert (explain.code, check.code) == (0, 0)
-    snapshot(explain.out)
     assert "--context FILE" in explain.out
     assert "--rules PATH" in explain.out
     assert "check [OPTIONS] [PATH]..." in check.out
