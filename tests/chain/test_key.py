@@ -23,21 +23,21 @@ def test_neither_key_is_in_what_is_shown_of_them_or_of_a_chain() -> None:
     assert "the one before" not in shown
 
 
-def test_keys_are_not_written_down() -> None:
-    with pytest.raises(TypeError, match="not written down"):
+def test_keys_cannot_be_pickled() -> None:
+    with pytest.raises(TypeError, match="key"):
         pickle.dumps(Keys(SECRET))
 
 
 @pytest.mark.parametrize("given", ["", "short", b"short", 5, None, ["a list"]])
-def test_what_is_no_key_is_refused_without_being_quoted(given: Any) -> None:
-    with pytest.raises(ConfigError, match="at least 16 characters") as refused:
+def test_a_text_that_is_no_key_is_refused_without_being_quoted(given: Any) -> None:
+    with pytest.raises(ConfigError, match="16") as refused:
         Keys(given)
     assert "short" not in str(refused.value)
-    with pytest.raises(ConfigError, match="chain, previous key"):
+    with pytest.raises(ConfigError, match="previous key"):
         Keys(SECRET, "short")
 
 
-def test_the_settings_have_them() -> None:
+def test_keys_come_from_the_settings() -> None:
     environ = {"FLYBALL_CHAIN__KEY": SECRET, "FLYBALL_CHAIN__PREVIOUS_KEY": "the one before, long enough"}
     chain = Chain(name="a", settings=Settings.load(environ=environ))
     assert repr(chain.keys) == repr(Keys(SECRET, "the one before, long enough"))
@@ -47,10 +47,10 @@ def test_the_settings_have_them() -> None:
 @pytest.mark.parametrize(
     ("settings", "words"),
     [
-        ({"chain.key": "too short"}, "at least 16"),
-        ({"chain.key": 1234567890123456}, "at least 16"),
+        ({"chain.key": "too short"}, "16"),
+        ({"chain.key": 1234567890123456}, "16"),
         ({"chain.key": SECRET, "chain.previous_key": "too short"}, "chain.previous_key"),
-        ({"chain.previous_key": SECRET}, "none without chain.key"),
+        ({"chain.previous_key": SECRET}, "chain.key"),
     ],
 )
 def test_a_wrong_setting_is_told_without_the_secret(settings: dict[str, object], words: str) -> None:

@@ -18,6 +18,13 @@ from flyball.testing import ManualClock
 Typed = Callable[..., subprocess.CompletedProcess[str]]
 
 
+class Keyboard(io.StringIO):
+    """Standard input of somebody who sits at a terminal."""
+
+    def isatty(self) -> bool:
+        return True
+
+
 @pytest.fixture
 def typed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
@@ -31,12 +38,14 @@ def typed(
     monkeypatch.chdir(tmp_path)
     before = set(sys.modules)
 
-    def type_(*arguments: str, stdin: str = "", **environment: str) -> subprocess.CompletedProcess[str]:
+    def type_(
+        *arguments: str, stdin: str = "", terminal: bool = False, **environment: str
+    ) -> subprocess.CompletedProcess[str]:
         with monkeypatch.context() as patch:
             for name, value in environment.items():
                 patch.setenv(name, value)
             patch.setattr(sys, "argv", ["flyball", *arguments])
-            patch.setattr(sys, "stdin", io.StringIO(stdin))
+            patch.setattr(sys, "stdin", Keyboard(stdin) if terminal else io.StringIO(stdin))
             with pytest.raises(SystemExit) as ended:
                 cli.main()
         out, err = capsys.readouterr()

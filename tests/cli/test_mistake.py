@@ -23,30 +23,31 @@ FILES = {
 }
 MODEL = "--model=script:answer.toml"
 MISTAKES = {
-    "": "run, model: found 'nothing'; expected --model with openai:NAME, ",
-    "--model=gpt": "agent, model: found 'gpt'; expected openai:NAME, ",
-    "--model=opneai:gpt-5": "agent, model: found 'opneai:gpt-5'; expected ",
-    "--model=http://127.0.0.1:9/v1": "agent, model: found 'http://127.0.0.1:9/v1'; expected the model's name",
-    "--model=script:missing.toml": "missing.toml: found 'No such file or directory'; expected a file that can be read",
-    "--model=script:broken.toml": "broken.toml:1: found '[[reply'; expected valid TOML",
-    f"{MODEL} --toolbox=fils": "there is no tool 'fils'; did you mean files?",
-    f"{MODEL} --toolbox=files:missing": "files, root: found 'missing'; expected a folder that exists",
-    f"{MODEL} --tools=kit": "run, --tools: found 'kit'; expected MODULE:NAME, ",
-    f"{MODEL} --tools=missing_module:x": "--tools missing_module:x: found \"ModuleNotFoundError: ",
-    f"{MODEL} --tools=raises:x": "--tools raises:x: found 'RuntimeError: not\\nnow'; expected a module that ",
-    f"{MODEL} --tools=leaves:x": "--tools leaves:x: found 'SystemExit: 0'; expected a module that ",
-    f"{MODEL} --tools=kit:double": "--tools kit:double: found 'no double in kit'; expected MODULE:NAME, ",
-    f"{MODEL} --tools=kit:number": "tool: found 7; expected a function",
-    f"{MODEL} --rules=missing": "agent, rules: found 'missing'; expected a file or folder that exists",
-    f"{MODEL} --assert=missing": "missing: found 'No such file or directory'; expected a file that can be read",
-    f"{MODEL} --assert=broken.toml": "broken.toml:1: found '[[reply'; expected valid TOML",
-    f"{MODEL} --output-schema=missing": "run, missing: found 'No such file or directory'; expected the file of a JSON",
-    f"{MODEL} --output-schema=broken.json": "run, broken.json: found 'no JSON (",
-    f"{MODEL} --output-schema=list.json": "run, list.json: found 'list'; expected a JSON schema, which is an object",
-    f"{MODEL} --output-schema=wrong.json": "run, wrong.json: found \"'objekt' is not valid under any of",
-    f"{MODEL} --usd=1": "agent, limits.usd: found '$1.00'; expected a model with a price; ",
-    f"{MODEL} --json --jsonl": "--json and --jsonl: found both; expected one of them",
-}  # fmt: skip
+    "": "--model",
+    "--model=gpt": "'gpt'",
+    "--model=opneai:gpt-5": "openai:gpt-5",
+    "--model=http://127.0.0.1:9/v1": "'http://127.0.0.1:9/v1'",
+    "--model=script:missing.toml": "missing.toml: ",
+    "--model=script:broken.toml": "broken.toml:1: ",
+    f"{MODEL} --toolbox=fils": "files",
+    f"{MODEL} --toolbox=files:missing": "'missing'",
+    f"{MODEL} --tools=kit": "--tools",
+    f"{MODEL} --tools=missing_module:x": "ModuleNotFoundError",
+    f"{MODEL} --tools=raises:x": "RuntimeError: not\\nnow",
+    f"{MODEL} --tools=leaves:x": "SystemExit: 0",
+    f"{MODEL} --tools=kit:double": "duoble",
+    f"{MODEL} --tools=kit:number": " 7",
+    f"{MODEL} --rules=missing": "'missing'",
+    f"{MODEL} --assert=missing": "missing: ",
+    f"{MODEL} --assert=broken.toml": "broken.toml:1: ",
+    f"{MODEL} --output-schema=missing": "missing: ",
+    f"{MODEL} --output-schema=broken.json": "broken.json: ",
+    f"{MODEL} --output-schema=list.json": "list.json: ",
+    f"{MODEL} --output-schema=wrong.json": "'objekt'",
+    f"{MODEL} --usd=1": "$1.00",
+    f"{MODEL} --json --jsonl": "--json and --jsonl",
+}
+"""For what is typed behind `flyball run`, what the line that refuses it must name."""
 
 
 @pytest.fixture(autouse=True)
@@ -57,11 +58,15 @@ def place(tmp_path: Path) -> Path:
 
 
 @pytest.mark.parametrize("options", MISTAKES)
-def test_a_mistake_is_one_line_and_exit_code_2(options: str, typed: Typed, place: Path) -> None:
+def test_a_mistake_is_one_line_and_exit_code_2(
+    options: str, typed: Typed, place: Path, snapshot: Callable[..., None]
+) -> None:
     done = typed("run", "Go.", *options.split())
     [line] = done.stderr.splitlines()
     assert (done.returncode, done.stdout) == (2, "")
-    assert line.startswith(f"flyball: {MISTAKES[options]}")
+    assert line.startswith("flyball: ")
+    assert MISTAKES[options] in line
+    snapshot(line)
     assert not (place / "state").exists(), "nothing ran, so nothing is kept"
 
 
@@ -77,7 +82,7 @@ def test_a_wrong_number_or_option_is_told_with_the_usage(options: str, typed: Ty
 def test_a_task_must_be_given(typed: Typed) -> None:
     assert typed("run").returncode == 2
     empty = typed("run", " ", MODEL)
-    assert (empty.returncode, empty.stderr) == (2, "flyball: the task: found nothing; expected what to do\n")
+    assert (empty.returncode, empty.stderr.count("\n"), "task" in empty.stderr) == (2, 1, True)
 
 
 @pytest.mark.parametrize(
@@ -92,19 +97,21 @@ def test_a_wrong_setting_is_refused_before_anything_runs(text: str, typed: Typed
 
 def test_a_model_that_is_no_text_in_the_settings_is_refused(typed: Typed, place: Path) -> None:
     (place / "flyball.toml").write_text("model = 5\n")
-    assert typed("run", "Go.").stderr.startswith("flyball: run, model: found 5; expected --model with ")
+    done = typed("run", "Go.")
+    assert (done.returncode, " 5" in done.stderr, "--model" in done.stderr) == (2, True, True)
 
 
 def test_a_missing_key_fails_the_run_and_says_which(typed: Typed) -> None:
     done = typed("run", "Go.", "--model=openai:gpt-5")
     assert done.returncode == 1
-    assert "there is no key for openai: set OPENAI_API_KEY" in done.stderr
+    assert "OPENAI_API_KEY" in done.stderr
 
 
 def test_an_answer_must_fit_the_schema_and_the_model_is_told_why_not(typed: Typed) -> None:
     done = typed("run", "Go.", MODEL, "--output-schema=form.json")
     assert (done.returncode, done.stdout) == (0, '{"a": 3}\n')
-    assert "nudge    The answer does not have the form that was asked for. - $.a: 'x' is not of type" in done.stderr
+    assert "nudge " in done.stderr
+    assert "$.a: 'x' is not of type" in done.stderr
 
 
 def test_a_schema_that_points_elsewhere_is_not_fetched_and_ends_the_run_with_the_reason(
@@ -126,32 +133,36 @@ def test_a_model_that_never_finds_the_form_ends_unfinished(typed: Typed, place: 
 
 
 @pytest.mark.parametrize(
-    ("text", "found"),
+    "text",
     [
-        ("", "no JSON ("),
-        ("[" * 100_000, ""),
-        ("[]", "no record of a run: it has no `stop` that is known here"),
-        ('{"stop": "tired"}', "no record of a run: it has no `stop` that is known here"),
-        ('{"stop": "budget", "events": []}', "no record of a run: it has no `events` and `explanation`"),
-        ('{"stop": "budget", "events": [], "explanation": "", "budgets": {"turns": {}}}', "budget snapshot"),
+        "",
+        "[" * 100_000,
+        "[]",
+        '{"stop": "tired"}',
+        '{"stop": "budget", "events": []}',
+        '{"stop": "budget", "events": [], "explanation": "", "budgets": {"turns": {}}}',
     ],
+    ids=["empty", "deep", "list", "stop", "fields", "budgets"],
 )
-def test_what_is_no_record_is_refused_in_one_line(text: str, found: str, typed: Typed, place: Path) -> None:
+def test_a_file_that_is_no_record_is_refused_in_one_line(
+    text: str, typed: Typed, place: Path, snapshot: Callable[..., None]
+) -> None:
     (place / "record.json").write_text(text)
-    for done in (typed("why", "record.json"), typed("why", "-", stdin=text)):
+    for name, done in {"file": typed("why", "record.json"), "stdin": typed("why", "-", stdin=text)}.items():
         [line] = done.stderr.splitlines()
         assert (done.returncode, done.stdout) == (2, "")
-        assert line.startswith("flyball: why, ")
-        assert found in line
-        assert line.endswith("expected a record as `flyball run --json` prints it")
+        assert line.startswith("flyball: ")
+        assert "--json" in line
+        snapshot(line, name)
 
 
-def test_why_without_a_run_or_a_file_says_what_to_do(typed: Typed) -> None:
-    assert typed("why").stderr == (
-        "flyball: why: found 'no run yet'; expected `flyball run TASK` first, or the file of a saved --json record\n"
-    )
+def test_why_without_a_run_or_a_file_says_what_to_do(typed: Typed, snapshot: Callable[..., None]) -> None:
+    first = typed("why")
+    assert first.returncode == 2
+    assert "flyball run" in first.stderr
+    snapshot(first.stderr)
     missing = typed("why", "missing.json")
-    assert (missing.returncode, "No such file or directory" in missing.stderr) == (2, True)
+    assert (missing.returncode, "missing.json" in missing.stderr) == (2, True)
 
 
 def test_a_user_without_a_home_folder_is_told_and_keeps_nothing(typed: Typed, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -160,6 +171,6 @@ def test_a_user_without_a_home_folder_is_told_and_keeps_nothing(typed: Typed, mo
 
     monkeypatch.setattr(Path, "home", nowhere)
     done = typed("run", "Go.", MODEL, "-q", XDG_STATE_HOME="relative/is/ignored")
-    assert (done.returncode, "not kept for `flyball why`: this user has no home folder" in done.stderr) == (0, True)
+    assert (done.returncode, "home" in done.stderr) == (0, True)
     why = typed("why", XDG_STATE_HOME="")
-    assert (why.returncode, why.stderr) == (2, "flyball: this user has no home folder\n")
+    assert (why.returncode, "home" in why.stderr) == (2, True)

@@ -66,24 +66,23 @@ def lines(typed: Typed, dug: Path) -> Callable[..., tuple[int, list[str]]]:
 Lines = Callable[..., tuple[int, list[str]]]
 
 
-def test_under_the_same_limits_nothing_is_different(lines: Lines) -> None:
-    assert lines() == (0, ["Nothing would have been different: budget, after 11 steps."])
+def test_under_the_same_limits_nothing_is_different(lines: Lines, snapshot: Callable[..., None]) -> None:
+    code, told = lines()
+    assert (code, len(told)) == (0, 1)
+    snapshot(told[0])
     assert lines("--limits", "turns=3,tokens=1000000")[0] == 0
 
 
-def test_under_a_lower_limit_the_place_is_told_and_what_would_come_first(lines: Lines) -> None:
+def test_under_a_lower_limit_the_place_is_told_and_what_would_come_first(
+    lines: Lines, snapshot: Callable[..., None]
+) -> None:
     code, told = lines("--limits=turns=2")
     told = [line.partition(" (0.")[0] for line in told]
     assert code == 1
-    assert told[0] == "It would have gone another way in turn 2, after 3 of 11 steps"
-    last = "notice: This is the last turn (2 of 2): give your answer now, or say what is missing."
-    assert told[told.index("  today  the model is asked (turn), 4 messages") + 1].strip() == last
-    further = told.index(
-        "Had the model answered as it did all the same, it would have gone another way in turn 2, after 6 of 11 steps"
-    )
-    assert told[further + 1] == "  then   turn 3"
-    assert "  today  refused: max_agent_iterations_reached" in told[further:]
-    assert told[-1] == "What would have come of that is not known."
+    assert "turn 2, after 3 of 11 " in told[0]
+    assert "  then   turn 3" in told
+    assert told.index("  today  refused: max_agent_iterations_reached") > told.index("  then   turn 3")
+    snapshot("\n".join(told))
 
 
 def test_under_a_higher_limit_it_would_have_gone_on(lines: Lines) -> None:
@@ -97,7 +96,7 @@ def test_a_new_rule_is_seen_where_it_acts(lines: Lines, dug: Path) -> None:
     (dug / "new.toml").write_text(RULE)
     code, told = lines("--rules=new.toml")
     assert code == 1
-    assert told[0].startswith("It would have gone another way in turn 2, after 4 of 11 steps")
+    assert "turn 2, after 4 of 11 " in told[0]
     assert "  today  dig: denied (rule)" in told
 
 
@@ -105,16 +104,16 @@ def test_a_rule_that_only_tells_changes_no_step_and_is_told(lines: Lines, dug: P
     (dug / "new.toml").write_text(RULE.replace('"deny"', '"log"'))
     code, told = lines("--rules=new.toml")
     assert code == 1
-    assert told[0] == "Each of the 11 steps would have been the same, but not all that was told:"
-    assert any("rule: no-digging tells log.info: Enough." in line for line in told)
-    assert told[-1].startswith("It would have ended as budget: It met a limit: ")
+    assert " 11 " in told[0]
+    assert any("no-digging" in line and "Enough." in line for line in told)
+    assert " budget: " in told[-1]
 
 
 def test_a_rule_that_ends_it_otherwise_is_told_though_every_step_was_the_same(lines: Lines, dug: Path) -> None:
     rule = RULE.replace("on_tool_call", "on_session_end").replace("== 2", ">= 0")
     (dug / "new.toml").write_text(rule.replace('"deny"', '"emit_event"\nname = "over"').replace("message", "data.said"))
     code, told = lines("--rules=new.toml")
-    assert (code, any("rule: no-digging tells over" in line for line in told)) == (1, True)
+    assert (code, any("no-digging" in line and " over" in line for line in told)) == (1, True)
 
 
 def test_a_model_that_could_not_be_asked_today_is_not_asked(typed: Typed, dug: Path, stock: Any) -> None:
@@ -142,13 +141,13 @@ def test_programs_get_the_same_as_json(typed: Typed, dug: Path) -> None:
 @pytest.mark.parametrize(
     ("options", "words"),
     [
-        ("--limits=tuns=3", "replay, --limits: found 'tuns=3'; expected NAME=N, where NAME is turns"),
-        ("--limits=turns=few", "replay, --limits: found 'turns=few'; expected a number, or none, behind the ="),
-        ("--rules=none.toml", "none.toml'; expected a file or folder that exists"),
+        ("--limits=tuns=3", "'tuns=3'"),
+        ("--limits=turns=few", "'turns=few'"),
+        ("--rules=none.toml", "none.toml'"),
     ],
 )
 @pytest.mark.usefixtures("dug")
-def test_what_cannot_be_meant_is_refused(typed: Typed, options: str, words: str) -> None:
+def test_an_option_of_replay_that_cannot_be_meant_is_refused(typed: Typed, options: str, words: str) -> None:
     (Path.cwd() / "own.toml").write_text('[[reply]]\ntext = "Nobody asks."')
     done = typed("replay", "last", options)
     assert (done.returncode, done.stdout) == (2, "")
@@ -159,7 +158,7 @@ def test_a_run_that_went_on_is_replayed_as_a_whole(typed: Typed, dug: Path) -> N
     (dug / "own.toml").write_text(DIG)
     assert typed("resume", "last", "--turns=+2", "-q").returncode == 3
     done = typed("replay", "last")
-    assert (done.returncode, done.stdout) == (0, "Nothing would have been different: budget, after 19 steps.\n")
+    assert (done.returncode, " 19 " in done.stdout) == (0, True)
 
 
 def test_children_are_not_run_again(typed: Typed, dug: Path, stock: Any) -> None:
@@ -172,4 +171,4 @@ def test_children_are_not_run_again(typed: Typed, dug: Path, stock: Any) -> None
     assert (list(kept["agent"]), kept["helper"]) == (["flyball_run"], {})
     (dug / "own.toml").write_text('[[reply]]\ntext = "Nobody asks."')
     done = typed("replay", "last")
-    assert (done.returncode, done.stdout) == (0, "Nothing would have been different: completed, after 5 steps.\n")
+    assert (done.returncode, " 5 " in done.stdout, "completed" in done.stdout) == (0, True, True)

@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -72,16 +73,16 @@ def test_a_run_whose_process_was_killed_is_told_and_goes_on(typed: Typed, place:
     assert (run["stop"], run["killed"], run["going_on"], run["task"]) == (None, True, False, "Dig.")
     shown = typed("why", run["run_id"][:6]).stdout
     assert typed("why").stdout == shown, "the last run is the one that was killed"
-    assert shown.splitlines()[0] == " not ended  Dig."
-    assert "dig(n=1) no answer is known" in shown
-    assert "Deeper." in shown[shown.index("said last") :]
+    assert shown.splitlines()[0].endswith("  Dig.")
+    assert "dig(n=1)" in shown
+    assert "Deeper." in shown
     assert '**Call** `dig` `{"n": 1}`' in typed("export", "last").stdout
     done = typed("resume", "last", "--json")
     record = json.loads(done.stdout)
     assert (done.returncode, record["stop"], record["text"]) == (3, "budget", "Dug.")
     assert (record["turns"], record["run_id"], record["stored"]) == (2, run["run_id"], True)
     assert done_in(place) == ["dig 1", "dig 1"], "one before the kill, and one in the second turn: none is repeated"
-    assert "Whether it had an effect is not known" in json.dumps(record["tool_execution_results"][0])
+    assert record["tool_execution_results"][0]["ok"] is False
     assert [one["stop"] for one in json.loads(typed("runs", "--json").stdout)["runs"]] == ["budget"]
 
 
@@ -99,7 +100,7 @@ def test_a_run_that_met_a_limit_goes_on_behind_it(typed: Typed, place: Path) -> 
     assert "dig(n=1) done: hole 1" in typed("why", "last").stdout, "its events are in the store on their own"
     refused = typed("resume", "last")
     assert (refused.returncode, refused.stdout) == (2, "")
-    assert "found 'a run that ended as budget'; expected more of what it has met" in refused.stderr
+    assert "budget" in refused.stderr
 
 
 @pytest.mark.parametrize(("answer", "launched"), [("y", True), ("call-0=y", True), ("call-0=n not today", False)])
@@ -114,23 +115,23 @@ def test_a_run_that_waits_goes_on_with_the_answer(typed: Typed, place: Path, ans
     assert (done.returncode, done.stdout) == (0, "Off.\n")
     assert done_in(place) == ["launch A"] * launched
     again = typed("resume", "last")
-    assert (again.returncode, "a run that ended as completed" in again.stderr) == (2, True)
+    assert (again.returncode, "completed" in again.stderr) == (2, True)
 
 
 @pytest.mark.parametrize(
     ("options", "words"),
     [
-        ("--answer=maybe", "found 'maybe'; expected y or n, perhaps with words behind it"),
-        ("--answer=call-9=y", "found 'call-9=y'; expected ID=WORDS, where ID is an open question: call-0"),
-        ("--turns=many", "--turns: found 'many'; expected how much more, such as +20"),
-        ("--turns=-1", "--turns: found '-1'; expected how much more"),
-        ("--tool-calls=0.5", "--tool-calls: found '0.5'; expected how much more"),
-        ("--usd=nan", "--usd: found 'nan'; expected how much more"),
-        ("--json --jsonl", "--json and --jsonl: found both; expected one of them"),
+        ("--answer=maybe", "'maybe'"),
+        ("--answer=call-9=y", "call-0"),
+        ("--turns=many", "--turns: "),
+        ("--turns=-1", "--turns: "),
+        ("--tool-calls=0.5", "--tool-calls: "),
+        ("--usd=nan", "--usd: "),
+        ("--json --jsonl", "--json and --jsonl"),
     ],
 )
-def test_what_cannot_be_meant_is_refused_before_anything_is_done(
-    typed: Typed, place: Path, options: str, words: str
+def test_an_option_of_resume_that_cannot_be_meant_is_refused_before_anything_is_done(
+    typed: Typed, place: Path, options: str, words: str, snapshot: Callable[..., None]
 ) -> None:
     (place / "own.toml").write_text(LAUNCH)
     typed("run", "Launch.", *OPTIONS)
@@ -138,6 +139,7 @@ def test_what_cannot_be_meant_is_refused_before_anything_is_done(
     assert (refused.returncode, refused.stdout) == (2, "")
     assert words in refused.stderr
     assert not (place / "done.txt").exists()
+    snapshot(re.sub(r"run [0-9a-f]{8}[-0-9a-f]*", "run ID", refused.stderr))
 
 
 def test_a_run_goes_on_in_the_folder_where_it_was_started(
@@ -154,7 +156,7 @@ def test_a_run_goes_on_in_the_folder_where_it_was_started(
     (place / "kit.py").unlink()
     sys.modules.pop("kit", None)
     gone = typed("resume", "last", "--turns=+1", "--store=sqlite:///mine.db")
-    assert (gone.returncode, '--tools kit:tools: found "ModuleNotFoundError' in gone.stderr) == (2, True)
+    assert (gone.returncode, "ModuleNotFoundError" in gone.stderr) == (2, True)
 
 
 def test_a_run_of_a_program_goes_on_there_and_a_child_with_its_parent(typed: Typed, stock: Any) -> None:
@@ -162,11 +164,7 @@ def test_a_run_of_a_program_goes_on_there_and_a_child_with_its_parent(typed: Typ
     model = ScriptedModel.looping(say("Fine."))
     stock.keep(Agent(model=model, children=[child], clock=ManualClock()).run("Go.", run_id="aaaa1111"))
     refused = typed("resume", "aaaa1111")
-    assert (refused.returncode, refused.stderr) == (
-        2,
-        "flyball: run aaaa1111: found 'one that `flyball run` has not started'; expected agent.resume(run_id) in its"
-        " own program\n",
-    )
+    assert (refused.returncode, "agent.resume(" in refused.stderr) == (2, True)
 
 
 @pytest.mark.parametrize(
@@ -180,7 +178,8 @@ def test_what_may_be_a_secret_is_not_kept_and_must_be_given_again(typed: Typed, 
     assert run.start.metadata["flyball_run"]["mcp"] == ["***"]
     refused = typed("resume", run.run_id)
     assert refused.returncode == 2
-    assert "mcp: found 'one that has a secret, which is not kept'; expected --mcp again" in refused.stderr
+    assert "--mcp" in refused.stderr
+    assert "hunter2" not in refused.stderr
 
 
 def test_a_session_goes_on_over_runs_and_can_be_busy(typed: Typed, place: Path, stock: Any) -> None:
@@ -194,13 +193,14 @@ def test_a_session_goes_on_over_runs_and_can_be_busy(typed: Typed, place: Path, 
     assert typed("why").stdout.splitlines()[0] == " completed  Nobody knows."
     page = typed("export", "last").stdout
     assert page.startswith("# Who am I?")
-    assert "2 messages were said before" in page
+    assert "I am Ada." not in page
     stock.clock.move(10**9)
     with stock.open() as store:
         store.lease.acquire("greeting", "the night shift:1:x", 10.0**9)
     busy = typed("run", "And now?", *OPTIONS, "--session=greeting")
     assert busy.returncode == 6
-    assert "the night shift:1 has held session 'greeting'" in busy.stderr
+    assert "the night shift:1" in busy.stderr
+    assert "'greeting'" in busy.stderr
     assert len(json.loads(typed("runs", "--json").stdout)["runs"]) == 2
 
 
@@ -212,7 +212,7 @@ def test_nothing_is_kept_where_nobody_wants_it_or_it_cannot_be(typed: Typed, pla
     (place / "data").write_text("in the way")
     unkept = typed("run", "Dig.", *OPTIONS, "--turns=1", "-q")
     assert (unkept.returncode, unkept.stdout) == (3, "Dug.\n")
-    assert unkept.stderr.startswith("flyball: this run is not kept: ")
+    assert unkept.stderr.startswith("flyball: ")
     refused = typed("run", "Dig.", *OPTIONS, "--store=sqlite:///data/runs.db")
-    assert (refused.returncode, "data/runs.db: the folder" in refused.stderr) == (2, True)
+    assert (refused.returncode, "data/runs.db: " in refused.stderr) == (2, True)
     assert len(done_in(place)) == 3

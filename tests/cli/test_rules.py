@@ -115,17 +115,20 @@ def place(tmp_path: Path, typed: Typed) -> Place:
     return Place(tmp_path, typed)
 
 
-def test_list_shows_the_core_rules_and_those_of_files_in_their_order(place: Place) -> None:
+def test_list_shows_the_core_rules_and_those_of_files_in_their_order(
+    place: Place, snapshot: Callable[..., None]
+) -> None:
     off = GOOD.replace("late-hint", "off-hint").replace("trigger", "enabled = false\ntrigger", 1)
     place.write("good.toml", GOOD).write("off.toml", off)
     place.write("flyball.toml", "[rules.late-hint]\nafter = 9\n")
     done, as_json = place.rules("list good.toml off.toml", "list good.toml off.toml --json")
     assert (done.code, done.err, as_json.code) == (0, "", 0)
-    assert done.lines[:3] == [
-        "late-hint                 on_turn_end        100  on    Say so when it is late.",
-        "off-hint                  on_turn_end        100  off   Say so when it is late.",
-        "last-turn-warning         on_turn_start       95  core  Tell the model that this is its last turn.",
+    assert [line.split()[:4] for line in done.lines[:3]] == [
+        ["late-hint", "on_turn_end", "100", "on"],
+        ["off-hint", "on_turn_end", "100", "off"],
+        ["last-turn-warning", "on_turn_start", "95", "core"],
     ]
+    snapshot(done.out)
     assert [line.split()[0] for line in done.lines[2:]] == CORE_IDS
     record = as_json.json
     assert [rule["id"] for rule in record["rules"]] == ["late-hint", "off-hint", *CORE_IDS]
@@ -149,81 +152,63 @@ def test_list_shows_the_core_rules_and_those_of_files_in_their_order(place: Plac
     }
 
 
-def test_check_tells_every_mistake_of_every_file_with_its_line(place: Place) -> None:
+def test_check_tells_every_mistake_of_every_file_with_its_line(place: Place, snapshot: Callable[..., None]) -> None:
     place.write("bad.toml", BAD).write("bytes.toml", b"[rule]\nid = '\xff'\n").write("good.toml", GOOD)
     place.write("shadow.toml", GOOD.replace("late-hint", "last-turn-warning")).write("again.toml", GOOD)
     paths = "good.toml bad.toml bytes.toml missing.toml shadow.toml again.toml"
     done, as_json = place.rules(f"check {paths}", f"check --json {paths}")
     assert (done.code, done.out) == (1, "")
     problems = [line.removeprefix("flyball: ") for line in done.err.splitlines()]
-    assert [line.split(" found ")[0] for line in problems] == [
-        "rule.colour (bad.toml:5):",
-        "rule.id (bad.toml:3):",
-        "rule.trigger (bad.toml:4):",
-        "condition.expression, column 1 (bad.toml:7):",
-        "action.type (bad.toml:9):",
-        "bytes.toml:2:",
-        "missing.toml:",
-        "rule.id (again.toml):",
-        "rule.id (shadow.toml):",
-    ]
-    assert problems[2].endswith("found 'on_trun_start'; expected one of on_turn_start, on_query_start")
-    assert problems[4].endswith("found 'notify_slef'; expected an action: notify_self")
-    assert problems[7].endswith("expected an id of its own; good.toml has it")
-    assert problems[8].endswith("expected an id that no core rule has; it is ignored")
+    places = ["bad.toml:5", "bad.toml:3", "bad.toml:4", "bad.toml:7", "bad.toml:9", "bytes.toml:2", "missing.toml"]
+    for problem, place_ in zip(problems, [*places, "again.toml", "shadow.toml"], strict=True):
+        assert place_ in problem
+    for n, name in {2: "on_turn_start", 4: "notify_self", 7: "good.toml", 8: "last-turn-warning"}.items():
+        assert name in problems[n], "what would be right, or who has it"
+    snapshot(done.err)
     assert (as_json.code, as_json.json) == (1, {"rules": ["late-hint"], "problems": problems})
 
 
-def test_check_counts_the_rules_that_are_right(place: Place) -> None:
+def test_check_counts_the_rules_that_are_right(place: Place, snapshot: Callable[..., None]) -> None:
     place.write("good.toml", GOOD)
     one, core, too_long = place.rules("check good.toml", "check", f"check {'x' * 300}")
-    assert (one.code, one.out, one.err) == (0, "1 rule is right.\n", "")
-    assert (core.code, core.out, core.err) == (0, "7 rules are right.\n", "")
+    assert (one.code, one.out[:2], one.err) == (0, "1 ", "")
+    assert (core.code, core.out[:2], core.err) == (0, "7 ", "")
+    snapshot(one.out + core.out)
     assert (too_long.code, too_long.out, len(too_long.err.splitlines())) == (1, "", 1)
     assert too_long.err.startswith("flyball: ")
 
 
-def test_test_tells_which_tests_of_the_files_fail_and_why(place: Place) -> None:
+def test_test_tells_which_tests_of_the_files_fail_and_why(place: Place, snapshot: Callable[..., None]) -> None:
     place.write("good.toml", GOOD).write("wrong.toml", WRONG_TESTS)
     done, as_json = place.rules("test good.toml wrong.toml", "test --json good.toml wrong.toml")
     assert (done.code, done.err) == (1, "")
-    missing = "context has no field 'state' (in context.state.none)"
-    assert done.lines == [
-        f"wrong.toml:11: test 1 of wrong-tests: {missing}",
-        "wrong.toml:13: test 2 of wrong-tests: it does not fire; expected it to fire",
-        f"wrong.toml:15: test 3 of wrong-tests: it fires; expected it not to ({missing})",
-        "wrong.toml:18: test 4 of wrong-tests: it says ['Turn 4 of x.']; expected 'late'",
-        "3 of 7 tests passed.",
-    ]
+    places = [line.split(": ")[0] for line in done.lines]
+    assert places[:-1] == ["wrong.toml:11", "wrong.toml:13", "wrong.toml:15", "wrong.toml:18"]
+    assert places[-1].startswith("3 of 7 ")
+    snapshot(done.out)
     assert (as_json.code, as_json.json) == (1, {"tests": 7, "failed": done.lines[:-1], "problems": []})
 
 
 def test_test_passes_a_right_file_and_the_core_rules_and_refuses_a_bad_one(place: Place) -> None:
     place.write("good.toml", GOOD).write("bad.toml", b"\xff")
     good, core, bad = place.rules("test good.toml", "test", "test good.toml bad.toml")
-    assert (good.code, good.out, good.err) == (0, "2 of 2 tests passed.\n", "")
+    assert (good.code, good.out[:7], good.err) == (0, "2 of 2 ", "")
     passed, _, count, *_ = core.out.split()
     assert (core.code, core.err, passed) == (0, "", count)
     assert int(count) >= 3 * len(CORE_IDS)
-    assert (bad.code, bad.out) == (1, "2 of 2 tests passed.\n")
-    assert bad.err == "flyball: bad.toml:1: found b'\\xff'; expected text in UTF-8\n"
+    assert (bad.code, bad.out) == (1, good.out)
+    assert bad.err.startswith("flyball: bad.toml:1: ")
 
 
-def test_explain_tells_whether_a_rule_fires_and_what_it_would_do(place: Place) -> None:
+def test_explain_tells_whether_a_rule_fires_and_what_it_would_do(place: Place, snapshot: Callable[..., None]) -> None:
     place.write("good.toml", GOOD)
     place.write("late.toml", "[context.turn]\niteration_count = 4\n")
     place.write("early.json", '{"turn": {"iteration_count": 3}}')
     explain = "explain late-hint --rules good.toml --context"
     late, early, as_json = place.rules(f"{explain} late.toml", f"{explain} early.json", f"{explain} late.toml --json")
     assert (late.code, late.err, early.code, early.err) == (0, "", 0, "")
-    assert late.lines == [
-        "late-hint: fires (on_turn_end, context.turn.iteration_count > params.after)",
-        "  Notice(text='Turn 4 is over.', category='notice', priority='high', deliver_at='turn_start')",
-    ]
-    assert early.lines == [
-        "late-hint: does not fire (on_turn_end, context.turn.iteration_count > params.after)",
-        "  because its condition is false",
-    ]
+    assert "Turn 4 is over." in late.out
+    snapshot(late.out + early.out)
     notice = {"text": "Turn 4 is over.", "by": "late-hint", "category": "notice", "priority": "high"}
     finding = {
         "rule": "late-hint",
@@ -236,7 +221,9 @@ def test_explain_tells_whether_a_rule_fires_and_what_it_would_do(place: Place) -
     assert as_json.json == {"findings": [finding], "problems": []}
 
 
-def test_explain_all_looks_at_every_rule_and_says_why_each_does_not_fire(place: Place) -> None:
+def test_explain_all_looks_at_every_rule_and_says_why_each_does_not_fire(
+    place: Place, snapshot: Callable[..., None]
+) -> None:
     place.write("bad.toml", BAD).write("off.toml", GOOD.replace("trigger", "enabled = false\ntrigger", 1))
     event = GOOD.replace("late-hint", "event-hint").replace('"on_turn_end"', '"on_event"\nevent = "ping"')
     now = "turn.iteration_count = 8\nbudget.turns = { ratio = 0.8, remaining = 2 }\n"
@@ -250,11 +237,9 @@ def test_explain_all_looks_at_every_rule_and_says_why_each_does_not_fire(place: 
     )
     assert (done.code, len(done.err.splitlines()), as_json.code) == (1, 5, 1)
     told = {line.split(":")[0]: why.strip() for line, why in zip(done.lines, done.lines[1:], strict=False)}
-    assert told["late-hint"] == "because it is switched off"
-    assert told["event-hint"] == "because it listens to the event 'ping', and this is 'pong'"
-    assert told["last-turn-warning"] == "because its condition is false"
-    assert told["iteration-budget-warning"].startswith("but context.")
-    assert told["large-result-hint"] == "because context has no field 'result' (in context.result.characters)"
+    assert "'pong'" in told["event-hint"]
+    assert "context.result.characters" in told["large-result-hint"]
+    snapshot(done.out)
     reasons = {finding["rule"]: finding["reason"] for finding in as_json.json["findings"]}
     assert {id_: told[id_].partition(" ")[2] for id_ in reasons} == reasons
     assert len(as_json.json["problems"]) == 5
@@ -264,10 +249,7 @@ def test_explain_all_looks_at_every_rule_and_says_why_each_does_not_fire(place: 
 def test_explain_says_in_one_line_what_it_cannot_use(place: Place) -> None:
     place.write("broken.toml", "turn = \n")
     place.write("broken.json", '{"turn": ').write("ok.toml", "")
-    said = {
-        "broken.toml": "flyball: broken.toml:1: found 'turn ='; expected valid TOML",
-        "broken.json": "flyball: broken.json: found ",
-    }
+    said = {"broken.toml": "flyball: broken.toml:1: ", "broken.json": "flyball: broken.json: "}
     *broken, unknown = place.rules(
         *[f"explain all --context {name}" for name in said],
         "explain last-turn-warnin --context ok.toml --rules missing.toml",
@@ -276,17 +258,16 @@ def test_explain_says_in_one_line_what_it_cannot_use(place: Place) -> None:
         assert (done.code, done.out, len(done.err.splitlines())) == (1, "", 1)
         assert done.err.startswith(line)
     assert (unknown.code, unknown.out) == (1, "")
-    assert unknown.err.splitlines() == [
-        "flyball: missing.toml: found 'No such file or directory'; expected a file that can be read",
-        "flyball: rules explain: found 'last-turn-warnin'; expected the id of a rule, such as last-turn-warning",
-    ]
+    missing, misspelt = unknown.err.splitlines()
+    assert "missing.toml" in missing
+    assert "last-turn-warning" in misspelt
 
 
 def test_a_rule_that_cannot_do_what_it_says_is_told(place: Place) -> None:
     action = '[action]\ntype = "extend"\nbudget = "turns"\namount = 1.5\n[[test]]\n'
     place.write("half.toml", f'[rule]\nid = "half-turn"\ntrigger = "on_turn_end"\n{action}').write("ok.toml", "")
     for done in place.rules("test half.toml", "explain half-turn --rules half.toml --context ok.toml"):
-        assert "a whole number" in done.out + done.err  # told when it is tried, or when the file is read
+        assert "1.5" in done.out + done.err  # told when it is tried, or when the file is read
 
 
 def test_what_would_steer_the_terminal_is_shown_and_not_sent(place: Place) -> None:

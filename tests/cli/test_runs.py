@@ -41,31 +41,27 @@ def three(stock: Any) -> Any:
     return stock
 
 
-def test_where_there_is_no_store_yet_there_are_no_runs_and_none_is_made(typed: Typed, tmp_path: Path) -> None:
-    for command, words in [
-        (["runs"], "no runs yet\n"),
-        (["sessions"], "no sessions yet\n"),
-        (["prune", "--yes"], "nothing to throw away\n"),
-        (["runs", "--store=memory:"], "no runs yet\n"),
-        (["runs", "--store=none"], "no runs yet\n"),
-        (["runs", "--json"], '{\n  "runs": []\n}\n'),
-    ]:
-        done = typed(*command)
-        assert (done.returncode, done.stdout, done.stderr) == (0, words, "")
+def test_where_there_is_no_store_yet_there_are_no_runs_and_none_is_made(
+    typed: Typed, tmp_path: Path, snapshot: Callable[..., None]
+) -> None:
+    commands = ["runs", "sessions", "prune --yes", "runs --store=memory:", "runs --store=none"]
+    for command in commands:
+        done = typed(*command.split())
+        assert (done.returncode, done.stdout.count("\n"), done.stderr) == (0, 1, "")
+        snapshot(done.stdout, command)
+    assert json.loads(typed("runs", "--json").stdout) == {"runs": []}
     assert list(tmp_path.iterdir()) == []
 
 
 @pytest.mark.usefixtures("three")
-def test_runs_are_listed_with_the_newest_first_and_why_each_ended(typed: Typed) -> None:
+def test_runs_are_listed_with_the_newest_first_and_why_each_ended(typed: Typed, snapshot: Callable[..., None]) -> None:
     done = typed("runs")
     assert (done.returncode, done.stderr) == (0, "")
-    head, *lines = [" ".join(line.split()) for line in done.stdout.splitlines()]
-    assert head == "run began (UTC) session agent end task"
-    assert lines == [
-        "bbbb3333 2023-11-14 22:15 not ended See to the boiler.",
-        "aaaa2222 2023-11-14 22:14 boiler budget Never stop.",
-        "aaaa1111 2023-11-14 22:13 boiler stoker completed See to the boiler.",
-    ]
+    _, *lines = [line.split() for line in done.stdout.splitlines()]
+    assert [line[0] for line in lines] == ["bbbb3333", "aaaa2222", "aaaa1111"]
+    assert "budget" in lines[1]
+    assert "completed" in lines[2]
+    snapshot(done.stdout)
 
 
 @pytest.mark.usefixtures("three")
@@ -90,7 +86,8 @@ def test_runs_can_be_selected(typed: Typed, options: str, wanted: list[str]) -> 
 def test_a_reason_that_nobody_knows_is_refused_with_those_that_there_are(typed: Typed) -> None:
     done = typed("runs", "--stop=tired")
     assert done.returncode == 2
-    assert done.stderr.startswith("flyball: runs, --stop: found 'tired'; expected one of contended, cancelled, ")
+    assert "'tired'" in done.stderr
+    assert "contended, cancelled, " in done.stderr
 
 
 def test_a_run_whose_session_is_held_is_going_on(typed: Typed, three: Any) -> None:
@@ -100,8 +97,8 @@ def test_a_run_whose_session_is_held_is_going_on(typed: Typed, three: Any) -> No
     [run] = json.loads(typed("runs", "--unended", "--json").stdout)["runs"]
     assert (run["going_on"], run["killed"], run["stop"]) == (True, False, None)
     shown = typed("why", IDS[2]).stdout
-    assert shown.splitlines()[0] == " going on  See to the boiler."
-    assert "It has not ended yet. the night shift has its session until " in " ".join(shown.split())
+    assert shown.splitlines()[0].endswith("  See to the boiler.")
+    assert "the night shift" in shown
 
 
 def test_of_two_runs_of_a_session_that_have_not_ended_only_the_newer_can_be_going_on(typed: Typed, stock: Any) -> None:
@@ -119,17 +116,20 @@ def test_of_two_runs_of_a_session_that_have_not_ended_only_the_newer_can_be_goin
 
 
 @pytest.mark.usefixtures("three")
-def test_a_run_is_found_by_as_much_of_its_id_as_no_other_has(typed: Typed) -> None:
+def test_a_run_is_found_by_as_much_of_its_id_as_no_other_has(
+    typed: Typed, tmp_path: Path, snapshot: Callable[..., None]
+) -> None:
     assert typed("why", "aaaa2").stdout == typed("why", IDS[1]).stdout
     assert typed("why", "aaaa2").stdout.splitlines()[0] == " budget  Never stop."
     assert typed("why", "last").stdout == typed("why", IDS[2]).stdout
     several = typed("why", "aaaa")
     assert (several.returncode, several.stdout) == (2, "")
-    assert several.stderr.endswith("found 'aaaa'; expected more of it, as aaaa2222, aaaa1111 begin so\n")
+    assert "aaaa2222, aaaa1111" in several.stderr
     unknown = typed("why", "bbbb3334")
-    assert unknown.stderr.endswith("found 'bbbb3334'; expected the id of a run, such as bbbb3333\n")
-    assert typed("why", "run.json").stderr.startswith("flyball: why, run.json: found 'No such file or directory'; ")
-    assert typed("why", "--store=none").stderr.startswith("flyball: why, --store: found 'none'; expected RUN before")
+    assert "bbbb3333" in unknown.stderr
+    assert "run.json: " in typed("why", "run.json").stderr
+    assert "--store" in typed("why", "--store=none").stderr
+    snapshot((several.stderr + unknown.stderr).replace(str(tmp_path), "PLACE"))
 
 
 @pytest.mark.usefixtures("three")
@@ -140,19 +140,18 @@ def test_the_same_screen_comes_from_the_store_and_from_a_record(typed: Typed, tm
 
 
 @pytest.mark.usefixtures("three")
-def test_of_a_killed_run_all_is_shown_that_is_known_and_nothing_is_made_up(typed: Typed) -> None:
+def test_of_a_killed_run_all_is_shown_that_is_known_and_nothing_is_made_up(
+    typed: Typed, snapshot: Callable[..., None]
+) -> None:
     done = typed("why", "bbbb")
     lines = [" ".join(line.split()) for line in done.stdout.splitlines()]
     assert (done.returncode, done.stderr) == (0, "")
-    assert lines[0] == "not ended See to the boiler."
-    assert lines[1] == "scripted · 1 turn, 1 request, 0 calls · 0.0 s · 2023-11-14 22:15 UTC"
-    assert any(line.startswith("1 0.0 scripted wants 1 call 15 0.0 s") for line in lines)
-    assert any("look(path='a', key='***') no answer is known" in line for line in lines)
+    assert any("look(path='a', key='***')" in line for line in lines)
     assert any(line.endswith("1 of 90") and line.startswith("turns ") for line in lines)
-    assert lines[lines.index("how far it came") + 1].startswith("It did not end: its process was stopped from outside")
-    assert lines[-2:] == ["what would let it go on", f"flyball resume {IDS[2]}"]
+    assert lines[-1] == f"flyball resume {IDS[2]}"
     assert "secret" not in done.stdout
-    assert typed("why", "bbbb", "--markdown").stdout.splitlines()[2].startswith("**not ended** · scripted")
+    snapshot(done.stdout)
+    assert " · scripted" in typed("why", "bbbb", "--markdown").stdout.splitlines()[2]
 
 
 def test_sessions_are_listed_named_and_deleted(typed: Typed, three: Any) -> None:
@@ -170,17 +169,17 @@ def test_sessions_are_listed_named_and_deleted(typed: Typed, three: Any) -> None
     typed("sessions", "title", IDS[2], "")
     refused = typed("sessions", "delete", "boiler")
     assert refused.returncode == 2
-    assert refused.stderr.endswith("found 'nobody at a terminal who can be asked'; expected --yes\n")
-    assert typed("sessions", "delete", "boiler", "--yes").stdout == "deleted session boiler\n"
-    assert typed("sessions").stdout == "no sessions yet, but those of 1 single runs: --all\n"
+    assert "--yes" in refused.stderr
+    assert "boiler" in typed("sessions", "delete", "boiler", "--yes").stdout
+    assert "--all" in typed("sessions").stdout
     assert [one["run_id"] for one in json.loads(typed("runs", "--json").stdout)["runs"]] == [IDS[2]]
     missing = typed("sessions", "delete", "kitchen", "--yes")
-    assert (missing.returncode, "expected the id of a session, such as bbbb3333" in missing.stderr) == (2, True)
+    assert (missing.returncode, "bbbb3333" in missing.stderr) == (2, True)
 
 
 def test_a_session_of_which_a_second_run_has_made_more_is_listed(typed: Typed, stock: Any) -> None:
     stock.keep(ran(IDS[0], say("Fine.")))
-    assert typed("sessions").stdout == "no sessions yet, but those of 1 single runs: --all\n"
+    assert "--all" in typed("sessions").stdout
     stock.keep(ran(IDS[1], say("Fine.")), session=IDS[0])
     assert typed("sessions").stdout.splitlines()[1].startswith(f"{IDS[0]}  2023-11-14 22:13  4")
 
@@ -191,7 +190,7 @@ def test_a_session_that_is_held_is_not_deleted(typed: Typed, three: Any) -> None
         store.lease.acquire("boiler", "the night shift", 10.0**9)
     refused = typed("sessions", "delete", "boiler", "--yes")
     assert refused.returncode == 2
-    assert "is held by the night shift until" in refused.stderr
+    assert "the night shift" in refused.stderr
     assert typed("sessions").stdout.splitlines()[1].endswith("the night shift")
 
 
@@ -200,20 +199,17 @@ def test_a_store_of_another_program_or_version_is_named(typed: Typed, tmp_path: 
     for command in (["runs"], ["sessions"], ["why", "aaaa"], ["export", "aaaa"], ["prune", "--yes"]):
         done = typed(*command, "--store=sqlite:///other.db")
         assert (done.returncode, done.stdout) == (2, "")
-        assert "other.db: the file is damaged, or no SQLite database" in done.stderr
-    assert typed("runs", "--store=mysql://x").stderr.startswith("flyball: store: found 'mysql://x'; expected ")
+        assert "other.db: " in done.stderr
+    assert "'mysql://x'" in typed("runs", "--store=mysql://x").stderr
 
 
 def test_the_store_may_be_a_setting(typed: Typed, three: Any, tmp_path: Path) -> None:
     three.path.rename(tmp_path / "mine.db")
     (tmp_path / "flyball.toml").write_text('store = "sqlite:///mine.db"\n')
     assert len(json.loads(typed("runs", "--json").stdout)["runs"]) == 3
-    assert typed("runs", FLYBALL_STORE="none").stdout == "no runs yet\n"
+    assert typed("runs", FLYBALL_STORE="none").stdout.count("\n") == 1
     assert typed("limits").stderr == ""
     (tmp_path / "flyball.toml").write_text("store = 5\n")
     done = typed("runs")
-    assert (done.returncode, done.stderr) == (
-        2,
-        "flyball: store (flyball.toml:1): found 5; expected an address such as sqlite:///runs.db, memory:, or the word "
-        "none\n",
-    )
+    assert (done.returncode, done.stderr.count("\n")) == (2, 1)
+    assert done.stderr.startswith("flyball: store (flyball.toml:1): ")

@@ -2,7 +2,8 @@
 
 import json
 import subprocess
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
+from functools import cache
 from io import StringIO
 from pathlib import Path
 from typing import Any
@@ -67,38 +68,6 @@ def end(record: object) -> list[str]:
     return lines[lines.index("", lines.index("", 4) + 1) + 1 :]
 
 
-SCREEN = """\
- budget  See to the boiler.
-scripted · 3 turns, 4 requests, 4 calls · 0.0 s · 2023-11-14 22:13 UTC
-
-turn   at  what                                                    tokens   took
-   1  0.0  scripted wants 2 calls                                      15  0.0 s
-      0.0    look(path='a') done: forty lines about steam, of wh…          0.0 s
-      0.0    break_down(what='the valve') failed: RuntimeError:            0.0 s
-             the valve is broken
-   2  0.0  scripted wants 1 call                                       15  0.0 s
-      0.0    look(path='b') done: b is fine                                0.0 s
-   3  0.0    notice This is the last turn (3 of 3): give your
-             answer now, or say what is missing.
-      0.0  scripted wants 1 call                                       15  0.0 s
-      0.0    look(path='c') done: c is fine                                0.0 s
-      0.0    refused max_agent_iterations_reached
-      0.0    grace one last request, without tools, from what was
-             set aside
-      0.0  scripted reports                                            15  0.0 s
-
-       turns ━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━ 3 of 3
-      tokens ──────────────────────────────── 60 of 9,000
-     seconds ──────────────────────────────── 0 s of 85 s
-
-report
-  I looked at a.
-  The rest is open.
-why it ended
-  It met a limit: Maximum agent iterations (3) reached. It used 3 of 3 turns, 4
-  tool calls, 60 of 9,000 tokens in 0 s. A higher limit would let it go on.
-what would let it go on
-  --turns 6"""
 RUNAWAY = (
     together(call("look", path="a"), call("break_down", what="the valve")),
     call("look", path="b"),
@@ -106,10 +75,10 @@ RUNAWAY = (
 )
 
 
-def test_a_run_that_met_a_limit_fits_a_terminal_of_80_columns() -> None:
+def test_a_run_that_met_a_limit_fits_a_terminal_of_80_columns(snapshot: Callable[..., None]) -> None:
     shown = screen(record_of(*RUNAWAY))
     assert max(map(len, shown)) <= 80
-    assert "\n".join(shown) == SCREEN
+    snapshot("\n".join(shown))
 
 
 def test_a_wide_terminal_also_shows_when_each_thing_happened() -> None:
@@ -125,7 +94,7 @@ def test_a_wide_terminal_also_shows_when_each_thing_happened() -> None:
 
 def test_where_there_is_only_ascii_nothing_else_is_drawn() -> None:
     lines = drawn(Record.of(record_of(*RUNAWAY)), _Ascii(width=100, file=StringIO(), color_system=None)).splitlines()
-    assert "       turns ################################ 3 of 3" in lines
+    assert any("turns ################################ 3" in line for line in lines)
 
 
 class _Ascii(Console):
@@ -134,49 +103,36 @@ class _Ascii(Console):
         return "ascii"
 
 
-def test_a_completed_run_has_an_answer_and_needs_nothing() -> None:
+def test_a_completed_run_has_an_answer_and_needs_nothing(snapshot: Callable[..., None]) -> None:
     record = record_of(call("look", path="b"), say("All is well."))
-    assert timeline(record) == [
-        "scripted wants 1 call",
-        "  look(path='b') done: b is fine",
-        "scripted answers",
-    ]
-    assert end(record)[:3] == ["answer", "  All is well.", "why it ended"]
-    assert "what would let it go on" not in end(record)
+    assert timeline(record)[1] == "  look(path='b') done: b is fine"
+    assert end(record)[1] == "  All is well."
+    snapshot("\n".join([*timeline(record), *end(record)]))
 
 
-def test_a_failed_run_shows_its_retries_its_error_and_the_refund() -> None:
+def test_a_failed_run_shows_its_retries_its_error_and_the_refund(snapshot: Callable[..., None]) -> None:
     lines = [fail(Retryable("busy")), fail(Retryable("busy"))]
     record = record_of(*lines, limits=Limits(retries=1, seconds=100))
     shown = timeline(record)
-    assert shown[0] == "scripted failed: busy"
-    assert shown[1].startswith("  again after ")
-    assert shown[2:] == [
-        "scripted failed: busy",
-        "  refused max_retries_reached",
-        "  refund 1 of turns: round_never_started",
-    ]
-    assert "  It failed (busy)." in "\n".join(end(record))
-    assert end(record)[-2:] == [
-        "  FLYBALL_MAX_RETRIES=2 in the environment",
-        "  the error mended, and the same command again",
-    ]
+    assert [line.endswith(": busy") for line in shown] == [True, False, True, False, False]
+    assert shown[3] == "  refused max_retries_reached"
+    assert shown[4].endswith(": round_never_started")
+    assert any("FLYBALL_MAX_RETRIES=2" in line for line in end(record))
+    snapshot("\n".join([shown[0], *shown[2:], *end(record)]))
 
 
-def test_a_paused_run_shows_what_it_waits_for() -> None:
+def test_a_paused_run_shows_what_it_waits_for(snapshot: Callable[..., None]) -> None:
     record = record_of(call("launch"))
-    assert timeline(record)[1:3] == ["  asked May launch be called with {}?", "  answered not yet"]
-    assert "it waits for an answer" in end(record)
-    assert end(record)[-1] == "  a terminal, on which you are asked, or --yes"
+    assert "launch" in timeline(record)[1]
+    assert "--yes" in end(record)[-1]
+    snapshot("\n".join([*timeline(record), *end(record)]))
 
 
-def test_a_cancelled_run_says_so() -> None:
+def test_a_cancelled_run_says_so(snapshot: Callable[..., None]) -> None:
     record = record_of(say("late"), limits=Limits(seconds=100))
     record = changed(record, stop="cancelled", text="", explanation="It was cancelled.")
-    assert end(record) == [
-        "report", "  nothing was said", "why it ended", "  It was cancelled.", "what would let it go on",
-        "  the same command again",
-    ]  # fmt: skip
+    assert "  It was cancelled." in end(record)
+    snapshot("\n".join(end(record)))
 
 
 def test_nudges_reflections_and_extensions_are_told() -> None:
@@ -195,9 +151,8 @@ def test_nudges_reflections_and_extensions_are_told() -> None:
     )
     shown = "\n".join(timeline(record))
     assert "  reflection I go in circles." in shown
-    assert "scripted looks back" in shown
-    assert "  extended turns by 2 (" in shown
-    assert "  nudge The answer does not have the form that was" in shown
+    assert "  extended turns " in shown
+    assert "  nudge " in shown
     assert record["stop"] == "completed"
 
 
@@ -215,7 +170,7 @@ def test_of_a_long_run_the_first_and_the_last_lines_are_shown_and_all_on_demand(
     record = record_of(*[call("look", path=str(n)) for n in range(40)], limits=Limits(turns=40, seconds=100))
     (tmp_path / "long.json").write_text(json.dumps(record))
     short, whole = typed("why", "long.json").stdout, typed("why", "long.json", "--all").stdout
-    assert "more 49 lines, turns 7 to 30, of which 0 failed;" in " ".join(short.split())
+    assert "49 lines" in " ".join(short.split())
     assert ("look(path='12')" in short, "look(path='12')" in whole) == (False, True)
     assert "look(path='39')" in short
     assert "more " not in whole
@@ -240,7 +195,7 @@ def test_markdown_has_the_same_and_nothing_in_it_is_markup(typed: Typed) -> None
     lines = page.splitlines()
     assert lines[0] == "### Mind \\| \\`this\\` \\<b\\>and\\</b\\> \\# that"
     assert lines[2].startswith("**budget** · scripted · 3 turns, 4 requests")
-    assert "| 1 | 0.0 | scripted: wants 2 calls | 15 | 0.0 s |" in lines
+    assert any(line.startswith("| 1 | 0.0 | scripted: ") for line in lines)
     assert "|  | 0.0 | refused: max\\_agent\\_iterations\\_reached |  |  |" in lines
     assert "| turns | 3 of 3 |" in lines
     assert lines[-1] == "> --turns 6"
@@ -252,36 +207,43 @@ def changed(record: dict[str, Any], **fields: Any) -> dict[str, Any]:
     return record | fields
 
 
-def hinted(record: dict[str, Any]) -> Sequence[str]:
-    lines = end(record)
-    return lines[lines.index("what would let it go on") + 1 :]
+def hinted(record: dict[str, Any]) -> str:
+    """The one thing that would let it go on."""
+    heading, hint = end(record)[-2:]
+    assert not heading.startswith(" ")
+    return hint.strip()
 
 
-def test_what_would_let_it_go_on_is_what_one_can_type() -> None:
+def test_the_hint_of_a_run_that_can_go_on_is_what_one_can_type() -> None:
     calls = record_of(*RUNAWAY, limits=Limits(tool_calls=1, seconds=100))
-    assert hinted(calls) == ["  --tool-calls 2"]
+    assert hinted(calls) == "--tool-calls 2"
     top = record_of(*[call("look", path=str(n)) for n in range(3)], limits=Limits(turns=3))
     top["budgets"]["turns"]["maximum"] = 4
-    assert hinted(top) == ["  --turns 4"]
+    assert hinted(top) == "--turns 4"
     top["budgets"]["turns"]["maximum"] = 3
-    assert hinted(top) == ["  turns: 3 is the most that is allowed"]
+    assert hinted(top).startswith("turns: 3 ")
     tokens = record_of(*RUNAWAY, limits=Limits(tokens=40, seconds=100, reserve=Reserve(tokens=0)))
-    assert hinted(tokens) == ["  --tokens 80"]
+    assert hinted(tokens) == "--tokens 80"
     late = changed(calls, stop="deadline", flags=["max_seconds_reached"], seconds=31.0)
-    assert hinted(late) == ["  --seconds 62 or more"]
+    assert hinted(late).startswith("--seconds 62")
     halted = changed(calls, stop="halted", flags=[], stopped_by="my-rule")
-    assert hinted(halted) == ["  a look at my-rule, which halted it: flyball rules list"]
+    assert hinted(halted).endswith(": flyball rules list")
     unfinished = changed(calls, stop="unfinished", flags=[], completion={"missing": ["look", "tidy"]})
-    assert hinted(unfinished) == ["  what is missing: look, tidy"]
+    assert hinted(unfinished).endswith(": look, tidy")
 
 
 def test_events_that_the_record_does_not_have_are_missed() -> None:
     record = record_of(*RUNAWAY, events_kept=9)
-    assert end(record)[-2] == "not shown"
-    assert end(record)[-1].endswith(" events, which the record does not have")
+    assert " events" in end(record)[-1]
+    assert len(end(record)) > len(end(record_of(*RUNAWAY)))
 
 
-WHOLE = record_of(*RUNAWAY) | {"children": [record_of(*RUNAWAY), record_of(say("All is well."))]}
+@cache
+def whole() -> dict[str, Any]:
+    """The record of a run with children."""
+    return record_of(*RUNAWAY) | {"children": [record_of(*RUNAWAY), record_of(say("All is well."))]}
+
+
 JSON = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=5),
     lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=5), inner, max_size=3),
@@ -292,7 +254,7 @@ JSON = st.recursive(
 @settings(max_examples=60)
 @given(st.data())
 def test_a_damaged_record_is_shown_as_far_as_it_goes_or_refused(data: st.DataObject) -> None:
-    record: Any = json.loads(json.dumps(WHOLE))
+    record: Any = json.loads(json.dumps(whole()))
     for _ in range(data.draw(st.integers(1, 4))):
         node: Any = record
         while isinstance(node, dict | list) and node:
@@ -313,5 +275,5 @@ def test_a_damaged_record_is_shown_as_far_as_it_goes_or_refused(data: st.DataObj
     "event", [{}, {"event": 5}, {"event": "tool_ended"}, {"event": "model_replied"}, {"event": "__init__"}]
 )
 def test_events_that_say_next_to_nothing_do_not_hide_the_rest(event: dict[str, Any]) -> None:
-    record = WHOLE | {"events": [event, *WHOLE["events"]]}
+    record = whole() | {"events": [event, *whole()["events"]]}
     assert "  refused max_agent_iterations_reached" in timeline(record)

@@ -13,15 +13,16 @@ PASSWORD = "opensesame"
     ["http://host:port/v1", "http://host:99999/v1", "http://[::1/v1", "http://two words/v1", "ftp://host/v1", "", 7],
 )
 def test_a_url_that_leads_nowhere_is_refused_at_once(url: Any) -> None:
-    with pytest.raises(ConfigError, match=r"model, url: .*expected http:// or https://"):
+    with pytest.raises(ConfigError) as caught:
         OpenAIModel("m", url=url)
+    assert (caught.value.where, caught.value.found) == ("model, url", url)
 
 
 @pytest.mark.parametrize(
     "url", ["http://127.0.0.1:8080", "http://127.0.0.1:8080/", "http://[::1]:8080/v1", "http://h/v1/"]
 )
-def test_one_that_leads_somewhere_is_taken_with_or_without_a_slash_at_its_end(url: str) -> None:
-    assert repr(OpenAIModel("m", url=url)) == f"<OpenAIModel m at {url.rstrip('/')}>"
+def test_a_url_is_taken_with_or_without_a_slash_at_its_end(url: str) -> None:
+    assert f" {url.rstrip('/')}>" in repr(OpenAIModel("m", url=url))
 
 
 @pytest.mark.parametrize(
@@ -35,7 +36,7 @@ def test_one_that_leads_somewhere_is_taken_with_or_without_a_slash_at_its_end(ur
         f"htps://me:{PASSWORD}@host/v1#m",
     ],
 )
-def test_a_password_or_a_key_in_it_is_refused_and_not_shown(reference: str) -> None:
+def test_a_password_or_a_key_in_a_url_is_refused_and_not_shown(reference: str) -> None:
     with pytest.raises(ConfigError, match="host/v1") as caught:
         Agent(model=reference)
     assert PASSWORD not in str(caught.value)
@@ -45,5 +46,6 @@ def test_a_password_or_a_key_in_it_is_refused_and_not_shown(reference: str) -> N
     "headers", [{"x team": "a"}, {"x:team": "a"}, {"": "a"}, {"x-team": "two\nlines"}, {"x-team": 7}, 7]
 )
 def test_a_header_that_cannot_be_sent_is_refused_at_once(headers: Any) -> None:
-    with pytest.raises(ConfigError, match="model, headers"):
+    with pytest.raises(ConfigError) as caught:
         OpenAIModel("m", headers=headers)
+    assert caught.value.where.startswith("model, headers")

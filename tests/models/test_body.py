@@ -64,18 +64,18 @@ class TestOpenAI:
         schema = {"type": "object", "properties": {"a": {"type": "integer"}}}
         assert openai().body(request(output_schema=schema))["response_format"]["json_schema"]["strict"] is False
 
-    def test_one_that_needs_everything_is_closed_and_called_strict(self) -> None:
+    def test_a_schema_that_needs_everything_is_closed_and_called_strict(self) -> None:
         schema = {"type": "object", "properties": {"a": {"type": "integer", "minimum": 3}}, "required": ["a"]}
         form = openai().body(request(output_schema=schema))["response_format"]["json_schema"]
         assert form["strict"] is True
         assert form["schema"]["additionalProperties"] is False
-        assert form["schema"]["properties"]["a"]["description"] == 'It must fit {"minimum": 3}.'
+        assert '{"minimum": 3}' in form["schema"]["properties"]["a"]["description"]
 
-    def test_one_that_is_no_object_is_asked_for_in_words(self) -> None:
+    def test_a_schema_that_is_no_object_is_asked_for_in_words(self, snapshot: Callable[..., None]) -> None:
         body = openai().body(request(instructions="Be brief.", output_schema={"type": "integer"}))
         assert "response_format" not in body
-        words = 'Be brief.\n\nAnswer with nothing but JSON that fits this schema: {"type": "integer"}'
-        assert body["messages"][0] == {"role": "system", "content": words}
+        assert body["messages"][0]["role"] == "system"
+        snapshot(body["messages"][0]["content"])
 
     def test_the_name_of_a_tool_is_not_on_its_result(self) -> None:
         calls = [{"id": "c1", "type": "function", "function": {"name": "add", "arguments": "{}"}}]
@@ -128,7 +128,9 @@ class TestAnthropic:
         schema = {"type": "object", "additionalProperties": {"type": "integer"}}
         body = anthropic().body(request(output_schema=schema, instructions="Be brief."))
         assert "output_config" not in body
-        assert body["system"].startswith("Be brief.\n\nAnswer with nothing but JSON that fits")
+        first, _, words = body["system"].partition("\n\n")
+        assert first == "Be brief."
+        assert "JSON" in words
 
     def test_the_users_fields_are_put_together_with_ours(self) -> None:
         schema = {"type": "object", "properties": {"a": {"type": "integer"}}}
@@ -147,47 +149,64 @@ class TestOptions:
     @pytest.mark.parametrize(
         ("options", "words"),
         [
-            ({"body": {"stream": True}}, "stream= of the model"),
+            ({"body": {"stream": True}}, "stream="),
             ({"body": {"max_tokens": 9}}, "max_output_tokens="),
-            ({"body": {"n": 2}}, "one reply for each request"),
-            ({"body": {"messages": []}}, "the task of the run"),
-            ({"body": {"a": {1, 2}}}, "values that JSON can carry"),
-            ({"body": []}, "fields of a request by name"),
-            ({"headers": {"a": "b\r\nc: d"}}, "in one line of ASCII"),
-            ({"headers": {"a": 7}}, "in one line of ASCII"),
-            ({"headers": ["a"]}, "names and values"),
-            ({"url": "localhost:8080/v1"}, "http:// or https://"),
-            ({"url": "https://me:pass@host/v1"}, "give key= instead"),
-            ({"url": "https://host/v1?x=1"}, r"without \? and #"),
+            ({"body": {"n": 2}}, "body, n"),
+            ({"body": {"messages": []}}, "body, messages"),
+            ({"body": {"a": {1, 2}}}, "JSON"),
+            ({"body": []}, "body"),
+            ({"headers": {"a": "b\r\nc: d"}}, "ASCII"),
+            ({"headers": {"a": 7}}, "ASCII"),
+            ({"headers": ["a"]}, "headers"),
+            ({"url": "localhost:8080/v1"}, "http://"),
+            ({"url": "https://me:pass@host/v1"}, "key="),
+            ({"url": "https://host/v1?x=1"}, r"\? and #"),
             ({"max_output_tokens": 0}, "max_output_tokens"),
             ({"context_tokens": -1}, "context_tokens"),
             ({"stream": "yes"}, "stream"),
             ({"tool_choice": ""}, "tool_choice"),
             ({"temprature": 1}, "temprature"),
-            ({"key": ""}, "model, key"),
+            ({"key": ""}, "key"),
         ],
     )
-    def test_what_cannot_be_is_refused(self, options: dict[str, Any], words: str) -> None:
+    def test_an_option_that_cannot_be_is_refused_and_says_which(self, options: dict[str, Any], words: str) -> None:
         for kind in (OpenAIModel, AnthropicModel):
             with pytest.raises(ConfigError, match=words) as caught:
                 kind("m", **options)
             assert "pass" not in str(caught.value).replace("password", "")
+            [name] = options
+            assert name in caught.value.where or name == caught.value.found
+
+    def test_texts_of_refused_options_are_as_stored(self, snapshot: Callable[..., None]) -> None:
+        wrong: list[dict[str, Any]] = [
+            {"body": {"stream": True}},
+            {"body": {"n": 2}},
+            {"body": {"messages": []}},
+            {"headers": {"a": 7}},
+            {"url": "https://me:pass@host/v1"},
+            {"temprature": 1},
+        ]
+        for n, options in enumerate(wrong):
+            with pytest.raises(ConfigError) as caught:
+                OpenAIModel("m", **options)
+            snapshot(caught.value, str(n))
 
     @pytest.mark.parametrize("name", ["", None, 7])
     def test_a_model_has_a_name(self, name: Any) -> None:
-        with pytest.raises(ConfigError, match="model, name"):
+        with pytest.raises(ConfigError) as caught:
             OpenAIModel(name)
+        assert (caught.value.where, caught.value.found) == ("model, name", name)
 
     def test_a_key_is_needed_at_home_only(self, monkeypatch: pytest.MonkeyPatch, key: str) -> None:
-        assert openai().ready() == "there is no key for openai: set OPENAI_API_KEY, or give key="
-        assert anthropic().ready() == "there is no key for anthropic: set ANTHROPIC_API_KEY, or give key="
+        assert "OPENAI_API_KEY" in str(openai().ready())
+        assert "ANTHROPIC_API_KEY" in str(anthropic().ready())
         assert openai(url="http://127.0.0.1:8080/v1").ready() is None
         assert openai(headers={"Authorization": "Bearer token"}).ready() is None
         monkeypatch.setenv("OPENAI_API_KEY", key)
         assert openai().ready() is None
 
     def test_a_key_that_cannot_be_sent_is_told_before_anything_is(self) -> None:
-        assert "printable ASCII" in str(openai(key="two words").ready())
+        assert "ASCII" in str(openai(key="two words").ready())
 
     def test_the_key_of_a_provider_goes_to_no_other(self, monkeypatch: pytest.MonkeyPatch, key: str) -> None:
         monkeypatch.setenv("OPENAI_API_KEY", key)

@@ -4,6 +4,7 @@ import random
 import subprocess
 import sys
 import warnings
+from collections.abc import Callable
 from datetime import time
 from decimal import Decimal
 from math import ceil
@@ -76,32 +77,33 @@ class TestTheUsersWord:
         assert catalog.price_for(ScriptedModel(), Settings()) is None
 
     @pytest.mark.parametrize(
-        ("text", "told"),
+        ("text", "line", "where", "found"),
         [
-            ("prices = 3", r"prices \(flyball.toml:1\): found 3; expected a table"),
-            ("[prices]\nm = 3", r'prices."m" \(flyball.toml:2\): found 3; expected a table with input and output'),
-            ("[prices.m]\ninput = 1", r'prices."m" \(flyball.toml:1\): found .* expected input and output'),
-            (
-                "[prices.m]\ninput = 1\noutptu = 2",
-                r'prices."m".outptu \(flyball.toml:3\): found .outptu.; expected the key output',
-            ),
-            ("[prices.m]\ninput = 1\noutput = -2", r'prices."m".output \(flyball.toml:3\): found -2; expected dollars'),
-            (
-                '[prices.m]\ninput = "1"\noutput = 2',
-                r'prices."m".input \(flyball.toml:2\): found .1.; expected dollars',
-            ),
-            (
-                "[prices.m]\ninput = nan\noutput = 2",
-                r'prices."m".input \(flyball.toml:2\): found nan; expected dollars',
-            ),
+            ("prices = 3", 1, "prices", "3"),
+            ("[prices]\nm = 3", 2, 'prices."m"', "3"),
+            ("[prices.m]\ninput = 1", 1, 'prices."m"', ""),
+            ("[prices.m]\ninput = 1\noutptu = 2", 3, 'prices."m".outptu', "'outptu'"),
+            ("[prices.m]\ninput = 1\noutput = -2", 3, 'prices."m".output', "-2"),
+            ('[prices.m]\ninput = "1"\noutput = 2', 2, 'prices."m".input', "'1'"),
+            ("[prices.m]\ninput = nan\noutput = 2", 2, 'prices."m".input', "nan"),
         ],
     )
-    def test_what_is_wrong_is_told_with_its_place(self, tmp_path: Path, text: str, told: str) -> None:
+    def test_a_wrong_price_is_told_with_its_line_and_key(
+        self, tmp_path: Path, text: str, line: int, where: str, found: str
+    ) -> None:
         settings = settings_of(tmp_path, text)
-        with pytest.raises(SettingError, match=told):
+        with pytest.raises(SettingError) as caught:
             price_of(None, "m", settings)
+        assert (caught.value.where, caught.value.source) == (where, f"flyball.toml:{line}")
+        assert repr(caught.value.found).startswith(found)
         [error] = catalog.wrong_prices(settings)
-        assert str(error).startswith("prices")
+        assert error.where == where
+
+    def test_texts_of_wrong_prices_are_as_stored(self, tmp_path: Path, snapshot: Callable[..., None]) -> None:
+        wrong = {"table": "[prices]\nm = 3", "key": "[prices.m]\noutptu = 2", "value": "[prices.m]\ninput = nan"}
+        for name, text in wrong.items():
+            [error] = catalog.wrong_prices(settings_of(tmp_path, text))
+            snapshot(error, name)
 
     def test_the_price_of_another_model_may_be_wrong(self, tmp_path: Path) -> None:
         settings = settings_of(tmp_path, f"{TABLE}[prices.other]\ninput = 1\n[prices.third]\n")

@@ -1,6 +1,7 @@
 """What a local model is told, what it may say, and how that is understood."""
 
 import json
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -57,25 +58,31 @@ def test_without_instructions_and_tools_there_is_no_system_message() -> None:
 
 def test_sides_take_turns_and_a_call_looks_as_the_model_writes_it() -> None:
     told = dialect.messages(with_tools(*TALK, notices=("Two turns are left.",)))[1:]
-    assert told == [
+    assert told[:2] == [
         {"role": "user", "content": "What is 1 + 2?"},
         {"role": "assistant", "content": '{"name": "add", "arguments": {"a": 1}}'},
-        {"role": "user", "content": "Result of add: 3\nSure?\nTwo turns are left."},
     ]
+    [last] = told[2:]
+    assert last["role"] == "user"
+    result, *rest = str(last["content"]).splitlines()
+    assert "add" in result
+    assert "3" in result
+    assert rest == ["Sure?", "Two turns are left."]
 
 
-def test_where_no_tool_is_offered_calls_are_told_in_words() -> None:
-    assert dialect.messages(asked(*TALK)) == [
-        {"role": "user", "content": "What is 1 + 2?"},
-        {"role": "assistant", "content": 'I called add with {"a": 1}.\nadd gave: 3'},
-        {"role": "user", "content": "Sure?"},
-    ]
+def test_calls_are_told_in_words_where_no_tool_is_offered(snapshot: Callable[..., None]) -> None:
+    told = dialect.messages(asked(*TALK))
+    assert [one["role"] for one in told] == ["user", "assistant", "user"]
+    snapshot("\n".join(str(one["content"]) for one in told))
 
 
 def test_images_are_named_and_left_out() -> None:
     image = {"type": "image_url", "image_url": {"url": "https://example.com/cat.png"}}
     talk = {"role": "user", "content": [{"type": "text", "text": "What is this?"}, image]}
-    assert dialect.messages(asked(talk))[0]["content"] == "What is this?\n[left out: image_url]"
+    question, left_out = str(dialect.messages(asked(talk))[0]["content"]).splitlines()
+    assert question == "What is this?"
+    assert "image_url" in left_out
+    assert "cat.png" not in left_out
 
 
 def test_it_may_say_what_it_likes_where_nothing_is_asked_for() -> None:

@@ -147,8 +147,7 @@ class TestFailure:
             model = made(server)
         error = error_of(model)
         assert isinstance(error, Retryable)
-        assert "cannot be reached" in str(error)
-        assert not error.began
+        assert (error.code, error.began) == ("model_unavailable", False)
 
     def test_a_server_that_hangs_up_before_it_said_anything_has_used_nothing(self, made: Made, stream: bool) -> None:
         with ModelServer(sent(say("So"), "reset")) as server:
@@ -187,21 +186,21 @@ class TestFailure:
 
 
 class TestPatience:
-    def test_with_a_server_that_says_nothing(self, made: Made, stream: bool) -> None:
+    def test_a_server_that_says_nothing_is_given_up(self, made: Made, stream: bool) -> None:
         with ModelServer(sent(say("So"), "hang")) as server:
             error = error_of(made(server, stream=stream, patience=Patience(first=0.05)))
         assert isinstance(error, Retryable)
         assert error.began
-        assert "said nothing for 0.05 s" in str(error)
+        assert "0.05" in str(error)
 
-    def test_with_one_that_falls_silent(self, made: Made) -> None:
+    def test_a_server_that_falls_silent_is_given_up(self, made: Made) -> None:
         with ModelServer(sent(say("").streaming(*["word "] * 9), "hang", events=6)) as server:
             error = error_of(made(server, patience=Patience(between=0.05)))
-        assert "fell silent for 0.05 s" in str(error)
+        assert "0.05" in str(error)
         assert error.began
 
     @pytest.mark.parametrize("idle", ['{"type": "ping"}', '{"choices": [{"delta": {"content": ""}}]}'])
-    def test_with_one_that_only_keeps_the_connection_open(self, idle: str, key: str) -> None:
+    def test_a_server_that_only_keeps_the_connection_open_is_given_up(self, idle: str, key: str) -> None:
         async def serve(stream: SocketStream) -> None:
             async with stream:
                 await stream.receive()
@@ -217,16 +216,17 @@ class TestPatience:
                 url = f"http://127.0.0.1:{listener.extra(SocketAttribute.local_port)}"
                 async with anyio.create_task_group() as tasks:
                     tasks.start_soon(listener.serve, serve)
-                    with pytest.raises(Retryable, match=r"fell silent for 0\.2 s"):
+                    with pytest.raises(Retryable, match=r"0\.2"):
                         await kind("m", url=url, key=key, patience=Patience(between=0.2, whole=5)).ask(HELLO)
                     tasks.cancel_scope.cancel()
 
         anyio.run(main)
 
-    def test_with_one_that_goes_on_and_on(self, made: Made) -> None:
+    def test_a_server_that_goes_on_and_on_is_given_up(self, made: Made) -> None:
         with ModelServer(sent(say("").streaming(*["word "] * 50).after(30))) as server:
             error = error_of(made(server, patience=Patience(whole=0.3)))
-        assert "needs more than 0.3 s for a reply" in str(error)
+        assert isinstance(error, Retryable)
+        assert "0.3" in str(error)
 
     def test_a_run_ends_at_its_deadline_with_what_was_said_so_far(self, made: Made) -> None:
         line = sent(say("").streaming("So far", " so good"), "hang", events=4)

@@ -1,5 +1,6 @@
 import pickle
 import re
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -23,20 +24,20 @@ def test_the_environment_is_read_when_the_key_is_needed(monkeypatch: pytest.Monk
     assert key.reveal() == "set-later"
 
 
-def test_it_is_never_shown(key: str) -> None:
+def test_a_key_is_never_shown(key: str) -> None:
     hidden = Key(key, "SOME_KEY")
     assert f"{hidden} {hidden!r} {[hidden]}" == "*** *** [***]"
     assert key not in str(vars(type(hidden)))
 
 
-def test_it_is_not_written_down(key: str) -> None:
-    with pytest.raises(TypeError, match="a key is not written down"):
+def test_a_key_cannot_be_pickled(key: str) -> None:
+    with pytest.raises(TypeError, match="key"):
         pickle.dumps(Key(key, None))
 
 
 @pytest.mark.parametrize("wrong", ["two words", "line\nbreak", "umläut", "tab\tin"])
-def test_one_that_no_header_can_carry_is_refused_without_being_shown(wrong: str) -> None:
-    with pytest.raises(ConfigError, match="printable ASCII") as caught:
+def test_a_key_that_no_header_can_carry_is_refused_without_being_shown(wrong: str) -> None:
+    with pytest.raises(ConfigError, match="ASCII") as caught:
         Key(wrong, None).reveal()
     assert wrong not in str(caught.value)
     frame = caught.traceback[-1].frame
@@ -44,16 +45,22 @@ def test_one_that_no_header_can_carry_is_refused_without_being_shown(wrong: str)
     assert wrong not in [*map(str, frame.f_locals.values())]
 
 
-def test_the_variable_of_such_a_key_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_variable_of_a_key_that_no_header_can_carry_is_named(
+    monkeypatch: pytest.MonkeyPatch, snapshot: Callable[..., None]
+) -> None:
     monkeypatch.setenv("SOME_KEY", "two words")
-    with pytest.raises(ConfigError, match=r"SOME_KEY.*found 'a text of 9 characters'"):
+    with pytest.raises(ConfigError) as caught:
         Key(None, "SOME_KEY").reveal()
+    assert "SOME_KEY" in caught.value.where
+    assert "two words" not in str(caught.value)
+    snapshot(caught.value)
 
 
 @pytest.mark.parametrize("wrong", ["", "  ", 7])
-def test_what_is_no_text_is_refused(wrong: Any) -> None:
-    with pytest.raises(ConfigError, match="model, key"):
+def test_a_key_that_is_empty_or_no_text_is_refused(wrong: Any) -> None:
+    with pytest.raises(ConfigError) as caught:
         Key(wrong, None)
+    assert caught.value.where == "model, key"
 
 
 def test_all_secrets_leave_a_text_also_where_one_is_part_of_another() -> None:

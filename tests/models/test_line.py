@@ -70,20 +70,32 @@ def test_streaming_sets_the_text() -> None:
 
 
 @pytest.mark.parametrize(
-    ("wrong", "words"),
+    ("wrong", "where", "found"),
     [
-        (lambda: say(3), "script, say: found 3; expected a str"),  # pyright: ignore[reportArgumentType]
-        (lambda: say("x", "add"), "script: found 'add'; expected lines: say"),  # pyright: ignore[reportArgumentType]
-        (lambda: call(""), "script, call: found ''; expected a text"),
-        (lambda: together(call("a"), fail(ValueError())), "a part of a reply: found Line.* for the whole reply"),
-        (lambda: say("x", call("a").after(2)), "a part of a reply: found Line.* for the whole reply"),
-        (lambda: fail("busy"), "script, fail: found 'busy'; expected an error to raise"),  # pyright: ignore[reportArgumentType]
-        (lambda: fail(Retryable), "script, fail: found <class .* expected an error to raise"),  # pyright: ignore[reportArgumentType]
-        (lambda: say("x").after(-1), "script, after: found -1; expected seconds"),
-        (lambda: say("x").using({"input": 1}), "script, using: found .* expected a Usage"),  # pyright: ignore[reportArgumentType]
-        (lambda: say("x").ending("stopped"), "script, ending: found 'stopped'; expected one of stop, tool_calls"),
+        (lambda: say(3), "script, say", "3"),  # pyright: ignore[reportArgumentType]
+        (lambda: say("x", "add"), "script", "'add'"),  # pyright: ignore[reportArgumentType]
+        (lambda: call(""), "script, call", "''"),
+        (lambda: together(call("a"), fail(ValueError())), "script", "Line("),
+        (lambda: say("x", call("a").after(2)), "script", "Line("),
+        (lambda: fail("busy"), "script, fail", "'busy'"),  # pyright: ignore[reportArgumentType]
+        (lambda: fail(Retryable), "script, fail", "<class"),  # pyright: ignore[reportArgumentType]
+        (lambda: say("x").after(-1), "script, after", "-1"),
+        (lambda: say("x").using({"input": 1}), "script, using", "{'input': 1}"),  # pyright: ignore[reportArgumentType]
+        (lambda: say("x").ending("stopped"), "script, ending", "'stopped'"),
     ],
 )
-def test_a_wrong_line_is_refused_where_it_is_written(wrong: Callable[[], Any], words: str) -> None:
-    with pytest.raises(ConfigError, match=words):
+def test_a_wrong_line_is_refused_where_it_is_written(wrong: Callable[[], Any], where: str, found: str) -> None:
+    with pytest.raises(ConfigError) as caught:
         wrong()
+    assert caught.value.code == "config_invalid"
+    assert caught.value.where.startswith(where)
+    assert repr(caught.value.found).startswith(found)
+
+
+def test_texts_of_errors_in_lines_are_as_stored(snapshot: Callable[..., None]) -> None:
+    with pytest.raises(ConfigError) as unknown:
+        say("x").ending("stopped")
+    snapshot(unknown.value, "ending")
+    with pytest.raises(ConfigError) as misplaced:
+        say("x", "add")  # pyright: ignore[reportArgumentType]
+    snapshot(misplaced.value, "part")

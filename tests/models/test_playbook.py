@@ -1,3 +1,4 @@
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -24,7 +25,7 @@ def read(book: Path, text: str) -> ScriptedModel:
     return scripted(book)
 
 
-def test_its_replies_are_the_lines_of_a_script(book: Path) -> None:
+def test_replies_of_a_script_file_are_the_lines_of_a_script(book: Path) -> None:
     model = read(
         book,
         """
@@ -52,7 +53,7 @@ def test_its_replies_are_the_lines_of_a_script(book: Path) -> None:
     assert model.lines[2] == say("").streaming("It ", "is 3.").ending(Finish.LENGTH).after(0.5).using(None)
 
 
-def test_it_plays_a_whole_run(book: Path) -> None:
+def test_a_script_file_plays_a_whole_run(book: Path) -> None:
     model = read(
         book,
         """
@@ -70,25 +71,37 @@ def test_it_plays_a_whole_run(book: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "words"),
+    ("text", "where"),
     [
-        ("", "at least one [[reply]]"),
-        ("[[reply]]\n", "text, pieces, calls or an error"),
-        ('[[reply]]\ntext = "a"\npieces = ["b"]', "no text beside pieces"),
-        ('[[reply]]\ntext = "a"\nfinish = "never"', "one of stop"),
-        ('[[reply]]\ntext = "a"\nafter = -1', "seconds, 0 or more"),
-        ('[[reply]]\ntext = "a"\nusage = "some"', 'or "unknown"'),
-        ('[[reply]]\ntext = "a"\nusage = { input = -1 }', "input"),
-        ("[[reply]]\ncalls = [{ arguments = {} }]", "the name of a tool"),
-        ('[[reply]]\nerror = { kind = "odd", message = "x" }', "one of retryable"),
-        ('[[replies]]\ntext = "a"', "reply"),
-        ('[[reply]]\ntext = "a"\n[grace]\ntxt = "b"', "text"),
-        ('nmae = "x"\n[[reply]]\ntext = "a"', "name"),
-        ("[[reply", "valid TOML"),
+        ("", "script.reply"),
+        ("[[reply]]\n", "script.reply[0]"),
+        ('[[reply]]\ntext = "a"\npieces = ["b"]', "script.reply[0].text"),
+        ('[[reply]]\ntext = "a"\nfinish = "never"', "script.reply[0].finish"),
+        ('[[reply]]\ntext = "a"\nafter = -1', "script.reply[0].after"),
+        ('[[reply]]\ntext = "a"\nusage = "some"', "script.reply[0].usage"),
+        ('[[reply]]\ntext = "a"\nusage = { input = -1 }', "script.reply[0].usage.input"),
+        ("[[reply]]\ncalls = [{ arguments = {} }]", "script.reply[0].calls[0].name"),
+        ('[[reply]]\nerror = { kind = "odd", message = "x" }', "script.reply[0].error.kind"),
+        ('[[replies]]\ntext = "a"', "script.replies"),
+        ('[[reply]]\ntext = "a"\n[grace]\ntxt = "b"', "script.grace.txt"),
+        ('nmae = "x"\n[[reply]]\ntext = "a"', "script.nmae"),
+        ("[[reply", "script.toml:1"),
     ],
 )
-def test_every_mistake_is_told_with_its_file(book: Path, text: str, words: str) -> None:
+def test_a_mistake_in_a_script_file_is_told_with_its_key_and_file(book: Path, text: str, where: str) -> None:
     with pytest.raises(ConfigError) as caught:
         read(book, text)
-    assert words in str(caught.value)
+    assert caught.value.where.endswith(where)
     assert "script.toml" in str(caught.value)
+
+
+def test_texts_of_mistakes_in_script_files_are_as_stored(book: Path, snapshot: Callable[..., None]) -> None:
+    wrong = {
+        "empty": "",
+        "value": '[[reply]]\ntext = "a"\nfinish = "never"',
+        "key": 'nmae = "x"\n[[reply]]\ntext = "a"',
+    }
+    for name, text in wrong.items():
+        with pytest.raises(ConfigError) as caught:
+            read(book, text)
+        snapshot(str(caught.value).replace(str(book), "script.toml"), name)

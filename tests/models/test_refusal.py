@@ -1,3 +1,4 @@
+from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from email.utils import format_datetime
 from typing import Any
@@ -42,7 +43,7 @@ def test_a_conversation_that_is_too_long_is_known_by_its_words(words: str) -> No
     assert words in str(error(400, body))
 
 
-def test_or_by_its_code_or_status() -> None:
+def test_a_conversation_that_is_too_long_is_known_by_its_code_or_status() -> None:
     assert type(error(400, b'{"error": {"message": "no", "code": "context_length_exceeded"}}')) is ContextTooLong
     assert type(error(413, b"<h1>Too Large</h1>")) is ContextTooLong
 
@@ -103,12 +104,14 @@ def test_words_are_found_in_every_shape(body: bytes, kind: str, words: str) -> N
     assert len(found) <= 501
 
 
-def test_a_page_is_cut() -> None:
+def test_a_page_in_place_of_an_error_is_cut() -> None:
     assert len(str(error(500, b"word " * 10_000))) < 600
 
 
-def test_we_do_not_follow_elsewhere_with_a_key() -> None:
-    assert "correct the url" in str(error(307, location="http://evil.example"))
+def test_a_redirect_is_not_followed_with_a_key(snapshot: Callable[..., None]) -> None:
+    told = error(307, location="http://evil.example")
+    assert type(told) is ModelError
+    snapshot(told)
 
 
 @pytest.mark.parametrize(

@@ -61,7 +61,7 @@ def test_a_dict_of_any_keys_cannot_be_closed(kind: Any) -> None:
     assert closed(schema) is None if "object" in str(schema) else closed(schema) == schema
 
 
-def test_what_no_provider_enforces_is_told_in_words() -> None:
+def test_a_constraint_that_no_provider_enforces_is_told_in_words() -> None:
     class Rated(BaseModel):
         stars: Annotated[int, Field(ge=1, le=5, description="How good it was.")]
         tags: Annotated[list[str], Field(min_length=2)]
@@ -71,12 +71,11 @@ def test_what_no_provider_enforces_is_told_in_words() -> None:
     made = closed(Rated.model_json_schema())
     assert made is not None
     parts = made["properties"]
-    assert parts["stars"] == {
-        "title": "Stars",
-        "type": "integer",
-        "description": 'How good it was. It must fit {"maximum": 5, "minimum": 1}.',
-    }
-    assert parts["tags"]["description"] == 'It must fit {"minItems": 2}.'
+    words = parts["stars"].pop("description")
+    assert parts["stars"] == {"title": "Stars", "type": "integer"}
+    assert words.startswith("How good it was. ")
+    assert '{"maximum": 5, "minimum": 1}' in words
+    assert '{"minItems": 2}' in parts["tags"]["description"]
     assert parts["when"] == {"title": "When", "type": "string", "format": "date-time"}
     assert parts["best"] == {"title": "Best", "anyOf": [{"$ref": "#/$defs/Cat"}, {"$ref": "#/$defs/Dog"}]}
     assert is_strict(made)

@@ -1,12 +1,13 @@
 """Rule files: all of it is checked when it is read, and all mistakes are told together, each with its line."""
 
+from collections.abc import Callable
 from pathlib import Path
 from textwrap import dedent
 from typing import Any
 
 import pytest
 
-from flyball.errors import ConfigError, Mistakes, TomlError
+from flyball.errors import ConfigError, Mistakes, SettingError, TomlError
 from flyball.progress import Deliver, Notice, Priority, Raise, SetState, Veto
 from flyball.rules import Fire, Rule, Trigger
 from flyball.rules.file import MOST_BYTES, read
@@ -26,10 +27,17 @@ def rule(folder: Path, text: str, **settings: Any) -> Rule:
     return read(file(folder, text), lambda rule, name: settings.get(name))
 
 
-def mistakes(folder: Path, text: str) -> list[str]:
+def mistakes(folder: Path, text: str) -> list[ConfigError]:
     with pytest.raises(Mistakes) as raised:
         rule(folder, text)
-    return [str(error).replace(f"{folder}/", "") for error in raised.value.errors]
+    return list(raised.value.errors)
+
+
+def line_of(error: ConfigError) -> str:
+    """Of what is wrong in `rule.toml`: `13` for line 13, and nothing where it is the whole file."""
+    source = error.source if isinstance(error, SettingError) else error.where
+    assert "rule.toml" in source
+    return source.partition("rule.toml")[2].strip(":()")
 
 
 def test_a_rule_says_what_it_says_and_the_rest_is_usual(tmp_path: Path) -> None:
@@ -82,7 +90,9 @@ def test_every_key_is_read(tmp_path: Path) -> None:
     assert notice == Notice("x", "a-2", "c", Priority.LOW, Deliver.AFTER_TOOL)
 
 
-def test_all_mistakes_of_a_file_are_told_together_each_with_its_line(tmp_path: Path) -> None:
+def test_all_mistakes_of_a_file_are_told_together_each_with_its_line(
+    tmp_path: Path, snapshot: Callable[..., None]
+) -> None:
     told = mistakes(
         tmp_path,
         """\
@@ -102,61 +112,85 @@ def test_all_mistakes_of_a_file_are_told_together_each_with_its_line(tmp_path: P
         x = 1
         """,
     )
-    assert [one.partition(":")[2].partition(")")[0] for one in told if "(" in one]
-    places = {one.split("(")[1].split(")")[0]: one for one in told}
-    assert "expected the key params" in places["rule.toml:13"]
-    assert "expected the key trigger" in places["rule.toml:3"]
-    assert "found 'Bad Id'" in places["rule.toml:2"]
-    assert "from 1 to 1,000" in places["rule.toml:4"]
-    assert "true or false" in places["rule.toml:5"]
-    assert "one of crossing" in places["rule.toml:6"]
-    assert sum("rule.toml:8" in one for one in told) == 2
-    assert "expected context.turn" in places["rule.toml:11"]
-    assert "one of high" in places["rule.toml:12"]
-    assert "rule.trigger" in places["rule.toml:1"]
+    assert {(line_of(one), one.where.partition(",")[0], one.found) for one in told} == {
+        ("1", "rule.trigger", None),
+        ("2", "rule.id", "Bad Id"),
+        ("3", "rule.triger", "triger"),
+        ("4", "rule.priority", 5000),
+        ("5", "rule.enabled", "yes"),
+        ("6", "rule.fire", "crosing"),
+        ("8", "condition.expression", "context.turn.iteration_cont"),
+        ("8", "condition.expression", "budgt"),
+        ("11", "action.message", "context.trn.x"),
+        ("12", "action.priority", "hihg"),
+        ("13", "parms", "parms"),
+    }
+    right = {one.where: one.expected for one in told}
+    for where, name in {"parms": "params", "rule.triger": "trigger", "rule.fire": "crossing"}.items():
+        assert name in right[where]
+    snapshot("\n".join(map(str, told)).replace(f"{tmp_path}/", ""))
 
 
 @pytest.mark.parametrize(
-    ("text", "told"),
+    ("text", "line", "where", "found"),
     [
-        ("", "rule (rule.toml): found None; expected a table [rule]"),
-        ("rule = 3\n" + NOTE, "a table [rule]"),
-        (HEAD, "action (rule.toml): found None; expected a table [action]"),
-        (HEAD + "[action]\n", "action.type"),
-        (HEAD + '[action]\ntype = "notify"\nmessage = "x"\n', "an action: notify_self"),
-        (HEAD + '[action]\ntype = "notify_self"\nmessage = ""\n', "a text that is not empty"),
-        (HEAD + '[action]\ntype = "notify_self"\n', "action.message"),
-        (HEAD + '[action]\ntype = "deny"\nmessage = "x"\n', 'trigger = "on_tool_call"'),
-        (HEAD + '[action]\ntype = "set_state"\nkey = "k"\n', "either value or increment"),
-        (HEAD + '[action]\ntype = "set_state"\nkey = "k"\nincrement = "x"\n', "a number"),
-        (HEAD + '[action]\ntype = "set_state"\nkey = "k"\nvalue = [1]\n', "a text, a number, true or false"),
-        (HEAD + '[action]\ntype = "extend"\nbudget = "turn"\namount = 3\n', "a budget: turns"),
-        (HEAD + '[action]\ntype = "extend"\nbudget = "turns"\namount = -3\n', "how much more, above 0"),
-        (HEAD + '[action]\ntype = "stop"\nmessage = "x"\ngrace = 1\n', "true or false"),
-        (HEAD + '[action]\ntype = "use_model"\n', "action.model"),
-        (HEAD + '[action]\ntype = "emit_event"\nname = "x"\ndata = 3\n', "a table"),
-        (HEAD + '[action]\ntype = "log"\nmessage = "x"\nlevel = "loud"\n', "one of debug"),
-        (HEAD + 'event = "x"\n' + NOTE, 'trigger = "on_event"'),
-        (HEAD + NOTE + "[condition]\n", "condition.expression"),
-        (HEAD + NOTE + '[condition]\nexpression = "1 +"\n', "an expression in Python's syntax"),
-        (HEAD + NOTE + '[condition]\nexpression = "params.x > 1"\n', "params"),
-        (HEAD + NOTE + "[params]\nx = [1]\n", "a number, a text, true or false"),
-        (HEAD + NOTE + '[params]\n"x y" = 1\n', "a name of letters"),
-        (HEAD + NOTE + "[[test]]\ncontext = 3\n", "a table: what the rule sees"),
-        (HEAD + NOTE + "[[test]]\nfire = true\n", "the key fires"),
-        ("test = 3\n" + HEAD + NOTE, "tables [[test]]"),
-        ("test = [3]\n" + HEAD + NOTE, "a table [[test]]"),
-        (HEAD + NOTE + '[[test]]\nfires = false\nmessage = "x"\n', "none, where it does not fire"),
-        (HEAD + '[action]\ntype = "extend"\nbudget = "turns"\namount = 1.5\n', "a whole number of turns"),
+        ("", "", "rule", None),
+        ("rule = 3\n" + NOTE, "1", "rule", 3),
+        (HEAD, "", "action", None),
+        (HEAD + "[action]\n", "4", "action.type", None),
+        (HEAD + '[action]\ntype = "notify"\nmessage = "x"\n', "5", "action.type", "notify"),
+        (HEAD + '[action]\ntype = "notify_self"\nmessage = ""\n', "6", "action.message", ""),
+        (HEAD + '[action]\ntype = "notify_self"\n', "4", "action.message", None),
+        (HEAD + '[action]\ntype = "deny"\nmessage = "x"\n', "5", "action.type", "deny"),
+        (HEAD + '[action]\ntype = "set_state"\nkey = "k"\n', "4", "action", []),
+        (HEAD + '[action]\ntype = "set_state"\nkey = "k"\nincrement = "x"\n', "7", "action.increment", "x"),
+        (HEAD + '[action]\ntype = "set_state"\nkey = "k"\nvalue = [1]\n', "7", "action.value", [1]),
+        (HEAD + '[action]\ntype = "extend"\nbudget = "turn"\namount = 3\n', "6", "action.budget", "turn"),
+        (HEAD + '[action]\ntype = "extend"\nbudget = "turns"\namount = -3\n', "7", "action.amount", -3),
+        (HEAD + '[action]\ntype = "extend"\nbudget = "turns"\namount = 1.5\n', "7", "action.amount", 1.5),
+        (HEAD + '[action]\ntype = "stop"\nmessage = "x"\ngrace = 1\n', "7", "action.grace", 1),
+        (HEAD + '[action]\ntype = "use_model"\n', "4", "action.model", None),
+        (HEAD + '[action]\ntype = "emit_event"\nname = "x"\ndata = 3\n', "7", "action.data", 3),
+        (HEAD + '[action]\ntype = "log"\nmessage = "x"\nlevel = "loud"\n', "7", "action.level", "loud"),
+        (HEAD + 'event = "x"\n' + NOTE, "4", "rule.event", "x"),
+        (HEAD + NOTE + "[condition]\n", "7", "condition.expression", None),
+        (HEAD + NOTE + '[condition]\nexpression = "1 +"\n', "8", "condition.expression, column 4", "1 +"),
+        (HEAD + NOTE + '[condition]\nexpression = "params.x > 1"\n', "8", "condition.expression, column 1", "params"),
+        (HEAD + NOTE + "[params]\nx = [1]\n", "8", "params.x", [1]),
+        (HEAD + NOTE + '[params]\n"x y" = 1\n', "8", "params.x y", "x y"),
+        (HEAD + NOTE + "[[test]]\ncontext = 3\n", "8", "test[0].context", 3),
+        (HEAD + NOTE + "[[test]]\nfire = true\n", "8", "test[0].fire", "fire"),
+        ("test = 3\n" + HEAD + NOTE, "1", "test", 3),
+        ("test = [3]\n" + HEAD + NOTE, "1", "test[0]", 3),
+        (HEAD + NOTE + '[[test]]\nfires = false\nmessage = "x"\n', "9", "test[0].message", "x"),
     ],
 )
-def test_a_mistake_is_named_with_what_would_be_right(tmp_path: Path, text: str, told: str) -> None:
-    assert told in "\n".join(mistakes(tmp_path, text))
+def test_a_mistake_in_a_rule_file_is_named_with_its_line_and_key(
+    tmp_path: Path, text: str, line: str, where: str, found: object
+) -> None:
+    first = mistakes(tmp_path, text)[0]
+    assert (first.code, line_of(first), first.where, first.found) == ("setting_invalid", line, where, found)
+
+
+@pytest.mark.parametrize(
+    ("text", "right"),
+    [
+        (HEAD + '[action]\ntype = "notify"\nmessage = "x"\n', "notify_self"),
+        (HEAD + '[action]\ntype = "deny"\nmessage = "x"\n', 'trigger = "on_tool_call"'),
+        (HEAD + '[action]\ntype = "extend"\nbudget = "turn"\namount = 3\n', "turns"),
+        (HEAD + '[action]\ntype = "log"\nmessage = "x"\nlevel = "loud"\n', "debug"),
+        (HEAD + 'event = "x"\n' + NOTE, 'trigger = "on_event"'),
+        (HEAD + NOTE + "[[test]]\nfire = true\n", "fires"),
+    ],
+)
+def test_a_mistake_in_a_rule_file_tells_the_name_that_would_be_right(tmp_path: Path, text: str, right: str) -> None:
+    assert right in mistakes(tmp_path, text)[0].expected
 
 
 def test_a_setting_of_another_type_is_a_mistake(tmp_path: Path) -> None:
-    with pytest.raises(Mistakes, match="found 'high'; expected a float"):
+    with pytest.raises(Mistakes) as caught:
         rule(tmp_path, HEAD + NOTE + "[params]\nshare = 0.5\n", share="high")
+    assert (caught.value.where, caught.value.found) == ("params.share", "high")
 
 
 @pytest.mark.parametrize("content", [b"\xff\xfe", b"[rule\n", b"x" * (MOST_BYTES + 1), b"a = " + b"[" * 5_000])
@@ -192,7 +226,7 @@ def test_a_call_may_be_denied(tmp_path: Path) -> None:
     assert tried(rule(tmp_path, text), {"call": {"tool_name": "rm"}}).orders == (Veto("No rm.", "a"),)
 
 
-def test_its_own_tests_tell_what_does_not_hold(tmp_path: Path) -> None:
+def test_failed_tests_of_a_rule_file_are_told_with_their_lines(tmp_path: Path, snapshot: Callable[..., None]) -> None:
     found = rule(
         tmp_path,
         HEAD
@@ -204,12 +238,12 @@ def test_its_own_tests_tell_what_does_not_hold(tmp_path: Path) -> None:
         + "[[test]]\ncontext.turn.iteration_count = 9\nfires = false\n"
         + "[[test]]\nfires = false\n",
     )
-    told = [failure.partition(": ")[2] for failure in failures(found)]
-    assert told[0].startswith("test 2 of my-rule: it says ['At 8.'")
-    assert told[1:] == [
-        "test 3 of my-rule: it does not fire; expected it to fire",
-        "test 4 of my-rule: it fires; expected it not to",
-    ]
+    told = [failure.replace(f"{tmp_path}/", "") for failure in failures(found)]
+    lines = [[line for line in ("12", "15", "17", "20") if f"rule.toml:{line}:" in one] for one in told]
+    assert lines == [["12"], ["15"], ["17"]]
+    assert "'At 8.'" in told[0]
+    assert "'At 9.'" in told[0]
+    snapshot("\n".join(told))
 
 
 def test_a_rule_that_is_no_file_of_ours_is_refused_by_its_path(tmp_path: Path) -> None:

@@ -118,7 +118,7 @@ class TestARunElsewhere:
             Agent(model=ScriptedModel(call("delegate", tasks=tasks), say("Oh.")), children=[child])
         ).tool_results
         assert isinstance(outcome, Denied)
-        assert (outcome.reason, "works elsewhere" in outcome.message) == (Reason.VALIDATION, True)
+        assert outcome.reason is Reason.VALIDATION
 
     def test_is_told_to_those_who_watch_its_parent(self, served: Served) -> None:
         seen: list[Any] = []
@@ -148,7 +148,7 @@ class TestARunElsewhere:
             settings = {"delegation.stall_seconds": 0.3}
             result = ran(parent(remote_agent(url, name="far"), settings=settings))
         [child] = result.children
-        assert (child.stop, child.warning) == ("stalled", "Nothing came of it for 0.3 s.")
+        assert (child.stop, "0.3" in str(child.warning)) == ("stalled", True)
 
 
 class TestACancel:
@@ -194,13 +194,14 @@ class TestACancel:
 
 
 class TestARefusal:
-    def test_is_a_denied_outcome_that_says_why(self, served: Served) -> None:
+    def test_is_a_denied_outcome_that_says_why(self, served: Served, snapshot: Callable[..., None]) -> None:
         with served(chat_app(agent(say("Hi.")), token=lambda token: token == "good")) as url:
             result = ran(parent(remote_agent(url, name="far", token="bad")))
         [outcome] = result.tool_results
         assert isinstance(outcome, Denied)
         assert outcome.reason is Reason.REFUSED
-        assert "it refused (401 token_refused): A bearer token that this service knows is needed." in outcome.message
+        assert "401 token_refused" in outcome.message
+        snapshot(outcome.message)
         assert result.children[0].stop is Stop.FAILED
         assert result.completed
 
@@ -224,7 +225,7 @@ class TestARefusal:
         result = ran(parent(Child(remote_agent(url, name="far"), "carved"), limits=Limits(tokens=9_000)))
         [outcome] = result.tool_results
         assert isinstance(outcome, Denied)
-        assert f"it refused ({status} no_way): Not today." in outcome.message
+        assert f"({status} no_way): Not today." in outcome.message
         assert result.budgets["tokens"].used == result.usage.total
 
 
@@ -232,20 +233,20 @@ class TestWhatIsNoResult:
     @pytest.mark.parametrize(
         ("status", "body", "words"),
         [
-            (200, b"hello", "no record: hello"),
-            (200, b"[1]", "no record: [1]"),
-            (200, b'{"stop": "bored"}', "found 'bored'; expected one of contended"),
-            (200, b'{"stop": "completed", "turns": -3}', "turns: found -3"),
-            (204, b"", "it failed (204): it does not say why"),
-            (302, b"", "it failed (302)"),
-            (500, b"Traceback", "it failed (500)"),
-            (502, b'{"code": 7, "detail": "bad\\n gateway"}', "it failed (502): bad gateway"),
+            (200, b"hello", ": hello"),
+            (200, b"[1]", ": [1]"),
+            (200, b'{"stop": "bored"}', "'bored'"),
+            (200, b'{"stop": "completed", "turns": -3}', "-3"),
+            (204, b"", "(204)"),
+            (302, b"", "(302)"),
+            (500, b"Traceback", "(500)"),
+            (502, b'{"code": 7, "detail": "bad\\n gateway"}', "(502): bad gateway"),
             (
                 200,
                 b'data: {"event": "x"}\n\ndata: {"code": "internal_error", "detail": "Oh."}\n\n',
-                "it broke off: Oh.",
+                ": Oh.",
             ),
-            (200, b'data: {"event": "delta"}\n\n', "the stream ended before the run did"),
+            (200, b'data: {"event": "delta"}\n\n', "ended"),
         ],
     )
     def test_is_a_failed_child(self, saying: Saying, status: int, body: bytes, words: str) -> None:
@@ -273,7 +274,7 @@ class TestWhatIsNoResult:
         with socket.create_server(("127.0.0.1", 0)) as taken:
             url = f"http://127.0.0.1:{taken.getsockname()[1]}"
         result = ran(parent(remote_agent(url, name="far")))
-        assert "it cannot be reached" in (result.children[0].error or {})["message"]
+        assert (result.children[0].error or {})["code"] == "remote_failed"
         assert result.completed
 
     def test_does_not_show_the_token_that_it_says_back(self, saying: Saying, key: str) -> None:
@@ -287,21 +288,23 @@ class TestWhatIsNoResult:
             raise ValueError(key)
 
         result = ran(parent(remote_agent("http://127.0.0.1:1", name="far", token=lost)))
-        assert "its token cannot be had (ValueError)" in (result.children[0].error or {})["message"]
+        assert "ValueError" in (result.children[0].error or {})["message"]
 
 
 def test_a_script_says_that_it_cannot_drive_a_remote_agent() -> None:
     result = Script(parent(remote_agent("http://127.0.0.1:1", name="far"))).run("Go.")
-    assert "needs a driver that can ask its service" in (result.children[0].error or {})["message"]
+    assert result.children[0].stop is Stop.FAILED
+    assert "driver" in (result.children[0].error or {})["message"]
 
 
 @pytest.mark.parametrize(
     "url",
     [None, "", "far", "ftp://x/chat", "http://", "http://u:p@x/chat", "http://x/?a=b", "http://x/#a", "http://x:0/"],
 )
-def test_what_is_no_address_is_refused(url: Any) -> None:
-    with pytest.raises(ConfigError, match="remote_agent, url") as caught:
+def test_a_url_of_a_remote_agent_that_is_no_address_is_refused(url: Any) -> None:
+    with pytest.raises(ConfigError) as caught:
         remote_agent(url, name="far")
+    assert caught.value.where == "remote_agent, url"
     assert "u:p" not in str(caught.value)
 
 
@@ -317,10 +320,11 @@ def test_what_is_no_address_is_refused(url: Any) -> None:
         ("name", ""),
     ],
 )
-def test_what_cannot_be_an_option_is_refused(option: str, value: Any) -> None:
+def test_an_option_of_a_remote_agent_that_cannot_be_is_refused(option: str, value: Any) -> None:
     given: Any = {"name": "far", option: value}
-    with pytest.raises(ConfigError, match=f"remote_agent, {option}"):
+    with pytest.raises(ConfigError) as caught:
         remote_agent("http://x", **given)
+    assert caught.value.where.startswith(f"remote_agent, {option}")
 
 
 def test_the_address_is_that_of_the_chat_unless_it_says_otherwise() -> None:

@@ -222,15 +222,16 @@ def test_the_value_of_a_tool_that_contains_itself_loses_nothing_else() -> None:
 
 def test_a_class_that_is_not_known_here_is_named() -> None:
     written = CODE.dumps(Steer("Faster."))
-    with pytest.raises(StoreError, match="class 'Steer', which is not known here"):
+    with pytest.raises(StoreError, match="'Steer'"):
         Code().loads(written)
 
 
 @pytest.mark.parametrize("text", ["", "{", '{"$": "Reply", "colour": 1}', '{"$": "Stop", "v": "bored"}', '{"$": "int"}',
                                   '{"$": [1]}', '{"$": "Usage", "input": -1}'])  # fmt: skip
 def test_what_nobody_can_have_written_is_a_clear_error(text: str) -> None:
-    with pytest.raises(StoreError, match=r"journal: found a value"):
+    with pytest.raises(StoreError) as caught:
         CODE.loads(text)
+    assert (caught.value.code, caught.value.where) == ("store_failed", "journal")
 
 
 class Twin(StrEnum):
@@ -240,9 +241,7 @@ class Twin(StrEnum):
 Twin.__name__ = "Stop"
 
 
-@pytest.mark.parametrize(
-    ("kind", "words"), [(Twin, "two classes called Stop"), (Path, "expected dataclasses and enums")]
-)
-def test_a_class_that_cannot_be_told_apart_or_written_is_refused(kind: type, words: str) -> None:
-    with pytest.raises(StoreError, match=words):
+@pytest.mark.parametrize(("kind", "name"), [(Twin, "Stop"), (Path, "Path")])
+def test_a_class_that_cannot_be_told_apart_or_written_is_refused(kind: type, name: str) -> None:
+    with pytest.raises(StoreError, match=name):
         Code(kind)

@@ -1,5 +1,6 @@
 """Stores by their address."""
 
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -34,28 +35,37 @@ def test_synchronous_is_what_the_address_says(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("uri", "words"),
+    ("uri", "found", "right"),
     [
-        ("postgres://host/db", "memory:, sqlite:///runs.db"),
-        ("runs.db", "memory:, sqlite:///runs.db"),
-        ("", "an address"),
-        (7, "an address"),
-        ("memory:x", "an address"),
-        ("sqlite:runs.db#x", "three slashes"),
-        ("sqlite://runs.db", "three slashes"),
-        ("sqlite:///", "three slashes"),
-        ("sqlite:///:memory:", "three slashes"),
-        ("sqlite:///a.db?synchronus=full", "an option such as synchronous"),
-        ("sqlite:///a.db?synchronous=off", "one of normal, full"),
-        ("sqlite:///a.db?busy_seconds=soon", "a number of seconds"),
-        ("sqlite:///a.db?busy_seconds=-1", "0 or more"),
-        ("sqlite:///a.db?full", "options such as"),
+        ("postgres://host/db", "postgres://host/db", "sqlite:///runs.db"),
+        ("runs.db", "runs.db", "sqlite:///runs.db"),
+        ("", "", "memory:"),
+        (7, 7, "memory:"),
+        ("memory:x", "memory:x", "memory:"),
+        ("sqlite:runs.db#x", "sqlite:runs.db#x", "sqlite:///"),
+        ("sqlite://runs.db", "sqlite://runs.db", "sqlite:///"),
+        ("sqlite:///", "sqlite:///", "sqlite:///"),
+        ("sqlite:///:memory:", "sqlite:///:memory:", "sqlite:///"),
+        ("sqlite:///a.db?synchronus=full", "synchronus", "synchronous"),
+        ("sqlite:///a.db?synchronous=off", "off", "normal, full"),
+        ("sqlite:///a.db?busy_seconds=soon", "sqlite:///a.db?busy_seconds=soon", "seconds"),
+        ("sqlite:///a.db?busy_seconds=-1", -1, "0"),
+        ("sqlite:///a.db?full", "sqlite:///a.db?full", "synchronous"),
     ],
 )
 def test_an_address_that_nobody_knows_is_refused_and_creates_nothing(
-    uri: str, words: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    uri: str, found: object, right: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    with pytest.raises(ConfigError, match=words):
+    with pytest.raises(ConfigError) as caught:
         open_store(uri)
+    assert caught.value.found == found
+    assert right in caught.value.expected
     assert list(tmp_path.iterdir()) == []
+
+
+def test_texts_of_unknown_addresses_are_as_stored(snapshot: Callable[..., None]) -> None:
+    for uri in ("postgres://host/db", "sqlite://runs.db", "sqlite:///a.db?synchronus=full"):
+        with pytest.raises(ConfigError) as caught:
+            open_store(uri)
+        snapshot(caught.value, uri)

@@ -29,11 +29,11 @@ def test_nobody_waits_for_ever_and_a_wait_that_is_over_moves_nothing() -> None:
     clock = ManualClock()
     with (condition := Condition()):
         clock.wait(condition, -1.0)
-        with pytest.raises(ValueError, match="for ever"):
+        with pytest.raises(ValueError, match="wait"):
             clock.wait(condition, float("inf"))
     assert clock.now() == 0.0
 
 
 def test_time_cannot_go_back() -> None:
-    with pytest.raises(ValueError, match="found -1"):
+    with pytest.raises(ValueError, match="-1"):
         ManualClock().move(-1)

@@ -270,9 +270,9 @@ class TestOtherModels:
 
     @pytest.mark.parametrize(
         ("answer", "words"),
-        [(never, "a model that waits cannot be driven"), (str, "the model gave a str; expected a Reply")],
+        [(never, "wait"), (str, "str")],
     )
-    def test_one_that_waits_or_gives_no_reply_fails(self, answer: Callable[[float], Any], words: str) -> None:
+    def test_a_model_that_waits_or_gives_no_reply_fails(self, answer: Callable[[float], Any], words: str) -> None:
         class Other:
             name, provider, price = "other", None, None
 
@@ -293,35 +293,38 @@ class TestOtherModels:
 
         one = Agent(model=ScriptedModel(call("nap"), say("x")), tools=[nap])
         [outcome] = Script(one).run("hello").tool_results
-        assert "an async tool that waits cannot be driven by a script" in outcome.text
+        assert (outcome.status, outcome.ok) == ("failed", False)
 
 
 def test_answers_that_end_too_soon_do_not_make_a_run() -> None:
     script = Script(agent(SCRIPTS["calls together"]))
-    with pytest.raises(AssertionError, match="there was no run yet"):
+    with pytest.raises(AssertionError):
         script.replay()
     script.run("Do it.")
     script.answers.pop()
-    with pytest.raises(AssertionError, match="the answers end before the run does"):
+    with pytest.raises(AssertionError):
         script.replay()
 
 
 def test_a_tool_cannot_take_less_than_no_time() -> None:
-    with pytest.raises(ConfigError, match="script, seconds of add: found -1"):
+    with pytest.raises(ConfigError, match="add") as caught:
         Script(agent([say("x")]), seconds={"add": -1})
+    assert caught.value.found == -1
 
 
 @pytest.mark.parametrize(
-    ("options", "where"),
+    ("options", "where", "found"),
     [
-        ({"seconds": {"ad": 5}}, "script, seconds: found 'ad'; expected a tool of the agent, such as .*add"),
-        ({"mail": [Cancel()]}, "script, mail: .*; expected a Mapping"),
-        ({"mail": {"first": [Cancel()]}}, "script, mail's answer: found 'first'"),
-        ({"mail": {0: Cancel()}}, "script, mail with answer 0: .*; expected letters"),
-        ({"mail": {0: ["cancel"]}}, "script, mail with answer 0: .*; expected letters"),
-        ({"verdicts": [True]}, "script, verdicts: found True; expected a Verdict"),
+        ({"seconds": {"ad": 5}}, "script, seconds", "'ad'"),
+        ({"mail": [Cancel()]}, "script, mail", "[Cancel"),
+        ({"mail": {"first": [Cancel()]}}, "script, mail", "'first'"),
+        ({"mail": {0: Cancel()}}, "script, mail", "Cancel"),
+        ({"mail": {0: ["cancel"]}}, "script, mail", "['cancel']"),
+        ({"verdicts": [True]}, "script, verdicts", "True"),
     ],
 )
-def test_what_could_never_happen_is_refused(options: dict[str, Any], where: str) -> None:
-    with pytest.raises(ConfigError, match=where):
+def test_a_script_of_what_could_never_happen_is_refused(options: dict[str, Any], where: str, found: str) -> None:
+    with pytest.raises(ConfigError) as caught:
         Script(agent([say("x")]), **options)
+    assert caught.value.where.startswith(where)
+    assert repr(caught.value.found).startswith(found)

@@ -1,3 +1,4 @@
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
@@ -24,33 +25,28 @@ REQUEST = Request([text("Go."), called({"a": 1})], "Be brief.", (ADD, LOOK), not
 
 
 @pytest.mark.parametrize(
-    ("change", "told"),
+    ("change", "fact"),
     [
-        ({"purpose": Purpose.GRACE}, "it is for a grace, recorded was one for a turn"),
-        ({"instructions": "Be long."}, "the instructions are now 'Be long.'"),
-        ({"instructions": None}, "the instructions are now None"),
-        ({"output_schema": {"type": "object"}}, "the schema of the output is another"),
-        ({"notices": ()}, "the notices are now ()"),
-        ({"tools": (ADD,)}, "the tool look is missing"),
-        ({"tools": (ADD, LOOK, {"name": "drop"})}, "the tool drop is new"),
-        ({"tools": ({**ADD, "description": "?"}, LOOK)}, "the tool add is described otherwise"),
-        ({"messages": [text("Go.")]}, "there are 1 messages, recorded were 2"),
-        (
-            {"messages": [*REQUEST.messages, text("More.")]},
-            "message 3 is now a text by the user 'More.', recorded were 2 messages",
-        ),
-        (
-            {"messages": [text("Go."), called({"a": 2})]},
-            "message 2 is now a call of add {'a': 2}, recorded was a call of add of other words",
-        ),
-        (
-            {"messages": [text("Go."), text("Stop.")]},
-            "message 2 is now a text by the user 'Stop.', recorded was a call of add of other words",
-        ),
+        ({"purpose": Purpose.GRACE}, "grace"),
+        ({"instructions": "Be long."}, "'Be long.'"),
+        ({"instructions": None}, "None"),
+        ({"output_schema": {"type": "object"}}, ""),
+        ({"notices": ()}, "()"),
+        ({"tools": (ADD,)}, "look"),
+        ({"tools": (ADD, LOOK, {"name": "drop"})}, "drop"),
+        ({"tools": ({**ADD, "description": "?"}, LOOK)}, "add"),
+        ({"messages": [text("Go.")]}, "1"),
+        ({"messages": [*REQUEST.messages, text("More.")]}, "'More.'"),
+        ({"messages": [text("Go."), called({"a": 2})]}, "{'a': 2}"),
+        ({"messages": [text("Go."), text("Stop.")]}, "'Stop.'"),
     ],
 )
-def test_it_says_what_differs(change: dict[str, Any], told: str) -> None:
-    assert Imprint.of(REQUEST).differences(replace(REQUEST, **change)) == [told]
+def test_an_imprint_says_what_differs_in_a_request(
+    change: dict[str, Any], fact: str, snapshot: Callable[..., None]
+) -> None:
+    [told] = Imprint.of(REQUEST).differences(replace(REQUEST, **change))
+    assert fact in told
+    snapshot(told)
 
 
 def test_all_that_differs_is_told() -> None:

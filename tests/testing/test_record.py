@@ -69,7 +69,7 @@ class TestRecord:
         assert run(playback(path)).text == "one"
 
     def test_playing_back_needs_a_file(self, path: Path) -> None:
-        with pytest.raises(ConfigError, match="no file"):
+        with pytest.raises(ConfigError, match=str(path)):
             playback(path)
 
 

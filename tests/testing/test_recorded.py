@@ -179,11 +179,11 @@ class TestSeveralRuns:
         tasks.reverse()
         assert anyio.run(all_of_them, RecordedModel(path)) == dict.fromkeys(tasks, "done")
 
-    def test_each_is_played_once(self, path: Path) -> None:
+    def test_each_recorded_run_is_played_once(self, path: Path) -> None:
         agent(RecordedModel(path, script(say("hello")))).run("Go.")
         model = RecordedModel(path)
         assert agent(model).run("Go.").completed
-        assert failed(model, "Go.") == f"the recording {path} has 1 runs, all played; this is another. {ANEW}"
+        assert str(path) in failed(model, "Go.")
 
 
 class Echo:
@@ -200,9 +200,6 @@ class Echo:
         return Reply(f"{self.asked}: {request.messages[-1].content}")
 
 
-ANEW = "Delete the file to record anew"
-
-
 def failed(model: Model, task: str, **more: Any) -> str:
     result = Script(agent(model, **more)).run(task)
     assert result.stop == "failed"
@@ -212,21 +209,20 @@ def failed(model: Model, task: str, **more: Any) -> str:
 
 
 class TestWhatDiffers:
-    def test_another_task_is_told(self, path: Path) -> None:
+    def test_another_task_is_told(self, path: Path, snapshot: Callable[..., None]) -> None:
         Script(agent(RecordedModel(path, script(say("hello"))))).run("Go.")
-        assert failed(RecordedModel(path), "Stop.") == (
-            f"the recording {path} differs in request 1 of this run: message 1 is now a text by the user 'Stop.', "
-            f"recorded was a text by the user of other words. {ANEW}"
-        )
+        told = failed(RecordedModel(path), "Stop.")
+        assert "'Stop.'" in told
+        snapshot(told.replace(str(path), "run.json"))
 
-    def test_where_several_runs_are_left_the_next_is_told(self, path: Path) -> None:
+    def test_the_next_of_several_runs_that_are_left_is_told(self, path: Path, snapshot: Callable[..., None]) -> None:
         model = RecordedModel(path, script(say("hello")))
         Script(agent(model)).run("Go.")
         Script(agent(model)).run("Go on.")
         told = failed(RecordedModel(path), "Stop.")
-        assert "has no run left that begins with this request; the next one differs: message 1 is now" in told
+        snapshot(told.replace(str(path), "run.json"))
 
-    def test_another_result_is_told(self, path: Path) -> None:
+    def test_another_result_is_told(self, path: Path, snapshot: Callable[..., None]) -> None:
         lines = [call("add", a=1, b=2), say("3")]
         Script(agent(RecordedModel(path, script(*lines)))).run("Go.")
 
@@ -235,36 +231,35 @@ class TestWhatDiffers:
             return a + b + 1
 
         one = Agent(model=RecordedModel(path), tools=[add, page])
-        assert (Script(one).run("Go.").error or {})["message"] == (
-            f"the recording {path} differs in request 2 of this run: message 3 is now a result of add '4', "
-            f"recorded was a result of add of other words. {ANEW}"
-        )
+        told = (Script(one).run("Go.").error or {})["message"]
+        assert "'4'" in told
+        snapshot(told.replace(str(path), "run.json"))
 
-    def test_a_run_that_is_longer_is_told(self, path: Path) -> None:
+    def test_a_run_that_is_longer_is_told(self, path: Path, snapshot: Callable[..., None]) -> None:
         def more(progress: Progress, /) -> GoOn:
             return GoOn("More.")
 
         Script(agent(RecordedModel(path, script(say("hello"))))).run("Go.")
         told = failed(RecordedModel(path), "Go.", completion=more)
-        assert told == f"the recording {path} has 1 requests for this run, and this is another. {ANEW}"
+        snapshot(told.replace(str(path), "run.json"))
 
     def test_a_run_that_is_shorter_is_told_by_the_assertion(self, path: Path) -> None:
         Script(agent(RecordedModel(path, script(call("add", a=1, b=2), say("3"))))).run("Go.")
         model = RecordedModel(path)
         Script(agent(model, single_turn=True)).run("Go.")
-        with pytest.raises(AssertionError, match=r"1 requests of .*run.json were not asked again"):
+        with pytest.raises(AssertionError, match=r"^1 .*run\.json"):
             model.assert_played()
-        with pytest.raises(AssertionError, match="2 requests of"):
+        with pytest.raises(AssertionError, match=r"^2 .*run\.json"):
             RecordedModel(path).assert_played()
 
-    def test_a_request_that_was_cut_has_no_reply_to_play(self, path: Path) -> None:
+    def test_a_request_that_was_cut_has_no_reply_to_play(self, path: Path, snapshot: Callable[..., None]) -> None:
         model = RecordedModel(path, script(say("hello").after(600)))
         run = agent(model).start("Go.")
         for event in run:
             if isinstance(event, Delta):
                 run.cancel()
         assert run.result(60).stop == "cancelled"
-        assert "has no reply here: the request was cut" in failed(RecordedModel(path), "Go.")
+        snapshot(failed(RecordedModel(path), "Go."))
 
 
 class TestTheFile:
@@ -287,10 +282,8 @@ class TestTheFile:
         assert (first["request"]["purpose"], list(first["request"]["tools"])) == ("turn", ["add", "page"])
         assert first["reply"]["calls"] == [{"id": "call-0", "name": "add", "arguments": {"a": 1, "b": 2}}]
         assert second["request"]["messages_as_before"] == 1
-        assert [label.rpartition(" ")[0] for label in second["request"]["messages"]] == [
-            "a call of add",
-            "a result of add",
-        ]
+        assert len(second["request"]["messages"]) == 2
+        assert all("add" in label for label in second["request"]["messages"])
 
     def test_nothing_is_left_beside_it(self, path: Path) -> None:
         agent(RecordedModel(path, script(call("add", a=1, b=2), say("3")))).run("Go.")
@@ -311,13 +304,13 @@ class TestTheFile:
             *[2] * 60,
         ]
 
-    def test_without_it_a_model_is_needed(self, path: Path) -> None:
-        with pytest.raises(ConfigError, match=r"found 'no file .*run.json'; expected a recording, or a model to make"):
+    def test_a_recording_that_is_not_there_needs_a_model(self, path: Path) -> None:
+        with pytest.raises(ConfigError, match=r"run\.json"):
             RecordedModel(path)
 
     @pytest.mark.parametrize("text", ["", "[]", "{}", '{"recording": 2}', '{"recording": 1, "model": {}}', "\x00"])
     def test_a_file_of_somebody_else_is_refused(self, path: Path, text: str) -> None:
         path.parent.mkdir()
         path.write_text(text)
-        with pytest.raises(ConfigError, match=r"recording .*run.json: found .*; expected what RecordedModel wrote"):
+        with pytest.raises(ConfigError, match=r"run\.json.*RecordedModel"):
             RecordedModel(path)

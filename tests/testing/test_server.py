@@ -4,7 +4,7 @@ import gzip
 import json
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from http.client import HTTPConnection, HTTPResponse, IncompleteRead, RemoteDisconnected
 from typing import Any
 
@@ -74,12 +74,10 @@ class TestScript:
             assert kept is not None
             assert client.connection.sock is kept
 
-    def test_past_the_last_line_a_request_fails_and_says_so(self) -> None:
+    def test_a_request_past_the_last_line_fails_and_says_so(self, snapshot: Callable[..., None]) -> None:
         with ModelServer(say("one")) as server, Client(server) as client:
             client.read()
-            assert client.read()["error"]["message"] == (
-                "the script has 1 line, and this is request 2; add one, or use ModelServer.looping"
-            )
+            snapshot(client.read()["error"]["message"])
             assert client.read(ANTHROPIC)["error"]["type"] == "invalid_request_error"
 
     def test_looping_begins_again(self) -> None:
@@ -103,7 +101,7 @@ class TestScript:
     def test_another_path_is_not_found(self) -> None:
         with ModelServer(say("x")) as server, Client(server) as client:
             answer = client.post("/v1/embeddings")
-            assert (answer.status, b"there is no /v1/embeddings here" in answer.read()) == (404, True)
+            assert (answer.status, b"/v1/embeddings" in answer.read()) == (404, True)
 
     def test_a_delay_is_kept_and_its_pieces_come_meanwhile(self) -> None:
         with ModelServer(say("one two").after(0.2)) as server, Client(server) as client:
@@ -266,29 +264,34 @@ class TestLies:
 
 class TestMistakes:
     @pytest.mark.parametrize(
-        ("given", "options", "said"),
+        ("given", "options", "where", "found"),
         [
-            (["cutt"], {}, "sent, the fault: found 'cutt'; expected one of cut, reset, hang, error, half"),
-            (["cut"], {"events": -1}, "sent, events: found -1; expected an int of at least 0"),
-            ([], {"events": 1}, "sent: found 'a place without a fault'; expected the fault too"),
-            (["half"], {"bytes": 1}, "sent, half: found 'bytes'; expected events: it comes instead of an event"),
-            ([], {"split": [2, 0]}, "sent, split: found 0; expected an int of at least 1"),
-            ([], {"gzipp": True}, "sent, options: found 'gzipp'; expected an option such as gzip"),
+            (["cutt"], {}, "sent, the fault", "cutt"),
+            (["cut"], {"events": -1}, "sent, events", -1),
+            ([], {"events": 1}, "sent", None),
+            (["half"], {"bytes": 1}, "sent, half", "bytes"),
+            ([], {"split": [2, 0]}, "sent, split", 0),
+            ([], {"gzipp": True}, "sent, options", "gzipp"),
         ],
     )
-    def test_a_way_of_sending_that_there_is_not_is_refused(self, given: Any, options: Any, said: str) -> None:
+    def test_a_way_of_sending_that_there_is_not_is_refused(
+        self, given: Any, options: Any, where: str, found: object
+    ) -> None:
         with pytest.raises(ConfigError) as caught:
             sent(say("a"), *given, **options)
-        assert str(caught.value).startswith(said)
+        assert caught.value.where == where
+        assert found in (caught.value.found, None)
 
     def test_only_lines_can_be_sent(self) -> None:
-        with pytest.raises(ConfigError, match="script: found 'hello'; expected lines"):
+        with pytest.raises(ConfigError) as caught:
             ModelServer("hello")  # pyright: ignore[reportArgumentType]
-        with pytest.raises(ConfigError, match="at least one line"):
+        assert (caught.value.where, caught.value.found) == ("script", "hello")
+        with pytest.raises(ConfigError) as caught:
             ModelServer.looping()
+        assert caught.value.where == "script"
 
     def test_it_has_an_address_only_while_it_is_open(self) -> None:
-        with pytest.raises(ConfigError, match="not open"):
+        with pytest.raises(ConfigError, match="open"):
             _ = ModelServer(say("a")).url
-        with ModelServer(say("a")) as server, pytest.raises(ConfigError, match="open already"), server:
+        with ModelServer(say("a")) as server, pytest.raises(ConfigError, match="open"), server:
             pass

@@ -1,3 +1,5 @@
+import re
+from collections.abc import Callable
 from threading import Event
 from typing import Any
 
@@ -55,28 +57,30 @@ class TestInside:
 
 class TestOutside:
     @pytest.mark.parametrize(
-        ("within", "words"),
+        ("within", "facts"),
         [
-            ({"turns": 2}, r"turns: 3, at most 2\)"),
-            ({"requests": 3}, r"requests: 4, at most 3\)"),
-            ({"tool_calls": 0}, r"tool calls: 3, at most 0\)"),
-            ({"tokens": 59}, r"tokens: 60, at most 59\)"),
-            ({"usd": 0.00005}, r"usd: \$0.00006, at most \$0.00005\)"),
-            ({"stop": "completed"}, r"stop: budget, expected completed\)"),
-            (
-                {"turns": 2, "stop": "failed", "tokens": 9},
-                "turns: 3, .*; tokens: 60, .*; stop: budget, expected failed",
-            ),
+            ({"turns": 2}, [r"turns: 3\b.* 2\b"]),
+            ({"requests": 3}, [r"requests: 4\b.* 3\b"]),
+            ({"tool_calls": 0}, [r"tool calls: 3\b.* 0\b"]),
+            ({"tokens": 59}, [r"tokens: 60\b.* 59\b"]),
+            ({"usd": 0.00005}, [r"usd: \$0.00006.* \$0.00005"]),
+            ({"stop": "completed"}, [r"stop: budget.* completed\b"]),
+            ({"turns": 2, "stop": "failed", "tokens": 9}, [r"turns: 3\b", r"tokens: 60\b", r"stop: budget.* failed\b"]),
         ],
     )
-    def test_it_says_what_was_exceeded(self, within: Any, words: str) -> None:
-        with pytest.raises(AssertionError, match=f"the run ended outside its bounds .*{words}") as caught:
+    def test_a_run_outside_its_bounds_fails_and_says_what_was_exceeded(self, within: Any, facts: list[str]) -> None:
+        with pytest.raises(AssertionError) as caught:
             assert_stops(stubborn(turns=3), within=within)
-        assert "It met a limit: Maximum agent iterations (3) reached." in str(caught.value)
+        assert all(re.search(fact, str(caught.value)) for fact in facts)
+
+    def test_the_text_of_a_run_outside_its_bounds_is_as_stored(self, snapshot: Callable[..., None]) -> None:
+        with pytest.raises(AssertionError) as caught:
+            assert_stops(stubborn(turns=3), within={"turns": 2, "usd": 0.00005, "stop": "failed"})
+        snapshot(re.sub(r"\d+\.\d+ s\b", "N s", str(caught.value).splitlines()[0]))
 
     def test_time_is_a_bound_too(self) -> None:
         agent = Agent(model=ScriptedModel(say("hello").after(0.05)))
-        with pytest.raises(AssertionError, match=r"seconds: 0.\d+ s, at most 0.01 s"):
+        with pytest.raises(AssertionError, match=r"seconds: 0.\d+ s.* 0.01 s"):
             assert_stops(agent, within={"seconds": 0.01})
 
 
@@ -84,7 +88,7 @@ class TestNeverEnding:
     def test_a_run_that_does_not_end_is_cancelled_and_that_is_told(self) -> None:
         model = ScriptedModel(call("add", a=1, b=2), say("never").after(86_400))
         agent = Agent(model=model, tools=[add], limits=Limits(seconds=86_400))
-        with pytest.raises(AssertionError, match=r"had not ended after 0.2 seconds. It was cancelled\. It used"):
+        with pytest.raises(AssertionError, match=r"0\.2"):
             assert_stops(agent, within={"turns": 3}, patience=0.2)
 
     def test_a_tool_that_hangs_does_not_hold_it(self) -> None:
@@ -95,23 +99,27 @@ class TestNeverEnding:
             hangs.wait(60)
 
         agent = Agent(model=ScriptedModel(call("hang")), tools=[hang])
-        with pytest.raises(AssertionError, match=r"had not ended after 0.2 seconds. It was cancelled"):
+        with pytest.raises(AssertionError, match=r"0\.2"):
             assert_stops(agent, within={"seconds": 0.1}, patience=0.1)
         hangs.set()
 
 
 @pytest.mark.parametrize(
-    ("options", "words"),
+    ("options", "where", "found"),
     [
-        ({"within": {"turn": 3}}, "found 'turn'; expected a bound such as turns"),
-        ({"within": {"turns": -1}}, "within turns: found -1; expected a whole number"),
-        ({"within": {"stop": "done"}}, "within stop: found 'done'; expected one of"),
-        ({"within": 5}, "assert_stops, within: found 5; expected a dict"),
-        ({"within": {}, "patience": -1}, "patience: found -1; expected seconds"),
+        ({"within": {"turn": 3}}, "within", "turn"),
+        ({"within": {"turns": -1}}, "within turns", -1),
+        ({"within": {"stop": "done"}}, "within stop", "done"),
+        ({"within": 5}, "within", 5),
+        ({"within": {}, "patience": -1}, "patience", -1),
     ],
 )
-def test_bounds_that_nobody_knows_are_refused_before_anything_runs(options: dict[str, Any], words: str) -> None:
+def test_bounds_that_nobody_knows_are_refused_before_anything_runs(
+    options: dict[str, Any], where: str, found: object
+) -> None:
     model = ScriptedModel(say("x"))
-    with pytest.raises(ConfigError, match=words):
+    with pytest.raises(ConfigError) as caught:
         assert_stops(Agent(model=model), **options)
+    assert caught.value.where.endswith(where)
+    assert caught.value.found == found
     model.assert_asked(0)

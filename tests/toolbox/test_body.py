@@ -43,10 +43,10 @@ def test_a_bomb_is_never_unpacked() -> None:
 @pytest.mark.parametrize(
     ("packed", "encoding", "words"),
     [
-        (b"no gzip", "gzip", "it cannot be unpacked: "),
-        (gzip.compress(b"x" * 100)[:-9], "gzip", "it cannot be unpacked: it breaks off"),
-        (b"x", "br", "it is packed as 'br'; expected gzip"),
-        (b"x", "gzip, gzip", "expected gzip"),
+        (b"no gzip", "gzip", "unpacked"),
+        (gzip.compress(b"x" * 100)[:-9], "gzip", "unpacked"),
+        (b"x", "br", "'br'.*gzip"),
+        (b"x", "gzip, gzip", "gzip"),
     ],
 )
 def test_what_cannot_be_unpacked_is_told(packed: bytes, encoding: str, words: str) -> None:

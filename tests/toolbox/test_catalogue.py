@@ -20,11 +20,12 @@ def test_a_name_gives_its_tools() -> None:
 def test_behind_the_colon_is_a_folder_or_an_address(tmp_path: Path) -> None:
     for name in ("files", "write", "python", "shell"):
         assert by_name(f"{name}:{tmp_path}")
-        with pytest.raises(ConfigError, match=f"{name}, (root|cwd): .*nowhere"):
+        with pytest.raises(ConfigError, match=f"{name}, (root|cwd).*nowhere"):
             by_name(f"{name}:{tmp_path}/nowhere")
     assert by_name("fetch:::1")
-    with pytest.raises(ConfigError, match="fetch, allow: found 'localhost'"):
+    with pytest.raises(ConfigError) as caught:
         by_name("fetch:localhost")
+    assert (caught.value.where, caught.value.found) == ("fetch, allow", "localhost")
 
 
 def test_only_programs_are_approved_and_only_unless_told_otherwise() -> None:
@@ -35,7 +36,7 @@ def test_only_programs_are_approved_and_only_unless_told_otherwise() -> None:
 
 @pytest.mark.parametrize(
     ("names", "words"),
-    [("fils", "did you mean files?"), ("files,shel:x", "did you mean shell?"), ("", "offered are fetch")],
+    [("fils", "files"), ("files,shel:x", "shell"), ("", "fetch")],
 )
 def test_a_name_that_nobody_knows_is_told_with_the_nearest(names: str, words: str) -> None:
     with pytest.raises(UnknownTool) as caught:
@@ -44,7 +45,7 @@ def test_a_name_that_nobody_knows_is_told_with_the_nearest(names: str, words: st
 
 
 def test_a_name_twice_is_a_mistake() -> None:
-    with pytest.raises(ConfigError, match="a name of its own"):
+    with pytest.raises(ConfigError, match="files"):
         by_name("files,files:/")
 
 

@@ -38,13 +38,13 @@ def test_who_is_cancelled_does_not_wait_and_leaves_room_for_others(release: Even
     assert anyio.run(main) == 42
 
 
-def test_when_too_many_hang_it_says_so(release: Event) -> None:
+def test_a_crew_of_which_too_many_hang_refuses_more_work(release: Event) -> None:
     async def main() -> None:
         crew = Crew()
         for _ in range(32):
             with anyio.move_on_after(0.005):
                 await crew.do(lambda: release.wait(60))
-        with pytest.raises(OSError, match="32 hang"):
+        with pytest.raises(OSError, match="32"):
             await crew.do(lambda: 42)
 
     anyio.run(main)

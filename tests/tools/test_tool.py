@@ -100,29 +100,26 @@ class TestArguments:
     def test_no_arguments_may_be_said_in_many_ways(self, nothing: Any) -> None:
         assert Tool(lambda: 1, name="f").read(nothing) == {}
 
-    def test_every_mistake_is_listed_in_words_for_the_model(self) -> None:
+    def test_every_mistake_is_listed_in_words_for_the_model(self, snapshot: Callable[..., None]) -> None:
         text = '{"where": {"x": "1"}, "who": {}, "color": "red", "count": 0, "tags": [1]}'
         with pytest.raises(ArgumentError) as caught:
             Tool(paint).read(text)
-        assert caught.value.problems == (
-            "where.x: Input should be a valid integer; found '1'",
-            "who.name: missing",
-            "colour: missing",
-            "tags[0]: Input should be a valid string; found 1",
-            "count: Input should be greater than or equal to 1; found 0",
-            "color: no such parameter; did you mean colour?",
-        )
+        assert [one.partition(":")[0] for one in caught.value.problems] == [
+            "where.x", "who.name", "colour", "tags[0]", "count", "color",
+        ]  # fmt: skip
+        assert (caught.value.code, caught.value.tool) == ("arguments_invalid", "paint")
+        snapshot(caught.value)
 
     @pytest.mark.parametrize(
         ("arguments", "problem"),
         [
-            ("{", "not JSON: EOF"),
-            ("[1]", "arguments: Input should be an object; found [1]"),
-            ('"x"', "arguments: Input should be an object"),
-            ("[" * 100_000, "not JSON: recursion limit exceeded"),
-            ({"a": object()}, "not JSON: "),
-            (b"\xff", "not JSON: "),
-            ('{"a": true}', "a: Input should be a valid integer; found True"),
+            ("{", "not JSON"),
+            ("[1]", "arguments: "),
+            ('"x"', "arguments: "),
+            ("[" * 100_000, "not JSON"),
+            ({"a": object()}, "not JSON"),
+            (b"\xff", "not JSON"),
+            ('{"a": true}', "a: Input should be a valid integer"),
             ('{"a": 1.0}', "a: Input should be a valid integer"),
         ],
     )
@@ -143,7 +140,7 @@ class TestArguments:
         def f(a: Annotated[int, AfterValidator(broken)]) -> int:
             return a
 
-        with pytest.raises(ArgumentError, match="cannot be checked: ZeroDivisionError"):
+        with pytest.raises(ArgumentError, match="ZeroDivisionError"):
             Tool(f).read('{"a": 1}')
 
 
@@ -243,27 +240,34 @@ class TestOptions:
         assert Tool(paint, effects="read", retry_on_timeout=False).retry_on_timeout is False
 
     @pytest.mark.parametrize(
-        ("options", "message"),
+        ("options", "where", "found"),
         [
-            ({"timeout": 0}, "'paint', timeout: found 0"),
-            ({"effects": "none"}, "'paint', effects: found 'none'; expected one of read, write"),
-            ({"duplicates": "drop"}, "'paint', duplicates: found 'drop'"),
-            ({"max_calls": -1}, "'paint', max_calls: found -1"),
-            (
-                {"sensitive": ["password"]},
-                "'paint', sensitive: found 'password'; expected one of its parameters: where",
-            ),
-            ({"aprove": True}, "tool, options: found 'aprove'; expected an option such as approve"),
-            ({"name": 5}, "tool, name: found 5; expected a text"),
-            ({"retry_on_timeout": "no"}, "tool, retry_on_timeout: found 'no'; expected True or False"),
-            ({"duplicates": ""}, "'paint', duplicates: found ''"),
-            ({"name": "two words"}, "tool, name: found 'two words'"),
-            ({"name": "x" * 65}, "tool, name: found"),
+            ({"timeout": 0}, "tool 'paint', timeout", 0),
+            ({"effects": "none"}, "tool 'paint', effects", "none"),
+            ({"duplicates": "drop"}, "tool 'paint', duplicates", "drop"),
+            ({"max_calls": -1}, "tool 'paint', max_calls", -1),
+            ({"sensitive": ["password"]}, "tool 'paint', sensitive", "password"),
+            ({"aprove": True}, "tool, options", "aprove"),
+            ({"name": 5}, "tool, name", 5),
+            ({"retry_on_timeout": "no"}, "tool, retry_on_timeout", "no"),
+            ({"duplicates": ""}, "tool 'paint', duplicates", ""),
+            ({"name": "two words"}, "tool, name", "two words"),
+            ({"name": "x" * 65}, "tool, name", "x" * 65),
         ],
     )
-    def test_a_mistake_is_told_where_it_is_written(self, options: dict[str, Any], message: str) -> None:
-        with pytest.raises(ConfigError, match=message):
+    def test_a_wrong_option_of_a_tool_is_told_where_it_is_written(
+        self, options: dict[str, Any], where: str, found: object
+    ) -> None:
+        with pytest.raises(ConfigError) as caught:
             Tool(paint, **options)
+        assert (caught.value.where, caught.value.found) == (where, found)
+
+    def test_texts_of_wrong_options_are_as_stored(self, snapshot: Callable[..., None]) -> None:
+        for name, value in {"effects": "none", "sensitive": ["password"], "aprove": True, "name": "two words"}.items():
+            options: Any = {name: value}
+            with pytest.raises(ConfigError) as caught:
+                Tool(paint, **options)
+            snapshot(caught.value, name)
 
     def test_approval_is_asked_of_a_function_and_a_broken_one_means_yes(self) -> None:
         assert Tool(paint).needs_approval({}) is False
@@ -285,30 +289,38 @@ class TestRefused:
         def nowhere(a: "NotThere") -> None: ...  # noqa: F821  # pyright: ignore[reportUndefinedVariable, reportUnknownParameterType]
 
         refused: list[tuple[Any, str]] = [
-            (stars, "parameter 'args': found '\\*args"),
-            (keywords, "parameter 'kwargs'"),
-            (opaque, "its annotations: found"),
-            (field, "parameter 'a': found .*Annotated"),
-            (nowhere, "its annotations: found .*NotThere"),
+            (stars, "'args'"),
+            (keywords, "'kwargs'"),
+            (opaque, "opaque"),
+            (field, "'a'.*Annotated"),
+            (nowhere, "NotThere"),
         ]
         for function, message in refused:
             with pytest.raises(ConfigError, match=message):
                 Tool(function)
 
     def test_what_cannot_be_called(self) -> None:
-        with pytest.raises(ConfigError, match="tool: found 3"):
+        with pytest.raises(ConfigError) as caught:
             Tool.of(3)  # pyright: ignore[reportArgumentType]
+        assert (caught.value.where, caught.value.found) == ("tool", 3)
 
 
 class TestToolset:
-    def test_tools_are_found_by_name_and_the_nearest_is_told(self) -> None:
+    def test_tools_are_found_by_name_and_the_nearest_is_told(self, snapshot: Callable[..., None]) -> None:
         tools = Toolset([paint, Tool(lambda: 1, name="one")])
         assert (list(tools), len(tools), "paint" in tools, tools["one"].name) == (["paint", "one"], 2, True, "one")
-        with pytest.raises(UnknownTool, match="did you mean paint"):
+        with pytest.raises(UnknownTool, match="paint") as caught:
             _ = tools["pant"]
-        with pytest.raises(UnknownTool, match="there is no tool"):
+        assert (caught.value.code, caught.value.name, set(caught.value.known)) == (
+            "tool_unknown",
+            "pant",
+            {"paint", "one"},
+        )
+        snapshot(caught.value)
+        with pytest.raises(UnknownTool):
             _ = tools[[]]  # pyright: ignore[reportArgumentType]
 
     def test_two_of_one_name_are_refused(self) -> None:
-        with pytest.raises(ConfigError, match="found 'paint'; expected a name of its own"):
+        with pytest.raises(ConfigError) as caught:
             Toolset([paint, Tool(paint)])
+        assert caught.value.found == "paint"

@@ -127,7 +127,7 @@ def test_a_file_that_was_moved_while_open_is_not_opened_under_its_new_name(path:
     moved = path.with_name("moved.db")
     with SqliteStore(path) as store:
         path.rename(moved)
-        with pytest.raises(StoreError, match="the file is gone"):
+        with pytest.raises(StoreError, match="gone"):
             SqliteStore(moved)
         moved.rename(path)
         store.runs.start("r", Start(at=1.0))
@@ -242,7 +242,8 @@ def test_a_child_that_was_forked_during_a_write_is_told_to_be_spawned(path: Path
         """
     )
     told, code = process.communicate(timeout=60)[0].splitlines()
-    assert told.startswith(f"StoreError {path}: this process was forked while its parent was using the file")
+    assert told.startswith(f"StoreError {path}: ")
+    assert "fork" in told
     assert code == "7"
     assert runs_in(path) == {"parent", "later"}
 

