@@ -14,7 +14,7 @@ from collections.abc import Callable, Coroutine
 from typing import Any
 
 from flyball import IterationBudgetRegistry, Limits
-from flyball.agent import Agent
+from flyball.agent.agent import Agent
 from flyball.request import Call, Finish, Reply, Request, Usage
 
 CHILDREN, AT_ONCE, TURNS, ROUNDS, TARGET = 1_000, 50, 3, 5, 2.5

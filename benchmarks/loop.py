@@ -17,7 +17,7 @@ from collections.abc import Awaitable, Callable
 from typing import Any
 
 from flyball import IterationBudgetRegistry, Limits
-from flyball.agent import Agent
+from flyball.agent.agent import Agent
 from flyball.progress import Order, Point, Progress
 from flyball.request import Call, Finish, Reply, Request, Usage
 

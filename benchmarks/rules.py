@@ -16,7 +16,7 @@ from typing import Any, cast
 from flyball import Limits
 from flyball.progress import Point, Progress
 from flyball.rules import RuleSet
-from flyball.rules.action import NotifySelf
+from flyball.rules.actions import NotifySelf
 from flyball.rules.engine import Engine
 from flyball.rules.expression import Condition
 from flyball.rules.language import vocabulary

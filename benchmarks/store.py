@@ -20,13 +20,13 @@ from threading import Thread
 import anyio
 
 from flyball import Agent, IterationBudgetRegistry, Limits, tool
+from flyball.budget.usage import Usage
 from flyball.event import Header, TurnStarted
 from flyball.message import Message, MessageType, Role
 from flyball.request import Call, Finish, Reply, Request
 from flyball.store import Code, Guard, Kind, Query, Row, SqliteStore, Start, Step
-from flyball.store.pack import Pack
+from flyball.store.encoded_step import Pack
 from flyball.store.text import to_text
-from flyball.usage import Usage
 
 STEPS, ROUNDS, THREADS = 100, 30, 100
 TARGET = 3.0

@@ -17,7 +17,7 @@ from rich.console import Console
 from rich.table import Table
 
 from flyball import Agent, Limits, Result, tool
-from flyball.cli.view import Lines, Live
+from flyball.cli.live import Lines, Live
 from flyball.models import LocalModel, Model
 from flyball.progress import Decision, GoOn, Progress
 from flyball.testing import ScriptedModel, call, say

@@ -3,8 +3,8 @@ from typing import Any, cast
 import pytest
 
 from flyball import Agent, ConfigError, IterationBudgetRegistry, Limits
+from flyball.budget.price import TokenPrice
 from flyball.message import Message, MessageType, Role
-from flyball.price import TokenPrice
 from flyball.testing import ManualClock, Script, ScriptedModel, call, say
 
 

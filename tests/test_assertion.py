@@ -11,10 +11,10 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from pydantic import BaseModel
 
-from flyball.assertion import Assertions, Findings
+from flyball.completion.assertions import Assertions, Findings
+from flyball.completion.proof import Proof, Way
 from flyball.errors import ConfigError
 from flyball.evidence import Done, Evidence
-from flyball.proof import Proof, Way
 
 SIMPLE = """
 {

@@ -11,9 +11,9 @@ from typing import Any
 
 import pytest
 
-from flyball.assertion import Assertions
+from flyball.completion.assertions import Assertions
+from flyball.completion.proof import Proof, Way
 from flyball.errors import ConfigError, Mistakes, SettingError, TomlError
-from flyball.proof import Proof, Way
 
 ALL: dict[str, Any] = {
     "required_tool_names": ["a"],

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from flyball import Agent, ConfigError, Limits, Result, Settings, TokenPrice, Usage, govern, run_conversation, tool
-from flyball.brief import card_of
+from flyball.agent.validate import card_of
 from flyball.models import AnthropicModel, Model, OpenAIModel
 from flyball.progress import Order, Point, Progress, UseModel
 from flyball.testing import Script, ScriptedModel, assert_honest, call, say

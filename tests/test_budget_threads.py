@@ -14,7 +14,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import Bundle, RuleBasedStateMachine, invariant, rule
 
-import flyball.budget
+import flyball.budget.budget
 from flyball import Hold, IterationBudget
 
 THREADS = 64
@@ -26,7 +26,7 @@ def giving_way_in_the_middle_of_everything() -> Iterator[None]:
     chance = random.Random(7).random
 
     def trace(frame: FrameType, event: str, _: object) -> Any:
-        if frame.f_code.co_filename != flyball.budget.__file__:
+        if frame.f_code.co_filename != flyball.budget.budget.__file__:
             return None
         frame.f_trace_opcodes = True
         if event == "opcode" and chance() < 0.15:

@@ -5,8 +5,8 @@ from contextvars import copy_context
 import pytest
 
 from flyball import IterationBudget, TurnBudget
-from flyball.caller import POSITION, Caller, Position, current, serving
-from flyball.deadline import Deadline
+from flyball.budget.deadline import Deadline
+from flyball.chain.caller import POSITION, Caller, Position, current, serving
 from flyball.testing import ManualClock
 
 

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from flyball import check
+from flyball._internal import validation
 from flyball.errors import AmountError, ConfigError
 from flyball.unit import Unit
 
@@ -18,46 +18,50 @@ def refuses(value: object) -> Callable[[ConfigError], bool]:
 @pytest.mark.parametrize("value", [*ODD, 1.0, -1])
 def test_a_whole_number_is_an_int_and_nothing_else(value: Any) -> None:
     with pytest.raises(ConfigError, check=refuses(value)):
-        check.whole("here", value)
-    assert check.whole("here", 0) == 0
-    assert check.whole_or_none("here", None) is None
+        validation.whole("here", value)
+    assert validation.whole("here", 0) == 0
+    assert validation.whole_or_none("here", None) is None
 
 
 def test_an_amount_is_at_least_one_unless_told_otherwise() -> None:
-    assert check.amount("x", 1) == 1
-    assert check.amount("x", 0, least=0) == 0
+    assert validation.amount("x", 1) == 1
+    assert validation.amount("x", 0, least=0) == 0
     with pytest.raises(AmountError) as caught:
-        check.amount("x", 0)
+        validation.amount("x", 0)
     assert (caught.value.budget, caught.value.found, caught.value.least) == ("x", 0, 1)
 
 
 @pytest.mark.parametrize("value", [*ODD, -0.5, math.inf])
 def test_an_amount_of_a_unit_is_a_number_of_at_least_zero(value: Any) -> None:
     with pytest.raises(ConfigError, check=refuses(value)):
-        check.amount_of("here", value, Unit.USD)
-    assert check.amount_of("here", 0.5, Unit.USD) == 500_000_000
+        validation.amount_of("here", value, Unit.USD)
+    assert validation.amount_of("here", 0.5, Unit.USD) == 500_000_000
 
 
 @pytest.mark.parametrize("value", ["", " ", None, 3])
 def test_a_text_says_something(value: Any) -> None:
     with pytest.raises(ConfigError, check=refuses(value)):
-        check.text("here", value)
-    assert check.text("here", "x") == "x"
+        validation.text("here", value)
+    assert validation.text("here", "x") == "x"
 
 
 def test_a_member_may_be_given_by_its_word() -> None:
-    assert check.member("here", "usd", Unit) is Unit.USD
-    assert check.member("here", Unit.USD, Unit) is Unit.USD
+    assert validation.member("here", "usd", Unit) is Unit.USD
+    assert validation.member("here", Unit.USD, Unit) is Unit.USD
     with pytest.raises(ConfigError, match="count, usd, seconds", check=refuses("USD")):
-        check.member("here", "USD", Unit)
+        validation.member("here", "USD", Unit)
 
 
 @pytest.mark.parametrize("value", [True, "3", math.nan, [], -1, -math.inf])
 def test_a_duration_is_a_number_of_seconds_or_forever(value: Any) -> None:
     with pytest.raises(ConfigError, check=refuses(value)):
-        check.duration("here", value)
+        validation.duration("here", value)
     with pytest.raises(ConfigError, check=refuses(value)):
-        check.timeout("here", value)
-    assert (check.duration("here", None), check.duration("here", 0), check.timeout("here", 1)) == (math.inf, 0.0, 1.0)
+        validation.timeout("here", value)
+    assert (validation.duration("here", None), validation.duration("here", 0), validation.timeout("here", 1)) == (
+        math.inf,
+        0.0,
+        1.0,
+    )
     with pytest.raises(ConfigError, check=refuses(0)):
-        check.timeout("here", 0)
+        validation.timeout("here", 0)

@@ -6,8 +6,8 @@ import pytest
 
 from flyball import Limits, Result, govern
 from flyball.event import BudgetRefused, Event, GraceEnded, GraceStarted, RunEnded, RunStarted
+from flyball.governor.turn import Turn
 from flyball.testing import ManualClock
-from flyball.turn import Turn
 
 USED = {"input_tokens": 40, "output_tokens": 10}
 

@@ -8,9 +8,9 @@ import anyio
 import pytest
 
 from flyball import Agent, ConfigError, Limits, Result, TokenPrice, run_conversation, tool
-from flyball.caller import POSITION, Caller, serving
+from flyball.agent.inherited import Inheritance, words_of
 from flyball.chain import Chain, headers
-from flyball.inheritance import Inheritance, words_of
+from flyball.chain.caller import POSITION, Caller, serving
 from flyball.testing import ManualClock, ScriptedModel, call, say
 from flyball.tools import ToolContext
 

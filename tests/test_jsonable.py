@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from flyball import Unit
-from flyball.jsonable import jsonable
+from flyball._internal.jsonable import jsonable
 
 
 @dataclass

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from flyball import ConfigError, IterationBudgetRegistry, Limits, Reserve, TokenPrice
-from flyball.limits import Kind
+from flyball.budget.limits import Kind
 from flyball.testing import ManualClock
 
 

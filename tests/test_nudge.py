@@ -3,9 +3,9 @@ from typing import Any
 
 import pytest
 
-from flyball.assertion import Assertions
+from flyball.completion.assertions import Assertions
+from flyball.completion.nudge import nudge
 from flyball.evidence import Done, Evidence
-from flyball.nudge import nudge
 
 WAYS: dict[str, Any] = {
     "complete_when_any": [

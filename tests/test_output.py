@@ -8,10 +8,10 @@ from hypothesis import strategies as st
 from pydantic import BaseModel
 
 from flyball import Agent, ConfigError, Limits
-from flyball.budget import IterationBudget
-from flyball.deadline import Deadline
-from flyball.envelope import TurnBudget
-from flyball.output import Form, Output
+from flyball.agent.output import Form, Output
+from flyball.budget.budget import IterationBudget
+from flyball.budget.deadline import Deadline
+from flyball.budget.run_budget import TurnBudget
 from flyball.progress import Complete, Decision, GoOn, Progress, Unfinished
 from flyball.testing import Script, ScriptedModel, say
 

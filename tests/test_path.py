@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import BaseModel
 
-from flyball.path import is_at, is_path, is_there
+from flyball._internal.path import is_at, is_path, is_there
 
 
 class Color(Enum):

@@ -11,9 +11,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import BaseModel, ConfigDict
 
+from flyball._internal.jsonable import plain
+from flyball._internal.path import is_at, is_path
 from flyball.errors import ConfigError
-from flyball.jsonable import plain
-from flyball.path import is_at, is_path
 
 
 class Colour(Enum):

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from flyball import ConfigError, TokenPrice, Usage
-from flyball.price import Price, Tier, most, worst
+from flyball.budget.price import Price, Tier, most, worst
 
 DOLLARS = st.floats(0, 100) | st.sampled_from([0.0, 0.05, 0.1, 0.25, 1e-12, 3.0, 3.75])
 MAYBE = st.none() | DOLLARS

@@ -5,8 +5,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from flyball import IterationBudgetRegistry, Limits, TokenPrice, Usage, govern
-from flyball.price import worst
-from flyball.purse import Purse
+from flyball.budget.price import worst
+from flyball.budget.spending import Purse
 
 REGISTRY = IterationBudgetRegistry(settings={})
 shares = st.floats(0, 1)

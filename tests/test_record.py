@@ -11,8 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from flyball import Agent, ConfigError, Limits, Result, Stop, TokenPrice, Usage, tool
+from flyball.budget.snapshot import BudgetSnapshot
 from flyball.record import event_of, result_of
-from flyball.snapshot import BudgetSnapshot
 from flyball.testing import Line, ScriptedModel, assert_honest, call, fail, say, together
 from flyball.unit import Unit
 

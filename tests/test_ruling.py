@@ -8,11 +8,11 @@ import pytest
 
 from flyball import Limits, govern
 from flyball.event import Extended, RuleEmitted
+from flyball.governor.turn import Turn
 from flyball.outcome import Failure, Success
 from flyball.result import Result
 from flyball.rules import RuleSet
 from flyball.testing import ManualClock, RuleFolder
-from flyball.turn import Turn
 
 
 @pytest.fixture

@@ -195,7 +195,7 @@ def test_a_folder_that_may_not_be_looked_into_holds_no_settings(tmp_path: Path) 
     closed.chmod(0o000)
     try:
         done = subprocess.run(
-            [sys.executable, "-c", "import flyball.settings, flyball.toml;" + program, str(closed / "below")],
+            [sys.executable, "-c", "import flyball.settings, flyball._internal.toml;" + program, str(closed / "below")],
             capture_output=True,
             text=True,
             timeout=60,

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from flyball import BudgetSnapshot, ConfigError, IterationBudget, Unit
-from flyball.snapshot import Extension
+from flyball.budget.snapshot import Extension
 
 snapshots = st.builds(
     BudgetSnapshot,

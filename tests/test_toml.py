@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from flyball._internal.toml import TomlDocument
 from flyball.errors import TomlError
-from flyball.toml import TomlDocument
 
 TEXT = (
     '''\

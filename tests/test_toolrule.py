@@ -11,7 +11,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 
 from flyball.errors import ConfigError
 from flyball.evidence import Done
-from flyball.toolrule import BlockUntilTool, LimitedTools, RequirePriorTool, RuleBook, RuleState, ToolRules
+from flyball.tool_rules import BlockUntilTool, LimitedTools, RequirePriorTool, RuleBook, RuleState, ToolRules
 
 SEARCHES = {
     "after_tool": "search",

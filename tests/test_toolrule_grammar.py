@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from flyball.errors import ConfigError, SettingError, TomlError
-from flyball.toolrule import BlockUntilTool, LimitedTools, RequirePriorTool, ToolRules
+from flyball.tool_rules import BlockUntilTool, LimitedTools, RequirePriorTool, ToolRules
 
 LIMIT = {"limited_tools": ["search"], "max_calls": 3, "then_require_one_of": ["note"]}
 PRIOR = {"tool": "publish", "require_prior_tool": "review"}

@@ -8,8 +8,8 @@ import pytest
 
 from flyball import ConfigError, Limits, Reserve, TokenPrice, Usage, govern
 from flyball.event import Refunded
+from flyball.governor.turn import Turn
 from flyball.testing import ManualClock
-from flyball.turn import Turn
 
 USED = {"input_tokens": 40, "output_tokens": 10}
 

@@ -3,8 +3,8 @@ from typing import Any
 
 import pytest
 
+import flyball.budget.usage
 import flyball.request
-import flyball.usage
 from flyball import ConfigError, Usage
 
 
@@ -103,7 +103,7 @@ def test_a_usage_made_by_hand_is_checked_too(field: str) -> None:
 
 
 def test_the_usage_is_still_found_where_it_was() -> None:
-    assert flyball.request.Usage is flyball.Usage is flyball.usage.Usage
+    assert flyball.request.Usage is flyball.Usage is flyball.budget.usage.Usage
 
 
 def test_usage_adds_up() -> None:

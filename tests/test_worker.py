@@ -5,8 +5,8 @@ import threading
 from collections.abc import Callable
 from threading import Event, Timer
 
+from flyball._internal.workers import WorkerPool
 from flyball.testing import until
-from flyball.worker import WorkerPool
 
 LONG = 60.0
 

@@ -8,14 +8,19 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from .agent import Agent
-    from .assertion import Assertions
-    from .bound import bounded
-    from .budget import Hold, IterationBudget
-    from .conversation import arun_conversation, run_conversation
-    from .deadline import Deadline, DeadlineToken
-    from .delegate import Child
-    from .envelope import TurnBudget
+    from .agent.agent import Agent
+    from .agent.conversation import arun_conversation, run_conversation
+    from .agent.delegation import Child
+    from .agent.run import Run
+    from .budget.budget import Hold, IterationBudget
+    from .budget.deadline import Deadline, DeadlineToken
+    from .budget.limits import Limits, Reserve
+    from .budget.price import TokenPrice
+    from .budget.registry import BudgetSpec, IterationBudgetRegistry
+    from .budget.run_budget import TurnBudget
+    from .budget.snapshot import BudgetSnapshot
+    from .budget.usage import Usage
+    from .completion.assertions import Assertions
     from .errors import (
         AmountError,
         BudgetExceeded,
@@ -29,20 +34,15 @@ if TYPE_CHECKING:
         TomlError,
         UnknownBudget,
     )
-    from .governor import govern
-    from .limits import Limits, Reserve
+    from .governor.bounded import bounded
+    from .governor.governor import govern
     from .message import Message
-    from .price import TokenPrice
     from .recorder import buffered, logged
-    from .registry import BudgetSpec, IterationBudgetRegistry
     from .result import Result, Stop
-    from .run import Run
     from .settings import Settings
-    from .snapshot import BudgetSnapshot
-    from .toolrule import ToolRules
+    from .tool_rules import ToolRules
     from .tools import tool
     from .unit import Unit
-    from .usage import Usage
 
 __all__ = [
     "Agent",
@@ -88,14 +88,14 @@ __all__ = [
 ]
 
 _HOMES = {
-    "agent": ("Agent",),
-    "assertion": ("Assertions",),
-    "bound": ("bounded",),
-    "budget": ("Hold", "IterationBudget"),
-    "conversation": ("arun_conversation", "run_conversation"),
-    "deadline": ("Deadline", "DeadlineToken"),
-    "delegate": ("Child",),
-    "envelope": ("TurnBudget",),
+    "agent.agent": ("Agent",),
+    "completion.assertions": ("Assertions",),
+    "governor.bounded": ("bounded",),
+    "budget.budget": ("Hold", "IterationBudget"),
+    "agent.conversation": ("arun_conversation", "run_conversation"),
+    "budget.deadline": ("Deadline", "DeadlineToken"),
+    "agent.delegation": ("Child",),
+    "budget.run_budget": ("TurnBudget",),
     "errors": (
         "AmountError",
         "BudgetExceeded",
@@ -109,20 +109,20 @@ _HOMES = {
         "TomlError",
         "UnknownBudget",
     ),
-    "governor": ("govern",),
-    "limits": ("Limits", "Reserve"),
+    "governor.governor": ("govern",),
+    "budget.limits": ("Limits", "Reserve"),
     "message": ("Message",),
-    "price": ("TokenPrice",),
+    "budget.price": ("TokenPrice",),
     "recorder": ("buffered", "logged"),
-    "registry": ("BudgetSpec", "IterationBudgetRegistry"),
+    "budget.registry": ("BudgetSpec", "IterationBudgetRegistry"),
     "result": ("Result", "Stop"),
-    "run": ("Run",),
+    "agent.run": ("Run",),
     "settings": ("Settings",),
-    "snapshot": ("BudgetSnapshot",),
-    "toolrule": ("ToolRules",),
+    "budget.snapshot": ("BudgetSnapshot",),
+    "tool_rules": ("ToolRules",),
     "tools": ("tool",),
     "unit": ("Unit",),
-    "usage": ("Usage",),
+    "budget.usage": ("Usage",),
 }
 
 

@@ -12,7 +12,7 @@ from datetime import UTC, datetime
 from functools import cache
 from typing import Any, ClassVar
 
-from .jsonable import jsonable
+from ._internal.jsonable import jsonable
 
 _PLAIN = frozenset({int, bool, type(None)})
 """What is written as it is; a text may have halves of characters, and a float be none."""

@@ -31,8 +31,8 @@ from decimal import Decimal
 from enum import StrEnum
 from typing import Any, TypeVar, cast
 
+from ._internal.jsonable import Way, place
 from .errors import MessageError, nearest
-from .jsonable import Way, place
 
 SCHEMA, VERSION = "flyball.message", 1
 OPENAI, ANTHROPIC = "openai", "anthropic"

@@ -16,6 +16,8 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from . import __version__
+from ._internal.jsonable import jsonable
+from .budget.snapshot import BudgetSnapshot
 from .errors import ConfigError
 from .event import (
     BudgetRefused,
@@ -30,8 +32,6 @@ from .event import (
     ToolEnded,
     ToolStarted,
 )
-from .jsonable import jsonable
-from .snapshot import BudgetSnapshot
 
 if TYPE_CHECKING:
     from opentelemetry.context import Context

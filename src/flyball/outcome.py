@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, fields
 from enum import StrEnum
 from typing import Any, ClassVar
 
-from .jsonable import jsonable
+from ._internal.jsonable import jsonable
 
 
 class Status(StrEnum):

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any, cast
 
-from . import check
+from ._internal import validation
 from .errors import ConfigError, shown
 
 _MOST = 1e15
@@ -62,19 +62,19 @@ class Verdict:
 
 def allow(text: str = "") -> Verdict:
     """Yes; `text` is the answer where a tool asks for one."""
-    check.kind("allow", text, str)
+    validation.kind("allow", text, str)
     return Verdict(True, text)
 
 
 def deny(reason: str = "") -> Verdict:
     """No; the model is told why."""
-    check.kind("deny", reason, str)
+    validation.kind("deny", reason, str)
     return Verdict(False, reason)
 
 
 def edit(text: str = "", /, **arguments: Any) -> Verdict:
     """Yes, but with these arguments, all of them: `edit(path="other.txt")`."""
-    check.kind("edit", text, str)
+    validation.kind("edit", text, str)
     return Verdict(True, text, arguments)
 
 

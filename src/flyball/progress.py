@@ -7,12 +7,12 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any, Protocol
 
-from .envelope import TurnBudget
+from .budget.run_budget import TurnBudget
+from .budget.snapshot import BudgetSnapshot
 from .evidence import Evidence
 from .message import Message
 from .outcome import Outcome
 from .request import Call
-from .snapshot import BudgetSnapshot
 
 _NO_EVIDENCE = Evidence({})
 

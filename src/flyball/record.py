@@ -12,7 +12,9 @@ from dataclasses import fields
 from datetime import datetime
 from typing import Any, TypeVar, cast
 
-from . import check
+from ._internal import validation
+from .budget.snapshot import BudgetSnapshot
+from .budget.usage import Usage
 from .errors import ConfigError, MessageError
 from .event import Event, Header, kinds, own_fields
 from .message import Message
@@ -20,9 +22,7 @@ from .outcome import Artifact, Cancelled, Denied, Failure, Outcome, Reason, Succ
 from .person import About, Question
 from .request import Call
 from .result import Result, Stop
-from .snapshot import BudgetSnapshot
 from .unit import Unit
-from .usage import Usage
 
 _DEEPEST, _MOST_RUNS = 20, 10_000
 """Runs below runs, and how many in all: each is a thousand times larger than the shortest record of it."""
@@ -59,7 +59,7 @@ def _result(told: _Told) -> Result:
     children = [_result(below) for below in told.below]
     by_id = {child.run_id: child for child in children}
     return Result(
-        stop=check.member(f"{where}, stop", told.get("stop"), Stop),
+        stop=validation.member(f"{where}, stop", told.get("stop"), Stop),
         text=told.text("text") or "",
         output=told.get("output"),
         stopped_by=told.text("stopped_by"),
@@ -76,7 +76,7 @@ def _result(told: _Told) -> Result:
         children=tuple(children),
         run_id=told.text("run_id") or "",
         session_id=told.text("session_id"),
-        seconds=check.duration(f"{where}, seconds", told.get("seconds") or 0),
+        seconds=validation.duration(f"{where}, seconds", told.get("seconds") or 0),
         messages=_readable(Message.from_dict, told.rows("messages")),
         tool_results=_readable(lambda row: _outcome(row, by_id), told.rows("tool_execution_results")),
         last_calls=_readable(_call, told.rows("last_tool_calls")),
@@ -97,12 +97,12 @@ def _result(told: _Told) -> Result:
 def event_of(row: Mapping[str, Any]) -> Event:
     """The event that `to_dict` has written; a KeyError, TypeError or ValueError where that is none."""
     kind = kinds()[row["event"]]
-    at = check.duration("event, at", row["at"])
+    at = validation.duration("event, at", row["at"])
     time = datetime.fromisoformat(row["time"]).timestamp()
     if at > time + _ROUNDED_S:
         raise ValueError("an event that was told before its run began")
     header = Header(
-        check.text("event, run_id", row["run_id"]),
+        validation.text("event, run_id", row["run_id"]),
         _text_or_none(row.get("session_id")),
         max(0.0, time - at),
         _fitting("Mapping[str, Any] | None", row.get("metadata")),
@@ -131,38 +131,38 @@ class _Told:
 
     def text(self, key: str) -> str | None:
         if self.get(key) is not None:
-            check.kind(f"{self.where}, {key}", self.get(key), str)
+            validation.kind(f"{self.where}, {key}", self.get(key), str)
         return self.get(key)
 
     def count(self, key: str) -> int:
         found = self.get(key)
-        return 0 if found is None else _bounded(f"{self.where}, {key}", check.whole(f"{self.where}, {key}", found))
+        return 0 if found is None else _bounded(f"{self.where}, {key}", validation.whole(f"{self.where}, {key}", found))
 
     def money(self, model: str, usd: object) -> int | float:
-        return check.amount_of(f"{self.where}, cost_usd.{model}", usd, Unit.USD)
+        return validation.amount_of(f"{self.where}, cost_usd.{model}", usd, Unit.USD)
 
     def table(self, key: str) -> dict[str, Any]:
         found = self.get(key)
         if found is None:
             return {}
-        check.kind(f"{self.where}, {key}", found, Mapping)
+        validation.kind(f"{self.where}, {key}", found, Mapping)
         return {str(name): value for name, value in found.items()}
 
     def _list(self, key: str) -> Sequence[Any]:
         found = self.get(key)
         if found is None:
             return ()
-        check.kind(f"{self.where}, {key}", found, list)
+        validation.kind(f"{self.where}, {key}", found, list)
         return found
 
     def rows(self, key: str) -> Sequence[Mapping[str, Any]]:
         for row in self._list(key):
-            check.kind(f"{self.where}, {key}", row, Mapping)
+            validation.kind(f"{self.where}, {key}", row, Mapping)
         return self._list(key)
 
     def texts(self, key: str) -> tuple[str, ...]:
         for text in self._list(key):
-            check.kind(f"{self.where}, {key}", text, str)
+            validation.kind(f"{self.where}, {key}", text, str)
         return tuple(self._list(key))
 
 
@@ -190,7 +190,7 @@ def _usage(where: str, row: Mapping[str, Any]) -> Usage:
 
 
 def _budget(where: str, row: object) -> BudgetSnapshot:
-    check.kind(where, row, Mapping)
+    validation.kind(where, row, Mapping)
     known = {field.name for field in fields(BudgetSnapshot)}
     snapshot = BudgetSnapshot.from_dict({key: value for key, value in cast("Any", row).items() if key in known})
     bounds = (snapshot.ceiling, snapshot.refund_limit, snapshot.maximum)
@@ -209,12 +209,12 @@ def _outcome(row: Mapping[str, Any], children: Mapping[str, Result]) -> Outcome:
     if "reason" in given:
         given["reason"] = Reason(given["reason"])
     for name in ("call_id", "tool"):
-        check.text(f"outcome, {name}", given[name])
+        validation.text(f"outcome, {name}", given[name])
     return kind(**given)
 
 
 def _call(row: Mapping[str, Any]) -> Call:
-    return Call(check.text("call, id", row["id"]), check.text("call, name", row["name"]), row["arguments"])
+    return Call(validation.text("call, id", row["id"]), validation.text("call, name", row["name"]), row["arguments"])
 
 
 def _question(row: Mapping[str, Any]) -> Question:
@@ -224,7 +224,7 @@ def _question(row: Mapping[str, Any]) -> Question:
 
 
 def _text_or_none(value: object) -> str | None:
-    return None if value is None else check.text("event, id", value)
+    return None if value is None else validation.text("event, id", value)
 
 
 def _fitting(annotation: str, value: Any) -> Any:

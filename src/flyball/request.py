@@ -10,9 +10,9 @@ from functools import lru_cache
 from itertools import islice
 from typing import Any, cast, overload
 
+from .budget.usage import Usage
 from .errors import ContextTooLong, FlyballError, ModelError, Retryable
 from .message import Message
-from .usage import Usage
 
 
 class Purpose(StrEnum):

@@ -8,16 +8,16 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any
 
+from ._internal.jsonable import jsonable
+from .budget.snapshot import BudgetSnapshot
+from .budget.usage import Usage
 from .errors import MessageError, RunStopped
 from .event import Event, ModelRequested
-from .jsonable import jsonable
 from .message import Message
 from .outcome import Outcome
 from .person import Question
 from .request import Call
-from .snapshot import BudgetSnapshot
 from .unit import Unit
-from .usage import Usage
 
 
 class Stop(StrEnum):

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, cast
 from .errors import ConfigError, SettingError, shown
 
 if TYPE_CHECKING:
-    from .toml import TomlDocument
+    from ._internal.toml import TomlDocument
 
 PREFIX = "FLYBALL_"
 CONFIG = "FLYBALL_CONFIG"
@@ -222,7 +222,7 @@ def _is_there(path: Path) -> bool:
 
 
 def _read(path: Path, label: str) -> _File:
-    from .toml import TomlDocument  # and with it tomllib: only where there is a file to read
+    from ._internal.toml import TomlDocument  # and with it tomllib: only where there is a file to read
 
     table = ("tool", "flyball") if path.name == "pyproject.toml" else ()
     return _File(TomlDocument.read(path), label, table)

@@ -6,7 +6,7 @@ from dataclasses import dataclass, fields
 from enum import StrEnum
 from typing import Any
 
-from . import check
+from ._internal import validation
 from .errors import ConfigError
 from .settings import Setting, Settings
 from .unit import Unit
@@ -46,8 +46,8 @@ class Thresholds:
 
     def __post_init__(self) -> None:
         for name in ("same", "rounds", "failures"):
-            check.whole_or_none(f"thresholds, {name}", getattr(self, name), least=2)
-        check.whole("thresholds, longest", self.longest, least=2)
+            validation.whole_or_none(f"thresholds, {name}", getattr(self, name), least=2)
+        validation.whole("thresholds, longest", self.longest, least=2)
         if (self.same or 0) > RING:
             raise ConfigError("thresholds, same", self.same, f"at most {RING}: so many calls are looked at")
         if (self.rounds or 0) * self.longest > RING:
@@ -82,9 +82,9 @@ class Reflection:
     )
 
     def __post_init__(self) -> None:
-        check.whole_or_none("reflection, every", self.every, least=1)
-        check.kind("reflection, after_failure", self.after_failure, bool)
-        check.text("reflection, prompt", self.prompt)
+        validation.whole_or_none("reflection, every", self.every, least=1)
+        validation.kind("reflection, after_failure", self.after_failure, bool)
+        validation.text("reflection, prompt", self.prompt)
         if self.every is None and not self.after_failure:
             raise ConfigError("reflection", "neither every=N nor after_failure=True", "one of them, or both")
 

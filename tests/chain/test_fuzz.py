@@ -10,9 +10,9 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from flyball import Limits
-from flyball.caller import COUNTED, Caller, serving
+from flyball.agent.inherited import Inheritance
 from flyball.chain import Chain, ChainDepthMiddleware, Keys, Refusal
-from flyball.inheritance import Inheritance
+from flyball.chain.caller import COUNTED, Caller, serving
 
 KEYS = Keys("a secret that all of them have")
 OPTIONS: list[dict[str, Any]] = [

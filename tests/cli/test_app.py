@@ -44,7 +44,7 @@ def test_help_loads_no_model_no_store_and_no_server(place: Path) -> None:
     *_, last = output([sys.executable, "-c", LOADED, "--help"], place).splitlines()
     loaded = set(json.loads(last))
     tops = {name.partition(".")[0] for name in loaded}
-    assert "flyball.cli.run" in loaded
+    assert "flyball.cli.commands.run" in loaded
     assert not tops & {
         "anyio", "asyncio", "genai_prices", "httpx2", "jsonschema", "mcp", "opentelemetry", "pydantic", "sqlite3",
         "xllamacpp",

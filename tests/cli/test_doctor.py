@@ -14,13 +14,13 @@ import pytest
 
 from flyball import doctor
 from flyball.doctor import Check, checks
+from flyball.governor.orders import Ruling
 from flyball.loop.notices import Notices
 from flyball.progress import Deliver, Notice, Order, Point
 from flyball.request import Purpose
 from flyball.rules import Trigger, engine, ruleset
-from flyball.rules.action import ACTIONS, Action
+from flyball.rules.actions import ACTIONS, Action
 from flyball.rules.view import View
-from flyball.ruling import Ruling
 from flyball.store import Start
 
 AGENT, GOVERN = "in an agent", "in govern"

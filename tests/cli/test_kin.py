@@ -12,10 +12,10 @@ import pytest
 from rich.console import Console
 
 from flyball import Agent, Limits, tool
-from flyball.cli.kin import kin
 from flyball.cli.page import markdown_of
-from flyball.cli.record import Record
-from flyball.cli.screen import drawn
+from flyball.cli.report import drawn
+from flyball.cli.run_tree import kin
+from flyball.history.record import Record
 from flyball.testing import ManualClock, Script, ScriptedModel, call, fail, say
 
 Typed = Callable[..., subprocess.CompletedProcess[str]]

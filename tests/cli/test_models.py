@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from flyball.errors import ConfigError
-from flyball.models import reference
+from flyball.models import by_name
 
 Typed = Callable[..., subprocess.CompletedProcess[str]]
 
@@ -45,7 +45,7 @@ def test_a_version_without_a_local_model_lists_the_others(typed: Typed, monkeypa
     def named(name: str) -> Any:
         raise ConfigError("model", name, "another")
 
-    monkeypatch.setattr(reference, "named", named)
+    monkeypatch.setattr(by_name, "named", named)
     assert "local:smollm2" not in listed(typed)
 
 

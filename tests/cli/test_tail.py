@@ -2,12 +2,12 @@
 
 from typing import Any
 
-from flyball.cli.tail import tail
-from flyball.drive.past import CODE
-from flyball.loop.effect import Answer
+from flyball.history.tail import tail
+from flyball.loop.effects import Answer
 from flyball.message import Message, MessageType, Role
 from flyball.outcome import Success
 from flyball.request import Call, Reply
+from flyball.runtime.history import CODE
 from flyball.store import Kind, Row
 
 TASK = Message("run", 0, 0.0, MessageType.TEXT, Role.USER, "Dig.")

@@ -5,9 +5,9 @@ from typing import Any
 
 import pytest
 
-from flyball.cli.timeline import Kind, Mark, Reader, Row, call_text, one_line, rows
-from flyball.cli.told import Told
 from flyball.event import Event, kinds
+from flyball.history.timeline import Kind, Mark, Reader, Row, call_text, one_line, rows
+from flyball.history.told import Told
 
 
 def told(event: str, at: float = 0.0, **fields: Any) -> Told:

@@ -4,9 +4,9 @@ import re
 from typing import Any
 
 from flyball import event as events
-from flyball.cli.timeline import Mark
 from flyball.cli.tree import Tree
 from flyball.event import Event, Header
+from flyball.history.timeline import Mark
 
 
 class Story:

@@ -14,11 +14,11 @@ from hypothesis import strategies as st
 from rich.console import Console
 
 from flyball import Agent, Limits, tool
+from flyball.budget.limits import Reserve
 from flyball.cli.page import markdown_of
-from flyball.cli.record import Record
-from flyball.cli.screen import drawn
+from flyball.cli.report import drawn
 from flyball.errors import Retryable
-from flyball.limits import Reserve
+from flyball.history.record import Record
 from flyball.person import extend
 from flyball.steadiness import Reflection
 from flyball.testing import Line, ManualClock, ScriptedModel, call, fail, say, together

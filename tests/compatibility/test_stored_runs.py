@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 
 from flyball import Agent
-from flyball.drive.past import CODE
 from flyball.errors import ResumeError
+from flyball.runtime.history import CODE
 from flyball.store import Kind, SqliteStore
 
 FILES = sorted(Path(__file__).parent.glob("runs-*.db"))

@@ -17,10 +17,10 @@ import anyio
 import pytest
 
 from flyball import Agent, Result
-from flyball.agent import RunOptions
+from flyball.agent.agent import RunOptions
+from flyball.agent.run import Run
 from flyball.event import Event
 from flyball.message import MessageType
-from flyball.run import Run
 
 LONG = 60.0
 PAIRS = {

@@ -9,14 +9,14 @@ import anyio
 import pytest
 
 from flyball import Agent, Limits, Result, tool
+from flyball.agent.run import Run
+from flyball.budget.price import Price
 from flyball.errors import Retryable
 from flyball.event import Event as RunEvent
 from flyball.message import MessageType
 from flyball.models.model import Tell
 from flyball.outcome import Cancelled, Status
-from flyball.price import Price
 from flyball.request import Purpose, Reply, Request
-from flyball.run import Run
 from flyball.testing import ScriptedModel, call, fail, say, together
 
 LONG = 60.0

@@ -9,8 +9,8 @@ import anyio
 import pytest
 
 from flyball import Agent, Child, Limits, Result, tool
-from flyball.loop.child import Edge, Mode
-from flyball.registry import IterationBudgetRegistry
+from flyball.budget.registry import IterationBudgetRegistry
+from flyball.loop.child_task import Edge, Mode
 from flyball.testing import Line, ScriptedModel, call, say
 
 LONG = 60.0

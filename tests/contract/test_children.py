@@ -9,9 +9,9 @@ import anyio
 import pytest
 
 from flyball import Agent, Child, Limits, Result, tool
+from flyball.agent.run import Run
 from flyball.event import Event
 from flyball.outcome import Failure, Timeout
-from flyball.run import Run
 from flyball.testing import Line, ScriptedModel, call, say, together
 
 LONG = 60.0

@@ -9,12 +9,12 @@ import anyio
 import pytest
 
 from flyball import Agent, IterationBudgetRegistry, Limits, Reserve, Result, tool
+from flyball.agent.run import Run
+from flyball.budget.price import Price
 from flyball.event import Event as RunEvent
 from flyball.models.model import Model, Tell
 from flyball.outcome import Status, Timeout
-from flyball.price import Price
 from flyball.request import Call, Purpose, Reply, Request
-from flyball.run import Run
 from flyball.testing import ScriptedModel, call, say, together
 
 LONG, SHORT = 60.0, 0.02

@@ -11,9 +11,9 @@ import anyio.to_thread
 import pytest
 
 from flyball import Agent, Limits, Result, tool
+from flyball.budget.price import Price
 from flyball.event import Event as RunEvent
 from flyball.models.model import Tell
-from flyball.price import Price
 from flyball.progress import Order, Point, Progress
 from flyball.request import Call, Finish, Reply, Request
 from flyball.testing import ScriptedModel, call, say, together

@@ -9,9 +9,9 @@ import anyio
 import pytest
 
 from flyball import Agent, ConfigError, Limits, Result, tool
+from flyball.agent.run import Run
 from flyball.event import Delta
 from flyball.event import Event as RunEvent
-from flyball.run import Run
 from flyball.testing import ScriptedModel, call, say
 
 LONG = 60.0

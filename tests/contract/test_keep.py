@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 
 from flyball import Agent, ConfigError, Limits, Result, UnknownBudget, run_conversation, tool
-from flyball.drive.tenure import owner_of
 from flyball.errors import CallClosed, ResumeError, StoreError
 from flyball.message import Message
+from flyball.runtime.lease import owner_of
 from flyball.store import Guard, Holder, Kind, MemoryStore, Store, open_store
 from flyball.store.memory import MemoryLease
 from flyball.testing import Line, ScriptedModel, call, say, together

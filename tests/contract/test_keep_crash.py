@@ -9,12 +9,12 @@ import anyio
 import pytest
 
 from flyball import Agent, Child, Limits, Result, tool
-from flyball.drive.tenure import Tenure
 from flyball.errors import StoreError
 from flyball.message import Role
 from flyball.outcome import Failure
 from flyball.pair import check_pairs
 from flyball.request import Request
+from flyball.runtime.lease import Tenure
 from flyball.store import Guard, MemoryStore, Step, Store
 from flyball.store.memory import MemoryLease
 from flyball.testing import Line, ScriptedModel, assert_honest, call, say, together

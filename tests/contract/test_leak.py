@@ -11,7 +11,7 @@ import pytest
 import trio
 
 from flyball import Agent, Limits, Result, tool
-from flyball.run import Run
+from flyball.agent.run import Run
 from flyball.testing import ScriptedModel, call, say, together, until
 
 LONG = 60.0

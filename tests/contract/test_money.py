@@ -9,8 +9,8 @@ import anyio
 import pytest
 
 from flyball import Agent, Limits, Result, TokenPrice, TurnBudget, Usage, tool
+from flyball.budget.price import Tier, worst
 from flyball.errors import Retryable
-from flyball.price import Tier, worst
 from flyball.request import Call, Finish, Purpose, Reply, Request, estimate
 
 LONG = 60.0

@@ -13,9 +13,9 @@ import anyio
 import pytest
 
 from flyball import Agent, Limits, Result, tool
+from flyball.agent.run import Run
 from flyball.event import Event as RunEvent
 from flyball.person import Question, Verdict, allow, deny, edit, extend
-from flyball.run import Run
 from flyball.testing import Line, ManualClock, ScriptedModel, call, say, together
 
 LONG, SHORT = 60.0, 0.05

@@ -120,8 +120,8 @@ def test_an_uncaught_ctrl_c_ends_the_process_though_a_tool_hangs(bounded: Bounde
 
 def test_a_second_ctrl_c_stops_waiting_for_a_run_that_does_not_close(bounded: Bounded) -> None:
     program = """
-    import flyball.run
-    flyball.run._CLOSING_S = 600
+    import flyball.agent.run
+    flyball.agent.run._CLOSING_S = 600
     def sink(event):
         if event.kind == "tool_ended":
             os.kill(os.getpid(), signal.SIGINT)  # the second one, while the first is waited for
@@ -135,8 +135,8 @@ def test_a_second_ctrl_c_stops_waiting_for_a_run_that_does_not_close(bounded: Bo
 
 def test_a_second_ctrl_c_leaves_the_block_of_a_run_that_does_not_close(bounded: Bounded) -> None:
     program = """
-    import flyball.run
-    flyball.run._CLOSING_S = 600
+    import flyball.agent.run
+    flyball.agent.run._CLOSING_S = 600
     def sink(event):
         if event.kind == "tool_ended":
             os.kill(os.getpid(), signal.SIGINT)

@@ -8,10 +8,10 @@ from typing import Any, cast
 import pytest
 
 from flyball import Agent, Limits, Result, tool
+from flyball.budget.price import Price
 from flyball.event import Event as RunEvent
 from flyball.models.model import Tell
 from flyball.outcome import Failure
-from flyball.price import Price
 from flyball.progress import Order, Point, Progress
 from flyball.request import Call, Reply, Request, Usage
 from flyball.steadiness import Thresholds

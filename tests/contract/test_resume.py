@@ -12,13 +12,13 @@ import anyio
 import pytest
 
 from flyball import Agent, Limits, Result, tool
+from flyball.agent.run import Run
 from flyball.errors import ConfigError
 from flyball.event import Event as RunEvent
 from flyball.message import Message
 from flyball.person import Question, Verdict, allow, deny
 from flyball.progress import Order, Point, Progress
 from flyball.request import Usage
-from flyball.run import Run
 from flyball.steadiness import Reflection
 from flyball.testing import Line, ManualClock, ScriptedModel, call, say, together
 from flyball.tools import ToolContext

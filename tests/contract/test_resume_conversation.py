@@ -8,7 +8,7 @@ import anyio
 import pytest
 
 from flyball import Agent, Result, arun_conversation, run_conversation, tool
-from flyball.conversation import aresume_conversation, resume_conversation
+from flyball.agent.conversation import aresume_conversation, resume_conversation
 from flyball.errors import ConfigError
 from flyball.event import Event
 from flyball.testing import ScriptedModel, call, say

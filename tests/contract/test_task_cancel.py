@@ -10,11 +10,11 @@ import pytest
 import trio
 
 from flyball import Agent, Limits, Result, tool
+from flyball.agent.run import Run
 from flyball.errors import Retryable
 from flyball.event import Event as RunEvent
 from flyball.event import RunEnded
 from flyball.outcome import Status
-from flyball.run import Run
 from flyball.testing import ScriptedModel, call, fail, say
 
 LONG = 60.0

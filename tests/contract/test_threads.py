@@ -9,8 +9,8 @@ import anyio
 import pytest
 
 from flyball import Agent, Limits, Result, tool
+from flyball._internal.workers import LoopThread
 from flyball.testing import ScriptedModel, call, say, until
-from flyball.worker import LoopThread
 
 LONG = 60.0
 

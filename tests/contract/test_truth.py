@@ -9,9 +9,9 @@ from typing import Any
 import anyio
 
 from flyball import Agent, Limits, Result, tool
+from flyball.agent.run import Run
 from flyball.event import Event as RunEvent
 from flyball.progress import Order, Point, Progress
-from flyball.run import Run
 from flyball.testing import ScriptedModel, call, say
 
 LONG = 60.0

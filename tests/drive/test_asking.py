@@ -7,12 +7,12 @@ from typing import Any
 import anyio
 import pytest
 
-from flyball.drive.asking import Asking
+from flyball._internal.workers import WorkerPool
+from flyball.budget.price import Price
 from flyball.errors import ContextTooLong, ModelError, Retryable
 from flyball.models.model import Tell
-from flyball.price import Price
 from flyball.request import FailureKind, Finish, ModelFailure, Reply, Request
-from flyball.worker import WorkerPool
+from flyball.runtime.model_call import Asking
 
 LONG = 60.0
 

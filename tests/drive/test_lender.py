@@ -1,8 +1,8 @@
 import pytest
 
 from flyball import Limits, TurnBudget
-from flyball.drive.lender import Lender
-from flyball.loop.effect import Grant
+from flyball.loop.effects import Grant
+from flyball.runtime.shared_budget import Lender
 from flyball.testing import ManualClock
 
 

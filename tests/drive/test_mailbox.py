@@ -2,8 +2,8 @@ from threading import Thread
 
 import pytest
 
-from flyball.drive import Mailbox
-from flyball.loop.effect import Cancel, Extend, Late, LeaseLost, Letter, Steer, TimeUp
+from flyball.loop.effects import Cancel, Extend, Late, LeaseLost, Letter, Steer, TimeUp
+from flyball.runtime import Mailbox
 
 LONG = 60.0
 ALL: list[Letter] = [Cancel(), LeaseLost(), Steer("x"), Extend({}), Late("1", "f"), TimeUp()]

@@ -5,8 +5,8 @@ from typing import Any
 import anyio
 import pytest
 
-from flyball.clock import SYSTEM
-from flyball.drive.pace import Pace
+from flyball.budget.clock import SYSTEM
+from flyball.runtime.timer import Pace
 from flyball.testing import ManualClock
 
 LONG, SHORT = 60.0, 0.01

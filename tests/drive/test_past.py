@@ -1,8 +1,8 @@
 from typing import Any
 
-from flyball.drive.past import CODE, Past, past_of
-from flyball.loop.effect import Answer
+from flyball.loop.effects import Answer
 from flyball.person import Verdict
+from flyball.runtime.history import CODE, Past, past_of
 from flyball.store import Kind, Row
 
 OPEN = Verdict(None)

@@ -5,8 +5,8 @@ import time
 
 import pytest
 
-from flyball.drive.tenure import CLERK, Tenure, owner_of
 from flyball.errors import StoreError
+from flyball.runtime.lease import CLERK, Tenure, owner_of
 from flyball.store import Guard, Holder, MemoryStore
 from flyball.store.memory import MemoryLease
 from flyball.store.shelf import Shelf

@@ -14,41 +14,41 @@ from typing import Any
 import pytest
 
 import flyball
-from flyball.budget import IterationBudget
-from flyball.chain.context import ROOT
-from flyball.cli.conversation import conversation
-from flyball.cli.keepsake import kept
-from flyball.cli.outfit import Outfit
+from flyball._internal.path import is_there
+from flyball._internal.toml import TomlDocument
+from flyball.agent.output import Output
+from flyball.budget.budget import IterationBudget
+from flyball.budget.deadline import Deadline
+from flyball.budget.run_budget import TurnBudget
+from flyball.chain.hop_context import ROOT
 from flyball.cli.page import plain as as_markdown
-from flyball.cli.record import Record
-from flyball.deadline import Deadline
-from flyball.envelope import TurnBudget
+from flyball.cli.run_config import Outfit
+from flyball.cli.saved_config import kept
+from flyball.cli.transcript import conversation
 from flyball.errors import nearest, shown
+from flyball.history.record import Record
 from flyball.message import Message
-from flyball.models import dialect
+from flyball.models import local_prompt
+from flyball.models.failures import broken_off, refused
 from flyball.models.key import bare
 from flyball.models.name import tool_name
-from flyball.models.refusal import broken_off, refused
 from flyball.models.sse import EventReader
-from flyball.output import Output
-from flyball.path import is_there
 from flyball.progress import Progress
 from flyball.request import Reply, Request
 from flyball.rules.template import Template
 from flyball.rules.view import View
 from flyball.rules.vocabulary import Vocabulary
-from flyball.serve.body import wish_of
+from flyball.serve.request import wish_of
 from flyball.terminal import harmless, visible
 from flyball.testing.censor import Censor
-from flyball.testing.server.spoken import words
-from flyball.toml import TomlDocument
+from flyball.testing.server.reply import words
 from flyball.toolbox.body import Body, as_text
 from flyball.toolbox.environment import without_secrets
-from flyball.toolbox.fetcher import fetch
-from flyball.toolbox.markup import text_of
+from flyball.toolbox.fetch_tool import fetch
+from flyball.toolbox.html import text_of
 from flyball.tools.excerpt import content_of, excerpt
-from flyball.tools.foreign.server import mcp
-from flyball.tools.foreign.tail import Tail
+from flyball.tools.mcp.server import mcp
+from flyball.tools.mcp.tail import Tail
 from flyball.tools.pattern import Pattern
 from flyball.tools.tool import Tool
 from flyball.wire import normalize, to_anthropic
@@ -90,7 +90,7 @@ def events(chunks: list[bytes]) -> object:
 
 
 def reply(text: str) -> object:
-    return dialect.read(Request((), tools=[{"name": "f"}]), Reply(text))
+    return local_prompt.read(Request((), tools=[{"name": "f"}]), Reply(text))
 
 
 def typed_answer(text: str) -> object:
@@ -139,14 +139,14 @@ def place(text: str) -> object:
 
 
 CASES: list[tuple[str, str, Read, Make, Make]] = [
-    ("models/refusal.py", "an error page of <", error_page, repeated("<"), PROSE),
-    ("models/refusal.py", "an error page of tags", error_page, repeated("<a>"), PROSE),
-    ("models/refusal.py", "an error page of [", error_page, repeated("["), PROSE),
-    ("models/refusal.py", "a long code of an error", error_code, repeated("context "), PROSE),
+    ("models/failures.py", "an error page of <", error_page, repeated("<"), PROSE),
+    ("models/failures.py", "an error page of tags", error_page, repeated("<a>"), PROSE),
+    ("models/failures.py", "an error page of [", error_page, repeated("["), PROSE),
+    ("models/failures.py", "a long code of an error", error_code, repeated("context "), PROSE),
     ("models/sse.py", "a line without end", events, pieces(b"data: x"), pieces(b"data:x\n\n")),
     ("models/sse.py", "nothing but CR", events, pieces(b"\r"), pieces(b"data:x\n\n")),
-    ("models/dialect.py", "a reply of blanks", reply, repeated(" ", "{"), LETTERS),
-    ("models/dialect.py", "a reply of escapes", reply, repeated("\\\\", start=CALLED), repeated("xy", start=CALLED)),
+    ("models/local_prompt.py", "a reply of blanks", reply, repeated(" ", "{"), LETTERS),
+    ("models/local_prompt.py", "a reply of escapes", reply, repeated("\\\\", start=CALLED), repeated("xy", start=CALLED)),
     ("models/name.py", "a name of signs", tool_name, repeated("!"), LETTERS),
     ("models/key.py", "a URL of ://", bare, repeated("://"), ADDRESS),
     ("models/key.py", "a URL of ?", bare, repeated("?"), ADDRESS),
@@ -160,28 +160,28 @@ CASES: list[tuple[str, str, Read, Make, Make]] = [
     ("wire/writer.py", "an image of ;", image, repeated(";", start="data:"), LETTERS),
     ("tools/tool.py", "a name of signs", tool, repeated("!"), LETTERS),
     ("tools/pattern.py", "a pattern that backtracks", matched, repeated("a", "!"), repeated("a")),
-    ("tools/foreign/server.py", "a command of secrets", lambda text: mcp(text).name, repeated("key "), repeated("x ")),
-    ("tools/foreign/tail.py", "stderr in small pieces", stderr, pieces(b"x"), pieces(b"xxxxxxxx")),
+    ("tools/mcp/server.py", "a command of secrets", lambda text: mcp(text).name, repeated("key "), repeated("x ")),
+    ("tools/mcp/tail.py", "stderr in small pieces", stderr, pieces(b"x"), pieces(b"xxxxxxxx")),
     ("tools/excerpt.py", "a result of quotes", lambda text: excerpt(content_of(text), "a"), repeated('"'), PROSE),
     ("path.py", "JSON that is nested", lambda text: is_there(text, "a.b.c.d.e"), repeated('{"a":', "1"), PROSE),
     ("rules/template.py", "a value of braces", template, repeated("{{"), PROSE),
     *(
-        ("toolbox/markup.py", f"a page of {unit!r}", text_of, repeated(unit), repeated("<p>A <b>warm</b> &amp; new\n"))
+        ("toolbox/html.py", f"a page of {unit!r}", text_of, repeated(unit), repeated("<p>A <b>warm</b> &amp; new\n"))
         for unit in ("<", "<a", "<a href='", '<a "', "<!--", "<script>", "</", "&", "&#", "<pre>\n", "<li>")
     ),
     ("toolbox/body.py", "a page of charsets", page, repeated("charset = "), repeated("<p>All warm</p>\n")),
     ("toolbox/body.py", "a long type", lambda kind: as_text(Body(b"x", True), kind), repeated("text/a+"), LETTERS),
-    ("toolbox/fetcher.py", "a long URL", lambda url: asyncio.run(fetch()[0].function(url)), repeated("."), LETTERS),
+    ("toolbox/fetch_tool.py", "a long URL", lambda url: asyncio.run(fetch()[0].function(url)), repeated("."), LETTERS),
     *(
         ("toolbox/environment.py", f"a value of {unit!r}", lambda value: without_secrets({"A": value}),
          repeated(unit, start="a://"), LETTERS)
         for unit in (":", "://", "a:", "-----BEGIN ")
     ),
     ("terminal.py", "a text of controls", lambda text: visible(text) + harmless(text), repeated("\x1b"), PROSE),
-    ("cli/conversation.py", "a text of fences", export, repeated("```\n"), PROSE),
+    ("cli/transcript.py", "a text of fences", export, repeated("```\n"), PROSE),
     ("cli/page.py", "a text of marks", as_markdown, repeated("*_"), PROSE),
     *(
-        ("cli/keepsake.py", f"a command of {unit!r}", lambda text: kept(Outfit(model="m", mcp=[text])), repeated(unit),
+        ("cli/saved_config.py", f"a command of {unit!r}", lambda text: kept(Outfit(model="m", mcp=[text])), repeated(unit),
          LETTERS)
         for unit in ("?", "&a", "passw", "auth", "://", "key  ", "credential_")
     ),
@@ -189,26 +189,26 @@ CASES: list[tuple[str, str, Read, Make, Make]] = [
         ("testing/censor.py", f"a text of {unit!r}", Censor(("sk-of-a-user",)).text, repeated(unit), PROSE)
         for unit in ("eyJ-", "sk-", "1sk-", "sk-a.", "-----BEGIN ", "-----BEGIN PRIVATE KEY-----", "-----END A")
     ),
-    ("testing/server/spoken.py", "a text of blanks", words, repeated(" "), PROSE),
+    ("testing/server/reply.py", "a text of blanks", words, repeated(" "), PROSE),
     ("toml.py", "a file of comments", place, repeated("# x\n"), repeated('x"\n', start='a = """')),
     ("toml.py", "a file of brackets", place, repeated("[1],", "1]", "a = ["), repeated("1,", "1]", "a = [")),
-    ("serve/body.py", "a long key", wish_of, lambda size: json.dumps({"m" * size: 1}), lambda size: '{"message": "x"}'),
-    ("chain/context.py", "a long root", ROOT.fullmatch, repeated("."), LETTERS),
+    ("serve/request.py", "a long key", wish_of, lambda size: json.dumps({"m" * size: 1}), lambda size: '{"message": "x"}'),
+    ("chain/hop_context.py", "a long root", ROOT.fullmatch, repeated("."), LETTERS),
 ]  # fmt: skip
 
 BOUNDED = {
     "chain/hop.py": "HTTP servers bound a header, and each is read by an expression without repetition of its own",
-    "cli/prune.py": "an age that the user types",
+    "cli/commands/prune.py": "an age that the user types",
     "doctor/installation.py": "the requirements of this package itself",
     "entry.py": "keys of a file that the user writes, each matched once by one class of characters",
-    "models/address.py": "a URL and headers that the user configures, matched by one class of characters",
+    "models/endpoint.py": "a URL and headers that the user configures, matched by one class of characters",
     "rules/file.py": "names in a file that the user writes, matched by parts that share no character",
     "testing/plugin.py": "the names of tests",
-    "testing/tape.py": "messages of errors, which models/refusal.py cuts to 500 characters",
-    "toolbox/matcher.py": "runs in a process of its own, which is killed",
-    "toolrule/rules.py": "the place of a mistake, which is made here",
+    "testing/cassette.py": "messages of errors, which models/failures.py cuts to 500 characters",
+    "toolbox/regex_worker.py": "runs in a process of its own, which is killed",
+    "tool_rules/rules.py": "the place of a mistake, which is made here",
     "tools/docstring.py": "docstrings, which are code of the user",
-    "tools/foreign/session.py": "names of tools, matched by one class of characters",
+    "tools/mcp/session.py": "names of tools, matched by one class of characters",
 }
 """Modules that use `re`, and why their input needs no case."""
 

@@ -10,22 +10,22 @@ from typing import Any
 
 import pytest
 
-from flyball.budget import IterationBudget
-from flyball.deadline import Deadline
-from flyball.envelope import TurnBudget
-from flyball.jsonable import jsonable, plain
+from flyball._internal.jsonable import jsonable, plain
+from flyball.agent.output import Output
+from flyball.budget.budget import IterationBudget
+from flyball.budget.deadline import Deadline
+from flyball.budget.run_budget import TurnBudget
 from flyball.loop.repetition import key_of
 from flyball.message import Message
-from flyball.models import AnthropicModel, OpenAIModel, dialect
-from flyball.models.strict import closed, is_strict
-from flyball.output import Output
+from flyball.models import AnthropicModel, OpenAIModel, local_prompt
+from flyball.models.structured import closed, is_strict
 from flyball.pair import repair_pairs
 from flyball.progress import Progress
 from flyball.request import Call, Request
 from flyball.rules.view import View
 from flyball.store.text import to_text
-from flyball.tools.foreign.content import value_of
-from flyball.tools.shape import Shape
+from flyball.tools.json_schema import Shape
+from flyball.tools.mcp.content import value_of
 from flyball.tools.tool import Tool
 from flyball.wire import normalize
 
@@ -194,7 +194,7 @@ CASES: dict[str, tuple[Read, Make, Make]] = {
     "reasoning in small pieces": (partial(hear, ANTHROPIC), thoughts(2**16), thoughts(4)),
     "blocks of one hash": (partial(hear, ANTHROPIC), blocks(SAME_HASH), blocks(1)),
     "calls of one hash": (partial(hear, OPENAI), pieces_of_calls(SAME_HASH), pieces_of_calls(1)),
-    "many results in a row": (dialect.messages, results(40), results(4_000)),
+    "many results in a row": (local_prompt.messages, results(40), results(4_000)),
     "calls without results": (repair_pairs, batch(answered=False), batch(answered=True)),
     "a message with rows below a long key": (message, LONG_KEY, SHORT_KEY),
     "a table with rows below a long key": (partial(plain, "here"), LONG_KEY, SHORT_KEY),

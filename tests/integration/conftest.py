@@ -190,7 +190,7 @@ def _times(store: Store) -> list[float]:
 
 
 def _answers() -> list[type]:
-    from flyball.loop.effect import Answer, Cancel, Extend, Late, LeaseLost, Stalled, Steer, TimeUp
+    from flyball.loop.effects import Answer, Cancel, Extend, Late, LeaseLost, Stalled, Steer, TimeUp
 
     return [Answer, Cancel, Extend, Late, LeaseLost, Stalled, Steer, TimeUp]
 

@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 
 from flyball import Agent
-from flyball.drive.past import past_of, restored
-from flyball.loop.converse import converse
+from flyball.loop.loop import converse
 from flyball.recorder import Recorder
+from flyball.runtime.history import past_of, restored
 from flyball.store import Store, open_store
 
 _OF_THE_STORE = ("seq", "time")

@@ -33,13 +33,13 @@ from math import inf
 from typing import Any, cast
 
 from flyball import Agent, Result
+from flyball.budget.price import worst
 from flyball.event import Event
 from flyball.loop import Act, Answer, Append, Ask, Decide, Effect, Grant, Wait
-from flyball.loop.effect import Cancel, Extend, Late, LeaseLost, Steer, TimeUp
+from flyball.loop.effects import Cancel, Extend, Late, LeaseLost, Steer, TimeUp
 from flyball.message import MessageType, Role
 from flyball.outcome import Cancelled, Denied, Success, Timeout
 from flyball.pair import check_pairs
-from flyball.price import worst
 from flyball.progress import Complete, Halt, Raise
 from flyball.request import Call, FailureKind, Finish, ModelFailure, Purpose, Reply, Usage, tokens_of_reply
 from flyball.result import Stop

@@ -5,9 +5,9 @@ from math import inf
 from typing import Any, cast
 
 from flyball import Agent
+from flyball.budget.price import TokenPrice
 from flyball.models import Model
 from flyball.outcome import Outcome
-from flyball.price import TokenPrice
 from flyball.request import Call, ModelFailure, Reply
 
 

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from flyball import Agent, Limits, run_conversation, tool
 from flyball.errors import ConfigError
 from flyball.event import NoticeDelivered, Repeated, ToolEnded
-from flyball.loop.effect import Ask, Late, Steer
+from flyball.loop.effects import Ask, Late, Steer
 from flyball.outcome import Denied, Success
 from flyball.progress import Progress
 from flyball.request import Call, Finish, Purpose, Reply, Request, Usage

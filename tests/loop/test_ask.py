@@ -6,11 +6,11 @@ from typing import Any
 import pytest
 
 from flyball import Agent, ConfigError, Limits, tool
+from flyball.budget.limits import Reserve
+from flyball.budget.price import TokenPrice
 from flyball.errors import ContextTooLong, ModelError, Retryable
 from flyball.event import ModelRequested, Retried
-from flyball.limits import Reserve
-from flyball.loop.effect import Ask, Wait
-from flyball.price import TokenPrice
+from flyball.loop.effects import Ask, Wait
 from flyball.progress import Notice, Order, Point, Progress
 from flyball.request import Request, Usage, estimate
 from flyball.result import Result

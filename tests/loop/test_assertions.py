@@ -5,11 +5,11 @@ from typing import Any
 import pytest
 
 from flyball import Agent, Limits, tool
-from flyball.asserted import Asserted
-from flyball.assertion import Assertions
+from flyball.completion.assertions import Assertions
+from flyball.completion.policy import Asserted
 from flyball.errors import ConfigError, ModelError
 from flyball.event import CompletionChecked, Nudged
-from flyball.loop.effect import Cancel, LeaseLost, Steer, TimeUp
+from flyball.loop.effects import Cancel, LeaseLost, Steer, TimeUp
 from flyball.progress import Complete, GoOn, Halt, Point, Progress, Unfinished
 from flyball.result import Result
 from flyball.testing import Line, Script, ScriptedModel, assert_honest, call, fail, say, together

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from flyball import Agent, Limits, tool
-from flyball.loop.effect import Act, Cancel, Decide, Extend, LeaseLost, TimeUp
+from flyball.loop.effects import Act, Cancel, Decide, Extend, LeaseLost, TimeUp
 from flyball.message import MessageType
 from flyball.outcome import Cancelled, Denied, Failure, Outcome, Success, Timeout
 from flyball.person import Verdict

@@ -9,16 +9,16 @@ import hypothesis.strategies as st
 from hypothesis import example, given, settings
 
 from flyball import Agent, Limits, Result, TurnBudget, tool
-from flyball.envelope import Refusal
+from flyball.budget.price import TokenPrice
+from flyball.budget.registry import UNSET
+from flyball.budget.run_budget import Refusal
 from flyball.event import Event, Header
 from flyball.loop import Act, Answer, Append, Ask, Decide, Effect, Fingerprint, Grant, Plan, Wait, converse
-from flyball.loop.effect import Cancel, Extend, Late, LeaseLost, Letter, Steer, TimeUp
+from flyball.loop.effects import Cancel, Extend, Late, LeaseLost, Letter, Steer, TimeUp
 from flyball.outcome import Cancelled, Denied, Failure, Outcome, Reason, Success, Timeout
 from flyball.person import Verdict
-from flyball.price import TokenPrice
 from flyball.progress import Complete, Decision, GoOn, Halt, Notice, Order, Point, Progress, Raise, Unfinished, Veto
 from flyball.recorder import Recorder
-from flyball.registry import UNSET
 from flyball.request import Call, FailureKind, Finish, ModelFailure, Reply, Request, Usage
 from flyball.testing import ManualClock
 

@@ -11,16 +11,16 @@ import pytest
 from hypothesis import Phase, given, settings
 
 from flyball import Agent, Limits, Result, TurnBudget, tool
-from flyball.drive import Driver
+from flyball.budget.registry import UNSET
 from flyball.errors import ContextTooLong, ModelError, Retryable
 from flyball.event import Event, Header
 from flyball.loop import Answer, converse
-from flyball.loop.effect import Cancel, Extend, LeaseLost, Letter, Steer
+from flyball.loop.effects import Cancel, Extend, LeaseLost, Letter, Steer
 from flyball.loop.plan import Plan
 from flyball.progress import Complete, Decision, GoOn, Halt, Notice, Order, Point, Progress, Unfinished, Veto
 from flyball.recorder import Recorder
-from flyball.registry import UNSET
 from flyball.request import Call, Finish, Reply, Request, Usage
+from flyball.runtime import Driver
 from flyball.tools import ToolContext
 
 Story = list[Any]

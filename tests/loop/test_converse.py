@@ -9,7 +9,7 @@ import pytest
 from flyball import Agent, Limits, tool
 from flyball.errors import ModelError, RunStopped
 from flyball.event import Event
-from flyball.loop.effect import Cancel, LeaseLost, TimeUp
+from flyball.loop.effects import Cancel, LeaseLost, TimeUp
 from flyball.message import Message, MessageType, Role
 from flyball.progress import Decision, GoOn, Halt, Order, Point, Progress, Unfinished
 from flyball.request import Finish, Usage

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from flyball import Agent, Limits, tool
 from flyball.errors import ConfigError
 from flyball.event import AskedPerson, Extended, PersonAnswered, Postponed, ToolStarted
-from flyball.loop.effect import Act, Cancel, Decide, Steer, TimeUp
+from flyball.loop.effects import Act, Cancel, Decide, Steer, TimeUp
 from flyball.person import About, Question, Verdict, allow, deny, edit, extend
 from flyball.result import Result
 from flyball.testing import Line, Script, ScriptedModel, assert_honest, call, say, together

@@ -9,7 +9,7 @@ import pytest
 from flyball import Agent, Limits, tool
 from flyball.errors import ContextTooLong, ModelError, Retryable
 from flyball.loop import Act, Append, Ask, Decide, Effect, Fingerprint, Grant, Plan, Wait
-from flyball.loop.effect import Cancel, Extend, Steer, TimeUp
+from flyball.loop.effects import Cancel, Extend, Steer, TimeUp
 from flyball.message import Message, MessageType, Role
 from flyball.outcome import Outcome
 from flyball.person import Question

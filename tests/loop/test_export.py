@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from flyball import Agent, Limits, tool
-from flyball.loop.effect import Extend
+from flyball.loop.effects import Extend
 from flyball.progress import Order, Point, Progress
 from flyball.testing import Script, ScriptedModel, call, call_json, say
 

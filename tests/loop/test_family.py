@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from flyball import Agent, Child, Limits, Result, Usage, tool
 from flyball.errors import ModelError
-from flyball.loop.child import POOLED
+from flyball.loop.child_task import POOLED
 from flyball.progress import Raise
 from flyball.testing import Line, Script, ScriptedModel, assert_honest, call, fail, replay, say
 

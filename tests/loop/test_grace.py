@@ -6,14 +6,14 @@ from typing import Any
 import pytest
 
 from flyball import Agent, Limits, tool
+from flyball.budget.limits import Reserve
+from flyball.budget.price import TokenPrice
 from flyball.errors import ContextTooLong, ModelError, Retryable
 from flyball.event import GraceEnded, GraceStarted, ModelReplied
-from flyball.limits import Reserve
-from flyball.loop.effect import Append, Ask, TimeUp
+from flyball.loop.effects import Append, Ask, TimeUp
 from flyball.message import Role
 from flyball.outcome import Denied, Reason
 from flyball.pair import check_pairs
-from flyball.price import TokenPrice
 from flyball.request import Purpose, Request, Usage, estimate
 from flyball.result import Result
 from flyball.testing import Line, Script, ScriptedModel, assert_honest, call, fail, say

@@ -9,7 +9,7 @@ from flyball import Agent, Limits, tool
 from flyball.errors import Retryable
 from flyball.event import Extended, Header, Postponed, Steered, ToolEnded, ToolStarted
 from flyball.loop import Answer, Append, Ask, converse
-from flyball.loop.effect import Cancel, Extend, Late, LeaseLost, Letter, Steer, TimeUp
+from flyball.loop.effects import Cancel, Extend, Late, LeaseLost, Letter, Steer, TimeUp
 from flyball.message import MessageType, Role
 from flyball.outcome import Status
 from flyball.progress import Complete, GoOn, Progress

@@ -6,10 +6,10 @@ from typing import Any
 import pytest
 
 from flyball import Agent, Limits, tool
+from flyball.budget.price import TokenPrice
 from flyball.errors import ConfigError, ContextTooLong, ModelError
 from flyball.event import ModelReplied, ModelRequested, Reflected
-from flyball.loop.effect import Act, Ask, Cancel, TimeUp
-from flyball.price import TokenPrice
+from flyball.loop.effects import Act, Ask, Cancel, TimeUp
 from flyball.request import Finish, Purpose, Usage
 from flyball.result import Result
 from flyball.steadiness import Reflection

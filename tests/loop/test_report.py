@@ -6,8 +6,8 @@ from collections.abc import Callable
 import pytest
 
 from flyball import Agent, Limits, tool
+from flyball.budget.limits import Reserve
 from flyball.errors import ModelError
-from flyball.limits import Reserve
 from flyball.result import Result
 from flyball.testing import Line, Script, ScriptedModel, assert_honest, call, fail, say, together
 

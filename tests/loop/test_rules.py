@@ -8,11 +8,11 @@ from typing import Any
 import pytest
 
 from flyball import Agent, Limits, tool
+from flyball.budget.price import TokenPrice
 from flyball.errors import ConfigError, ModelError
 from flyball.event import AskedPerson, Extended, NoticeDelivered, Postponed, RuleEmitted, RuleFailed
-from flyball.loop.effect import Steer
+from flyball.loop.effects import Steer
 from flyball.person import allow, deny
-from flyball.price import TokenPrice
 from flyball.request import Purpose
 from flyball.result import Result
 from flyball.rules import RuleSet, Trigger

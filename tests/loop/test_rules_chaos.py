@@ -10,16 +10,16 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from flyball import Agent, Limits, Result, TurnBudget, tool
+from flyball.budget.price import TokenPrice
+from flyball.budget.registry import UNSET
 from flyball.errors import ContextTooLong, ModelError, Retryable
 from flyball.event import ModelRequested, NoticeDelivered, Retried, RuleEmitted, RuleFailed
-from flyball.loop.effect import Act, Cancel, Extend, Letter, Steer, TimeUp
+from flyball.loop.effects import Act, Cancel, Extend, Letter, Steer, TimeUp
 from flyball.outcome import Denied
 from flyball.person import Question, Verdict
-from flyball.price import TokenPrice
-from flyball.registry import UNSET
 from flyball.request import Call, Finish, Purpose, Reply, Request, Usage, estimate
 from flyball.rules import Trigger
-from flyball.rules.action import Deny, StopRun
+from flyball.rules.actions import Deny, StopRun
 from flyball.rules.rule import Fire, Rule
 from flyball.steadiness import Reflection
 from flyball.testing import Script, assert_honest

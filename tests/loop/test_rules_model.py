@@ -6,8 +6,8 @@ from typing import Any
 import pytest
 
 from flyball import Agent, ConfigError, Limits, TurnBudget, tool
+from flyball.budget.price import TokenPrice
 from flyball.event import ModelRequested
-from flyball.price import TokenPrice
 from flyball.request import Request
 from flyball.testing import Script, ScriptedModel, assert_honest, call, say
 

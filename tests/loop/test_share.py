@@ -6,11 +6,11 @@ from typing import Any
 import pytest
 
 from flyball import Agent, ConfigError, Limits, TurnBudget, tool
-from flyball.envelope import Refusal
+from flyball.budget.run_budget import Refusal
 from flyball.errors import ContextTooLong, ModelError, Retryable
 from flyball.event import Header
 from flyball.loop import Act, Answer, Ask, Decide, Effect, Grant, converse
-from flyball.loop.effect import Cancel, Letter
+from flyball.loop.effects import Cancel, Letter
 from flyball.outcome import Denied, Reason, Success
 from flyball.person import Verdict
 from flyball.progress import Complete, Decision, GoOn, Halt, Order, Point, Progress

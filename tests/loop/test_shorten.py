@@ -11,7 +11,7 @@ from flyball import Agent, Limits, tool
 from flyball.errors import ConfigError, ContextTooLong
 from flyball.event import Elided, Header, Refunded
 from flyball.loop import Act, Answer, Ask, converse
-from flyball.loop.effect import Cancel
+from flyball.loop.effects import Cancel
 from flyball.message import Message
 from flyball.outcome import Success, Timeout
 from flyball.pair import check_pairs

@@ -10,13 +10,13 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from flyball import Agent, Limits, Result, TurnBudget, tool
+from flyball.budget.registry import UNSET
 from flyball.errors import ContextTooLong, ModelError, Retryable
 from flyball.event import ModelRequested, ToolStarted
-from flyball.loop.effect import Act, Ask, Cancel, Extend, LeaseLost, Letter, Steer, TimeUp
+from flyball.loop.effects import Act, Ask, Cancel, Extend, LeaseLost, Letter, Steer, TimeUp
 from flyball.message import Message
 from flyball.outcome import Denied
 from flyball.pair import check_pairs
-from flyball.registry import UNSET
 from flyball.request import Call, Finish, Purpose, Reply, Request, Usage, estimate
 from flyball.steadiness import Reflection, Thresholds
 from flyball.testing import Script, assert_honest

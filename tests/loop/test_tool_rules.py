@@ -12,7 +12,7 @@ from flyball.outcome import Denied
 from flyball.person import Question
 from flyball.result import Result
 from flyball.testing import Script, ScriptedModel, assert_honest, call, say, together
-from flyball.toolrule import RequirePriorTool
+from flyball.tool_rules import RequirePriorTool
 
 
 @tool(effects="read", poll=True)

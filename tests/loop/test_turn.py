@@ -7,7 +7,7 @@ import pytest
 
 from flyball import Agent, Limits, tool
 from flyball.errors import ContextTooLong, ModelError, Retryable
-from flyball.loop.effect import Act, Append, Ask, Steer
+from flyball.loop.effects import Act, Append, Ask, Steer
 from flyball.outcome import Denied, Reason
 from flyball.progress import (
     Complete,

@@ -16,7 +16,7 @@ import pytest
 
 from flyball.models import AnthropicModel, OpenAIModel
 from flyball.models.http import HttpModel
-from flyball.models.option import HttpOptions
+from flyball.models.options import HttpOptions
 from flyball.request import Request
 from flyball.testing import ModelServer
 from flyball.wire import normalize

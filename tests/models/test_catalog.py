@@ -26,7 +26,7 @@ from genai_prices.types import (
 from genai_prices.types import Usage as Counted
 
 from flyball import SettingError, Settings, TokenPrice, Usage
-from flyball import price as pricing
+from flyball.budget import price as pricing
 from flyball.models import catalog, context_tokens_of, price_of
 from flyball.testing import ScriptedModel
 

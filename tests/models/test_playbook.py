@@ -4,7 +4,7 @@ from pathlib import Path
 import pytest
 
 from flyball import Agent, ConfigError, Limits, tool
-from flyball.models.playbook import scripted
+from flyball.models.script_file import scripted
 from flyball.request import Finish, Usage
 from flyball.testing import ScriptedModel, call, say, together
 

@@ -7,7 +7,7 @@ import pytest
 
 from flyball import ModelError
 from flyball.errors import ContextTooLong, Retryable
-from flyball.models.refusal import broken_off, refused, words_of
+from flyball.models.failures import broken_off, refused, words_of
 
 
 def error(status: int, body: bytes = b"", **headers: str) -> ModelError:

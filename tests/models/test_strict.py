@@ -5,7 +5,7 @@ from typing import Annotated, Any, Literal
 import pytest
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter
 
-from flyball.models.strict import closed, is_strict
+from flyball.models.structured import closed, is_strict
 
 
 class Inner(BaseModel):

@@ -11,7 +11,7 @@ from hypothesis.strategies import SearchStrategy
 from flyball.errors import Mistakes, RuleError
 from flyball.rules.compiler import Compiler
 from flyball.rules.expression import Condition, Expression
-from flyball.rules.operation import FUNCTIONS
+from flyball.rules.operations import FUNCTIONS
 from flyball.rules.source import Source
 from flyball.rules.template import Template
 from flyball.rules.view import View, plain

@@ -7,9 +7,9 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from flyball.clock import SYSTEM
-from flyball.serve.body import LIMITS, Wish, wish_of
+from flyball.budget.clock import SYSTEM
 from flyball.serve.problem import Problem
+from flyball.serve.request import LIMITS, Wish, wish_of
 
 JSON = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats() | st.text(),

@@ -10,7 +10,7 @@ import pytest
 
 from flyball import FlyballError
 from flyball.errors import RemoteError
-from flyball.serve.exchange import Exchange
+from flyball.serve.remote_request import Exchange
 
 BOUND_S = 60.0
 SECRET = "sesame-open-yourself"

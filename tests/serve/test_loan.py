@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from flyball import Agent, Child, Limits, Result, TokenPrice
+from flyball.budget.snapshot import BudgetSnapshot
 from flyball.serve import RemoteAgent, chat_app, remote_agent
-from flyball.snapshot import BudgetSnapshot
 from flyball.testing import Line, ScriptedModel, assert_honest, call, say
 
 Served = Callable[[Any], AbstractContextManager[str]]

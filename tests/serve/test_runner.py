@@ -8,12 +8,12 @@ import anyio
 from flyball import Deadline, IterationBudget, IterationBudgetRegistry, Limits, TurnBudget
 from flyball.chain import Caller, Chain, serving
 from flyball.event import Event
-from flyball.loop.child import ChildTask, Mode
-from flyball.loop.effect import Cancel
+from flyball.loop.child_task import ChildTask, Mode
+from flyball.loop.effects import Cancel
 from flyball.recorder import Recorder
 from flyball.result import Result, Stop
 from flyball.serve import remote_agent
-from flyball.serve.runner import RemoteRunner
+from flyball.serve.remote_run import RemoteRunner
 from flyball.testing import ManualClock, assert_honest
 
 

@@ -13,19 +13,19 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from flyball import Agent, Limits, tool
-from flyball.envelope import Refusal
+from flyball.budget.run_budget import Refusal
+from flyball.budget.snapshot import BudgetSnapshot, Extension
+from flyball.budget.usage import Usage
 from flyball.errors import StoreError
-from flyball.loop.effect import Cancel, Extend, Late, LeaseLost, Stalled, Steer, TimeUp
+from flyball.loop.effects import Cancel, Extend, Late, LeaseLost, Stalled, Steer, TimeUp
 from flyball.message import Message, MessageType, Role
 from flyball.outcome import Artifact, Cancelled, Denied, Failure, Reason, Success, Timeout
 from flyball.person import About, Question, Verdict
 from flyball.request import Call, FailureKind, Finish, History, ModelFailure, Reply
 from flyball.result import Result, Stop
-from flyball.snapshot import BudgetSnapshot, Extension
 from flyball.store import Code
 from flyball.testing import ScriptedModel, call, say
 from flyball.unit import Unit
-from flyball.usage import Usage
 
 LETTERS = (Cancel, Steer, Extend, TimeUp, LeaseLost, Late, Stalled)
 CODE = Code(*LETTERS)

@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from flyball.clock import Clock
+from flyball.budget.clock import Clock
 from flyball.errors import FlyballError
 from flyball.store import Guard, Holder, MemoryStore, Pruned, SqliteStore, Step, Store
-from flyball.store.pack import Pack
+from flyball.store.encoded_step import Pack
 from flyball.testing import store_contract
 
 CHECKS = {check.__name__: check for check in store_contract()}

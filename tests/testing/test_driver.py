@@ -5,14 +5,14 @@ import anyio
 import pytest
 
 from flyball import Agent, ConfigError, Limits, Reserve, Result, Stop, TurnBudget, tool
-from flyball.drive import Driver
 from flyball.errors import ContextTooLong, Retryable
 from flyball.event import Event, Header
-from flyball.loop.effect import Act, Ask, Cancel, Extend, Steer, Wait
+from flyball.loop.effects import Act, Ask, Cancel, Extend, Steer, Wait
 from flyball.outcome import Denied, Success, Timeout
 from flyball.person import Verdict
 from flyball.recorder import Recorder
 from flyball.request import Reply, Request
+from flyball.runtime import Driver
 from flyball.testing import Line, ManualClock, Script, ScriptedModel, call, call_json, fail, replay, say, together
 from flyball.tools import ToolContext
 

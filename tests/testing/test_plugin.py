@@ -55,7 +55,7 @@ class TestInAStrangersProject:
             "    assert os.environ['FLYBALL_MAX_RETRIES'] == '99'\n"
             "    ours = {name for name in sys.modules if name.startswith('flyball.')}\n"
             "    assert 'flyball.testing.plugin' in ours\n"
-            "    print('heavy', sorted({'flyball.agent', 'flyball.models.script', 'anyio._core'} & set(sys.modules)))\n"
+            "    print('heavy', sorted({'flyball.agent.agent', 'flyball.models.scripted', 'anyio._core'} & set(sys.modules)))\n"
         )
         assert "heavy []" in pytest_in(tmp_path)
 

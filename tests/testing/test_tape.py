@@ -5,8 +5,8 @@ from pathlib import Path
 import pytest
 
 from flyball import Agent, Limits, Result, TokenPrice
+from flyball.budget.price import Tier
 from flyball.errors import ModelError, Retryable
-from flyball.price import Tier
 from flyball.testing import RecordedModel, ScriptedModel, fail, say
 
 PRICE = TokenPrice(3, 15, cached=0.3, written=3.75, tiers=(Tier(above=200_000, input=6, output=22.5),))

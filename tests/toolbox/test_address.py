@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis.strategies import integers, ip_addresses
 
 from flyball.errors import ConfigError
-from flyball.toolbox.address import Address, Guard, is_disguised, is_public
+from flyball.toolbox.public_address import Address, Guard, is_disguised, is_public
 
 FOURS = ip_addresses(v=4)
 

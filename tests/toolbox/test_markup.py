@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis.strategies import lists, sampled_from, text
 
-from flyball.toolbox.markup import text_of
+from flyball.toolbox.html import text_of
 
 PIECES = [
     "<",

@@ -8,13 +8,13 @@ import anyio
 import pytest
 
 from flyball import Limits
+from flyball._internal.workers import WorkerPool
 from flyball.errors import CallClosed
 from flyball.outcome import Outcome, Success, Timeout
 from flyball.request import Call
 from flyball.testing import ManualClock, Notebook, until
 from flyball.tools import BoundedToolExecutor, Gate, Tool, ToolContext, tool
-from flyball.tools.act import ToolAct
-from flyball.worker import WorkerPool
+from flyball.tools.call import ToolAct
 
 SHORT = 0.02
 LONG = 60.0

@@ -3,11 +3,11 @@ from threading import Event
 
 import anyio
 
+from flyball._internal.workers import WorkerPool
 from flyball.outcome import Cancelled, Outcome
 from flyball.request import Call
 from flyball.testing import Notebook, until
 from flyball.tools import BoundedToolExecutor, Tool, tool
-from flyball.worker import WorkerPool
 
 SHORT = 0.02
 LONG = 60.0

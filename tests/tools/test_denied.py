@@ -5,11 +5,11 @@ from typing import Any
 import anyio
 
 from flyball import Limits
+from flyball._internal.workers import WorkerPool
 from flyball.outcome import Denied, Outcome, Reason, Status
 from flyball.request import Call
 from flyball.testing import ManualClock, Notebook, until
 from flyball.tools import BoundedToolExecutor, Tool, tool
-from flyball.worker import WorkerPool
 
 SHORT = 0.02
 LONG = 60.0

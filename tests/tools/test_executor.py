@@ -10,13 +10,13 @@ import anyio
 import pytest
 
 from flyball import Limits, TurnBudget, govern
+from flyball._internal.workers import WorkerPool
 from flyball.errors import ConfigError
 from flyball.event import Event as RunEvent
 from flyball.outcome import Failure, Outcome, Status, Success, Timeout
 from flyball.request import Call
 from flyball.testing import ManualClock
 from flyball.tools import BoundedToolExecutor, Tool, ToolContext, tool
-from flyball.worker import WorkerPool
 
 SHORT = 0.02
 LONG = 60.0

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from flyball.errors import ArgumentError
-from flyball.tools.shape import Shape
+from flyball.tools.json_schema import Shape
 
 PAIR: dict[str, Any] = {
     "type": "object",

@@ -5,10 +5,10 @@ app = ChainDepthMiddleware(app, chain)                    # what comes in
 client = httpx2.Client(event_hooks={"request": [chain.hook]})     # what goes out; `chain.ahook` for async clients
 """
 
-from ..caller import Caller, current, serving
+from .caller import Caller, current, serving
 from .chain import Chain, headers
-from .key import Keys
-from .middleware import ChainDepthMiddleware
+from .http import ChainDepthMiddleware
+from .keys import Keys
 from .refusal import Refusal
 
 __all__ = ["Caller", "Chain", "ChainDepthMiddleware", "Keys", "Refusal", "current", "headers", "serving"]

@@ -8,17 +8,17 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal, cast
 
-from .. import check
-from ..caller import POSITION, Caller, Position, left_in
-from ..clock import SYSTEM, Clock
-from ..envelope import TurnBudget
+from .._internal import validation
+from ..budget.clock import SYSTEM, Clock
+from ..budget.registry import UNSET, IterationBudgetRegistry, Unset
+from ..budget.run_budget import TurnBudget
 from ..errors import ConfigError
-from ..registry import UNSET, IterationBudgetRegistry, Unset
 from ..settings import Settings
-from .client import attach
-from .context import HOST, NAME, ROOT, Context, place
+from .caller import POSITION, Caller, Position, left_in
 from .hop import DEPTH_HEADER, ROOT_HEADER, VALUE, Header, HopCheck, fresh_root
-from .key import CURRENT, PREVIOUS, Keys
+from .hop_context import HOST, NAME, ROOT, Context, place
+from .keys import CURRENT, PREVIOUS, Keys
+from .outgoing import attach
 from .refusal import Code, Refusal
 
 SETTINGS = ("chain.name", "chain.host", CURRENT, PREVIOUS, "chain.require_signature")
@@ -66,7 +66,7 @@ class Chain:
         host = _named("host", self.host, settings, platform.node())
         keys = Keys.of(settings) if self.keys is None else self.keys
         required = _required(self.require_signature, settings, keys)
-        if not check.timeout("chain, valid_s", self.valid_s) <= _LONGEST_VALID_S:
+        if not validation.timeout("chain, valid_s", self.valid_s) <= _LONGEST_VALID_S:
             raise ConfigError("chain, valid_s", self.valid_s, f"at most {_LONGEST_VALID_S:,} seconds")
         if self.compat is not None and self.compat not in _COMPATIBLE:
             raise ConfigError("chain, compat", self.compat, f"None, or one of {', '.join(_COMPATIBLE)}")

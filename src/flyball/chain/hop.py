@@ -8,15 +8,15 @@ import re
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
-from ..budget import IterationBudget
-from ..caller import COUNTED, Caller
-from ..clock import Clock
-from ..deadline import Deadline
-from ..envelope import TurnBudget
+from ..budget.budget import IterationBudget
+from ..budget.clock import Clock
+from ..budget.deadline import Deadline
+from ..budget.run_budget import TurnBudget
 from ..errors import shown
 from ..unit import Unit
-from .context import LONGEST, ROOT, Context, Sealed
-from .key import Keys
+from .caller import COUNTED, Caller
+from .hop_context import LONGEST, ROOT, Context, Sealed
+from .keys import Keys
 from .refusal import Code, Refusal
 
 VALUE, DEPTH_HEADER, ROOT_HEADER = "x-flyball-chain", "x-flyball-chain-depth", "x-flyball-chain-root"

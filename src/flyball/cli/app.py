@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from . import doctor, export, limits, models, prune, replay, resume, rules, run, runs, sessions, why
+from .commands import doctor, export, limits, models, prune, replay, resume, rules, run, runs, sessions, why
 
 app = typer.Typer(name="flyball", no_args_is_help=True, pretty_exceptions_enable=False, rich_markup_mode=None)
 app.command("run")(run.run)

@@ -9,7 +9,7 @@ from threading import Lock
 
 from ..event import AskedPerson, Event, RunStarted
 from ..person import About, Approver, Question, Verdict, allow
-from .view import View
+from .live import View
 
 
 def approver_for(yes: bool, view: View) -> Approver | None:

@@ -6,7 +6,7 @@ import sys
 
 from ..errors import ConfigError
 from ..terminal import visible
-from .line import say
+from .output import say
 
 
 def agreed(question: str, yes: bool) -> bool:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, cast
 from ..errors import ConfigError
 
 if TYPE_CHECKING:
-    from ..output import Form
+    from ..agent.output import Form
 
 _MOST_MISTAKES = 10
 _LONGEST = 1_000
@@ -20,7 +20,7 @@ _LONGEST = 1_000
 
 def form_of(path: Path) -> Form:
     """The form of answers that fit the JSON schema in a file; a ConfigError where that is none."""
-    from ..output import Form
+    from ..agent.output import Form
     from ..tools.schema_check import SchemaCheck, TooComplex, Uncheckable
 
     schema = _read(path)

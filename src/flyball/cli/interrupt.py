@@ -15,7 +15,7 @@ from ..result import Stop
 from .code import CODES
 
 if TYPE_CHECKING:
-    from ..run import Run
+    from ..agent.run import Run
 
 _CURSOR = "\x1b[?25h"
 """Shows the cursor, which the live view has hidden."""

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from ..history.record import Record
 from ..terminal import visible
-from .bar import bars
-from .kin import HEADS, kin
-from .record import Record
-from .screen import end, numbered, shown, spent, summary
+from .budget_bars import bars
+from .report import end, numbered, shown, spent, summary
+from .run_tree import HEADS, kin
 
 _MEANT = str.maketrans({mark: f"\\{mark}" for mark in "\\`*_[]<>|#"})
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from ..terminal import visible
-from .line import put
+from .output import put
 
 _LONGEST = 400
 

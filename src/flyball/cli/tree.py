@@ -8,12 +8,12 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from .. import event as events
+from .._internal.jsonable import jsonable
 from ..event import Event
-from ..jsonable import jsonable
+from ..history.timeline import Mark, Reader, call_text, one_line
 from ..result import Stop
 from ..terminal import visible
 from .branch import branches
-from .timeline import Mark, Reader, call_text, one_line
 
 _TAIL = 400
 """Characters of the streamed text that are kept."""

@@ -4,7 +4,7 @@ Each check of rules is a run of its own, of an agent with a scripted model or of
 written to a file for it; no setting of the place counts. Nothing is asked of the network.
 """
 
-from .check import Check, Hint, checks
 from .installation import installation_checks
+from .rule_checks import Check, Hint, checks
 
 __all__ = ["Check", "Hint", "checks", "installation_checks"]

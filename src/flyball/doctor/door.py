@@ -8,13 +8,13 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
-from ..agent import Agent
+from ..agent.agent import Agent
+from ..budget.limits import Limits
+from ..budget.registry import IterationBudgetRegistry
 from ..event import RuleEmitted
-from ..governor import govern
-from ..limits import Limits
+from ..governor.governor import govern
 from ..outcome import Denied, Failure, Success
 from ..person import deny
-from ..registry import IterationBudgetRegistry
 from ..result import Result
 from ..rules import RuleSet
 from ..testing import Line, ScriptedModel, call, say, together

@@ -11,15 +11,15 @@ from functools import partial
 from importlib import metadata
 from tempfile import TemporaryDirectory
 
-from ..agent import Agent
+from ..agent.agent import Agent
 from ..errors import FlyballError
-from ..models.reference import KEYS
+from ..models.by_name import KEYS
 from ..outcome import Outcome
 from ..request import Call
 from ..settings import Settings
 from ..testing import ScriptedModel, call, say
 from ..tools import BoundedToolExecutor, Tool
-from .check import Check, Hint
+from .rule_checks import Check, Hint
 
 LOCAL = "local:smollm2"
 OLDEST = (3, 11)

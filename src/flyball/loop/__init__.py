@@ -1,7 +1,7 @@
 """The loop: decides what a run does next. It does nothing itself; a driver does."""
 
-from .converse import converse
-from .effect import Act, Answer, Append, Ask, Decide, Effect, Fingerprint, Flow, Grant, Wait
+from .effects import Act, Answer, Append, Ask, Decide, Effect, Fingerprint, Flow, Grant, Wait
+from .loop import converse
 from .plan import Plan
 
 __all__ = [

@@ -9,8 +9,8 @@ from ..errors import ConfigError
 from ..progress import Complete, Decision, GoOn, Unfinished
 from ..request import Finish, Reply
 from ..result import Stop
-from .course import Course
-from .end import End
+from .ending import End
+from .state import Course
 
 
 def conclude(course: Course, reply: Reply) -> End | None:

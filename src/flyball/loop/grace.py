@@ -19,14 +19,14 @@ from ..request import (
     tokens_of_message,
 )
 from ..result import Stop
-from . import share
-from .ask import let_go, send
-from .batch import deny
-from .course import Course
-from .effect import Flow
-from .end import End
+from . import shared_budget
+from .effects import Flow
+from .ending import End
 from .fit import fit
+from .model_request import let_go, send
 from .report import report
+from .state import Course
+from .tool_calls import deny
 
 _STOPS_WITH_GRACE = frozenset({Stop.BUDGET, Stop.DEADLINE, Stop.STALLED})
 _STATES = {Stop.STALLED: "This run makes no progress", Stop.HALTED: "This run is halted"}
@@ -78,7 +78,7 @@ def _requested(course: Course, end: End) -> Flow[Reply | ModelFailure | None]:
     if holds is None:
         return None
     if course.plan.within:
-        refusal = yield from share.take(course, **{name: hold.amount for name, hold in holds.items()})
+        refusal = yield from shared_budget.take(course, **{name: hold.amount for name, hold in holds.items()})
         too_late = course.called_off() is not None or course.clock.at >= course.envelope.hard_at
         if refusal is not None or too_late:
             let_go(course, holds, taken=refusal is None)

@@ -7,20 +7,20 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
-from ..assertion import Assertions
-from ..envelope import TurnBudget
+from ..budget.limits import Terms
+from ..budget.price import Price
+from ..budget.run_budget import TurnBudget
+from ..completion.assertions import Assertions
 from ..event import Header
-from ..limits import Terms
 from ..message import Message
 from ..outcome import Denied, Outcome
-from ..price import Price
 from ..progress import Hook, Point, Policy, Progress
 from ..request import Call, Request
 from ..rules import RuleSet
-from ..rules.calm import Beginning
+from ..rules.thresholds import Beginning
 from ..steadiness import Duplicates, Reflection, Thresholds
-from ..toolrule import ToolRules
-from .effect import Doable
+from ..tool_rules import ToolRules
+from .effects import Doable
 
 
 class ToolFacts(Protocol):

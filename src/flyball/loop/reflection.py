@@ -5,17 +5,17 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from .. import event
+from ..budget.spending import Holds
 from ..message import Message, MessageType, Role
 from ..outcome import Failure, Timeout
 from ..progress import Notice
-from ..purse import Holds
 from ..request import FailureKind, Finish, ModelFailure, Purpose, Request, tokens_of, tokens_of_message
 from ..steadiness import Reflection
-from . import share
-from .ask import let_go, send
-from .course import Course
-from .effect import Flow
-from .shorten import shorten
+from . import shared_budget
+from .compaction import shorten
+from .effects import Flow
+from .model_request import let_go, send
+from .state import Course
 
 _LONGEST_S = 30.0
 _LONGEST_REPLY = 2_000
@@ -90,7 +90,7 @@ def _asked(course: Course, request: Request, tokens: int) -> Flow[str | Missed]:
         holds, longest = held
     request.max_output_tokens = longest
     if course.plan.within:
-        refusal = yield from share.take(course, **{name: hold.amount for name, hold in holds.items()})
+        refusal = yield from shared_budget.take(course, **{name: hold.amount for name, hold in holds.items()})
         if refusal is not None or course.must_end() is not None:
             let_go(course, holds, taken=refusal is None)
             return Missed(_RUN_ENDS if refusal is None else refusal.warning)

@@ -9,14 +9,14 @@ from ..outcome import Denied, Outcome, Reason
 from ..progress import Point
 from ..request import Call, Finish, Reply
 from ..result import Stop
-from . import again, share
-from .ask import ask
-from .batch import act, deny, deny_cut
+from . import duplicates, shared_budget
+from .approval import ask_about, ask_to_go_on
 from .completion import conclude, done_early
-from .course import Course
-from .decide import ask_about, ask_to_go_on
-from .effect import Flow
-from .end import End, Going
+from .effects import Flow
+from .ending import End, Going
+from .model_request import ask
+from .state import Course
+from .tool_calls import act, deny, deny_cut
 
 # Found once: see course.py.
 _STARTED, _ENDED = Point.TURN_STARTED, Point.TURN_ENDED
@@ -49,7 +49,7 @@ def take_turn(course: Course) -> Flow[Going | End]:
     finally:
         course.recorder.emit(event.TurnEnded)
     if course.granted and course.owed is not None:
-        share.give_back(course, course.owed, {"turns": 1})
+        shared_budget.give_back(course, course.owed, {"turns": 1})
     return or_end(course, going) if isinstance(going, Going) else going
 
 
@@ -98,7 +98,7 @@ def _answer_calls(course: Course, reply: Reply, calls: Sequence[Call]) -> Flow[G
     if not ran and (end is None or end.stop is Stop.HALTED):
         end = _out_of_calls(course, outcomes) or end
     if end is None and course.repetition.stalled:
-        end = again.stalled(course)
+        end = duplicates.stalled(course)
     if end is not None:
         return end
     if ran and shared.cheap and shared.cheap.issuperset(outcome.tool for outcome in outcomes):

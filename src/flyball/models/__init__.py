@@ -11,11 +11,11 @@ from .model import Model
 
 if TYPE_CHECKING:
     from .anthropic import AnthropicModel
+    from .by_name import named
     from .catalog import context_tokens_of, price_of
     from .local import LocalModel
     from .openai import OpenAIModel
     from .patience import Patience
-    from .reference import named
 
 __all__ = [
     "AnthropicModel",
@@ -34,7 +34,7 @@ _HOMES = {
     "OpenAIModel": "openai",
     "Patience": "patience",
     "context_tokens_of": "catalog",
-    "named": "reference",
+    "named": "by_name",
     "price_of": "catalog",
 }
 

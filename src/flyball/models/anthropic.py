@@ -8,12 +8,12 @@ from typing import Any, ClassVar
 from ..message import ANTHROPIC
 from ..request import Finish, Request
 from ..wire.writer import PRIVATE, write_anthropic
-from .address import House
-from .ear import MOST_INDEXES, CallNotes, Ear, Json, dict_of, list_of, malformed, text_of
+from .endpoint import House
 from .http import HttpModel
 from .model import Tell
 from .name import call_id, tool_name
-from .strict import closed, wanted
+from .reply import MOST_INDEXES, CallNotes, Ear, Json, dict_of, list_of, malformed, text_of
+from .structured import closed, wanted
 
 _FINISHES = {
     "end_turn": Finish.STOP,

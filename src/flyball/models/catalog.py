@@ -11,9 +11,9 @@ from datetime import UTC, datetime
 from decimal import Decimal
 from typing import TYPE_CHECKING, Any, cast
 
-from .. import check
+from .._internal import validation
+from ..budget.price import Price, Tier, TokenPrice
 from ..errors import ConfigError, SettingError, nearest
-from ..price import Price, Tier, TokenPrice
 from ..settings import Setting, Settings
 from ..unit import Unit
 from .model import Model
@@ -111,7 +111,7 @@ def _table(setting: Setting, expected: str) -> Mapping[str, object]:
 
 def _check_amount(setting: Setting) -> None:
     try:
-        check.amount_of(setting.key, setting.value, Unit.USD)
+        validation.amount_of(setting.key, setting.value, Unit.USD)
     except ConfigError:
         raise setting.error("dollars for a million tokens, such as 0.5, at least 0") from None
 

@@ -10,8 +10,8 @@ from math import inf
 from queue import SimpleQueue
 from threading import Lock, Thread
 
+from .._internal.workers import hand_over
 from ..errors import ModelError
-from ..worker import hand_over
 from .llama import Json, Llama, Load
 from .llama import load as load_weights
 

@@ -10,14 +10,14 @@ import httpx2
 
 from ..errors import ModelError, Retryable
 from ..request import Reply, Request
-from .address import Address, House
 from .client import shared_client
-from .ear import Ear, Json, malformed
+from .endpoint import Address, House
+from .failures import broken_off, refused, shortened
 from .key import without
 from .model import Tell
-from .option import HttpOptions
+from .options import HttpOptions
 from .patience import Patience
-from .refusal import broken_off, refused, shortened
+from .reply import Ear, Json, malformed
 from .sse import EventReader
 from .waiting import Waiting
 from .wish import Wish

@@ -6,10 +6,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from .. import check
+from .._internal import validation
+from ..budget.usage import Usage
 from ..errors import ConfigError
 from ..request import Call, Finish, Reply
-from ..usage import Usage
 
 _USUAL = Usage(input=10, output=5)
 
@@ -28,17 +28,17 @@ class Line:
 
     def after(self, seconds: float) -> Line:
         """The same, after a delay. Meanwhile its text comes piece by piece, so that a reply that is cut has some."""
-        return replace(self, after_s=check.duration("script, after", seconds))
+        return replace(self, after_s=validation.duration("script, after", seconds))
 
     def using(self, usage: Usage | None) -> Line:
         """The same, with what it used; None is a provider that does not tell."""
         if usage is not None:
-            check.kind("script, using", usage, Usage)
+            validation.kind("script, using", usage, Usage)
         return replace(self, usage=usage)
 
     def ending(self, finish: Finish | str) -> Line:
         """The same, with another reason for the reply's end."""
-        return replace(self, finish=check.member("script, ending", finish, Finish))
+        return replace(self, finish=validation.member("script, ending", finish, Finish))
 
     def streaming(self, *pieces: str) -> Line:
         """The same, its text told piece by piece."""
@@ -62,18 +62,18 @@ class Line:
 
 def say(text: str, *calls: Line) -> Line:
     """A reply of text; and of calls, where they are given too."""
-    check.kind("script, say", text, str)
+    validation.kind("script, say", text, str)
     return Line(text, _calls(calls))
 
 
 def call(name: str, /, **arguments: Any) -> Line:
     """A reply that asks for one call."""
-    return Line(calls=((check.text("script, call", name), arguments),))
+    return Line(calls=((validation.text("script, call", name), arguments),))
 
 
 def call_json(name: str, arguments: str) -> Line:
     """A reply that asks for one call, with its arguments as the model wrote them, right or wrong."""
-    return Line(calls=((check.text("script, call_json", name), arguments),))
+    return Line(calls=((validation.text("script, call_json", name), arguments),))
 
 
 def together(*lines: Line) -> Line:

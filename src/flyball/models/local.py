@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from typing import Any, TypedDict, Unpack
 
-from .. import check
+from .._internal import validation
+from ..budget.price import TokenPrice
 from ..errors import ContextTooLong, ModelError
-from ..price import TokenPrice
 from ..request import Finish, Reply, Request
-from . import dialect
-from .ear import Ear, Json, dict_of, list_of
+from . import local_prompt
 from .engine import shared_engine
 from .llama import Load, grammar
 from .model import Tell
+from .reply import Ear, Json, dict_of, list_of
 from .weight import Weight
 
 _FREE = TokenPrice(input=0, output=0)
@@ -45,13 +45,15 @@ class LocalModel:
         self._weight = Weight.of(name)
         self.name = self._weight.name
         where = f"model {self.name}"
-        check.options(where, options, LocalOptions.__annotations__)
-        self._threads = check.whole(f"{where}, threads", options.get("threads", 1), least=1)
-        self.context_tokens = check.whole(f"{where}, context_tokens", options.get("context_tokens", 8_192), least=1)
-        self.max_output_tokens = check.whole(
+        validation.options(where, options, LocalOptions.__annotations__)
+        self._threads = validation.whole(f"{where}, threads", options.get("threads", 1), least=1)
+        self.context_tokens = validation.whole(
+            f"{where}, context_tokens", options.get("context_tokens", 8_192), least=1
+        )
+        self.max_output_tokens = validation.whole(
             f"{where}, max_output_tokens", options.get("max_output_tokens", 256), least=1
         )
-        self._temperature = check.duration(f"{where}, temperature", options.get("temperature", 0))
+        self._temperature = validation.duration(f"{where}, temperature", options.get("temperature", 0))
         self.provider: str | None = "local"
         self.price = _FREE
 
@@ -64,7 +66,7 @@ class LocalModel:
 
     def count(self, request: Request) -> int:
         """More tokens than a request has."""
-        return dialect.count(request)
+        return local_prompt.count(request)
 
     async def ask(self, request: Request, tell: Tell | None = None, /) -> Reply:
         """Ask once; while others are answered, this waits."""
@@ -78,13 +80,13 @@ class LocalModel:
             raise ModelError(f"{self.name} ended without an end", began=True)
         said = ear.reply()
         said.model = self.name
-        return dialect.read(request, said)
+        return local_prompt.read(request, said)
 
     def body(self, request: Request) -> Json:
         """What the weights are asked for a request."""
-        most, schema = request.max_output_tokens, dialect.choice(request)
+        most, schema = request.max_output_tokens, local_prompt.choice(request)
         body: Json = {
-            "messages": dialect.messages(request),
+            "messages": local_prompt.messages(request),
             "max_tokens": self.max_output_tokens if most is None else min(most, self.max_output_tokens),
             "temperature": self._temperature,
             "repeat_penalty": _AGAIN,

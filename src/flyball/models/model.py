@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable
 from typing import Protocol
 
-from ..price import Price
+from ..budget.price import Price
 from ..request import Reply, Request
 
 Tell = Callable[[str], None]

@@ -7,12 +7,12 @@ from typing import Any, ClassVar
 
 from ..request import Finish, Request
 from ..wire.writer import write_openai
-from .address import House
-from .ear import MOST_INDEXES, CallNotes, Ear, Json, dict_of, list_of, text_of
+from .endpoint import House
 from .http import HttpModel
 from .model import Tell
 from .name import call_id, tool_name
-from .strict import closed, is_strict, wanted
+from .reply import MOST_INDEXES, CallNotes, Ear, Json, dict_of, list_of, text_of
+from .structured import closed, is_strict, wanted
 
 _FINISHES = {
     "stop": Finish.STOP,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from .. import check
+from .._internal import validation
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -23,4 +23,4 @@ class Patience:
 
     def __post_init__(self) -> None:
         for name in ("connect", "first", "between", "whole"):
-            check.timeout(f"patience, {name}", getattr(self, name))
+            validation.timeout(f"patience, {name}", getattr(self, name))

@@ -7,7 +7,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import NamedTuple
 
-from .. import check
+from .._internal import validation
 from ..errors import ConfigError
 
 _ENDING, _MAGIC = ".gguf", b"GGUF"
@@ -25,7 +25,7 @@ class Weight(NamedTuple):
     @classmethod
     def of(cls, reference: object) -> Weight:
         """The weights that a text names: `smollm2`, or the path of a file."""
-        text = check.text("local model", reference)
+        text = validation.text("local model", reference)
         if text in _PACKAGES:
             return cls(text, None, _PACKAGES[text])
         path = Path(text).expanduser()

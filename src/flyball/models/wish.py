@@ -6,9 +6,9 @@ import json
 from collections.abc import Mapping
 from typing import Any, cast
 
-from .. import check
+from .._internal import validation
 from ..errors import ConfigError
-from .option import HttpOptions
+from .options import HttpOptions
 
 _OURS = {
     "model": "the model's name, given first",
@@ -31,18 +31,18 @@ class Wish:
     """The checked options of a request."""
 
     def __init__(self, name: str, options: HttpOptions) -> None:
-        check.text("model, name", name)
-        check.options(f"model {name}", options, HttpOptions.__annotations__)
-        check.whole_or_none(f"model {name}, max_output_tokens", options.get("max_output_tokens"), least=1)
-        check.whole_or_none(f"model {name}, context_tokens", options.get("context_tokens"), least=1)
+        validation.text("model, name", name)
+        validation.options(f"model {name}", options, HttpOptions.__annotations__)
+        validation.whole_or_none(f"model {name}, max_output_tokens", options.get("max_output_tokens"), least=1)
+        validation.whole_or_none(f"model {name}, context_tokens", options.get("context_tokens"), least=1)
         self.body = _body(name, options.get("body", {}))
         self.tool_choice: str | None = options.get("tool_choice")
         self.parallel: bool | None = options.get("parallel_calls")
         if self.tool_choice is not None:
-            check.text(f"model {name}, tool_choice", self.tool_choice)
+            validation.text(f"model {name}, tool_choice", self.tool_choice)
         for option in ("parallel_calls", "stream"):
             if option in options:
-                check.kind(f"model {name}, {option}", options.get(option), bool)
+                validation.kind(f"model {name}, {option}", options.get(option), bool)
 
     @property
     def forced_tool(self) -> str | None:

@@ -22,7 +22,7 @@ from types import NoneType
 from typing import Any
 
 from ..errors import ConfigError, Mistakes
-from .operation import FUNCTIONS
+from .operations import FUNCTIONS
 from .source import Source
 from .view import LARGEST, View
 from .vocabulary import WORDS, Helper, Vocabulary, likely

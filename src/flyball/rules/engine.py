@@ -9,11 +9,11 @@ from ..errors import RuleError
 from ..outcome import Ended, Failure, Success, Timeout
 from ..progress import Emit, Fault, Notice, Order, Point, Priority, Progress, SetState
 from ..request import Call
-from .action import AsksPerson
-from .calm import Beginning, Compared, Points, Watch, sizes, watch_of
+from .actions import AsksPerson
 from .expression import Verdict
 from .rule import Fire, Rule, Trigger
-from .sight import Sight, Told
+from .rule_context import Sight, Told
+from .thresholds import Beginning, Compared, Points, Watch, sizes, watch_of
 
 log = logging.getLogger("flyball.rules")
 

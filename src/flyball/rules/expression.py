@@ -23,7 +23,7 @@ from dataclasses import dataclass, field
 from itertools import islice
 from types import TracebackType
 
-from .. import check
+from .._internal import validation
 from ..errors import RuleError
 from .compiler import FILE, Compiler
 from .source import Source, Span
@@ -73,7 +73,7 @@ class Condition(Expression):
 
     def __init__(self, text: str, vocabulary: Vocabulary, where: str = "condition") -> None:
         """`where` is what a mistake says of the place; all mistakes are raised together, as one `Mistakes`."""
-        super().__init__(Compiler(Source(check.text(where, text), where), vocabulary))
+        super().__init__(Compiler(Source(validation.text(where, text), where), vocabulary))
 
     def evaluate(self, view: View) -> Verdict:
         """Whether it is true of what a view shows. What cannot be worked out is false, with a reason."""

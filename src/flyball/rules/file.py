@@ -8,9 +8,9 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, cast
 
+from .._internal.toml import TomlDocument
 from ..errors import Mistakes, TomlError, nearest
-from ..toml import TomlDocument
-from .action import ACTIONS, Action, Deny
+from .actions import ACTIONS, Action, Deny
 from .expression import Condition
 from .language import vocabulary
 from .reader import Reader

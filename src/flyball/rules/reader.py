@@ -6,8 +6,8 @@ from collections.abc import Callable, Iterable, Mapping
 from enum import StrEnum
 from typing import Any, TypeVar, cast
 
+from .._internal.toml import TomlDocument
 from ..errors import ConfigError, Mistakes, SettingError, nearest
-from ..toml import TomlDocument
 from .language import vocabulary
 from .template import Template
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any
 
-from .action import Action
+from .actions import Action
 from .expression import Condition
 from .view import Table
 

@@ -11,11 +11,11 @@ from pathlib import Path
 from ..errors import ConfigError, Mistakes, SettingError, nearest
 from ..progress import Point
 from ..settings import Setting, Settings
-from .action import UsesModel
-from .calm import Beginning, Compared, compared
+from .actions import UsesModel
 from .engine import Engine, points_of
 from .file import read
 from .rule import Rule, Trigger
+from .thresholds import Beginning, Compared, compared
 
 _CORE = Path(__file__).parent / "core"
 _RESTING = (Trigger.TURN_START, Trigger.TOOL_COMPLETE)

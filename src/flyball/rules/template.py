@@ -19,11 +19,11 @@ import ast
 import re
 from collections.abc import Iterator
 
-from .. import check
+from .._internal import validation
 from ..errors import ConfigError, Mistakes, RuleError
 from .compiler import Compiler, call, function
 from .expression import Expression
-from .operation import text as written
+from .operations import text as written
 from .source import MOST_CHARACTERS, Source
 from .view import View, plain
 from .vocabulary import Vocabulary, likely
@@ -44,7 +44,7 @@ class Template:
 
     def __init__(self, text: str, vocabulary: Vocabulary, where: str = "template", most: int = MOST_WRITTEN) -> None:
         """`where` is what a mistake says of the place; all mistakes are raised together, as one `Mistakes`."""
-        check.kind(where, text, str)
+        validation.kind(where, text, str)
         if len(text) > MOST_WRITTEN:
             raise Mistakes((ConfigError(where, text, f"at most {MOST_WRITTEN:,} characters"),))
         self.most = most

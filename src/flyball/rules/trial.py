@@ -6,8 +6,8 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from .._internal.jsonable import jsonable
 from ..errors import RuleError
-from ..jsonable import jsonable
 from ..progress import AskPerson, Emit, Halt, Notice, Order, SetState, UseModel, Veto
 from .rule import Rule
 from .view import View

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from ..errors import ConfigError, RuleError, nearest, shown
-from .operation import FUNCTIONS, SIGNS
+from .operations import FUNCTIONS, SIGNS
 from .view import View, frozen
 
 WORDS = {"true": True, "false": False, "none": None}

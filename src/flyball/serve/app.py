@@ -12,16 +12,16 @@ from typing import Any
 
 import anyio
 
-from .. import check
-from ..agent import Agent
+from .._internal import validation
+from ..agent.agent import Agent
+from ..agent.run import Run
 from ..chain import Chain, ChainDepthMiddleware, current
 from ..errors import ConfigError
 from ..result import Result, Stop
-from ..run import Run
 from .asgi import Receive, Scope, Send
-from .body import Wish, read, wish_of
 from .client import GONE, Client, Gone, watch
 from .problem import Problem, answer
+from .request import Wish, read, wish_of
 from .session import Session, Sessions
 from .stream import break_off, finish, stream
 
@@ -275,19 +275,19 @@ def chat_app(
     for at most `run_seconds`, within the agent's limits. Sessions are in the agent's store; if it has none, so many
     `sessions` are kept in memory.
     """
-    check.kind("chat_app, agent", agent, Agent)
-    check.text("chat_app, path", path)
+    validation.kind("chat_app, agent", agent, Agent)
+    validation.text("chat_app, path", path)
     if chain is not None:
-        check.kind("chat_app, chain", chain, Chain)
+        validation.kind("chat_app, chain", chain, Chain)
     if token is not None and not callable(token):
         raise ConfigError("chat_app, token", "no function", "a function of a token that says whether it is good")
     doorway = Doorway(
         path=path if path.startswith("/") else f"/{path}",
         token=token,
-        most_runs=check.whole("chat_app, runs", runs, least=1),
-        most_sessions=check.whole("chat_app, sessions", sessions, least=1),
-        most_bytes=check.whole("chat_app, body_bytes", body_bytes, least=1),
-        read_s=check.timeout("chat_app, read_seconds", read_seconds),
-        run_s=check.timeout("chat_app, run_seconds", run_seconds),
+        most_runs=validation.whole("chat_app, runs", runs, least=1),
+        most_sessions=validation.whole("chat_app, sessions", sessions, least=1),
+        most_bytes=validation.whole("chat_app, body_bytes", body_bytes, least=1),
+        read_s=validation.timeout("chat_app, read_seconds", read_seconds),
+        run_s=validation.timeout("chat_app, run_seconds", run_seconds),
     )
     return ChatApp(agent, doorway, chain)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import anyio
 import anyio.lowlevel
 
-from ..run import Run
+from ..agent.run import Run
 from .asgi import Message, Receive, Send
 
 GONE = "client"

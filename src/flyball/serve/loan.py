@@ -5,9 +5,9 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 
-from ..budget import Hold
-from ..caller import COUNTED
-from ..envelope import Refusal, TurnBudget
+from ..budget.budget import Hold
+from ..budget.run_budget import Refusal, TurnBudget
+from ..chain.caller import COUNTED
 from ..result import Result
 
 

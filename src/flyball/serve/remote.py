@@ -8,18 +8,18 @@ from functools import partial
 from typing import Any
 from urllib.parse import urlsplit
 
-from .. import check
-from ..caller import Position
+from .._internal import validation
+from ..budget.limits import Kind, Limits
+from ..budget.registry import IterationBudgetRegistry
 from ..chain import Chain
+from ..chain.caller import Position
 from ..chain.chain import headers_at
 from ..errors import ConfigError, RemoteError
-from ..limits import Kind, Limits
-from ..loop.child import Edge, Mode
+from ..loop.child_task import Edge, Mode
 from ..loop.plan import ModelCard, Terrain
 from ..models.key import HIDDEN, bare
-from ..registry import IterationBudgetRegistry
 from ..tools import Admission, Toolset
-from .runner import RemoteRunner
+from .remote_run import RemoteRunner
 
 Token = str | Callable[[], str]
 """What is sent as a bearer token; a function is asked for it before each request, and must not block."""
@@ -62,7 +62,7 @@ class RemoteAgent:
         self, body: Mapping[str, Any], position: Position, hear: Callable[[dict[str, Any]], None]
     ) -> Mapping[str, Any]:
         """Have a task done there: the record of the run; RemoteError where there is none."""
-        from .exchange import Exchange  # and with it an HTTP client, which only those who call need
+        from .remote_request import Exchange  # and with it an HTTP client, which only those who call need
 
         token = self._revealed()
         headers = {"content-type": "application/json", "accept": "text/event-stream, application/json"}
@@ -103,13 +103,13 @@ def remote_agent(
     `url` is where it is served by `chat_app`; without a path, at `/chat`. `limits` are what its runs may take, which
     the service is told and can only narrow. `chain` is who we are to it, where that is not the service that runs here.
     """
-    check.text("remote_agent, name", name)
-    check.kind("remote_agent, description", description, str)
+    validation.text("remote_agent, name", name)
+    validation.kind("remote_agent, description", description, str)
     if token is not None and not callable(token) and not _is_token(token):
         raise ConfigError("remote_agent, token", f"a {type(token).__name__}", "a text without spaces, or a function")
     for what, given, kind in (("limits", limits, Limits), ("chain", chain, Chain), ("metadata", metadata, Mapping)):
         if given is not None:
-            check.kind(f"remote_agent, {what}", given, kind)
+            validation.kind(f"remote_agent, {what}", given, kind)
     return RemoteAgent(
         url=_address(url),
         name=name,
@@ -117,7 +117,7 @@ def remote_agent(
         token=token,
         limits=limits or Limits(),
         chain=chain,
-        connect_s=check.timeout("remote_agent, connect_seconds", connect_seconds),
+        connect_s=validation.timeout("remote_agent, connect_seconds", connect_seconds),
         metadata=metadata or {},
     )
 

@@ -8,9 +8,9 @@ from typing import Any
 
 import anyio
 
+from ..agent.run import Run
 from ..event import Event, RunEnded
 from ..result import Result, Stop
-from ..run import Run
 from .asgi import Send
 from .problem import Problem, raw
 

@@ -10,9 +10,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from .code import Code
+from .codec import Code
 from .memory import MemoryStore
-from .record import Entry, Finish, Guard, Holder, Kind, Pruned, Query, Row, Session, Start, Step
+from .records import Entry, Finish, Guard, Holder, Kind, Pruned, Query, Row, Session, Start, Step
 from .store import Journal, Lease, Runs, State, Store, Transcript
 from .uri import open_store
 

@@ -7,12 +7,12 @@ from copy import deepcopy
 from dataclasses import replace
 from typing import Any
 
-from ..clock import SYSTEM, Clock
+from ..budget.clock import SYSTEM, Clock
 from ..message import Message
-from . import refusal
+from . import errors
 from .closing import Closing
-from .pack import CODE, Pack
-from .record import Entry, Finish, Guard, Holder, Pruned, Query, Row, Session, Start, Step
+from .encoded_step import CODE, Pack
+from .records import Entry, Finish, Guard, Holder, Pruned, Query, Row, Session, Start, Step
 from .shelf import WHERE, Shelf
 from .text import clean, to_message
 
@@ -85,7 +85,7 @@ class MemoryTranscript:
         """Forget a session with its state and all of its runs."""
         with self._shelf.opened():
             if holder := self._shelf.holder(session):
-                raise refusal.busy(WHERE, holder)
+                raise errors.busy(WHERE, holder)
             return self._shelf.delete(session)
 
 

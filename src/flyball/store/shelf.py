@@ -6,10 +6,10 @@ from dataclasses import dataclass, field, replace
 from threading import Lock
 from typing import Any
 
-from ..clock import Clock
-from . import refusal
-from .pack import Pack, rise
-from .record import Entry, Finish, Guard, Holder, Pruned, Query, Row, Start
+from ..budget.clock import Clock
+from . import errors
+from .encoded_step import Pack, rise
+from .records import Entry, Finish, Guard, Holder, Pruned, Query, Row, Start
 from .text import to_value
 
 WHERE = "memory:"
@@ -78,7 +78,7 @@ class Shelf:
     def opened(self) -> Lock:
         """The lock, of a store that is not closed."""
         if self._closed:
-            raise refusal.closed(WHERE)
+            raise errors.closed(WHERE)
         return self._lock
 
     def close(self) -> None:
@@ -91,16 +91,16 @@ class Shelf:
         """Refuse a step before anything of it is written."""
         if pack.guard and not self.holds(pack.guard):
             newest = self.leases.get(pack.guard.session)
-            raise refusal.stale(WHERE, pack.guard, newest.fence if newest else None)
+            raise errors.stale(WHERE, pack.guard, newest.fence if newest else None)
         if pack.run_id is None:
             return
         run = self.runs.get(pack.run_id)
         if run is None and pack.start is None:
-            raise refusal.unknown(WHERE, pack.run_id)
+            raise errors.unknown(WHERE, pack.run_id)
         if run is not None and pack.start is not None:
-            raise refusal.known(WHERE, pack.run_id)
+            raise errors.known(WHERE, pack.run_id)
         if not rise(run.answered if run else None, pack.answers):
-            raise refusal.twice(WHERE, pack.run_id)
+            raise errors.twice(WHERE, pack.run_id)
 
     def put(self, pack: Pack) -> None:
         """Write a step that was checked."""

@@ -11,7 +11,7 @@ from types import TracebackType
 from typing import Any, Protocol
 
 from ..message import Message
-from .record import Entry, Finish, Guard, Holder, Pruned, Query, Row, Session, Start, Step
+from .records import Entry, Finish, Guard, Holder, Pruned, Query, Row, Session, Start, Step
 
 
 class Transcript(Protocol):

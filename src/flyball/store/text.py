@@ -8,7 +8,7 @@ from typing import Any
 
 from pydantic_core import PydanticSerializationError, to_json
 
-from ..jsonable import jsonable
+from .._internal.jsonable import jsonable
 from ..message import Message, MessageType, Role
 
 _write = json.JSONEncoder(allow_nan=False, separators=(",", ":")).encode

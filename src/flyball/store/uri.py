@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from urllib.parse import parse_qsl, unquote, urlsplit
 
-from .. import check
-from ..clock import SYSTEM, Clock
+from .._internal import validation
+from ..budget.clock import SYSTEM, Clock
 from ..errors import ConfigError
 from .memory import MemoryStore
 from .store import Store
@@ -48,7 +48,7 @@ def _options(uri: str, query: str) -> dict[str, str]:
         options = dict(parse_qsl(query, keep_blank_values=True, strict_parsing=True)) if query else {}
     except ValueError:
         raise ConfigError("store", uri, "options such as ?synchronous=full") from None
-    check.options("store", options, ("synchronous", "busy_seconds"))
+    validation.options("store", options, ("synchronous", "busy_seconds"))
     return options
 
 

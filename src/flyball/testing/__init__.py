@@ -9,16 +9,16 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from ..models.line import Line, call, call_json, fail, say, together
-    from ..models.script import ScriptedModel
+    from ..models.scripted import ScriptedModel
+    from .assertions import assert_honest
     from .clock import ManualClock
-    from .contract import store_contract
-    from .driver import Script, replay
-    from .honest import assert_honest
-    from .notebook import Notebook, until
-    from .recorded import RecordedModel, playback, record
+    from .fixtures import Notebook, until
+    from .recording import RecordedModel, playback, record
     from .rule import RuleFolder
+    from .script import Script, replay
     from .server import ModelServer, sent, status
     from .stops import Bounds, assert_stops
+    from .store_checks import store_contract
 
 __all__ = [
     "Bounds",
@@ -48,12 +48,12 @@ __all__ = [
 
 _HOMES = {
     ".clock": ("ManualClock",),
-    ".contract": ("store_contract",),
-    ".driver": ("Script", "replay"),
-    ".honest": ("assert_honest",),
-    "..models.script": ("ScriptedModel",),
-    ".notebook": ("Notebook", "until"),
-    ".recorded": ("RecordedModel", "playback", "record"),
+    ".store_checks": ("store_contract",),
+    ".script": ("Script", "replay"),
+    ".assertions": ("assert_honest",),
+    "..models.scripted": ("ScriptedModel",),
+    ".fixtures": ("Notebook", "until"),
+    ".recording": ("RecordedModel", "playback", "record"),
     ".rule": ("RuleFolder",),
     "..models.line": ("Line", "call", "call_json", "fail", "say", "together"),
     ".server": ("ModelServer", "sent", "status"),

@@ -20,7 +20,7 @@ from ..settings import CONFIG, PREFIX, variable_for
 if TYPE_CHECKING:
     from ..models import Model
     from .clock import ManualClock
-    from .recorded import RecordedModel
+    from .recording import RecordedModel
 
 
 def clear_settings(environ: MutableMapping[str, str]) -> None:
@@ -59,7 +59,7 @@ def flyball_clock() -> ManualClock:
 @pytest.fixture
 def flyball_recorded(request: pytest.FixtureRequest) -> Callable[[Model | None], RecordedModel]:
     """Makes the test's RecordedModel: `flyball_recorded(model)` asks the model the first time, and never again."""
-    from .recorded import RecordedModel
+    from .recording import RecordedModel
 
     made: list[RecordedModel] = []
     folder = request.path.parent / "recordings" / request.path.stem

@@ -6,13 +6,13 @@ from collections.abc import Callable
 from threading import TIMEOUT_MAX
 from typing import TypedDict
 
-from .. import check
-from ..agent import Agent
-from ..brief import Task
+from .._internal import validation
+from ..agent.agent import Agent
+from ..agent.run import Run
+from ..agent.validate import Task
 from ..errors import ConfigError, nearest
 from ..outcome import Denied
 from ..result import Result, Stop
-from ..run import Run
 from ..unit import Unit
 
 _CLOSING_S = 10.0
@@ -52,7 +52,7 @@ def assert_stops(
     Works with any model. It waits on this thread, and so model and tools are on Flyball's own event loop.
     """
     limits, stop = _checked(within)
-    longest = limits.get("seconds", 0.0) + check.duration("assert_stops, patience", patience)
+    longest = limits.get("seconds", 0.0) + validation.duration("assert_stops, patience", patience)
     result = _ended(agent.start(task), longest)
     wrong = [
         f"{name.replace('_', ' ')}: {unit.show(fact(result))}, at most {unit.show(limits[name])}"
@@ -66,14 +66,14 @@ def assert_stops(
 
 
 def _checked(within: Bounds) -> tuple[dict[str, int | float], Stop | None]:
-    check.kind("assert_stops, within", within, dict)
+    validation.kind("assert_stops, within", within, dict)
     limits: dict[str, int | float] = {}
     stop: Stop | None = None
     for name, value in within.items():
         if name == "stop":
-            stop = check.member("assert_stops, within stop", value, Stop)
+            stop = validation.member("assert_stops, within stop", value, Stop)
         elif name in _FACTS:
-            limits[name] = check.amount_of(f"assert_stops, within {name}", value, _FACTS[name][0])
+            limits[name] = validation.amount_of(f"assert_stops, within {name}", value, _FACTS[name][0])
         else:
             near = nearest(name, Bounds.__annotations__) or list(Bounds.__annotations__)
             raise ConfigError("assert_stops, within", name, f"a bound such as {' or '.join(near)}")

@@ -7,8 +7,8 @@ import zlib
 from collections.abc import AsyncGenerator, AsyncIterable
 from typing import NamedTuple
 
-from .markup import text_of
-from .page import is_binary
+from .html import text_of
+from .text_page import is_binary
 
 _TEXTUAL = re.compile(r"text/|application/(?:[\w.-]+\+)?(?:json|xml|yaml|javascript|x-ndjson|toml)$")
 _CHARSET = re.compile(r"charset\s*=\s*[\"']?([\w-]+)", re.IGNORECASE)

@@ -7,10 +7,10 @@ from types import MappingProxyType
 
 from ..errors import UnknownTool
 from ..tools import Tool, Toolset
-from .command import python, shell
-from .fetcher import fetch
-from .reader import files
-from .writer import write
+from .commands import python, shell
+from .fetch_tool import fetch
+from .read_tools import files
+from .write_tools import write
 
 Make = Callable[[str, bool], list[Tool]]
 """Tools, made from what stands behind the colon and whether each call must be approved."""

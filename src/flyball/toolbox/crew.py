@@ -7,7 +7,7 @@ import socket
 from collections.abc import Callable
 from typing import TypeVar
 
-from ..worker import WorkerPool, free_worker, hand_over
+from .._internal.workers import WorkerPool, free_worker, hand_over
 
 T = TypeVar("T")
 

@@ -10,10 +10,10 @@ from contextlib import suppress
 from selectors import EVENT_READ, DefaultSelector
 from typing import BinaryIO, cast
 
-from ..deadline import DeadlineToken
+from ..budget.deadline import DeadlineToken
 from ..errors import CommandFailed
 from . import supervisor
-from .page import MOST_CHARACTERS, cleaned
+from .text_page import MOST_CHARACTERS, cleaned
 
 _LOOK_S = 0.05
 _KILL_S = 10.0

@@ -11,11 +11,11 @@ from fnmatch import fnmatchcase
 from functools import partial
 from typing import NamedTuple
 
-from ..deadline import DeadlineToken
+from ..budget.deadline import DeadlineToken
 from ..errors import ArgumentError, DeadlineExceeded, FileRefused
-from . import matcher
+from . import regex_worker
 from .folder import open_file, told
-from .page import MOST_CHARACTERS, cleaned, is_binary
+from .text_page import MOST_CHARACTERS, cleaned, is_binary
 from .walk import Entry, Walk, shown_path
 
 _MOST_HITS = 100
@@ -129,7 +129,7 @@ def _numbers(wanted: str, text: str) -> list[int]:
 
 def _matched(pattern: str, token: DeadlineToken, texts: list[str]) -> list[list[int]]:
     wish = json.dumps({"pattern": pattern, "texts": texts, "most": _MOST_HITS}).encode()
-    command = [sys.executable, "-I", "-S", "-W", "ignore", matcher.__file__]
+    command = [sys.executable, "-I", "-S", "-W", "ignore", regex_worker.__file__]
     with subprocess.Popen(
         command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, env={}
     ) as process:

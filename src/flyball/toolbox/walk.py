@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from itertools import islice
 from typing import NamedTuple
 
-from ..deadline import DeadlineToken
+from ..budget.deadline import DeadlineToken
 from ..errors import FileRefused
 from .folder import enter, told
 

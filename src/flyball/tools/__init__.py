@@ -2,11 +2,11 @@
 
 from ..steadiness import Duplicates
 from .admission import Admission
+from .builtin import ask_person
 from .context import State, ToolContext
 from .executor import BoundedToolExecutor
-from .foreign import mcp
 from .gate import Gate
-from .question import ask_person
+from .mcp import mcp
 from .source import ToolSource
 from .tool import Approve, Effects, Options, Tool, Toolset, tool
 

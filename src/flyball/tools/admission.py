@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, MutableMapping, Sequence
 from typing import Any
 
-from ..envelope import TurnBudget
+from ..budget.run_budget import TurnBudget
 from ..errors import ArgumentError, UnknownTool
 from ..outcome import Denied, Outcome, Reason, Timeout
 from ..request import Call
-from .act import ToolAct
+from .call import ToolAct
 from .tool import Effects, Toolset
 
 _NONE: frozenset[str] = frozenset()

@@ -9,7 +9,7 @@ import anyio.lowlevel
 
 from ..outcome import Cancelled, Denied, Failure, Outcome, Success
 from ..request import Call
-from .act import ToolAct
+from .call import ToolAct
 
 if TYPE_CHECKING:
     from .executor import BoundedToolExecutor

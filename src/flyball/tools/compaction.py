@@ -8,7 +8,7 @@ from typing import Any
 
 from ..message import Message
 from ..request import Call
-from .act import ToolAct
+from .call import ToolAct
 from .tool import Tool
 
 

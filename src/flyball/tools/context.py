@@ -7,11 +7,11 @@ from collections.abc import Awaitable, Callable, Iterator, Mapping, MutableMappi
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from ..caller import Position
-from ..deadline import DeadlineToken
+from ..budget.deadline import DeadlineToken
+from ..budget.snapshot import BudgetSnapshot
+from ..chain.caller import Position
 from ..errors import CallClosed, ConfigError
 from ..result import Result
-from ..snapshot import BudgetSnapshot
 from .gate import Gate
 
 if TYPE_CHECKING:

@@ -8,17 +8,17 @@ import math
 from collections.abc import Callable, Iterable, Mapping, MutableMapping, Sequence
 from typing import Any
 
-from ..clock import SYSTEM
-from ..envelope import TurnBudget
+from .._internal.workers import PRIVATE_LOOP, WorkerPool
+from ..budget.clock import SYSTEM
+from ..budget.run_budget import TurnBudget
 from ..event import Event, Header, LateResultDropped, ToolEnded, ToolReported, ToolStarted
 from ..outcome import Denied, Outcome, Reason
 from ..recorder import Fields, Teller
 from ..request import Call
-from ..worker import PRIVATE_LOOP, WorkerPool
-from .act import ToolAct
 from .admission import Admission, apply_changes, denied
 from .batch import Batch
-from .performer import Performer
+from .call import ToolAct
+from .runner import Performer
 from .tool import Function, Tool, Toolset
 
 log = logging.getLogger(__name__)

@@ -9,12 +9,12 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from enum import StrEnum
 from typing import Any, Literal, TypedDict, Unpack, overload
 
-from .. import check
+from .._internal import validation
 from ..errors import ConfigError, UnknownTool
 from ..steadiness import Duplicates
 from . import docstring
 from .context import ToolContext
-from .shape import Shape
+from .json_schema import Shape
 from .signature import Signature
 
 Function = Callable[..., Any]
@@ -72,7 +72,7 @@ _KINDS: dict[str, type | tuple[type, ...]] = {
 
 
 def _check_options(options: Mapping[str, Any]) -> None:
-    check.options("tool", options, Options.__annotations__)
+    validation.options("tool", options, Options.__annotations__)
     for name, value in options.items():
         if not isinstance(value, _KINDS.get(name, object)):
             raise ConfigError(f"tool, {name}", value, "a text" if _KINDS[name] is str else "True or False")
@@ -107,11 +107,13 @@ class Tool:
         self.asks = options.get("approve", False) is not False
         """Whether some calls of it need a person."""
         where = f"tool {self.name!r}"
-        self.timeout = check.timeout(f"{where}, timeout", options.get("timeout", 45.0))
-        self.effects = check.member(f"{where}, effects", options.get("effects", "write"), Effects)
+        self.timeout = validation.timeout(f"{where}, timeout", options.get("timeout", 45.0))
+        self.effects = validation.member(f"{where}, effects", options.get("effects", "write"), Effects)
         self.writes = self.effects is Effects.WRITE
         self.duplicates = (
-            check.member(f"{where}, duplicates", options["duplicates"], Duplicates) if "duplicates" in options else None
+            validation.member(f"{where}, duplicates", options["duplicates"], Duplicates)
+            if "duplicates" in options
+            else None
         )
         self.poll = options.get("poll", False)
         """Whether it is there to be called again and again."""
@@ -120,7 +122,7 @@ class Tool:
                 f"{where}, poll", "a poll whose duplicates are not made", "duplicates='allow', or no poll"
             )
         self.duplicates = Duplicates.ALLOW if self.poll else self.duplicates
-        self.max_calls = check.whole_or_none(f"{where}, max_calls", options.get("max_calls"))
+        self.max_calls = validation.whole_or_none(f"{where}, max_calls", options.get("max_calls"))
         self.cheap = options.get("cheap", False)
         self.idempotent = options.get("idempotent", False)
         self.retry_on_timeout = options.get("retry_on_timeout", self.effects is Effects.READ)

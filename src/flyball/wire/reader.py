@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from collections.abc import Set as AbstractSet
 from typing import Any, cast
 
-from .. import check
+from .._internal import validation
 from ..errors import ConfigError, MessageError
 from ..message import (
     ANTHROPIC,
@@ -41,8 +41,8 @@ def normalize(
     >>> [message.id for message in normalize(["hello", {"role": "assistant", "content": "hi"}], run="r", start=4)]
     ['r:4', 'r:5']
     """
-    check.text("run", run)
-    n = check.whole("start", start)
+    validation.text("run", run)
+    n = validation.whole("start", start)
     if not is_time(at):
         raise ConfigError("at", at, TIME)
     kept: dict[int, Message] = {}

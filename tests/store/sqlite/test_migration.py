@@ -7,7 +7,7 @@ import pytest
 
 from flyball.errors import StoreError
 from flyball.store import SqliteStore
-from flyball.store.sqlite import migration
+from flyball.store.sqlite import schema
 
 
 def facts(path: Path) -> tuple[object, ...]:
@@ -21,7 +21,7 @@ def facts(path: Path) -> tuple[object, ...]:
 def test_a_new_file_says_whose_it_is_and_of_which_version(path: Path) -> None:
     SqliteStore(path).close()
     version, owner, tables = facts(path)
-    assert (version, owner) == (len(migration.MIGRATIONS), migration.APPLICATION)
+    assert (version, owner) == (len(schema.MIGRATIONS), schema.APPLICATION)
     assert isinstance(tables, set)
     assert {"lease", "session", "message", "run", "trace"} <= tables
 
@@ -33,7 +33,7 @@ def test_an_older_file_is_brought_up_to_date_and_keeps_what_it_has(path: Path, m
         "ALTER TABLE session ADD COLUMN colour TEXT; CREATE TABLE extra (x)",
         "DROP TABLE extra; CREATE TABLE more (x)",
     )
-    monkeypatch.setattr(migration, "MIGRATIONS", (*migration.MIGRATIONS, *more))
+    monkeypatch.setattr(schema, "MIGRATIONS", (*schema.MIGRATIONS, *more))
     with SqliteStore(path) as store:
         assert store.transcript.sessions()[0].title == "kept"
     version, _, tables = facts(path)
@@ -44,7 +44,7 @@ def test_an_older_file_is_brought_up_to_date_and_keeps_what_it_has(path: Path, m
 def test_a_step_that_fails_leaves_the_file_as_it_was(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     SqliteStore(path).close()
     before = facts(path)
-    monkeypatch.setattr(migration, "MIGRATIONS", (*migration.MIGRATIONS, "CREATE TABLE extra (x); NONSENSE"))
+    monkeypatch.setattr(schema, "MIGRATIONS", (*schema.MIGRATIONS, "CREATE TABLE extra (x); NONSENSE"))
     with pytest.raises(StoreError, match="NONSENSE"):
         SqliteStore(path)
     assert facts(path) == before

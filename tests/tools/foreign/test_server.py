@@ -12,7 +12,7 @@ import pytest
 from flyball import Agent, ConfigError
 from flyball.testing import ScriptedModel, say
 from flyball.tools import mcp
-from flyball.tools.foreign.tail import Tail
+from flyball.tools.mcp.tail import Tail
 
 
 class TestTheServer:
@@ -90,7 +90,7 @@ def test_a_missing_extra_is_told_in_one_line() -> None:
 
 
 def test_the_sdk_is_loaded_only_when_it_is_used() -> None:
-    program = "import sys, flyball.tools, flyball.agent\nprint('mcp' in sys.modules, 'jsonschema' in sys.modules)"
+    program = "import sys, flyball.tools, flyball.agent.agent\nprint('mcp' in sys.modules, 'jsonschema' in sys.modules)"
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60, check=True)
     assert done.stdout == "False False\n"
 

@@ -8,17 +8,17 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TypeVar
 
-from ... import check
-from ...clock import SYSTEM, Clock
+from ..._internal import validation
+from ...budget.clock import SYSTEM, Clock
 from ...errors import ConfigError
-from .. import refusal
+from .. import errors
 from ..closing import Closing
-from ..pack import Pack
-from ..record import Pruned, Step
+from ..encoded_step import Pack
+from ..records import Pruned, Step
+from .connection import File
 from .database import DATABASES, Database
-from .file import File
-from .part import SqliteJournal, SqliteLease, SqliteRuns, SqliteState, SqliteTranscript
-from .write import prune
+from .statements import prune
+from .tables import SqliteJournal, SqliteLease, SqliteRuns, SqliteState, SqliteTranscript
 
 T = TypeVar("T")
 
@@ -43,7 +43,7 @@ class SqliteStore(Closing):
     ) -> None:
         if synchronous not in _SYNCHRONOUS:
             raise ConfigError("sqlite store, synchronous", synchronous, f"one of {', '.join(_SYNCHRONOUS)}")
-        patience = min(check.duration("sqlite store, busy_seconds", busy_seconds), 86_400.0)
+        patience = min(validation.duration("sqlite store, busy_seconds", busy_seconds), 86_400.0)
         file = File(Path(path).absolute(), synchronous, patience)
         self.path = file.path
         self.wall = clock.wall
@@ -88,7 +88,7 @@ class SqliteStore(Closing):
 
     def _opened(self) -> Database:
         if not self._use.alive:
-            raise refusal.closed(str(self.path))
+            raise errors.closed(str(self.path))
         return self._database
 
     def __repr__(self) -> str:

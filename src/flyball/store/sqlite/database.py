@@ -15,9 +15,9 @@ from threading import Lock
 from typing import TypeVar
 
 from ...errors import ConfigError
-from .. import refusal
-from .file import File
-from .write import Hand
+from .. import errors
+from .connection import File
+from .statements import Hand
 from .writer import Writer
 
 T = TypeVar("T")
@@ -83,7 +83,7 @@ class Database:
 
     def _check_process(self) -> None:
         if not self.is_ours:  # SQLite's locks do not come along with a fork
-            raise refusal.forked(str(self.file.path))
+            raise errors.forked(str(self.file.path))
 
 
 class _Readers:
@@ -124,7 +124,7 @@ class _Readers:
     def _borrow(self) -> sqlite3.Connection | None:
         with self._lock:
             if self._closed:
-                raise refusal.closed(str(self._file.path))
+                raise errors.closed(str(self._file.path))
             self._borrowed += 1
             return self._idle.pop() if self._idle else None
 
@@ -204,7 +204,7 @@ class _Registry:
         file.create()
         identity = file.identity()
         if identity in self._stranded:
-            raise refusal.forked_in_use(str(file.path))
+            raise errors.forked_in_use(str(file.path))
         known = self._open.get(identity)
         if known is None:
             known = self._open[identity] = Database(file, identity)
@@ -214,7 +214,7 @@ class _Registry:
                 f"sqlite store {file.path}", file.options, f"{known.file.options}, as it is open with in this process"
             )
         elif known.file.identity() != identity:
-            raise refusal.moved(str(known.file.path))
+            raise errors.moved(str(known.file.path))
         return known
 
     def _collect(self) -> None:

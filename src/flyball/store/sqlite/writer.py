@@ -14,8 +14,8 @@ from threading import Lock
 from typing import Any, Generic, TypeVar, cast
 
 from ...errors import FlyballError
-from .. import refusal
-from .file import File
+from .. import errors
+from .connection import File
 
 T = TypeVar("T")
 
@@ -108,7 +108,7 @@ class Writer:
         """Line up, and come back when it is done."""
         with self._gate:
             if self._closed:
-                raise refusal.closed(str(self._file.path))
+                raise errors.closed(str(self._file.path))
             self._waiting.append(job)
             job.leads, self._busy = not self._busy, True
         if not job.leads:
@@ -170,7 +170,7 @@ class Writer:
         connection = self._connection
         try:
             if self._file.identity() != self._identity:
-                raise refusal.moved(str(self._file.path))
+                raise errors.moved(str(self._file.path))
             if not self._begin(connection, patient=patient):
                 return False
             for job in jobs:
@@ -207,4 +207,4 @@ class Writer:
             return self._file.meaning(error)
         if isinstance(error, FlyballError):
             return type(error)(*error.args)
-        return error if isinstance(error, Exception) else refusal.interrupted(str(self._file.path))
+        return error if isinstance(error, Exception) else errors.interrupted(str(self._file.path))

@@ -7,8 +7,8 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from ...request import Call, Finish, Usage
-from .sending import Status
-from .spoken import Event, Json, Spoken, scraps, written
+from .faults import Status
+from .reply import Event, Json, Spoken, scraps, written
 
 _FINISH = {
     Finish.STOP: "end_turn",

@@ -9,8 +9,8 @@ from dataclasses import replace
 from itertools import cycle, groupby
 from operator import itemgetter
 
-from .sending import Fault, Manner, Sent, Status
-from .spoken import Event, Spoken, Wire
+from .faults import Fault, Manner, Sent, Status
+from .reply import Event, Spoken, Wire
 
 _GZIP = 31
 _OVERLOADED = Status(529, "Overloaded")

@@ -11,9 +11,9 @@ from typing import Protocol, cast
 
 from .anthropic_wire import AnthropicWire
 from .body import Body, Break
+from .faults import Sent, Status
 from .openai_wire import OpenAIWire
-from .sending import Sent, Status
-from .spoken import Json, Spoken, Wire
+from .reply import Json, Spoken, Wire
 
 WIRES: Mapping[str, Wire] = {"/chat/completions": OpenAIWire(), "/messages": AnthropicWire()}
 """What a path ends with, and who is spoken to there."""

@@ -6,8 +6,8 @@ from collections.abc import Iterator
 from typing import Any
 
 from ...request import Finish, Usage
-from .sending import Status
-from .spoken import CREATED, Event, Json, Spoken, scraps, written
+from .faults import Status
+from .reply import CREATED, Event, Json, Spoken, scraps, written
 
 _FINISH = {
     Finish.STOP: "stop",

@@ -11,7 +11,7 @@ from typing import Any, Self
 
 from ...errors import ConfigError
 from .connection import Connection
-from .sending import Sendable, Sent, Status, sendable, told
+from .faults import Sendable, Sent, Status, sendable, told
 
 _HOST = "127.0.0.1"
 _PATIENCE_S = 60.0

@@ -1,0 +1,1 @@
+"""Internals. Nothing here is part of the public API."""

@@ -1,0 +1,138 @@
+"""Any value as JSON can carry it: what results, events and exports are made of."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import fields, is_dataclass
+from datetime import date, time
+from decimal import Decimal
+from enum import Enum
+from pathlib import PurePath
+from typing import Any, cast
+from uuid import UUID
+
+from ..errors import ConfigError
+
+_DEEPEST = 40
+_MOST_VALUES = 200_000
+_MOST_BITS = 10_000
+"""Python refuses to write, and others to read, an int of more than some 4,000 digits."""
+
+
+def jsonable(value: object) -> Any:
+    """`value` in JSON types; what JSON has no word for becomes its text. It never raises and always ends.
+
+    >>> jsonable({"at": float("inf"), 3: (1, {2})})
+    {'at': None, '3': [1, [2]]}
+    """
+    if type(value) is str and value.isascii():
+        return value
+    if type(value) is float and math.isfinite(value):
+        return value
+    return _Writer().write(value, 0)
+
+
+class _Writer:
+    """One pass over a value. It cuts what contains itself, what is too deep, and what is too large."""
+
+    def __init__(self) -> None:
+        self.path: set[int] = set()
+        self.left = _MOST_VALUES
+
+    def write(self, value: object, depth: int) -> Any:
+        self.left -= 1
+        if value is None or isinstance(value, bool):
+            return value
+        if isinstance(value, Enum):
+            return self.write(value.value, depth)
+        if isinstance(value, str):
+            if str.isascii(value):
+                return str.__str__(value)
+            return str.encode(value, "utf-8", "replace").decode("utf-8")  # half a surrogate pair is no text
+        if isinstance(value, int):
+            return int(value) if value.bit_length() < _MOST_BITS else _text(value)
+        if isinstance(value, float):
+            return float(value) if math.isfinite(value) else None
+        if depth >= _DEEPEST or self.left < 0 or id(value) in self.path:
+            return "…"
+        self.path.add(id(value))
+        try:
+            return self.structure(value, depth + 1)
+        except Exception:  # an object that cannot be read is shown by its text, like one we do not know
+            return _text(value)
+        finally:
+            self.path.discard(id(value))
+
+    def structure(self, value: object, depth: int) -> Any:
+        if isinstance(value, Mapping):
+            return self.table(cast("Mapping[object, object]", value).items(), depth)
+        if is_dataclass(value) and not isinstance(value, type):
+            return self.table([(field.name, getattr(value, field.name)) for field in fields(value)], depth)
+        own = getattr(type(value), "model_fields", None)
+        if isinstance(own, Mapping):  # a pydantic model's; pydantic itself is not loaded for it
+            return self.table([(name, getattr(value, name)) for name in cast("Mapping[str, object]", own)], depth)
+        if isinstance(value, list | tuple | set | frozenset):
+            return [self.write(item, depth) for item in cast("Iterable[object]", value)]
+        if isinstance(value, date | time):
+            return value.isoformat()
+        return self.write(str(value), depth) if isinstance(value, Decimal | PurePath | UUID) else _text(value)
+
+    def table(self, pairs: Iterable[tuple[object, object]], depth: int) -> dict[str, Any]:
+        table: dict[str, Any] = {}
+        doubles: dict[str, int] = {}
+        for key, item in pairs:
+            name = wanted = self.write(key, depth) if isinstance(key, str) else _text(key)
+            while name in table:  # 1 and "1" are two keys in Python, and all halves of surrogate pairs become "?"
+                doubles[wanted] = number = doubles.get(wanted, 0) + 1
+                name = f"{wanted}'" if number == 1 else f"{wanted}'{number}"
+            table[name] = self.write(item, depth)
+        return table
+
+
+def _text(value: object) -> str:
+    try:
+        return repr(value).encode("utf-8", "replace").decode("utf-8")
+    except Exception:
+        return f"<{type(value).__name__} that cannot be shown>"
+
+
+Way = tuple["str | Way", str | int]
+"""A place in a value: the place around it, and one step. It is written only in an error, as keys may be long."""
+
+
+def place(way: str | Way) -> str:
+    """Return a place as text, such as `payload.rows[3]`."""
+    steps: list[str] = []
+    while not isinstance(way, str):
+        way, step = way
+        steps.append(f".{step}" if isinstance(step, str) else f"[{step}]")
+    below = "".join(reversed(steps))
+    return f"{way}{below}" if way else below.removeprefix(".")
+
+
+def plain(where: str, value: object) -> Any:
+    """A copy of a value that somebody wants, in JSON types; a ConfigError names what JSON has no word for."""
+    return _plain(where, value, 0)
+
+
+def _plain(where: str | Way, value: object, depth: int) -> Any:
+    value = _scalar(value)
+    if value is None or isinstance(value, str | bool | int) or (isinstance(value, float) and math.isfinite(value)):
+        return value
+    if depth < _DEEPEST and isinstance(value, list | tuple):
+        items = cast("Sequence[object]", value)
+        return [_plain((where, index), item, depth + 1) for index, item in enumerate(items)]
+    if depth < _DEEPEST and isinstance(value, Mapping):
+        table = cast("Mapping[object, object]", value)
+        if odd := [key for key in table if not isinstance(key, str)]:
+            raise ConfigError(place(where), odd[0], "a key that is a text")
+        return {str(key): _plain((where, str(key)), item, depth + 1) for key, item in table.items()}
+    raise ConfigError(place(where), value, "a text, a finite number, true, false, none, or a list or table of these")
+
+
+def _scalar(value: object) -> object:
+    """An enum as its value, and a date as its text."""
+    while isinstance(value, Enum):
+        value = value.value
+    return value.isoformat() if isinstance(value, date) else value

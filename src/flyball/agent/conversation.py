@@ -1,0 +1,226 @@
+"""run_conversation: one conversation with a model, as seed 002 calls it. It is an Agent underneath."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, Literal, NamedTuple, TypedDict, Unpack, cast
+
+from .._internal import validation
+from .._internal.jsonable import plain
+from ..budget.clock import SYSTEM, Clock
+from ..budget.limits import Kind, Limits
+from ..budget.price import Unpriced
+from ..budget.registry import IterationBudgetRegistry
+from ..completion.assertions import Assertions
+from ..errors import ConfigError, nearest
+from ..message import Message
+from ..models import Model
+from ..person import Approver, Verdict
+from ..progress import Hook, Policy
+from ..recorder import Sink
+from ..result import Result
+from ..rules import RuleSet
+from ..runtime import Pause
+from ..settings import Settings
+from ..steadiness import Duplicates, Reflection, Thresholds
+from ..store import Store
+from ..tool_rules import ToolRule, ToolRules
+from ..tools.source import Offered
+from .agent import Agent, RunOptions
+from .validate import Task, pause_of
+
+_COLLABORATORS = ("event_sink", "completion_assertions", "completion_policy", "tool_rules", "engine_data")
+_LIKENESS = 0.9
+"""From here on a key is a collaborator's, misspelt: one that is dropped in silence guards nothing."""
+
+
+class Options(TypedDict, total=False):
+    """What `run_conversation` takes beside messages, tools and model. Everything may be left out."""
+
+    mode: str
+    """What the conversation is for ("chat"): it is in events and request metadata, and selects `[mode.<mode>]`."""
+    payload: Mapping[str, Any] | None
+    """The caller's own data. `event_sink`, `completion_assertions`, `completion_policy`, `tool_rules` and `engine_data`
+    (what the state begins with) are taken out of it; the rest must be JSON, and comes back on every event."""
+    max_turns: int | None
+    """The most turns; else the settings' `max_turns`, else 25."""
+    single_turn: bool
+    """Take one turn with its tools, and stop."""
+    limits: Limits
+    """All other limits."""
+    instructions: str
+    output: Any
+    completion: Policy | Assertions | Mapping[str, Any] | str | Path
+    tool_rules: ToolRules | Sequence[ToolRule | Mapping[str, Any]] | str | Path
+    duplicates: Duplicates | Literal["allow", "reuse", "reject"]
+    """What becomes of a call that an equal one has answered, if nothing was changed since ("reject")."""
+    repetition: Thresholds
+    reflection: Reflection
+    compact: Callable[[Sequence[Message]], Any]
+    approver: Approver
+    approver_seconds: float | None
+    on_exhausted: Literal["grace", "ask"]
+    hooks: Sequence[Hook]
+    rules: RuleSet | str | Path | Sequence[str | Path]
+    """Rule files, or folders of them, beside the core rules."""
+    models: Mapping[str, Model | str]
+    """Other models, by name, that a rule may have asked."""
+    sinks: Sequence[Sink]
+    grace: bool
+    unpriced: Unpriced | Literal["refuse", "tokens_only"]
+    """What becomes of a money limit with a model whose price nobody knows ("refuse")."""
+    settings: Settings | Mapping[str, object]
+    store: Store
+    """Where transcripts, journals and state are kept; with a `session_id` the conversation goes on over runs."""
+    session_id: str
+    run_id: str
+    clock: Clock
+
+
+def run_conversation(
+    messages: Task, tools: Iterable[Offered], model: Model | str, **options: Unpack[Options]
+) -> Result:
+    """Hold a conversation until it ends, inside `conversation_turns`, and give its result.
+
+    Of one that is paused, `resume_conversation` goes on.
+    """
+    agent, own = _prepared(tools, model, options)
+    return _kept(agent, agent.run(messages, **own))
+
+
+async def arun_conversation(
+    messages: Task, tools: Iterable[Offered], model: Model | str, **options: Unpack[Options]
+) -> Result:
+    """The same in this event loop."""
+    agent, own = _prepared(tools, model, options)
+    return _kept(agent, await agent.arun(messages, **own))
+
+
+def resume_conversation(result: Result, answers: Mapping[str, Verdict | bool] | None = None) -> Result:
+    """Go on with a paused conversation, as `agent.resume` does with an agent's run: nothing is done again.
+
+    The result is the one that `run_conversation` gave, in this process; it has kept model, tools and options.
+    """
+    agent = _agent_of(result)
+    return _kept(agent, agent.resume(result, answers))
+
+
+async def aresume_conversation(result: Result, answers: Mapping[str, Verdict | bool] | None = None) -> Result:
+    """The same in this event loop."""
+    agent = _agent_of(result)
+    return _kept(agent, await agent.aresume(result, answers))
+
+
+def _kept(agent: Agent, result: Result) -> Result:
+    """The result; a paused one knows its agent, which its caller has not in hand."""
+    if isinstance(result.pause, Pause):
+        result.pause.agent = agent
+    return result
+
+
+def _agent_of(result: Result) -> Agent:
+    agent = pause_of(result).agent
+    if not isinstance(agent, Agent):
+        raise ConfigError("resume_conversation", "the result of an agent's run", "agent.resume(result, answers)")
+    return agent
+
+
+class _Payload(NamedTuple):
+    sinks: tuple[Sink, ...]
+    completion: Any
+    tool_rules: Any
+    state: Mapping[str, Any]
+    rest: dict[str, Any]
+
+
+def _prepared(tools: Iterable[Offered], model: Model | str, options: Options) -> tuple[Agent, Any]:
+    validation.options("run_conversation", options, Options.__annotations__)
+    if isinstance(options.get("store"), str):  # nobody would close what is opened here
+        raise ConfigError("run_conversation, store", options.get("store"), "a store that is open: open_store(...)")
+    mode = validation.text("run_conversation, mode", options.get("mode", "chat"))
+    payload = _opened(options.get("payload"), mode)
+    agent = Agent(
+        model=model,
+        tools=tools,
+        instructions=options.get("instructions"),
+        limits=_limits(options),
+        name=str(payload.rest.get("agent_slug") or "conversation"),
+        output=options.get("output"),
+        completion=_one("completion", options.get("completion"), payload.completion),
+        tool_rules=_one("tool_rules", options.get("tool_rules"), payload.tool_rules),
+        duplicates=options.get("duplicates", Duplicates.REJECT),
+        repetition=options.get("repetition"),
+        reflection=options.get("reflection"),
+        compact=options.get("compact"),
+        approver=options.get("approver"),
+        approver_seconds=options.get("approver_seconds", 600.0),
+        on_exhausted=options.get("on_exhausted", "grace"),
+        hooks=options.get("hooks", ()),
+        rules=options.get("rules", ()),
+        models=options.get("models", {}),
+        sinks=(*options.get("sinks", ()), *payload.sinks),
+        grace=options.get("grace", True),
+        unpriced=options.get("unpriced", Unpriced.REFUSE),
+        single_turn=options.get("single_turn", False),
+        store=options.get("store"),
+        registry=IterationBudgetRegistry(settings=_settings(options).for_mode(mode)),
+        metadata={**payload.rest, "mode": mode},
+        clock=options.get("clock", SYSTEM),
+        kind=Kind.CONVERSATION,
+    )
+    own: RunOptions = {"state": payload.state}
+    if "session_id" in options:
+        own["session"] = options["session_id"]
+    if "run_id" in options:
+        own["run_id"] = options["run_id"]
+    return agent, own
+
+
+def _limits(options: Options) -> Limits:
+    limits = options.get("limits", Limits())
+    max_turns = options.get("max_turns")
+    if max_turns is None:
+        return limits
+    if limits.turns is not Limits().turns:
+        raise ConfigError("run_conversation, max_turns", max_turns, "none, where the limits say turns")
+    return replace(limits, turns=max_turns)
+
+
+def _settings(options: Options) -> Settings:
+    given = options.get("settings")
+    if given is None:
+        return Settings.load()
+    return given if isinstance(given, Settings) else Settings(given)
+
+
+def _opened(payload: object, mode: str) -> _Payload:
+    """The collaborators, taken out; what is left reaches events and stores, and must be JSON."""
+    where = "run_conversation, payload"
+    if payload is not None and not isinstance(payload, Mapping):
+        raise ConfigError(where, payload, "a mapping")
+    table = cast("Mapping[str, Any]", payload or {})
+    rest = plain(where, {key: value for key, value in table.items() if key not in _COLLABORATORS})
+    for key in rest:
+        for meant in nearest(key, _COLLABORATORS, _LIKENESS)[:1]:
+            raise ConfigError(f"{where}.{key}", key, f"the key {meant}; data of your own needs a name less like it")
+    if rest.get("mode", mode) != mode:
+        raise ConfigError(f"{where}.mode", rest["mode"], f"the same as mode={mode!r}, or no such key")
+    sink: Any = table.get("event_sink")
+    if sink is not None and not callable(sink):
+        raise ConfigError(f"{where}.event_sink", sink, "a function that takes an event")
+    if table.get("completion_policy") is not None and table.get("completion_assertions") is not None:
+        raise ConfigError(f"{where}.completion_policy", table["completion_policy"], "none beside completion_assertions")
+    policy: Any = table.get("completion_policy")
+    completion = table.get("completion_assertions") if policy is None else policy
+    given: Any = table.get("engine_data")
+    state: Mapping[str, Any] = {} if given is None else given
+    validation.kind(f"{where}.engine_data", state, Mapping)
+    return _Payload(() if sink is None else (cast("Sink", sink),), completion, table.get("tool_rules"), state, rest)
+
+
+def _one(name: str, given: Any, other: Any) -> Any:
+    if given is not None and other is not None:
+        raise ConfigError(f"run_conversation, {name}", other, "to be given once: as an argument or in the payload")
+    return other if given is None else given

@@ -1,0 +1,93 @@
+"""A typed answer: what the model said, read as what was asked for; or what is wrong with it, in words for the model."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from pydantic import TypeAdapter, ValidationError
+from pydantic.errors import PydanticUserError
+
+from ..errors import ConfigError, shown
+from ..progress import Complete, Decision, GoOn, Policy, Progress
+
+_MOST_MISTAKES = 20
+
+
+@dataclass(frozen=True, slots=True)
+class Form:
+    """A form of answers that is no Python type, such as a JSON schema from a file."""
+
+    schema: dict[str, Any]
+    """What the model is shown."""
+    mistakes: Callable[[Any], Sequence[str]]
+    """What is wrong with an answer, read from JSON; nothing where it fits."""
+
+
+class Output:
+    """A completion policy: the run may end when its answer is a value of this type, and another policy agrees."""
+
+    def __init__(self, kind: Any, then: Policy | None = None) -> None:
+        self._form: Form | None = kind if isinstance(kind, Form) else None
+        carried: Any = Any if self._form else kind
+        try:
+            self._adapter: TypeAdapter[Any] = TypeAdapter(carried)
+            self.schema = self._form.schema if self._form else {} if kind is str else self._adapter.json_schema()
+            """Empty where any text will do."""
+        except PydanticUserError as error:
+            reason = str(error).split("\n")[0]
+            raise ConfigError("agent, output", reason, "a type that JSON can carry") from error
+        self._then = then
+        self._is_text = kind is str
+
+    def __call__(self, progress: Progress, /) -> Decision:
+        """Complete with the value; else the model is told every mistake."""
+        try:
+            value = self._read(progress.text)
+        except ValidationError as error:
+            return GoOn(_told(_mistakes(error)), ("output",))
+        if self._form and (mistakes := self._form.mistakes(value)):
+            return GoOn(_told(mistakes), ("output",))
+        decision = Complete() if self._then is None else self._then(progress)
+        return Complete(value, decision.satisfied) if isinstance(decision, Complete) else decision
+
+    def _read(self, text: str) -> Any:
+        """The whole answer as JSON, or, where models wrap it in words, the one fenced block in it."""
+        if self._is_text:
+            return text
+        fenced = _fenced_blocks(text)
+        return self._adapter.validate_json(fenced[0] if len(fenced) == 1 else text)
+
+
+def _fenced_blocks(text: str) -> list[str]:
+    """Return the contents of the fenced blocks, plain or `json`, in one pass over the lines."""
+    lines = text.split("\n")
+    blocks: list[str] = []
+    opened: int | None = None
+    for number, line in enumerate(lines):
+        if opened is None:
+            opened = number if line.rstrip(" \t") in ("```", "```json") else None
+        elif number > opened + 1 and line.strip(" \t") == "```":
+            blocks.append("\n".join(lines[opened + 1 : number]))
+            opened = None
+    return blocks
+
+
+def _mistakes(error: ValidationError) -> list[str]:
+    errors = error.errors(include_url=False)
+    told = [
+        f"{'.'.join(map(str, one['loc'])) or 'the answer'}: {one['msg']}; found {shown(one['input'])}"
+        for one in errors[:_MOST_MISTAKES]
+    ]
+    return [*told, f"and {len(errors) - len(told):,} more"] if len(errors) > len(told) else told
+
+
+def _told(mistakes: Sequence[str]) -> str:
+    return "\n".join(
+        [
+            "The answer does not have the form that was asked for.",
+            *[f"- {mistake}" for mistake in mistakes],
+            "Answer again, with nothing but the JSON.",
+        ]
+    )

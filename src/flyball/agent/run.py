@@ -1,0 +1,355 @@
+"""The handle of a run that is under way: watch it, steer it, extend it, cancel it, wait for it."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
+from functools import partial
+from math import inf
+from queue import Empty, SimpleQueue
+from time import monotonic
+from typing import Any, Self
+
+import anyio
+from anyio.abc import TaskGroup
+
+from .._internal import validation
+from .._internal.workers import PRIVATE_LOOP
+from ..budget.budget import IterationBudget
+from ..errors import ConfigError, UnknownBudget
+from ..event import Event
+from ..loop.effects import Cancel, Extend, Letter, Steer
+from ..result import Result
+from ..runtime import Driver, Runner
+
+_CLOSING_S = 5.0
+_LONGEST_SLEEP_S = 0.25
+"""A signal that comes just before a thread falls asleep does not wake it: Ctrl-C would be heard with the next event."""
+
+
+class Stream:
+    """Every event of a run, also the pieces of text that nobody keeps, for whoever iterates over the handle.
+
+    There is no lock in it: Ctrl-C can end a `with` block of a Condition without releasing it, and the run's thread, on
+    which all runs wait, would wait for that for ever. Who waits leaves a bell first and looks then; who adds something
+    adds it first and rings then.
+    """
+
+    def __init__(self) -> None:
+        self._events: list[Event] = []
+        self._ended = False
+        self._bells: list[Callable[[], object]] = []
+        self._end_bells: list[Callable[[], object]] = []
+
+    def __call__(self, event: Event) -> None:
+        """Take an event; a sink, called on the run's own thread."""
+        self._events.append(event)
+        _ring(self._bells)
+
+    def end(self) -> None:
+        """There will be no more."""
+        self._ended = True
+        _ring(self._bells)
+        _ring(self._end_bells)
+
+    def wait(self, seconds: float) -> bool:
+        """Wait for the end; whether it has come."""
+        bell = SimpleQueue[None]()
+        ring = partial(bell.put, None)
+        self._end_bells.append(ring)
+        if not self._ended:
+            _heard(bell, seconds)
+        with contextlib.suppress(ValueError):  # it was rung
+            self._end_bells.remove(ring)
+        return self._ended
+
+    def __iter__(self) -> Iterator[Event]:
+        seen = 0
+        while True:
+            while seen < len(self._events):
+                seen += 1
+                yield self._events[seen - 1]
+            if self._ended and seen == len(self._events):
+                return
+            bell = SimpleQueue[None]()
+            self._bells.append(partial(bell.put, None))
+            if seen == len(self._events) and not self._ended:
+                _heard(bell)
+
+    def __aiter__(self) -> AsyncIterator[Event]:
+        """In the event loop that the run is in."""
+        return _Following(self._next)
+
+    async def _next(self, seen: int) -> Event:
+        while seen == len(self._events):
+            if self._ended:
+                raise StopAsyncIteration
+            bell = anyio.Event()
+            self._bells.append(bell.set)
+            await bell.wait()
+        return self._events[seen]
+
+
+def _heard(bell: SimpleQueue[None], seconds: float = inf) -> None:
+    """Wait for a bell, or for so long."""
+    until = monotonic() + seconds
+    while (left := until - monotonic()) > 0:
+        with contextlib.suppress(Empty):
+            bell.get(timeout=min(left, _LONGEST_SLEEP_S))
+            return
+
+
+def _ring(bells: list[Callable[[], object]]) -> None:
+    while bells:
+        bells.pop()()
+
+
+class _Following:
+    """One who iterates. No generator: one that is not used up would have to be closed, in trio even by hand."""
+
+    def __init__(self, next_: Callable[[int], Awaitable[Event]]) -> None:
+        self._next = next_
+        self._seen = 0
+
+    def __aiter__(self) -> Self:
+        return self
+
+    async def __anext__(self) -> Event:
+        event = await self._next(self._seen)
+        self._seen += 1
+        return event
+
+
+class ChildRun:
+    """A child under way, of `run.children`. What is done to it is done to it alone: its siblings and parent go on."""
+
+    def __init__(self, driver: Runner) -> None:
+        self._driver = driver
+
+    @property
+    def run_id(self) -> str:
+        """Its name, which its events have too."""
+        return self._driver.recorder.header.run_id
+
+    @property
+    def agent(self) -> str:
+        """The name of the agent that works."""
+        return self._driver.agent
+
+    @property
+    def children(self) -> tuple[ChildRun, ...]:
+        """Its own children that are under way."""
+        return tuple([ChildRun(driver) for driver in list(self._driver.children.values())])
+
+    def steer(self, text: str) -> bool:
+        """Say something to its model; False where nobody can, as with a remote agent."""
+        return self._driver.mailbox.post(Steer(validation.text("run, steer", text)))
+
+    def cancel(self, by: str = "caller") -> bool:
+        """End it now; what it has done comes back to its parent."""
+        return self._driver.mailbox.post(Cancel(validation.text("run, cancelled by", by)))
+
+    def __repr__(self) -> str:
+        return f"<ChildRun {self.agent}: {self.run_id}>"
+
+
+def extension(ceilings: Mapping[str, IterationBudget], seconds: float, by: str, amounts: Mapping[str, float]) -> Extend:
+    """More of what a run has ceilings for, as a letter to it."""
+    counted = dict[str, int]()
+    for name, amount in amounts.items():
+        if name not in ceilings:
+            raise UnknownBudget(name, (*ceilings, "seconds"))
+        counted[name] = int(validation.amount_of(f"run, extend {name}", amount, ceilings[name].unit))
+        validation.amount(name, counted[name])
+    added = validation.duration("run, extend by seconds", seconds)
+    if added == inf:
+        raise ConfigError("run, extend by seconds", seconds, "so many seconds; every run has a time limit")
+    return Extend(counted, added, validation.text("run, extended by", by))
+
+
+class Run:
+    """A run under way. `agent.start(task)` gives one that runs by itself; `async with agent.open(task)` runs it here.
+
+    `steer`, `extend` and `cancel` may be called from any thread, and tell whether they still reached the run. Leaving
+    its `with` block before the end cancels it.
+    """
+
+    def __init__(self, make: Callable[[Stream], Driver]) -> None:
+        self._stream = Stream()
+        self._driver = make(self._stream)
+        self._pid = os.getpid()
+        self._begun = False
+        self._tasks: TaskGroup | None = None
+        self._done: anyio.Event | None = None
+        self._error: BaseException | None = None
+        self._waited = False
+        """Whether Ctrl-C has given it the time to close."""
+
+    @property
+    def run_id(self) -> str:
+        """Its name, which every event has too."""
+        return self._driver.recorder.header.run_id
+
+    @property
+    def ended(self) -> bool:
+        """Whether it has."""
+        return self._driver.mailbox.ended
+
+    @property
+    def children(self) -> tuple[ChildRun, ...]:
+        """The children that are under way: each can be steered or cancelled by itself."""
+        return ChildRun(self._driver).children
+
+    def steer(self, text: str) -> bool:
+        """Say something to the model: it comes behind the results of the turn that is under way."""
+        return self._post(Steer(validation.text("run, steer", text)))
+
+    def extend(self, *, seconds: float = 0.0, by: str = "caller", **amounts: float) -> bool:
+        """Raise ceilings, as in `extend(turns=10, usd=0.5)`, never above what the registry allows; `seconds` add time.
+
+        What is under way keeps the deadline it began with.
+        """
+        return self._post(extension(self._driver.ceilings, seconds, by, amounts))
+
+    def cancel(self, by: str = "caller") -> bool:
+        """End it now: what is under way is cut, what was done is kept."""
+        return self._post(Cancel(validation.text("run, cancelled by", by)))
+
+    def _post(self, letter: Letter) -> bool:
+        self._refuse_in_a_forked_child()
+        return not self._driver.recorder.ended and self._driver.mailbox.post(letter)
+
+    def begin(self) -> Self:
+        """Start it on the private event loop."""
+        self._begun = True
+        try:
+            PRIVATE_LOOP.start(self._drive_there)
+        except KeyboardInterrupt as interrupt:
+            self._interrupted(interrupt)
+            raise
+        return self
+
+    def through(self) -> Result:
+        """Start it there and wait for its end; wherever Ctrl-C falls, it is as in `result`."""
+        try:
+            return self.begin().result()
+        except KeyboardInterrupt as interrupt:
+            self._interrupted(interrupt)
+            raise
+
+    async def _drive_there(self) -> None:
+        try:
+            await self._drive()
+        except BaseException as error:  # it would end the event loop of everybody
+            self._error = error
+
+    async def _drive(self) -> None:
+        try:
+            await self._driver.drive()
+        except Exception as error:
+            self._error = error
+        finally:
+            self._stream.end()
+
+    def result(self, timeout: float | None = None) -> Result:
+        """Wait for its end; TimeoutError after `timeout` seconds, and it goes on.
+
+        Ctrl-C cancels the run, lets it close for at most 5 seconds or until the next Ctrl-C, and is raised with the
+        partial result on it, as `interrupt.result`; None where it has not closed.
+        """
+        self._sync_door("`await run.aresult()`")
+        longest = validation.duration("run, result's timeout", timeout)
+        try:
+            if not self._stream.wait(longest):
+                raise TimeoutError(f"the run goes on after {timeout:g} s")
+            return self._given()
+        except KeyboardInterrupt as interrupt:
+            self._interrupted(interrupt)
+            raise
+
+    def __iter__(self) -> Iterator[Event]:
+        """Every event from the first, as it happens; the last is run_ended."""
+        self._sync_door("`async for event in run`")
+        try:
+            yield from self._stream
+        except KeyboardInterrupt as interrupt:
+            self._interrupted(interrupt)
+            raise
+
+    def _interrupted(self, interrupt: KeyboardInterrupt) -> None:
+        """Close it, once, and leave the result on the interrupt."""
+        if not self._begun or hasattr(interrupt, "result"):
+            return
+        with contextlib.suppress(KeyboardInterrupt):  # the second one, which ends the waiting
+            self._waited = True
+            self.cancel("ctrl-c")
+            self._stream.wait(_CLOSING_S)
+        interrupt.result = self._driver.result  # pyright: ignore[reportAttributeAccessIssue]
+
+    def _sync_door(self, instead: str) -> None:
+        self._refuse_in_a_forked_child()
+        PRIVATE_LOOP.refuse_inside(f"`await agent.arun(...)`, or {instead}")
+        if not self._begun:
+            raise ConfigError("run", "a sync call on a run that was opened in an event loop", f"{instead}")
+
+    def _refuse_in_a_forked_child(self) -> None:
+        if self._pid != os.getpid():
+            raise ConfigError("run", "a handle that was made before the fork", "a run of the child's own")
+
+    def __enter__(self) -> Self:
+        self._sync_door("`async with`")
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: object) -> None:
+        self._sync_door("`async with`")
+        if isinstance(error, KeyboardInterrupt):
+            self._interrupted(error)
+        if self._waited:
+            return
+        if not self.ended:
+            self.cancel("left")
+        self._stream.wait(_CLOSING_S)
+
+    async def aresult(self) -> Result:
+        """Wait for its end."""
+        done = self._async_door()
+        await done.wait()
+        return self._given()
+
+    def _given(self) -> Result:
+        if self._error is not None or self._driver.result is None:
+            raise self._error or ConfigError("run", "a run without a result", "a report to Flyball's makers")
+        return self._driver.result
+
+    def __aiter__(self) -> AsyncIterator[Event]:
+        """Every event from the first, as it happens; the last is run_ended."""
+        self._async_door()
+        return aiter(self._stream)
+
+    def _async_door(self) -> anyio.Event:
+        self._refuse_in_a_forked_child()
+        if self._done is None:
+            raise ConfigError("run", "a run that is not open here", "`async with agent.open(...) as run`")
+        return self._done
+
+    async def __aenter__(self) -> Self:
+        if self._done is not None or self._begun:
+            raise ConfigError("run", "a run that has begun", "a new one: agent.open(...)")
+        self._done = anyio.Event()
+        self._tasks = anyio.create_task_group()
+        await self._tasks.__aenter__()
+        self._tasks.start_soon(self._drive_here, self._done)
+        return self
+
+    async def _drive_here(self, done: anyio.Event) -> None:
+        try:
+            await self._drive()
+        finally:
+            done.set()
+
+    async def __aexit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: Any) -> None:
+        assert self._tasks is not None
+        if not self.ended:
+            self.cancel("left")
+        await self._tasks.__aexit__(None, None, None)

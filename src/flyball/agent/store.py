@@ -1,0 +1,103 @@
+"""Keeping: how the runs of an agent are written to its store, and taken up again from it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from threading import Lock
+from typing import Any
+
+from .._internal import validation
+from ..budget.clock import Clock
+from ..errors import ConfigError, ResumeError
+from ..loop.effects import Extend
+from ..loop.plan import Plan, Terrain
+from ..person import Question, Verdict, answers_of
+from ..runtime.history import restored
+from ..runtime.journal import Keeper, Resumption
+from ..runtime.lease import Tenure
+from ..store import Entry, Store, open_store
+from .options import ResumeOptions
+from .run import extension
+
+GO_ON = "Go on where this was left, with what is done already."
+"""What a run is asked that begins anew from the messages of another."""
+
+
+@dataclass(slots=True)
+class Keeping:
+    """The store of an agent, opened when the first run needs it."""
+
+    given: Store | str
+    lease_seconds: float
+    clock: Clock
+    _opened: Store | None = None
+    _lock: Lock = field(default_factory=Lock)
+    """Guards `_opened`. Not held while a store is opened, which may take long."""
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.given, str) and not callable(getattr(self.given, "keep", None)):
+            raise ConfigError("agent, store", self.given, "a Store, or its address such as 'sqlite:///runs.db'")
+        validation.timeout("agent, lease_seconds", self.lease_seconds)
+
+    @property
+    def store(self) -> Store:
+        """Where runs are kept."""
+        if self._opened is not None:
+            return self._opened
+        opened = open_store(self.given) if isinstance(self.given, str) else self.given
+        with self._lock:
+            if self._opened is None:
+                self._opened = opened
+        if self._opened is not opened:  # another thread was first
+            opened.close()
+        return self._opened
+
+    def fresh(self, plan: Plan, wait_s: float) -> Keeper:
+        """The keeper of a run that begins; one without a session has its own."""
+        plan.session_id = plan.session_id or plan.run_id
+        return Keeper(Tenure(self.store, plan.session_id, self.lease_seconds, wait_s), self.clock)
+
+    def entry(self, run_id: str) -> Entry:
+        """The run that is to go on."""
+        entry = self.store.runs.get(run_id)
+        if entry is None:
+            raise ResumeError(f"run {run_id}", "no such run in the store", "the id of a run that is there")
+        if entry.start.parent is not None:
+            raise ResumeError(
+                f"run {run_id}", "a child", f"the run above it, with which it goes on: {entry.start.parent}"
+            )
+        return entry
+
+    def again(self, entry: Entry, terrain: Terrain, options: ResumeOptions) -> tuple[Plan, Keeper]:
+        """The plan of a run that goes on, and its keeper."""
+        validation.options("resume", options, ResumeOptions.__annotations__)
+        rows = self.store.journal.read(entry.run_id)
+        if not rows:
+            raise ResumeError(f"run {entry.run_id}", "a run without a journal", "one that this version has kept")
+        plan = restored(Plan(shared=terrain, run_id=entry.run_id, messages=()), rows[0].data)
+        if plan.within and options.get("within") is None:
+            raise ResumeError(
+                f"run {entry.run_id}", "a run that shares an envelope with others", "that envelope, as within="
+            )
+        tenure = Tenure(self.store, plan.session_id or plan.run_id, self.lease_seconds, wait_s("resume", options))
+        return plan, Keeper(tenure, self.clock, Resumption(_extension(plan, options)))
+
+
+def wait_s(where: str, options: Mapping[str, Any]) -> float:
+    """How long a run may wait for another that holds its session."""
+    return validation.duration(f"{where}, wait_seconds", options.get("wait_seconds", 0.0))
+
+
+def _extension(plan: Plan, options: ResumeOptions) -> Extend | None:
+    if not options.get("extend"):
+        return None
+    more = dict(options.get("extend") or {})
+    return extension(plan.shared.terms.budgets, more.pop("seconds", 0.0), "caller", more)
+
+
+def verdicts_of(entry: Entry, answers: Mapping[str, Verdict | bool] | None) -> dict[str, Verdict]:
+    """What is answered to the questions of a paused run; anything else is refused before it goes on."""
+    record: Mapping[str, Any] = {} if entry.finish is None else entry.finish.record or {}
+    asked = {row["id"]: Question(row["id"], row["text"]) for row in record.get("questions", ())}
+    return answers_of({} if answers is None else answers, asked)

@@ -1,0 +1,181 @@
+"""What an agent is told, made ready; each of these says what is wrong with what it is given."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, cast
+
+from .._internal import validation
+from ..budget.budget import IterationBudget
+from ..budget.limits import Kind, Limits, Terms
+from ..budget.price import Unpriced
+from ..budget.registry import IterationBudgetRegistry
+from ..completion.assertions import Assertions
+from ..completion.policy import Asserted
+from ..errors import ConfigError
+from ..loop.plan import ModelCard
+from ..loop.told import Told
+from ..message import Message, MessageType, Role
+from ..models import Model
+from ..models.catalog import context_tokens_of, price_for
+from ..progress import Policy
+from ..result import Result, Stop
+from ..rules import RuleSet
+from ..runtime import Pause
+from ..settings import Settings
+from ..steadiness import Duplicates, Reflection, Thresholds
+from ..wire import normalize
+
+Task = str | Message | Mapping[str, Any] | Sequence[str | Message | Mapping[str, Any]]
+"""What a run is about: a text, or a conversation whose last message is the task."""
+
+
+def check_function(where: str, given: object) -> None:
+    """What is called and not awaited: of an `async def` every answer would be a coroutine, and so true."""
+    call = getattr(given, "__call__", None)  # noqa: B004
+    if not callable(given) or inspect.iscoroutinefunction(given) or inspect.iscoroutinefunction(call):
+        raise ConfigError(where, given, "a function that is not async")
+
+
+def refuse_money(where: str, money: IterationBudget | None, models: Iterable[tuple[Model, ModelCard]]) -> None:
+    """A limit that nobody can hold is refused, not forgotten."""
+    for model, card in models if money is not None and money.ceiling is not None else ():
+        if card.price is None:
+            assert money is not None, "there is a limit"
+            key = f"{model.provider}:{model.name}" if model.provider else model.name
+            expected = (
+                f"a model with a price; nobody knows that of {model.name}: give it price=TokenPrice(input=..., "
+                f'output=...), or input and output in [prices."{key}"] of flyball.toml, in dollars for a million '
+                'tokens; or say unpriced="tokens_only" if the limit need not hold for it'
+            )
+            raise ConfigError(where, money.unit.show(money.ceiling), expected)
+
+
+def card_of(where: str, model: Model, settings: Settings, most_output: int | None) -> ModelCard:
+    """What is known of a model, and so what may be asked of it."""
+    own = validation.whole_or_none(f"{where}'s max_output_tokens", getattr(model, "max_output_tokens", None), least=1)
+    context = validation.whole_or_none(f"{where}'s context_tokens", getattr(model, "context_tokens", None), least=1)
+    return ModelCard(
+        price=price_for(model, settings),
+        max_output_tokens=min((most for most in (own, most_output) if most is not None), default=None),
+        context_tokens=context_tokens_of(model.provider, model.name) if context is None else context,
+        count=getattr(model, "count", None),
+    )
+
+
+def ceilings_of(terms: Terms) -> Mapping[str, Any]:
+    """The ceilings, as the first event tells them."""
+    with terms.open(Told(0.0)) as opened:
+        return opened.snapshot()
+
+
+def pause_of(result: Result) -> Pause:
+    """What a paused run goes on from."""
+    if not isinstance(result, Result):  # pyright: ignore[reportUnnecessaryIsInstance]
+        raise ConfigError("resume", result, "a result of a paused run")
+    if isinstance(result.pause, Pause):
+        return result.pause
+    if result.stop is Stop.PAUSED:
+        found = "a copy of a paused result, which has not kept what the run goes on from"
+        raise ConfigError("resume", found, "the result itself, as the run gave it in this process")
+    raise ConfigError("resume", f"a result that is {result.stop.value}", "a paused one")
+
+
+def completion_of(source: object, offered: Sequence[str] | None) -> tuple[Assertions | None, Policy | None]:
+    """The assertions, where that is what was given, and the policy that is asked; None where `offered` is not known."""
+    if isinstance(source, Assertions | Mapping | str | Path):
+        assertions = Assertions.of(cast("Assertions", source))
+        return assertions, Asserted(assertions, offered=offered)
+    if isinstance(source, Asserted):
+        return source.assertions, source
+    if inspect.iscoroutinefunction(source) or (source is not None and not callable(source)):
+        raise ConfigError("agent, completion", source, "a policy (a function), assertions, or the path of a TOML file")
+    return None, cast("Policy | None", source)
+
+
+def messages_of(task: Task, run_id: str, at: float) -> list[Message]:
+    """What a run is about, as messages."""
+    if isinstance(task, str) and task.strip():
+        return [Message(run_id, 0, at, MessageType.TEXT, Role.USER, task)]
+    messages = (
+        []
+        if isinstance(task, str)
+        else normalize([task] if isinstance(task, Message | Mapping) else task, run=run_id, at=at)
+    )
+    if not messages:
+        raise ConfigError("run, task", task, "a text, or messages of which the last is the task")
+    return messages
+
+
+def rules_of(given: object, settings: Settings) -> RuleSet:
+    """The rules in files, or those that were loaded before, and the core rules."""
+    if isinstance(given, RuleSet):
+        return given.with_core(settings)
+    paths = [given] if isinstance(given, str | Path) else given
+    if isinstance(paths, Sequence) and all(isinstance(path, str | Path) for path in cast("Sequence[object]", paths)):
+        files = cast("Sequence[str | Path]", paths)
+        for path in files:
+            if not Path(path).exists():  # a bad file is reported; one that is not there would guard nothing in silence
+                raise ConfigError("agent, rules", str(path), "a file or folder that exists")
+        return RuleSet.load(*files, settings=settings).with_core(settings)
+    raise ConfigError("agent, rules", given, "a RuleSet, or paths of rule files")
+
+
+def model_of(where: str, given: Any) -> Model:
+    """A model, or the one that a text names; a ConfigError for whatever is neither."""
+    if isinstance(given, str):
+        from ..models.by_name import named  # and with it what a wire needs
+
+        return named(given, where)
+    missing = [name for name in ("name", "provider", "price") if not hasattr(given, name)]
+    missing += [name for name in ("ready", "ask") if not callable(getattr(given, name, None))]
+    if missing or isinstance(given, type):
+        expected = "a model: a name such as openai:gpt-5.5, or something with name, provider, price, ready and ask"
+        raise ConfigError(where, given, expected)
+    if given.price is not None and not callable(getattr(given.price, "cost", None)):
+        raise ConfigError(f"{where}'s price", given.price, "a price, such as a TokenPrice, or None")
+    return given
+
+
+def check_agent(given: Mapping[str, Any]) -> None:
+    """Look at all that an agent is given, before anything is made of it; a ConfigError names the first mistake."""
+    validation.kind("agent, limits", given["limits"], Limits)
+    validation.text("agent, name", given["name"])
+    validation.kind("agent, metadata", given["metadata"], Mapping)
+    validation.whole_or_none("agent, max_output_tokens", given["max_output_tokens"])
+    validation.whole("agent, events_kept", given["events_kept"])
+    validation.member("agent, kind", given["kind"], Kind)
+    if given["compact"] is not None and not callable(given["compact"]):
+        raise ConfigError("agent, compact", given["compact"], "a function of messages that gives a text")
+    validation.timeout("agent, approver_seconds", given["approver_seconds"])
+    if given["approver"] is not None and not callable(given["approver"]):
+        raise ConfigError("agent, approver", given["approver"], "a function of the question, sync or async")
+    if given["on_exhausted"] not in ("grace", "ask"):
+        raise ConfigError("agent, on_exhausted", given["on_exhausted"], "one of grace, ask")
+    validation.member("agent, unpriced", given["unpriced"], Unpriced)
+    validation.member("agent, duplicates", given["duplicates"], Duplicates)
+    for name, kind in (("repetition", Thresholds), ("reflection", Reflection)):
+        if given[name] is not None:
+            validation.kind(f"agent, {name}", given[name], kind)
+    if given["instructions"] is not None:
+        validation.kind("agent, instructions", given["instructions"], str)
+    validation.kind("agent, description", given["description"], str)
+    for name in ("tools", "children", "hooks", "sinks"):
+        if isinstance(one := given[name], str) or not isinstance(one, Iterable):
+            raise ConfigError(f"agent, {name}", one, "a list")
+    for name in ("grace", "single_turn"):
+        validation.kind(f"agent, {name}", given[name], bool)
+    for name, functions in {
+        "should_continue": () if given["should_continue"] is None else (given["should_continue"],),
+        "completion": (given["completion"],) if callable(given["completion"]) else (),
+        "hooks": given["hooks"],
+        "sinks": given["sinks"],
+    }.items():
+        for one in functions:
+            check_function(f"agent, {name}", one)
+    if given["registry"] is not None:
+        validation.kind("agent, registry", given["registry"], IterationBudgetRegistry)
+        if given["settings"] is not None:
+            raise ConfigError("agent, settings", given["settings"], "none beside a registry, which has its own")

@@ -1,0 +1,287 @@
+"""Limits: what a run is allowed, declared once; opening them gives the envelope of one run."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from datetime import datetime
+from enum import StrEnum
+from typing import Any
+
+from .._internal import validation
+from ..errors import ConfigError
+from ..unit import Unit
+from .budget import IterationBudget, Sheaf
+from .clock import SYSTEM, Clock
+from .deadline import Deadline, moment
+from .price import Price, most
+from .registry import UNSET, IterationBudgetRegistry, Resolution, Unset
+from .run_budget import TurnBudget
+
+
+class Kind(StrEnum):
+    """What sort of run the limits are for: it decides which registered budgets `turns` and `seconds` are."""
+
+    AGENT = "agent"
+    CONVERSATION = "conversation"
+    CHILD = "child"
+
+
+_COUNTED = ("turns", "tool_calls", "reflections", "nudges", "retries", "tokens", "usd", "children", "depth")
+
+
+@dataclass(frozen=True, slots=True)
+class Reserve:
+    """What is set aside for the report when a run starts. What is left out is the usual share of the limit."""
+
+    seconds: float | Unset = UNSET
+    tokens: int | Unset = UNSET
+    usd: float | Unset = UNSET
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Limits:
+    """What a run is allowed. A field left out is a setting's or the default; None is no ceiling.
+
+    >>> with Limits(turns=3, tokens=100).open() as envelope:
+    ...     envelope.claim(turns=1, tokens=80), envelope.claim(turns=1, tokens=1), envelope.flags
+    (True, False, ('max_tokens_reached',))
+    """
+
+    turns: int | Unset | None = UNSET
+    tool_calls: int | Unset | None = UNSET
+    calls: Mapping[str, int] = field(default_factory=dict[str, int])
+    """The most calls of one tool, by its name."""
+    tool_seconds: Mapping[str, float] = field(default_factory=dict[str, float])
+    """The most seconds one call of a tool may take, by its name."""
+    reflections: int | Unset | None = UNSET
+    nudges: int | Unset | None = UNSET
+    retries: int | Unset | None = UNSET
+    tokens: int | Unset | None = UNSET
+    context_tokens: int | Unset | None = UNSET
+    usd: float | Unset | None = UNSET
+    seconds: float | Unset | None = UNSET
+    """Active time: waiting for a person does not count."""
+    until: datetime | None = None
+    """A time of day that nothing postpones."""
+    children: int | Unset | None = UNSET
+    depth: int | Unset | None = UNSET
+    reserve: Reserve = field(default_factory=Reserve)
+
+    def __post_init__(self) -> None:
+        validation.kind("limits, calls", self.calls, Mapping)
+        validation.kind("limits, tool_seconds", self.tool_seconds, Mapping)
+        validation.kind("limits, reserve", self.reserve, Reserve)
+        for tool, calls in self.calls.items():
+            validation.whole(f"limits, calls of {tool!r}", calls)
+        for tool, seconds in self.tool_seconds.items():
+            validation.timeout(f"limits, seconds of {tool!r}", seconds)
+        if self.until is not None and (not isinstance(self.until, datetime) or self.until.tzinfo is None):  # pyright: ignore[reportUnnecessaryIsInstance]
+            raise ConfigError("limits, until", self.until, "a datetime with a time zone")
+
+    def explain(
+        self, registry: IterationBudgetRegistry | None = None, kind: Kind = Kind.AGENT
+    ) -> dict[str, Resolution]:
+        """How each ceiling comes about, by the field's name."""
+        registry = registry or IterationBudgetRegistry()
+        return {field: registry.explain(name, getattr(self, field)) for field, name in _registered(kind).items()}
+
+    def open(
+        self,
+        registry: IterationBudgetRegistry | None = None,
+        *,
+        kind: Kind = Kind.AGENT,
+        grace: bool = True,
+        clock: Clock = SYSTEM,
+    ) -> TurnBudget:
+        """The envelope of one run that starts now; without `grace` nothing is set aside for a report."""
+        return self.terms(registry, kind=kind, grace=grace).open(clock)
+
+    def terms(
+        self, registry: IterationBudgetRegistry | None = None, *, kind: Kind = Kind.AGENT, grace: bool = True
+    ) -> Terms:
+        """These limits with every setting looked up, to be opened for many runs."""
+        registry = registry or IterationBudgetRegistry()
+        resolved = {name: registry.resolve(known, getattr(self, name)) for name, known in _registered(kind).items()}
+        budgets = {name: resolved[name].budget() for name in _COUNTED}
+        budgets |= {f"calls.{tool}": IterationBudget(f"calls_of_{tool}", calls) for tool, calls in self.calls.items()}
+        seconds = validation.duration("limits, seconds", resolved["seconds"].value)
+        most = resolved["seconds"].bounds.high
+        return Terms(
+            self,
+            budgets,
+            seconds=seconds,
+            context_tokens=resolved["context_tokens"].ceiling,
+            reserve={
+                name: int(self.reserve_of(name, budgets[name].ceiling, budgets[name].unit))
+                for name in ("tokens", "usd")
+                if grace
+            },
+            most_seconds=math.inf if most is None else float(most),
+            usual_reserve_s=self.reserve_of("seconds", seconds, Unit.SECONDS) if grace else 0.0,
+            grace=grace,
+        )
+
+    def reserve_of(self, name: str, limit: int | float | None, unit: Unit) -> int | float:
+        """What is set aside of one limit, as counted inside."""
+        given = getattr(self.reserve, name)
+        if limit is None or limit == math.inf:
+            if given is not UNSET:
+                raise ConfigError(f"limits, reserve.{name}", given, f"no reserve, as there is no ceiling for {name}")
+            return 0
+        if given is UNSET:
+            return _share(name, limit)
+        amount = validation.amount_of(f"limits, reserve.{name}", given, unit)
+        if amount >= limit:
+            raise ConfigError(f"limits, reserve.{name}", given, f"less than the run's {unit.show(limit)}")
+        return amount
+
+    def worst_case(
+        self,
+        price: Price | None = None,
+        registry: IterationBudgetRegistry | None = None,
+        kind: Kind = Kind.AGENT,
+    ) -> WorstCase:
+        """The most that these limits can come to."""
+        explained = self.explain(registry, kind)
+        turns, tokens = explained["turns"].ceiling, explained["tokens"].ceiling
+        refunds, report = turns, 1
+        parts = [turns, refunds, explained["retries"].ceiling, explained["reflections"].ceiling, report]
+        requests = None if None in parts else sum(part for part in parts if part is not None)
+        priced = None if price is None or tokens is None else most(price, tokens, requests)
+        costs = [explained["usd"].ceiling, priced]
+        return WorstCase(turns, requests, tokens, min((cost for cost in costs if cost is not None), default=None))
+
+
+@dataclass(frozen=True, slots=True)
+class Terms:
+    """Limits with every setting looked up: opening them for a run asks nobody anything."""
+
+    limits: Limits
+    budgets: Mapping[str, IterationBudget]
+    """One of each, never used: a run gets its own."""
+    seconds: float
+    most_seconds: float
+    """What the seconds may be extended to."""
+    context_tokens: int | None
+    reserve: Mapping[str, int]
+    usual_reserve_s: float
+    grace: bool
+
+    def ceilings(self) -> dict[str, float | int | None]:
+        """What was looked up, for a run that goes on later: `with_ceilings` gives the same terms then."""
+        counted = {name: budget.ceiling for name, budget in self.budgets.items()}
+        return {**counted, "seconds": self.seconds, "context_tokens": self.context_tokens}
+
+    def with_ceilings(self, known: Mapping[str, Any]) -> Terms:
+        """The terms of a run that began with other ceilings."""
+        if known == self.ceilings():
+            return self
+        budgets = {name: self._recast(name, known[name]) for name in known if name not in ("seconds", "context_tokens")}
+        seconds, reserve_of = known["seconds"], self.limits.reserve_of
+        shares = {name: int(reserve_of(name, budgets[name].ceiling, budgets[name].unit)) for name in self.reserve}
+        usual = reserve_of("seconds", seconds, Unit.SECONDS) if self.grace else 0.0
+        return replace(
+            self,
+            budgets=budgets,
+            seconds=seconds,
+            context_tokens=known["context_tokens"],
+            reserve=shares,
+            usual_reserve_s=usual,
+        )
+
+    def _recast(self, name: str, ceiling: int | None) -> IterationBudget:
+        mine = self.budgets.get(name)
+        if mine is None:
+            return IterationBudget(name.replace("calls.", "calls_of_"), ceiling)
+        maximum = None if ceiling is None or mine.maximum is None else max(ceiling, mine.maximum)
+        return IterationBudget(mine.name, ceiling, maximum=maximum, refund_limit=mine.refund_limit, unit=mine.unit)
+
+    def open(
+        self,
+        clock: Clock = SYSTEM,
+        most_s: float = math.inf,
+        most: Mapping[str, int] | None = None,
+        level: int = 0,
+    ) -> TurnBudget:
+        """The envelope of one run that starts now; limits never raise what it inherits (`most_s`, `most`).
+
+        `level` is how many runs are above it: its depth counts from there.
+        """
+        until, now = self.limits.until, clock.now()
+        until_s = most_s if until is None else min(most_s, max(0.0, until.timestamp() - clock.wall()))
+        turns = self.budgets["turns"].anew()
+        budgets = Sheaf(self.budgets, turns)
+        for name, amount in (most or {}).items():
+            budgets[name] = self.budgets[name].anew(turns, amount)
+        if level:
+            budgets["depth"] = self._depth(level, (most or {}).get("depth"), turns)
+        return TurnBudget(
+            budgets,
+            moment(now + self.seconds, clock),
+            until=None if until_s == math.inf else Deadline(now + until_s, clock),
+            seconds=min(self.seconds, until_s),
+            context_tokens=self.context_tokens,
+            reserve_s=self.reserve_s(until_s),
+            reserve=self.reserve if most is None else self._inherited_reserve(most),
+            tool_seconds=self.limits.tool_seconds,
+            counts_tools=len(self.budgets) > len(_COUNTED),
+        )
+
+    def _depth(self, level: int, most: int | None, beside: IterationBudget) -> IterationBudget:
+        """The depth of a run that is so deep already; its own limit counts from there, its parent's from the top."""
+        own = self.budgets["depth"].ceiling
+        known = [amount for amount in (None if own is None else level + own, most) if amount is not None]
+        ceiling = min(known, default=None)
+        return IterationBudget("depth", ceiling, start=level, beside=beside, maximum=ceiling)
+
+    def _inherited_reserve(self, most: Mapping[str, int]) -> dict[str, int]:
+        """Where less is inherited than the limits allow, the usual share of that."""
+        shares = {name: int(_share(name, amount)) for name, amount in most.items()}
+        return {name: min(amount, shares.get(name, amount)) for name, amount in self.reserve.items()}
+
+    def reserve_s(self, most_s: float = math.inf) -> float:
+        """The seconds that are set aside for the report."""
+        if most_s >= self.seconds or not self.grace:
+            return self.usual_reserve_s
+        return self.limits.reserve_of("seconds", max(0.0, most_s), Unit.SECONDS)
+
+
+@dataclass(frozen=True, slots=True)
+class WorstCase:
+    """The most a run can come to; None is no ceiling. `cost` is in billionths of a dollar."""
+
+    turns: int | None
+    requests: int | None
+    tokens: int | None
+    cost: int | None
+
+    def __str__(self) -> str:
+        show = Unit.COUNT.show
+        turns = "any number of" if self.turns is None else show(self.turns)
+        requests = "any number of" if self.requests is None else show(self.requests)
+        tokens = "any number of" if self.tokens is None else show(self.tokens)
+        cost = "any amount of money" if self.cost is None else Unit.USD.show(self.cost)
+        return (
+            f"These limits allow at most {turns} turns ({requests} requests with refunds, retries, reflections and the "
+            f"report), {tokens} tokens, {cost}."
+        )
+
+
+def _registered(kind: Kind) -> dict[str, str]:
+    """The registered budget behind each field."""
+    turns = {Kind.AGENT: "agent_iterations", Kind.CONVERSATION: "conversation_turns", Kind.CHILD: "child_iterations"}
+    names = {name: name for name in (*_COUNTED, "context_tokens")}
+    seconds = "child_seconds" if kind is Kind.CHILD else "seconds"
+    return names | {"usd": "cost_usd", "turns": turns[kind], "seconds": seconds}
+
+
+def _share(name: str, limit: int | float) -> int | float:
+    match name:
+        case "seconds":
+            return min(20.0, limit * 0.15)
+        case "tokens":
+            return min(2_000, int(limit) // 5)
+        case _:
+            return int(limit) // 10

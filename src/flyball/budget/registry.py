@@ -1,0 +1,262 @@
+"""The registry: every budget's default, bounds and setting, declared once; a fresh counter for each run."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from enum import Enum
+
+from .._internal import validation
+from ..errors import ConfigError, UnknownBudget
+from ..settings import Setting, Settings
+from ..unit import Unit
+from .budget import IterationBudget
+
+log = logging.getLogger(__name__)
+
+Amount = int | float
+
+
+class Unset(Enum):
+    """The type of UNSET: an argument that nobody gave, where None would mean something."""
+
+    UNSET = "unset"
+
+
+UNSET = Unset.UNSET
+
+
+@dataclass(frozen=True, slots=True)
+class BudgetSpec:
+    """What is declared of a budget, in its unit as people write it (dollars, not billionths); None is no ceiling."""
+
+    name: str
+    default: Amount | None
+    min: Amount = 0
+    max: Amount | None = None
+    setting: str | None = None
+    unit: Unit = Unit.COUNT
+
+    def __post_init__(self) -> None:
+        validation.text("budget name", self.name)
+        object.__setattr__(self, "unit", validation.member(f"budget {self.name!r}, unit", self.unit, Unit))
+        if self.setting is not None:
+            validation.text(f"budget {self.name!r}, setting", self.setting)
+        bounds, default = self.bounds, self.inner("default", self.default)
+        if bounds.low < 0:
+            raise self.error("min", self.min, "at least 0")
+        if bounds.high is not None and bounds.high < bounds.low:
+            raise self.error("max", self.max, f"at least its min of {self.min}")
+        if bounds.clamp(default) != default:
+            raise self.error("default", self.default, f"a value {bounds.show(self.unit)}")
+
+    @property
+    def bounds(self) -> Bounds:
+        """What a ceiling is clamped to."""
+        low = self.inner("min", self.min)
+        if low is None:
+            raise self.error("min", None, self.unit.expected)
+        return Bounds(low, self.inner("max", self.max))
+
+    def inner(self, field: str, amount: object) -> Amount | None:
+        """An amount given in code as it is counted inside. Texts are for settings only."""
+        if amount is None:
+            return None
+        try:
+            return self.unit.parse(None if isinstance(amount, str) else amount)
+        except ValueError:
+            raise self.error(field, amount, f"{self.unit.expected}, or None") from None
+
+    def error(self, field: str, found: object, expected: str) -> ConfigError:
+        """The error for a field of this budget that cannot be used."""
+        return ConfigError(f"budget {self.name!r}, {field}", found, expected)
+
+
+@dataclass(frozen=True, slots=True)
+class Bounds:
+    """The least and the most a ceiling may be, as counted inside; and the setting that narrowed them, if one did."""
+
+    low: Amount
+    high: Amount | None
+    narrowed: Setting | None = None
+
+    def clamp(self, amount: Amount | None) -> Amount | None:
+        """The nearest amount inside."""
+        if amount is None:
+            return self.high
+        return max(self.low, amount if self.high is None else min(amount, self.high))
+
+    def show(self, unit: Unit) -> str:
+        """For a person: `from 1 to 50`, and which setting made it so."""
+        high = "up" if self.high is None else f"to {unit.show(self.high)}"
+        by = f", narrowed by {self.narrowed.source}" if self.narrowed else ""
+        return f"from {unit.show(self.low)} {high}{by}"
+
+
+@dataclass(frozen=True, slots=True)
+class Resolution:
+    """How the ceiling of a budget came about."""
+
+    spec: BudgetSpec
+    value: Amount | None
+    """The ceiling, as counted inside; None is no ceiling."""
+    asked: Amount | None
+    """What was asked for, before the clamp."""
+    source: str
+    """Who asked: `the ceiling given in code`, a setting's source, or `the default`."""
+    bounds: Bounds
+    by_setting: bool = False
+
+    @property
+    def ceiling(self) -> int | None:
+        """The same for a unit that is counted."""
+        return None if self.value is None else int(self.value)
+
+    @property
+    def clamped(self) -> bool:
+        """Whether the bounds changed what was asked for."""
+        return self.value != self.asked
+
+    def budget(
+        self, start: Amount = 0, parent: IterationBudget | None = None, beside: IterationBudget | None = None
+    ) -> IterationBudget:
+        """A fresh counter with this ceiling."""
+        if self.spec.unit is Unit.SECONDS:
+            raise self.spec.error("unit", "seconds", "a unit that is counted; time passes by itself")
+        return IterationBudget(
+            self.spec.name,
+            self.ceiling,
+            start=int(validation.amount_of(f"budget {self.spec.name!r}, start", start, self.spec.unit)),
+            parent=parent,
+            beside=beside,
+            maximum=None if self.bounds.high is None else int(self.bounds.high),
+            unit=self.spec.unit,
+        )
+
+    def __str__(self) -> str:
+        show = self.spec.unit.show
+        clamped = f"; clamped from {show(self.asked)} (allowed: {self.bounds.show(self.spec.unit)})"
+        return f"{self.spec.name}: {show(self.value)}, from {self.source}{clamped if self.clamped else ''}"
+
+
+BUILT_IN = (
+    BudgetSpec("conversation_turns", 25, 1, 50, "max_turns"),
+    BudgetSpec("agent_iterations", 90, 1, 500, "max_iterations"),
+    BudgetSpec("child_iterations", 50, 1, 250, "delegation.max_iterations"),
+    BudgetSpec("chain_depth", 3, 1, 10, "max_chain_depth"),
+    BudgetSpec("tool_calls", None, setting="max_tool_calls"),
+    BudgetSpec("reflections", 4, 0, 20, "max_reflections"),
+    BudgetSpec("nudges", 3, 0, 20, "max_nudges"),
+    BudgetSpec("retries", 10, 0, 100, "max_retries"),
+    BudgetSpec("tokens", None, setting="max_tokens"),
+    BudgetSpec("context_tokens", 200_000, setting="max_context_tokens"),
+    BudgetSpec("cost_usd", None, setting="max_usd", unit=Unit.USD),
+    BudgetSpec("seconds", 3_600, 1, 86_400, "max_seconds", Unit.SECONDS),
+    BudgetSpec("child_seconds", 600, 1, 86_400, "delegation.child_timeout_seconds", Unit.SECONDS),
+    BudgetSpec("children", 16, 0, 1_000, "delegation.max_children"),
+    BudgetSpec("depth", 2, 0, 8, "delegation.max_depth"),
+)
+
+
+class IterationBudgetRegistry:
+    """The budgets a program knows by name: the built-in ones, and those it registers.
+
+    >>> registry = IterationBudgetRegistry(settings={"max_turns": 400})
+    >>> registry.create("conversation_turns").ceiling
+    50
+    >>> print(registry.explain("conversation_turns"))
+    conversation_turns: 50, from settings given in code; clamped from 400 (allowed: from 1 to 50)
+
+    Without `settings=` it reads the environment and the nearest flyball.toml, once, now.
+    """
+
+    def __init__(self, *, settings: Settings | Mapping[str, object] | None = None) -> None:
+        if settings is None:
+            settings = Settings.load()
+        self.settings = settings if isinstance(settings, Settings) else Settings(settings)
+        self._specs = {spec.name: spec for spec in BUILT_IN}
+        self._logged: set[str] = set()
+
+    def __iter__(self) -> Iterator[BudgetSpec]:
+        return iter(tuple(self._specs.values()))
+
+    def register(
+        self,
+        name: str,
+        *,
+        default: Amount | None,
+        min: Amount = 0,
+        max: Amount | None = None,
+        setting: str | None = None,
+        unit: Unit | str = Unit.COUNT,
+    ) -> BudgetSpec:
+        """Declare a budget; declaring a name again replaces it."""
+        spec = BudgetSpec(name, default, min, max, setting, validation.member(f"budget {name!r}, unit", unit, Unit))
+        self._specs[name] = spec
+        return spec
+
+    def create(
+        self,
+        name: str,
+        start: Amount = 0,
+        ceiling: Amount | Unset | None = UNSET,
+        *,
+        parent: IterationBudget | None = None,
+        beside: IterationBudget | None = None,
+    ) -> IterationBudget:
+        """A fresh counter whose ceiling is the one given here, else the setting's, else the default; then clamped."""
+        return self.resolve(name, ceiling).budget(start, parent, beside)
+
+    def resolve(self, name: str, ceiling: Amount | Unset | None = UNSET) -> Resolution:
+        """The same as `explain`, for use: a setting that had to be clamped is logged, once."""
+        resolution = self.explain(name, ceiling)
+        if resolution.clamped and resolution.by_setting and name not in self._logged:
+            self._logged.add(name)
+            log.warning("%s", resolution)
+        return resolution
+
+    def explain(self, name: str, ceiling: Amount | Unset | None = UNSET) -> Resolution:
+        """The ceiling that `create` would give, where it comes from, and what it was clamped from."""
+        spec = self._specs.get(name) if isinstance(name, str) else None  # pyright: ignore[reportUnnecessaryIsInstance]
+        if spec is None:
+            raise UnknownBudget(name, tuple(self._specs))
+        bounds = self._bounds(spec)
+        setting = self.settings.find(spec.setting) if spec.setting else None
+        if ceiling is not UNSET:
+            asked = spec.inner("ceiling", ceiling)
+            if asked is None and bounds.high is not None:
+                raise spec.error("ceiling", None, f"a value {bounds.show(spec.unit)}")
+            return Resolution(spec, bounds.clamp(asked), asked, "the ceiling given in code", bounds)
+        if setting is not None:
+            asked = _setting_amount(spec, setting, bounds)
+            return Resolution(spec, bounds.clamp(asked), asked, setting.source, bounds, by_setting=True)
+        default = spec.inner("default", spec.default)
+        return Resolution(spec, bounds.clamp(default), default, "the default", bounds)
+
+    def _bounds(self, spec: BudgetSpec) -> Bounds:
+        """The spec's bounds, narrowed by `[clamp]` in the settings; the environment may narrow what the file says."""
+        bounds = spec.bounds
+        clamps = list(self.settings.every(f"clamp.{spec.setting}")) if spec.setting else []
+        for setting in reversed(clamps):
+            most = _parsed(spec, setting, spec.unit.expected)
+            if bounds.clamp(most) != most:
+                raise setting.error(f"a value {bounds.show(spec.unit)}: a clamp can only narrow")
+            bounds = Bounds(bounds.low, most, setting)
+        return bounds
+
+
+def _setting_amount(spec: BudgetSpec, setting: Setting, bounds: Bounds) -> Amount | None:
+    value = setting.value
+    if value is not None and not (isinstance(value, str) and value.strip().lower() == "none"):
+        return _parsed(spec, setting, spec.unit.expected + ("" if bounds.high is not None else ", or none"))
+    if bounds.high is not None:
+        raise setting.error(f"a value {bounds.show(spec.unit)}")
+    return None
+
+
+def _parsed(spec: BudgetSpec, setting: Setting, expected: str) -> Amount:
+    try:
+        return spec.unit.parse(setting.value)
+    except ValueError:
+        raise setting.error(expected) from None

@@ -1,0 +1,344 @@
+"""The envelope: all budgets of one run, and its deadlines."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any, Self
+
+from .._internal import validation
+from ..errors import UnknownBudget
+from ..unit import Unit
+from .budget import Hold, IterationBudget
+from .clock import SYSTEM, Clock
+from .deadline import Deadline
+from .snapshot import BudgetSnapshot
+
+_KEYS = {"turns": "steps"}
+"""How the seed's snapshot calls a budget, where that is not our name for it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Postponement:
+    """One move of a run's deadline: by how many seconds, and why."""
+
+    seconds: float
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Refusal:
+    """The first time that a budget refused: its key in `budgets`, its flag, and the sentence for a person."""
+
+    budget: str
+    flag: str
+    warning: str
+
+
+class _Readings(Mapping[str, BudgetSnapshot]):
+    """The snapshots of budgets that change no more."""
+
+    __slots__ = ("_envelope", "_taken")
+
+    def __init__(self, envelope: TurnBudget) -> None:
+        self._envelope: TurnBudget | None = envelope
+        self._taken: dict[str, BudgetSnapshot] = {}
+
+    def _all(self) -> dict[str, BudgetSnapshot]:
+        if self._envelope is not None:
+            self._taken, self._envelope = self._envelope.readings(), None
+        return self._taken
+
+    def __getitem__(self, name: str) -> BudgetSnapshot:
+        return self._all()[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._all())
+
+    def __len__(self) -> int:
+        return len(self._all())
+
+    def __repr__(self) -> str:
+        return repr(self._all())
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return dict, (self._all(),)
+
+
+class TurnBudget:
+    """The resource envelope of one run: what it may still do, and until when.
+
+    `Limits.open()` makes it, with a reserve that work cannot spend, or `TurnBudget.create()`, without one. Every method
+    may be called from any thread. All budgets share one lock, so a claim over several dimensions counts for all of them
+    or for none.
+    """
+
+    __slots__ = (
+        "_deadline", "_postponements", "_refusals", "_reserve", "_until", "budgets", "clock", "context_tokens",
+        "counts_tools", "hard_at", "lock", "moves", "reserve_s", "seconds", "tool_seconds", "work_at",
+    )  # fmt: skip
+
+    def __init__(
+        self,
+        budgets: dict[str, IterationBudget],
+        deadline: Deadline,
+        *,
+        seconds: float = math.inf,
+        until: Deadline | None = None,
+        context_tokens: int | None = None,
+        reserve_s: float = 0.0,
+        reserve: Mapping[str, int] | None = None,
+        tool_seconds: Mapping[str, float] | None = None,
+        counts_tools: bool = True,
+    ) -> None:
+        self.budgets = budgets
+        self.context_tokens = context_tokens
+        self.tool_seconds = tool_seconds or {}
+        self.reserve_s = reserve_s
+        self._deadline = deadline
+        self.clock = deadline.clock
+        """The clock that the deadlines are on."""
+        self._until = until
+        self.lock = budgets["turns"].lock
+        """Whoever holds it sees and changes all budgets as in one step."""
+        self.seconds = seconds
+        """What the run was given."""
+        self._keep_moments()
+        self.counts_tools = counts_tools
+        """Whether some tool has a budget of its own."""
+        self.moves = 0
+        """How often the deadline or the reserve was moved: what was reckoned from them before holds no more."""
+        self._refusals: dict[str, Refusal] = {}
+        self._postponements: tuple[Postponement, ...] = ()
+        self._reserve: dict[str, Hold] = {}
+        for name, amount in reserve.items() if reserve else ():
+            if amount:
+                budget = budgets[name]
+                self._reserve[name] = budget.hold_some(amount, amount) or budget.hold(amount)  # which says why not
+
+    @classmethod
+    def create(
+        cls,
+        timeout_s: float | None = 60,
+        max_steps: int = 6,
+        max_tool_calls: int | None = None,
+        max_reflections: int = 4,
+        max_context_tokens: int | None = 200_000,
+        clock: Clock = SYSTEM,
+    ) -> TurnBudget:
+        """An envelope from plain numbers; `max_tool_calls=None` means as many as steps."""
+        seconds = validation.timeout("turn budget, timeout_s", timeout_s)
+        steps = IterationBudget("agent_iterations", max_steps)
+        calls = max_steps if max_tool_calls is None else max_tool_calls
+        budgets = {
+            "turns": steps,
+            "tool_calls": IterationBudget("tool_calls", calls, beside=steps),
+            "reflections": IterationBudget("reflections", max_reflections, beside=steps),
+        }
+        context = validation.whole_or_none("turn budget, max_context_tokens", max_context_tokens)
+        return cls(budgets, Deadline.after(seconds, clock), seconds=seconds, context_tokens=context)
+
+    @property
+    def hard(self) -> Deadline:
+        """When the run must have ended; only the grace turn sees this."""
+        return Deadline(self.hard_at, self.clock)
+
+    @property
+    def work(self) -> Deadline:
+        """When work must have ended: the hard deadline less the reserve."""
+        return Deadline(self.work_at, self.clock)
+
+    def remaining_s(self) -> float:
+        """Seconds until work must end, never negative."""
+        return max(0.0, self.work_at - self.clock.now())
+
+    def is_expired(self) -> bool:
+        """Whether the time for work is over."""
+        return self.clock.now() >= self.work_at
+
+    def tool_deadline(self, cap_s: float | None = None, tool: str | None = None) -> float:
+        """The moment by which one call must end: when work ends, after `cap_s` seconds, or when the tool's are over."""
+        own = self.tool_seconds.get(tool, math.inf) if tool is not None else math.inf
+        cap = min(validation.duration("cap_s of a tool", cap_s), own)
+        return min(self.work_at, self.clock.now() + cap)
+
+    def _keep_moments(self) -> None:
+        """Reckon the two moments anew, as a loop looks at them all the time."""
+        at = self._deadline.at
+        self.hard_at = at if self._until is None else min(at, self._until.at)
+        """The moment of `hard`, as a number on the clock."""
+        self.work_at = self.hard_at - self.reserve_s
+        """The moment of `work`, as a number on the clock."""
+
+    def per_tool_remaining_s(self, cap_s: float, floor_s: float = 5.0) -> float:
+        """Seconds for one call: what is left, at least `floor_s`, at most `cap_s`.
+
+        The floor lets a call outlive its run; pass 0 where that must not be.
+        """
+        cap, floor = validation.duration("cap_s of a tool", cap_s), validation.duration("floor_s of a tool", floor_s)
+        return min(cap, max(floor, self.remaining_s()))
+
+    def postpone(self, seconds: float, reason: str) -> None:
+        """Move the run's deadline: time that was spent waiting for a person is not work. `until` stays where it is."""
+        validation.text("envelope, reason of a postponement", reason)
+        with self.lock:
+            self._deadline = self._deadline.postponed(seconds)
+            self._keep_moments()
+            self.moves += 1
+            self._postponements += (Postponement(seconds, reason),)
+
+    @property
+    def postponed_s(self) -> float:
+        """By how much the deadline was moved in all."""
+        moves = self._postponements
+        return sum([move.seconds for move in moves]) if moves else 0.0
+
+    @property
+    def postponements(self) -> tuple[Postponement, ...]:
+        """Every move of the deadline, oldest first."""
+        return self._postponements
+
+    def claim_step(self) -> bool:
+        """Claim a turn: False when there is none left."""
+        return self.budgets["turns"].consume() or not self.refuse("turns")
+
+    def claim_tool_call(self, tool: str | None = None) -> bool:
+        """Claim a call, of one tool where that is given: False when there is none left."""
+        if tool and self.counts_tools and (own := f"calls.{tool}") in self.budgets:
+            return self.claim(tool_calls=1, **{own: 1})
+        return self.budgets["tool_calls"].consume() or not self.refuse("tool_calls")
+
+    def claim_reflection(self) -> bool:
+        """Claim a reflection: False when there is none left."""
+        return self.claim(reflections=1)
+
+    def claim(self, **amounts: int) -> bool:
+        """Claim from several budgets, all or nothing; what refuses is remembered in `flags`."""
+        if len(amounts) == 1:
+            [(name, amount)] = amounts.items()
+            if self._budget(name).consume(amount):
+                return True
+            self.refuse(name)
+            return False
+        with self.lock:
+            holds = self.try_hold(**amounts)
+            for name, hold in (holds or {}).items():
+                hold.settle(amounts[name])
+            return holds is not None
+
+    def try_hold(self, **amounts: int) -> dict[str, Hold] | None:
+        """Hold in several budgets, all or nothing; what refuses is remembered in `flags`."""
+        budgets = {name: self._budget(name) for name in amounts}
+        for name, amount in amounts.items():
+            validation.amount(budgets[name].name, amount)
+        with self.lock:
+            holds = {name: hold for name, budget in budgets.items() if (hold := budget.try_hold(amounts[name]))}
+            if len(holds) == len(amounts):
+                return holds
+            for hold in holds.values():
+                hold.release()
+            for name in amounts:
+                if name not in holds:
+                    self.refuse(name)
+            return None
+
+    def refuse(self, name: str) -> Refusal:
+        """Remember that a budget refused; `seconds` and `context_tokens`, which are not counted, refuse too."""
+        match name:
+            case "seconds":
+                shown = Unit.SECONDS.show(self.seconds)
+                refusal = Refusal(name, "max_seconds_reached", f"Maximum seconds ({shown}) reached.")
+            case "context_tokens":
+                shown = Unit.COUNT.show(self.context_tokens)
+                refusal = Refusal(name, "max_context_tokens_reached", f"Maximum context tokens ({shown}) reached.")
+            case _:
+                budget = self._budget(name)
+                refusal = Refusal(name, budget.to_response_flag(), budget.warning)
+                if budget.extensions and name in self._refusals:
+                    self._refusals[name] = refusal  # the old one tells of a ceiling that is gone
+        return self.remember(refusal)
+
+    def remember(self, refusal: Refusal) -> Refusal:
+        """Keep a refusal, also one of a budget that others share; the first of each budget is the one that counts."""
+        return self._refusals.setdefault(refusal.budget, refusal)
+
+    @property
+    def refusals(self) -> tuple[Refusal, ...]:
+        """Each budget's first refusal, in their order; of one that was extended the last."""
+        return tuple(self._refusals.values())
+
+    @property
+    def refusal_count(self) -> int:
+        """How many budgets have refused."""
+        return len(self._refusals)
+
+    @property
+    def flags(self) -> tuple[str, ...]:
+        """The flag of every budget that refused a claim, in the order of first refusal."""
+        return tuple([refusal.flag for refusal in self._refusals.values()]) if self._refusals else ()
+
+    @property
+    def reserve(self) -> dict[str, int]:
+        """What is set aside for the report, by budget; empty once it is opened."""
+        return {name: hold.amount for name, hold in self._reserve.items() if hold.open}
+
+    def reserved(self, name: str) -> int:
+        """What is set aside of one budget."""
+        hold = self._reserve.get(name)
+        return hold.amount if hold is not None and hold.open else 0
+
+    def open_reserve(self) -> None:
+        """Let the report use what was set aside for it. Work is over then."""
+        self.moves += 1
+        for hold in self._reserve.values():
+            hold.release()
+
+    def set_aside_again(self) -> None:
+        """Work goes on after a report: what is there of the reserve is set aside for the next one."""
+        with self.lock:
+            self.moves += 1
+            for name, hold in self._reserve.items():
+                amount = int(min(hold.amount, self.budgets[name].available))
+                if amount and not hold.open:
+                    self._reserve[name] = self.budgets[name].hold(amount)
+
+    def close(self) -> None:
+        """Give back what is still set aside; the run is over."""
+        self.open_reserve()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def readings(self) -> dict[str, BudgetSnapshot]:
+        """A snapshot of every budget, all of one moment."""
+        with self.lock:
+            return {name: budget.snapshot() for name, budget in self.budgets.items()}
+
+    def last_readings(self) -> Mapping[str, BudgetSnapshot]:
+        """The same for an envelope whose run is over: taken when somebody looks, which many never do."""
+        return _Readings(self)
+
+    def snapshot(self) -> dict[str, Any]:
+        """Where the run stands, in JSON types; None is no ceiling, or no deadline."""
+        with self.lock:
+            remaining = self.remaining_s()
+            counts = dict[str, int | None]()
+            for name, budget in self.budgets.items():
+                key = _KEYS.get(name, name)
+                counts |= {f"{key}_used": budget.used, f"{key}_max": budget.ceiling}
+            return {
+                "remaining_s": None if math.isinf(remaining) else remaining,
+                "expired": self.is_expired(),
+                **counts,
+                "context_tokens_max": self.context_tokens,
+            }
+
+    def _budget(self, name: str) -> IterationBudget:
+        budget = self.budgets.get(name)
+        if budget is None:
+            raise UnknownBudget(name, tuple(self.budgets))
+        return budget

@@ -1,0 +1,130 @@
+"""Usage: the tokens of requests, as providers count them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import cast
+
+from .._internal import validation
+from ..errors import ConfigError
+
+_WHOLE = {int}
+
+
+@dataclass(frozen=True, slots=True)
+class Usage:
+    """Tokens of one or more requests. `cached` and `written` are parts of `input`, `reasoning` is part of `output`."""
+
+    input: int = 0
+    output: int = 0
+    cached: int = 0
+    """Read from a cache."""
+    reasoning: int = 0
+    written: int = 0
+    """Written into a cache."""
+
+    def __post_init__(self) -> None:
+        counts = (self.input, self.output, self.cached, self.reasoning, self.written)
+        if set(map(type, counts)) == _WHOLE and min(counts) >= 0:
+            return
+        for name in ("input", "output", "cached", "reasoning", "written"):
+            validation.whole(f"usage, {name}", getattr(self, name))
+
+    @property
+    def total(self) -> int:
+        """Input and output together."""
+        return self.input + self.output
+
+    def __add__(self, other: Usage) -> Usage:
+        return Usage(
+            self.input + other.input,
+            self.output + other.output,
+            self.cached + other.cached,
+            self.reasoning + other.reasoning,
+            self.written + other.written,
+        )
+
+    @classmethod
+    def summed(cls, input: int, output: int, cached: int, reasoning: int, written: int) -> Usage:
+        """A sum of what was checked before."""
+        usage, keep = object.__new__(cls), object.__setattr__
+        keep(usage, "input", input)
+        keep(usage, "output", output)
+        keep(usage, "cached", cached)
+        keep(usage, "reasoning", reasoning)
+        keep(usage, "written", written)
+        return usage
+
+    @classmethod
+    def of(cls, usage: object) -> Usage:
+        """Read what OpenAI or Anthropic report, as a mapping or an object of their SDKs; a Usage stays itself.
+
+        >>> Usage.of({"prompt_tokens": 40, "completion_tokens": 10})
+        Usage(input=40, output=10, cached=0, reasoning=0, written=0)
+        """
+        if isinstance(usage, Usage):
+            return usage
+        read = _Reader(usage)
+        if read.has("prompt_tokens"):
+            return _openai(read, "prompt_tokens", "completion_tokens")
+        if read.has("cache_read_input_tokens") or read.has("cache_creation_input_tokens"):
+            return _anthropic(read)
+        if read.has("input_tokens"):
+            return _openai(read, "input_tokens", "output_tokens")
+        if read.has("input") or read.has("output"):
+            cached, written = read.count("cached"), read.count("written")
+            return _parts_within(read.count("input"), read.count("output"), cached, read.count("reasoning"), written)
+        raise ConfigError("usage", usage, "input_tokens and output_tokens, or prompt_tokens and completion_tokens")
+
+
+def _openai(read: _Reader, given: str, made: str) -> Usage:
+    of_input = read.below(f"{given}_details")
+    cached, written = of_input.count("cached_tokens"), of_input.count("cache_write_tokens")
+    return _parts_within(read.count(given), read.count(made), cached, _reasoning(read, made), written)
+
+
+def _anthropic(read: _Reader) -> Usage:
+    """What is read from or written to the cache is not part of this provider's input_tokens."""
+    cached = read.count("cache_read_input_tokens")
+    written = read.count("cache_creation_input_tokens")
+    whole = read.count("input_tokens") + cached + written
+    return _parts_within(whole, read.count("output_tokens"), cached, _reasoning(read, "output_tokens"), written)
+
+
+def _reasoning(read: _Reader, made: str) -> int:
+    of_output = read.below(f"{made}_details")
+    return of_output.count("reasoning_tokens") or of_output.count("thinking_tokens")
+
+
+def _parts_within(input: int, output: int, cached: int, reasoning: int, written: int) -> Usage:
+    """A part cannot be more than the whole, whatever a server says."""
+    cached = min(cached, input)
+    return Usage(input, output, cached, min(reasoning, output), min(written, input - cached))
+
+
+class _Reader:
+    """Reads counts by name from a mapping or from an object with attributes; what is absent or None is 0."""
+
+    def __init__(self, source: object) -> None:
+        self.source = source
+
+    def get(self, name: str) -> object:
+        source = self.source
+        if isinstance(source, Mapping):
+            return cast("Mapping[str, object]", source).get(name)
+        return getattr(source, name, None)
+
+    def has(self, name: str) -> bool:
+        return self.get(name) is not None
+
+    def below(self, name: str) -> _Reader:
+        return _Reader(self.get(name))
+
+    def count(self, name: str) -> int:
+        value = self.get(name)
+        if value is None:
+            return 0
+        if isinstance(value, bool) or not isinstance(value, int) or value < 0:
+            raise ConfigError(f"usage, {name}", value, "a number of tokens, 0 or more")
+        return value

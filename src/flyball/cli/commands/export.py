@@ -1,0 +1,78 @@
+"""`flyball export`: a run as a file, for programs (JSON lines) or for people (Markdown)."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from contextlib import suppress
+from enum import StrEnum
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from ...history.archive import Archive
+from ..completion import RUN, runs_like
+from ..output import MISTAKE, put, refused
+from ..store_option import At, Place
+from ..transcript import conversation
+
+if TYPE_CHECKING:
+    from ...store import Entry
+
+
+class Format(StrEnum):
+    """What a run is written as."""
+
+    JSONL = "jsonl"
+    MD = "md"
+
+
+def export(
+    run: Annotated[str, typer.Argument(metavar="RUN", help=RUN, autocompletion=runs_like)],
+    format_: Annotated[Format, typer.Option("--format", help="For programs, or for people.")] = Format.MD,
+    journal: Annotated[
+        bool, typer.Option("--journal", help="Also every effect and its answer, with what is sensitive; jsonl only.")
+    ] = False,
+    store: At = None,
+) -> None:
+    """Print a run with its children: jsonl has its start, messages, events and end, md the conversation.
+
+    Also one whose process was killed, as far as it came.
+    """
+    if journal and format_ is not Format.JSONL:
+        raise refused("--journal: found --format md; expected --format jsonl")
+    try:
+        place = Place.of(store)
+        with place.looked_into() as opened:
+            archive = Archive(opened, place.name)
+            entry = archive.run(run)
+            if format_ is Format.MD:
+                lines: list[str] = [conversation(archive.record(entry))]
+            else:
+                lines = [json.dumps(line) for line in _lines(archive, entry, journal)]
+    except MISTAKE as error:
+        raise refused(error) from None
+    with suppress(BrokenPipeError):
+        for line in lines:
+            put(line)
+
+
+def _lines(archive: Archive, entry: Entry, journal: bool) -> Iterator[dict[str, Any]]:
+    """A run, then what was said and what happened in it, its end, and those below it."""
+    start, finish, run_id = entry.start, entry.finish, entry.run_id
+    head = {"session": start.session, "parent": start.parent, "agent": start.agent, "started_at": start.at}
+    yield {"line": "run", "run_id": run_id, **head, "task": start.task, "metadata": start.metadata}
+    record = archive.record(entry)
+    for message in record.messages:
+        yield {"line": "message", "run_id": run_id, **message.plain}
+    for event in archive.store.runs.events(run_id) or [event.plain for event in record.events]:
+        yield {"line": "event", **event}
+    for row in archive.store.journal.read(run_id) if journal else ():
+        data = json.loads(row.data)
+        rest = {"kind": row.kind.value, "take": row.take, "fingerprint": row.fingerprint, "data": data}
+        yield {"line": "journal", "run_id": run_id, "n": row.n, **rest}
+    ended_at = None if finish is None else finish.at
+    told = {"stop": None if finish is None else finish.stop, "explanation": record.told.text("explanation")}
+    yield {"line": "end", "run_id": run_id, "ended_at": ended_at, **told, "text": record.told.text("text")}
+    for child in archive.below(entry):
+        yield from _lines(archive, child, journal)

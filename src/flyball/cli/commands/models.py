@@ -1,0 +1,104 @@
+"""`flyball models`: which models can be asked here, and what they cost."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from ...errors import FlyballError
+from ...history.told import Told
+from ...settings import Settings
+from ..output import MISTAKE, put, refused, say
+
+if TYPE_CHECKING:
+    from ...budget.price import TokenPrice
+
+LOCAL = "local:smollm2"
+
+
+@dataclass(frozen=True, slots=True)
+class Known:
+    """A model that can be named; prices are dollars for a million tokens."""
+
+    name: str
+    input: float | None
+    output: float | None
+    context_tokens: int | None
+    ready: str
+    """`ready`, or what is missing."""
+
+    @property
+    def price(self) -> str:
+        """What its tokens cost, in words."""
+        if self.input is None or self.output is None:
+            return "no price for tokens alone"
+        return f"${self.input:g} in, ${self.output:g} out" if self.input or self.output else "free"
+
+    @property
+    def line(self) -> str:
+        """It behind its name."""
+        reads = "" if self.context_tokens is None else f"reads {self.context_tokens:,}"
+        return f"{self.price:25}  {reads:15}  {self.ready}"
+
+
+def models(
+    words: Annotated[list[str] | None, typer.Argument(help="Only those whose names have all these words.")] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")] = False,
+) -> None:
+    """List the models that can be asked by name: with their price for a million tokens, and whether the key is there.
+
+    Others can be asked too: any server that speaks OpenAI's chat completions, by http://HOST:PORT/v1#NAME, and any new
+    model by its name; without a price no money limit can be held for it.
+    """
+    try:
+        found = [one for one in known() if all(word.lower() in one.name.lower() for word in words or ())]
+    except MISTAKE as error:
+        raise refused(error) from None
+    if as_json:
+        put(json.dumps([asdict(one) for one in found], indent=2))
+        return
+    width = max((len(one.name) for one in found), default=0)
+    for one in found:
+        say(f"{one.name:{width}}  {one.line}".rstrip())
+    if not found:
+        say("no model that is known here has these words; a new one can be asked by its name all the same", err=True)
+        raise typer.Exit(1)
+
+
+def known() -> Iterator[Known]:
+    """The local model, those that the settings give a price, and those of the table."""
+    from ...models import price_of
+    from ...models.by_name import KEYS
+    from ...models.catalog import known_models
+
+    settings = Settings.load()
+    yield from _local()
+    listed = list(known_models(tuple(KEYS)))
+    told = settings.at("prices")
+    names = {f"{provider}:{name}" for provider, name, _, _ in listed}
+    for name in Told(told.value if told is not None else None):
+        if name not in names:
+            yield _known(name, price_of(None, name, settings), None, "priced in the settings")
+    for provider, name, _, context in listed:
+        ready = "ready" if os.environ.get(KEYS[provider]) else f"no {KEYS[provider]}"
+        yield _known(f"{provider}:{name}", price_of(provider, name, settings), context, ready)
+
+
+def _known(name: str, price: TokenPrice | None, context: int | None, ready: str) -> Known:
+    return Known(name, price and price.input, price and price.output, context, ready)
+
+
+def _local() -> Iterator[Known]:
+    """The model that runs on this machine, where this version has it."""
+    from ...models.by_name import named
+
+    try:
+        model = named(LOCAL)
+    except FlyballError:
+        return
+    yield Known(LOCAL, 0.0, 0.0, getattr(model, "context_tokens", None), model.ready() or "ready")

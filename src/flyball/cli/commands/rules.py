@@ -1,0 +1,193 @@
+"""`flyball rules`: list, check, test and explain rule files."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable
+from dataclasses import replace
+from pathlib import Path
+from typing import Annotated, Any, cast
+
+import typer
+
+from ...errors import ConfigError, TomlError, nearest
+from ...rules import RuleSet
+from ...rules.rule import Rule
+from ...rules.trial import Finding, failures, tried
+from ...settings import Settings
+from ..output import say
+
+app = typer.Typer(no_args_is_help=True, help="List, check, test and explain rule files.", rich_markup_mode=None)
+
+Paths = Annotated[
+    list[Path] | None, typer.Argument(metavar="PATH", help="Rule files, or folders of them.", show_default=False)
+]
+AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON object.")]
+
+
+@app.command("list")
+def list_(paths: Paths = None, as_json: AsJson = False) -> None:
+    """List the rules that an agent here would have: those of the files, and the core rules."""
+    rules = _loaded(paths)
+    if as_json:
+        _print({"rules": [_record(rule) for rule in rules]}, rules.problems)
+    else:
+        width = max((len(rule.id) for rule in rules), default=0)
+        for rule in rules:
+            state = "core" if rule.core else "on" if rule.enabled else "off"
+            words = " ".join(rule.description.split())
+            say(f"{rule.id:<{width}}  {rule.trigger:<17} {rule.priority:>4}  {state:<4}  {words}".rstrip())
+    _end(rules.problems, told=as_json)
+
+
+@app.command()
+def check(paths: Paths = None, as_json: AsJson = False) -> None:
+    """Check rule files: every mistake with its file and line. Exits with 1 if there is one.
+
+    Without files, the core rules are checked, with the settings of this place.
+    """
+    rules = _loaded(paths)
+    own = _own(rules, paths)
+    if as_json:
+        _print({"rules": [rule.id for rule in own]}, rules.problems)
+    elif not rules.problems:
+        say("1 rule is right." if len(own) == 1 else f"{len(own)} rules are right.")
+    _end(rules.problems, told=as_json)
+
+
+@app.command("test")
+def run_tests(paths: Paths = None, as_json: AsJson = False) -> None:
+    """Run the [[test]] tables of rule files; without files, those of the core rules.
+
+    Exits with 1 if a test fails, or if a file is wrong.
+    """
+    rules = _loaded(paths)
+    own = _own(rules, paths)
+    failed = [failure for rule in own for failure in failures(rule)]
+    count = sum(len(rule.tests) for rule in own)
+    if as_json:
+        _print({"tests": count, "failed": failed}, rules.problems)
+    else:
+        for failure in failed:
+            say(failure)
+        say(f"{count - len(failed)} of {count} tests passed.")
+    _end(rules.problems, told=as_json)
+    if failed:
+        raise typer.Exit(1)
+
+
+@app.command()
+def explain(
+    id_: Annotated[str, typer.Argument(metavar="ID", help="The id of the rule; `all` for every rule.")],
+    context: Annotated[
+        Path, typer.Option("--context", metavar="FILE", help="What the rule sees, as in a [[test]]: TOML, or *.json.")
+    ],
+    paths: Annotated[
+        list[Path] | None,
+        typer.Option("--rules", metavar="PATH", help="A rule file, or a folder of them; may be given again."),
+    ] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Tell whether a rule would fire with a context, why, and what it would do.
+
+    Core rules are there without --rules. A rule is asked as if it had never fired before.
+    """
+    rules = _loaded(paths)
+    chosen = [rule for rule in rules if id_ in ("all", rule.id)]
+    if not chosen:
+        _complain(rules.problems)  # one of which may tell why the rule is not there
+        near = nearest(id_, [rule.id for rule in rules]) or [rule.id for rule in rules]
+        raise ConfigError("rules explain", id_, f"the id of a rule, such as {' or '.join(near)}")
+    seen = _context(context)
+    found = [(rule, _explained(rule, seen)) for rule in chosen]
+    if as_json:
+        shown = [{"trigger": rule.trigger, "condition": _condition(rule)} | one.to_dict() for rule, one in found]
+        _print({"findings": shown}, rules.problems)
+    else:
+        for rule, finding in found:
+            _tell(rule, finding)
+    _end(rules.problems, told=as_json)
+
+
+def _tell(rule: Rule, finding: Finding) -> None:
+    say(f"{rule.id}: {'fires' if finding.fires else 'does not fire'} ({rule.trigger}, {_condition(rule)})")
+    if finding.reason:
+        say(f"  {'but' if finding.fires else 'because'} {finding.reason}")
+    for order in finding.to_dict()["orders"]:
+        name = order.pop("order")
+        said = ", ".join(f"{key}={value!r}" for key, value in order.items() if key != "by")
+        say(f"  {name}({said})")
+
+
+def _explained(rule: Rule, context: dict[str, Any]) -> Finding:
+    """What it would do, and in words why it would not."""
+    if not rule.enabled:
+        return Finding(rule.id, False, "it is switched off")
+    finding = tried(rule, context)
+    if finding.fires or finding.reason:
+        return finding
+    return replace(finding, reason="its condition is false")
+
+
+def _condition(rule: Rule) -> str:
+    return "always" if rule.condition is None else " ".join(rule.condition.source.text.split())
+
+
+def _loaded(paths: list[Path] | None) -> RuleSet:
+    """The rules that an agent here would have."""
+    settings = Settings.load()
+    return RuleSet.load(*(paths or []), settings=settings).with_core(settings)
+
+
+def _own(rules: RuleSet, paths: list[Path] | None) -> list[Rule]:
+    """Those that the files brought; all where no file is named."""
+    core = {rule.id for rule in RuleSet.core()} if paths else ()
+    return [rule for rule in rules if rule.id not in core]
+
+
+def _context(path: Path) -> dict[str, Any]:
+    """What somebody wrote down; with or without the word `context` around it."""
+    from ..._internal.toml import TomlDocument
+
+    data: Any = _json(path) if path.suffix == ".json" else TomlDocument.read(path).data
+    if not isinstance(data, dict):
+        raise TomlError(str(path), data, "a table of what rules see")
+    table = cast("dict[str, Any]", data)
+    inner = table.get("context", table)
+    if not isinstance(inner, dict):
+        raise TomlError(f"{path}, context", inner, "a table of what rules see")
+    return cast("dict[str, Any]", inner)
+
+
+def _json(path: Path) -> Any:
+    try:
+        return json.loads(path.read_bytes())
+    except OSError as error:
+        raise TomlError(str(path), error.strerror or str(error), "a file that can be read") from None
+    except (ValueError, RecursionError) as error:
+        raise TomlError(str(path), str(error), "JSON") from None
+
+
+def _record(rule: Rule) -> dict[str, Any]:
+    names = (
+        "id", "trigger", "name", "description", "version", "priority", "enabled", "core", "fire", "cooldown_turns",
+        "event", "source",
+    )  # fmt: skip
+    record = {name: getattr(rule, name) for name in names}
+    return record | {"condition": _condition(rule), "action": rule.action.type, "params": dict(rule.params)}
+
+
+def _print(record: dict[str, Any], problems: Iterable[ConfigError]) -> None:
+    typer.echo(json.dumps(record | {"problems": [str(error) for error in problems]}, indent=2, default=str))
+
+
+def _complain(problems: Iterable[ConfigError]) -> None:
+    for problem in problems:
+        say(f"flyball: {problem}", err=True)
+
+
+def _end(problems: tuple[ConfigError, ...], *, told: bool) -> None:
+    if not told:
+        _complain(problems)
+    if problems:
+        raise typer.Exit(1)

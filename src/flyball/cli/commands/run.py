@@ -1,0 +1,88 @@
+"""`flyball run`: one task for one agent, inside limits, watched as it goes on."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from ..completion import models_like, sessions_like, tools_like
+from ..output import refused
+from ..run_command import Telling, conduct, keeping
+from ..run_config import Outfit
+from ..store_option import At
+
+if TYPE_CHECKING:
+    from ...agent.options import RunOptions
+
+_Paths = Annotated[list[Path] | None, typer.Option("--rules", metavar="PATH", help="Rule files, or folders of them.")]
+_Several = list[str] | None
+_MODEL = "openai:NAME, anthropic:NAME, local:smollm2, URL#NAME, script:PATH.toml"
+_TOOLBOX = "files, write, python, shell, fetch; or files:FOLDER."
+_ASSERT = "A TOML file that says when the task is done."
+_CHILDREN = "An Agent to delegate tasks to, a Child, or a list."
+_SESSION = "Go on with this conversation, or begin it."
+_WAIT = "Seconds to wait while another run holds the session."
+_SCHEMA = "A JSON schema that the answer must fit."
+
+
+def run(
+    task: Annotated[str, typer.Argument(metavar="TASK", help="What to do; - reads it from standard input.")],
+    model: Annotated[str | None, typer.Option(metavar="NAME", help=_MODEL, autocompletion=models_like)] = None,
+    toolbox: Annotated[_Several, typer.Option(metavar="NAMES", help=_TOOLBOX, autocompletion=tools_like)] = None,
+    tools: Annotated[_Several, typer.Option(metavar="MODULE:NAME", help="A tool, a function, or a list.")] = None,
+    children: Annotated[_Several, typer.Option(metavar="MODULE:NAME", help=_CHILDREN)] = None,
+    mcp: Annotated[_Several, typer.Option(metavar="COMMAND|URL", help="An MCP server whose tools to offer.")] = None,
+    turns: Annotated[int | None, typer.Option(min=1, metavar="N", help="The most turns.")] = None,
+    tool_calls: Annotated[int | None, typer.Option(min=0, metavar="N", help="The most calls.")] = None,
+    seconds: Annotated[float | None, typer.Option(min=0, metavar="N", help="The most seconds.")] = None,
+    usd: Annotated[float | None, typer.Option(min=0, metavar="N", help="The most dollars.")] = None,
+    tokens: Annotated[int | None, typer.Option(min=0, metavar="N", help="The most tokens.")] = None,
+    rules: _Paths = None,
+    assertions: Annotated[Path | None, typer.Option("--assert", metavar="PATH", help=_ASSERT)] = None,
+    system: Annotated[str | None, typer.Option(metavar="TEXT", help="Instructions for the model.")] = None,
+    output_schema: Annotated[Path | None, typer.Option(metavar="PATH", help=_SCHEMA)] = None,
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="Make every call without asking.")] = False,
+    session: Annotated[str | None, typer.Option(metavar="NAME", help=_SESSION, autocompletion=sessions_like)] = None,
+    wait: Annotated[float, typer.Option(min=0, metavar="N", help=_WAIT)] = 0.0,
+    store: At = None,
+    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Print the answer only.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print the whole record as JSON.")] = False,
+    as_jsonl: Annotated[bool, typer.Option("--jsonl", help="Print every event as a line of JSON.")] = False,
+) -> None:
+    """Do a task inside limits, and say why it ended.
+
+    The answer goes to standard output, all else to standard error. Exits with 0 when it completed, 1 failed, 2 a wrong
+    call, 3 a budget, 4 the deadline, 5 stalled, unfinished or halted, 6 contended, 7 paused, 130 cancelled. Ctrl-C once
+    cancels it and reports, twice stops at once.
+    """
+    limits = {"turns": turns, "tool_calls": tool_calls, "seconds": seconds, "usd": usd, "tokens": tokens}
+    outfit = Outfit(
+        model=model,
+        toolbox=toolbox or (),
+        tools=tools or (),
+        children=children or (),
+        mcp=mcp or (),
+        limits={name: most for name, most in limits.items() if most is not None},
+        rules=rules or (),
+        completion=assertions,
+        system=system,
+        schema=output_schema,
+        yes=yes,
+    )
+    said, options = _task(task), _options(session, wait)
+    with keeping(store) as kept:
+        conduct(outfit, lambda agent: agent.start(said, **options), Telling(quiet, as_json, as_jsonl), kept)
+
+
+def _options(session: str | None, wait: float) -> RunOptions:
+    return {"wait_seconds": wait} if session is None else {"session": session, "wait_seconds": wait}
+
+
+def _task(task: str) -> str:
+    text = sys.stdin.read() if task == "-" else task
+    if not text.strip():
+        raise refused(f"the task: found nothing{' on standard input' if task == '-' else ''}; expected what to do")
+    return text.strip()

@@ -1,0 +1,87 @@
+"""`flyball runs`: which runs there were, and what they came to; also those whose process was killed."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from ...errors import ConfigError
+from ...history.archive import GOING_ON, NOT_ENDED, Archive, moment, short
+from ...result import Stop
+from ..output import MISTAKE, put, refused, say
+from ..store_option import At, Place
+from ..table import print_table
+
+if TYPE_CHECKING:
+    from ...store import Entry, Query
+
+_HEADS = ("run", "began (UTC)", "session", "agent", "end", "task")
+
+
+def runs(
+    session: Annotated[str | None, typer.Option(metavar="NAME", help="Only those of this session.")] = None,
+    agent: Annotated[str | None, typer.Option(metavar="NAME", help="Only those of this agent.")] = None,
+    stop: Annotated[str | None, typer.Option(metavar="REASON", help="Only those that ended so.")] = None,
+    unended: Annotated[bool, typer.Option("--unended", help="Only those that go on, or were killed.")] = False,
+    children: Annotated[bool, typer.Option("--children", help="Also the runs that others have delegated.")] = False,
+    limit: Annotated[int, typer.Option("--limit", "-n", min=1, metavar="N", help="The most to list.")] = 20,
+    store: At = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object instead of a table.")] = False,
+) -> None:
+    """List runs, the newest first: when they began, what they were about, and why they ended.
+
+    `going on` is one whose session is held right now, `not ended` one whose process is gone: flyball resume RUN.
+    """
+    try:
+        place = Place.of(store)
+        wanted = _query(session, agent, stop, unended, children, limit)
+        with place.looked_into() as opened:
+            archive = Archive(opened, place.name)
+            found = [(entry, archive.word(entry)) for entry in opened.runs.list(wanted)]
+    except MISTAKE as error:
+        raise refused(error) from None
+    if as_json:
+        put(json.dumps({"runs": [_record(*one) for one in found]}, indent=2))
+    elif found:
+        names = short([entry.run_id for entry, _ in found if entry.start.parent is None])
+        print_table(_HEADS, [_row(entry, word, names) for entry, word in found])
+    else:
+        narrowed = session or agent or stop or unended
+        say("no such runs" if narrowed else "no runs yet")
+
+
+def _query(
+    session: str | None, agent: str | None, stop: str | None, unended: bool, children: bool, limit: int
+) -> Query:
+    from ...store import Query
+
+    if stop is not None and stop not in list(Stop):
+        raise ConfigError("runs, --stop", stop, f"one of {', '.join(Stop)}")
+    finished = False if unended else None
+    return Query(session=session, agent=agent, stop=stop, finished=finished, children=children, limit=limit)
+
+
+def _row(entry: Entry, word: str, names: dict[str, str]) -> tuple[str, ...]:
+    start = entry.start
+    session = "" if start.session in (None, entry.run_id) else start.session
+    agent = "" if start.agent == "agent" else start.agent
+    return names.get(entry.run_id, entry.run_id), moment(start.at), session or "", agent, word, start.task
+
+
+def _record(entry: Entry, word: str) -> dict[str, Any]:
+    start, finish = entry.start, entry.finish
+    return {
+        "run_id": entry.run_id,
+        "session": start.session,
+        "parent": start.parent,
+        "agent": start.agent,
+        "task": start.task,
+        "started_at": start.at,
+        "updated_at": entry.updated_at,
+        "ended_at": None if finish is None else finish.at,
+        "stop": None if finish is None else finish.stop,
+        "going_on": word == GOING_ON,
+        "killed": word == NOT_ENDED,
+    }

@@ -1,0 +1,101 @@
+"""`flyball sessions`: list, name and delete conversations that last over runs."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from ...history.archive import EVERY, Archive, moment
+from ..completion import sessions_like
+from ..consent import agreed
+from ..output import MISTAKE, put, refused, say
+from ..store_option import At, Place
+from ..table import print_table
+
+if TYPE_CHECKING:
+    from ...store import Session, Store
+
+app = typer.Typer(invoke_without_command=True, rich_markup_mode=None)
+
+_HEADS = ("session", "title", "touched (UTC)", "messages", "held by")
+_NAME = "Its name, or as much of it as no other has."
+_Name = Annotated[str, typer.Argument(metavar="SESSION", help=_NAME, autocompletion=sessions_like)]
+
+
+@app.callback()
+def sessions(
+    context: typer.Context,
+    every: Annotated[bool, typer.Option("--all", help="Also those that are only of one run.")] = False,
+    limit: Annotated[int, typer.Option("--limit", "-n", min=1, metavar="N", help="The most to list.")] = 20,
+    store: At = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object instead of a table.")] = False,
+) -> None:
+    """List, name and delete sessions: conversations that last over runs (flyball run --session NAME)."""
+    if context.invoked_subcommand is not None:
+        return
+    try:
+        with Place.of(store).looked_into() as opened:
+            known = opened.transcript.sessions(limit=EVERY)
+            single = frozenset[str]() if every else _of_one_run(opened)
+            found = [one for one in known if one.title or one.id not in single]
+            listed = [(one, holder.owner if (holder := opened.lease.holder(one.id)) else "") for one in found[:limit]]
+    except MISTAKE as error:
+        raise refused(error) from None
+    if as_json:
+        put(json.dumps({"sessions": [asdict(one) | {"held_by": owner or None} for one, owner in listed]}, indent=2))
+    elif listed:
+        print_table(_HEADS, [_row(one, owner) for one, owner in listed])
+    else:
+        say("no sessions yet" + (f", but those of {len(known):,} single runs: --all" if known else ""))
+
+
+@app.command()
+def title(
+    name: _Name,
+    text: Annotated[str, typer.Argument(metavar="TITLE", help="What it is about, for lists.")],
+    store: At = None,
+) -> None:
+    """Give a session a title."""
+    try:
+        place = Place.of(store)
+        with place.looked_into() as opened:
+            found = Archive(opened, place.name).session(name)
+            opened.transcript.title(found.id, text)
+    except MISTAKE as error:
+        raise refused(error) from None
+    say(f"session {found.id}: {text}")
+
+
+@app.command()
+def delete(
+    name: _Name,
+    store: At = None,
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
+) -> None:
+    """Delete a session with all that was said in it, and all of its runs; not while a run holds it."""
+    try:
+        place = Place.of(store)
+        with place.looked_into() as opened:
+            found = Archive(opened, place.name).session(name)
+            if agreed(f"Delete the session {found.id} ({found.messages:,} messages) and its runs?", yes):
+                opened.transcript.delete(found.id)
+                say(f"deleted session {found.id}")
+    except MISTAKE as error:
+        raise refused(error) from None
+
+
+def _of_one_run(store: Store) -> frozenset[str]:
+    """The sessions that nobody has named: only the run that has their name was ever in them."""
+    from ...store import Query
+
+    runs = {entry.run_id: entry.start.session for entry in store.runs.list(Query(limit=EVERY))}
+    many = Counter(runs.values())
+    return frozenset(run_id for run_id, session in runs.items() if session == run_id and many[session] == 1)
+
+
+def _row(session: Session, owner: str) -> tuple[str, ...]:
+    return session.id, session.title, moment(session.updated_at), f"{session.messages:,}", owner

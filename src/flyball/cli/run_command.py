@@ -1,0 +1,169 @@
+"""Conducting a run: it is watched, approved and cancelled by whoever sits there, kept, and told when it has ended."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Callable, Generator
+from contextlib import contextmanager, nullcontext, suppress
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import typer
+
+from ..errors import ResumeError
+from ..history.record import data_of, keep
+from ..terminal import harmless
+from ..unit import Unit
+from .approval import Desk, approver_for
+from .code import CODES
+from .interrupt import cancelled_by_ctrl_c
+from .live import Events, Lines, Live, Silence, View
+from .output import MISTAKE, put, refused, say
+from .run_config import Outfit
+from .saved_config import Keepsake
+from .store_option import Place
+
+if TYPE_CHECKING:
+    from ..agent.agent import Agent
+    from ..agent.run import Run
+    from ..person import Question
+    from ..result import Result
+    from ..store import Store
+
+
+@dataclass(frozen=True, slots=True)
+class Telling:
+    """How much is told of a run, and in what form."""
+
+    quiet: bool = False
+    as_json: bool = False
+    as_jsonl: bool = False
+
+    def view(self) -> View:
+        """What shows the run while it goes on; a wrong call is refused."""
+        if self.as_json and self.as_jsonl:
+            raise refused("--json and --jsonl: found both; expected one of them")
+        if self.as_jsonl:
+            return Events()
+        return Silence() if self.quiet else _view()
+
+
+@contextmanager
+def keeping(given: str | None) -> Generator[Store | None]:
+    """The store of a run; None where nothing is to be kept."""
+    try:
+        store = _opened(Place.of(given))
+    except MISTAKE as error:
+        raise refused(error) from None
+    with nullcontext() if store is None else store:
+        yield store
+
+
+def _opened(place: Place) -> Store | None:
+    """The store; None where the usual place cannot be had, which is told, and no reason not to run."""
+    if place.keeps_nothing:
+        return None
+    try:
+        return place.open()
+    except MISTAKE as error:
+        if not place.is_usual:
+            raise
+        say(f"flyball: this run is not kept: {error}", err=True)
+        return None
+
+
+def conduct(outfit: Outfit, begin: Callable[[Agent], Run], telling: Telling, store: Store | None) -> None:
+    """Begin a run, show it, and exit with the code of its end."""
+    result = _carried_out(outfit, begin, telling.view(), store)
+    stored = _outlives(store)
+    with suppress(BrokenPipeError):  # why it ended is in the exit code, too
+        _keep(result, stored)
+        if not telling.as_jsonl:
+            _print(result, telling, stored)
+    raise typer.Exit(CODES[result.stop])
+
+
+def _view() -> View:
+    from rich.console import Console
+
+    console = Console(stderr=True, highlight=False, markup=False, emoji=False)
+    return Live(console) if sys.stderr.isatty() and not console.is_dumb_terminal else Lines(console)
+
+
+def _outlives(store: Store | None) -> bool:
+    """Whether what it keeps is still there when this process has ended."""
+    from ..store import MemoryStore
+
+    return store is not None and not isinstance(store, MemoryStore)
+
+
+def _carried_out(outfit: Outfit, begin: Callable[[Agent], Run], view: View, store: Store | None) -> Result:
+    try:
+        approver = approver_for(outfit.yes, view)
+        sinks = [approver.hear] if isinstance(approver, Desk) else []
+        agent = outfit.agent([view.watch], approver, sinks, None if store is None else Keepsake(store, outfit))
+    except MISTAKE as error:
+        raise refused(error) from None
+    with view:
+        try:
+            going = begin(agent)
+        except MISTAKE as error:
+            raise refused(error) from None
+        with cancelled_by_ctrl_c(going):
+            try:
+                _show(going, view)
+                return going.result()
+            except ResumeError as error:  # found out when it reads what was kept
+                raise refused(error) from None
+
+
+def _show(going: Run, view: View) -> None:
+    """Show every event; a run that nobody looks at any more is cancelled, as Ctrl-C would."""
+    for event in going:
+        try:
+            view.show(event)
+        except BrokenPipeError:
+            going.cancel("a closed pipe")
+            view = Silence()
+
+
+def _print(result: Result, telling: Telling, stored: bool) -> None:
+    if telling.as_json:
+        put(json.dumps(data_of(result, stored), indent=2))
+        return
+    text = result.text if result.output is None else json.dumps(result.output, ensure_ascii=False)
+    if text:
+        put(harmless(text.rstrip("\n")))
+    if not telling.quiet:
+        say(f"{result.stop.value}: {result.explain()}", err=True)
+        if result.children:
+            say(_in_all(result), err=True)
+        for question in result.questions:
+            say(f"it waits for an answer: {question.text} ({_how(result, question, stored)})", err=True)
+
+
+def _how(result: Result, question: Question, stored: bool) -> str:
+    """How that can be answered."""
+    if stored:
+        return f"flyball resume {result.run_id} --answer {question.id}=y, or =n"
+    return "run it on a terminal, or with --yes"
+
+
+def _in_all(result: Result) -> str:
+    """What it took together with its children; `flyball why` draws them."""
+    runs = [result]
+    for run in runs:  # it grows meanwhile
+        runs += run.children
+    cost = sum(result.cost_with_children.values())
+    money = f", {Unit.USD.show(cost)}" if cost else ""
+    turns, tokens = sum(run.turns for run in runs), result.usage_with_children.total
+    return f"with its children: {len(runs):,} runs, {turns:,} turns, {tokens:,} tokens{money}"
+
+
+def _keep(result: Result, stored: bool) -> None:
+    """For `flyball why`; a run has ended well or badly whether or not it can be kept."""
+    try:
+        keep(result, stored)
+    except OSError as error:
+        say(f"flyball: this run is not kept for `flyball why`: {error}", err=True)

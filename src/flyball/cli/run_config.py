@@ -1,0 +1,122 @@
+"""The outfit: an agent made of what stands on the command line, each mistake told in one line."""
+
+from __future__ import annotations
+
+import importlib
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, cast
+
+from ..budget.limits import Limits
+from ..errors import ConfigError, Mistakes, nearest
+from ..person import Approver
+from ..settings import Settings
+from .form import form_of
+
+if TYPE_CHECKING:
+    from ..agent.agent import Agent
+    from ..progress import Hook
+    from ..recorder import Sink
+    from ..store import Store
+
+_NO_MODEL = (
+    "--model with openai:NAME, anthropic:NAME, http://HOST:PORT/v1#NAME, local:smollm2 or script:PATH.toml; "
+    "or FLYBALL_MODEL, or model in flyball.toml"
+)
+
+_TOOLS = "--tools", "a tool, a function"
+_CHILDREN = "--children", "an Agent, a Child"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Outfit:
+    """What was asked for."""
+
+    model: str | None = None
+    toolbox: Sequence[str] = ()
+    tools: Sequence[str] = ()
+    children: Sequence[str] = ()
+    mcp: Sequence[str] = ()
+    limits: dict[str, Any] = field(default_factory=dict[str, Any])
+    rules: Sequence[Path] = ()
+    completion: Path | None = None
+    system: str | None = None
+    schema: Path | None = None
+    yes: bool = False
+
+    def agent(
+        self,
+        hooks: Sequence[Hook] = (),
+        approver: Approver | None = None,
+        sinks: Sequence[Sink] = (),
+        store: Store | None = None,
+    ) -> Agent:
+        """The agent; a FlyballError or an OSError tells what cannot be."""
+        from ..agent.agent import Agent
+
+        agent = Agent(
+            model=self.named_model,
+            tools=self._tools(),
+            children=[one for reference in self.children for one in _imported(reference, _CHILDREN)],
+            limits=Limits(**self.limits),
+            rules=[*self.rules],
+            completion=self.completion,
+            instructions=self.system,
+            output=None if self.schema is None else form_of(self.schema),
+            approver=approver,
+            approver_seconds=None,
+            hooks=hooks,
+            sinks=sinks,
+            store=store,
+        )
+        if agent.ruleset.problems:  # a rule that somebody relies on must not be missing without a word
+            raise Mistakes(agent.ruleset.problems)
+        return agent
+
+    @property
+    def named_model(self) -> str:
+        """The model that was asked for, or that the settings name."""
+        told = Settings.load().find("model")
+        named = self.model or (told.value if told is not None else None)
+        if not isinstance(named, str):
+            found = "nothing" if named is None else named
+            raise ConfigError("run, model", found, _NO_MODEL)
+        return named
+
+    def _tools(self) -> list[Any]:
+        tools: list[Any] = []
+        if self.toolbox:
+            from ..toolbox import by_name
+
+            tools += by_name(",".join(self.toolbox), approve=not self.yes)
+        for reference in self.tools:
+            tools += _imported(reference, _TOOLS)
+        for server in self.mcp:
+            from ..tools import mcp
+
+            tools.append(mcp(server))
+        return tools
+
+
+def _imported(reference: str, kind: tuple[str, str]) -> list[Any]:
+    """What `module:attribute` names: one thing of a kind, or several; modules of this folder count too."""
+    option, things = kind
+    where, expected = f"{option} {reference}", f"MODULE:NAME, where NAME is {things}, or a list of them"
+    module_name, colon, name = reference.partition(":")
+    if not (module_name and colon and name):
+        raise ConfigError(f"run, {option}", reference, expected)
+    here = str(Path.cwd())
+    if here not in sys.path:
+        sys.path.insert(0, here)
+    try:
+        module = importlib.import_module(module_name)
+    except (Exception, SystemExit) as error:  # whatever a user's module does when it is loaded
+        raise ConfigError(where, f"{type(error).__name__}: {error}", "a module that can be imported here") from error
+    if not hasattr(module, name):
+        near = nearest(name, [one for one in vars(module) if not one.startswith("_")])
+        hint = f"; did you mean {near[0]}?" if near else ""
+        raise ConfigError(where, f"no {name} in {module_name}", expected + hint)
+    found: object = getattr(module, name)
+    return list(cast("Sequence[Any]", found)) if isinstance(found, list | tuple) else [found]

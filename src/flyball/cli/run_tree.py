@@ -1,0 +1,69 @@
+"""Kin: a run that has ended and those below it, each with what it used and its one reason, and all of them together."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from ..history.record import Record
+from ..result import Stop
+from ..terminal import visible
+from .branch import branches
+
+_FIRST, _LAST = 12, 24
+HEADS = ("run", "turns", "tokens", "cost", "took", "why it ended")
+
+
+@dataclass(frozen=True, slots=True)
+class Kin:
+    """One line; `cells` stand below `HEADS`."""
+
+    branch: str
+    name: str
+    cells: tuple[str, str, str, str, str]
+    stop: Stop | None = None
+    """Why it ended."""
+    is_run: bool = False
+    """Whether it is one run, and not several."""
+
+
+def kin(record: Record, every: bool = False, ascii_only: bool = False) -> list[Kin]:
+    """The run, those below it, and their sum; of a big tree, but for `every`, the middle is one line."""
+    below = branches(record.children, lambda one: one.children, ascii_only)
+    drawn = [("", record), *below]
+    lines = [Kin(branch, visible(one.label), _cells(one), one.stop, is_run=True) for branch, one in drawn]
+    if not every and len(lines) > _FIRST + _LAST + 1:
+        between = [one for _, one in drawn[_FIRST:-_LAST]]
+        more = Kin("", f"{len(between):,} more", _sum(between, "--all shows them"))
+        lines = [*lines[:_FIRST], more, *lines[-_LAST:]]
+    everyone = [one for _, one in drawn]
+    return [*lines, Kin("", f"{len(everyone):,} runs", _sum(everyone, ""))]
+
+
+def _cells(record: Record) -> tuple[str, str, str, str, str]:
+    turns = record.budgets.get("turns")
+    most = "" if turns is None or turns.ceiling is None else f" of {turns.ceiling:,}"
+    used = f"{record.told.whole('turns'):,}{most}", f"{record.tokens:,}", _cost([record])
+    return *used, f"{record.told.number('seconds'):.1f} s", visible(_reason(record))
+
+
+def _sum(records: Sequence[Record], why: str) -> tuple[str, str, str, str, str]:
+    turns, tokens = sum(one.told.whole("turns") for one in records), sum(one.tokens for one in records)
+    return f"{turns:,}", f"{tokens:,}", _cost(records), "", why
+
+
+def _cost(records: Sequence[Record]) -> str:
+    """What they cost together, and whether that is all."""
+    cost = sum(one.cost for one in records)
+    unknown = any(one.told.texts("unpriced") for one in records)
+    if not cost:
+        return "?" if unknown else ""
+    return f"${cost:.4g}{' and ?' if unknown else ''}"
+
+
+def _reason(record: Record) -> str:
+    """Why it ended, and the limit, the error, or whoever did it."""
+    told, stop = record.told, record.stop
+    more = told.inner("error").text("message") or ("" if stop is Stop.COMPLETED else told.text("warning"))
+    more = more or (f"by {told.text('stopped_by')}" if told.text("stopped_by") else "")
+    return f"{record.word}: {' '.join(more.split())}" if more else record.word

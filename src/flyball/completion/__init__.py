@@ -1,0 +1,1 @@
+"""Completion: when a run may call itself complete."""

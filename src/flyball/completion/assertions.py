@@ -1,0 +1,220 @@
+"""Completion assertions: what a run must prove before it may call its task done.
+
+They are given in Python, as a mapping or as a TOML file, in the words of seed 002. Only calls that succeeded count.
+
+>>> asked = Assertions.of({"required_tool_names": ["commit"], "minimum_successful_tool_counts": {"review": 2}})
+>>> asked.check(Evidence({})).missing
+('required tool commit', 'tool review: 0 of 2 successful calls')
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from .._internal.path import is_there
+from .._internal.table import Entry, Page
+from ..errors import ConfigError, nearest
+from ..evidence import Evidence
+from .proof import Finding, Way, counted, keep, read_way
+
+TABLE = "completion_assertions"
+"""The key they stand under, where they do not stand alone."""
+
+
+@dataclass(frozen=True, slots=True)
+class Findings:
+    """What the evidence of a run says about its assertions."""
+
+    complete: bool
+    missing: tuple[str, ...]
+    satisfied: tuple[str, ...]
+    impossible: bool
+    """A forbidden tool was called: whatever the run does now, it cannot become complete."""
+    ways: tuple[str, ...]
+    """The ways of complete_when_any that hold."""
+    details: tuple[Finding, ...] = field(default=(), repr=False)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Assertions:
+    """What must hold at the end of a run: all groups, and of complete_when_any one way."""
+
+    required_tool_names: Sequence[str] = ()
+    required_engine_data_keys: Sequence[str] = ()
+    """Dotted paths into the run's state."""
+    minimum_successful_tool_counts: Mapping[str, int] = field(default_factory=dict[str, int], hash=False)
+    complete_when_any: Sequence[Way] = ()
+    forbidden_tool_names: Sequence[str] = ()
+    messages: Mapping[str, str] = field(default_factory=dict[str, str], hash=False)
+    """What the model is told while something is missing, by the name of the tool, the key or the way."""
+    hide_mechanics: bool = False
+    """Tell the model only that the task is not complete."""
+
+    def __post_init__(self) -> None:
+        page = Page(TABLE)
+        keep(self, page, _fields(Entry(page, {name: getattr(self, name) for name in _USUAL})))
+
+    @classmethod
+    def of(cls, source: Assertions | Mapping[str, Any] | str | Path) -> Assertions:
+        """Assertions as they are, those that a mapping tells, or those in the TOML file of that path."""
+        if isinstance(source, Assertions):
+            return source
+        if isinstance(source, str | Path):
+            page, table = _open(Path(source))
+        elif isinstance(source, Mapping):  # pyright: ignore[reportUnnecessaryIsInstance]
+            page, table = Page(TABLE), source
+        else:
+            raise ConfigError(TABLE, source, "an Assertions, a mapping, or the path of a TOML file")
+        values = _fields(Entry(page, _unwrapped(page, table)))
+        page.finish()
+        return cls(**values)
+
+    def required(self) -> dict[str, Any]:
+        """The same in JSON types, under the names of the seed; what was left open is left out."""
+        table: dict[str, Any] = {
+            "required_tool_names": list(self.required_tool_names),
+            "required_engine_data_keys": list(self.required_engine_data_keys),
+            "minimum_successful_tool_counts": dict(self.minimum_successful_tool_counts),
+            "complete_when_any": [way.required() for way in self.complete_when_any],
+            "forbidden_tool_names": list(self.forbidden_tool_names),
+            "messages": dict(self.messages),
+            "hide_mechanics": self.hide_mechanics,
+        }
+        return {key: value for key, value in table.items() if value}
+
+    @property
+    def may_end_early(self) -> bool:
+        """Whether a run may end as soon as it is complete, though its model has not ended."""
+        return bool(self.complete_when_any)
+
+    @property
+    def open_ways(self) -> tuple[Way, ...]:
+        """The ways that no forbidden tool bars."""
+        forbidden = set(self.forbidden_tool_names)
+        return tuple(way for way in self.complete_when_any if forbidden.isdisjoint(way.tool_names))
+
+    def unavailable(self, offered: Collection[str]) -> tuple[str, ...]:
+        """The tools that are not offered, and without which no run can complete."""
+        needed = [*self.required_tool_names, *self.minimum_successful_tool_counts]
+        if not any(set(way.tool_names) <= set(offered) for way in self.open_ways):
+            needed += [name for way in self.open_ways for name in way.tool_names]
+        return tuple(dict.fromkeys(name for name in needed if name not in offered))
+
+    def check(self, evidence: Evidence) -> Findings:
+        """What holds and what is missing. More evidence takes nothing away, unless it is of a forbidden tool."""
+        details = list(self._look(evidence))
+        held: list[str] = []
+        for way in self.open_ways:
+            found = way.look(evidence)
+            details += found
+            held += [way.name] if all(one.held for one in found) else []
+        called = [f"forbidden tool {name} was called" for name in self.forbidden_tool_names if evidence.count(name)]
+        missing = [one.phrase for one in details if not one.held and not (one.way and held)] + called
+        satisfied = [one.phrase for one in details if one.held] + [f"outcome {name}" for name in held]
+        return Findings(not missing, tuple(missing), tuple(satisfied), bool(called), tuple(held), tuple(details))
+
+    def _look(self, evidence: Evidence) -> Iterator[Finding]:
+        for name in self.required_tool_names:
+            words = f"a successful call of {name}"
+            yield Finding(f"required tool {name}", evidence.count(name) > 0, name, words)
+        for key in self.required_engine_data_keys:
+            words = f"a value for {key}, set by a tool"
+            yield Finding(f"engine data key {key}", is_there(evidence.state, key), key, words)
+        for name, least in self.minimum_successful_tool_counts.items():
+            yield counted(name, evidence.count(name), least, about=name)
+
+
+_USUAL: Mapping[str, object] = {
+    "required_tool_names": (),
+    "required_engine_data_keys": (),
+    "minimum_successful_tool_counts": {},
+    "complete_when_any": (),
+    "forbidden_tool_names": (),
+    "messages": {},
+    "hide_mechanics": False,
+}
+
+
+def _open(path: Path) -> tuple[Page, Mapping[str, Any]]:
+    from .._internal.toml import TomlDocument  # and with it tomllib: only where there is a file to read
+
+    document = TomlDocument.read(path)
+    return Page(TABLE, document, str(path), (TABLE,) if TABLE in document.data else ()), document.data
+
+
+def _unwrapped(page: Page, source: Mapping[str, Any]) -> object:
+    """What stands under the key of assertions, or the mapping itself. A file may have more in it, for others."""
+    if TABLE not in source:
+        meant = [key for key in source if nearest(str(key), (TABLE, *_USUAL))[:1] == [TABLE]]
+        for key in meant:
+            _beside(page, key).wrong(f"the key {TABLE}")
+        return {key: value for key, value in source.items() if key not in meant}
+    for key in source:
+        if key != TABLE and (page.document is None or nearest(key, (TABLE, *_USUAL))):
+            _beside(page, key).wrong(f"no such key beside {TABLE}")
+    return source[TABLE]
+
+
+def _beside(page: Page, key: str) -> Entry:
+    return Entry(Page(str(key), page.document, page.file, (key,), page.mistakes), key)
+
+
+def _fields(entry: Entry) -> dict[str, Any]:
+    """The fields of an Assertions as they are kept; what is wrong with them is noted."""
+    given = entry.fields(_USUAL, "a table of assertions")
+    tools = "names of tools"
+    several = "each tool once; for several calls there is minimum_successful_tool_counts"
+    counts = given["minimum_successful_tool_counts"].table("a table of tools and how often each must succeed")
+    for tool, count in counts.items():
+        Entry(entry.page, tool, count.place).name("the name of a tool")
+    messages = given["messages"].table("a table of messages")
+    values: dict[str, Any] = {
+        "required_tool_names": given["required_tool_names"].names(tools, several),
+        "required_engine_data_keys": given["required_engine_data_keys"].paths(),
+        "minimum_successful_tool_counts": {name: count.whole(least=1) for name, count in counts.items()},
+        "complete_when_any": _ways(given["complete_when_any"]),
+        "forbidden_tool_names": given["forbidden_tool_names"].names(tools),
+        "messages": {name: message.text("a message for the model") for name, message in messages.items()},
+        "hide_mechanics": given["hide_mechanics"].flag(),
+    }
+    if not entry.page.mistakes:
+        _weigh(entry, given, values)
+    return values
+
+
+def _ways(entry: Entry) -> tuple[Way, ...]:
+    ways: dict[str, Way] = {}
+    for item in entry.items("tables, each with the name of an outcome and its tools"):
+        way = read_way(item)
+        if way is not None and way.name in ways:
+            item.below("name", way.name).wrong("a name that no other outcome has")
+        elif way is not None:
+            ways[way.name] = way
+    return tuple(ways.values())
+
+
+def _weigh(entry: Entry, given: Mapping[str, Entry], values: Mapping[str, Any]) -> None:
+    """Whether assertions that are well formed make sense together."""
+    ways: tuple[Way, ...] = values["complete_when_any"]
+    groups = ("required_tool_names", "minimum_successful_tool_counts")
+    if not any(values[name] for name in _USUAL if name not in ("messages", "hide_mechanics")):
+        Entry(entry.page, {name: value for name, value in values.items() if value}).wrong("at least one assertion")
+        return
+    for item in given["forbidden_tool_names"].items("names of tools"):
+        for group in groups:
+            if item.value in values[group]:
+                item.wrong(f"a tool that {group} does not ask for")
+    forbidden = set(values["forbidden_tool_names"])
+    if ways and all(forbidden & set(way.tool_names) for way in ways):
+        given["forbidden_tool_names"].wrong("one outcome of complete_when_any that needs none of them")
+    known = [name for group in (*groups, "required_engine_data_keys") for name in values[group]]
+    known += [name for way in ways for name in (way.name, *way.tool_names)]
+    for name, message in given["messages"].table("a table of messages").items():
+        if name not in known:
+            meant = nearest(name, known)[:1] or dict.fromkeys(known)
+            Entry(entry.page, name, message.place).wrong(f"the name of what is asked for: {' or '.join(meant)}")
+    if values["messages"] and values["hide_mechanics"]:
+        given["messages"].wrong("no messages, as hide_mechanics would never show them")

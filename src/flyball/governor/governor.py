@@ -1,0 +1,353 @@
+"""The governor without the loop: limits, a reserve, a grace turn and an honest result for loops people already have."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from threading import RLock, get_ident
+from typing import Any, Literal, Self
+
+from .. import event
+from .._internal import validation
+from ..budget.clock import SYSTEM, Clock
+from ..budget.limits import Limits
+from ..budget.price import Price, Unpriced
+from ..budget.registry import IterationBudgetRegistry
+from ..budget.run_budget import TurnBudget
+from ..budget.spending import Purse
+from ..errors import ConfigError, FlyballError
+from ..progress import Point
+from ..recorder import Fields, Recorder, Sink
+from ..result import Result, Stop
+from ..rules import RuleSet
+from .orders import Ruling
+from .turn import Turn
+
+
+@dataclass(kw_only=True, eq=False, repr=False)
+class govern:  # noqa: N801  (people read it as the verb: `with govern(limits) as run`)
+    """Govern a loop that is not ours: `with govern(Limits(turns=3)) as run`, then `for turn in run`.
+
+    Each time round claims a turn; after a refusal there is one last turn with `turn.grace` true. It keeps no history
+    and needs no model. `async with` and `async for` do the same. `cancel()` and the claims of a turn may be called from
+    any thread; the rest belongs to the thread of the loop.
+    """
+
+    limits: Limits = field(default_factory=Limits, kw_only=False)
+    price: Price | None = None
+    """What tokens cost; a money limit needs it. `flyball.models.price_of(provider, name)` knows many."""
+    unpriced: Unpriced | Literal["refuse", "tokens_only"] = Unpriced.REFUSE
+    """What becomes of a money limit without a price: it is refused, or does not hold, and `result.unpriced` says so."""
+    grace: bool = True
+    model: str = "unknown"
+    """What `result.cost` calls the model."""
+    max_output_tokens: int | None = None
+    """The most output of one turn, however much is left."""
+    rules: RuleSet | None = None
+    """Rules over the loop: `RuleSet.load(...)`, with the core rules where you say `.with_core()`."""
+    registry: IterationBudgetRegistry | None = None
+    clock: Clock = SYSTEM
+    sinks: Iterable[Sink] = ()
+    events_kept: int = 10_000
+    run_id: str = field(default_factory=lambda: uuid.uuid4().hex)
+    session_id: str | None = None
+    metadata: Mapping[str, Any] = field(default_factory=dict[str, Any])
+
+    def __post_init__(self) -> None:
+        validation.kind("govern, limits", self.limits, Limits)
+        validation.whole_or_none("govern, max_output_tokens", self.max_output_tokens)
+        validation.whole("govern, events_kept", self.events_kept)
+        validation.kind("govern, metadata", self.metadata, Mapping)
+        validation.kind("govern, sinks", self.sinks, Iterable)
+        validation.member("govern, unpriced", self.unpriced, Unpriced)
+        if self.price is not None and not callable(getattr(self.price, "cost", None)):
+            raise ConfigError("govern, price", self.price, "a price, such as TokenPrice(input=3, output=15)")
+        self.lock = RLock()
+        self._open: _Open | None = None
+        self._result: Result | None = None
+        self._stops: set[Stop] = set()
+        self._error: BaseException | str | None = None
+        self._warning: str | None = None
+        self._halted_by = "caller"
+        self._text = ""
+
+    def complete(self, text: str = "") -> None:
+        """End the run with its answer. In the grace turn that is the report, and the reason of the end stays."""
+        self._text = text
+        if not self._now().graced:
+            self._stops.add(Stop.COMPLETED)
+
+    def fail(self, error: BaseException | str) -> None:
+        """End the run as failed; what was done so far stays in the result."""
+        self._error = error
+        self._stops.add(Stop.FAILED)
+
+    def postpone(self, seconds: float, reason: str) -> None:
+        """Move the deadline: time that was spent waiting for a person is not work."""
+        self.envelope.postpone(seconds, reason)
+        self.tell(event.Postponed, seconds, reason)
+
+    def halt(self, by: str, message: str = "", *, grace: bool = False) -> None:
+        """End the run when its next turn is asked for; with `grace`, after one last turn for a report."""
+        if Stop.HALTED in self._stops or self._now().ending:
+            return
+        self._halted_by, self._now().halts_with_grace = by, grace and self.grace
+        if not self._stops - {Stop.COMPLETED}:  # else what goes before has its own
+            self._warning = message or None
+        self._stops.add(Stop.HALTED)
+
+    def cancel(self) -> bool:
+        """End the run as cancelled when its next turn is asked for; False if it has ended already."""
+        with self.lock:
+            if self._result is None:
+                self._stops.add(Stop.CANCELLED)
+            return self._result is None
+
+    @property
+    def envelope(self) -> TurnBudget:
+        """The run's budgets and deadlines, while it goes on."""
+        return self._now().purse.envelope
+
+    def result(self) -> Result:
+        """All there is to know, once the `with` block is left."""
+        if self._result is None:
+            raise ConfigError("govern, result()", "a run that goes on", "to be asked for it after the with block")
+        return self._result
+
+    def __enter__(self) -> Self:
+        if self._open is not None:
+            raise ConfigError("govern", "a run that was used before", "a new govern(...) for each run")
+        header = event.Header(self.run_id, self.session_id, self.clock.wall(), dict(self.metadata))
+        recorder = Recorder(header, self.sinks, self.events_kept)
+        terms = self.limits.terms(self.registry, grace=self.grace)
+        envelope = terms.open(self.clock)
+        money = envelope.budgets["usd"]
+        if money.ceiling is not None and self.price is None and self.unpriced == Unpriced.REFUSE:
+            envelope.close()
+            expected = f"a price, because there is a limit of {money.unit.show(money.ceiling)}: TokenPrice(input=..., "
+            expected += 'output=...); or unpriced="tokens_only" if the limit need not hold'
+            raise ConfigError("govern, price", None, expected)
+        self._open = _Open(Purse(envelope, self.price, self.model), recorder, self.clock.now())
+        self.tell(event.RunStarted, envelope.snapshot(), None)
+        if self.rules is not None:
+            most_s = max(0.0, terms.most_seconds - terms.seconds)
+            self._open.ruling = Ruling(self.rules, self, self.run_id, envelope, self.metadata, most_s)
+        self._consult(Point.RUN_STARTED)
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, _: object) -> None:
+        run = self._now()
+        self._close_turn(run)
+        if isinstance(error, Exception | SystemExit):
+            self.fail(error)
+        elif error is not None:  # Ctrl-C, or whatever asyncio, trio and generators cancel with
+            self.cancel()
+        if not self._stops:
+            self._stops.add(Stop.HALTED)
+        self._finish(run)
+
+    def __iter__(self) -> Self:
+        return self
+
+    def __next__(self) -> Turn:
+        run = self._now()
+        self._close_turn(run)
+        if self._stops == {Stop.HALTED} and run.halts_with_grace and not run.graced and self._grace_fits(run):
+            return self._open_turn(run, grace=True)
+        if self._stops:
+            raise StopIteration
+        refused = self._refused_by(run.purse)
+        if refused is None:
+            return self._open_turn(run, grace=False) if self._begins_turn(run) else self.__next__()
+        self._stops.add(Stop.DEADLINE if refused == "seconds" else Stop.BUDGET)
+        self._warning = run.purse.envelope.refuse(refused).warning
+        self.tell_refusals()
+        if self.grace and self._grace_fits(run):
+            return self._open_turn(run, grace=True)
+        raise StopIteration
+
+    async def __aenter__(self) -> Self:
+        return self.__enter__()
+
+    async def __aexit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: object) -> None:
+        self.__exit__(kind, error, trace)
+
+    def __aiter__(self) -> Self:
+        return self
+
+    async def __anext__(self) -> Turn:
+        try:
+            return self.__next__()
+        except StopIteration:
+            raise StopAsyncIteration from None
+
+    def _now(self) -> _Open:
+        if self._open is None:
+            raise ConfigError("govern", "a run that was not entered", "`with govern(...) as run:` around the loop")
+        return self._open
+
+    def _refused_by(self, purse: Purse) -> str | None:
+        """Claim the next turn; else the budget that stands against it."""
+        envelope = purse.envelope
+        if envelope.is_expired():
+            return "seconds"
+        with envelope.lock:
+            short = purse.short_of(purse.likely_input)
+            for name in short:
+                envelope.refuse(name)
+            if short:
+                return short[0]
+            return None if envelope.claim_step() else "turns"
+
+    def _grace_fits(self, run: _Open) -> bool:
+        """Open the reserve, and see whether a request fits into it."""
+        envelope = run.purse.envelope
+        envelope.open_reserve()
+        return not envelope.hard.expired and not run.purse.short_of(run.purse.likely_input)
+
+    def _begins_turn(self, run: _Open) -> bool:
+        """Whether the turn that was claimed may be taken; one that a rule stops before anything is asked was none."""
+        run.number += 1
+        self.tell(event.TurnStarted)
+        self._consult(Point.TURN_STARTED)
+        if not self._stops:
+            return True
+        given = run.purse.envelope.budgets["turns"].refund(reason="round_never_started")
+        if given:
+            self.tell(event.Refunded, "turns", given, "round_never_started")
+        self.tell(event.TurnEnded)
+        return False
+
+    def _open_turn(self, run: _Open, *, grace: bool) -> Turn:
+        run.graced, ruling = grace, run.ruling
+        if grace:
+            self.tell(event.GraceStarted, self._stop.value)
+        run.turn = Turn(run.number, run.purse, grace=grace, cap=self.max_output_tokens, teller=self, ruling=ruling)
+        return run.turn
+
+    def _consult(self, point: Point, about: object = None) -> None:
+        """Ask the rules, if there are any."""
+        run = self._now()
+        if run.ruling is not None:
+            run.ruling.progress.turn, run.ruling.progress.requests = run.number, run.requests
+            run.ruling.progress.input_tokens = run.purse.likely_input
+            run.ruling.consult(point, about)
+
+    def _close_turn(self, run: _Open) -> None:
+        turn, run.turn = run.turn, None
+        if turn is None:
+            return
+        turn.close()
+        run.requests += turn.requests
+        self.tell_refusals()
+        if turn.grace:
+            self.tell(event.GraceEnded, bool(self._text))
+        else:
+            self._consult(Point.TURN_ENDED)
+            self.tell(event.TurnEnded)
+
+    @property
+    def _stop(self) -> Stop:
+        """The one reason, of those that hold: the first in the order of Stop."""
+        return min(self._stops, key=list(Stop).index)
+
+    def tell(self, kind: Callable[[int, float, int, event.Header, *Fields], event.Event], *fields: *Fields) -> None:
+        """Record an event; from another thread than the loop's it waits until the loop has something to tell."""
+        run = self._now()
+        with self.lock:
+            if self._result is None:
+                run.untold.append(lambda: run.recorder.emit(kind, *fields))
+        self._tell_all(run)
+
+    def _tell_all(self, run: _Open) -> None:
+        """Sinks are called on the thread of the loop, one event at a time, in the order things happened."""
+        if get_ident() != run.thread:
+            return
+        while run.untold:
+            run.recorder.at = self.clock.now() - run.started
+            run.recorder.turn = run.number
+            run.untold.pop(0)()
+
+    def tell_refusals(self) -> None:
+        """Record each budget's first refusal."""
+        run = self._now()
+        with self.lock:
+            refusals = run.purse.envelope.refusals[run.told :]
+            run.told += len(refusals)
+        for refusal in refusals:
+            self.tell(event.BudgetRefused, refusal.budget, refusal.flag)
+            if get_ident() == run.thread:
+                self._consult(Point.BUDGET_REFUSED, refusal.budget)
+
+    def _finish(self, run: _Open) -> None:
+        """Make the result; only now, because whatever raises before must be in it."""
+        run.ending = True
+        with self.lock:
+            envelope, purse, stop = run.purse.envelope, run.purse, self._stop
+            envelope.close()
+            turns = envelope.budgets["turns"].used
+            by = self._halted_by if stop is Stop.HALTED else None
+            error = _described(self._error) if stop is Stop.FAILED else None
+            self.tell_refusals()
+            self._consult(Point.RUN_ENDED, stop.value)
+            budgets = envelope.readings()
+            self.tell(event.RunEnded, stop.value, by, envelope.flags, turns, run.requests, budgets)
+            self._result = Result(
+                stop=stop,
+                text=self._text,
+                stopped_by=by,
+                flags=envelope.flags,
+                warning=self._warning,
+                turns=turns,
+                requests=run.requests,
+                usage=purse.usage,
+                cost=purse.costs,
+                unpriced=purse.unpriced,
+                estimated_requests=purse.estimated,
+                budgets=budgets,
+                events=run.recorder.record,
+                events_dropped=run.recorder.dropped,
+                sink_errors=run.recorder.sink_errors,
+                error=error,
+                run_id=self.run_id,
+                session_id=self.session_id,
+                metadata=run.recorder.header.metadata or {},
+                seconds=max(0.0, self.clock.now() - run.started - run.waited_s),
+            )
+
+
+@dataclass(slots=True)
+class _Open:
+    """What a run has while it goes on."""
+
+    purse: Purse
+    recorder: Recorder
+    started: float
+    turn: Turn | None = None
+    number: int = 0
+    requests: int = 0
+    told: int = 0
+    graced: bool = False
+    halts_with_grace: bool = False
+    ending: bool = False
+    ruling: Ruling | None = None
+    thread: int = field(default_factory=get_ident)
+    untold: list[Callable[[], object]] = field(default_factory=list[Callable[[], object]])
+
+    @property
+    def waited_s(self) -> float:
+        """The time that was no work; what rules have given more of is."""
+        return self.purse.envelope.postponed_s - (0.0 if self.ruling is None else self.ruling.extended_s)
+
+
+def _described(error: BaseException | str | None) -> dict[str, Any]:
+    try:
+        message = str(error or "")
+    except Exception:  # an error that cannot tell what it is must not take the result along
+        message = f"<{type(error).__name__} that cannot be shown>"
+    if isinstance(error, FlyballError):
+        code = error.code
+    else:
+        code = "exception" if isinstance(error, BaseException) else "failed"
+    return {"code": code, "kind": type(error).__name__, "message": message}

@@ -1,0 +1,1 @@
+"""History: read, explain and replay stored runs."""

@@ -1,0 +1,197 @@
+"""The record of a run: kept for `flyball why`, and read back from there or from a file."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from ..budget.snapshot import BudgetSnapshot
+from ..errors import ConfigError
+from ..result import Result, Stop
+from . import folders
+from .told import Told
+
+_EXPECTED = "a record as `flyball run --json` prints it"
+
+
+@dataclass(frozen=True, slots=True)
+class Record:
+    """What a record tells of a run; whoever wrote it is not trusted."""
+
+    told: Told
+    stop: Stop | None
+    """Why it ended; None for one that has not, of which only a store can tell."""
+    budgets: dict[str, BudgetSnapshot]
+    children: list[Record]
+    """Those of the runs that it has delegated, in the order in which they were announced."""
+    name: str = ""
+    """The agent's."""
+    place: str = ""
+    """Where in its tree it stands: 2.1 is the first child of the second; nothing is the top."""
+
+    @classmethod
+    def of(cls, data: object, ended: bool = True) -> Record:
+        """Read a record, which must be `ended` or may not be; a ValueError says what it cannot be without."""
+        return cls._of(Told(data), "", "", ended)
+
+    @classmethod
+    def _of(cls, told: Told, name: str, place: str, ended: bool) -> Record:
+        has_ended = told.get("stop") in list(Stop)
+        if not has_ended and (ended or told.get("stop") is not None):
+            raise ValueError("no record of a run: it has no `stop` that is known here")
+        if not (isinstance(told.get("events"), list) and isinstance(told.get("explanation"), str)):
+            raise ValueError("no record of a run: it has no `events` and `explanation`")
+        budgets = told.inner("budgets")
+        read = {name: BudgetSnapshot.from_dict(budgets.get(name)) for name in budgets}  # pyright: ignore[reportArgumentType]
+        events = told.inners("events")
+        name = name or next((event.text("agent") for event in events if event.text("event") == "run_started"), "")
+        announced = {event.text("child_id"): event.text("agent") for event in events if event.text("child_id")}
+        order = {run_id: n for n, run_id in enumerate(announced)}
+        children = sorted(told.inners("children"), key=lambda child: order.get(child.text("run_id"), len(order)))
+        below = [
+            cls._of(child, announced.get(child.text("run_id"), ""), f"{place}.{n}".lstrip("."), ended)
+            for n, child in enumerate(children, 1)
+        ]
+        return cls(told, Stop(told.text("stop")) if has_ended else None, read, below, name, place)
+
+    @property
+    def word(self) -> str:
+        """Why it ended, in a word; or that it has not."""
+        return self.told.text("word") or "not ended" if self.stop is None else self.stop.value
+
+    @property
+    def is_stored(self) -> bool:
+        """Whether a store has it, from which it may go on."""
+        return self.told.get("stored") is True and not self.place
+
+    @property
+    def label(self) -> str:
+        """Its agent's name, and its place, as several may have the same name."""
+        return f"{self.name or 'agent'} {self.place}".rstrip()
+
+    @property
+    def cost(self) -> float:
+        """What it cost, in dollars, without its children."""
+        cost = self.told.inner("cost_usd")
+        return sum(cost.number(model) for model in cost)
+
+    @property
+    def tokens(self) -> int:
+        """What its own requests took."""
+        usage = self.told.inner("usage")
+        return usage.whole("input") + usage.whole("output")
+
+    def at(self, place: str) -> Record | None:
+        """The run at a place in the tree below; None where there is none."""
+        return next((record for record in self.tree() if record.place == place), None)
+
+    def tree(self) -> Iterator[Record]:
+        """It and all runs below it, a parent before its children."""
+        coming: list[Record] = [self]
+        while coming:
+            record = coming.pop()
+            yield record
+            coming += reversed(record.children)
+
+    @property
+    def task(self) -> str:
+        """What the run was about: the last thing that a user said in it before the model did."""
+        said = ""
+        for message in self.messages:
+            if message.text("role") == "assistant":
+                break
+            if message.text("role") == "user":
+                said = message.text("content")
+        return said or self.told.text("task")
+
+    @property
+    def messages(self) -> list[Told]:
+        """What was said in it; not what an earlier run of its session has said."""
+        said = self.told.inners("messages")
+        own = [message for message in said if message.text("id").startswith(f"{self.told.text('run_id')}:")]
+        return own or said
+
+    @property
+    def events(self) -> list[Told]:
+        """What happened, in order."""
+        return self.told.inners("events")
+
+    @property
+    def calls(self) -> dict[str, object]:
+        """What each call was called with, by its id; also those that were never made."""
+        said = [one.inner("payload") for one in self.told.inners("messages") if one.text("type") == "tool_call"]
+        return {call.text("call_id"): _arguments(call.get("arguments")) for call in said}
+
+    @property
+    def outcomes(self) -> dict[str, Told]:
+        """What each call came to, by the call's id."""
+        return {one.text("call_id"): one for one in self.told.inners("tool_execution_results")}
+
+    @property
+    def started(self) -> str:
+        """When it began, as far as the day and the minute."""
+        return next((event.text("time")[:16].replace("T", " ") for event in self.events), "")
+
+    @property
+    def work_seconds(self) -> float:
+        """How long it was allowed to work; 0 where that is not told."""
+        first = next(iter(self.events), Told({}))
+        return first.inner("limits").number("remaining_s")
+
+
+def _arguments(given: object) -> object:
+    try:
+        return json.loads(given) if isinstance(given, str) else given
+    except (ValueError, RecursionError):  # the model may have written what is no JSON
+        return None
+
+
+def data_of(result: Result, stored: bool) -> dict[str, Any]:
+    """The record of a run in JSON types, and whether a store has it."""
+    return {**result.to_dict(), "stored": True} if stored else result.to_dict()
+
+
+def keep(result: Result, stored: bool = False) -> Path:
+    """Keep the record of a run as that of the last one; only its user may read it. An OSError where that cannot be.
+
+    `stored` says that a store has the run, too.
+    """
+    path = folders.state() / "last.json"
+    path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+    beside = path.with_name(f".{path.name}.{os.getpid()}")
+    try:
+        with open(os.open(beside, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w", encoding="utf-8") as file:  # noqa: PTH123
+            json.dump(data_of(result, stored), file)
+        beside.replace(path)
+    finally:
+        beside.unlink(missing_ok=True)
+    return path
+
+
+def last_kept_at() -> float:
+    """When the record of the last run was kept, in seconds since the epoch; 0 where there is none."""
+    try:
+        return (folders.state() / "last.json").stat().st_mtime
+    except FileNotFoundError:
+        return 0.0
+
+
+def kept(path: Path | None = None) -> Record:
+    """The record in a file (`-` is standard input), or that of the last run; a ConfigError where there is none."""
+    where = folders.state() / "last.json" if path is None else path
+    if path is None and not where.exists():
+        raise ConfigError("why", "no run yet", "`flyball run TASK` first, or the file of a saved --json record")
+    try:
+        text = sys.stdin.read() if str(where) == "-" else where.read_text(encoding="utf-8")
+        return Record.of(json.loads(text))
+    except OSError as error:
+        raise ConfigError(f"why, {where}", error.strerror or str(error), _EXPECTED) from error
+    except json.JSONDecodeError as error:
+        raise ConfigError(f"why, {where}", f"no JSON ({error})", _EXPECTED) from error
+    except (ValueError, RecursionError) as error:  # a ConfigError is one too
+        raise ConfigError(f"why, {where}", str(error), _EXPECTED) from error

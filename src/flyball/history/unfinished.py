@@ -1,0 +1,82 @@
+"""What is left of a run that has not ended: in the form of a record, as far as the store has it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from .._internal.jsonable import jsonable
+from ..budget.snapshot import BudgetSnapshot
+from ..message import Message, MessageType, Role
+from ..unit import Unit
+from .told import Told
+
+_BUDGETS = {"turns": "steps", "tool_calls": "tool_calls", "tokens": "tokens", "usd": "usd"}
+"""The budgets that are told, and what the first event calls them."""
+
+
+def remains(events: Sequence[Mapping[str, Any]], messages: Sequence[Message]) -> dict[str, Any]:
+    """What its events and messages tell, under the keys of a record.
+
+    What a call was made with is shown as its events have it: they hide what is sensitive, the messages do not.
+    """
+    told = [Told(event) for event in events]
+    given = {one.text("call_id"): one.get("arguments") for one in told if one.text("event") == "tool_started"}
+    ended = {one.text("call_id"): one for one in told if one.text("event") == "tool_ended"}
+    replies = [one for one in told if one.text("event") == "model_replied"]
+    requests = [one for one in told if one.text("event") == "model_requested"]
+    usage = {
+        "input": sum(one.whole("input_tokens") for one in replies),
+        "output": sum(one.whole("output_tokens") for one in replies),
+    }
+    turns = max((one.whole("turn") for one in told), default=0)
+    used = {"turns": turns, "tool_calls": len(ended), "tokens": sum(usage.values())}
+    return {
+        "events": list(events),
+        "events_dropped": 0,
+        "messages": [_shown(message, given) for message in messages],
+        "tool_execution_results": [
+            _outcome(message, ended) for message in messages if message.type is MessageType.TOOL_RESULT
+        ],
+        "text": next((one.content for one in reversed(messages) if _is_said(one)), ""),
+        "turns": turns,
+        "requests": len(requests),
+        "usage": usage,
+        "unpriced": sorted({one.text("model") for one in requests} - {""}),
+        "seconds": max((one.number("at") for one in told), default=0.0),
+        "flags": [one.text("flag") for one in told if one.text("event") == "budget_refused"],
+        "budgets": _budgets(next((one.inner("limits") for one in told), Told({})), used),
+    }
+
+
+def _is_said(message: Message) -> bool:
+    return message.role is Role.ASSISTANT and message.type is MessageType.TEXT and bool(message.content.strip())
+
+
+def _shown(message: Message, given: Mapping[str, object]) -> dict[str, Any]:
+    payload = None if message.payload is None else {str(key): jsonable(one) for key, one in message.payload.items()}
+    if message.type is MessageType.TOOL_CALL and payload is not None:
+        payload["arguments"] = given.get(str(payload.get("call_id")))
+    return {
+        "id": message.id,
+        "type": message.type.value,
+        "role": message.role.value,
+        "content": message.content,
+        "payload": payload,
+    }
+
+
+def _outcome(message: Message, ended: Mapping[str, Told]) -> dict[str, Any]:
+    call_id = str((message.payload or {}).get("call_id"))
+    status = ended.get(call_id, Told({})).text("status")
+    return {"call_id": call_id, "status": status, "text": message.content}
+
+
+def _budgets(limits: Told, used: Mapping[str, int]) -> dict[str, Any]:
+    """What was used of what it began with; money is not among its events."""
+    shown: dict[str, Any] = {}
+    for name, key in _BUDGETS.items():
+        ceiling = limits.get(f"{key}_max")
+        if name in used and isinstance(ceiling, int) and not isinstance(ceiling, bool):
+            shown[name] = BudgetSnapshot(name, ceiling, used[name], unit=Unit.COUNT).to_dict()
+    return shown

@@ -1,0 +1,57 @@
+"""The witness of a run: sees with what its calls were made, keeps what they prove, and asks the tool rules."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Mapping
+from typing import Any
+
+from ..evidence import Done, Evidence
+from ..outcome import Outcome, Success
+from ..tool_rules import RuleBook
+
+
+class Witness:
+    """Knows the arguments of the calls under way, where a completion policy or tool rules look at them."""
+
+    __slots__ = ("_book", "_evidence", "_given")
+
+    def __init__(self, evidence: Evidence, book: RuleBook | None) -> None:
+        self._evidence = evidence
+        self._book = book
+        self._given: dict[str, Mapping[str, Any]] = {}
+
+    def see(self, call_id: str, tool: str, values: dict[str, Any]) -> str | None:
+        """Note a call that is about to be made; why a rule does not let it."""
+        why = None if self._book is None else self._book.claim(tool, values)
+        if why is None:
+            self._given[call_id] = _as_given(values)
+        return why
+
+    def withdraw(self, denied: Outcome) -> None:
+        """The call that was seen last is not made, and must not take its place from those beside it."""
+        if self._given.pop(denied.call_id, None) is not None and self._book is not None:
+            self._book.withdraw(denied.tool)
+
+    def settle(self, outcome: Outcome) -> None:
+        """Keep what a call proves, if it succeeded, and tell the tool rules what it came to."""
+        arguments = self._given.pop(outcome.call_id, None)
+        if arguments is None:
+            return
+        if isinstance(outcome, Success):
+            done = Done(outcome.tool, arguments, outcome.value)
+            self._evidence.add(done)
+            if self._book is not None:
+                self._book.note(done)
+        elif self._book is not None:
+            self._book.drop(outcome.tool)
+
+
+def _as_given(values: dict[str, Any]) -> dict[str, Any]:
+    """The arguments as they are now: a tool may change a list or a table that it was given."""
+    if all(value is None or isinstance(value, str | int | float) for value in values.values()):
+        return values
+    try:
+        return copy.deepcopy(values)
+    except Exception:  # what cannot be copied is shared, as everything in Python is
+        return values

@@ -1,0 +1,78 @@
+"""What hooks and rules order: each is done at once, or noted for the moment when it can be."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from .. import event
+from ..errors import ConfigError
+from ..progress import (
+    AskPerson,
+    Deliver,
+    Emit,
+    Fault,
+    Halt,
+    Notice,
+    Order,
+    Point,
+    Raise,
+    SetState,
+    UseModel,
+    Veto,
+)
+from .effects import Extend
+from .signals import extend
+
+if TYPE_CHECKING:
+    from .state import Course
+
+
+def obey(course: Course, order: Order, point: Point | None = None) -> Veto | None:
+    """Do what somebody orders; a veto is given back."""
+    match order:
+        case Veto():
+            return order
+        case Halt():
+            course.halt_by(order)
+        case Notice():
+            waits = order.deliver_at == Deliver.AFTER_TOOL and point is not Point.TOOL_ENDED
+            course.notices.later(order) if waits else course.show(order)
+        case Raise(name, amount, by):
+            seconds = float(amount) if name == "seconds" else 0.0
+            extend(course, Extend({} if seconds else {name: int(amount)}, seconds, by))
+        case AskPerson():
+            course.asks = [*course.asks, order]
+        case UseModel(model, by):
+            _use(course, model, by)
+        case SetState(key, value):
+            _set(course, key, value)
+        case Emit(name, data, by):
+            course.recorder.emit(event.RuleEmitted, by, name, data)
+        case Fault(by, trigger, reason):
+            course.faults = [*course.faults, {"rule": by, "trigger": trigger, "reason": reason}]
+            course.recorder.emit(event.RuleFailed, by, trigger, reason)
+        case _:
+            raise ConfigError("a hook's order", order, "an Order of flyball.progress, such as a Notice or a Veto")
+    return None
+
+
+def _use(course: Course, name: str, by: str) -> None:
+    """Ask another model from now on, if it can be asked; else the run goes on as it was."""
+    if name == course.model_name:
+        return
+    model = course.shared.models[name]
+    try:
+        reason = model.ready()
+    except Exception as error:
+        reason = f"{type(error).__name__}: {error}"
+    if reason is None:
+        course.use_model(name)
+    else:
+        obey(course, Fault(by, "use_model", f"the model {name} is not ready: {reason}"))
+
+
+def _set(course: Course, key: str, value: object) -> None:
+    if value is None:
+        course.state.pop(key, None)
+    else:
+        course.state[key] = value

@@ -1,0 +1,134 @@
+"""A playbook: the lines of a scripted model in a TOML file, for demos and for trying limits without a key.
+
+name = "adder"                         # what results call it; "scripted" if left out
+loop = false                           # whether it begins again behind the last reply
+
+[[reply]]
+text = "Let me add."
+calls = [{ name = "add", arguments = { a = 1, b = 2 } }]     # arguments may also be a text, right or wrong
+after = 0.5                            # seconds
+usage = { input = 20, output = 9 }     # or "unknown", for a provider that does not tell
+
+[[reply]]
+error = { kind = "retryable", message = "busy", after = 2 }  # or "context", "final"
+
+[[reply]]
+pieces = ["It ", "is 3."]              # a text that comes piece by piece
+finish = "length"                      # else stop, or tool_calls
+
+[grace]                                # what it says when it is asked for the last report
+text = "I added."
+
+[reflection]                           # and when it is asked to look back
+text = "I go on."
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from .._internal.table import Entry, Page
+from .._internal.toml import TomlDocument
+from ..errors import ContextTooLong, ModelError, Retryable
+from ..request import FailureKind, Finish, Usage
+from .line import Line
+from .scripted import ModelOptions, ScriptedModel
+
+_BOOK: Mapping[str, object] = {"name": "scripted", "loop": False, "reply": (), "grace": None, "reflection": None}
+_LINE: Mapping[str, object] = {
+    "text": "",
+    "pieces": (),
+    "calls": (),
+    "after": 0,
+    "usage": None,
+    "finish": "",
+    "error": None,
+}
+_USAGE: Mapping[str, object] = {"input": 0, "output": 0, "cached": 0, "reasoning": 0, "written": 0}
+_ERROR: Mapping[str, object] = {"kind": "final", "message": "", "after": None}
+_CALL: Mapping[str, object] = {"name": "", "arguments": {}}
+
+
+def scripted(path: str | Path) -> ScriptedModel:
+    """The scripted model of a file; every mistake in it is told, with its line."""
+    document = TomlDocument.read(Path(path))
+    page = Page("script", document, str(path))
+    given = Entry(page, document.data).fields(_BOOK, "a script")
+    lines = [_line(entry) for entry in given["reply"].items("tables: [[reply]]")]
+    if not lines:
+        given["reply"].wrong("at least one [[reply]]")
+    options: ModelOptions = {
+        "name": given["name"].name("a name"),
+        "grace": _aside(given["grace"]),
+        "reflection": _aside(given["reflection"]),
+    }
+    loops = given["loop"].flag()
+    page.finish()
+    return (ScriptedModel.looping if loops else ScriptedModel)(*lines, **options)
+
+
+def _aside(entry: Entry) -> Line | None:
+    return None if entry.value is None else _line(entry)
+
+
+def _line(entry: Entry) -> Line:
+    given = entry.fields(_LINE, "a table with text, calls or an error")
+    pieces = tuple(piece.text("a piece of the text") for piece in given["pieces"].items("pieces of the text"))
+    text = given["text"].text("a text") if given["text"].value else ""
+    if pieces and text:
+        given["text"].wrong("no text beside pieces, which are the text")
+    calls = tuple(_call(call) for call in given["calls"].items("tables, each with the name of a tool and arguments"))
+    error = None if given["error"].value is None else _error(given["error"])
+    if error is None and not (text or pieces or calls):
+        entry.wrong("text, pieces, calls or an error")
+    finish = given["finish"]
+    if finish.value and finish.value not in list(Finish):
+        finish.wrong(f"one of {', '.join(Finish)}")
+    return Line(
+        "".join(pieces) or text,
+        calls,
+        _usage(given["usage"]),
+        Finish(finish.value) if finish.value in list(Finish) else None,
+        _seconds(given["after"]),
+        error,
+        pieces,
+    )
+
+
+def _call(entry: Entry) -> tuple[str, str | dict[str, Any]]:
+    given = entry.fields(_CALL, "a table with the name of a tool and arguments")
+    arguments = given["arguments"]
+    name = given["name"].name("the name of a tool")
+    if isinstance(arguments.value, str):
+        return name, arguments.value
+    return name, {key: value.json() for key, value in arguments.table("a table, or JSON text").items()}
+
+
+def _usage(entry: Entry) -> Usage | None:
+    if entry.value is None:
+        return Line().usage
+    if entry.value == "unknown":
+        return None
+    given = entry.fields(_USAGE, 'a table with input and output, or "unknown"')
+    return Usage(**{name: count.whole(least=0) for name, count in given.items()})
+
+
+def _error(entry: Entry) -> ModelError:
+    given = entry.fields(_ERROR, "a table with kind and message")
+    kind, message = given["kind"], given["message"].text("what went wrong")
+    if kind.value not in list(FailureKind):
+        kind.wrong(f"one of {', '.join(FailureKind)}")
+    after = None if given["after"].value is None else _seconds(given["after"])
+    if kind.value == FailureKind.RETRYABLE:
+        return Retryable(message, after)
+    return ContextTooLong(message) if kind.value == FailureKind.CONTEXT else ModelError(message)
+
+
+def _seconds(entry: Entry) -> float:
+    value = entry.value
+    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value < 10**9:
+        entry.wrong("seconds, 0 or more")
+        return 0.0
+    return float(value)

@@ -1,0 +1,143 @@
+"""A model that says what a test wrote down, and remembers what it was asked."""
+
+from __future__ import annotations
+
+from typing import TypedDict, Unpack
+
+import anyio
+
+from ..budget.price import Price
+from ..errors import ConfigError, ModelError, nearest
+from ..request import Purpose, Reply, Request
+from .line import Line, lines_of
+
+_PLACE_ASIDE = 9_000
+
+
+class ModelOptions(TypedDict, total=False):
+    """What a scripted model takes beside its lines. Everything may be left out."""
+
+    grace: Line | None
+    """What it says when it is asked for the last report; without it, that too is the next line."""
+    reflection: Line | None
+    """What it says when it is asked to look back; without it, that too is the next line."""
+    name: str
+    provider: str | None
+    price: Price | None
+    max_output_tokens: int | None
+    """The most that one reply has."""
+    context_tokens: int | None
+    """How much it takes at once."""
+    not_ready: str | None
+    """Why it cannot be asked at all."""
+
+
+class ScriptedModel:
+    """Says its lines, one for each request; the script begins anew with each run, also where runs go on side by side.
+
+    A run that goes on in another process goes on in the script, behind the turns that it has had. Past its last line
+    a request fails and says so.
+    """
+
+    def __init__(self, *lines: Line, **options: Unpack[ModelOptions]) -> None:
+        for option in options:
+            if option not in ModelOptions.__annotations__:
+                near = nearest(option, ModelOptions.__annotations__) or sorted(ModelOptions.__annotations__)
+                raise ConfigError("scripted model", option, f"an option such as {' or '.join(near)}")
+        self.lines = lines_of(lines)
+        aside = {Purpose.GRACE: options.get("grace"), Purpose.REFLECTION: options.get("reflection")}
+        self._aside = {purpose: line for purpose, line in aside.items() if line is not None}
+        lines_of([*self._aside.values()])
+        self.name = options.get("name", "scripted")
+        self.provider = options.get("provider", "flyball")
+        self.price = options.get("price")
+        self.max_output_tokens = options.get("max_output_tokens")
+        self.context_tokens = options.get("context_tokens")
+        self.requests: list[Request] = []
+        """What it was asked, oldest first; each has the `run_id` of who asked."""
+        self._loops = False
+        self._not_ready = options.get("not_ready")
+        self._places: dict[str, int] = {}
+
+    @classmethod
+    def looping(cls, *lines: Line, **options: Unpack[ModelOptions]) -> ScriptedModel:
+        """One that begins again behind its last line, and so never ends by itself."""
+        model = cls(*lines, **options)
+        if not lines:
+            raise ConfigError("script", "no line", "at least one line to say again and again")
+        model._loops = True
+        return model
+
+    def ready(self) -> str | None:
+        """Why it cannot be asked, where a test says so."""
+        return self._not_ready
+
+    def take(self, request: Request) -> tuple[Line, int]:
+        """The line for this request, and its place in the run, counted from 0."""
+        self.requests.append(request)
+        if request.purpose in self._aside:
+            return self._aside[request.purpose], _PLACE_ASIDE
+        run = run_of(request)
+        # One that a rule has asked instead begins with its first line, whenever that is.
+        place = self._places.get(run, 0 if request.model else request.turns)
+        self._places[run] = place + 1
+        count = len(self.lines)
+        if place >= count and not self._loops:
+            script = "1 line" if count == 1 else f"{count} lines"
+            asked = f"request {place + 1} of run {run} ({request.purpose.value})"
+            raise ModelError(f"the script has {script}, and this is {asked}; add one, or use ScriptedModel.looping")
+        return self.lines[place % count], place
+
+    async def ask(self, request: Request, tell: object = None, /) -> Reply:
+        """Say the next line."""
+        line, place = self.take(request)
+        passed = 0.0
+        for at, piece in line.told():
+            await _pass(at - passed)
+            passed = at
+            if callable(tell):
+                tell(piece)
+        await _pass(line.after_s - passed)
+        return self.reply(line, place)
+
+    def reply(self, line: Line, place: int) -> Reply:
+        """What a line of this model's gives; one that fails raises."""
+        return line.reply(place * 100, self.name, self.provider)
+
+    def assert_asked(self, times: int) -> None:
+        """Check how often it was asked."""
+        assert len(self.requests) == times, f"it was asked {len(self.requests)} times, not {times}"
+
+    def assert_said_all(self) -> None:
+        """Check that it was asked, and that no run left a line of the script unsaid."""
+        assert self._places, "it was never asked"
+        for run, place in self._places.items():
+            unsaid = self.lines[place:]
+            assert not unsaid, (
+                f"run {run} left {len(unsaid)} of {len(self.lines)} lines unsaid; the next is {unsaid[0]}"
+            )
+
+    def assert_saw(self, text: str) -> None:
+        """Check that the last request had this text in it."""
+        last = self._last()
+        seen = [last.instructions or "", *last.notices, *[message.content for message in last.messages]]
+        assert any(text in one for one in seen), f"{text!r} is not in what it saw last: {seen}"
+
+    def assert_offered(self, *tools: str) -> None:
+        """Check which tools the last request offered."""
+        offered = tuple(tool["name"] for tool in self._last().tools)
+        assert offered == tools, f"it was offered {offered}, not {tools}"
+
+    def _last(self) -> Request:
+        assert self.requests, "it was never asked"
+        return self.requests[-1]
+
+
+def run_of(request: Request) -> str:
+    """The run that asks; of a request that somebody made by hand, the run of its newest message."""
+    return request.run_id or (request.messages[-1].run if request.messages else "")
+
+
+async def _pass(seconds: float) -> None:
+    if seconds > 0:
+        await anyio.sleep(seconds)

@@ -1,0 +1,293 @@
+"""What rules see of a run. Each field is worked out when a rule looks at it, and not sooner."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Callable, Mapping
+from math import inf
+from typing import Any
+
+from .._internal.jsonable import jsonable
+from ..outcome import Ended, Failure, Success, Timeout
+from ..progress import Progress
+from ..request import Call
+from .language import BUDGETS, READING
+from .view import Lazy, Table, View, field_of
+
+
+class Told:
+    """An event, for the rules that listen to it."""
+
+    __slots__ = ("data", "name")
+
+    def __init__(self, name: str, data: Mapping[str, Any]) -> None:
+        self.name = name
+        self.data = data
+
+
+class Sight(View):
+    """What the rules of one moment see: the run's progress, and what the moment is about.
+
+    Most look at a number or two in each turn. So numbers and names are found by their whole dotted name, at once; only
+    what has parts of its own is made into tables.
+    """
+
+    __slots__ = ("about", "changes", "progress")
+
+    def __init__(self, progress: Progress, about: object, changes: dict[str, object] | None = None) -> None:
+        self.progress = progress
+        self.about = about
+        self.changes = {} if changes is None else changes
+        """What the rules of this moment have set in the state so far; None is what they have deleted."""
+
+    def set_state(self, key: str, value: object) -> None:
+        """Let the next rule see what one sets."""
+        self.changes[key] = value
+        for name in [name for name in self if name == "context" or name.startswith("context.state")]:
+            del self[name]
+
+    def __missing__(self, name: str) -> object:
+        look = _LEAVES.get(name)
+        if look is not None:
+            self[name] = found = look(self)
+            return found
+        if name == "context":
+            self[name] = context = Table(_parts(self), "context")
+            return context
+        return super().__missing__(name)
+
+
+_RESERVED = frozenset({"tokens", "usd"})
+
+
+class _Budget:
+    """The numbers of one budget; what is set aside for the report is not there for work."""
+
+    __slots__ = ("_name", "_reserved")
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+        self._reserved = name in _RESERVED
+
+    def _room(self, sight: Sight) -> int | None:
+        """What work may use; None without a ceiling."""
+        envelope = sight.progress.envelope
+        budget = envelope.budgets.get(self._name)
+        if budget is None or budget.ceiling is None:
+            return None
+        return budget.ceiling - envelope.reserved(self._name) if self._reserved else budget.ceiling
+
+    def used(self, sight: Sight) -> object:
+        budget = sight.progress.envelope.budgets.get(self._name)
+        return None if budget is None else budget.unit.outer(budget.used)
+
+    def ceiling(self, sight: Sight) -> object:
+        budget = sight.progress.envelope.budgets.get(self._name)
+        return None if budget is None else budget.unit.outer(budget.ceiling)
+
+    def remaining(self, sight: Sight) -> object:
+        room = self._room(sight)
+        if room is None:
+            return None
+        budget = sight.progress.envelope.budgets[self._name]
+        return budget.unit.outer(max(0, room - budget.used))
+
+    def ratio(self, sight: Sight) -> float:
+        envelope = sight.progress.envelope
+        budget = envelope.budgets.get(self._name)
+        if budget is None or (room := budget.ceiling) is None:
+            return 0.0
+        if self._reserved:
+            room -= envelope.reserved(self._name)
+        return budget.used / room if room > 0 else 1.0
+
+
+class _Time:
+    """The same for the time for work."""
+
+    __slots__ = ()
+
+    def used(self, sight: Sight) -> float:
+        return _elapsed(sight.progress)
+
+    def ceiling(self, sight: Sight) -> float | None:
+        whole = _elapsed(sight.progress) + sight.progress.envelope.remaining_s()
+        return None if whole == inf else whole
+
+    def remaining(self, sight: Sight) -> float | None:
+        left = sight.progress.envelope.remaining_s()
+        return None if left == inf else left
+
+    def ratio(self, sight: Sight) -> float:
+        envelope = sight.progress.envelope
+        left = max(0.0, envelope.work_at - envelope.clock.now())
+        if left == inf:
+            return 0.0
+        whole = max(left, envelope.seconds + envelope.postponed_s - envelope.reserve_s)
+        return (whole - left) / whole if whole > 0 else 1.0
+
+
+def _readings(name: str) -> dict[str, Callable[[Sight], object]]:
+    numbers = _Time() if name == "seconds" else _Budget(name)
+    return {reading: getattr(numbers, reading) for reading in READING}
+
+
+def _elapsed(progress: Progress) -> float:
+    envelope = progress.envelope
+    return max(0.0, envelope.seconds + envelope.postponed_s - envelope.reserve_s - envelope.remaining_s())
+
+
+def _token_usage(sight: Sight) -> int:
+    tokens = sight.progress.envelope.budgets.get("tokens")
+    return 0 if tokens is None else tokens.used
+
+
+def _context_usage(sight: Sight) -> float:
+    most = sight.progress.envelope.context_tokens
+    return sight.progress.input_tokens / most if most else 0.0
+
+
+def _tool_name(sight: Sight) -> object:
+    about = sight.about
+    if isinstance(about, Ended):
+        return about.tool
+    return about.name if isinstance(about, Call) else field_of(sight["context.result"], "tool_name")
+
+
+def _characters(sight: Sight) -> int | None:
+    about = sight.about
+    if not isinstance(about, Ended):
+        return None
+    return len(about.words) if about.artifact is None else about.artifact.size
+
+
+_LEAVES: dict[str, Callable[[Sight], object]] = {
+    "context.turn.number": lambda sight: sight.progress.number,
+    "context.turn.iteration_count": lambda sight: sight.progress.envelope.budgets["turns"].used,
+    "context.turn.max_iterations": lambda sight: sight.progress.envelope.budgets["turns"].ceiling,
+    "context.turn.token_usage": _token_usage,
+    "context.turn.context_usage": _context_usage,
+    "context.run.elapsed": lambda sight: _elapsed(sight.progress),
+    "context.run.remaining": lambda sight: sight.progress.envelope.remaining_s(),
+    "context.history.total_tool_calls": lambda sight: len(sight.progress.results),
+    "context.history.total_failures": lambda sight: sum(_failed(sight.progress).values()),
+    "context.history.completed": lambda sight: Table(sight.progress.successes, "context.history.completed"),
+    "context.history.failed": lambda sight: Table(_failed(sight.progress), "context.history.failed"),
+    "context.result.tool_name": _tool_name,
+    "context.result.characters": _characters,
+    **{f"context.budget.{name}.{reading}": look for name in BUDGETS for reading, look in _readings(name).items()},
+}
+"""Fields that are found at once: numbers, and what the helpers look at."""
+
+
+def _parts(sight: Sight) -> dict[str, object]:
+    """Whatever has fields of its own; and the rest, for those who look at a whole part."""
+    progress, about = sight.progress, sight.about
+    parts: dict[str, object] = {
+        "run": Lazy(lambda: _run(progress)),
+        "history": Lazy(lambda: _history(progress)),
+        "call": Lazy(lambda: _call(about)),
+        "result": Lazy(lambda: _result(about)),
+        "event": Lazy(lambda: _event(about)),
+        "state": Lazy(lambda: _state(sight)),
+        "user": Lazy(lambda: _mapping(progress, "user")),
+        "project": Lazy(lambda: _mapping(progress, "project")),
+        "turn": Lazy(lambda: _leaves(sight, "context.turn.")),
+    }
+    names = dict.fromkeys([*BUDGETS, *progress.envelope.budgets])
+    parts["budget"] = {name: Lazy(lambda name=name: _budget(sight, name)) for name in names}
+    return parts
+
+
+def _leaves(sight: Sight, prefix: str) -> dict[str, object]:
+    return {name.removeprefix(prefix): look(sight) for name, look in _LEAVES.items() if name.startswith(prefix)}
+
+
+def _budget(sight: Sight, name: str) -> dict[str, object]:
+    """Also one that only this run has, such as the calls of one tool."""
+    return {reading: look(sight) for reading, look in _readings(name).items()}
+
+
+def _state(sight: Sight) -> dict[str, Any]:
+    gone = {key for key, value in sight.changes.items() if value is None}
+    state = {**sight.progress.state, **sight.changes}
+    return jsonable({key: value for key, value in state.items() if key not in gone})
+
+
+def _run(progress: Progress) -> dict[str, Any]:
+    return {
+        "id": progress.run_id,
+        "mode": str(progress.metadata.get("mode", "")),
+        "agent": progress.agent,
+        "metadata": jsonable(dict(progress.metadata)),
+        "elapsed": _elapsed(progress),
+        "remaining": progress.envelope.remaining_s(),
+    }
+
+
+def _failed(progress: Progress) -> dict[str, int]:
+    """How often each tool failed or timed out; a call that was denied was never made."""
+    return dict(Counter(outcome.tool for outcome in progress.results if isinstance(outcome, Failure | Timeout)))
+
+
+def _history(progress: Progress) -> dict[str, Any]:
+    results = progress.results
+    return {
+        "messages": Lazy(
+            lambda: [
+                {"role": message.role.value, "type": message.type.value, "content": message.content}
+                for message in progress.messages
+            ]
+        ),
+        "tools": Lazy(lambda: [outcome.tool for outcome in results]),
+        "failures": Lazy(
+            lambda: [{"tool": outcome.tool, "error": outcome.text} for outcome in results if not outcome.ok]
+        ),
+        "completed": dict(progress.successes),
+        "failed": _failed(progress),
+        "total_tool_calls": len(results),
+        "total_failures": sum(progress.failures.values()),
+    }
+
+
+def _call(about: object) -> dict[str, Any]:
+    if not isinstance(about, Call):
+        return {}
+    return {"tool_name": about.name, "arguments": _arguments(about)}
+
+
+def _arguments(call: Call) -> Any:
+    """What the model wrote; as a table where that can be read."""
+    if not isinstance(call.arguments, str):
+        return jsonable(dict(call.arguments))
+    try:
+        return json.loads(call.arguments)
+    except (ValueError, RecursionError):
+        return {}
+
+
+def _result(about: object) -> dict[str, Any]:
+    if isinstance(about, Call):
+        return {"tool_name": about.name}
+    if not isinstance(about, Ended):
+        return {}
+    return {
+        "tool_name": about.tool,
+        "success": about.ok,
+        "result": Lazy(lambda: jsonable(about.value) if isinstance(about, Success) else None),
+        "error": None if about.ok else about.text,
+        "duration_ms": about.seconds * 1_000,
+        "characters": len(about.words) if about.artifact is None else about.artifact.size,
+    }
+
+
+def _event(about: object) -> dict[str, Any]:
+    if isinstance(about, Told):
+        return {"name": about.name, "data": dict(about.data)}
+    return {"name": str(about), "data": {}} if isinstance(about, str) else {}
+
+
+def _mapping(progress: Progress, name: str) -> dict[str, Any]:
+    given: Any = progress.metadata.get(name)
+    return jsonable(dict(given)) if isinstance(given, Mapping) else {}  # pyright: ignore[reportUnknownArgumentType]

@@ -1,0 +1,152 @@
+"""The past of a run, as its journal tells it: what its loop was told, and what was begun and not ended."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from .. import __version__
+from ..errors import ResumeError
+from ..loop.child_task import told
+from ..loop.effects import Answer, Cancel, Extend, Late, LeaseLost, Letter, Stalled, Steer, TimeUp, Unkept
+from ..loop.plan import Plan
+from ..outcome import Outcome
+from ..person import Verdict
+from ..store import Code, Kind, Row
+from .pause import is_open
+
+FORMAT = 1
+"""The format of journals that this version writes, and the newest that it reads. Rows without a number are of 1."""
+CODE = Code(
+    tags={
+        "Answer": Answer, "Cancel": Cancel, "Steer": Steer, "Extend": Extend, "TimeUp": TimeUp, "LeaseLost": LeaseLost,
+        "Late": Late, "Stalled": Stalled, "Unkept": Unkept,
+    }
+)  # fmt: skip
+"""How journals are written."""
+_PLAN_KEYS = {
+    "run_id": "run_id", "messages": "messages", "session_id": "session_id", "started_at": "started_at",
+    "until": "until", "state": "state", "metadata": "metadata", "most_s": "most_s", "most": "most",
+    "number": "number", "spent_s": "spent_s", "parent_run_id": "parent_run_id", "level": "level", "within": "within",
+    "seed": "seed", "told": "told",
+}  # fmt: skip
+"""Keys in the first row of a journal, and the fields of a plan that they hold. The keys are stored data."""
+
+
+@dataclass(slots=True)
+class Begun:
+    """An effect of which the journal has no answer yet."""
+
+    events: int = 0
+    """How many events the loop had told when it began."""
+    print: int = 0
+    """The fingerprint of the run with it."""
+    question: str | None = None
+    """The id of what a person was asked."""
+    outcomes: dict[str, Outcome] = field(default_factory=dict[str, Outcome])
+    """What calls of it have come to, by their ids."""
+
+
+@dataclass(slots=True)
+class Past:
+    """What happened in a run until it was left."""
+
+    answers: list[Answer[Any]] = field(default_factory=list[Answer[Any]])
+    begun: list[Begun] = field(default_factory=list[Begun])
+    """Each effect; there is one more of them than answers where the last was not answered."""
+    take: int = 0
+    """How often the run was taken up again."""
+    said: dict[str, Verdict] = field(default_factory=dict[str, Verdict])
+    """What was answered to questions behind the one that stayed open."""
+    letters: list[Letter] = field(default_factory=list[Letter])
+    """What came in behind it."""
+    at: float = 0.0
+    """The run's active seconds until then; also those of answers that do not count any more, as time only grows."""
+
+    @property
+    def events(self) -> int:
+        """How many events of the loop are in the store for certain."""
+        return self.begun[-1].events if self.begun else 0
+
+    @property
+    def unanswered(self) -> Begun | None:
+        """The effect that was begun and not answered, if there is one."""
+        return self.begun[len(self.answers)] if len(self.begun) > len(self.answers) else None
+
+    def until_open(self) -> Past:
+        """The same, as it was when the first question that nobody answered was about to be asked."""
+        place = next((n for n, answer in enumerate(self.answers) if is_open(answer.value)), None)
+        if place is None:
+            return self
+        behind = range(place + 1, len(self.answers))
+        verdicts = {self.begun[n].question: self.answers[n].value for n in behind}
+        mail = [letter for answer in self.answers[place:] for letter in answer.mail]
+        return Past(
+            self.answers[:place],
+            self.begun[: place + 1],
+            self.take,
+            {key: one for key, one in verdicts.items() if key and isinstance(one, Verdict) and not is_open(one)},
+            [letter for letter in mail if isinstance(letter, Steer | Extend | Late)],
+            self.at,
+        )
+
+    def extended(self, letters: Sequence[Letter]) -> None:
+        """More was given when the last answer came."""
+        last = self.answers[-1]
+        self.answers[-1] = replace(last, mail=(*last.mail, *letters))
+
+
+def past_of(rows: Iterable[Row]) -> Past:
+    """Read a journal. What a run did before it was taken up again at some place, from there on, does not count."""
+    past = Past()
+    for row in rows:
+        if row.take > past.take:
+            past.take = row.take
+            kept = row.n + (row.kind is Kind.EXTENDED)
+            del past.answers[kept:], past.begun[kept:]
+        match row.kind:
+            case Kind.STARTED:
+                past.begun.append(Begun(print=row.fingerprint, **CODE.loads(row.data)))
+            case Kind.OUTCOME:
+                call_id, outcome = CODE.loads(row.data)
+                past.begun[-1].outcomes[call_id] = outcome
+            case Kind.ANSWER:
+                if len(past.begun) == row.n:  # it was interrupted, and answered without being begun again
+                    past.begun.append(Begun(print=row.fingerprint))
+                past.answers.append(CODE.loads(row.data))
+                past.at = past.answers[-1].at
+            case Kind.EXTENDED:
+                past.extended(CODE.loads(row.data))
+            case Kind.RUN:
+                pass
+    return past
+
+
+def plan_told(plan: Plan) -> str:
+    """What a run began with, for the first row of its journal."""
+    own: dict[str, Any] = {key: getattr(plan, name) for key, name in _PLAN_KEYS.items()}
+    about = {"format": FORMAT, "version": str(__version__)}
+    return CODE.dumps({**own, "limits": plan.shared.terms.ceilings(), "agent": plan.shared.agent, **about})
+
+
+def restored(plan: Plan, row: str) -> Plan:
+    """The plan of a run that goes on: all that was its own then, on the terrain that its agent has now."""
+    data: Mapping[str, Any] = CODE.loads(row)
+    _check_format(plan.run_id, data)
+    terms = plan.shared.terms.with_ceilings(data["limits"])
+    shared = plan.shared if terms is plan.shared.terms else replace(plan.shared, terms=terms)
+    if data["told"] != plan.told:
+        shared = told(shared, data["told"], instead_of=plan.told)
+    own = {name: data[key] for key, name in _PLAN_KEYS.items()}
+    return replace(plan, shared=shared, **own)
+
+
+def _check_format(run_id: str, data: Mapping[str, Any]) -> None:
+    found = data.get("format", 1)
+    if found != FORMAT:
+        raise ResumeError(
+            f"run {run_id}",
+            f"a journal in format {found}, written by Flyball {data.get('version', 'of an unknown version')}",
+            f"format {FORMAT}, which this Flyball {__version__} reads; resume it with the version that wrote it",
+        )

@@ -1,0 +1,73 @@
+"""The lender: takes from budgets that a run shares with others, and gives back what it did not need."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+
+from ..budget.budget import Hold
+from ..budget.run_budget import Refusal, TurnBudget
+from ..loop.effects import Grant
+
+_USED_AT_ONCE = frozenset({"turns", "tool_calls", "children"})
+
+
+class Lender:
+    """What one run has of an envelope that is not its own; what has no budget there has no ceiling there."""
+
+    def __init__(self, envelope: TurnBudget) -> None:
+        self._envelope = envelope
+        self._open: dict[str, Hold] = {}
+
+    def grant(self, wanted: Grant) -> Refusal | None:
+        """Do it; where something is taken, the refusal that stands against it."""
+        for reason, amounts in wanted.refund.items():
+            for name, amount in self._known(amounts).items():
+                self._envelope.budgets[name].refund(amount, reason=reason)
+        if wanted.settle is not None:
+            self._settle(self._known(wanted.settle))
+        return self._take(self._known(wanted.take)) if wanted.take else None
+
+    def _known(self, amounts: Mapping[str, int]) -> dict[str, int]:
+        return {name: amount for name, amount in amounts.items() if name in self._envelope.budgets}
+
+    def again(self, granted: Grant) -> None:
+        """Do again what was granted before. Others may have taken in another order then, so it cannot be refused."""
+        if self.grant(granted) is not None:
+            for name, amount in self._known(granted.take).items():
+                if name in _USED_AT_ONCE:
+                    self._envelope.budgets[name].increment(amount)
+
+    def close(self) -> None:
+        """Book what nobody settled: what guards assumes the worst."""
+        self._settle({})
+
+    def _settle(self, facts: dict[str, int]) -> None:
+        for name, hold in self._open.items():
+            hold.settle(facts.pop(name, hold.amount))
+        self._open = {}
+        for name, fact in facts.items():
+            if fact:  # it happened, though nothing was held for it
+                self._envelope.budgets[name].increment(fact)
+
+    def _take(self, amounts: dict[str, int]) -> Refusal | None:
+        envelope = self._envelope
+        with envelope.lock:
+            if envelope.is_expired():
+                return envelope.refuse("seconds")
+            holds = envelope.try_hold(**amounts)
+            if holds is None:
+                short = [name for name, amount in amounts.items() if envelope.budgets[name].available < amount]
+                return envelope.refuse(short[0])
+            for name, hold in holds.items():
+                if name in _USED_AT_ONCE:
+                    hold.settle(hold.amount)
+                else:
+                    self._open[name] = hold
+        return None
+
+
+def left_of(shared: TurnBudget) -> dict[str, int]:
+    """What others leave of tokens and money now: a run must not hold less than the worst that its requests can do."""
+    left = {name: shared.budgets[name].available for name in ("tokens", "usd") if name in shared.budgets}
+    return {name: int(amount) for name, amount in left.items() if amount != math.inf}

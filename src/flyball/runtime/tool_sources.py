@@ -1,0 +1,101 @@
+"""A driver for runs whose tools are known only when their sources are open."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+from threading import get_ident
+from typing import Any
+
+import anyio
+from anyio.abc import TaskGroup
+
+from .._internal.workers import call_soon
+from ..errors import SourceError
+from ..loop.effects import Effect
+from ..loop.ending import described
+from ..loop.loop import converse
+from ..loop.told import Told
+from ..result import Result
+from .driver import Driver
+from .holding import Holding
+from .pause import Pause
+
+
+class SourcedDriver(Driver):
+    """Opens the sources of a run, drives it, and closes them before it gives the result.
+
+    Opening takes the run's own time. A source that cannot be opened is why the run fails, before anybody is asked; one
+    that is paused stays so then, and may be resumed later.
+    """
+
+    __slots__ = ()
+
+    async def _driven(self) -> Result:
+        self._soon, self._thread = call_soon(), get_ident()
+        self.mailbox.on_cut(self._want_cut)
+        holding, raised = Holding(self._plan.shared.sources), list[BaseException]()
+        async with anyio.create_task_group() as tasks:
+            try:
+                await self._with_open(holding, tasks)
+            except BaseException as error:  # kept from the task group, which would wrap it
+                raised.append(error)
+            finally:
+                holding.close()
+        if raised:
+            raise raised[0]
+        assert self.result is not None, "a loop that has ended has its result"
+        return self.result
+
+    async def _with_open(self, holding: Holding, tasks: TaskGroup) -> None:
+        try:
+            error = await self._open(holding, tasks)
+        except BaseException:  # the task is cancelled: the run closes as it does later on
+            self.mailbox.post(self._cancelled)
+            await super()._driven()
+            raise
+        if error is not None and self._goes_on:
+            if self._paused is not None:
+                self._paused.give_back()
+            self._part()
+            raise error
+        await super()._driven()
+
+    async def _open(self, holding: Holding, tasks: TaskGroup) -> Exception | None:
+        """Have the plan with the tools of the sources; or why that cannot be, where nobody has ended the run."""
+        plan, error = self._plan, None
+        limit_s = math.inf if self._goes_on else self._work_s()
+        with anyio.CancelScope(deadline=anyio.current_time() + limit_s) as scope:
+            self._scope = scope
+            try:
+                if limit_s > 0 and not self.mailbox.cutting:  # else the loop ends it at once
+                    assert plan.shared.offering is not None, "who has sources can offer their tools"
+                    plan = replace(plan, shared=plan.shared.offering(plan.shared, await holding.open(tasks)))
+            except Exception as found:
+                error = found
+        if self.mailbox.cutting:
+            return None
+        if scope.cancelled_caught:
+            error = SourceError(holding.missing, f"not open within {limit_s:g} s, all the time that this run may work")
+        if not self._goes_on:
+            plan = replace(plan, spent_s=self.pace.now(), obstacle=None if error is None else described(error))
+        self._plan, self._loop = plan, converse(plan, self.recorder)
+        return error
+
+    @property
+    def _goes_on(self) -> bool:
+        """Whether it was left before: then nothing of it is lost where a source cannot be opened now."""
+        return self._paused is not None or (self._keeper is not None and self._keeper.past is not None)
+
+    def _work_s(self) -> float:
+        """The seconds that the run has for its work."""
+        plan = self._plan
+        with plan.shared.terms.open(Told(plan.started_at), plan.most_s, plan.most) as envelope:
+            return envelope.work_at
+
+    def _played(self, pause: Pause) -> Effect[Any]:
+        """Play it again, and go on with what opening took off its time."""
+        opened_s = self.pace.now()
+        effect = super()._played(pause)
+        self.pace.begin_at(pause.at + opened_s)
+        return effect

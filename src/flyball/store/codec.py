@@ -1,0 +1,220 @@
+"""The code of a journal: values as JSON that comes back as the same values, of the same classes.
+
+    value                            is written as
+    None, bool, int, str, list       itself
+    a float                          itself; inf and nan as {"$": "float", "v": "inf"}
+    a dict                           itself; with a key "$", or one that is no text, {"$": "dict", "v": [[key, value]]}
+    a tuple, a set, a frozenset      {"$": "tuple", "v": [...]}
+    bytes                            {"$": "bytes", "v": base64}
+    an enum that is known            {"$": "Finish", "v": "stop"}
+    a dataclass that is known        {"$": "Reply", "text": "hello"}; a field that has its default is left out
+
+Anything else, such as the value that a tool has given, is written as `jsonable` shows it, and comes back as that: JSON
+types. So do other mappings and sequences, as a dict and a list. A dict is read back in the order of its keys.
+
+>>> code = Code()
+>>> code.loads(code.dumps((1, {"at": float("inf")})))
+(1, {'at': inf})
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from base64 import b64decode, b64encode
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import fields, is_dataclass
+from enum import Enum
+from types import MappingProxyType
+from typing import Any, cast
+
+from .._internal.jsonable import jsonable
+from ..budget.run_budget import Refusal
+from ..budget.snapshot import BudgetSnapshot, Extension
+from ..budget.usage import Usage
+from ..errors import StoreError
+from ..message import Message, MessageType, Role
+from ..outcome import Artifact, Cancelled, Denied, Failure, Reason, Success, Timeout
+from ..person import About, Question, Verdict
+from ..request import Call, FailureKind, Finish, ModelFailure, Reply
+from ..result import Result, Stop
+from ..unit import Unit
+
+_TAG, _VALUE = "$", "v"
+_DEEPEST = 60
+"""Levels of containers within one field: what is deeper is a mistake, or contains itself."""
+_WIDEST = 1 << 63
+"""An int beyond this is written by its digits in base 16: there is no limit to those."""
+_ITSELF = frozenset({str, bool, type(None)})
+_NEVER: dict[type[Any], frozenset[str]] = {Result: frozenset({"events", "pause"})}
+"""Events are kept on their own, and a pause is one of this process."""
+
+KNOWN: dict[str, type[Any]] = {
+    "Reply": Reply, "Call": Call, "Finish": Finish, "Usage": Usage, "ModelFailure": ModelFailure,
+    "FailureKind": FailureKind, "Success": Success, "Failure": Failure, "Timeout": Timeout, "Denied": Denied,
+    "Cancelled": Cancelled, "Reason": Reason, "Artifact": Artifact, "Refusal": Refusal, "Question": Question,
+    "About": About, "Verdict": Verdict, "Message": Message, "MessageType": MessageType, "Role": Role,
+    "Result": Result, "Stop": Stop, "BudgetSnapshot": BudgetSnapshot, "Extension": Extension, "Unit": Unit,
+}  # fmt: skip
+"""Tags in journals, and the classes they stand for. A tag is stored data: it stays when its class is renamed."""
+
+_Write = Callable[[Any, int], Any]
+_Read = Callable[[dict[str, Any]], Any]
+
+
+class _TooDeep(Exception):
+    """A value has too many levels, or contains itself."""
+
+
+class Code:
+    """Writes values as JSON and reads them back; it knows the classes above, and those it is given.
+
+    A class of `classes` is written under its name, one of `tags` under its key there. Two of one name are refused.
+    """
+
+    def __init__(self, *classes: type[Any], tags: Mapping[str, type[Any]] = MappingProxyType({})) -> None:
+        self._writers: dict[type[Any], _Write] = {
+            int: _write_int,
+            float: _write_float,
+            bytes: _write_bytes,
+            list: self._write_list,
+            dict: self._write_dict,
+            tuple: self._tagged("tuple"),
+            set: self._tagged("set"),
+            frozenset: self._tagged("frozenset"),
+        }
+        self._readers: dict[str, _Read] = {
+            "int": lambda row: int(row[_VALUE], 16),
+            "float": lambda row: float(row[_VALUE]),
+            "bytes": lambda row: b64decode(row[_VALUE]),
+            "dict": lambda row: dict(row[_VALUE]),
+            "tuple": lambda row: tuple(row[_VALUE]),
+            "set": lambda row: set(row[_VALUE]),
+            "frozenset": lambda row: frozenset(row[_VALUE]),
+        }
+        known = [*KNOWN.items(), *tags.items(), *((kind.__name__, kind) for kind in classes)]
+        for tag, kind in known:
+            self._learn(tag, kind)
+        self._keys = {tag: _keys(kind) for tag, kind in known}
+        self._encode = json.JSONEncoder(allow_nan=False, separators=(",", ":")).encode
+        self._decode = json.JSONDecoder(object_hook=self._read).decode
+
+    def keys(self, tag: str) -> tuple[str, ...]:
+        """Return the fields, or for an enum the values, that are written under a tag; none if it is not known."""
+        return self._keys.get(tag, ())
+
+    def dumps(self, value: object) -> str:
+        """A value as JSON; what is not known becomes what `jsonable` makes of it."""
+        try:
+            return self._encode(self._write(value, 0))
+        except (_TooDeep, RecursionError):
+            return self._encode(self._write(jsonable(value), 0))
+
+    def loads(self, text: str) -> Any:
+        """Read what `dumps` wrote; a StoreError names what nobody here can have written."""
+        try:
+            return self._decode(text)
+        except (KeyError, TypeError, ValueError, AttributeError) as error:
+            raise StoreError(
+                "journal",
+                f"found a value that cannot be read back ({error}); expected one of a journal"
+                " that this version has written",
+            ) from error
+
+    def _learn(self, name: str, kind: type[Any]) -> None:
+        if name in self._readers:
+            raise StoreError("code", f"found two classes called {name}; expected a name for each of them")
+        if issubclass(kind, Enum):
+            self._writers[kind] = lambda value, _depth: {_TAG: name, _VALUE: value.value}
+            self._readers[name] = lambda row: kind(row[_VALUE])
+        elif is_dataclass(kind):
+            self._writers[kind] = self._field_writer(name, _slots(kind))
+            self._readers[name] = lambda row: kind(**{key: value for key, value in row.items() if key != _TAG})
+        else:
+            raise StoreError("code", f"found the class {name}; expected dataclasses and enums")
+
+    def _write(self, value: object, depth: int) -> Any:
+        kind = type(value)
+        if kind in _ITSELF:
+            return value
+        if depth > _DEEPEST:
+            raise _TooDeep
+        write = self._writers.get(kind)
+        return self._write_other(value, depth) if write is None else write(value, depth)
+
+    def _field_writer(self, name: str, slots: Sequence[tuple[str, object]]) -> _Write:
+        """Writes a dataclass. Within each of its fields levels are counted anew: only a tool's value has many."""
+        write = self._write
+
+        def write_fields(value: Any, _depth: int) -> dict[str, Any]:
+            row: dict[str, Any] = {_TAG: name}
+            for key, default in slots:
+                found = getattr(value, key)
+                if found is default:
+                    continue
+                try:
+                    row[key] = write(found, 0)
+                except _TooDeep:
+                    row[key] = write(jsonable(found), 0)
+            return row
+
+        return write_fields
+
+    def _tagged(self, name: str) -> _Write:
+        def write_items(value: Iterable[Any], depth: int) -> dict[str, Any]:
+            return {_TAG: name, _VALUE: [self._write(item, depth + 1) for item in value]}
+
+        return write_items
+
+    def _write_list(self, value: Iterable[Any], depth: int) -> list[Any]:
+        return [self._write(item, depth + 1) for item in value]
+
+    def _write_dict(self, value: Mapping[Any, Any], depth: int) -> dict[str, Any]:
+        if _TAG not in value and all(type(key) is str for key in value):
+            return {key: self._write(item, depth + 1) for key, item in value.items()}
+        pairs = [[self._write(key, depth + 1), self._write(item, depth + 1)] for key, item in value.items()]
+        return {_TAG: "dict", _VALUE: pairs}
+
+    def _write_other(self, value: object, depth: int) -> Any:
+        if isinstance(value, Mapping):
+            return self._write_dict(dict(cast("Mapping[Any, Any]", value)), depth)
+        if isinstance(value, Sequence) and not isinstance(value, str | bytes | bytearray):
+            return self._write_list(cast("Sequence[Any]", value), depth)
+        return self._write(jsonable(value), depth)
+
+    def _read(self, row: dict[str, Any]) -> Any:
+        name = row.get(_TAG)
+        if name is None:
+            return row
+        read = self._readers.get(name)
+        if read is None:
+            raise StoreError(
+                "journal",
+                f"found a value of the class {name!r}, which is not known here; expected one of"
+                f" {', '.join(sorted(self._readers))}",
+            )
+        return read(row)
+
+
+def _slots(kind: Any) -> list[tuple[str, object]]:
+    """The fields that are written, each with its default."""
+    never = _NEVER.get(kind, frozenset())
+    return [(one.name, one.default) for one in fields(kind) if one.init and one.name not in never]
+
+
+def _keys(kind: Any) -> tuple[str, ...]:
+    if issubclass(kind, Enum):
+        return tuple(str(member.value) for member in kind)
+    return tuple(name for name, _ in _slots(kind))
+
+
+def _write_int(value: int, _depth: int) -> Any:
+    return value if -_WIDEST < value < _WIDEST else {_TAG: "int", _VALUE: hex(value)}
+
+
+def _write_float(value: float, _depth: int) -> Any:
+    return value if math.isfinite(value) else {_TAG: "float", _VALUE: repr(value)}
+
+
+def _write_bytes(value: bytes, _depth: int) -> Any:
+    return {_TAG: "bytes", _VALUE: b64encode(value).decode()}

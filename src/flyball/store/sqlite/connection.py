@@ -1,0 +1,142 @@
+"""The file behind a store: how it is opened, and what its errors mean."""
+
+from __future__ import annotations
+
+import os
+import sqlite3
+import time
+from collections.abc import Generator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from urllib.parse import quote
+
+from ...errors import StoreError
+from .schema import migrate, version_of
+
+_OURS = 0o600
+"""What was said to agents is nobody else's business."""
+_MEANING = {
+    sqlite3.SQLITE_FULL: "the disk is full; nothing of this step was kept. Expected some free space",
+    sqlite3.SQLITE_IOERR: "the disk cannot be written or read: it is full, it fails, or the file has reached a limit; "
+    "nothing of this step was kept. Expected a disk with free space",
+    sqlite3.SQLITE_CORRUPT: "the file is damaged. Expected a copy from before; what is whole can be had by "
+    "`sqlite3 FILE .recover`",
+    sqlite3.SQLITE_NOTADB: "the file is damaged, or no SQLite database. Expected a new file, or one that Flyball made",
+    sqlite3.SQLITE_CANTOPEN: "the file cannot be opened. Expected a file and a folder that may be written",
+    sqlite3.SQLITE_READONLY: "the file may not be written. Expected write access to it and to its folder",
+    sqlite3.SQLITE_PERM: "the file may not be written. Expected write access to it and to its folder",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class File:
+    """A database file, and how careful to be with it."""
+
+    path: Path
+    synchronous: str = "normal"
+    """Where it is `normal` a commit outlives the end of any process, where it is `full` also a power loss."""
+    busy_seconds: float = 30.0
+    """How long to wait for other processes that are writing."""
+
+    @property
+    def options(self) -> str:
+        """The options that all stores on this file must share, as they stand in an address."""
+        return f"synchronous={self.synchronous}&busy_seconds={self.busy_seconds:g}"
+
+    def open(self) -> sqlite3.Connection:
+        """Bring the tables of the file up to date, and connect for writing."""
+        with self.explained():
+            connection = self._connect()
+            try:
+                version_of(connection, self.path)  # a file that is not ours is left as it is
+                self._use_wal(connection)
+                migrate(connection, self.path)
+                connection.execute(f"PRAGMA synchronous = {self.synchronous}")
+            except BaseException:
+                connection.close()
+                raise
+        return connection
+
+    def read(self) -> sqlite3.Connection:
+        """Connect for reading."""
+        connection = self._connect()
+        connection.execute("PRAGMA query_only = 1")
+        return connection
+
+    @contextmanager
+    def explained(self) -> Generator[None]:
+        """What goes wrong inside is a StoreError, which names the file and says what would be right."""
+        try:
+            yield
+        except (sqlite3.Error, UnicodeEncodeError) as error:
+            raise self.meaning(error) from error
+        except (ValueError, KeyError, TypeError) as error:  # a row that nobody can have written
+            words = f"{_MEANING[sqlite3.SQLITE_CORRUPT]} ({type(error).__name__}: {error})"
+            raise StoreError(str(self.path), words) from error
+
+    def meaning(self, error: sqlite3.Error | UnicodeEncodeError) -> StoreError:
+        """An error of SQLite, in words that help."""
+        if isinstance(error, UnicodeEncodeError):
+            return StoreError(str(self.path), f"found a text that is none ({error}); expected one in Unicode")
+        unnamed = sqlite3.SQLITE_CORRUPT if "decode" in str(error) else sqlite3.SQLITE_ERROR
+        primary = getattr(error, "sqlite_errorcode", unnamed) & 0xFF
+        if primary in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED):
+            words = (
+                f"the file is locked: another process has been writing to it for {self.busy_seconds:g} seconds. "
+                "Expected one that lets go, or more patience (?busy_seconds=60)"
+            )
+        else:
+            words = _MEANING.get(primary, "SQLite cannot do it")
+        return StoreError(str(self.path), f"{words} ({getattr(error, 'sqlite_errorname', 'SQLite')}: {error})")
+
+    def identity(self) -> tuple[int, int]:
+        """Which file it is that has this name now; a StoreError if there is none."""
+        try:
+            found = os.stat(self.path)  # noqa: PTH116 - at every commit: Path.stat takes twice as long
+        except OSError as error:
+            raise StoreError(
+                str(self.path), f"the file is gone ({error.strerror}). Expected it where it was"
+            ) from error
+        return found.st_dev, found.st_ino
+
+    def create(self) -> None:
+        """Create the file if it is missing, before SQLite does, because SQLite would let everybody read it.
+
+        A file that exists is left to SQLite: closing another descriptor of it would drop the locks of this process.
+        """
+        folder = self.path.parent
+        if not folder.is_dir():
+            raise StoreError(str(self.path), f"the folder {folder} does not exist. Expected one that does")
+        try:
+            new = os.open(os.path.realpath(self.path), os.O_RDWR | os.O_CREAT | os.O_EXCL, _OURS)
+        except FileExistsError:
+            return
+        except OSError as error:
+            why = f"the file cannot be opened for writing ({error.strerror})"
+            raise StoreError(str(self.path), f"{why}. Expected a file and a folder that may be written") from error
+        os.close(new)
+
+    def _connect(self) -> sqlite3.Connection:
+        """Connect to the file, which must be there: one that was moved away is not made anew without its tables."""
+        return sqlite3.connect(
+            f"file:{quote(str(self.path))}?mode=rw",
+            uri=True,
+            timeout=self.busy_seconds,
+            isolation_level=None,
+            check_same_thread=False,
+        )
+
+    def _use_wal(self, connection: sqlite3.Connection) -> None:
+        """Switch to the write-ahead log. Where several do that at once SQLite refuses some without waiting."""
+        end = time.monotonic() + self.busy_seconds
+        while True:
+            try:
+                (mode,) = connection.execute("PRAGMA journal_mode = wal").fetchone()
+                break
+            except sqlite3.OperationalError as error:
+                if error.sqlite_errorcode & 0xFF != sqlite3.SQLITE_BUSY or time.monotonic() > end:
+                    raise
+                time.sleep(0.01)
+        if mode != "wal":
+            raise StoreError(str(self.path), f"found the journal mode {mode}; expected a disk of this machine, for WAL")

@@ -1,0 +1,251 @@
+"""The three kinds of tool rule, each with what it remembers of a run."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, cast
+
+from .._internal import validation
+from .._internal.jsonable import plain
+from .._internal.path import is_at, is_path
+from ..errors import ConfigError
+from ..evidence import Done
+from .rule import RuleState
+
+_MOST_QUOTED = 200
+"""Characters of a parameter that the model is shown."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Named:
+    name: str | None = None
+    message: str | None = None
+
+    def check_words(self) -> None:
+        for key in ("name", "message"):
+            if getattr(self, key) is not None:
+                validation.text(f"tool_rule.{key}", getattr(self, key))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LimitedTools(_Named):
+    """So many calls of some tools, then first one of some others.
+
+    Once `after_tool` has succeeded (where it is left out: from the start), the limited tools may succeed at most
+    `max_calls` times, all together. Further calls of them are denied until one of `then_require_one_of` has succeeded.
+    Each success of one of those begins the count anew. The call that begins a count is no part of it.
+    """
+
+    max_calls: int
+    """At least 1: a count of none would be used up again as soon as it began anew."""
+    then_require_one_of: Sequence[str]
+    after_tool: str | None = None
+    limited_tools: Sequence[str] | None = None
+    """Where it is left out: `after_tool` alone."""
+
+    def __post_init__(self) -> None:
+        self.check_words()
+        if self.after_tool is not None:
+            validation.text("tool_rule.after_tool", self.after_tool)
+        elif self.limited_tools is None:
+            raise ConfigError("tool_rule.limited_tools", None, "a list of tools, as there is no after_tool either")
+        validation.whole("tool_rule.max_calls", self.max_calls, least=1)
+        limited = _tools("limited_tools", [self.after_tool] if self.limited_tools is None else self.limited_tools)
+        required = _tools("then_require_one_of", self.then_require_one_of)
+        if set(required) <= set(limited):
+            expected = "a tool that is not limited itself, as nothing else could lift the limit"
+            raise ConfigError("tool_rule.then_require_one_of", list(required), expected)
+        object.__setattr__(self, "limited_tools", limited)
+        object.__setattr__(self, "then_require_one_of", required)
+
+    @property
+    def tools_named(self) -> Mapping[str, str]:
+        """The tools that it names."""
+        after = {} if self.after_tool is None else {"after_tool": self.after_tool}
+        limited = _places("limited_tools", self.limited_tools or ())
+        return after | limited | _places("then_require_one_of", self.then_require_one_of)
+
+    def waits_for(self, tool: str) -> str | None:
+        """Nothing: the first calls are free."""
+        return None
+
+    def begin(self) -> RuleState:
+        """The count of one run."""
+        return _Count(self)
+
+
+class _Count:
+    """How many calls of limited tools have succeeded since the count began."""
+
+    __slots__ = ("count", "counted", "lifting", "limited", "rule", "started")
+
+    def __init__(self, rule: LimitedTools) -> None:
+        self.rule = rule
+        self.limited = frozenset(rule.limited_tools or ())
+        self.lifting = frozenset(rule.then_require_one_of)
+        self.counted = self.limited - self.lifting
+        self.started = rule.after_tool is None
+        self.count = 0
+
+    def denial(self, tool: str, arguments: Mapping[str, Any], under_way: Sequence[str]) -> str | None:
+        if tool not in self.limited or self.most(under_way) < self.rule.max_calls:
+            return None
+        limited, lifting = _listed(self.rule.limited_tools or ()), _listed(sorted(self.lifting - self.limited))
+        calls = "1 call" if self.rule.max_calls == 1 else f"{self.rule.max_calls} calls"
+        used = f"{calls} of {limited} {'is' if self.rule.max_calls == 1 else 'are'} allowed before {lifting}"
+        return f"{tool} may not be called now: {used}, and none is left. Call {lifting} first."
+
+    def most(self, under_way: Sequence[str]) -> int:
+        """What the count comes to at worst: whatever adds to it succeeds, whatever lifts it fails."""
+        started, count = self.started, self.count
+        for tool in under_way:
+            if started:
+                count += tool in self.counted
+            else:
+                started = tool == self.rule.after_tool
+        return count
+
+    def note(self, done: Done) -> None:
+        if not self.started:
+            self.started = done.tool == self.rule.after_tool
+        elif done.tool in self.lifting:
+            self.count = 0
+        else:
+            self.count += done.tool in self.counted
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RequirePriorTool(_Named):
+    """This tool only after that one: `tool` is denied until a call of `require_prior_tool` has succeeded.
+
+    Where `with_parameters` are given (dotted paths and values), only a call that really had them opens the way.
+    """
+
+    tool: str
+    require_prior_tool: str
+    with_parameters: Mapping[str, Any] | None = None
+
+    def __post_init__(self) -> None:
+        self.check_words()
+        validation.text("tool_rule.tool", self.tool)
+        validation.text("tool_rule.require_prior_tool", self.require_prior_tool)
+        if self.tool == self.require_prior_tool:
+            raise ConfigError("tool_rule.require_prior_tool", self.tool, "another tool, as none can come before itself")
+        if self.with_parameters is not None:
+            object.__setattr__(self, "with_parameters", _parameters(self.with_parameters))
+
+    @property
+    def tools_named(self) -> Mapping[str, str]:
+        """The tools that it names."""
+        return {"tool": self.tool, "require_prior_tool": self.require_prior_tool}
+
+    def waits_for(self, tool: str) -> str | None:
+        """The prior tool, for its own."""
+        return self.require_prior_tool if tool == self.tool else None
+
+    def opened_by(self, done: Done) -> bool:
+        """Whether that is the call which has to come before."""
+        return done.tool == self.require_prior_tool and all(
+            is_at(done.arguments, path, value) for path, value in (self.with_parameters or {}).items()
+        )
+
+    def words(self, tool: str) -> str:
+        """What the model is told."""
+        parameters = " and ".join(f"{path} = {_quoted(value)}" for path, value in (self.with_parameters or {}).items())
+        prior = f"{self.require_prior_tool} with {parameters}" if parameters else self.require_prior_tool
+        return f"{tool} may not be called before {prior} has succeeded. Call {prior} first."
+
+    def begin(self) -> RuleState:
+        """Whether the way is open, in one run."""
+        return _Gate(self)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BlockUntilTool(_Named):
+    """These tools only after that one: `tools` (where left out: all others) are denied until it has succeeded."""
+
+    block_until_tool: str
+    tools: Sequence[str] | None = None
+
+    def __post_init__(self) -> None:
+        self.check_words()
+        validation.text("tool_rule.block_until_tool", self.block_until_tool)
+        if self.tools is not None:
+            tools = _tools("tools", self.tools)
+            if self.block_until_tool in tools:
+                where = f"tool_rule.tools[{tools.index(self.block_until_tool)}]"
+                raise ConfigError(where, self.block_until_tool, "another tool, as none can wait for itself")
+            object.__setattr__(self, "tools", tools)
+
+    @property
+    def tools_named(self) -> Mapping[str, str]:
+        """The tools that it names."""
+        return {"block_until_tool": self.block_until_tool} | _places("tools", self.tools or ())
+
+    def waits_for(self, tool: str) -> str | None:
+        """The tool that opens the way, for those that it blocks."""
+        blocked = tool != self.block_until_tool if self.tools is None else tool in self.tools
+        return self.block_until_tool if blocked else None
+
+    def opened_by(self, done: Done) -> bool:
+        """Whether that is the call which was waited for."""
+        return done.tool == self.block_until_tool
+
+    def words(self, tool: str) -> str:
+        """What the model is told."""
+        opener = self.block_until_tool
+        return f"{tool} may not be called before {opener} has succeeded. Call {opener} first."
+
+    def begin(self) -> RuleState:
+        """Whether the way is open, in one run."""
+        return _Gate(self)
+
+
+class _Gate:
+    """Whether the call that opens the way has succeeded. One that is under way has not."""
+
+    __slots__ = ("open", "rule")
+
+    def __init__(self, rule: RequirePriorTool | BlockUntilTool) -> None:
+        self.rule = rule
+        self.open = False
+
+    def denial(self, tool: str, arguments: Mapping[str, Any], under_way: Sequence[str]) -> str | None:
+        return None if self.open or self.rule.waits_for(tool) is None else self.rule.words(tool)
+
+    def note(self, done: Done) -> None:
+        self.open = self.open or self.rule.opened_by(done)
+
+
+def _tools(key: str, value: object) -> tuple[str, ...]:
+    where = f"tool_rule.{key}"
+    names = cast("Sequence[object]", value) if isinstance(value, list | tuple) else ()
+    if not names:
+        raise ConfigError(where, cast("object", value), "a list of one or more names of tools")
+    return tuple(validation.text(f"{where}[{n}]", name) for n, name in enumerate(names))
+
+
+def _parameters(value: object) -> dict[str, Any]:
+    where = "tool_rule.with_parameters"
+    wanted: dict[str, Any] = plain(where, cast("object", value)) if isinstance(value, Mapping) else {}
+    if not wanted:
+        raise ConfigError(where, cast("object", value), "a table of one or more dotted paths and their values")
+    for path in wanted:
+        if not is_path(path):
+            raise ConfigError(where, path, "a dotted path: names with one dot between them")
+    return wanted
+
+
+def _places(key: str, tools: Sequence[str]) -> dict[str, str]:
+    return {f"{key}[{n}]": tool for n, tool in enumerate(tools)}
+
+
+def _listed(tools: Sequence[str]) -> str:
+    return " or ".join(filter(None, [", ".join(tools[:-1]), tools[-1]]))
+
+
+def _quoted(value: object) -> str:
+    text = json.dumps(value, ensure_ascii=False)
+    return text if len(text) <= _MOST_QUOTED else f"{text[:_MOST_QUOTED]}…"

@@ -1,0 +1,143 @@
+"""The rules of an agent: read from where they are written, checked against each other and against the tools."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection, Iterator, Mapping
+from dataclasses import MISSING, dataclass, fields
+from graphlib import CycleError, TopologicalSorter
+from pathlib import Path
+from typing import Any, cast
+
+from ..errors import ConfigError, SettingError, nearest
+from .kinds import BlockUntilTool, LimitedTools, RequirePriorTool
+from .rule import ToolRule
+from .tracker import RuleBook
+
+_TABLE = "tool_rules"
+_Kind = type[LimitedTools] | type[RequirePriorTool] | type[BlockUntilTool]
+_KEYS: Mapping[_Kind, tuple[str, ...]] = {
+    kind: tuple(field.name for field in fields(kind)) for kind in (LimitedTools, RequirePriorTool, BlockUntilTool)
+}
+_HEADS: Mapping[str, _Kind] = {
+    "max_calls": LimitedTools,
+    "then_require_one_of": LimitedTools,
+    "after_tool": LimitedTools,
+    "limited_tools": LimitedTools,
+    "require_prior_tool": RequirePriorTool,
+    "block_until_tool": BlockUntilTool,
+}
+"""The keys that tell of which kind a rule is."""
+_HEADINGS = "max_calls with then_require_one_of, or require_prior_tool with tool, or block_until_tool"
+
+
+@dataclass(frozen=True, slots=True)
+class ToolRules:
+    """The tool rules of an agent, which are the same for all its runs. All of them must allow a call."""
+
+    rules: tuple[ToolRule, ...] = ()
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "rules", tuple(self.rules))
+        for n, rule in enumerate(self.rules):
+            if not isinstance(rule, ToolRule):  # pyright: ignore[reportUnnecessaryIsInstance]
+                raise ConfigError(f"{_TABLE}[{n}]", rule, "a tool rule")
+        tools = {tool for rule in self.rules for tool in rule.tools_named.values()}
+        waits = {tool: [other for rule in self.rules if (other := rule.waits_for(tool))] for tool in sorted(tools)}
+        try:
+            TopologicalSorter(waits).prepare()
+        except CycleError as error:
+            expected = "rules that can be satisfied together: each of these tools waits for the next"
+            raise ConfigError(_TABLE, error.args[1][::-1], expected) from None
+
+    @classmethod
+    def of(cls, source: object) -> ToolRules:
+        """Rules as they come: ToolRules, a list of rules or mappings, `{"tool_rules": [...]}`, or a path to TOML.
+
+        Whatever is wrong with them is a ConfigError that names the place; from a file, a SettingError with the line.
+        """
+        if isinstance(source, ToolRules):
+            return source
+        if isinstance(source, str | Path):
+            return _from_file(Path(source))
+        if isinstance(source, Mapping):
+            table = cast("Mapping[object, object]", source)
+            for key in table:
+                if key != _TABLE:
+                    raise ConfigError(_TABLE, key, f"the key {_TABLE}, and no other")
+            return cls(_rules(table.get(_TABLE)))
+        return cls(_rules(source))
+
+    def check_offered(self, offered: Collection[str]) -> None:
+        """That every tool which a rule names is offered; a ConfigError names the first that is not."""
+        for n, rule in enumerate(self.rules):
+            for place, tool in rule.tools_named.items():
+                if tool not in offered:
+                    near = nearest(tool, offered) or sorted(offered) or ["none at all"]
+                    raise ConfigError(f"{_TABLE}[{n}].{place}", tool, f"a tool that is offered: {' or '.join(near)}")
+
+    def begin(self) -> RuleBook:
+        """The rule book of a run that starts now."""
+        return RuleBook(self.rules)
+
+    def __iter__(self) -> Iterator[ToolRule]:
+        return iter(self.rules)
+
+    def __len__(self) -> int:
+        return len(self.rules)
+
+
+def _from_file(path: Path) -> ToolRules:
+    """The `[[tool_rules]]` of a file; its other tables are for others to read."""
+    from .._internal.toml import TomlDocument
+
+    document = TomlDocument.read(path)
+    try:
+        for key in document.data:
+            if key != _TABLE and nearest(key, [_TABLE]):
+                raise ConfigError(key, key, f"the key {_TABLE}")
+        if _TABLE not in document.data:
+            raise ConfigError(_TABLE, sorted(document.data), f"one or more tables [[{_TABLE}]]")
+        return ToolRules(_rules(document.data[_TABLE]))
+    except ConfigError as error:
+        names = re.findall(r"[^.\[\]]+", error.where)
+        line = document.line(*(int(name) if name.isdecimal() else name for name in names))
+        source = str(path) if line is None else f"{path}:{line}"
+        raise SettingError(error.where, source, error.found, error.expected) from None
+
+
+def _rules(source: object) -> tuple[ToolRule, ...]:
+    if not isinstance(source, list | tuple):
+        raise ConfigError(_TABLE, source, "a list of rules")
+    return tuple(_rule(f"{_TABLE}[{n}]", entry) for n, entry in enumerate(cast("list[object]", source)))
+
+
+def _rule(where: str, entry: object) -> ToolRule:
+    if isinstance(entry, ToolRule):
+        return entry
+    if not isinstance(entry, Mapping) or not entry:
+        raise ConfigError(where, cast("object", entry), f"a rule with {_HEADINGS}")
+    values = cast("Mapping[str, Any]", entry)
+    kind = _kind(where, values)
+    missing = [field.name for field in fields(kind) if field.default is MISSING and field.name not in values]
+    if missing:
+        raise ConfigError(where, sorted(values), f"the key {' and '.join(missing)} as well")
+    try:
+        return kind(**values)
+    except ConfigError as error:
+        raise ConfigError(where + error.where.removeprefix("tool_rule"), error.found, error.expected) from None
+
+
+def _kind(where: str, values: Mapping[str, object]) -> _Kind:
+    """The kind of a rule, all of whose keys are then known and not null."""
+    kinds = {_HEADS[key] for key in values if key in _HEADS}
+    known = sorted({key for kind in (kinds if len(kinds) == 1 else _KEYS) for key in _KEYS[kind]})
+    for key, value in values.items():
+        if key not in known:
+            meant = nearest(str(key), known)[:1] or known
+            raise ConfigError(f"{where}.{key}", key, f"the key {' or '.join(meant)}")
+        if value is None:
+            raise ConfigError(f"{where}.{key}", None, "a value, or no such key")
+    if len(kinds) != 1:
+        raise ConfigError(where, sorted(values), f"the keys of one kind of rule: {_HEADINGS}")
+    return kinds.pop()

@@ -1,0 +1,195 @@
+"""The tool that fetches pages: only from the public Internet, whatever a name, a redirect or a second look-up says.
+
+A name is looked up once, and what is connected to is one of the addresses that were checked: there is no second
+look-up that could give another answer. Every redirect goes the same way. No proxy is used, also none that the
+environment names: it would do the look-up, where nobody checks it.
+"""
+
+from __future__ import annotations
+
+import re
+import ssl
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Annotated, NamedTuple
+
+from pydantic import Field
+
+from .._internal import validation
+from ..errors import FetchRefused
+from ..tools import Approve, Options, Tool
+from .body import Body, as_text, read_body
+from .crew import Crew
+from .public_address import Guard, Resolver, is_disguised, literal
+from .text_page import MOST_CHARACTERS
+
+if TYPE_CHECKING:
+    import httpx2
+
+_MOST_REDIRECTS = 5
+_MOST_ADDRESSES = 4
+_CONNECT_S = 10.0
+_REDIRECTS = frozenset({301, 302, 303, 307, 308})
+_HEADERS = {"user-agent": "flyball", "accept": "text/*, application/json, */*;q=0.5", "accept-encoding": "gzip"}
+_SHOWN_OF_AN_ERROR = 500
+
+
+def fetch(
+    *,
+    allow: Iterable[str] = (),
+    approve: Approve = False,
+    timeout: float = 30.0,
+    most_bytes: int = 2_000_000,
+    resolver: Resolver | None = None,
+    tls: ssl.SSLContext | None = None,
+) -> list[Tool]:
+    """A tool that gets a page over http or https, as text, from public addresses and those of `allow`.
+
+    `allow` has addresses and networks, such as 127.0.0.1 or 10.0.0.0/8. `resolver` and `tls` take the place of the
+    system's look-up of names and of its certificates.
+
+    >>> fetch()
+    [<Tool fetch(url, start)>]
+    """
+    most = validation.whole("fetch, most_bytes", most_bytes, least=1)
+    fetcher = _Fetcher(Guard(allow), most, resolver, tls)
+    return [Tool(fetcher.fetch, **Options(effects="read", idempotent=True, approve=approve, timeout=timeout))]
+
+
+class _Reply(NamedTuple):
+    status: int
+    reason: str
+    headers: httpx2.Headers
+    body: Body
+
+
+class _Fetcher:
+    def __init__(self, guard: Guard, most: int, resolver: Resolver | None, tls: ssl.SSLContext | None) -> None:
+        self._guard = guard
+        self._most = most
+        self._crew = Crew()
+        self._resolver = resolver or self._crew.resolve
+        self._tls = tls
+
+    async def fetch(
+        self,
+        url: Annotated[str, "begins with http:// or https://"],
+        start: Annotated[int, Field(ge=0, description="the character of the text to begin with")] = 0,
+    ) -> str:
+        """Get a page or a text file from the Internet. The result is its text, or a part of it."""
+        target, reply = await self._followed(url)
+        try:
+            text = await self._crew.do(lambda: as_text(reply.body, reply.headers.get("content-type", "")))
+        except OSError as error:
+            raise FetchRefused(url, str(error)) from None
+        if not 200 <= reply.status < 300:
+            said = (text or "")[:_SHOWN_OF_AN_ERROR]
+            raise FetchRefused(str(target), f"the server says {reply.status} {reply.reason}\n{said}".rstrip())
+        if text is None:
+            kind = reply.headers.get("content-type", "binary")
+            raise FetchRefused(str(target), f"it is {kind}; expected a page or another text")
+        return self._part(str(target), text, start, reply.body.is_whole)
+
+    def _part(self, url: str, text: str, start: int, is_whole: bool) -> str:
+        end = min(len(text), start + MOST_CHARACTERS)
+        notes = [url, f"characters {start} to {end} of {len(text)}"]
+        if end < len(text):
+            notes.append(f"more follow, from {end} on")
+        if not is_whole:
+            notes.append(f"what came after {self._most:,} bytes was left out")
+        return f"{text[start:end]}\n({'; '.join(notes)})"
+
+    async def _followed(self, url: str) -> tuple[httpx2.URL, _Reply]:
+        """What is at the end of all redirects, each of which is checked as if it had been asked for."""
+        target = _parsed(url)
+        for _ in range(_MOST_REDIRECTS + 1):
+            reply = await self._reply(target)
+            if reply.status not in _REDIRECTS or "location" not in reply.headers:
+                return target, reply
+            target = _parsed(reply.headers["location"], target)
+        raise FetchRefused(url, f"it is redirected more than {_MOST_REDIRECTS} times")
+
+    async def _reply(self, target: httpx2.URL) -> _Reply:
+        import httpx2
+
+        complaint = ""
+        for address in await self._addresses(target):
+            try:
+                return await self._asked(target, address)
+            except (httpx2.ConnectError, httpx2.ConnectTimeout) as error:
+                complaint = f"no connection to {address}: {error or type(error).__name__}"
+            except httpx2.HTTPError as error:
+                raise FetchRefused(str(target), f"the server broke off: {error or type(error).__name__}") from None
+            except ValueError as error:
+                raise FetchRefused(str(target), str(error)) from None
+        raise FetchRefused(str(target), complaint)
+
+    async def _addresses(self, target: httpx2.URL) -> list[str]:
+        """Where to connect to: looked up now, once, and checked."""
+        host = target.raw_host.decode().rstrip(".")
+        try:
+            found = [host] if literal(host) else await self._resolver(host, _port(target))
+        except (OSError, UnicodeError) as error:
+            raise FetchRefused(str(target), f"the name cannot be looked up: {error}") from None
+        opened = self._guard.opened(found)
+        if not opened:
+            where = ", ".join(found[:_MOST_ADDRESSES]) or "nowhere"
+            raise FetchRefused(str(target), f"it leads to {where}; expected a public address, or one that is allowed")
+        return opened[:_MOST_ADDRESSES]
+
+    async def _asked(self, target: httpx2.URL, address: str) -> _Reply:
+        """One request on one connection to one address; server name and Host header are those of the URL."""
+        import httpx2
+
+        request = httpx2.Request(
+            "GET",
+            target.copy_with(host=address, fragment=None),
+            headers={**_HEADERS, "host": target.netloc.decode()},
+            extensions={
+                "sni_hostname": target.raw_host.decode().rstrip("."),
+                "timeout": {"connect": _CONNECT_S},  # the call has its own time
+            },
+        )
+        async with httpx2.AsyncHTTPTransport(verify=await self._trust(target), trust_env=False) as transport:
+            response = await transport.handle_async_request(request)
+            try:
+                is_redirect = response.status_code in _REDIRECTS
+                encoding = response.headers.get("content-encoding", "")
+                body = Body(b"", True) if is_redirect else await read_body(response.aiter_raw(), encoding, self._most)
+            finally:
+                await response.aclose()
+            return _Reply(response.status_code, response.reason_phrase, response.headers, body)
+
+    async def _trust(self, target: httpx2.URL) -> ssl.SSLContext:
+        """What a server must show. Over http it shows nothing, and reading the system's certificates takes its time."""
+        import httpx2
+
+        if target.scheme == "http":
+            return ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)  # which trusts nobody
+        if self._tls is None:
+            self._tls = await self._crew.do(httpx2.create_ssl_context)
+        return self._tls
+
+
+def _parsed(url: str, base: httpx2.URL | None = None) -> httpx2.URL:
+    """A URL that may be asked for, as far as one sees without looking up its name."""
+    import httpx2
+
+    try:
+        target = httpx2.URL(url) if base is None else base.join(url)
+    except (httpx2.InvalidURL, ValueError) as error:
+        raise FetchRefused(url, f"it is no URL: {error}") from None
+    host = target.raw_host.decode()
+    if target.scheme not in ("http", "https"):
+        raise FetchRefused(url, "expected a URL that begins with http:// or https://")
+    if target.userinfo:
+        raise FetchRefused(str(target.copy_with(userinfo=b"")), "expected no user and no password in the URL")
+    if not 0 < _port(target) < 65_536:
+        raise FetchRefused(url, "expected a port between 1 and 65535")
+    if literal(host) is None and (is_disguised(host.rstrip(".")) or not re.fullmatch(r"[a-z0-9._-]{1,253}", host)):
+        raise FetchRefused(url, "expected a host's name, or an address in its usual form, such as 192.0.2.1")
+    return target
+
+
+def _port(target: httpx2.URL) -> int:
+    usual = 443 if target.scheme == "https" else 80
+    return usual if target.port is None else target.port

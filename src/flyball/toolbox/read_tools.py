@@ -1,0 +1,95 @@
+"""The tools that look at files: list, read and search below a root that they cannot leave."""
+
+from __future__ import annotations
+
+import os
+from contextlib import closing
+from typing import Annotated
+
+from pydantic import Field
+
+from ..tools import Options, Tool, ToolContext
+from .folder import Folder, steps_of, told
+from .search import expression, plain, search
+from .text_page import MOST_CHARACTERS, read_page
+from .walk import DEEPEST, Entry, Walk, shown_path
+
+_MOST_LISTED = 500
+
+Path = Annotated[str, "relative to the root, such as notes/a.txt"]
+
+
+def files(root: str | os.PathLike[str] = ".", *, timeout: float = 20.0) -> list[Tool]:
+    """Tools that list, read and search the files below a folder: `list_files`, `read_file` and `search_files`.
+
+    >>> print(*files("/"))
+    <Tool list_files(path, depth)> <Tool read_file(path, first, count)> <Tool search_files(text, path, regex, names)>
+    """
+    reader = _Reader(Folder("files, root", root))
+    options = Options(effects="read", idempotent=True, timeout=timeout)
+    return [Tool(one, **options) for one in (reader.list_files, reader.read_file, reader.search_files)]
+
+
+class _Reader:
+    def __init__(self, folder: Folder) -> None:
+        self._folder = folder
+
+    def list_files(
+        self,
+        ctx: ToolContext,
+        path: Annotated[str, "a folder, relative to the root"] = ".",
+        depth: Annotated[int, Field(ge=1, le=10, description="1: what is in it; 2: also what is in that; ...")] = 1,
+    ) -> str:
+        """List a folder: one path to a line, with its size; folders end with /. Links are shown, but not followed."""
+        walk = Walk(depth, ctx.token)
+        lines: list[str] = []
+        room = MOST_CHARACTERS
+        steps = steps_of(path)
+        with self._folder.entered(steps) as handle, told(path), closing(walk.through(handle, "/".join(steps))) as found:
+            for entry in found:
+                line = _line(entry)
+                room -= len(line) + 1
+                if room < 0 or len(lines) == _MOST_LISTED:
+                    walk.miss(f"there is more; only {len(lines)} are shown")
+                    break
+                lines.append(line)
+        if walk.gaps or not lines:
+            lines.append(f"({'; '.join(walk.gaps) or 'it is empty'})")
+        return "\n".join(lines)
+
+    def read_file(
+        self,
+        ctx: ToolContext,
+        path: Path,
+        first: Annotated[int, Field(ge=1, description="the number of the first line that is wanted")] = 1,
+        count: Annotated[int, Field(ge=1, le=2_000, description="how many lines at most")] = 400,
+    ) -> str:
+        """Read a text file, or a part of it. The last line of the result tells which lines these are."""
+        with self._folder.opened(path) as file:
+            return read_page(file, path, first, count, ctx.token)
+
+    def search_files(
+        self,
+        ctx: ToolContext,
+        text: Annotated[str, Field(min_length=1, description="what to look for in each line")],
+        path: Annotated[str, "the folder to search, with all below it, relative to the root"] = ".",
+        regex: Annotated[bool, "whether the text is a regular expression, as Python writes them"] = False,
+        names: Annotated[
+            str, Field(max_length=255, description="only in files whose names are like this, such as *.py")
+        ] = "*",
+    ) -> str:
+        """Search text files. Each result is a line: path, number of the line, and the line."""
+        walk = Walk(DEEPEST, ctx.token)
+        steps = steps_of(path)
+        finder = expression(text, ctx.token) if regex else plain(text)
+        with self._folder.entered(steps) as handle, told(path):
+            return search(walk, handle, "/".join(steps), names, finder)
+
+
+def _line(entry: Entry) -> str:
+    path = shown_path(entry.path)
+    if entry.is_folder:
+        return f"{path}/"
+    if entry.is_file:
+        return f"{path}  {entry.size:,} bytes"
+    return f"{path}  {'link, not followed' if entry.is_link else 'device, pipe or socket'}"

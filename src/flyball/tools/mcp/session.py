@@ -1,0 +1,230 @@
+"""A session with a server: how it is reached, what tools it has, and how they are called."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import AsyncGenerator, Mapping
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from functools import partial
+from importlib.metadata import version
+from typing import TYPE_CHECKING, Any, Protocol, cast
+
+import anyio
+import anyio.to_thread
+
+from ...errors import ConfigError, FlyballError, SourceError, ToolFailed, nearest
+from ..context import ToolContext
+from ..schema_check import SchemaCheck, Uncheckable
+from ..tool import Tool
+from .content import value_of
+from .stdio import ServerProcess
+from .tail import Tail
+from .tool import ForeignTool
+
+if TYPE_CHECKING:
+    import mcp_types
+    from mcp import Client
+
+    from .server import McpServer
+
+_MOST_PAGES = 100
+"""Of a list of tools."""
+_MOST_STEPS = 20_000_000
+"""Of the check of a result, in a worker: about ten seconds."""
+_MOST_PROBLEMS = 3
+_LONGEST_PROBLEM = 300
+
+
+class Link(Protocol):
+    """The way to a server."""
+
+    def client(self) -> AbstractAsyncContextManager[Client]:
+        """The SDK's client, connected for as long as the block lasts."""
+        ...
+
+    async def failure(self, error: BaseException | None, seconds: float = 0.0) -> str:
+        """Why it cannot be reached; without an error: because it took so long."""
+        ...
+
+
+def link_of(server: McpServer) -> Link:
+    """The way to a server: its pipes, or the network."""
+    return _Piped(server) if server.url is None else _Called(server, server.url)
+
+
+class _Piped:
+    """A process of ours."""
+
+    def __init__(self, server: McpServer) -> None:
+        from mcp.client.stdio import get_default_environment
+
+        tail = Tail(server.env.values())
+        self._process = ServerProcess(server.command, get_default_environment() | server.env, server.cwd, tail)
+
+    def client(self) -> AbstractAsyncContextManager[Client]:
+        return _client(self._process.open())
+
+    async def failure(self, error: BaseException | None, seconds: float = 0.0) -> str:
+        if isinstance(error, OSError):
+            return f"it cannot be started: {error}"
+        if error is not None and is_closed(error):
+            return await self._process.end()
+        said = f"it did not answer within {seconds:g} s" if error is None else _told(error)
+        words = self._process.tail.text
+        return f"{said}; its last words: {words}" if words else said
+
+
+class _Called:
+    """A URL."""
+
+    def __init__(self, server: McpServer, url: str) -> None:
+        self._url = url
+        self._headers = server.headers
+        self._connect_s = server.connect_timeout
+        self._tail = Tail((url, *server.headers.values()))
+
+    @asynccontextmanager
+    async def client(self) -> AsyncGenerator[Client]:
+        import httpx2
+        from mcp.client.streamable_http import streamable_http_client
+
+        timeout = httpx2.Timeout(
+            None, connect=self._connect_s
+        )  # how long an answer may take is the executor's business
+        async with (
+            httpx2.AsyncClient(headers=self._headers, timeout=timeout) as http,
+            _client(streamable_http_client(self._url, http_client=http)) as client,
+        ):
+            yield client
+
+    async def failure(self, error: BaseException | None, seconds: float = 0.0) -> str:
+        if error is None:
+            return f"it did not answer within {seconds:g} s"
+        return "the connection to it is lost" if is_closed(error) else self._tail.safe(_told(error))
+
+
+def _client(transport: Any) -> Client:
+    from mcp import Client
+    from mcp_types import Implementation
+
+    return Client(transport, client_info=Implementation(name="flyball", version=version("flyball")), cache=None)
+
+
+def innermost(error: BaseException) -> BaseException:
+    """What went wrong, without the task groups around it."""
+    while isinstance(error, BaseExceptionGroup):
+        error = cast("BaseExceptionGroup[BaseException]", error).exceptions[0]
+    return error
+
+
+def is_closed(error: BaseException) -> bool:
+    """Whether it says that nobody is at the other end any more."""
+    from mcp import MCPError
+    from mcp_types import CONNECTION_CLOSED
+
+    return isinstance(error, MCPError) and error.code == CONNECTION_CLOSED
+
+
+def _told(error: BaseException) -> str:
+    from mcp import MCPError
+
+    if isinstance(error, FlyballError):
+        return str(error)
+    words = (str(error) or type(error).__name__).splitlines()[0]
+    return f"it answered with an error: {words}" if isinstance(error, MCPError) else f"it cannot be talked to: {words}"
+
+
+class Session:
+    """The tools of one server, while it is connected."""
+
+    def __init__(self, server: McpServer, client: Client, link: Link) -> None:
+        self._server = server
+        self._client = client
+        self._link = link
+        self._outputs: dict[str, SchemaCheck] = {}
+        session: Any = client.session
+        session.validate_tool_result = _check_later
+
+    async def tools(self) -> list[Tool]:
+        """Its tools as ours."""
+        listed = await self._listed()
+        known = {one.name: one for one in listed}
+        for name in self._server.only or ():
+            if name not in known:
+                raise ConfigError(
+                    "mcp, only", name, f"a tool that it has: {' or '.join(nearest(name, known) or known)}"
+                )
+        return [self._tool(one) for one in listed if self._server.only is None or one.name in self._server.only]
+
+    async def _listed(self) -> list[mcp_types.Tool]:
+        listed, cursor = list["mcp_types.Tool"](), None
+        for _ in range(_MOST_PAGES):
+            page = await self._client.list_tools(cursor=cursor)
+            listed += page.tools
+            cursor = page.next_cursor
+            if cursor is None:
+                break
+        return listed
+
+    def _tool(self, listed: mcp_types.Tool) -> Tool:
+        hints = listed.annotations
+        reads = hints is not None and hints.read_only_hint is True
+        if listed.output_schema is not None:
+            self._outputs[listed.name] = SchemaCheck(listed.output_schema, _MOST_STEPS)
+        return ForeignTool(
+            partial(self._call, listed.name),
+            listed.input_schema,
+            name=re.sub(r"[^A-Za-z0-9_-]", "_", self._server.prefix + listed.name),
+            description=listed.description or listed.title or "",
+            timeout=self._server.timeout,
+            effects="read" if reads else "write",
+            idempotent=reads or (hints is not None and hints.idempotent_hint is True),
+        )
+
+    async def _call(self, name: str, arguments: Mapping[str, Any], context: ToolContext | None) -> Any:
+        """One call. Where it is cancelled, the SDK tells the server so."""
+        from mcp import MCPError
+
+        try:
+            result = await self._client.call_tool(name, dict(arguments), progress_callback=_reporting(context))
+        except MCPError as error:
+            if is_closed(error):
+                raise SourceError(self._server.name, await self._link.failure(error)) from None
+            raise ToolFailed(error.message) from None
+        await self._check_output(name, result)
+        return value_of(result)
+
+    async def _check_output(self, name: str, result: mcp_types.CallToolResult) -> None:
+        """Raise ToolFailed where a result does not fit the output schema. A worker checks, as a result may be large."""
+        check = self._outputs.get(name)
+        if check is None or result.is_error:
+            return
+        if result.structured_content is None and "structured_content" not in result.model_fields_set:
+            raise ToolFailed("its result has no structured content, which its output schema asks for")
+        check_it = partial(check.problems, result.structured_content, _problem, _MOST_PROBLEMS)
+        try:
+            problems = await anyio.to_thread.run_sync(check_it, abandon_on_cancel=True)
+        except Uncheckable as error:
+            raise ToolFailed(f"its result cannot be checked against its output schema: {error}") from None
+        if problems:
+            raise ToolFailed(f"its result does not fit its output schema: {'; '.join(problems)}")
+
+
+async def _check_later(name: str, result: mcp_types.CallToolResult) -> None:
+    """Do nothing in the place of the SDK's check, which has no bounds; `_check_output` follows."""
+
+
+def _problem(error: Any) -> list[str]:
+    return [f"{error.json_path}: {error.message}"[:_LONGEST_PROBLEM]]
+
+
+def _reporting(context: ToolContext | None) -> Any:
+    """What a server tells of its progress, as any tool may tell it."""
+    if context is None:
+        return None
+
+    async def report(progress: float, total: float | None, message: str | None) -> None:
+        done = f"{progress:g}" if total is None else f"{progress:g} of {total:g}"
+        context.report(f"{done}: {message}" if message else done)
+
+    return report
