@@ -19,11 +19,10 @@ from flyball.rules import RuleSet
 from flyball.rules.actions import NotifySelf
 from flyball.rules.engine import Engine
 from flyball.rules.expression import Condition
-from flyball.rules.language import vocabulary
 from flyball.rules.rule import Rule, Trigger
 from flyball.rules.template import Template
 from flyball.rules.view import View
-from flyball.rules.vocabulary import Helper, Vocabulary
+from flyball.rules.vocabulary import Helper, Vocabulary, vocabulary
 
 TIMES, ROUNDS, TARGET = 20_000, 15, 3.0
 CONDITIONS = {

@@ -25,8 +25,8 @@ from flyball.event import Header, TurnStarted
 from flyball.message import Message, MessageType, Role
 from flyball.request import Call, Finish, Reply, Request
 from flyball.store import Code, Guard, Kind, Query, Row, SqliteStore, Start, Step
+from flyball.store.codec import to_text
 from flyball.store.encoded_step import Pack
-from flyball.store.text import to_text
 
 STEPS, ROUNDS, THREADS = 100, 30, 100
 TARGET = 3.0

@@ -9,8 +9,7 @@ Prints:
 """
 
 from flyball import Agent, tool
-from flyball.person import deny
-from flyball.terminal import ask_on_terminal
+from flyball.person import ask_on_terminal, deny
 from flyball.testing import ScriptedModel, call, say, together
 
 

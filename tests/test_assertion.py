@@ -11,10 +11,9 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from pydantic import BaseModel
 
-from flyball.completion.assertions import Assertions, Findings
-from flyball.completion.proof import Proof, Way
+from flyball.completion.assertions import Assertions, Findings, Proof, Way
 from flyball.errors import ConfigError
-from flyball.evidence import Done, Evidence
+from flyball.progress import Done, Evidence
 
 SIMPLE = """
 {

@@ -11,8 +11,7 @@ from typing import Any
 
 import pytest
 
-from flyball.completion.assertions import Assertions
-from flyball.completion.proof import Proof, Way
+from flyball.completion.assertions import Assertions, Proof, Way
 from flyball.errors import ConfigError, Mistakes, SettingError, TomlError
 
 ALL: dict[str, Any] = {

@@ -4,7 +4,7 @@ from threading import Condition
 
 import pytest
 
-from flyball.budget.clock import SYSTEM
+from flyball.budget.deadline import SYSTEM
 
 
 def test_the_systems_clock_is_the_systems() -> None:

@@ -6,8 +6,7 @@ from typing import Any
 import pytest
 
 from flyball import event
-from flyball.event import Event, Header, own_fields
-from flyball.schema import event_schema
+from flyball.event import Event, Header, event_schema, own_fields
 
 ROOT = Path(__file__).parents[1]
 HEADER = Header("r1", "s1", 1_700_000_000.0, {"job_id": 7}, "r0")
@@ -60,7 +59,7 @@ def test_no_own_field_hides_one_of_the_header() -> None:
 
 def test_the_published_schema_is_that_of_the_code() -> None:
     published = json.loads((ROOT / "docs" / "event.schema.json").read_text())
-    assert published == event_schema(), "write it anew: python -m flyball.schema > docs/event.schema.json"
+    assert published == event_schema(), "write it anew: python -m flyball.event > docs/event.schema.json"
 
 
 @pytest.mark.parametrize("kind", event.kinds().values(), ids=list(event.kinds()))

@@ -1,6 +1,6 @@
 from typing import Any
 
-from flyball.evidence import Done, Evidence
+from flyball.progress import Done, Evidence
 
 
 def test_what_was_added_comes_back_by_tool_and_oldest_first() -> None:

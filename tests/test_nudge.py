@@ -4,8 +4,8 @@ from typing import Any
 import pytest
 
 from flyball.completion.assertions import Assertions
-from flyball.completion.nudge import nudge
-from flyball.evidence import Done, Evidence
+from flyball.completion.policy import nudge
+from flyball.progress import Done, Evidence
 
 WAYS: dict[str, Any] = {
     "complete_when_any": [

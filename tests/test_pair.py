@@ -6,8 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from flyball.errors import MessageError
-from flyball.message import Message, MessageType, Role
-from flyball.pair import Orphan, check_pairs, repair_pairs
+from flyball.message import Message, MessageType, Orphan, Role, check_pairs, repair_pairs
 
 BOUNDED = settings(max_examples=60)
 

@@ -9,8 +9,7 @@ from threading import Timer
 
 import pytest
 
-from flyball.person import About, Verdict, allow, deny, edit, extend
-from flyball.terminal import read
+from flyball.person import About, Verdict, allow, deny, edit, extend, read
 
 EXAMPLE = Path(__file__).parents[1] / "examples" / "11_approval.py"
 

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from flyball.errors import ConfigError
-from flyball.evidence import Done
+from flyball.progress import Done
 from flyball.tool_rules import BlockUntilTool, LimitedTools, RequirePriorTool, RuleBook, RuleState, ToolRules
 
 SEARCHES = {

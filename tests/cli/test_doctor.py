@@ -15,7 +15,7 @@ import pytest
 from flyball import doctor
 from flyball.doctor import Check, checks
 from flyball.governor.orders import Ruling
-from flyball.loop.notices import Notices
+from flyball.loop.hooks import Notices
 from flyball.progress import Deliver, Notice, Order, Point
 from flyball.request import Purpose
 from flyball.rules import Trigger, engine, ruleset

@@ -12,8 +12,7 @@ import pytest
 from rich.console import Console
 
 from flyball import Agent, Limits, tool
-from flyball.cli.page import markdown_of
-from flyball.cli.report import drawn
+from flyball.cli.report import drawn, markdown_of
 from flyball.cli.run_tree import kin
 from flyball.history.record import Record
 from flyball.testing import ManualClock, Script, ScriptedModel, call, fail, say

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from flyball import Agent
-from flyball.budget.clock import SYSTEM
+from flyball.budget.deadline import SYSTEM
 from flyball.cli.commands.prune import doomed_in
 from flyball.store import Finish, MemoryStore, SqliteStore, Start, Step
 from flyball.testing import ManualClock, ScriptedModel, say

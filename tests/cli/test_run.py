@@ -13,9 +13,9 @@ from typing import Any
 import jsonschema
 import pytest
 
-from flyball.cli.code import CODES
+from flyball.cli.output import CODES
+from flyball.event import event_schema
 from flyball.result import Stop
-from flyball.schema import event_schema
 from flyball.testing import ModelServer, call, say
 
 Typed = Callable[..., subprocess.CompletedProcess[str]]

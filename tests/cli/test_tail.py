@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from flyball.history.tail import tail
+from flyball.history.unfinished import tail
 from flyball.loop.effects import Answer
 from flyball.message import Message, MessageType, Role
 from flyball.outcome import Success

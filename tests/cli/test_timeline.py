@@ -6,8 +6,8 @@ from typing import Any
 import pytest
 
 from flyball.event import Event, kinds
+from flyball.history.record import Told
 from flyball.history.timeline import Kind, Mark, Reader, Row, call_text, one_line, rows
-from flyball.history.told import Told
 
 
 def told(event: str, at: float = 0.0, **fields: Any) -> Told:

@@ -4,7 +4,7 @@ import re
 from typing import Any
 
 from flyball import event as events
-from flyball.cli.tree import Tree
+from flyball.cli.live import Tree
 from flyball.event import Event, Header
 from flyball.history.timeline import Mark
 

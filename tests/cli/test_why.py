@@ -15,8 +15,7 @@ from rich.console import Console
 
 from flyball import Agent, Limits, tool
 from flyball.budget.limits import Reserve
-from flyball.cli.page import markdown_of
-from flyball.cli.report import drawn
+from flyball.cli.report import drawn, markdown_of
 from flyball.errors import Retryable
 from flyball.history.record import Record
 from flyball.person import extend

@@ -10,9 +10,8 @@ import pytest
 
 from flyball import Agent, Child, Limits, Result, tool
 from flyball.errors import StoreError
-from flyball.message import Role
+from flyball.message import Role, check_pairs
 from flyball.outcome import Failure
-from flyball.pair import check_pairs
 from flyball.request import Request
 from flyball.runtime.lease import Tenure
 from flyball.store import Guard, MemoryStore, Step, Store

@@ -1,7 +1,7 @@
 from flyball import Agent
 from flyball.loop.effects import Answer
 from flyball.outcome import Success
-from flyball.runtime.ledger import Ledger
+from flyball.runtime.journal import Ledger
 from flyball.store import Kind, MemoryStore
 from flyball.testing import ScriptedModel, say
 

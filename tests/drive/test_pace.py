@@ -5,7 +5,7 @@ from typing import Any
 import anyio
 import pytest
 
-from flyball.budget.clock import SYSTEM
+from flyball.budget.deadline import SYSTEM
 from flyball.runtime.timer import Pace
 from flyball.testing import ManualClock
 

@@ -249,7 +249,7 @@ class TestASourceThatGoesWrong:
         assert [outcome.text for outcome in result.tool_results] == ["3"]
 
     def test_is_cut_when_it_takes_too_long_to_close(self, run: Door, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr("flyball.runtime.holding._CLOSING_S", 0.1)
+        monkeypatch.setattr("flyball.runtime.tool_sources._CLOSING_S", 0.1)
         shop = Shop(add)
         shop.leave = anyio.sleep_forever
         assert run(Agent(model=adding(), tools=[shop])).stop == "completed"

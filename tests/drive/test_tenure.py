@@ -8,8 +8,7 @@ import pytest
 from flyball.errors import StoreError
 from flyball.runtime.lease import CLERK, Tenure, owner_of
 from flyball.store import Guard, Holder, MemoryStore
-from flyball.store.memory import MemoryLease
-from flyball.store.shelf import Shelf
+from flyball.store.memory import MemoryLease, Shelf
 
 LONG = 60.0
 

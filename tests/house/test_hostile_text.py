@@ -21,7 +21,7 @@ from flyball.budget.budget import IterationBudget
 from flyball.budget.deadline import Deadline
 from flyball.budget.run_budget import TurnBudget
 from flyball.chain.hop_context import ROOT
-from flyball.cli.page import plain as as_markdown
+from flyball.cli.report import plain as as_markdown
 from flyball.cli.run_config import Outfit
 from flyball.cli.saved_config import kept
 from flyball.cli.transcript import conversation
@@ -29,26 +29,25 @@ from flyball.errors import nearest, shown
 from flyball.history.record import Record
 from flyball.message import Message
 from flyball.models import local_prompt
+from flyball.models.endpoint import bare
 from flyball.models.failures import broken_off, refused
-from flyball.models.key import bare
-from flyball.models.name import tool_name
 from flyball.models.sse import EventReader
+from flyball.models.structured import tool_name
+from flyball.person import harmless, visible
 from flyball.progress import Progress
 from flyball.request import Reply, Request
 from flyball.rules.template import Template
 from flyball.rules.view import View
 from flyball.rules.vocabulary import Vocabulary
 from flyball.serve.request import wish_of
-from flyball.terminal import harmless, visible
-from flyball.testing.censor import Censor
+from flyball.testing.cassette import Censor
 from flyball.testing.server.reply import words
-from flyball.toolbox.body import Body, as_text
-from flyball.toolbox.environment import without_secrets
+from flyball.toolbox.commands import without_secrets
 from flyball.toolbox.fetch_tool import fetch
-from flyball.toolbox.html import text_of
+from flyball.toolbox.html import Body, as_text, text_of
 from flyball.tools.excerpt import content_of, excerpt
 from flyball.tools.mcp.server import mcp
-from flyball.tools.mcp.tail import Tail
+from flyball.tools.mcp.stdio import Tail
 from flyball.tools.pattern import Pattern
 from flyball.tools.tool import Tool
 from flyball.wire import normalize, to_anthropic
@@ -147,9 +146,9 @@ CASES: list[tuple[str, str, Read, Make, Make]] = [
     ("models/sse.py", "nothing but CR", events, pieces(b"\r"), pieces(b"data:x\n\n")),
     ("models/local_prompt.py", "a reply of blanks", reply, repeated(" ", "{"), LETTERS),
     ("models/local_prompt.py", "a reply of escapes", reply, repeated("\\\\", start=CALLED), repeated("xy", start=CALLED)),
-    ("models/name.py", "a name of signs", tool_name, repeated("!"), LETTERS),
-    ("models/key.py", "a URL of ://", bare, repeated("://"), ADDRESS),
-    ("models/key.py", "a URL of ?", bare, repeated("?"), ADDRESS),
+    ("models/structured.py", "a name of signs", tool_name, repeated("!"), LETTERS),
+    ("models/endpoint.py", "a URL of ://", bare, repeated("://"), ADDRESS),
+    ("models/endpoint.py", "a URL of ?", bare, repeated("?"), ADDRESS),
     ("output.py", "fences that open", typed_answer, repeated("```\n\n"), PROSE),
     ("output.py", "fences that open and close", typed_answer, repeated("```json\nx\n```\n"), PROSE),
     ("output.py", "a fence that never closes", typed_answer, repeated("```json\n"), PROSE),
@@ -161,7 +160,7 @@ CASES: list[tuple[str, str, Read, Make, Make]] = [
     ("tools/tool.py", "a name of signs", tool, repeated("!"), LETTERS),
     ("tools/pattern.py", "a pattern that backtracks", matched, repeated("a", "!"), repeated("a")),
     ("tools/mcp/server.py", "a command of secrets", lambda text: mcp(text).name, repeated("key "), repeated("x ")),
-    ("tools/mcp/tail.py", "stderr in small pieces", stderr, pieces(b"x"), pieces(b"xxxxxxxx")),
+    ("tools/mcp/stdio.py", "stderr in small pieces", stderr, pieces(b"x"), pieces(b"xxxxxxxx")),
     ("tools/excerpt.py", "a result of quotes", lambda text: excerpt(content_of(text), "a"), repeated('"'), PROSE),
     ("path.py", "JSON that is nested", lambda text: is_there(text, "a.b.c.d.e"), repeated('{"a":', "1"), PROSE),
     ("rules/template.py", "a value of braces", template, repeated("{{"), PROSE),
@@ -169,24 +168,24 @@ CASES: list[tuple[str, str, Read, Make, Make]] = [
         ("toolbox/html.py", f"a page of {unit!r}", text_of, repeated(unit), repeated("<p>A <b>warm</b> &amp; new\n"))
         for unit in ("<", "<a", "<a href='", '<a "', "<!--", "<script>", "</", "&", "&#", "<pre>\n", "<li>")
     ),
-    ("toolbox/body.py", "a page of charsets", page, repeated("charset = "), repeated("<p>All warm</p>\n")),
-    ("toolbox/body.py", "a long type", lambda kind: as_text(Body(b"x", True), kind), repeated("text/a+"), LETTERS),
+    ("toolbox/html.py", "a page of charsets", page, repeated("charset = "), repeated("<p>All warm</p>\n")),
+    ("toolbox/html.py", "a long type", lambda kind: as_text(Body(b"x", True), kind), repeated("text/a+"), LETTERS),
     ("toolbox/fetch_tool.py", "a long URL", lambda url: asyncio.run(fetch()[0].function(url)), repeated("."), LETTERS),
     *(
-        ("toolbox/environment.py", f"a value of {unit!r}", lambda value: without_secrets({"A": value}),
+        ("toolbox/commands.py", f"a value of {unit!r}", lambda value: without_secrets({"A": value}),
          repeated(unit, start="a://"), LETTERS)
         for unit in (":", "://", "a:", "-----BEGIN ")
     ),
     ("terminal.py", "a text of controls", lambda text: visible(text) + harmless(text), repeated("\x1b"), PROSE),
     ("cli/transcript.py", "a text of fences", export, repeated("```\n"), PROSE),
-    ("cli/page.py", "a text of marks", as_markdown, repeated("*_"), PROSE),
+    ("cli/report.py", "a text of marks", as_markdown, repeated("*_"), PROSE),
     *(
         ("cli/saved_config.py", f"a command of {unit!r}", lambda text: kept(Outfit(model="m", mcp=[text])), repeated(unit),
          LETTERS)
         for unit in ("?", "&a", "passw", "auth", "://", "key  ", "credential_")
     ),
     *(
-        ("testing/censor.py", f"a text of {unit!r}", Censor(("sk-of-a-user",)).text, repeated(unit), PROSE)
+        ("testing/cassette.py", f"a text of {unit!r}", Censor(("sk-of-a-user",)).text, repeated(unit), PROSE)
         for unit in ("eyJ-", "sk-", "1sk-", "sk-a.", "-----BEGIN ", "-----BEGIN PRIVATE KEY-----", "-----END A")
     ),
     ("testing/server/reply.py", "a text of blanks", words, repeated(" "), PROSE),
@@ -207,7 +206,7 @@ BOUNDED = {
     "testing/cassette.py": "messages of errors, which models/failures.py cuts to 500 characters",
     "toolbox/regex_worker.py": "runs in a process of its own, which is killed",
     "tool_rules/rules.py": "the place of a mistake, which is made here",
-    "tools/docstring.py": "docstrings, which are code of the user",
+    "tools/signature.py": "docstrings, which are code of the user",
     "tools/mcp/session.py": "names of tools, matched by one class of characters",
 }
 """Modules that use `re`, and why their input needs no case."""

@@ -16,16 +16,15 @@ from flyball.budget.budget import IterationBudget
 from flyball.budget.deadline import Deadline
 from flyball.budget.run_budget import TurnBudget
 from flyball.loop.repetition import key_of
-from flyball.message import Message
+from flyball.message import Message, repair_pairs
 from flyball.models import AnthropicModel, OpenAIModel, local_prompt
 from flyball.models.structured import closed, is_strict
-from flyball.pair import repair_pairs
 from flyball.progress import Progress
 from flyball.request import Call, Request
 from flyball.rules.view import View
-from flyball.store.text import to_text
+from flyball.store.codec import to_text
 from flyball.tools.json_schema import Shape
-from flyball.tools.mcp.content import value_of
+from flyball.tools.mcp.session import value_of
 from flyball.tools.tool import Tool
 from flyball.wire import normalize
 

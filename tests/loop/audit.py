@@ -37,9 +37,8 @@ from flyball.budget.price import worst
 from flyball.event import Event
 from flyball.loop import Act, Answer, Append, Ask, Decide, Effect, Grant, Wait
 from flyball.loop.effects import Cancel, Extend, Late, LeaseLost, Steer, TimeUp
-from flyball.message import MessageType, Role
+from flyball.message import MessageType, Role, check_pairs
 from flyball.outcome import Cancelled, Denied, Success, Timeout
-from flyball.pair import check_pairs
 from flyball.progress import Complete, Halt, Raise
 from flyball.request import Call, FailureKind, Finish, ModelFailure, Purpose, Reply, Usage, tokens_of_reply
 from flyball.result import Stop

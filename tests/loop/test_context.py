@@ -8,8 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from flyball.loop.messages import Context
-from flyball.message import Message, MessageType, Role
-from flyball.pair import check_pairs
+from flyball.message import Message, MessageType, Role, check_pairs
 from flyball.request import tokens_of_message
 
 

@@ -5,10 +5,9 @@ from fnmatch import fnmatch
 
 import pytest
 
-from flyball.loop.fit import fit, line_of
-from flyball.message import Message, MessageType, Role
+from flyball.loop.messages import fit, line_of
+from flyball.message import Message, MessageType, Role, check_pairs
 from flyball.outcome import Denied, Failure, Outcome, Reason, Success
-from flyball.pair import check_pairs
 from flyball.request import tokens_of_message
 
 ENDLESS = 10**9

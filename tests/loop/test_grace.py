@@ -11,9 +11,8 @@ from flyball.budget.price import TokenPrice
 from flyball.errors import ContextTooLong, ModelError, Retryable
 from flyball.event import GraceEnded, GraceStarted, ModelReplied
 from flyball.loop.effects import Append, Ask, TimeUp
-from flyball.message import Role
+from flyball.message import Role, check_pairs
 from flyball.outcome import Denied, Reason
-from flyball.pair import check_pairs
 from flyball.request import Purpose, Request, Usage, estimate
 from flyball.result import Result
 from flyball.testing import Line, Script, ScriptedModel, assert_honest, call, fail, say

@@ -12,9 +12,8 @@ from flyball.errors import ConfigError, ContextTooLong
 from flyball.event import Elided, Header, Refunded
 from flyball.loop import Act, Answer, Ask, converse
 from flyball.loop.effects import Cancel
-from flyball.message import Message
+from flyball.message import Message, check_pairs
 from flyball.outcome import Success, Timeout
-from flyball.pair import check_pairs
 from flyball.recorder import Recorder
 from flyball.request import Call, Finish, Purpose, Reply, Request, Usage, estimate
 from flyball.result import Result

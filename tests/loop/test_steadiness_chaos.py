@@ -14,9 +14,8 @@ from flyball.budget.registry import UNSET
 from flyball.errors import ContextTooLong, ModelError, Retryable
 from flyball.event import ModelRequested, ToolStarted
 from flyball.loop.effects import Act, Ask, Cancel, Extend, LeaseLost, Letter, Steer, TimeUp
-from flyball.message import Message
+from flyball.message import Message, check_pairs
 from flyball.outcome import Denied
-from flyball.pair import check_pairs
 from flyball.request import Call, Finish, Purpose, Reply, Request, Usage, estimate
 from flyball.steadiness import Reflection, Thresholds
 from flyball.testing import Script, assert_honest

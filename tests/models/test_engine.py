@@ -10,7 +10,7 @@ import anyio
 import pytest
 
 from flyball.errors import ModelError
-from flyball.models.engine import Engine
+from flyball.models.llama import Engine
 
 LONG = 60.0
 Json = dict[str, Any]

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from flyball import ConfigError
-from flyball.models.key import Key, bare, without
+from flyball.models.endpoint import Key, bare, without
 
 
 def test_a_given_key_goes_before_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:

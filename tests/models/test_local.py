@@ -14,9 +14,8 @@ from flyball import Agent, Limits, Result, tool
 from flyball.errors import ContextTooLong, ModelError
 from flyball.event import Delta, ModelReplied, ModelRequested
 from flyball.models import LocalModel
-from flyball.models.engine import Engine
-from flyball.models.llama import Llama, Load, load
-from flyball.models.weight import Weight
+from flyball.models.llama import Engine, Llama, Load, load
+from flyball.models.local import Weight
 from flyball.request import Finish, Reply, Request
 from flyball.wire import normalize
 

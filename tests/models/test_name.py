@@ -1,6 +1,6 @@
 from flyball import Agent, tool
 from flyball.models import OpenAIModel
-from flyball.models.name import call_id, tool_name
+from flyball.models.structured import call_id, tool_name
 from flyball.testing import ModelServer, call, say, sent
 
 

@@ -9,7 +9,7 @@ import pytest
 
 from flyball import Agent, ConfigError
 from flyball.models import LocalModel, named
-from flyball.models.weight import Weight
+from flyball.models.local import Weight
 from flyball.request import Usage
 
 

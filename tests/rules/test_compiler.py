@@ -7,9 +7,8 @@ from typing import Any
 import pytest
 
 from flyball.errors import ConfigError, Mistakes
-from flyball.rules.compiler import Compiler
+from flyball.rules.compiler import MOST_CHARACTERS, Compiler, Source
 from flyball.rules.expression import Condition, Verdict
-from flyball.rules.source import MOST_CHARACTERS, Source
 from flyball.rules.view import View
 from flyball.rules.vocabulary import Helper, Vocabulary
 

@@ -4,9 +4,8 @@ from typing import Any
 import pytest
 
 from flyball.errors import RuleError
-from flyball.rules.compiler import Compiler
+from flyball.rules.compiler import Compiler, Source
 from flyball.rules.expression import Condition, Expression, Verdict
-from flyball.rules.source import Source
 from flyball.rules.view import LARGEST, MOST, Lazy, View, plain
 from flyball.rules.vocabulary import Helper, Vocabulary
 

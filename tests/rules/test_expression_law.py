@@ -9,10 +9,9 @@ from hypothesis import strategies as st
 from hypothesis.strategies import SearchStrategy
 
 from flyball.errors import Mistakes, RuleError
-from flyball.rules.compiler import Compiler
+from flyball.rules.compiler import Compiler, Source
 from flyball.rules.expression import Condition, Expression
 from flyball.rules.operations import FUNCTIONS
-from flyball.rules.source import Source
 from flyball.rules.template import Template
 from flyball.rules.view import View, plain
 from flyball.rules.vocabulary import Vocabulary

@@ -7,8 +7,8 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from flyball.budget.clock import SYSTEM
-from flyball.serve.problem import Problem
+from flyball.budget.deadline import SYSTEM
+from flyball.serve.asgi import Problem
 from flyball.serve.request import LIMITS, Wish, wish_of
 
 JSON = st.recursive(

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from flyball.event import Event, RunEnded
-from flyball.serve.hearing import Hearing
+from flyball.serve.remote_run import Hearing
 
 
 def told(kind: str, run_id: str, above: str | None = None, **more: Any) -> dict[str, Any]:

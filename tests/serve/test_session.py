@@ -10,7 +10,7 @@ import pytest
 from flyball import Agent, Limits
 from flyball.message import Message, MessageType, Role
 from flyball.serve import chat_app
-from flyball.serve.session import Session, Sessions
+from flyball.serve.app import Session, Sessions
 from flyball.store import Guard, Store, open_store
 from flyball.testing import Line, ScriptedModel, say
 

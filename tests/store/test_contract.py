@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from flyball.budget.clock import Clock
+from flyball.budget.deadline import Clock
 from flyball.errors import FlyballError
 from flyball.store import Guard, Holder, MemoryStore, Pruned, SqliteStore, Step, Store
 from flyball.store.encoded_step import Pack

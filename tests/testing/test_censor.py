@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from flyball import ConfigError
-from flyball.testing.censor import Censor
+from flyball.testing.cassette import Censor
 
 LOOKS = [
     "sk-proj-abc123XYZ789-abcdef",

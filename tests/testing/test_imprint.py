@@ -6,7 +6,7 @@ import pytest
 
 from flyball.message import Message, MessageType, Role
 from flyball.request import Purpose, Request
-from flyball.testing.imprint import Imprint
+from flyball.testing.cassette import Imprint
 
 ADD = {"name": "add", "description": "Add.", "parameters": {"type": "object"}}
 LOOK = {"name": "look", "description": "Look.", "parameters": {"type": "object"}}

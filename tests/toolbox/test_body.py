@@ -6,7 +6,7 @@ from collections.abc import AsyncIterator
 import anyio
 import pytest
 
-from flyball.toolbox.body import Body, as_text, read_body
+from flyball.toolbox.html import Body, as_text, read_body
 
 
 def read(packed: bytes, encoding: str = "", most: int = 1_000, step: int = 65_536) -> Body:

@@ -4,7 +4,7 @@ from threading import Event
 import anyio
 import pytest
 
-from flyball.toolbox.crew import Crew
+from flyball.toolbox.fetch_tool import Crew
 
 
 @pytest.fixture

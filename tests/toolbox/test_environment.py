@@ -1,6 +1,6 @@
 import pytest
 
-from flyball.toolbox.environment import without_secrets
+from flyball.toolbox.commands import without_secrets
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-import flyball.tools.gate
+import flyball.tools.context
 from flyball.errors import CallClosed
 from flyball.outcome import Cancelled, Outcome, Success, Timeout
 from flyball.tools import Gate
@@ -33,7 +33,7 @@ def giving_way_between_instructions() -> Iterator[None]:
     """Threads let others run between any two instructions of gate.py: without its lock, the test below fails."""
 
     def trace(frame: FrameType, event: str, _: object) -> Any:
-        if frame.f_code.co_filename != flyball.tools.gate.__file__:
+        if frame.f_code.co_filename != flyball.tools.context.__file__:
             return None
         frame.f_trace_opcodes = True
         if event == "opcode":

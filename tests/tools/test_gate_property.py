@@ -14,7 +14,7 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis.stateful import Bundle, RuleBasedStateMachine, initialize, invariant, rule
 
-import flyball.tools.gate
+import flyball.tools.context
 from flyball.errors import CallClosed
 from flyball.outcome import Cancelled, Denied, Failure, Outcome, Reason, Status, Success, Timeout
 from flyball.tools import Gate
@@ -138,7 +138,7 @@ def giving_way(pattern: list[bool]) -> Generator[None]:
     """In each call of gate.py, new threads let others run before the instructions that the pattern, repeated, names."""
 
     def enter(frame: FrameType, _event: str, _arg: object) -> Any:
-        if frame.f_code.co_filename != flyball.tools.gate.__file__:
+        if frame.f_code.co_filename != flyball.tools.context.__file__:
             return None
         frame.f_trace_opcodes = True
         gives_way = itertools.cycle(pattern)

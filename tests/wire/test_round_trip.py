@@ -8,8 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from flyball.errors import MessageError
-from flyball.message import Message, MessageType, Role
-from flyball.pair import check_pairs, repair_pairs
+from flyball.message import Message, MessageType, Role, check_pairs, repair_pairs
 from flyball.wire import normalize, to_anthropic, to_openai
 
 Json = dict[str, Any]

@@ -4,8 +4,7 @@ from typing import Any
 import pytest
 
 from flyball.errors import MessageError
-from flyball.message import Message, MessageType, Role
-from flyball.pair import repair_pairs
+from flyball.message import Message, MessageType, Role, repair_pairs
 from flyball.wire import normalize, to_anthropic, to_openai
 
 Json = dict[str, Any]

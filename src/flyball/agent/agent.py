@@ -16,7 +16,7 @@ from typing import Any, Literal, Unpack
 from .._internal import validation
 from .._internal.workers import PRIVATE_LOOP, context_elsewhere, in_worker
 from ..budget.budget import IterationBudget
-from ..budget.clock import SYSTEM, Clock
+from ..budget.deadline import SYSTEM, Clock
 from ..budget.limits import Kind, Limits, WorstCase
 from ..budget.price import Unpriced
 from ..budget.registry import IterationBudgetRegistry
@@ -40,7 +40,7 @@ from ..steadiness import Duplicates, Reflection, Thresholds
 from ..store import Store
 from ..tool_rules import ToolRule, ToolRules
 from ..tools import Admission
-from ..tools.compaction import Compaction
+from ..tools.builtin import Compaction
 from ..tools.source import Offered
 from .delegation import Child, Delegable, at_once, edge_to, edges_of, joined, stall_s
 from .inherited import Inheritance

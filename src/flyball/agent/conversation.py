@@ -9,7 +9,7 @@ from typing import Any, Literal, NamedTuple, TypedDict, Unpack, cast
 
 from .._internal import validation
 from .._internal.jsonable import plain
-from ..budget.clock import SYSTEM, Clock
+from ..budget.deadline import SYSTEM, Clock
 from ..budget.limits import Kind, Limits
 from ..budget.price import Unpriced
 from ..budget.registry import IterationBudgetRegistry

@@ -8,7 +8,7 @@ from threading import Lock
 from typing import Any
 
 from .._internal import validation
-from ..budget.clock import Clock
+from ..budget.deadline import Clock
 from ..errors import ConfigError, ResumeError
 from ..loop.effects import Extend
 from ..loop.plan import Plan, Terrain

@@ -16,7 +16,7 @@ from ..completion.assertions import Assertions
 from ..completion.policy import Asserted
 from ..errors import ConfigError
 from ..loop.plan import ModelCard
-from ..loop.told import Told
+from ..loop.state import Told
 from ..message import Message, MessageType, Role
 from ..models import Model
 from ..models.catalog import context_tokens_of, price_for

@@ -13,8 +13,7 @@ from .._internal import validation
 from ..errors import ConfigError
 from ..unit import Unit
 from .budget import IterationBudget, Sheaf
-from .clock import SYSTEM, Clock
-from .deadline import Deadline, moment
+from .deadline import SYSTEM, Clock, Deadline, moment
 from .price import Price, most
 from .registry import UNSET, IterationBudgetRegistry, Resolution, Unset
 from .run_budget import TurnBudget

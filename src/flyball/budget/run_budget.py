@@ -11,8 +11,7 @@ from .._internal import validation
 from ..errors import UnknownBudget
 from ..unit import Unit
 from .budget import Hold, IterationBudget
-from .clock import SYSTEM, Clock
-from .deadline import Deadline
+from .deadline import SYSTEM, Clock, Deadline
 from .snapshot import BudgetSnapshot
 
 _KEYS = {"turns": "steps"}

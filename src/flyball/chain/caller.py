@@ -9,8 +9,7 @@ from contextvars import ContextVar
 from dataclasses import dataclass, field
 from typing import Any
 
-from ..budget.clock import SYSTEM, Clock
-from ..budget.deadline import Deadline
+from ..budget.deadline import SYSTEM, Clock, Deadline
 from ..budget.run_budget import TurnBudget
 
 COUNTED = ("turns", "tokens", "usd")

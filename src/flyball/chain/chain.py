@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal, cast
 
 from .._internal import validation
-from ..budget.clock import SYSTEM, Clock
+from ..budget.deadline import SYSTEM, Clock
 from ..budget.registry import UNSET, IterationBudgetRegistry, Unset
 from ..budget.run_budget import TurnBudget
 from ..errors import ConfigError

@@ -9,8 +9,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from ..budget.budget import IterationBudget
-from ..budget.clock import Clock
-from ..budget.deadline import Deadline
+from ..budget.deadline import Clock, Deadline
 from ..budget.run_budget import TurnBudget
 from ..errors import shown
 from ..unit import Unit

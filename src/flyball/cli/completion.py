@@ -20,7 +20,7 @@ def models_like(incomplete: str) -> list[str]:
 
 def tools_like(incomplete: str) -> list[str]:
     """The toolbox, of which several may be named with commas."""
-    from ..toolbox.catalogue import NAMES
+    from ..toolbox import NAMES
 
     *before, begun = incomplete.split(",")
     return [",".join([*before, name]) for name in NAMES if name.startswith(begun) and name not in before]

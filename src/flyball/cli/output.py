@@ -3,13 +3,28 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Sequence
 from typing import IO
 
 import typer
 
-from ..errors import FlyballError, Mistakes
-from ..terminal import visible
-from .code import USAGE
+from ..errors import ConfigError, FlyballError, Mistakes
+from ..person import visible
+from ..result import Stop
+
+USAGE = 2
+CODES = {
+    Stop.COMPLETED: 0,
+    Stop.FAILED: 1,
+    Stop.BUDGET: 3,
+    Stop.DEADLINE: 4,
+    Stop.STALLED: 5,
+    Stop.UNFINISHED: 5,
+    Stop.HALTED: 5,
+    Stop.CONTENDED: 6,
+    Stop.PAUSED: 7,
+    Stop.CANCELLED: 130,
+}
 
 
 def say(line: str, *, err: bool = False) -> None:
@@ -32,3 +47,47 @@ def refused(mistake: Exception | str) -> typer.Exit:
 
 MISTAKE = (FlyballError, OSError)
 """What a mistake of the user raises."""
+
+_LONGEST = 400
+
+
+def print_table(heads: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
+    """Print rows under their heads. On a terminal a line ends where that ends; a column in which nothing stands is left
+    out."""
+    from rich.console import Console
+    from rich.table import Column, Table
+    from rich.text import Text
+
+    console = Console(highlight=False, markup=False, emoji=False)
+    if not console.is_terminal:
+        console.width = 10_000  # a pipe has no edge
+    used = [n for n in range(len(heads)) if any(row[n] for row in rows)]
+    columns = [Column(heads[n], no_wrap=True, overflow="ellipsis") for n in used]
+    table = Table(*columns, box=None, pad_edge=False, header_style="dim")
+    for row in rows:
+        table.add_row(*[Text(_cell(row[n])) for n in used])
+    with console.capture() as capture:
+        console.print(table)
+    put("\n".join(line.rstrip() for line in capture.get().splitlines()))
+
+
+def _cell(text: str) -> str:
+    line = " ".join(text[: 2 * _LONGEST].split())
+    return visible(line if len(line) <= _LONGEST else f"{line[:_LONGEST]}…")
+
+
+def agreed(question: str, yes: bool) -> bool:
+    """Whether it may be done: by --yes, or because somebody at the terminal says so.
+
+    Where nobody can be asked it is a ConfigError: what deletes must not be taken for granted.
+    """
+    if yes:
+        return True
+    if not sys.stdin.isatty():
+        raise ConfigError(question, "nobody at a terminal who can be asked", "--yes")
+    sys.stderr.write(visible(f"{question} (y or n) "))
+    sys.stderr.flush()
+    agrees = sys.stdin.readline().strip().lower() in ("y", "yes")
+    if not agrees:
+        say("nothing was deleted", err=True)
+    return agrees

@@ -3,23 +3,26 @@
 from __future__ import annotations
 
 import json
+import os
+import signal
 import sys
 from collections.abc import Callable, Generator
 from contextlib import contextmanager, nullcontext, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from threading import Lock, current_thread, main_thread
+from types import FrameType
 from typing import TYPE_CHECKING
 
 import typer
 
 from ..errors import ResumeError
+from ..event import AskedPerson, Event, RunStarted
 from ..history.record import data_of, keep
-from ..terminal import harmless
+from ..person import About, Approver, Question, Verdict, allow, harmless
+from ..result import Stop
 from ..unit import Unit
-from .approval import Desk, approver_for
-from .code import CODES
-from .interrupt import cancelled_by_ctrl_c
 from .live import Events, Lines, Live, Silence, View
-from .output import MISTAKE, put, refused, say
+from .output import CODES, MISTAKE, put, refused, say
 from .run_config import Outfit
 from .saved_config import Keepsake
 from .store_option import Place
@@ -27,9 +30,96 @@ from .store_option import Place
 if TYPE_CHECKING:
     from ..agent.agent import Agent
     from ..agent.run import Run
-    from ..person import Question
     from ..result import Result
     from ..store import Store
+
+_CURSOR = "\x1b[?25h"
+"""Shows the cursor, which the live view has hidden."""
+
+
+@contextmanager
+def cancelled_by_ctrl_c(going: Run) -> Generator[None]:
+    """The first Ctrl-C cancels the run; from then on, also behind this block, the next one ends the program."""
+    if current_thread() is not main_thread():  # where no signal ever comes
+        yield
+        return
+    interrupted = False
+
+    def interrupt(_signal: int, _frame: FrameType | None) -> None:
+        nonlocal interrupted
+        interrupted = True
+        signal.signal(signal.SIGINT, _stop)
+        going.cancel("Ctrl-C")
+
+    before = signal.signal(signal.SIGINT, interrupt)
+    try:
+        yield
+    finally:
+        if not interrupted:
+            signal.signal(signal.SIGINT, before)
+
+
+def _stop(_signal: int, _frame: FrameType | None) -> None:
+    """Leave without closing anything: what hangs would hang here, too. Programs of tools die with their parent."""
+    shown = _CURSOR if sys.stderr.isatty() else ""
+    with suppress(OSError):  # nobody sees it
+        os.write(2, f"{shown}\nflyball: stopped at once; what it did last may not be kept\n".encode())
+    os._exit(CODES[Stop.CANCELLED])
+
+
+def approver_for(yes: bool, view: View) -> Approver | None:
+    """Whoever answers; None where nobody can, and a run that must ask pauses."""
+    if yes:
+        return lambda question: allow() if question.about is About.CALL else None
+    if not (sys.stdin.isatty() and sys.stderr.isatty()):
+        return None
+    return Desk(view)
+
+
+class Desk:
+    """The person at the terminal: is asked one thing at a time, and told which child wants to know it."""
+
+    def __init__(self, view: View) -> None:
+        self._view = view
+        self._turn = Lock()
+        self._names: dict[str, str] = {}
+        self._askers: dict[tuple[str, str], str] = {}
+
+    def hear(self, event: Event) -> None:
+        """Learn who asks what; a sink, so that it is known before the question comes."""
+        header = event.header
+        if isinstance(event, RunStarted) and header.parent_run_id is not None:
+            self._names[header.run_id] = event.agent or ""
+        elif isinstance(event, AskedPerson):
+            self._askers[event.question_id, event.text] = self._names.get(header.run_id, "")
+
+    def __call__(self, question: Question) -> Verdict | None:
+        """Ask, and wait for the answer."""
+        from ..person import ask_on_terminal
+
+        name = self._askers.get((question.id, question.text))
+        if name:
+            question = replace(question, text=f"{name}: {question.text}")
+        with self._turn, self._view.aside():
+            return ask_on_terminal(question, _typed)
+
+
+def _typed(prompt: str) -> str:
+    """Like `input`, but on standard error, as the answer's stream may lead elsewhere.
+
+    And without the lock of `sys.stdin`: who holds it when the program ends, because nobody typed anything before
+    Ctrl-C, makes Python abort.
+    """
+    sys.stderr.write(prompt)
+    sys.stderr.flush()
+    line = b""
+    while not line.endswith(b"\n"):
+        piece = os.read(sys.stdin.fileno(), 4096)
+        if not piece:
+            sys.stderr.write("\n")
+            raise EOFError
+        line += piece
+    return line.decode(errors="replace")
 
 
 @dataclass(frozen=True, slots=True)

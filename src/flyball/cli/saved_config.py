@@ -14,7 +14,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
 from ..errors import ConfigError
-from ..history.told import Told
+from ..history.record import Told
 from .run_config import Outfit
 
 if TYPE_CHECKING:

@@ -6,11 +6,9 @@ import json
 import re
 from collections.abc import Iterator
 
-from ..history.record import Record
-from ..history.told import Told
-from ..terminal import harmless
-from .page import plain
-from .report import end, shown, summary
+from ..history.record import Record, Told
+from ..person import harmless
+from .report import end, plain, shown, summary
 from .run_tree import HEADS, kin
 
 _FENCE = re.compile(r"`{3,}")

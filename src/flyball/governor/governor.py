@@ -10,7 +10,7 @@ from typing import Any, Literal, Self
 
 from .. import event
 from .._internal import validation
-from ..budget.clock import SYSTEM, Clock
+from ..budget.deadline import SYSTEM, Clock
 from ..budget.limits import Limits
 from ..budget.price import Price, Unpriced
 from ..budget.registry import IterationBudgetRegistry

@@ -6,10 +6,8 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 from ..errors import ConfigError, nearest
-from .record import Record
-from .tail import tail
-from .told import Told
-from .unfinished import remains
+from .record import Record, Told
+from .unfinished import remains, tail
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

@@ -11,8 +11,8 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from ..errors import ConfigError
+from .record import Told
 from .timeline import Reader, call_text, one_line
-from .told import Told
 
 if TYPE_CHECKING:
     from ..agent.agent import Agent
@@ -181,9 +181,9 @@ class _SamePurpose:
 
 def came_from(effect: Effect[Any], value: object) -> bool:
     """Whether this can be what the effect came to."""
-    from ..runtime import pause
+    from ..runtime import history
 
-    return pause.came_from(effect, value)
+    return history.came_from(effect, value)
 
 
 def _plan(agent: Agent, rows: Sequence[Row]) -> Plan:

@@ -9,7 +9,7 @@ from typing import Any, cast
 
 from ..errors import shown
 from ..unit import Unit
-from .told import Told
+from .record import Told
 
 _LONGEST = 400
 _FIRST, _LAST = 12, 24

@@ -6,8 +6,8 @@ import copy
 from collections.abc import Mapping
 from typing import Any
 
-from ..evidence import Done, Evidence
 from ..outcome import Outcome, Success
+from ..progress import Done, Evidence
 from ..tool_rules import RuleBook
 
 

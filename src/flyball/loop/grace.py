@@ -7,26 +7,44 @@ from dataclasses import replace
 from .. import event
 from ..message import Message, MessageType, Role
 from ..outcome import Reason
-from ..request import (
-    FailureKind,
-    Finish,
-    ModelFailure,
-    Purpose,
-    Reply,
-    Request,
-    bytes_of,
-    tokens_of,
-    tokens_of_message,
-)
+from ..progress import Progress
+from ..request import FailureKind, Finish, ModelFailure, Purpose, Reply, Request, bytes_of, tokens_of, tokens_of_message
 from ..result import Stop
 from . import shared_budget
 from .effects import Flow
 from .ending import End
-from .fit import fit
+from .messages import fit, line_of
 from .model_request import let_go, send
-from .report import report
 from .state import Course
 from .tool_calls import deny
+
+_LAST_CALLS = 5
+
+
+def report(progress: Progress, turns: int, warning: str | None) -> str:
+    """What was done, what failed, what came last; the same for the same record."""
+    done = _counted(progress.successes)
+    failed = _counted(progress.failures)
+    parts = [warning or "The run was stopped before it was finished."]
+    parts.append(f"It took {_many(turns, 'turn')} and {_many(progress.requests, 'request')} to the model.")
+    parts.append(f"Calls that succeeded: {done or 'none'}.")
+    parts.append(f"Calls that did not: {failed or 'none'}.")
+    text = " ".join(parts)
+    if progress.results:
+        newest = "\n".join(map(line_of, progress.results[-_LAST_CALLS:]))
+        text += f"\nThe last calls:\n{newest}"
+    if progress.text:
+        text += f"\nThe model last said: {progress.text}"
+    return text + "\nThe model gave no report; this one is made from the record."
+
+
+def _many(count: int, noun: str) -> str:
+    return f"{count} {noun}{'' if count == 1 else 's'}"
+
+
+def _counted(counts: dict[str, int]) -> str:
+    return ", ".join(f"{name} ({count})" for name, count in counts.items())
+
 
 _STOPS_WITH_GRACE = frozenset({Stop.BUDGET, Stop.DEADLINE, Stop.STALLED})
 _STATES = {Stop.STALLED: "This run makes no progress", Stop.HALTED: "This run is halted"}

@@ -5,15 +5,15 @@ from __future__ import annotations
 from collections.abc import Sequence
 from contextlib import suppress
 from math import inf
+from threading import Condition
 from typing import Any, TypeVar
 
 from .. import event
 from ..budget.spending import Purse
-from ..evidence import Evidence
 from ..message import Message, MessageType, Role
 from ..outcome import Cancelled, Denied, Outcome, Reason, Status
 from ..person import Question, Verdict
-from ..progress import AskPerson, Halt, Notice, Point, Progress, Veto
+from ..progress import AskPerson, Evidence, Halt, Notice, Point, Progress, Veto
 from ..recorder import Recorder
 from ..request import TOKENS_AROUND, Call, Finish, Reply, Request, bytes_of, tokens_of, tokens_of_call, tokens_of_parts
 from ..result import Result, Stop
@@ -22,13 +22,34 @@ from ..unit import Unit
 from .effects import Answer, Append, Effect, Flow, Grant
 from .ending import End, described
 from .evidence import Witness
-from .hooks import obey
+from .hooks import Notices, obey
 from .messages import Context
-from .notices import Notices
 from .plan import Plan
 from .repetition import Key, Repetition
 from .signals import hear
-from .told import Told
+
+
+class Told:
+    """The loop's clock: it stands still until an answer tells the time."""
+
+    __slots__ = ("at", "started_at")
+
+    def __init__(self, started_at: float) -> None:
+        self.at = 0.0
+        self.started_at = started_at
+
+    def now(self) -> float:
+        """The run's active seconds."""
+        return self.at
+
+    def wall(self) -> float:
+        """Seconds since the epoch, as far as the loop knows."""
+        return self.started_at + self.at
+
+    def wait(self, condition: Condition, seconds: float) -> None:
+        """The loop never waits; it yields a Wait."""
+        raise NotImplementedError
+
 
 T = TypeVar("T")
 

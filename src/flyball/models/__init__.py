@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from .catalog import context_tokens_of, price_of
     from .local import LocalModel
     from .openai import OpenAIModel
-    from .patience import Patience
+    from .options import Patience
 
 __all__ = [
     "AnthropicModel",
@@ -32,7 +32,7 @@ _HOMES = {
     "AnthropicModel": "anthropic",
     "LocalModel": "local",
     "OpenAIModel": "openai",
-    "Patience": "patience",
+    "Patience": "options",
     "context_tokens_of": "catalog",
     "named": "by_name",
     "price_of": "catalog",

@@ -11,9 +11,8 @@ from ..wire.writer import PRIVATE, write_anthropic
 from .endpoint import House
 from .http import HttpModel
 from .model import Tell
-from .name import call_id, tool_name
 from .reply import MOST_INDEXES, CallNotes, Ear, Json, dict_of, list_of, malformed, text_of
-from .structured import closed, wanted
+from .structured import call_id, closed, tool_name, wanted
 
 _FINISHES = {
     "end_turn": Finish.STOP,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from ..errors import ConfigError, nearest
-from .key import bare
+from .endpoint import bare
 from .model import Model
 
 _FORMS = "openai:NAME, anthropic:NAME, http://HOST:PORT/v1#NAME, local:smollm2, local:PATH.gguf or script:PATH.toml"

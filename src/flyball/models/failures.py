@@ -10,7 +10,7 @@ from email.utils import parsedate_to_datetime
 from typing import Any, cast
 
 from ..errors import ContextTooLong, ModelError, Retryable
-from .key import without
+from .endpoint import without
 
 _PASSING = frozenset({408, 409, 425, 429})
 _MOST_WORDS = 500

@@ -4,23 +4,56 @@ from __future__ import annotations
 
 import json
 from abc import ABC, abstractmethod
+from math import inf
 from typing import ClassVar, Unpack, cast
 
+import anyio
 import httpx2
 
 from ..errors import ModelError, Retryable
 from ..request import Reply, Request
 from .client import shared_client
-from .endpoint import Address, House
+from .endpoint import Address, House, without
 from .failures import broken_off, refused, shortened
-from .key import without
 from .model import Tell
-from .options import HttpOptions
-from .patience import Patience
+from .options import HttpOptions, Patience, Wish
 from .reply import Ear, Json, malformed
 from .sse import EventReader
-from .waiting import Waiting
-from .wish import Wish
+
+_END_S = 1.0
+"""How long a server that has said everything may take to end its stream; then its connection is not used again."""
+
+
+class Waiting:
+    """The time that is left for one reply."""
+
+    __slots__ = ("_between", "_complaint", "_first", "_until", "_whole", "scope")
+
+    def __init__(self, patience: Patience) -> None:
+        now = anyio.current_time()
+        self._whole, self._first, self._between = patience.whole, patience.first, patience.between
+        self._until = now + (inf if patience.whole is None else patience.whole)
+        self.scope = anyio.CancelScope()
+        self._complaint = ""
+        self._expect(now, patience.first, f"said nothing for {patience.first} s")
+
+    def heard(self) -> None:
+        """A token came; the next must come in time too."""
+        self._expect(anyio.current_time(), self._between, f"fell silent for {self._between} s in the middle of a reply")
+
+    def finish(self) -> None:
+        """Everything was said; only the end of the stream is to come."""
+        self.scope.deadline = min(self.scope.deadline, anyio.current_time() + _END_S)
+
+    def complaint(self) -> str:
+        """What it was that took too long."""
+        return self._complaint
+
+    def _expect(self, now: float, seconds: float | None, complaint: str) -> None:
+        at = now + (inf if seconds is None else seconds)
+        self.scope.deadline = min(at, self._until)
+        self._complaint = complaint if at <= self._until else f"needs more than {self._whole} s for a reply"
+
 
 _MOST_BYTES = 64 * 2**20
 """More than any reply has: what is longer comes from a server that does not know its end."""

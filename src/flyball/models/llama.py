@@ -2,13 +2,20 @@
 
 from __future__ import annotations
 
+import atexit
 import json
+import os
 from collections.abc import Callable
+from functools import partial
 from importlib import import_module
+from math import inf
 from pathlib import Path
+from queue import SimpleQueue
 from tempfile import TemporaryDirectory
+from threading import Lock, Thread
 from typing import Any, NamedTuple, Protocol
 
+from .._internal.workers import hand_over
 from ..errors import ModelError
 
 Json = dict[str, Any]
@@ -70,3 +77,117 @@ def _parameters(module: Any, wanted: Load, socket: str) -> Any:
     parameters.offline = True
     parameters.verbosity = _SILENT
     return parameters
+
+
+Hear = Callable[[Json], None]
+_EXIT_S = 10.0
+"""How long the end of a program waits for a token, or for a batch that is being read."""
+_CLOSED = "the weights are closed, because the program ends"
+
+
+class _Job:
+    """One question to the weights."""
+
+    __slots__ = ("body", "error", "hear", "over")
+
+    def __init__(self, body: Json, hear: Hear) -> None:
+        self.body = body
+        self.hear = hear
+        self.over = False
+        """Whether nobody waits for it any more."""
+        self.error: BaseException | None = None
+
+
+class Engine:
+    """Answers one question after the other, in the order in which they come; the first one loads the weights."""
+
+    def __init__(self, load: Callable[[], Llama]) -> None:
+        self._load = load
+        self._work: SimpleQueue[Callable[[], Callable[[], object] | None] | None] = SimpleQueue()
+        self._lock = Lock()
+        self._thread: Thread | None = None
+        self._pid = 0
+        self._llama: Llama | None = None
+        self._closed = False
+
+    async def answer(self, body: Json, hear: Hear) -> None:
+        """Have the question answered, and hear each chunk, in the engine's thread.
+
+        Who is cancelled leaves at once, also while others are answered; then nothing more is heard, and the weights are
+        left alone at the next token. What `hear` raises ends the answer, and is raised here.
+        """
+        if self._is_inherited:
+            raise ModelError("a local model that was asked before a fork cannot be asked in the child: use spawn")
+        job = _Job(body, hear)
+        try:
+            await hand_over(self, partial(self._do, job), inf)
+        finally:
+            job.over = True
+        if job.error is not None:
+            raise job.error
+
+    def close(self) -> None:
+        """Stop at the next token and free the weights; what is still to be answered fails. The program's end does it.
+
+        Weights that are at work while the interpreter ends would crash it.
+        """
+        if self._is_inherited:
+            return
+        with self._lock:
+            self._closed = True
+            self._work.put(None)
+        if self._thread is not None:
+            self._thread.join(_EXIT_S)
+        atexit.unregister(self.close)
+
+    def start(self, work: Callable[[], Callable[[], object] | None]) -> None:
+        """Do this when everything before it is done."""
+        with self._lock:
+            if self._closed:
+                raise ModelError(_CLOSED)
+            if self._thread is None:
+                thread = Thread(target=self._run, name="flyball-llama", daemon=True)
+                thread.start()
+                self._thread, self._pid = thread, os.getpid()
+                atexit.register(self.close)
+            self._work.put(work)
+
+    @property
+    def _is_inherited(self) -> bool:
+        """Whether this is a forked child of who loaded the weights: neither their threads nor ours live on in it."""
+        return self._thread is not None and self._pid != os.getpid()
+
+    def _run(self) -> None:
+        while (work := self._work.get()) is not None:
+            then = work()
+            if then is not None:
+                then()
+        self._llama = None  # freed here and now, and not while the interpreter is taken apart
+
+    def _do(self, job: _Job) -> None:
+        try:
+            if not job.over and not self._closed:
+                self._llama = self._llama or self._load()
+                self._llama.handle_chat_completions(job.body, partial(self._heard, job))
+            if self._closed:
+                raise ModelError(_CLOSED)
+        except BaseException as error:
+            job.error = job.error or error
+
+    def _heard(self, job: _Job, chunk: Json) -> bool:
+        """Whether that was enough."""
+        if job.over or self._closed:
+            return True
+        try:
+            job.hear(chunk)
+        except BaseException as error:  # it would be lost outside
+            job.error = error
+        return job.error is not None
+
+
+_ENGINES: dict[Load, Engine] = {}
+
+
+def shared_engine(wanted: Load) -> Engine:
+    """The engine for these weights; every model of this process that wants the same has the same."""
+    return _ENGINES.setdefault(wanted, Engine(partial(load, wanted)))  # one step, if many threads come first

@@ -10,9 +10,8 @@ from ..wire.writer import write_openai
 from .endpoint import House
 from .http import HttpModel
 from .model import Tell
-from .name import call_id, tool_name
 from .reply import MOST_INDEXES, CallNotes, Ear, Json, dict_of, list_of, text_of
-from .structured import closed, is_strict, wanted
+from .structured import call_id, closed, is_strict, tool_name, wanted
 
 _FINISHES = {
     "stop": Finish.STOP,

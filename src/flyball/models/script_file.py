@@ -33,8 +33,7 @@ from .._internal.table import Entry, Page
 from .._internal.toml import TomlDocument
 from ..errors import ContextTooLong, ModelError, Retryable
 from ..request import FailureKind, Finish, Usage
-from .line import Line
-from .scripted import ModelOptions, ScriptedModel
+from .scripted import Line, ModelOptions, ScriptedModel
 
 _BOOK: Mapping[str, object] = {"name": "scripted", "loop": False, "reply": (), "grace": None, "reflection": None}
 _LINE: Mapping[str, object] = {

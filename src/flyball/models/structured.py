@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Mapping
 from typing import Any, cast
 
@@ -86,3 +87,17 @@ def _closed(value: Any) -> Any:
     if told:
         kept["description"] = " ".join(filter(None, (kept.get("description"), f"It must fit {json.dumps(told)}.")))
     return kept
+
+
+_ODD = re.compile(r"[^a-zA-Z0-9_-]")
+_LONGEST_ID = 40
+
+
+def call_id(id: str) -> str:
+    """The id of a call; of a long one the end, because ids often begin alike."""
+    return _ODD.sub("_", id)[-_LONGEST_ID:]
+
+
+def tool_name(name: str) -> str:
+    """The name of a tool that was called, also where there is none of that name."""
+    return _ODD.sub("_", name) or "_"

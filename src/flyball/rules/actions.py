@@ -22,10 +22,10 @@ from ..progress import (
     Veto,
 )
 from ..unit import Unit
-from .language import BUDGETS
 from .reader import Reader
 from .template import Template
 from .view import Table, View, kind
+from .vocabulary import BUDGETS
 
 
 class Action:

@@ -25,8 +25,7 @@ from types import TracebackType
 
 from .._internal import validation
 from ..errors import RuleError
-from .compiler import FILE, Compiler
-from .source import Source, Span
+from .compiler import FILE, Compiler, Source, Span
 from .view import NoField, View
 from .vocabulary import Vocabulary
 

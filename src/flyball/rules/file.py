@@ -12,9 +12,9 @@ from .._internal.toml import TomlDocument
 from ..errors import Mistakes, TomlError, nearest
 from .actions import ACTIONS, Action, Deny
 from .expression import Condition
-from .language import vocabulary
 from .reader import Reader
 from .rule import Fire, Rule, Trial, Trigger, Value
+from .vocabulary import vocabulary
 
 MOST_BYTES = 200_000
 _TABLES = ("rule", "condition", "action", "params", "test")

@@ -8,8 +8,8 @@ from typing import Any, TypeVar, cast
 
 from .._internal.toml import TomlDocument
 from ..errors import ConfigError, Mistakes, SettingError, nearest
-from .language import vocabulary
 from .template import Template
+from .vocabulary import vocabulary
 
 Member = TypeVar("Member", bound=StrEnum)
 Place = tuple[str | int, ...]

@@ -12,8 +12,8 @@ from .._internal.jsonable import jsonable
 from ..outcome import Ended, Failure, Success, Timeout
 from ..progress import Progress
 from ..request import Call
-from .language import BUDGETS, READING
 from .view import Lazy, Table, View, field_of
+from .vocabulary import BUDGETS, READING
 
 
 class Told:

@@ -21,10 +21,9 @@ from collections.abc import Iterator
 
 from .._internal import validation
 from ..errors import ConfigError, Mistakes, RuleError
-from .compiler import Compiler, call, function
+from .compiler import MOST_CHARACTERS, Compiler, Source, call, function
 from .expression import Expression
 from .operations import text as written
-from .source import MOST_CHARACTERS, Source
 from .view import View, plain
 from .vocabulary import Vocabulary, likely
 

@@ -16,8 +16,8 @@ from typing import NamedTuple
 
 from ..budget.run_budget import TurnBudget
 from ..progress import Progress
-from .language import BUDGETS
 from .rule import Rule
+from .vocabulary import BUDGETS
 
 _NEAR = 1e-6
 """Seconds around a moment in which it is better to look."""

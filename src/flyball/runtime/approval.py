@@ -13,7 +13,7 @@ import anyio.lowlevel
 
 from .._internal.workers import Worker, WorkerPool, context_elsewhere, free_worker, hand_over, is_being_cancelled
 from ..person import Approver, Question, Verdict, verdict_of
-from .pause import Pause
+from .history import Pause
 
 
 @dataclass(frozen=True, slots=True)

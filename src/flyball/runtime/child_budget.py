@@ -8,8 +8,7 @@ from typing import Any
 
 from .._internal import validation
 from ..budget.budget import IterationBudget
-from ..budget.clock import Clock
-from ..budget.deadline import Deadline
+from ..budget.deadline import Clock, Deadline
 from ..budget.run_budget import TurnBudget
 from ..errors import BudgetExceeded
 from ..event import ChildEnded, ChildStarted, Event, Header

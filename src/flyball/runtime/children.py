@@ -11,7 +11,7 @@ from functools import partial
 import anyio
 
 from .._internal.workers import loop_time
-from ..budget.clock import SYSTEM, Clock
+from ..budget.deadline import SYSTEM, Clock
 from ..budget.run_budget import TurnBudget
 from ..chain.caller import POSITION
 from ..loop.child_task import ChildTask
@@ -28,8 +28,7 @@ from .child_budget import Kin
 from .child_call import ChildAct
 from .driver import Driver
 from .journal import Keeper
-from .mailbox import Mailbox
-from .runner import Runner
+from .runner import Mailbox, Runner
 from .tool_sources import SourcedDriver
 
 

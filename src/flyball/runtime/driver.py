@@ -14,7 +14,7 @@ import anyio.lowlevel
 
 from .._internal.workers import WorkerPool, call_soon
 from ..budget.budget import IterationBudget
-from ..budget.clock import SYSTEM, Clock
+from ..budget.deadline import SYSTEM, Clock
 from ..budget.run_budget import TurnBudget
 from ..event import Delta, Event, Header, ToolReported
 from ..loop.effects import Act, Answer, Append, Ask, Cancel, Decide, Effect, Flow, Grant, Late, Stalled, TimeUp, Wait
@@ -29,12 +29,11 @@ from ..result import Result, Stop
 from ..tools.call import ToolAct
 from ..tools.runner import Performer
 from .approval import NOBODY, Deciding, Person
+from .history import Pause, is_open
 from .journal import Keeper
-from .mailbox import Mailbox
 from .model_call import Asking
-from .pause import Pause, is_open
 from .resume import played, resumed
-from .runner import Runner
+from .runner import Mailbox, Runner
 from .shared_budget import Lender
 from .timer import Pace
 

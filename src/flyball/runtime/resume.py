@@ -14,9 +14,8 @@ from ..request import FailureKind, ModelFailure
 from ..result import Result, Stop
 from ..tools.call import ToolAct
 from .child_call import ChildAct
-from .history import Begun, Past
+from .history import Begun, Past, Pause, came_from
 from .journal import Keeper
-from .pause import Pause, came_from
 
 if TYPE_CHECKING:
     from .driver import Driver

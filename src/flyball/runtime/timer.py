@@ -8,7 +8,7 @@ from threading import Condition
 
 import anyio
 
-from ..budget.clock import Clock
+from ..budget.deadline import Clock
 
 _AHEAD_S = 30.0
 """As far ahead as the alarm is set: most calls have longer, so it need not be set anew for each."""

@@ -17,7 +17,7 @@ from ..chain.chain import headers_at
 from ..errors import ConfigError, RemoteError
 from ..loop.child_task import Edge, Mode
 from ..loop.plan import ModelCard, Terrain
-from ..models.key import HIDDEN, bare
+from ..models.endpoint import HIDDEN, bare
 from ..tools import Admission, Toolset
 from .remote_run import RemoteRunner
 

@@ -13,7 +13,7 @@ import httpx2
 
 from ..errors import RemoteError, RemoteRefused
 from ..models.client import shared_client
-from ..models.key import without
+from ..models.endpoint import without
 from ..models.sse import EventReader
 
 _MOST_BYTES = 64 * 2**20

@@ -5,28 +5,165 @@ from __future__ import annotations
 import contextlib
 import math
 from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 import anyio
 
 from .._internal.workers import call_soon, loop_time
-from ..budget.clock import Clock
-from ..budget.run_budget import TurnBudget
+from ..budget.budget import Hold
+from ..budget.deadline import Clock
+from ..budget.run_budget import Refusal, TurnBudget
 from ..chain.caller import COUNTED, POSITION, Position
 from ..errors import ConfigError, RemoteError
-from ..event import BudgetRefused, Event, RunEnded, RunStarted
+from ..event import BudgetRefused, Event, Header, RunEnded, RunStarted
 from ..loop.child_task import POOLED, ChildTask, spared
 from ..loop.effects import Cancel, Stalled
 from ..loop.ending import described
 from ..loop.plan import Plan
-from ..record import result_of
+from ..record import event_of, result_of
 from ..recorder import Recorder
 from ..result import Result, Stop
 from ..runtime import Mailbox, Runner
 from ..unit import Unit
-from .hearing import Hearing
-from .loan import Loan
+
+_MOST_RUNS = 1_000
+"""No run here has more children in all."""
+
+
+@dataclass(slots=True)
+class _Run:
+    """A run at the service that has begun: its header, which all its events share, and its newest event."""
+
+    header: Header
+    newest: Event
+
+
+class Hearing:
+    """The runs of which one request tells: the one that was asked for, below ours, and those below that.
+
+    Whoever tells is not trusted. A run is one of those from its beginning to its end; what is told of any other, and
+    so of a run here, is passed over. A run whose end was not heard is ended when nothing more can be.
+    """
+
+    def __init__(self, own_id: str, top_id: str, tell: Callable[[Event], None]) -> None:
+        self._own_id = own_id
+        self._top_id = top_id
+        self._tell = tell
+        self._open: dict[str, _Run] = {}
+        self._known: set[str] = set()
+
+    def hear(self, told: Mapping[str, Any]) -> None:
+        """Take an event from there."""
+        try:
+            event = event_of(told)
+        except (KeyError, TypeError, ValueError, ArithmeticError):  # of a newer Flyball, or of no Flyball
+            return
+        run_id = event.header.run_id
+        if isinstance(event, RunStarted) and self._is_new(event.header):
+            below = event.header.parent_run_id if self._known else self._own_id
+            self._open[run_id] = _Run(replace(event.header, parent_run_id=below), event)
+            self._known.add(run_id)
+        elif isinstance(event, RunStarted) or run_id not in self._open:
+            return
+        run = self._open[run_id]
+        event.header, run.newest = run.header, event  # by which sinks know that it is the same run
+        if isinstance(event, RunEnded):
+            del self._open[run_id]
+        self._tell(event)
+
+    def close(self, stop: str) -> None:
+        """End what is open, the newest first, in the way in which the request has ended: every pair closes."""
+        for run in reversed(self._open.values()):
+            last = run.newest
+            self._tell(RunEnded(last.seq + 1, last.at, last.turn, run.header, stop, None, (), last.turn, 0, {}))
+        self._open.clear()
+
+    def _is_new(self, header: Header) -> bool:
+        """Whether a run may begin: the first that is told, or one below a run that goes on, with a name of its own."""
+        name = f"{header.run_id}."
+        is_ours = name.startswith(f"{self._top_id}.") or f"{self._own_id}.".startswith(name)
+        if is_ours or header.run_id in self._known or len(self._known) >= _MOST_RUNS:
+            return False
+        return not self._known or header.parent_run_id in self._open
+
+
+class Loan:
+    """A run elsewhere cannot ask here before each turn, so what it may take is held when it begins.
+
+    That is its own limit, or half of what others leave, so that they can go on beside it. When it has ended, what it
+    and all runs below it have used is booked, and the rest given back; if nobody knows what it used, all is booked. It
+    is never more than was lent: what a service says to have used beyond that takes nothing from others here.
+    """
+
+    def __init__(self, within: TurnBudget | None) -> None:
+        self._within = within
+        self._holds: dict[str, Hold] = {}
+
+    def take(self, own: Mapping[str, int | None]) -> Refusal | None:
+        """Hold what it may take, at most its own ceilings; or the refusal of a budget of which nothing is left."""
+        within = self._within
+        if within is None:
+            return None
+        with within.lock:
+            for name in COUNTED:
+                budget = within.budgets.get(name)
+                if budget is None or budget.available == math.inf:
+                    continue
+                half, ceiling = (int(budget.available) + 1) // 2, own.get(name)
+                amount = half if ceiling is None else min(half, ceiling)
+                if amount < 1:
+                    self.give_back()
+                    return within.refuse(name)
+                self._holds[name] = budget.hold(amount)
+        return None
+
+    @property
+    def amounts(self) -> dict[str, int]:
+        """What is held, by budget."""
+        return {name: hold.amount for name, hold in self._holds.items()}
+
+    def give_back(self) -> None:
+        """Nothing was run."""
+        for hold in self._holds.values():
+            hold.release()
+        self._holds = {}
+
+    def settle(self, result: Result | None) -> None:
+        """Book what was used; None where nobody knows."""
+        for name in COUNTED:
+            used = None if result is None else _used(result, name)
+            hold = self._holds.get(name)
+            if hold is not None:
+                hold.settle(hold.amount if used is None else min(used, hold.amount))
+            elif used and self._within is not None and name in self._within.budgets:
+                self._within.budgets[name].increment(used)
+        self._holds = {}
+
+
+def _used(result: Result, name: str) -> int | None:
+    """By a run and all below it; None where one of them does not tell.
+
+    Its own budget may have counted those below it, or not, and the facts may lack an estimate: the greater is right.
+    """
+    if not _tells(result, name):
+        return None
+    return max(result.budgets[name].used, _happened(result, name))
+
+
+def _tells(result: Result, name: str) -> bool:
+    return name in result.budgets and all(_tells(child, name) for child in result.children)
+
+
+def _happened(result: Result, name: str) -> int:
+    match name:
+        case "tokens":
+            return result.usage_with_children.total
+        case "usd":
+            return sum(result.cost_with_children.values())
+        case _:
+            return result.turns + sum(_happened(child, name) for child in result.children)
+
 
 _NOT_ASKED = "The remote agent was not asked: nothing is left for it of what it shares with others."
 

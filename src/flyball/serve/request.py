@@ -11,15 +11,13 @@ from typing import Any, cast
 import anyio
 
 from ..budget.budget import IterationBudget
-from ..budget.clock import Clock
-from ..budget.deadline import Deadline
+from ..budget.deadline import Clock, Deadline
 from ..budget.run_budget import TurnBudget
 from ..errors import MessageError, nearest
 from ..message import Role
 from ..unit import Unit
 from ..wire import normalize
-from .asgi import Receive
-from .problem import Problem
+from .asgi import Problem, Receive
 
 LIMITS: Mapping[str, Unit] = {
     "turns": Unit.COUNT,

@@ -11,8 +11,7 @@ import anyio
 from ..agent.run import Run
 from ..event import Event, RunEnded
 from ..result import Result, Stop
-from .asgi import Send
-from .problem import Problem, raw
+from .asgi import Problem, Send, raw
 
 _HEADERS = {"content-type": "text/event-stream", "cache-control": "no-store", "x-accel-buffering": "no"}
 _PING_S = 15.0

@@ -9,15 +9,67 @@ Code                                  the JSON of a journal
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
+from urllib.parse import parse_qsl, unquote, urlsplit
 
+from .._internal import validation
+from ..budget.deadline import SYSTEM, Clock
+from ..errors import ConfigError
 from .codec import Code
 from .memory import MemoryStore
 from .records import Entry, Finish, Guard, Holder, Kind, Pruned, Query, Row, Session, Start, Step
 from .store import Journal, Lease, Runs, State, Store, Transcript
-from .uri import open_store
 
 if TYPE_CHECKING:
     from .sqlite import SqliteStore
+
+_KNOWN = "memory:, sqlite:///runs.db (in this folder) or sqlite:////var/lib/runs.db"
+
+
+def open_store(uri: str, *, clock: Clock = SYSTEM) -> Store:
+    """Open the store that an address names; close it when it is not needed any more, or use it in a `with`.
+
+    memory:                      in this process
+    sqlite:///runs.db            a file, from this folder
+    sqlite:////var/lib/runs.db   a file, from the root
+
+    Behind a file may stand `?synchronous=full` (a commit outlives a power loss too) and `?busy_seconds=60` (how long to
+    wait for other processes). The characters ? # % in a path are written as %3F, %23, %25.
+    """
+    if not isinstance(uri, str):  # pyright: ignore[reportUnnecessaryIsInstance]
+        raise ConfigError("store", uri, f"an address: {_KNOWN}")
+    scheme, _, rest = uri.partition(":")
+    if scheme == "memory" and rest in ("", "//"):
+        return MemoryStore(clock)
+    if scheme != "sqlite":
+        raise ConfigError("store", uri, f"an address of a store that is known: {_KNOWN}")
+    parts = urlsplit(uri)
+    path = unquote(parts.path.removeprefix("/"))
+    if parts.netloc or parts.fragment or not path or path == ":memory:":
+        raise ConfigError("store", uri, f"an address with three slashes and a path: {_KNOWN}")
+    from .sqlite import SqliteStore  # and with it SQLite, which few programs need
+
+    options = _options(uri, parts.query)
+    seconds = options.get("busy_seconds", "30")
+    return SqliteStore(
+        path, synchronous=options.get("synchronous", "normal"), busy_seconds=_seconds(uri, seconds), clock=clock
+    )
+
+
+def _options(uri: str, query: str) -> dict[str, str]:
+    try:
+        options = dict(parse_qsl(query, keep_blank_values=True, strict_parsing=True)) if query else {}
+    except ValueError:
+        raise ConfigError("store", uri, "options such as ?synchronous=full") from None
+    validation.options("store", options, ("synchronous", "busy_seconds"))
+    return options
+
+
+def _seconds(uri: str, text: str) -> float:
+    try:
+        return float(text)
+    except ValueError:
+        raise ConfigError("store", uri, "a number of seconds for busy_seconds") from None
+
 
 __all__ = [
     "Code",

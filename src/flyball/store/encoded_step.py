@@ -6,9 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
 
-from .codec import Code
+from .codec import Code, clean, to_line, to_rows, to_text, to_value
 from .records import Finish, Guard, Kind, Row, Start, Step
-from .text import clean, to_line, to_rows, to_text, to_value
 
 CODE = Code()
 """In which states are kept."""

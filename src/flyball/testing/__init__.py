@@ -8,16 +8,13 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from ..models.line import Line, call, call_json, fail, say, together
-    from ..models.scripted import ScriptedModel
-    from .assertions import assert_honest
+    from ..models.scripted import Line, ScriptedModel, call, call_json, fail, say, together
+    from .assertions import Bounds, assert_honest, assert_stops
     from .clock import ManualClock
-    from .fixtures import Notebook, until
+    from .fixtures import Notebook, RuleFolder, until
     from .recording import RecordedModel, playback, record
-    from .rule import RuleFolder
     from .script import Script, replay
     from .server import ModelServer, sent, status
-    from .stops import Bounds, assert_stops
     from .store_checks import store_contract
 
 __all__ = [
@@ -50,14 +47,11 @@ _HOMES = {
     ".clock": ("ManualClock",),
     ".store_checks": ("store_contract",),
     ".script": ("Script", "replay"),
-    ".assertions": ("assert_honest",),
-    "..models.scripted": ("ScriptedModel",),
-    ".fixtures": ("Notebook", "until"),
+    ".assertions": ("assert_honest", "Bounds", "assert_stops"),
+    "..models.scripted": ("ScriptedModel", "Line", "call", "call_json", "fail", "say", "together"),
+    ".fixtures": ("Notebook", "until", "RuleFolder"),
     ".recording": ("RecordedModel", "playback", "record"),
-    ".rule": ("RuleFolder",),
-    "..models.line": ("Line", "call", "call_json", "fail", "say", "together"),
     ".server": ("ModelServer", "sent", "status"),
-    ".stops": ("Bounds", "assert_stops"),
 }
 
 

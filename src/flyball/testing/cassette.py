@@ -5,17 +5,213 @@ from __future__ import annotations
 import json
 import os
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
+from hashlib import blake2b
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 from ..budget.price import Price, TokenPrice
 from ..budget.usage import Usage
-from ..errors import ConfigError, ContextTooLong, ModelError, Retryable
-from ..request import Call, FailureKind, Finish, ModelFailure, Reply
-from .censor import PLAIN, Censor
-from .imprint import Imprint
+from ..errors import ConfigError, ContextTooLong, ModelError, Retryable, shown
+from ..message import Message, MessageType
+from ..models.endpoint import HIDDEN, without
+from ..request import Call, FailureKind, Finish, ModelFailure, Reply, Request
+
+_KEY = re.compile(
+    r"""
+    -----BEGIN\ [A-Z ]*PRIVATE\ KEY-----.*?(?:-----END\ [A-Z ]*PRIVATE\ KEY-----|\Z)
+    | (?i:\bbearer\s+)[\w.~+/-]{16,}=*
+    | (?<![\w-])(?>(?P<before_token>[\w-]*?)\beyJ)[\w-]{10,}+\.[\w-]{10,}+\.[\w-]+     # a JSON web token
+    | (?<![\w-])(?>(?P<before_key>[\w-]*?)\b(?:sk|pk|rk)[-_])(?=[\w-]*\d)[\w-]{16,}
+    | \b(?:gh[oprsu]_|github_pat_|glpat-|hf_|npm_|pypi-|xox[a-z]-)[\w-]{16,}
+    | \bAKIA[0-9A-Z]{16}\b
+    | \bAIza[\w-]{30,}
+    """,
+    re.VERBOSE | re.DOTALL,
+)
+"""Keys as providers make them: a prefix of theirs and enough behind it that it is no word of a sentence.
+
+Of a long run of letters only the first prefix in it is tried: if that has not enough behind it, no later one has.
+"""
+
+
+class Censor:
+    """Puts *** in the place of secrets, of those it is told and of what looks like one. Twice comes to the same."""
+
+    __slots__ = ("_secrets", "secrets")
+
+    def __init__(self, secrets: Sequence[str] = ()) -> None:
+        self.secrets = tuple(secrets)
+        escaped = [json.dumps(secret)[1:-1] for secret in secrets]  # as they stand in arguments, which are JSON
+        self._secrets = tuple({*secrets, *escaped})
+
+    @classmethod
+    def of(cls, model: object) -> Censor:
+        """One that knows the secrets of a model, if that has `secrets()`."""
+        told = getattr(model, "secrets", None)
+        if not callable(told):
+            return cls()
+        secrets = told()
+        if isinstance(secrets, str) or not isinstance(secrets, Sequence):
+            raise ConfigError("recorded model, secrets()", type(secrets).__name__, "a list of texts")
+        return cls([str(secret) for secret in cast("Sequence[object]", secrets)])
+
+    def text(self, text: str) -> str:
+        """A text without secrets."""
+        while (cleaned := _KEY.sub(_hidden, without(self._secrets, text))) != text:
+            text = cleaned
+        return text
+
+    def clean(self, value: Any) -> Any:
+        """The same, with every text in it without secrets."""
+        if isinstance(value, str):
+            return self.text(value)
+        if isinstance(value, Mapping):
+            rows = cast("Mapping[Any, Any]", value)
+            return {self.clean(key): self.clean(row) for key, row in rows.items()}
+        if isinstance(value, list | tuple):
+            return [self.clean(row) for row in cast("Sequence[Any]", value)]
+        return value
+
+    def pieces(self, pieces: Sequence[str]) -> list[str]:
+        """The pieces of one text without secrets; where one goes over several pieces, the text comes in one."""
+        whole = "".join(pieces)
+        cleaned = self.text(whole)
+        if cleaned == whole:
+            return [*pieces]
+        apart = [self.text(piece) for piece in pieces]
+        return apart if "".join(apart) == cleaned else [cleaned]
+
+
+def _hidden(found: re.Match[str]) -> str:
+    return (found["before_token"] or found["before_key"] or "") + HIDDEN
+
+
+PLAIN = Censor()
+"""Knows no secret, only what keys look like."""
+
+_SHORTEST_NAME = 8
+"""The name of a run shorter than this could be a word of any text."""
+
+
+@dataclass(frozen=True, slots=True)
+class Imprint:
+    """A request, its texts as digests. What is not there is an empty text."""
+
+    purpose: str
+    instructions: str = ""
+    output_schema: str = ""
+    tools: dict[str, str] = field(default_factory=dict[str, str])
+    notices: tuple[str, ...] = ()
+    messages: tuple[str, ...] = ()
+
+    @classmethod
+    def of(cls, request: Request, censor: Censor = PLAIN) -> Imprint:
+        """That of a request; it is the same with its secrets and with *** in their place."""
+
+        def digest(value: object) -> str:
+            return _digest(censor.clean(value))
+
+        return cls(
+            purpose=request.purpose.value,
+            instructions=digest(request.instructions),
+            output_schema=digest(request.output_schema),
+            tools={censor.text(str(tool.get("name"))): digest(tool) for tool in request.tools},
+            notices=tuple(digest(notice) for notice in request.notices),
+            messages=tuple(
+                f"{censor.text(_label(one))} {digest(_said(one, request.run_id))}" for one in request.messages
+            ),
+        )
+
+    def to_dict(self, before: Imprint | None) -> dict[str, Any]:
+        """The same in JSON types; of the messages only those that are not as in the request before."""
+        same = 0 if before is None else _same(self.messages, before.messages)
+        written: dict[str, Any] = {"purpose": self.purpose}
+        for name in ("instructions", "output_schema", "tools", "notices"):
+            if value := getattr(self, name):
+                written[name] = value
+        return {**written, "messages_as_before": same, "messages": self.messages[same:]}
+
+    @classmethod
+    def from_dict(cls, data: dict[str, Any], before: Imprint | None) -> Imprint:
+        """Read what `to_dict` wrote."""
+        same = data["messages_as_before"]
+        return cls(
+            purpose=data["purpose"],
+            instructions=data.get("instructions", ""),
+            output_schema=data.get("output_schema", ""),
+            tools=data.get("tools", {}),
+            notices=tuple(data.get("notices", ())),
+            messages=(*(before.messages[:same] if before else ()), *data["messages"]),
+        )
+
+    def differences(self, request: Request, censor: Censor = PLAIN) -> list[str]:
+        """What is different in a request, in words; empty where it is the one that was recorded."""
+        found = Imprint.of(request, censor)
+        if found == self:
+            return []
+        told: list[str] = []
+        if found.purpose != self.purpose:
+            told.append(f"it is for a {found.purpose}, recorded was one for a {self.purpose}")
+        if found.instructions != self.instructions:
+            told.append(f"the instructions are now {shown(request.instructions)}")
+        if found.output_schema != self.output_schema:
+            told.append("the schema of the output is another")
+        if found.notices != self.notices:
+            told.append(f"the notices are now {shown(request.notices)}")
+        return told + self._of_tools(found) + self._of_messages(found, request.messages)
+
+    def _of_tools(self, found: Imprint) -> list[str]:
+        told = [f"the tool {name} is new" for name in found.tools if name not in self.tools]
+        told += [f"the tool {name} is missing" for name in self.tools if name not in found.tools]
+        known = [name for name in found.tools if name in self.tools]
+        return told + [
+            f"the tool {name} is described otherwise" for name in known if found.tools[name] != self.tools[name]
+        ]
+
+    def _of_messages(self, found: Imprint, messages: Sequence[Message]) -> list[str]:
+        n = _same(found.messages, self.messages)
+        if n == len(found.messages) == len(self.messages):
+            return []
+        if n == len(found.messages):
+            return [f"there are {n} messages, recorded were {len(self.messages)}"]
+        now = f"message {n + 1} is now {_label(messages[n])} {shown(_text(messages[n]))}"
+        if n == len(self.messages):
+            return [f"{now}, recorded were {n} messages"]
+        return [f"{now}, recorded was {self.messages[n].rpartition(' ')[0]} of other words"]
+
+
+def _same(one: Sequence[str], other: Sequence[str]) -> int:
+    """How many are the same at the beginning."""
+    pairs = enumerate(zip(one, other, strict=False))
+    return next((n for n, (a, b) in pairs if a != b), min(len(one), len(other)))
+
+
+def _label(message: Message) -> str:
+    name = (message.payload or {}).get("name")
+    if message.type in (MessageType.TOOL_CALL, MessageType.TOOL_RESULT):
+        return f"a {'call' if message.type is MessageType.TOOL_CALL else 'result'} of {name}"
+    return f"a {message.type.value} by the {message.role.value}"
+
+
+def _text(message: Message) -> object:
+    return message.content or (message.payload or {}).get("arguments", message.payload)
+
+
+def _said(message: Message, run_id: str) -> list[object]:
+    content = message.content  # an excerpt of a large result names its run
+    if len(run_id) >= _SHORTEST_NAME:
+        content = content.replace(run_id, "run")
+    return [content, message.payload]
+
+
+def _digest(value: object) -> str:
+    if value is None or value == "":
+        return ""
+    text = json.dumps(value, sort_keys=True, default=str)
+    return blake2b(text.encode("utf-8", "surrogatepass"), digest_size=8).hexdigest()
+
 
 _VERSION = 1
 _SECRET = re.compile(r"(?i)\b(?:bearer\s+|(?:sk|pk|rk|key|api|ghp|gho|xox\w?)[-_])[\w.+/=-]{5,}[\w=]")

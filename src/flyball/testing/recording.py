@@ -18,9 +18,7 @@ from ..models import Model
 from ..models.model import Tell
 from ..models.scripted import run_of
 from ..request import ModelFailure, Reply, Request, estimate
-from .cassette import Exchange, Take, Tape
-from .censor import Censor
-from .imprint import Imprint
+from .cassette import Censor, Exchange, Imprint, Take, Tape
 
 
 @dataclass(slots=True)

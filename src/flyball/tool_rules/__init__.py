@@ -18,9 +18,8 @@ before each call. It knows only what it was told, so the same calls in the same 
 >>> book.claim("read", {})
 """
 
-from ..evidence import Done
-from .kinds import BlockUntilTool, LimitedTools, RequirePriorTool
-from .rule import RuleState, ToolRule
+from ..progress import Done
+from .kinds import BlockUntilTool, LimitedTools, RequirePriorTool, RuleState, ToolRule
 from .rules import ToolRules
 from .tracker import RuleBook
 

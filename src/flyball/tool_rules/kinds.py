@@ -5,14 +5,58 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, cast
+from typing import Any, Protocol, cast, runtime_checkable
 
 from .._internal import validation
 from .._internal.jsonable import plain
 from .._internal.path import is_at, is_path
 from ..errors import ConfigError
-from ..evidence import Done
-from .rule import RuleState
+from ..progress import Done
+
+
+class RuleState(Protocol):
+    """What a rule remembers of one run. It must not block; where it raises, the call is denied."""
+
+    def denial(self, tool: str, arguments: Mapping[str, Any], under_way: Sequence[str]) -> str | None:
+        """Why the call may not be made now and what to do instead, or None.
+
+        `under_way` names the tools of the calls that were let through and have not ended, in the order asked: the rule
+        must hold whether they succeed or not.
+        """
+        ...
+
+    def note(self, done: Done) -> None:
+        """Learn that a call succeeded."""
+        ...
+
+
+@runtime_checkable
+class ToolRule(Protocol):
+    """A rule, the same for every run."""
+
+    @property
+    def name(self) -> str | None:
+        """What it is called, in what is said about it."""
+        ...
+
+    @property
+    def message(self) -> str | None:
+        """What the model is told instead of the standard words."""
+        ...
+
+    @property
+    def tools_named(self) -> Mapping[str, str]:
+        """Every tool that it names, by the place where it does."""
+        ...
+
+    def waits_for(self, tool: str) -> str | None:
+        """The tool that has to succeed before `tool` may be called for the first time, or None."""
+        ...
+
+    def begin(self) -> RuleState:
+        """What it remembers of a run that starts now."""
+        ...
+
 
 _MOST_QUOTED = 200
 """Characters of a parameter that the model is shown."""

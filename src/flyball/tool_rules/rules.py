@@ -10,8 +10,7 @@ from pathlib import Path
 from typing import Any, cast
 
 from ..errors import ConfigError, SettingError, nearest
-from .kinds import BlockUntilTool, LimitedTools, RequirePriorTool
-from .rule import ToolRule
+from .kinds import BlockUntilTool, LimitedTools, RequirePriorTool, ToolRule
 from .tracker import RuleBook
 
 _TABLE = "tool_rules"

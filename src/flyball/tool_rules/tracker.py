@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, cast
 
-from ..evidence import Done
-from .rule import RuleState, ToolRule
+from ..progress import Done
+from .kinds import RuleState, ToolRule
 
 
 class RuleBook:

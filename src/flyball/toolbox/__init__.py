@@ -1,9 +1,49 @@
 """Ready tools, opted in by name: look at files, write them, run Python code and shell commands, fetch pages."""
 
-from .catalogue import NAMES, by_name
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from types import MappingProxyType
+
+from ..errors import UnknownTool
+from ..tools import Tool, Toolset
 from .commands import python, shell
 from .fetch_tool import fetch
 from .read_tools import files
 from .write_tools import write
+
+Make = Callable[[str, bool], list[Tool]]
+"""Tools, made from what stands behind the colon and whether each call must be approved."""
+
+_MAKERS: Mapping[str, Make] = MappingProxyType(
+    {
+        "files": lambda option, approve: files(option or "."),
+        "write": lambda option, approve: write(option or "."),
+        "python": lambda option, approve: python(option or ".", approve=approve),
+        "shell": lambda option, approve: shell(option or ".", approve=approve),
+        "fetch": lambda option, approve: fetch(allow=[option] if option else ()),
+    }
+)
+NAMES = tuple(_MAKERS)
+"""What can be asked for."""
+
+
+def by_name(names: str | Iterable[str], *, approve: bool = True) -> list[Tool]:
+    """The tools of some names, with an option behind a colon: a folder, or for `fetch` an address to allow.
+
+    A text has commas between them. `approve=False` lets Python code and shell commands run without asking.
+
+    >>> by_name("files:/,fetch")
+    [<Tool list_files(...)>, <Tool read_file(...)>, <Tool search_files(...)>, <Tool fetch(url, start)>]
+    """
+    wanted = names.split(",") if isinstance(names, str) else names
+    tools: list[Tool] = []
+    for one in wanted:
+        name, _, option = one.strip().partition(":")
+        if name not in _MAKERS:
+            raise UnknownTool(name, NAMES)
+        tools += _MAKERS[name](option, approve)
+    return list(Toolset(tools).values())
+
 
 __all__ = ["NAMES", "by_name", "fetch", "files", "python", "shell", "write"]

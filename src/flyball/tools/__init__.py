@@ -3,9 +3,8 @@
 from ..steadiness import Duplicates
 from .admission import Admission
 from .builtin import ask_person
-from .context import State, ToolContext
+from .context import Gate, State, ToolContext
 from .executor import BoundedToolExecutor
-from .gate import Gate
 from .mcp import mcp
 from .source import ToolSource
 from .tool import Approve, Effects, Options, Tool, Toolset, tool

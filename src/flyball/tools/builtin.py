@@ -2,8 +2,15 @@
 
 from __future__ import annotations
 
+import inspect
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from ..message import Message
+from ..request import Call
+from .call import ToolAct
 from .context import ToolContext
-from .tool import tool
+from .tool import Tool, tool
 
 
 @tool(effects="read", approve=lambda arguments: arguments["question"])
@@ -14,3 +21,25 @@ def ask_person(question: str, ctx: ToolContext) -> str:
         question: what to ask, in one or two plain sentences
     """
     return ctx.answer or "Yes."
+
+
+class Compaction:
+    """Makes the call that has messages summed up."""
+
+    def __init__(self, function: Callable[[Sequence[Message]], Any]) -> None:
+        self._function = function
+        self._is_async = inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(
+            getattr(function, "__call__", None)  # noqa: B004
+        )
+
+    def __call__(self, messages: Sequence[Message], call_id: str) -> ToolAct:
+        """The call, ready to be made."""
+
+        def compact() -> Any:
+            return self._function(messages)
+
+        async def acompact() -> Any:
+            return await self._function(messages)
+
+        tool = Tool(acompact if self._is_async else compact, name="compact", timeout=None)
+        return ToolAct(Call(call_id, "compact", {}), tool, {})

@@ -11,9 +11,8 @@ from ..budget.deadline import DeadlineToken
 from ..budget.run_budget import TurnBudget
 from ..outcome import Cancelled, Denied, Failure, Outcome, Reason, Success, Timeout
 from ..request import Call
-from .context import State
+from .context import Gate, State
 from .excerpt import MOST_CHARACTERS, content_of, excerpt
-from .gate import Gate
 from .tool import Tool
 
 _ONE_CALL: Mapping[str, int] = {"tool_calls": 1}

@@ -5,17 +5,48 @@ from __future__ import annotations
 import copy
 from collections.abc import Awaitable, Callable, Iterator, Mapping, MutableMapping
 from dataclasses import dataclass, field
+from threading import Lock
 from typing import TYPE_CHECKING, Any
 
 from ..budget.deadline import DeadlineToken
 from ..budget.snapshot import BudgetSnapshot
 from ..chain.caller import Position
 from ..errors import CallClosed, ConfigError
+from ..outcome import Outcome
 from ..result import Result
-from .gate import Gate
 
 if TYPE_CHECKING:
     from ..chain import Chain
+
+
+class Gate:
+    """One compare-and-set: of all outcomes that a call might have, the first stands; the others came too late."""
+
+    __slots__ = ("_lock", "outcome")
+
+    def __init__(self, threads: bool = True) -> None:
+        """`threads` is whether several may want to close it."""
+        self.outcome: Outcome | None = None
+        """What the call came to, or None while it is open; only `close` sets it."""
+        self._lock = Lock() if threads else None
+
+    def close(self, outcome: Outcome) -> bool:
+        """End the call so; False if it has ended already, and then nothing changes."""
+        if self._lock is not None:
+            with self._lock:
+                return self._closed(outcome)
+        return self._closed(outcome)
+
+    def _closed(self, outcome: Outcome) -> bool:
+        if self.outcome is not None:
+            return False
+        self.outcome = outcome
+        return True
+
+    def commit(self) -> None:
+        """Do nothing while the call is open, else raise CallClosed: for a tool that is about to write outside."""
+        if self.outcome is not None:
+            raise CallClosed(self.outcome.status.value)
 
 
 class State(MutableMapping[str, Any]):

@@ -13,8 +13,7 @@ import anyio
 
 from .._internal.jsonable import jsonable
 from .._internal.workers import WorkerPool, context_elsewhere, free_worker, hand_over, is_being_cancelled, loop_time
-from ..budget.clock import SYSTEM, Clock
-from ..budget.deadline import Deadline, DeadlineToken
+from ..budget.deadline import SYSTEM, Clock, Deadline, DeadlineToken
 from ..chain.caller import POSITION, Position
 from ..errors import ConfigError
 from ..outcome import Outcome, Reason

@@ -12,7 +12,7 @@ from typing import Any, Literal, TypedDict, Unpack, overload
 from .._internal import validation
 from ..errors import ConfigError, UnknownTool
 from ..steadiness import Duplicates
-from . import docstring
+from . import signature
 from .context import ToolContext
 from .json_schema import Shape
 from .signature import Signature
@@ -95,7 +95,7 @@ class Tool:
         self.function = function
         self.is_async = _is_async(function)
         self.name = _checked_name(options.get("name") or _name_of(function))
-        said = docstring.read(_docs_of(function))
+        said = signature.read(_docs_of(function))
         self.description = options.get("description", said.description)
         self.signature = self._signed(said.parameters)
         self.read = self.signature.read

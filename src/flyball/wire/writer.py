@@ -12,8 +12,7 @@ import re
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any, cast
 
-from ..message import ANTHROPIC, OPENAI, Message, MessageType, Role
-from ..pair import together
+from ..message import ANTHROPIC, OPENAI, Message, MessageType, Role, together
 from .reader import texts
 
 PRIVATE = frozenset({"thinking", "redacted_thinking"})

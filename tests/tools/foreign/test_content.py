@@ -6,7 +6,7 @@ import pytest
 from mcp.types import CallToolResult
 
 from flyball.errors import ToolFailed
-from flyball.tools.mcp.content import value_of
+from flyball.tools.mcp.session import value_of
 
 
 def result(*blocks: dict[str, Any], **fields: Any) -> CallToolResult:

@@ -12,7 +12,7 @@ import pytest
 from flyball import Agent, ConfigError
 from flyball.testing import ScriptedModel, say
 from flyball.tools import mcp
-from flyball.tools.mcp.tail import Tail
+from flyball.tools.mcp.stdio import Tail
 
 
 class TestTheServer:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from ...errors import FlyballError
-from ...history.told import Told
+from ...history.record import Told
 from ...settings import Settings
 from ..output import MISTAKE, put, refused, say
 

@@ -7,11 +7,10 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from ...budget.clock import SYSTEM
+from ...budget.deadline import SYSTEM
 from ...errors import ConfigError
 from ...history.archive import EVERY, Archive, moment
-from ..consent import agreed
-from ..output import MISTAKE, refused, say
+from ..output import MISTAKE, agreed, refused, say
 from ..store_option import At, Place
 
 if TYPE_CHECKING:

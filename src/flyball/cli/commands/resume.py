@@ -10,9 +10,8 @@ import typer
 
 from ...errors import ConfigError, nearest
 from ...history.archive import Archive
-from ...history.told import Told
-from ...person import About, Verdict
-from ...terminal import read
+from ...history.record import Told
+from ...person import About, Verdict, read
 from ..completion import RUN, runs_like
 from ..output import MISTAKE, refused
 from ..run_command import Telling, conduct

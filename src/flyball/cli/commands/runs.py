@@ -10,9 +10,8 @@ import typer
 from ...errors import ConfigError
 from ...history.archive import GOING_ON, NOT_ENDED, Archive, moment, short
 from ...result import Stop
-from ..output import MISTAKE, put, refused, say
+from ..output import MISTAKE, print_table, put, refused, say
 from ..store_option import At, Place
-from ..table import print_table
 
 if TYPE_CHECKING:
     from ...store import Entry, Query

@@ -11,10 +11,8 @@ import typer
 
 from ...history.archive import EVERY, Archive, moment
 from ..completion import sessions_like
-from ..consent import agreed
-from ..output import MISTAKE, put, refused, say
+from ..output import MISTAKE, agreed, print_table, put, refused, say
 from ..store_option import At, Place
-from ..table import print_table
 
 if TYPE_CHECKING:
     from ...store import Session, Store

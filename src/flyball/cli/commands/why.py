@@ -34,8 +34,7 @@ def why(
         found = found if child is None else _child(found, child)
     except MISTAKE as error:
         raise refused(error) from None
-    from ..page import markdown_of
-    from ..report import console, drawn
+    from ..report import console, drawn, markdown_of
 
     put(markdown_of(found, every) if markdown else drawn(found, console(), every))
 

@@ -9,12 +9,12 @@ from pathlib import Path
 from typing import TypeVar
 
 from ..._internal import validation
-from ...budget.clock import SYSTEM, Clock
+from ...budget.deadline import SYSTEM, Clock
 from ...errors import ConfigError
 from .. import errors
-from ..closing import Closing
 from ..encoded_step import Pack
 from ..records import Pruned, Step
+from ..store import Closing
 from .connection import File
 from .database import DATABASES, Database
 from .statements import prune

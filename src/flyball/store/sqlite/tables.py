@@ -8,9 +8,9 @@ from typing import Any, Protocol, TypeVar
 
 from ...message import Message
 from .. import errors
+from ..codec import clean, to_message, to_value
 from ..encoded_step import CODE
 from ..records import Entry, Finish, Guard, Holder, Kind, Query, Row, Session, Start, Step
-from ..text import clean, to_message, to_value
 from .statements import Hand, acquire, entitle, release, renew
 
 T = TypeVar("T")

@@ -8,7 +8,7 @@ from typing import Literal, TypedDict, Unpack, get_args
 
 from ..._internal import validation
 from ...errors import ConfigError, ContextTooLong, ModelError, Retryable
-from ...models.line import Line
+from ...models.scripted import Line
 
 Fault = Literal["cut", "reset", "hang", "error", "half"]
 """What breaks: the connection is closed without an end, or is reset; nothing comes any more until the server closes; an

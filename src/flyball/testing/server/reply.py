@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator
-from dataclasses import dataclass
+import zlib
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from itertools import cycle, groupby
+from operator import itemgetter
 from typing import Any, Protocol, cast
 
 from ...request import Call, Finish, Usage
-from .faults import Sent, Status
+from .faults import Fault, Manner, Sent, Status
 
 Json = dict[str, Any]
 
@@ -93,3 +96,117 @@ def written(call: Call) -> str:
 def scraps(text: str) -> list[str]:
     """A text in small pieces that pay no heed to what is in it."""
     return [text[start : start + _PIECE] for start in range(0, len(text), _PIECE)]
+
+
+_GZIP = 31
+_OVERLOADED = Status(529, "Overloaded")
+
+
+class Break(Exception):
+    """Here the connection breaks, in this way."""
+
+    def __init__(self, fault: Fault) -> None:
+        super().__init__(fault)
+        self.fault: Fault = fault
+
+
+class Body:
+    """What is sent behind the headers: when, and which bytes."""
+
+    def __init__(self, sent: Sent, spoken: Spoken, wire: Wire, *, stream: bool) -> None:
+        self.fault = sent.fault
+        self.manner: Manner = sent.manner
+        self.stream = stream
+        self._at = self.manner.get("events", 0 if sent.fault in ("error", "half") else None)
+        events = list(wire.events(spoken)) if stream else [Event(wire.whole(spoken), at=spoken.end)]
+        message = self.manner.get("message", _OVERLOADED.message)
+        self._texts = [(event.at, self._text(event)) for event in self._spoilt(events, wire, message)]
+
+    @property
+    def headers(self) -> dict[str, str]:
+        """What HTTP has to know of it."""
+        headers = {"Content-Type": "text/event-stream; charset=utf-8" if self.stream else "application/json"}
+        if self.manner.get("gzip"):
+            headers["Content-Encoding"] = "gzip"
+        if self.stream or self.manner.get("split"):
+            headers["Transfer-Encoding"] = "chunked"
+        else:
+            headers["Content-Length"] = str(sum(len(data) for _, data in self._zipped()))
+        return headers
+
+    @property
+    def breaks_at_once(self) -> bool:
+        """Whether not even the headers come."""
+        return self.fault in ("cut", "reset", "hang") and not self.manner.keys() & {"events", "bytes"}
+
+    def pieces(self) -> Iterator[tuple[float, bytes]]:
+        """When each piece goes out; raises Break at the place of the fault, or at the end if that is before it."""
+        left = self._break_at()
+        for at, data in self._merged() if left != 0 else ():
+            for piece in self._split(data if left is None else data[:left]):
+                yield at, piece
+            left = None if left is None else max(0, left - len(data))
+            if left == 0:
+                break
+        if self.fault in ("cut", "reset", "hang"):
+            raise Break(self.fault)
+
+    def _break_at(self) -> int | None:
+        """Behind which byte the connection breaks."""
+        if self.breaks_at_once:
+            return 0
+        if self._at is not None and self.fault in ("cut", "reset", "hang"):
+            return sum(len(data) for _, data in self._zipped()[: self._at])
+        return self.manner.get("bytes")
+
+    def _merged(self) -> Iterable[tuple[float, bytes]]:
+        """Each event, or what goes out at one time where the body is split anyway."""
+        if not self.manner.get("split"):
+            return self._zipped()
+        groups = groupby(self._zipped(), key=itemgetter(0))
+        return [(at, b"".join(data for _, data in rows)) for at, rows in groups]
+
+    def _spoilt(self, events: list[Event], wire: Wire, message: str) -> list[Event]:
+        """With an error in the place of the rest."""
+        if self.fault != "error" or self._at is None:
+            return events
+        status = replace(_OVERLOADED, message=message)
+        return [*events[: self._at], wire.error_event(status)]
+
+    def _text(self, event: Event) -> str:
+        data = event.data if isinstance(event.data, str) else json.dumps(event.data, ensure_ascii=False)
+        if not self.stream:
+            return data
+        lines = [": keep-alive", ""] if self.manner.get("comments") else []
+        lines += [f"event: {event.name}"] if event.name else []
+        return ("\r\n" if self.manner.get("crlf") else "\n").join([*lines, f"data: {data}", "", ""])
+
+    def _zipped(self) -> list[tuple[float, bytes]]:
+        raw = [(at, text.encode("utf-8", "surrogatepass")) for at, text in self._halved()]
+        if not self.manner.get("gzip"):
+            return raw
+        packer = zlib.compressobj(wbits=_GZIP)
+        packed = [(at, packer.compress(data) + packer.flush(zlib.Z_SYNC_FLUSH)) for at, data in raw[:-1]]
+        return [*packed, (raw[-1][0], packer.compress(raw[-1][1]) + packer.flush())]
+
+    def _halved(self) -> Iterator[tuple[float, str]]:
+        """The texts, where the fault says so one of them with the first half of its data only."""
+        for n, (at, text) in enumerate(self._texts):
+            if self.fault == "half" and n == self._at:
+                bare = text.rstrip("\r\n")
+                start = bare.find("{")
+                yield at, bare[: start + (len(bare) - start) // 2] + text[len(bare) :]
+            else:
+                yield at, text
+
+    def _split(self, data: bytes) -> Iterator[bytes]:
+        split = self.manner.get("split")
+        if not split:
+            yield data
+            return
+        sizes = cycle(split if isinstance(split, Sequence) else (split,))
+        start = 0
+        while start < len(data):
+            size = next(sizes)
+            yield data[start : start + size]
+            start += size

@@ -7,7 +7,7 @@ from functools import wraps
 from types import ModuleType
 from typing import cast
 
-from ...budget.clock import Clock
+from ...budget.deadline import Clock
 from ...store import Store
 from ..clock import ManualClock
 from . import journal, lease, run, step, transcript

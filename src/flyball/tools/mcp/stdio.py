@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import os
 import signal
-from collections.abc import AsyncGenerator, Mapping, Sequence
+from collections.abc import AsyncGenerator, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
 from math import inf
 from pathlib import Path
@@ -19,12 +19,40 @@ import anyio
 from anyio.abc import ByteReceiveStream, ByteSendStream, Process
 from anyio.streams.memory import MemoryObjectReceiveStream, MemoryObjectSendStream
 
-from .tail import Tail
-
 if TYPE_CHECKING:
     from mcp.shared.message import SessionMessage
 
     Streams = tuple[MemoryObjectReceiveStream[SessionMessage | Exception], MemoryObjectSendStream[SessionMessage]]
+
+_MOST = 2_000
+"""Characters that are shown."""
+_LEAST_SECRET = 4
+"""Characters: what is shorter is in every other word, too."""
+
+
+class Tail:
+    """Keeps the end of what is written to it, however much that is. What is secret is not shown."""
+
+    def __init__(self, secrets: Iterable[str] = ()) -> None:
+        self._secrets = sorted((secret for secret in secrets if len(secret) >= _LEAST_SECRET), key=len, reverse=True)
+        self._kept = bytearray()
+
+    def write(self, data: bytes) -> None:
+        """Add something."""
+        self._kept += data
+        del self._kept[: -8 * _MOST]
+
+    @property
+    def text(self) -> str:
+        """The end of it."""
+        return self.safe(self._kept.decode("utf-8", "replace")).strip()[-_MOST:]
+
+    def safe(self, text: str) -> str:
+        """A text in which no secret can be read."""
+        for secret in self._secrets:
+            text = text.replace(secret, "***")
+        return text
+
 
 _FLUSH_S = 0.5
 """For what was said last to be written: that a call is cancelled."""
