@@ -17,7 +17,7 @@ from flyball import Limits
 from flyball.progress import Point, Progress
 from flyball.rules import RuleSet
 from flyball.rules.actions import NotifySelf
-from flyball.rules.engine import Engine
+from flyball.rules.engine import RuleEngine
 from flyball.rules.expression import Condition
 from flyball.rules.rule import Rule, Trigger
 from flyball.rules.template import Template
@@ -95,7 +95,7 @@ def main() -> int:
 
 
 @cache
-def crowd() -> tuple[Engine, Progress]:
+def crowd() -> tuple[RuleEngine, Progress]:
     """A thousand rules that look at the start of every turn, and none of which fires."""
     words = vocabulary()
     rules = tuple(

@@ -24,9 +24,9 @@ from flyball.budget.usage import Usage
 from flyball.event import Header, TurnStarted
 from flyball.message import Message, MessageType, Role
 from flyball.request import Call, Finish, Reply, Request
-from flyball.store import Code, Guard, Kind, Query, Row, SqliteStore, Start, Step
+from flyball.store import Codec, Guard, Kind, Query, Row, SqliteStore, Start, Step
 from flyball.store.codec import to_text
-from flyball.store.encoded_step import Pack
+from flyball.store.encoded_step import EncodedStep
 
 STEPS, ROUNDS, THREADS = 100, 30, 100
 TARGET = 3.0
@@ -54,7 +54,7 @@ class Bench:
         return [self._step() for _ in range(count)]
 
     def _step(self) -> Step:
-        n, code = self.place, Code()
+        n, code = self.place, Codec()
         self.place += 1
         reply = Reply(TEXT, (Call(f"call-{n}", "read", {"path": "src/a.py"}),), Usage(1_000, 200))
         call = {"call_id": f"call-{n}", "name": "read", "is_error": False}
@@ -87,7 +87,7 @@ class Raw:
 
 
 def rows_of(step: Step) -> list[tuple[str, int, str]]:
-    pack = Pack.of(step)
+    pack = EncodedStep.of(step)
     texts = [*(row.data for row in pack.rows), *pack.lines, *map(to_text, step.events)]
     return [(step.run_id or "", n, text) for n, text in enumerate(texts)]
 

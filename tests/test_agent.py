@@ -5,7 +5,7 @@ import pytest
 from flyball import Agent, ConfigError, IterationBudgetRegistry, Limits
 from flyball.budget.price import TokenPrice
 from flyball.message import Message, MessageType, Role
-from flyball.testing import ManualClock, Script, ScriptedModel, call, say
+from flyball.testing import ManualClock, ScriptDriver, ScriptedModel, call, say
 
 
 def add(a: int, b: int) -> int:
@@ -74,7 +74,7 @@ def test_what_cannot_work_is_refused_when_the_agent_is_made(options: dict[str, A
 )
 def test_what_a_run_cannot_use_is_refused_by_every_door(options: dict[str, Any], where: str) -> None:
     agent = Agent(model=ScriptedModel(say("x")))
-    for door in (agent.run, agent.start, agent.open, agent.plan, Script(agent).run):
+    for door in (agent.run, agent.start, agent.open, agent.plan, ScriptDriver(agent).run):
         with pytest.raises(ConfigError) as caught:
             door("go", **options)
         assert (caught.value.code, caught.value.where) == ("config_invalid", where)

@@ -11,7 +11,7 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from pydantic import BaseModel
 
-from flyball.completion.assertions import Assertions, Findings, Proof, Way
+from flyball.completion.assertions import Assertions, CompletionOption, Findings, ToolRequirement
 from flyball.errors import ConfigError
 from flyball.progress import Done, Evidence
 
@@ -101,17 +101,17 @@ def test_the_first_example_of_the_seed_asks_for_two_tools() -> None:
 def test_the_second_example_of_the_seed_offers_two_ways() -> None:
     asked = Assertions.of(json.loads(NAMED))
     assert asked.complete_when_any == (
-        Way(
+        CompletionOption(
             "content_proposal",
             (
-                Proof("create_or_update_github_file", min_successful_calls=2),
-                Proof("create_github_pull_request", required_output=("html_url",)),
+                ToolRequirement("create_or_update_github_file", min_successful_calls=2),
+                ToolRequirement("create_github_pull_request", required_output=("html_url",)),
             ),
         ),
-        Way(
+        CompletionOption(
             "issue_reply",
             [
-                Proof(
+                ToolRequirement(
                     "manage_github_issue",
                     required_parameters={"action": "comment"},
                     required_output=["comment.html_url"],

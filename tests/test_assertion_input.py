@@ -11,8 +11,8 @@ from typing import Any
 
 import pytest
 
-from flyball.completion.assertions import Assertions, Proof, Way
-from flyball.errors import ConfigError, Mistakes, SettingError, TomlError
+from flyball.completion.assertions import Assertions, CompletionOption, ToolRequirement
+from flyball.errors import ConfigError, ConfigErrors, SettingError, TomlError
 
 ALL: dict[str, Any] = {
     "required_tool_names": ["a"],
@@ -98,7 +98,7 @@ class Tool(str, Enum):  # noqa: UP042
 
 
 def test_enums_and_dates_are_kept_as_json_has_them() -> None:
-    proof = Proof(Tool.A, required_parameters={"kind": Tool.A, "day": date(2024, 5, 1), "all": (Tool.A,)})
+    proof = ToolRequirement(Tool.A, required_parameters={"kind": Tool.A, "day": date(2024, 5, 1), "all": (Tool.A,)})
     assert proof.required() == {"name": "a", "required_parameters": {"kind": "a", "day": "2024-05-01", "all": ["a"]}}
     assert type(proof.name) is str
     assert Assertions(required_tool_names=[Tool.A]).required() == {"required_tool_names": ["a"]}
@@ -184,7 +184,7 @@ MALFORMED: list[tuple[Any, str, object]] = [
 
 
 def mistakes(error: ConfigError) -> list[tuple[str, str]]:
-    return [(one.where, repr(one.found)) for one in (error.errors if isinstance(error, Mistakes) else (error,))]
+    return [(one.where, repr(one.found)) for one in (error.errors if isinstance(error, ConfigErrors) else (error,))]
 
 
 @pytest.mark.parametrize(("source", "where", "found"), MALFORMED, ids=range(len(MALFORMED)))
@@ -213,7 +213,7 @@ def test_a_malformed_assertion_is_refused_with_its_place_and_value(source: Any, 
     ],
 )
 def test_several_malformed_assertions_are_refused_together(source: Any, found: list[tuple[str, object]]) -> None:
-    with pytest.raises(Mistakes) as caught:
+    with pytest.raises(ConfigErrors) as caught:
         Assertions.of(source)
     assert caught.value.code == "config_mistakes"
     assert mistakes(caught.value) == [(C + place, repr(value)) for place, value in found]
@@ -248,22 +248,26 @@ def test_a_malformed_assertion_is_answered_with_the_keys_that_would_be_right(sou
 
 
 MADE_IN_PYTHON: list[tuple[Callable[[], object], str, object]] = [
-    (lambda: Proof(""), "proof.name", ""),
-    (lambda: Proof("a", 0), "proof.min_successful_calls", 0),
-    (lambda: Proof("a", required_output="url"), "proof.required_output", "url"),
-    (lambda: Proof("a", required_parameters={"x": {1}}), "proof.required_parameters.x", {1}),
-    (lambda: Way("", [Proof("a")]), "way.name", ""),
-    (lambda: Way("w", []), "way.tools", []),
-    (lambda: Way("w", ()), "way.tools", ()),
+    (lambda: ToolRequirement(""), "proof.name", ""),
+    (lambda: ToolRequirement("a", 0), "proof.min_successful_calls", 0),
+    (lambda: ToolRequirement("a", required_output="url"), "proof.required_output", "url"),
+    (lambda: ToolRequirement("a", required_parameters={"x": {1}}), "proof.required_parameters.x", {1}),
+    (lambda: CompletionOption("", [ToolRequirement("a")]), "way.name", ""),
+    (lambda: CompletionOption("w", []), "way.tools", []),
+    (lambda: CompletionOption("w", ()), "way.tools", ()),
     (
-        lambda: Way("w", [Proof("a"), Proof("a")]),
+        lambda: CompletionOption("w", [ToolRequirement("a"), ToolRequirement("a")]),
         "way.tools[1]",
-        Proof(name="a", min_successful_calls=1, required_parameters={}, required_output=()),
+        ToolRequirement(name="a", min_successful_calls=1, required_parameters={}, required_output=()),
     ),
     (lambda: Assertions(), C, {}),
     (lambda: Assertions(required_tool_names="a"), f"{C}.required_tool_names", "a"),
     (lambda: Assertions(required_tool_names=["a"], forbidden_tool_names=["a"]), f"{C}.forbidden_tool_names[0]", "a"),
-    (lambda: Assertions(complete_when_any=[Way("w", [Proof("a")])] * 2), f"{C}.complete_when_any[1].name", "w"),
+    (
+        lambda: Assertions(complete_when_any=[CompletionOption("w", [ToolRequirement("a")])] * 2),
+        f"{C}.complete_when_any[1].name",
+        "w",
+    ),
 ]
 
 
@@ -278,7 +282,7 @@ def test_a_value_that_contains_itself_is_refused() -> None:
     endless: list[Any] = []
     endless.append(endless)
     with pytest.raises(ConfigError) as caught:
-        Proof("a", required_parameters={"x": endless})
+        ToolRequirement("a", required_parameters={"x": endless})
     assert caught.value.where.startswith("proof.required_parameters.x")
 
 
@@ -289,7 +293,7 @@ def test_a_mistake_in_a_file_is_told_with_its_line(tmp_path: Path, snapshot: Cal
         '[[completion_assertions.complete_when_any]]\nname = "w"\n'
         '[[completion_assertions.complete_when_any.tools]]\nname = "a"\n\nmin_succesful_calls = 2\n'
     )
-    with pytest.raises(Mistakes) as caught:
+    with pytest.raises(ConfigErrors) as caught:
         Assertions.of(path)
     assert [(type(one), one.where, getattr(one, "source", "")) for one in caught.value.errors] == [
         (SettingError, "hide_mechanic", f"{path}:2"),

@@ -10,7 +10,7 @@ from flyball import Agent, ConfigError, Limits, Result, Settings, TokenPrice, Us
 from flyball.agent.validate import card_of
 from flyball.models import AnthropicModel, Model, OpenAIModel
 from flyball.progress import Order, Point, Progress, UseModel
-from flyball.testing import Script, ScriptedModel, assert_honest, call, say
+from flyball.testing import ScriptDriver, ScriptedModel, assert_honest, call, say
 
 PRICE = TokenPrice(input=1, output=10)
 CHEAP = {"prices": {"my-model": {"input": 1, "output": 10}}}
@@ -101,7 +101,7 @@ class TestTokensOnly:
     def test_the_money_limit_does_not_hold_and_the_result_says_so(self, snapshot: Callable[..., None]) -> None:
         agent = Agent(model=model(), limits=Limits(usd=0.001), unpriced="tokens_only")
         self.checked(assert_honest(agent.run("Go.")))
-        result = Script(agent).run("Go.")
+        result = ScriptDriver(agent).run("Go.")
         self.checked(result)
         snapshot(result.explain())
 

@@ -9,7 +9,7 @@ from flyball import Agent, Child, ConfigError, Limits, Result, SettingError, Tok
 from flyball.errors import ModelError
 from flyball.event import ChildEnded, ChildStarted, Event
 from flyball.outcome import Denied, Failure, Outcome, Success
-from flyball.testing import Line, Script, ScriptedModel, assert_honest, call, fail, say, together
+from flyball.testing import Line, ScriptDriver, ScriptedModel, assert_honest, call, fail, say, together
 
 
 @tool(poll=True)
@@ -45,7 +45,7 @@ def parent(*children: Any, says: tuple[Line, ...], **options: Any) -> Agent:
 
 def ran(agent: Agent, **options: Any) -> Result:
     """Runs it, checks that it is played again to the same, and that every run of the tree is honest."""
-    script = Script(agent, **options)
+    script = ScriptDriver(agent, **options)
     result = script.run("Go.")
     assert script.replay() == result
     for one in family(result):
@@ -107,7 +107,7 @@ def test_events_nest_by_the_ids_of_their_parents() -> None:
     heard: list[Event] = []
     inner = child("inner", say("deep"))
     outer = child("outer", delegate(task("inner")), say("middle"), children=[inner])
-    result = Script(parent(outer, says=(delegate(task("outer")), say("done")), sinks=[heard.append])).run("Go.")
+    result = ScriptDriver(parent(outer, says=(delegate(task("outer")), say("done")), sinks=[heard.append])).run("Go.")
     [below] = result.children
     [deepest] = below.children
     for above, one, name in ((result, below, "outer"), (below, deepest, "inner")):

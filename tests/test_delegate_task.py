@@ -7,7 +7,7 @@ import pytest
 
 from flyball import Agent, Child, Limits, Result, SettingError, tool
 from flyball.outcome import Denied, Outcome, Success
-from flyball.testing import Line, Script, ScriptedModel, assert_honest, call, say, together
+from flyball.testing import Line, ScriptDriver, ScriptedModel, assert_honest, call, say, together
 
 JOIN = {"delegation.join_duplicates": True}
 
@@ -43,7 +43,7 @@ def parent(*children: Any, says: tuple[Line, ...], **options: Any) -> Agent:
 
 
 def ran(agent: Agent, **options: Any) -> Result:
-    script = Script(agent, **options)
+    script = ScriptDriver(agent, **options)
     result = script.run("Go.")
     assert script.replay() == result
     for one in (result, *result.children):

@@ -12,15 +12,15 @@ from flyball.errors import (
     CallClosed,
     CommandFailed,
     ConfigError,
+    ConfigErrors,
     ContextTooLong,
     DeadlineExceeded,
+    ExternalError,
     FetchRefused,
     FileRefused,
     FlyballError,
     MessageError,
-    Mistakes,
     ModelError,
-    Outside,
     RemoteError,
     RemoteRefused,
     ResumeError,
@@ -73,7 +73,7 @@ EXAMPLES: list[FlyballError] = [
     SourceError("MCP server 'x'", "it has ended"),
     StoreError("runs.db", "it is full"),
     SessionBusy("runs.db", "it is held"),
-    Outside("disk", "it is full"),
+    ExternalError("disk", "it is full"),
     StaleFence("runs.db", "another has it"),
     ToolFailed("no such file"),
     UnknownBudget("turn", ("turns", "retries")),
@@ -96,11 +96,11 @@ def classes() -> list[type[FlyballError]]:
 
 
 def test_mistakes_are_told_one_to_a_line_and_survive_pickling() -> None:
-    mistakes = Mistakes((ConfigError("a.b", 1, "a text"), SettingError("a.c", "x.toml:3", "", "an int")))
+    mistakes = ConfigErrors((ConfigError("a.b", 1, "a text"), SettingError("a.c", "x.toml:3", "", "an int")))
     assert str(mistakes).splitlines() == [str(error) for error in mistakes.errors]
     assert (mistakes.where, mistakes.found, mistakes.expected) == ("a.b", 1, "a text")
     again = pickle.loads(pickle.dumps(mistakes))
-    assert (type(again), str(again)) == (Mistakes, str(mistakes))
+    assert (type(again), str(again)) == (ConfigErrors, str(mistakes))
     assert [vars(error) for error in again.errors] == [vars(error) for error in mistakes.errors]
 
 
@@ -110,7 +110,7 @@ def test_every_error_is_drawn_in_the_tree_and_has_a_code_of_its_own() -> None:
 
 
 def test_every_error_has_an_example() -> None:
-    assert {type(error) for error in EXAMPLES} | {FlyballError, Mistakes} == set(classes())
+    assert {type(error) for error in EXAMPLES} | {FlyballError, ConfigErrors} == set(classes())
 
 
 def test_a_huge_value_does_not_bury_the_message() -> None:

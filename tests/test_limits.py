@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from flyball import ConfigError, IterationBudgetRegistry, Limits, Reserve, TokenPrice
-from flyball.budget.limits import Kind
+from flyball.budget.limits import RunKind
 from flyball.testing import ManualClock
 
 
@@ -35,14 +35,14 @@ class TestOpening:
         assert envelope.hard.remaining == pytest.approx(3_600, abs=60)
 
     def test_each_kind_of_run_has_its_own_turns_and_time(self) -> None:
-        def opened(kind: Kind) -> tuple[str, int | None, float]:
+        def opened(kind: RunKind) -> tuple[str, int | None, float]:
             with Limits().open(registry(), kind=kind, clock=ManualClock()) as envelope:
                 turns = envelope.budgets["turns"]
                 return turns.name, turns.ceiling, envelope.hard.remaining
 
-        assert opened(Kind.AGENT) == ("agent_iterations", 90, 3_600.0)
-        assert opened(Kind.CONVERSATION) == ("conversation_turns", 25, 3_600.0)
-        assert opened(Kind.CHILD) == ("child_iterations", 50, 600.0)
+        assert opened(RunKind.AGENT) == ("agent_iterations", 90, 3_600.0)
+        assert opened(RunKind.CONVERSATION) == ("conversation_turns", 25, 3_600.0)
+        assert opened(RunKind.CHILD) == ("child_iterations", 50, 600.0)
 
     def test_all_budgets_share_one_lock(self) -> None:
         with Limits(calls={"search": 3}).open(registry()) as envelope:
@@ -183,7 +183,7 @@ class TestUntil:
 
 class TestWorstCase:
     def test_the_worst_case_is_told_in_a_sentence(self, snapshot: Callable[..., None]) -> None:
-        worst = Limits(tokens=500_000, usd=4.30).worst_case(registry=registry(), kind=Kind.CONVERSATION)
+        worst = Limits(tokens=500_000, usd=4.30).worst_case(registry=registry(), kind=RunKind.CONVERSATION)
         assert (worst.tokens, worst.cost) == (500_000, 4_300_000_000)
         snapshot(worst)
 

@@ -20,7 +20,7 @@ from flyball import Agent, Limits, ModelError, TokenPrice, Usage, tool
 from flyball.errors import Retryable
 from flyball.event import Event, ModelReplied, ToolEnded
 from flyball.otel import OtelSink
-from flyball.testing import Script, ScriptedModel, call, fail, say, together
+from flyball.testing import ScriptDriver, ScriptedModel, call, fail, say, together
 
 
 @tool(effects="read")
@@ -161,7 +161,7 @@ class TestSpans:
 
     def test_times_are_those_of_the_events(self, telemetry: Telemetry) -> None:
         model = scripted(together(call("add", a=1, b=2), call("broken")).after(5), say("3").after(2))
-        Script(agent(model, telemetry), seconds={"add": 30, "broken": 10}).run("1 + 2?")
+        ScriptDriver(agent(model, telemetry), seconds={"add": 30, "broken": 10}).run("1 + 2?")
         spans = {span.name: seconds(span) for span in telemetry.spans}
         assert (spans["invoke_agent adder"], spans["execute_tool add"], spans["execute_tool broken"]) == (37, 30, 10)
         assert [seconds(span) for span in telemetry.named("chat gpt-5.5")] == [5, 2]
@@ -202,7 +202,7 @@ class TestSpans:
 class TestFailures:
     def test_each_attempt_is_a_span_and_says_how_it_failed(self, telemetry: Telemetry) -> None:
         model = scripted(fail(Retryable("busy: hunter2", after=1)), say("x"))
-        Script(agent(model, telemetry)).run("Go.")
+        ScriptDriver(agent(model, telemetry)).run("Go.")
         first, second = telemetry.named("chat gpt-5.5")
         assert (about(first)["error.type"], about(first)["flyball.attempt"]) == ("model_unavailable", 1)
         assert (first.status.status_code, first.status.description) == (StatusCode.ERROR, None)
@@ -242,7 +242,7 @@ class TestFailures:
 class TestMetrics:
     def test_tokens_and_seconds_of_requests_are_measured(self, telemetry: Telemetry) -> None:
         model = scripted(fail(Retryable("busy", after=1)), say("x").after(3).using(Usage(100, 20)))
-        Script(agent(model, telemetry)).run("Go.")
+        ScriptDriver(agent(model, telemetry)).run("Go.")
         whom = {
             "gen_ai.operation.name": "chat",
             "gen_ai.provider.name": "openai",

@@ -13,7 +13,7 @@ from flyball.budget.budget import IterationBudget
 from flyball.budget.deadline import Deadline
 from flyball.budget.run_budget import TurnBudget
 from flyball.progress import Complete, Decision, GoOn, Progress, Unfinished
-from flyball.testing import Script, ScriptedModel, say
+from flyball.testing import ScriptDriver, ScriptedModel, say
 
 
 class City(BaseModel):
@@ -48,11 +48,11 @@ def test_an_answer_that_fits_is_a_value(kind: Any, text: str, value: object) -> 
 
 def test_words_around_one_fenced_block_do_no_harm() -> None:
     model = ScriptedModel(say('Here it is:\n```json\n{"a": 1}\n```\nDone.'))
-    assert Script(Agent(model=model, output=dict[str, int])).run("x").output == {"a": 1}
+    assert ScriptDriver(Agent(model=model, output=dict[str, int])).run("x").output == {"a": 1}
 
 
 def test_a_text_is_an_answer_as_it_is() -> None:
-    assert Script(Agent(model=ScriptedModel(say("hi")), output=str)).run("x").output == "hi"
+    assert ScriptDriver(Agent(model=ScriptedModel(say("hi")), output=str)).run("x").output == "hi"
 
 
 def test_an_output_that_does_not_fit_is_told_every_mistake_and_asked_again() -> None:

@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from flyball import IterationBudgetRegistry, Limits, TokenPrice, Usage, govern
 from flyball.budget.price import worst
-from flyball.budget.spending import Purse
+from flyball.budget.spending import Spending
 
 REGISTRY = IterationBudgetRegistry(settings={})
 shares = st.floats(0, 1)
@@ -68,7 +68,7 @@ def test_the_room_for_a_reply_is_the_largest_that_fits(
     tokens: int, usd: int, price: TokenPrice, given_tokens: int
 ) -> None:
     with Limits(tokens=tokens, usd=usd / 100).open(REGISTRY) as envelope:
-        purse = Purse(envelope, price)
+        purse = Spending(envelope, price)
         room = purse.output_room(given_tokens)
         left, money = envelope.budgets["tokens"].available, envelope.budgets["usd"].available
         assert room is not None
@@ -82,7 +82,7 @@ def test_the_room_for_a_reply_is_the_largest_that_fits(
 
 def test_an_overshoot_is_booked_and_readable() -> None:
     with Limits(tokens=100).open(REGISTRY) as envelope:
-        purse = Purse(envelope)
+        purse = Spending(envelope)
         holds = purse.hold(10, 20)
         assert holds is not None
         purse.settle([holds], Usage(30, 200))
@@ -92,7 +92,7 @@ def test_an_overshoot_is_booked_and_readable() -> None:
 
 def test_what_nobody_settled_is_booked_whole_in_tokens_and_money() -> None:
     with Limits(tokens=100, usd=1).open(REGISTRY) as envelope:
-        purse = Purse(envelope, TokenPrice(input=1_000, output=1_000))
+        purse = Spending(envelope, TokenPrice(input=1_000, output=1_000))
         holds = purse.hold(10, 20)
         assert holds is not None
         purse.book([holds])

@@ -87,7 +87,7 @@ class ConfigError(FlyballError, ValueError):
         return f"{self.where}: found {shown(self.found)}; expected {self.expected}"
 
 
-class Mistakes(ConfigError):
+class ConfigErrors(ConfigError):
     """Several values of one input cannot be used; `errors` has them all, and the message tells them all."""
 
     code = "config_mistakes"
@@ -272,7 +272,7 @@ class ArgumentError(FlyballError, ValueError):
         return f"the arguments of {self.tool} are wrong: {'; '.join(self.problems)}"
 
 
-class Outside(FlyballError):
+class ExternalError(FlyballError):
     """Something outside of this program does not do its part; `where` names it, `reason` says why and what to do."""
 
     code = "outside_failed"
@@ -286,7 +286,7 @@ class Outside(FlyballError):
         return f"{self.where}: {self.reason}"
 
 
-class SourceError(Outside):
+class SourceError(ExternalError):
     """A source of tools cannot be had, or is gone; `reason` has its own words too."""
 
     code = "source_failed"
@@ -308,7 +308,7 @@ class RemoteRefused(RemoteError):
     code = "remote_refused"
 
 
-class StoreError(Outside):
+class StoreError(ExternalError):
     """A store cannot keep, or give back, what it is asked to."""
 
     code = "store_failed"
@@ -366,7 +366,7 @@ class CommandFailed(FlyballError):
         return f"{self.end}\n{self.output}" if self.output else self.end
 
 
-class FetchRefused(Outside):
+class FetchRefused(ExternalError):
     """A page is not fetched, or what came is none that can be read."""
 
     code = "fetch_refused"
@@ -375,7 +375,7 @@ class FetchRefused(Outside):
         return f"{shown(self.where)}: {self.reason}"
 
 
-class FileRefused(Outside):
+class FileRefused(ExternalError):
     """A file or folder is not opened: it is not below the root of the tool, or not what it must be."""
 
     code = "file_refused"

@@ -43,7 +43,7 @@ def result_of(record: object, where: str = "record") -> Result:
     >>> result_of(Result(stop=Stop.COMPLETED, text="42").to_dict()).text
     '42'
     """
-    level, runs = [_Told(record, where)], 1
+    level, runs = [_JsonReader(record, where)], 1
     for _ in range(_DEEPEST):
         level = [below for told in level for below in told.below]
         runs += len(level)
@@ -51,10 +51,10 @@ def result_of(record: object, where: str = "record") -> Result:
             break
     if level:
         raise ConfigError(where, "runs below runs without end", f"at most {_DEEPEST} levels, and {_MOST_RUNS:,} in all")
-    return _result(_Told(record, where))
+    return _result(_JsonReader(record, where))
 
 
-def _result(told: _Told) -> Result:
+def _result(told: _JsonReader) -> Result:
     where = told.where
     children = [_result(below) for below in told.below]
     by_id = {child.run_id: child for child in children}
@@ -112,7 +112,7 @@ def event_of(row: Mapping[str, Any]) -> Event:
     return kind(_fitting("int", row["seq"]), at, _fitting("int", row["turn"]), header, *told)
 
 
-class _Told:
+class _JsonReader:
     """Looks a record's values up. What is absent is as if it was empty; what is of another kind is nonsense."""
 
     def __init__(self, record: object, where: str) -> None:
@@ -122,9 +122,9 @@ class _Told:
         self.where = where
 
     @property
-    def below(self) -> list[_Told]:
+    def below(self) -> list[_JsonReader]:
         """The records of its children."""
-        return [_Told(row, f"{self.where}, children[{n}]") for n, row in enumerate(self.rows("children"))]
+        return [_JsonReader(row, f"{self.where}, children[{n}]") for n, row in enumerate(self.rows("children"))]
 
     def get(self, key: str) -> Any:
         return self._record.get(key)

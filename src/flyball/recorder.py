@@ -82,9 +82,9 @@ class Recorder:
         return list(self.record)
 
     @property
-    def record(self) -> Record:
+    def record(self) -> RecordedEvents:
         """The same, of a run that is over."""
-        return Record(self._rows, self.header, self.dropped)
+        return RecordedEvents(self._rows, self.header, self.dropped)
 
     @property
     def told(self) -> int:
@@ -140,7 +140,7 @@ def _count(kind: type[Event]) -> int:
     return len(list(own_fields(kind)))
 
 
-class Record(Sequence[Event]):
+class RecordedEvents(Sequence[Event]):
     """The events of a run, made when somebody looks."""
 
     __slots__ = ("_events", "_first", "_header", "_rows")

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from flyball import ConfigError, Limits, SettingError
-from flyball.chain import Caller, Chain, Refusal, current, headers, serving
+from flyball.chain import Caller, Chain, ChainRefusal, current, headers, serving
 from flyball.testing import ManualClock
 
 Making = Callable[..., Chain]
@@ -97,7 +97,7 @@ def test_two_services_that_nobody_has_named_are_two_and_a_circle_through_one_is_
     assert caller.agent.startswith("agent-")
     with serving(caller, other):
         found = one.check(headers())
-    assert isinstance(found, Refusal)
+    assert isinstance(found, ChainRefusal)
     assert found.code == "chain_cycle_detected"
 
 

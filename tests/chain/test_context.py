@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from flyball.chain import Caller, Chain, Keys, Refusal
+from flyball.chain import Caller, Chain, ChainRefusal, Keys
 
 Making = Callable[..., Chain]
 VALUE = "X-Flyball-Chain"
@@ -35,8 +35,8 @@ def sealed(text: str, keys: Keys | None = KEYS) -> str:
     return f"{signed}.{keys.sign(signed.encode()).decode() if keys else ''}"
 
 
-def outcome(found: Caller | Refusal) -> tuple[int, str]:
-    assert isinstance(found, Refusal)
+def outcome(found: Caller | ChainRefusal) -> tuple[int, str]:
+    assert isinstance(found, ChainRefusal)
     return found.status, found.code
 
 

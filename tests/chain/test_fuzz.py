@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from flyball import Limits
 from flyball.agent.inherited import Inheritance
-from flyball.chain import Chain, ChainDepthMiddleware, Keys, Refusal
+from flyball.chain import Chain, ChainDepthMiddleware, ChainRefusal, Keys
 from flyball.chain.caller import COUNTED, Caller, serving
 
 KEYS = Keys("a secret that all of them have")
@@ -76,7 +76,7 @@ well_formed = st.fixed_dictionaries(
 def test_what_a_chain_carries_only_narrows(record: dict[str, Any], signed: bool) -> None:
     chain = CHAINS[2]
     found = chain.check([("x-flyball-chain", sealed(record, signed, False))])
-    if isinstance(found, Refusal):
+    if isinstance(found, ChainRefusal):
         assert found.code in ("chain_depth_exceeded", "chain_budget_exceeded")
         assert found.code != "chain_budget_exceeded" or 0 in (record[name] for name in ("seconds", *COUNTED))
         return
@@ -93,7 +93,7 @@ def test_what_a_chain_carries_only_narrows(record: dict[str, Any], signed: bool)
 def test_no_headers_make_the_check_raise_or_widen_anything(headers: list[tuple[str, Any]], which: int) -> None:
     chain = CHAINS[which]
     found = chain.check(headers)
-    if isinstance(found, Refusal):
+    if isinstance(found, ChainRefusal):
         assert found.status in (400, 401, 429)
         json.loads(found.body)
         return
@@ -119,7 +119,7 @@ def assert_narrows(caller: Caller) -> None:
 def assert_goes_on(chain: Chain, caller: Caller) -> None:
     """The next hop gets no more than this one came with."""
     found = Chain(name="next", host="next.example", keys=chain.keys, ceiling=10, settings={}).check(chain.headers())
-    if isinstance(found, Refusal):
+    if isinstance(found, ChainRefusal):
         assert (found.status, caller.depth + 1 >= caller.ceiling or caller.left_s < 0.01) == (429, True)
         return
     assert (found.depth, found.root) == (caller.depth + 1, caller.root)

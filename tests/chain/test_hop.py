@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from flyball import TurnBudget
-from flyball.chain import Caller, Chain, Keys, Refusal
+from flyball.chain import Caller, Chain, ChainRefusal, Keys
 from flyball.testing import ManualClock
 
 Making = Callable[..., Chain]
@@ -33,8 +33,8 @@ def resealed(record: object, keys: Keys | None = None, *, words: str | None = No
     return f"{text}.{keys.sign(text.encode()).decode() if keys else ''}"
 
 
-def outcome(found: Caller | Refusal) -> tuple[int, str]:
-    assert isinstance(found, Refusal)
+def outcome(found: Caller | ChainRefusal) -> tuple[int, str]:
+    assert isinstance(found, ChainRefusal)
     return found.status, found.code
 
 
@@ -47,7 +47,7 @@ def test_the_receiver_counts_the_hop_and_reaching_the_ceiling_refuses(
     if hop == "refused":
         assert sent is not None
         assert outcome(found) == (429, "chain_depth_exceeded")
-        assert isinstance(found, Refusal)
+        assert isinstance(found, ChainRefusal)
         assert (found.depth, found.ceiling) == (sent + 1, min(10, max(1, ceiling)))
     else:
         assert isinstance(found, Caller)
@@ -114,7 +114,7 @@ def test_plain_headers_alone_are_not_believed_where_signatures_are_required(
 def test_an_agent_that_is_on_the_path_already_is_a_cycle(service: Making) -> None:
     found = service("a").check(service("a").headers())
     assert outcome(found) == (429, "chain_cycle_detected")
-    assert isinstance(found, Refusal)
+    assert isinstance(found, ChainRefusal)
     assert "a@a.example -> a@a.example" in found.message
 
 
@@ -129,7 +129,7 @@ def test_a_chain_with_nothing_left_is_refused(service: Making, name: str) -> Non
     record = {**unsealed(chain.headers()[VALUE]), name: 0}
     found = service("b").check({VALUE: resealed(record, chain.keys)})
     assert outcome(found) == (429, "chain_budget_exceeded")
-    assert isinstance(found, Refusal)
+    assert isinstance(found, ChainRefusal)
     assert name in found.message
 
 
@@ -155,7 +155,7 @@ def test_seconds_are_relative_so_that_clocks_need_not_agree(service: Making) -> 
 
 def test_the_refusal_is_the_body_that_is_sent(service: Making, snapshot: Callable[..., None]) -> None:
     found = service("b", keys=None).check({DEPTH: "2", ROOT: "the-root"})
-    assert isinstance(found, Refusal)
+    assert isinstance(found, ChainRefusal)
     body = json.loads(found.body)
     snapshot(body.pop("message"))
     assert body == {

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from flyball import Result, cli
-from flyball.store import Finish, Guard, SqliteStore, Start, Step
+from flyball.store import Guard, RunFinish, SqliteStore, Start, Step
 from flyball.testing import ManualClock
 
 Typed = Callable[..., subprocess.CompletedProcess[str]]
@@ -91,7 +91,7 @@ class Stock:
         guard = store.lease.acquire(session, "a test", 60.0)
         assert isinstance(guard, Guard)
         finish = (
-            None if killed else Finish(at=start.at + result.seconds, stop=result.stop.value, record=result.to_dict())
+            None if killed else RunFinish(at=start.at + result.seconds, stop=result.stop.value, record=result.to_dict())
         )
         step = Step(run_id=run_id, guard=guard, start=start, messages=said, events=told, finish=finish, release=True)
         store.keep(step)

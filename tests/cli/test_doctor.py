@@ -118,18 +118,18 @@ def test_a_check_that_raises_fails_with_the_reason() -> None:
 @pytest.mark.parametrize("trigger", Trigger)
 def test_a_hook_that_is_not_wired_is_found(trigger: Trigger, monkeypatch: pytest.MonkeyPatch) -> None:
     triggers = engine._TRIGGERS  # pyright: ignore[reportPrivateUsage]
-    after, listen = engine._after, engine.Engine._listen  # pyright: ignore[reportPrivateUsage]
+    after, listen = engine._after, engine.RuleEngine._listen  # pyright: ignore[reportPrivateUsage]
 
     def deaf(about: object) -> Trigger | None:
         return None if after(about) is trigger else after(about)
 
-    def silent(self: engine.Engine, *_: object) -> list[Order]:
+    def silent(self: engine.RuleEngine, *_: object) -> list[Order]:
         return []
 
     wired: Mapping[Point, Trigger] = {point: one for point, one in triggers.items() if one is not trigger}
     monkeypatch.setattr(engine, "_TRIGGERS", wired)
     monkeypatch.setattr(engine, "_after", deaf)
-    monkeypatch.setattr(engine.Engine, "_listen", silent if trigger is Trigger.EVENT else listen)
+    monkeypatch.setattr(engine.RuleEngine, "_listen", silent if trigger is Trigger.EVENT else listen)
     assert failing(f"hook {trigger.value} ") == hooks_of(trigger)
     assert failing("hook on_turn") == (hooks_of(trigger) if trigger.value.startswith("on_turn") else set())
 

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from flyball import Agent
 from flyball.budget.deadline import SYSTEM
 from flyball.cli.commands.prune import doomed_in
-from flyball.store import Finish, MemoryStore, SqliteStore, Start, Step
+from flyball.store import MemoryStore, RunFinish, SqliteStore, Start, Step
 from flyball.testing import ManualClock, ScriptedModel, say
 
 Typed = Callable[..., subprocess.CompletedProcess[str]]
@@ -102,7 +102,7 @@ def test_what_is_told_before_is_what_is_thrown_away(
         for n, (session, above, ended, held) in enumerate(runs):
             parent = f"run-{above}" if above < n else None
             start = Start(at=clock.wall(), session=None if parent else f"session-{session}", parent=parent)
-            finish = Finish(at=clock.wall(), stop="completed") if ended else None
+            finish = RunFinish(at=clock.wall(), stop="completed") if ended else None
             store.keep(Step(run_id=f"run-{n}", start=start, finish=finish))
             store.transcript.title(f"lone-{n}", "A session without a run")
             if held:

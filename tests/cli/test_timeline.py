@@ -6,16 +6,16 @@ from typing import Any
 import pytest
 
 from flyball.event import Event, kinds
-from flyball.history.record import Told
-from flyball.history.timeline import Kind, Mark, Reader, Row, call_text, one_line, rows
+from flyball.history.record import JsonReader
+from flyball.history.timeline import Mark, RowKind, TimelineReader, TimelineRow, call_text, one_line, rows
 
 
-def told(event: str, at: float = 0.0, **fields: Any) -> Told:
-    return Told({"event": event, "at": at, "turn": 1, **fields})
+def told(event: str, at: float = 0.0, **fields: Any) -> JsonReader:
+    return JsonReader({"event": event, "at": at, "turn": 1, **fields})
 
 
-def line(event: str, **fields: Any) -> Row:
-    row = Reader().read(told(event, **fields))
+def line(event: str, **fields: Any) -> TimelineRow:
+    row = TimelineReader().read(told(event, **fields))
     assert row is not None
     return row
 
@@ -34,33 +34,36 @@ def test_calls_stand_where_they_began_though_the_second_ended_first() -> None:
 
 def test_a_call_that_was_never_made_has_the_arguments_that_the_model_wrote() -> None:
     denied = told("tool_ended", call_id="a", tool="look", status="denied", reason="budget")
-    [bare], [known] = rows([denied], {}, {}), rows([denied], {"a": {"path": "x"}}, {"a": Told({"message": "No."})})
+    [bare], [known] = (
+        rows([denied], {}, {}),
+        rows([denied], {"a": {"path": "x"}}, {"a": JsonReader({"message": "No."})}),
+    )
     assert bare.text == "look: denied (budget)"
     assert known.text == "look(path='x'): denied (budget): No."
 
 
-EVENTS: list[tuple[str, dict[str, Any], Kind, list[str]]] = [
-    ("extended", {"budget": "usd", "amount": 500_000_000, "by": "Ada"}, Kind.EXTENDED, ["usd", "$0.50", "Ada"]),
-    ("extended", {"budget": "turns", "amount": 1_000, "by": "Ada"}, Kind.EXTENDED, ["turns", "1,000", "Ada"]),
-    ("postponed", {"seconds": 30.0, "reason": "asked"}, Kind.EXTENDED, ["30", "asked"]),
-    ("budget_warned", {"budget": "turns", "used": 7, "ceiling": 10}, Kind.WARNED, ["turns", "7", "10"]),
-    ("elided", {"messages": 4, "tokens": 1_200}, Kind.ELIDED, ["4", "1,200"]),
-    ("repeated", {"tool": "look", "times": 3, "action": "noticed"}, Kind.REPEATS, ["look", "3", "noticed"]),
-    ("late_result_dropped", {"tool": "look"}, Kind.LATE, ["look"]),
-    ("rule_failed", {"rule": "r", "reason": "no\nway"}, Kind.RULE, ["r ", "no way"]),
-    ("rule_emitted", {"rule": "r", "name": "n", "data": {"a": 1}}, Kind.RULE, ["r ", "n: a=1"]),
-    ("rule_emitted", {"rule": "r", "name": "n", "data": {}}, Kind.RULE, ["r ", " n"]),
-    ("person_answered", {"approved": None, "text": ""}, Kind.ANSWERED, []),
-    ("person_answered", {"approved": True, "text": "go"}, Kind.ANSWERED, ["yes", "go"]),
-    ("steered", {"text": "Only\nthe tests."}, Kind.STEERED, ["Only the tests."]),
-    ("model_replied", {"purpose": "grace", "finish": "cut"}, Kind.MODEL, []),
-    ("model_replied", {"purpose": "turn", "finish": "odd"}, Kind.MODEL, ["odd"]),
+EVENTS: list[tuple[str, dict[str, Any], RowKind, list[str]]] = [
+    ("extended", {"budget": "usd", "amount": 500_000_000, "by": "Ada"}, RowKind.EXTENDED, ["usd", "$0.50", "Ada"]),
+    ("extended", {"budget": "turns", "amount": 1_000, "by": "Ada"}, RowKind.EXTENDED, ["turns", "1,000", "Ada"]),
+    ("postponed", {"seconds": 30.0, "reason": "asked"}, RowKind.EXTENDED, ["30", "asked"]),
+    ("budget_warned", {"budget": "turns", "used": 7, "ceiling": 10}, RowKind.WARNED, ["turns", "7", "10"]),
+    ("elided", {"messages": 4, "tokens": 1_200}, RowKind.ELIDED, ["4", "1,200"]),
+    ("repeated", {"tool": "look", "times": 3, "action": "noticed"}, RowKind.REPEATS, ["look", "3", "noticed"]),
+    ("late_result_dropped", {"tool": "look"}, RowKind.LATE, ["look"]),
+    ("rule_failed", {"rule": "r", "reason": "no\nway"}, RowKind.RULE, ["r ", "no way"]),
+    ("rule_emitted", {"rule": "r", "name": "n", "data": {"a": 1}}, RowKind.RULE, ["r ", "n: a=1"]),
+    ("rule_emitted", {"rule": "r", "name": "n", "data": {}}, RowKind.RULE, ["r ", " n"]),
+    ("person_answered", {"approved": None, "text": ""}, RowKind.ANSWERED, []),
+    ("person_answered", {"approved": True, "text": "go"}, RowKind.ANSWERED, ["yes", "go"]),
+    ("steered", {"text": "Only\nthe tests."}, RowKind.STEERED, ["Only the tests."]),
+    ("model_replied", {"purpose": "grace", "finish": "cut"}, RowKind.MODEL, []),
+    ("model_replied", {"purpose": "turn", "finish": "odd"}, RowKind.MODEL, ["odd"]),
 ]
 
 
 @pytest.mark.parametrize(("event", "fields", "kind", "facts"), EVENTS)
 def test_an_event_is_told_with_its_kind_and_facts(
-    event: str, fields: dict[str, Any], kind: Kind, facts: list[str]
+    event: str, fields: dict[str, Any], kind: RowKind, facts: list[str]
 ) -> None:
     row = line(event, **fields)
     assert row.kind is kind
@@ -73,8 +76,10 @@ def test_texts_of_events_are_as_stored(snapshot: Callable[..., None]) -> None:
 
 @pytest.mark.parametrize("event", kinds())
 def test_every_kind_of_event_can_be_read_even_if_it_says_nothing(event: str) -> None:
-    Reader().read(Told({"event": event}))
-    Reader().read(Told({"event": event, "at": "soon", "turn": [], "text": 5, "arguments": 7, "data": None}))
+    TimelineReader().read(JsonReader({"event": event}))
+    TimelineReader().read(
+        JsonReader({"event": event, "at": "soon", "turn": [], "text": 5, "arguments": 7, "data": None})
+    )
     assert issubclass(kinds()[event], Event)
 
 

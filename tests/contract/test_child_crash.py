@@ -10,7 +10,7 @@ import pytest
 
 from flyball import Agent, Child, Limits, Result, tool
 from flyball.budget.registry import IterationBudgetRegistry
-from flyball.loop.child_task import Edge, Mode
+from flyball.loop.child_task import ChildSpec, Mode
 from flyball.testing import Line, ScriptedModel, call, say
 
 LONG = 60.0
@@ -26,7 +26,7 @@ class Broken:
 
     name = "broken"
 
-    def as_child(self, mode: Mode, registry: IterationBudgetRegistry) -> Edge:
+    def as_child(self, mode: Mode, registry: IterationBudgetRegistry) -> ChildSpec:
         edge = Agent(model=ScriptedModel(say("x")), name=self.name).as_child(mode, registry)
 
         def admission(envelope: object) -> Any:

@@ -13,7 +13,7 @@ from flyball.errors import StoreError
 from flyball.message import Role, check_pairs
 from flyball.outcome import Failure
 from flyball.request import Request
-from flyball.runtime.lease import Tenure
+from flyball.runtime.lease import SessionLease
 from flyball.store import Guard, MemoryStore, Step, Store
 from flyball.store.memory import MemoryLease
 from flyball.testing import Line, ScriptedModel, assert_honest, call, say, together
@@ -213,7 +213,7 @@ def test_a_lease_that_this_process_could_not_release_is_taken_over() -> None:
     good, store.lease = store.lease, Gone(store.shelf)
     agent_ = Agent(model=Placed(say("x")), store=store)
     agent_.run("go", session="talk")
-    tenure = Tenure(store, "talk", 300)
+    tenure = SessionLease(store, "talk", 300)
     assert tenure.take() is None
     tenure.give_back()  # which it cannot
     assert store.lease.holder("talk") is not None

@@ -12,7 +12,7 @@ from flyball.budget.price import Price
 from flyball.errors import ContextTooLong, ModelError, Retryable
 from flyball.models.model import Tell
 from flyball.request import FailureKind, Finish, ModelFailure, Reply, Request
-from flyball.runtime.model_call import Asking
+from flyball.runtime.model_call import ModelCaller
 
 LONG = 60.0
 
@@ -30,9 +30,9 @@ class Plain:
         return None
 
 
-def asking(ask: Any, *, is_async: bool = True, workers: WorkerPool | None = None) -> tuple[Asking, list[str]]:
+def asking(ask: Any, *, is_async: bool = True, workers: WorkerPool | None = None) -> tuple[ModelCaller, list[str]]:
     told: list[str] = []
-    return Asking(Plain(ask), is_async, workers or WorkerPool(), told.append), told
+    return ModelCaller(Plain(ask), is_async, workers or WorkerPool(), told.append), told
 
 
 @pytest.mark.parametrize(

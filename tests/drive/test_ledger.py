@@ -1,13 +1,13 @@
 from flyball import Agent
 from flyball.loop.effects import Answer
 from flyball.outcome import Success
-from flyball.runtime.journal import Ledger
+from flyball.runtime.journal import PendingStep
 from flyball.store import Kind, MemoryStore
 from flyball.testing import ScriptedModel, say
 
 
-def ledger(store: MemoryStore) -> Ledger:
-    ledger = Ledger(store, is_childs=True)
+def ledger(store: MemoryStore) -> PendingStep:
+    ledger = PendingStep(store, is_childs=True)
     ledger.plan = Agent(model=ScriptedModel(say("x"))).plan("go", run_id="run")
     ledger.started(0, 1, {"events": 0}, ())
     ledger.commit(None)

@@ -2,11 +2,11 @@ from threading import Thread
 
 import pytest
 
-from flyball.loop.effects import Cancel, Extend, Late, LeaseLost, Letter, Steer, TimeUp
+from flyball.loop.effects import Cancel, Extend, Late, LeaseLost, Signal, Steer, TimeUp
 from flyball.runtime import Mailbox
 
 LONG = 60.0
-ALL: list[Letter] = [Cancel(), LeaseLost(), Steer("x"), Extend({}), Late("1", "f"), TimeUp()]
+ALL: list[Signal] = [Cancel(), LeaseLost(), Steer("x"), Extend({}), Late("1", "f"), TimeUp()]
 URGENT, TOO_LATE_TO_CHANGE = ALL[:2], ALL[2:4]
 
 
@@ -17,7 +17,7 @@ def test_letters_come_out_once_and_in_order() -> None:
 
 
 @pytest.mark.parametrize("letter", ALL)
-def test_only_what_is_urgent_cuts_what_is_under_way(letter: Letter) -> None:
+def test_only_what_is_urgent_cuts_what_is_under_way(letter: Signal) -> None:
     mailbox, cuts = Mailbox(), list[str]()
     mailbox.on_cut(lambda: cuts.append("cut"))
     mailbox.post(letter)
@@ -25,14 +25,14 @@ def test_only_what_is_urgent_cuts_what_is_under_way(letter: Letter) -> None:
 
 
 @pytest.mark.parametrize("letter", ALL)
-def test_in_the_grace_turn_nothing_can_be_steered_or_extended_any_more(letter: Letter) -> None:
+def test_in_the_grace_turn_nothing_can_be_steered_or_extended_any_more(letter: Signal) -> None:
     mailbox = Mailbox()
     mailbox.reporting = True
     assert mailbox.post(letter) is (letter not in TOO_LATE_TO_CHANGE)
 
 
 @pytest.mark.parametrize("letter", ALL)
-def test_after_the_end_nothing_is_taken_and_nobody_is_cut(letter: Letter) -> None:
+def test_after_the_end_nothing_is_taken_and_nobody_is_cut(letter: Signal) -> None:
     mailbox, cuts = Mailbox(), list[str]()
     mailbox.on_cut(lambda: cuts.append("cut"))
     mailbox.ended = True

@@ -6,7 +6,7 @@ import anyio
 import pytest
 
 from flyball.budget.deadline import SYSTEM
-from flyball.runtime.timer import Pace
+from flyball.runtime.timer import RunTimer
 from flyball.testing import ManualClock
 
 LONG, SHORT = 60.0, 0.01
@@ -19,7 +19,7 @@ def here(request: pytest.FixtureRequest) -> Callable[[Callable[[], Awaitable[Any
 
 def test_a_pace_starts_with_the_run_and_goes_by_its_clock() -> None:
     clock = ManualClock(now=5.0)
-    pace = Pace(clock)
+    pace = RunTimer(clock)
     clock.move(2.5)
     assert (pace.now(), pace.wall()) == (2.5, clock.wall())
 
@@ -27,7 +27,7 @@ def test_a_pace_starts_with_the_run_and_goes_by_its_clock() -> None:
 @pytest.mark.parametrize("before", [[], [math.inf], [LONG], [LONG, math.inf]])
 def test_what_takes_too_long_is_cut_whatever_the_one_before_could_take(here: Any, before: list[float]) -> None:
     async def work() -> bool:
-        pace = Pace(SYSTEM)
+        pace = RunTimer(SYSTEM)
         with anyio.CancelScope() as scope:
             pace.enter(scope)
             for seconds in (*before, SHORT):
@@ -42,7 +42,7 @@ def test_what_takes_too_long_is_cut_whatever_the_one_before_could_take(here: Any
 @pytest.mark.parametrize("seconds", [LONG, math.inf])
 def test_what_may_take_longer_is_not_cut_when_the_time_of_the_one_before_comes(here: Any, seconds: float) -> None:
     async def work() -> bool:
-        pace = Pace(SYSTEM)
+        pace = RunTimer(SYSTEM)
         with anyio.CancelScope() as scope:
             pace.enter(scope)
             pace.allow(pace.now() + SHORT)
@@ -56,7 +56,7 @@ def test_what_may_take_longer_is_not_cut_when_the_time_of_the_one_before_comes(h
 
 def test_who_has_left_is_not_cut_any_more(here: Any) -> None:
     async def work() -> bool:
-        pace = Pace(SYSTEM)
+        pace = RunTimer(SYSTEM)
         with anyio.CancelScope() as scope:
             pace.enter(scope)
             pace.allow(pace.now() + LONG)
@@ -69,7 +69,7 @@ def test_who_has_left_is_not_cut_any_more(here: Any) -> None:
 
 def test_in_a_new_scope_the_same_deadline_cuts_too(here: Any) -> None:
     async def work() -> bool:
-        pace, deadline = Pace(SYSTEM), SHORT * 2
+        pace, deadline = RunTimer(SYSTEM), SHORT * 2
         with anyio.CancelScope() as first:
             pace.enter(first)
             pace.allow(deadline)
@@ -85,7 +85,7 @@ def test_in_a_new_scope_the_same_deadline_cuts_too(here: Any) -> None:
 
 def test_while_it_stands_no_time_passes_and_nothing_is_cut(here: Any) -> None:
     async def work() -> tuple[float, bool, bool]:
-        pace, stood, standing_cut = Pace(SYSTEM), -1.0, True
+        pace, stood, standing_cut = RunTimer(SYSTEM), -1.0, True
         with anyio.CancelScope() as scope:
             pace.enter(scope)
             pace.allow(pace.now() + SHORT)
@@ -106,7 +106,7 @@ def test_while_it_stands_no_time_passes_and_nothing_is_cut(here: Any) -> None:
 @pytest.mark.parametrize("begins_at", [0.0, 500.0])
 def test_what_comes_after_a_wait_has_its_whole_time(here: Any, begins_at: float) -> None:
     async def work() -> bool:
-        pace = Pace(SYSTEM)
+        pace = RunTimer(SYSTEM)
         pace.begin_at(begins_at)
         with anyio.CancelScope() as scope:
             pace.enter(scope)
@@ -125,7 +125,7 @@ def test_what_comes_after_a_wait_has_its_whole_time(here: Any, begins_at: float)
 
 def test_a_pause_by_a_clock_that_stands_still_is_no_time_of_the_run(here: Any) -> None:
     async def work() -> bool:
-        pace, due = Pace(ManualClock()), 0.0
+        pace, due = RunTimer(ManualClock()), 0.0
         with anyio.CancelScope() as scope:
             pace.enter(scope)
             pace.stop()

@@ -2,7 +2,7 @@ from typing import Any
 
 from flyball.loop.effects import Answer
 from flyball.person import Verdict
-from flyball.runtime.history import CODE, Past, past_of
+from flyball.runtime.history import CODE, RunHistory, past_of
 from flyball.store import Kind, Row
 
 OPEN = Verdict(None)
@@ -18,7 +18,7 @@ def paused() -> list[Row]:
     return [row(0), row(0, 1.0), row(1), row(1, 3.0, OPEN)]
 
 
-def told(past: Past) -> tuple[int, int, float]:
+def told(past: RunHistory) -> tuple[int, int, float]:
     return len(past.answers), len(past.begun), past.at
 
 

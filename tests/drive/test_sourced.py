@@ -13,7 +13,7 @@ import pytest
 from flyball import Agent, ConfigError, Limits, Result, run_conversation, tool
 from flyball.errors import SourceError
 from flyball.person import deny
-from flyball.testing import Script, ScriptedModel, call, say, until
+from flyball.testing import ScriptDriver, ScriptedModel, call, say, until
 from flyball.tools import Tool, ToolSource
 
 LONG = 60.0
@@ -339,7 +339,7 @@ class TestAnAgentWithSources:
 
     def test_cannot_be_driven_by_a_script(self) -> None:
         with pytest.raises(ConfigError) as caught:
-            Script(Agent(model=adding(), tools=[Shop(add)]))
+            ScriptDriver(Agent(model=adding(), tools=[Shop(add)]))
         assert caught.value.code == "config_invalid"
 
     def test_can_be_told_a_source_error(self) -> None:

@@ -6,9 +6,9 @@ import time
 import pytest
 
 from flyball.errors import StoreError
-from flyball.runtime.lease import CLERK, Tenure, owner_of
+from flyball.runtime.lease import LEASE_RENEWER, SessionLease, owner_of
 from flyball.store import Guard, Holder, MemoryStore
-from flyball.store.memory import MemoryLease, Shelf
+from flyball.store.memory import MemoryLease, MemoryTables
 
 LONG = 60.0
 
@@ -16,7 +16,7 @@ LONG = 60.0
 class Moody(MemoryLease):
     """Renews as a test says."""
 
-    def __init__(self, shelf: Shelf) -> None:
+    def __init__(self, shelf: MemoryTables) -> None:
         super().__init__(shelf)
         self.renewals = 0
         self.mood = "well"
@@ -46,32 +46,32 @@ def until(wanted: object) -> None:
 
 def test_a_lease_is_renewed_for_as_long_as_it_is_held_and_not_any_longer() -> None:
     store = MoodyStore()
-    tenure = Tenure(store, "talk", 3.0)
+    tenure = SessionLease(store, "talk", 3.0)
     assert (tenure.holds, tenure.take(), tenure.holds) == (False, None, True)
     assert tenure.guard is not None
     until(lambda: store.moody.renewals >= 2)
-    assert (tenure.holds, CLERK.serves(tenure.guard)) == (True, True)
+    assert (tenure.holds, LEASE_RENEWER.serves(tenure.guard)) == (True, True)
     tenure.give_back()
     assert (tenure.holds, store.lease.holder("talk")) == (False, None)
-    assert not CLERK.serves(tenure.guard)
+    assert not LEASE_RENEWER.serves(tenure.guard)
 
 
 @pytest.mark.parametrize("mood", ["refused", "broken"])
 def test_a_lease_that_cannot_be_renewed_is_lost_once(mood: str) -> None:
     store, lost = MoodyStore(), list[bool]()
-    tenure = Tenure(store, "talk", 0.6)
+    tenure = SessionLease(store, "talk", 0.6)
     tenure.lost = lambda: lost.append(tenure.holds)
     assert tenure.take() is None
     store.moody.mood = mood
     until(lambda: lost)
     assert (lost, tenure.holds) == ([False], False)
     assert tenure.guard is not None
-    assert not CLERK.serves(tenure.guard)  # so nobody looks at it again
+    assert not LEASE_RENEWER.serves(tenure.guard)  # so nobody looks at it again
 
 
 def test_a_lease_that_could_not_be_renewed_for_a_while_is_kept() -> None:
     store, lost = MoodyStore(), list[bool]()
-    tenure = Tenure(store, "talk", 3.0)
+    tenure = SessionLease(store, "talk", 3.0)
     tenure.lost = lambda: lost.append(True)
     store.moody.mood = "broken"
     assert tenure.take() is None
@@ -83,7 +83,7 @@ def test_a_lease_that_could_not_be_renewed_for_a_while_is_kept() -> None:
 
 
 def test_a_lease_counts_as_lost_by_its_own_clock_though_nobody_has_said_so() -> None:
-    tenure = Tenure(MoodyStore(), "talk", 0.3)
+    tenure = SessionLease(MoodyStore(), "talk", 0.3)
     assert tenure.take() is None
     tenure.end()
     assert not tenure.holds
@@ -93,12 +93,12 @@ def test_a_lease_counts_as_lost_by_its_own_clock_though_nobody_has_said_so() -> 
 def test_a_process_that_lives_is_not_taken_over() -> None:
     store = MemoryStore()
     assert not isinstance(store.lease.acquire("talk", owner_of(os.getppid()), 300), Holder)
-    assert isinstance(Tenure(store, "talk", 300).take(), Holder)
+    assert isinstance(SessionLease(store, "talk", 300).take(), Holder)
 
 
 def test_another_run_of_this_process_is_not_taken_over_but_what_it_left_behind_is() -> None:
     store = MemoryStore()
-    first, second = Tenure(store, "talk", 300), Tenure(store, "talk", 300)
+    first, second = SessionLease(store, "talk", 300), SessionLease(store, "talk", 300)
     assert first.take() is None
     assert isinstance(second.take(), Holder)
     first.end()  # without giving it back
@@ -110,4 +110,4 @@ def test_another_run_of_this_process_is_not_taken_over_but_what_it_left_behind_i
 def test_an_owner_of_whom_nothing_is_known_is_not_taken_over(owner: str) -> None:
     store = MemoryStore()
     assert not isinstance(store.lease.acquire("talk", owner, 300), Holder)
-    assert isinstance(Tenure(store, "talk", 300).take(), Holder)
+    assert isinstance(SessionLease(store, "talk", 300).take(), Holder)

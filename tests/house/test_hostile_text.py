@@ -22,11 +22,11 @@ from flyball.budget.deadline import Deadline
 from flyball.budget.run_budget import TurnBudget
 from flyball.chain.hop_context import ROOT
 from flyball.cli.report import plain as as_markdown
-from flyball.cli.run_config import Outfit
+from flyball.cli.run_config import RunConfig
 from flyball.cli.saved_config import kept
 from flyball.cli.transcript import conversation
 from flyball.errors import nearest, shown
-from flyball.history.record import Record
+from flyball.history.record import RunRecord
 from flyball.message import Message
 from flyball.models import local_prompt
 from flyball.models.endpoint import bare
@@ -40,11 +40,11 @@ from flyball.rules.template import Template
 from flyball.rules.view import View
 from flyball.rules.vocabulary import Vocabulary
 from flyball.serve.request import wish_of
-from flyball.testing.cassette import Censor
+from flyball.testing.cassette import Redactor
 from flyball.testing.server.reply import words
 from flyball.toolbox.commands import without_secrets
 from flyball.toolbox.fetch_tool import fetch
-from flyball.toolbox.html import Body, as_text, text_of
+from flyball.toolbox.html import FetchedBody, as_text, text_of
 from flyball.tools.excerpt import content_of, excerpt
 from flyball.tools.mcp.server import mcp
 from flyball.tools.mcp.stdio import Tail
@@ -124,13 +124,15 @@ def template(text: str) -> object:
 
 
 def page(text: str) -> object:
-    return as_text(Body(text.encode(), True), "text/html")
+    return as_text(FetchedBody(text.encode(), True), "text/html")
 
 
 def export(text: str) -> object:
     said = {"type": "text", "role": "assistant", "content": text}
     result = {"type": "tool_result", "role": "tool", "content": text, "payload": {"name": "f", "call_id": "c"}}
-    return conversation(Record.of({"stop": "completed", "events": [], "explanation": "x", "messages": [said, result]}))
+    return conversation(
+        RunRecord.of({"stop": "completed", "events": [], "explanation": "x", "messages": [said, result]})
+    )
 
 
 def place(text: str) -> object:
@@ -169,7 +171,7 @@ CASES: list[tuple[str, str, Read, Make, Make]] = [
         for unit in ("<", "<a", "<a href='", '<a "', "<!--", "<script>", "</", "&", "&#", "<pre>\n", "<li>")
     ),
     ("toolbox/html.py", "a page of charsets", page, repeated("charset = "), repeated("<p>All warm</p>\n")),
-    ("toolbox/html.py", "a long type", lambda kind: as_text(Body(b"x", True), kind), repeated("text/a+"), LETTERS),
+    ("toolbox/html.py", "a long type", lambda kind: as_text(FetchedBody(b"x", True), kind), repeated("text/a+"), LETTERS),
     ("toolbox/fetch_tool.py", "a long URL", lambda url: asyncio.run(fetch()[0].function(url)), repeated("."), LETTERS),
     *(
         ("toolbox/commands.py", f"a value of {unit!r}", lambda value: without_secrets({"A": value}),
@@ -180,12 +182,12 @@ CASES: list[tuple[str, str, Read, Make, Make]] = [
     ("cli/transcript.py", "a text of fences", export, repeated("```\n"), PROSE),
     ("cli/report.py", "a text of marks", as_markdown, repeated("*_"), PROSE),
     *(
-        ("cli/saved_config.py", f"a command of {unit!r}", lambda text: kept(Outfit(model="m", mcp=[text])), repeated(unit),
+        ("cli/saved_config.py", f"a command of {unit!r}", lambda text: kept(RunConfig(model="m", mcp=[text])), repeated(unit),
          LETTERS)
         for unit in ("?", "&a", "passw", "auth", "://", "key  ", "credential_")
     ),
     *(
-        ("testing/cassette.py", f"a text of {unit!r}", Censor(("sk-of-a-user",)).text, repeated(unit), PROSE)
+        ("testing/cassette.py", f"a text of {unit!r}", Redactor(("sk-of-a-user",)).text, repeated(unit), PROSE)
         for unit in ("eyJ-", "sk-", "1sk-", "sk-a.", "-----BEGIN ", "-----BEGIN PRIVATE KEY-----", "-----END A")
     ),
     ("testing/server/reply.py", "a text of blanks", words, repeated(" "), PROSE),

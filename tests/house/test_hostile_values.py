@@ -23,7 +23,7 @@ from flyball.progress import Progress
 from flyball.request import Call, Request
 from flyball.rules.view import View
 from flyball.store.codec import to_text
-from flyball.tools.json_schema import Shape
+from flyball.tools.json_schema import JsonSchemaArguments
 from flyball.tools.mcp.session import value_of
 from flyball.tools.tool import Tool
 from flyball.wire import normalize
@@ -117,7 +117,7 @@ def wide(part: Json) -> Make:
 
 def arguments(given: tuple[Json, Json]) -> object:
     schema, value = given
-    return Shape("tool", schema).read(json.dumps(value))
+    return JsonSchemaArguments("tool", schema).read(json.dumps(value))
 
 
 def checked(schema: Json, value: Make) -> Make:

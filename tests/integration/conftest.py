@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 
 from flyball.message import Message, MessageType
-from flyball.store import Code, Kind, Query, Store, open_store
+from flyball.store import Codec, Kind, Query, Store, open_store
 
 LONG = 60.0
 PAIRS = {
@@ -185,7 +185,7 @@ def remains(folder: Path) -> Remains:
 
 
 def _times(store: Store) -> list[float]:
-    code = Code(*_answers())
+    code = Codec(*_answers())
     return [code.loads(row.data).at for row in store.journal.read("run") if row.kind is Kind.ANSWER]
 
 

@@ -18,7 +18,7 @@ from flyball.progress import Progress
 from flyball.request import Call, Finish, Purpose, Reply, Request, Usage
 from flyball.result import Result
 from flyball.steadiness import Thresholds
-from flyball.testing import Line, Script, ScriptedModel, assert_honest, call, call_json, fail, say, together
+from flyball.testing import Line, ScriptDriver, ScriptedModel, assert_honest, call, call_json, fail, say, together
 
 Policy = Literal["allow", "reuse", "reject"]
 
@@ -58,7 +58,7 @@ def run(*lines: Line, disk: Disk | None = None, duplicates: Policy = "allow", **
     disk = disk or Disk()
     model = ScriptedModel(*lines, grace=say("I went round."))
     agent = Agent(model=model, tools=disk.tools(), duplicates=duplicates, **options)
-    return assert_honest(Script(agent).run("Go."))
+    return assert_honest(ScriptDriver(agent).run("Go."))
 
 
 READ = call("read", path="a")
@@ -114,7 +114,7 @@ class TestDuplicates:
         disk = Disk()
         model = ScriptedModel(READ, call("write", content="new"), READ, say("done"))
         agent = Agent(model=model, tools=disk.tools(timeout=5), duplicates="reuse")
-        assert_honest(Script(agent, seconds={"write": 6.0}).run("Go."))
+        assert_honest(ScriptDriver(agent, seconds={"write": 6.0}).run("Go."))
         assert disk.made == ["read a"] * 2
 
     def test_an_equal_write_is_a_duplicate_until_another_was_made(self) -> None:
@@ -135,7 +135,7 @@ class TestDuplicates:
     def test_after_a_word_of_the_users_an_equal_call_is_no_duplicate(self) -> None:
         disk = Disk()
         agent = Agent(model=ScriptedModel(READ, READ, say("done")), tools=disk.tools(), duplicates="reject")
-        assert_honest(Script(agent, mail={1: [Steer("Look again.")]}).run("Go."))
+        assert_honest(ScriptDriver(agent, mail={1: [Steer("Look again.")]}).run("Go."))
         assert disk.made == ["read a"] * 2
 
     def test_other_arguments_are_another_call(self) -> None:
@@ -146,7 +146,7 @@ class TestDuplicates:
     def test_a_tool_may_have_its_own_policy_for_duplicates(self) -> None:
         disk = Disk()
         model = ScriptedModel(READ, READ, say("done"))
-        Script(Agent(model=model, tools=disk.tools(duplicates="reject"))).run("Go.")
+        ScriptDriver(Agent(model=model, tools=disk.tools(duplicates="reject"))).run("Go.")
         assert disk.made == ["read a"]
 
     def test_a_conversation_rejects_them_and_a_poll_is_no_duplicate(self) -> None:
@@ -166,7 +166,7 @@ class TestDuplicates:
             return ctx.state["n"]
 
         model = ScriptedModel(call("count"), call("count"), say("done"))
-        assert Script(Agent(model=model, tools=[count])).run("Go.").state == {"n": 1}
+        assert ScriptDriver(Agent(model=model, tools=[count])).run("Go.").state == {"n": 1}
 
     def test_what_a_call_set_in_the_state_is_seen_by_those_behind_it(self) -> None:
         from flyball.tools import ToolContext
@@ -183,12 +183,12 @@ class TestDuplicates:
 
         model = ScriptedModel(call("chosen"), call("choose", n=7), call("chosen"), say("done"))
         agent = Agent(model=model, tools=[choose, chosen], duplicates="reuse")
-        assert assert_honest(Script(agent).run("Go.")).tool_results[2].text == "7"
+        assert assert_honest(ScriptDriver(agent).run("Go.")).tool_results[2].text == "7"
 
     def test_a_write_that_ends_late_may_have_changed_something(self) -> None:
         disk = Disk()
         agent = Agent(model=ScriptedModel(READ, READ, READ, say("done")), tools=disk.tools(), duplicates="reuse")
-        Script(agent, mail={4: [Late("call-9", "write")]}).run("Go.")
+        ScriptDriver(agent, mail={4: [Late("call-9", "write")]}).run("Go.")
         assert disk.made == ["read a"] * 2
 
     def test_while_a_write_hangs_every_read_is_made(self) -> None:
@@ -234,7 +234,7 @@ class TestLoops:
 
     def test_a_notice_of_a_loop_is_shown_once_and_is_not_in_the_history(self, snapshot: Callable[..., None]) -> None:
         model = ScriptedModel(*[READ] * 3, call("status"), say("done"))
-        result = Script(Agent(model=model, tools=Disk().tools())).run("Go.")
+        result = ScriptDriver(Agent(model=model, tools=Disk().tools())).run("Go.")
         [notice] = [event for event in result.events if isinstance(event, NoticeDelivered)]
         assert (notice.rule, notice.priority) == ("repetition", "high")
         snapshot(notice.text)
@@ -272,16 +272,16 @@ class TestLoops:
     def test_a_word_of_the_users_begins_anew(self) -> None:
         disk = Disk()
         agent = Agent(model=ScriptedModel(*[READ] * 6, say("done")), tools=disk.tools())
-        result = assert_honest(Script(agent, mail={8: [Steer("Try it again.")]}).run("Go."))
+        result = assert_honest(ScriptDriver(agent, mail={8: [Steer("Try it again.")]}).run("Go."))
         assert (result.stop, disk.made) == ("completed", ["read a"] * 5)
 
     def test_a_word_of_the_users_that_comes_with_the_last_call_goes_before_the_end(self) -> None:
         disk = Disk()
         agent = Agent(model=ScriptedModel(*[READ] * 6, say("done")), tools=disk.tools())
-        driver = Script(agent)
+        driver = ScriptDriver(agent)
         driver.run("Go.")
         place = [n for n, effect in enumerate(driver.effects) if isinstance(effect, Ask)][4]
-        result = assert_honest(Script(agent, mail={place: [Steer("Try it again.")]}).run("Go."))
+        result = assert_honest(ScriptDriver(agent, mail={place: [Steer("Try it again.")]}).run("Go."))
         assert (result.stop, result.turns) == ("completed", 7)
 
     def test_a_large_result_is_the_same_although_each_has_its_own_artifact(self) -> None:
@@ -292,7 +292,7 @@ class TestLoops:
 
         lines = [call("log", lines=n) for n in (3_000, 4_000)]
         model = ScriptedModel(*lines * 9, grace=say("I went round."))
-        assert assert_honest(Script(Agent(model=model, tools=[log])).run("Go.")).stop == "stalled"
+        assert assert_honest(ScriptDriver(Agent(model=model, tools=[log])).run("Go.")).stop == "stalled"
 
     def test_a_limit_that_is_met_with_a_loop_goes_before_it(self) -> None:
         assert run(*[READ] * 9, limits=Limits(turns=4)).stop == "budget"
@@ -300,13 +300,13 @@ class TestLoops:
 
     def test_a_stalled_run_is_asked_for_a_report_in_true_words(self, snapshot: Callable[..., None]) -> None:
         model = ScriptedModel(*[READ] * 5, grace=say("I went round."))
-        Script(Agent(model=model, tools=Disk().tools())).run("Go.")
+        ScriptDriver(Agent(model=model, tools=Disk().tools())).run("Go.")
         assert model.requests[-1].purpose is Purpose.GRACE
         snapshot(model.requests[-1].messages[-1].content)
 
     def test_a_stalled_run_without_a_report_is_told_from_the_record(self, snapshot: Callable[..., None]) -> None:
         model = ScriptedModel(*[READ] * 5, grace=fail(ValueError("down")))
-        result = assert_honest(Script(Agent(model=model, tools=Disk().tools())).run("Go."))
+        result = assert_honest(ScriptDriver(Agent(model=model, tools=Disk().tools())).run("Go."))
         assert result.stop == "stalled"
         snapshot(result.text, "report")
         snapshot(result.explain(), "explanation")
@@ -314,7 +314,7 @@ class TestLoops:
     def test_the_same_failure_gets_a_hint_once(self, snapshot: Callable[..., None]) -> None:
         bad = call("write", content="bad")
         model = ScriptedModel(bad, bad, bad, say("I cannot."))
-        Script(Agent(model=model, tools=Disk().tools())).run("Go.")
+        ScriptDriver(Agent(model=model, tools=Disk().tools())).run("Go.")
         hinted = [[text for text in request.notices if "(OSError)" in text] for request in model.requests]
         assert [len(hints) for hints in hinted] == [0, 0, 1, 0]
         snapshot(hinted[2][0])
@@ -326,7 +326,7 @@ class TestLoops:
         assert run(*[READ] * 9, say("done"), repetition=off).stop == "completed"
 
     def test_a_run_is_played_again_to_the_same_end(self) -> None:
-        script = Script(Agent(model=ScriptedModel(*[READ] * 5, grace=say("x")), tools=Disk().tools()))
+        script = ScriptDriver(Agent(model=ScriptedModel(*[READ] * 5, grace=say("x")), tools=Disk().tools()))
         first = script.run("Go.")
         again = script.replay()
         assert (again.stop, again.turns, again.tool_results) == (first.stop, first.turns, first.tool_results)
@@ -360,7 +360,7 @@ def test_a_model_that_only_repeats_itself_is_stopped_within_the_stated_calls(
 ) -> None:
     disk = Disk()
     agent = Agent(model=Stuck(before, circle), tools=disk.tools(), limits=Limits(turns=90))
-    result = assert_honest(Script(agent).run("Go."))
+    result = assert_honest(ScriptDriver(agent).run("Go."))
     assert result.stop == "stalled"
     most = len(before) + max(3, 2 * len(circle)) + 2 + len(circle)
     assert result.turns <= most

@@ -14,7 +14,7 @@ from flyball.loop.effects import Ask, Wait
 from flyball.progress import Notice, Order, Point, Progress
 from flyball.request import Request, Usage, estimate
 from flyball.result import Result
-from flyball.testing import Line, Script, ScriptedModel, assert_honest, call, fail, say
+from flyball.testing import Line, ScriptDriver, ScriptedModel, assert_honest, call, fail, say
 
 BUSY = fail(Retryable("busy"))
 PRICE = TokenPrice(input=1.0, output=10.0)
@@ -29,12 +29,12 @@ def add(a: int, b: int) -> int:
 SUM = call("add", a=1, b=2)
 
 
-def script(*lines: Line, limits: Limits | None = None, price: TokenPrice | None = None, **options: Any) -> Script:
+def script(*lines: Line, limits: Limits | None = None, price: TokenPrice | None = None, **options: Any) -> ScriptDriver:
     model = ScriptedModel(*lines, grace=say("Reported."), price=price)
-    return Script(Agent(model=model, tools=[add], limits=limits or Limits(), **options))
+    return ScriptDriver(Agent(model=model, tools=[add], limits=limits or Limits(), **options))
 
 
-def waits(driver: Script, run_id: str = "r") -> list[float]:
+def waits(driver: ScriptDriver, run_id: str = "r") -> list[float]:
     """How long each wait of a run was, and that the run was honest."""
     return [wait.wait_s for wait in events(assert_honest(driver.run("Go.", run_id=run_id)), Retried)]
 
@@ -103,7 +103,7 @@ class TestRetries:
 
     def test_grace_is_asked_once_even_if_it_might_pass(self) -> None:
         model = ScriptedModel.looping(SUM, grace=BUSY)
-        result = assert_honest(Script(Agent(model=model, tools=[add], limits=Limits(turns=1))).run("Go."))
+        result = assert_honest(ScriptDriver(Agent(model=model, tools=[add], limits=Limits(turns=1))).run("Go."))
         assert (result.requests, result.budgets["retries"].used, result.stop) == (2, 0, "budget")
 
 
@@ -207,7 +207,7 @@ class TestContext:
         agent = Agent(
             model=Counting(SUM, SUM, say("never"), grace=say("R.")), tools=[add], limits=Limits(context_tokens=40)
         )
-        result = assert_honest(Script(agent).run("Go."))
+        result = assert_honest(ScriptDriver(agent).run("Go."))
         assert (result.stop, result.turns) == ("budget", 2)
 
 

@@ -12,7 +12,7 @@ from flyball.event import CompletionChecked, Nudged
 from flyball.loop.effects import Cancel, LeaseLost, Steer, TimeUp
 from flyball.progress import Complete, GoOn, Halt, Point, Progress, Unfinished
 from flyball.result import Result
-from flyball.testing import Line, Script, ScriptedModel, assert_honest, call, fail, say, together
+from flyball.testing import Line, ScriptDriver, ScriptedModel, assert_honest, call, fail, say, together
 
 SEED = {
     "completion_assertions": {
@@ -64,7 +64,7 @@ REQUIRED = {"required_tool_names": ["create_or_update_github_file", "create_gith
 def run(*lines: Any, completion: Any = None, **options: Any) -> Result:
     grace, mail = options.pop("said_last", None), options.pop("mail", None)
     agent = Agent(model=ScriptedModel(*lines, grace=grace), tools=TOOLS, completion=completion, **options)
-    result = Script(agent, mail=mail).run("Propose the change.")
+    result = ScriptDriver(agent, mail=mail).run("Propose the change.")
     assert_honest(result)
     return result
 
@@ -236,8 +236,10 @@ class TestState:
     def test_engine_data_is_the_runs_state(self) -> None:
         asked = Assertions(required_engine_data_keys=["report.url"])
         agent = Agent(model=ScriptedModel(say("done")), completion=asked)
-        assert Script(agent).run("x", state={"report": {"url": "here"}}).stop == "completed"
-        assert Script(Agent(model=ScriptedModel(*[say("done")] * 4), completion=asked)).run("x").stop == "unfinished"
+        assert ScriptDriver(agent).run("x", state={"report": {"url": "here"}}).stop == "completed"
+        assert (
+            ScriptDriver(Agent(model=ScriptedModel(*[say("done")] * 4), completion=asked)).run("x").stop == "unfinished"
+        )
 
 
 class TestPreflight:

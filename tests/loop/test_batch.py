@@ -13,7 +13,7 @@ from flyball.person import Verdict
 from flyball.progress import Order, Point, Progress, Veto
 from flyball.request import Call, Finish, Reply
 from flyball.result import Result
-from flyball.testing import Line, Script, ScriptedModel, assert_honest, call, call_json, say, together
+from flyball.testing import Line, ScriptDriver, ScriptedModel, assert_honest, call, call_json, say, together
 from flyball.tools import Tool
 
 
@@ -61,7 +61,7 @@ def run(*lines: Line, limits: Limits | None = None, hooks: Sequence[Any] = (), *
     agent = Agent(
         model=model, tools=[add, write, slow, broken], limits=limits or Limits(), hooks=hooks, max_output_tokens=50
     )
-    return assert_honest(Script(agent, **options).run("Go."))
+    return assert_honest(ScriptDriver(agent, **options).run("Go."))
 
 
 def statuses(result: Result) -> list[str]:
@@ -121,7 +121,7 @@ class TestClaims:
     def test_the_most_calls_that_a_tool_allows_hold_too(self) -> None:
         once = Tool(lambda: 1, name="once", max_calls=1)
         model = ScriptedModel(together(call("once"), call("once")), say("ok"))
-        result = assert_honest(Script(Agent(model=model, tools=[once])).run("Go."))
+        result = assert_honest(ScriptDriver(Agent(model=model, tools=[once])).run("Go."))
         assert statuses(result) == ["done", "budget"]
 
 
@@ -135,7 +135,7 @@ class TestOutcomes:
 
     def test_reads_stand_side_by_side_and_a_write_is_a_barrier(self) -> None:
         model = ScriptedModel(together(SUM, SUM, call("write", text="x"), SUM), say("ok"))
-        script = Script(Agent(model=model, tools=[add, write]))
+        script = ScriptDriver(Agent(model=model, tools=[add, write]))
         assert_honest(script.run("Go."))
         groups = [[act.call.name for act in effect.acts] for effect in script.effects if isinstance(effect, Act)]
         assert groups == [["add", "add"], ["write"], ["add"]]
@@ -240,7 +240,7 @@ class TestApproval:
     def result(*verdicts: Verdict) -> Result:
         careful = Tool(lambda: "done", name="careful", approve=True)
         model = ScriptedModel(together(call("careful"), call("careful")), say("ok"))
-        return assert_honest(Script(Agent(model=model, tools=[careful]), verdicts=verdicts).run("Go."))
+        return assert_honest(ScriptDriver(Agent(model=model, tools=[careful]), verdicts=verdicts).run("Go."))
 
     def test_a_call_is_made_when_a_person_agrees(self) -> None:
         assert statuses(self.result(Verdict(True), Verdict(True))) == ["done", "done"]
@@ -259,12 +259,12 @@ class TestApproval:
         made: list[int] = []
         careful = Tool(lambda: made.append(1), name="careful", approve=True)
         agent = Agent(model=ScriptedModel(call("careful")), tools=[careful])
-        result = assert_honest(Script(agent, verdicts=[Verdict(True)], mail={1: [Cancel()]}).run("Go."))
+        result = assert_honest(ScriptDriver(agent, verdicts=[Verdict(True)], mail={1: [Cancel()]}).run("Go."))
         assert (result.stop, statuses(result), made) == ("cancelled", ["cancelled"], [])
 
     def test_the_question_names_the_call(self) -> None:
         careful = Tool(lambda: "done", name="careful", approve=True)
-        script = Script(Agent(model=ScriptedModel(call("careful"), say("ok")), tools=[careful]))
+        script = ScriptDriver(Agent(model=ScriptedModel(call("careful"), say("ok")), tools=[careful]))
         script.run("Go.")
         [asked] = [effect for effect in script.effects if isinstance(effect, Decide)]
         assert asked.question.id == "call-0"
@@ -287,6 +287,6 @@ class TestInterruptedBatch:
         patient = Tool(lambda: 1, name="patient", timeout=None, retry_on_timeout=True)
         model = ScriptedModel(together(*[call("patient")] * 3), grace=say("Reported."))
         agent = Agent(model=model, tools=[patient], limits=Limits(seconds=100))
-        result = assert_honest(Script(agent, seconds={"patient": 50}).run("Go."))
+        result = assert_honest(ScriptDriver(agent, seconds={"patient": 50}).run("Go."))
         assert statuses(result) == ["done", "timed_out", "deadline"]
         assert (result.stop, result.seconds) == ("deadline", 85.0)

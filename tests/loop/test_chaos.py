@@ -14,7 +14,7 @@ from flyball.budget.registry import UNSET
 from flyball.budget.run_budget import Refusal
 from flyball.event import Event, Header
 from flyball.loop import Act, Answer, Append, Ask, Decide, Effect, Fingerprint, Grant, Plan, Wait, converse
-from flyball.loop.effects import Cancel, Extend, Late, LeaseLost, Letter, Steer, TimeUp
+from flyball.loop.effects import Cancel, Extend, Late, LeaseLost, Signal, Steer, TimeUp
 from flyball.outcome import Cancelled, Denied, Failure, Outcome, Reason, Success, Timeout
 from flyball.person import Verdict
 from flyball.progress import Complete, Decision, GoOn, Halt, Notice, Order, Point, Progress, Raise, Unfinished, Veto
@@ -250,8 +250,8 @@ class World:
             self.hung.append((call_id, name))
         return outcome
 
-    def _mail(self) -> list[Letter]:
-        dice, mail = self.dice, list[Letter]()
+    def _mail(self) -> list[Signal]:
+        dice, mail = self.dice, list[Signal]()
         for _ in range(dice.pick(1, 2, 3, 4) if dice.once_in(12) else 0):
             letter = dice.pick(
                 Steer("and this"),

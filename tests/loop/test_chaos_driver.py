@@ -15,7 +15,7 @@ from flyball.budget.registry import UNSET
 from flyball.errors import ContextTooLong, ModelError, Retryable
 from flyball.event import Event, Header
 from flyball.loop import Answer, converse
-from flyball.loop.effects import Cancel, Extend, LeaseLost, Letter, Steer
+from flyball.loop.effects import Cancel, Extend, LeaseLost, Signal, Steer
 from flyball.loop.plan import Plan
 from flyball.progress import Complete, Decision, GoOn, Halt, Notice, Order, Point, Progress, Unfinished, Veto
 from flyball.recorder import Recorder
@@ -173,9 +173,9 @@ def shared_of(dice: Dice) -> TurnBudget | None:
     return {"none": None, "short": TurnBudget.create(0.02), "long": TurnBudget.create(None)}[kind]
 
 
-async def driven(driver: Driver, dice: Dice) -> list[Letter]:
+async def driven(driver: Driver, dice: Dice) -> list[Signal]:
     """Drive it, with letters and perhaps a cancel of the task itself meanwhile; the letters that were taken."""
-    taken: list[Letter] = []
+    taken: list[Signal] = []
 
     async def write_letters() -> None:
         for _ in range(dice.pick(0, 1, 2, 4)):

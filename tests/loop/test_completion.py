@@ -13,7 +13,7 @@ from flyball.message import Role
 from flyball.progress import Complete, Decision, GoOn, Progress, Unfinished
 from flyball.request import Finish
 from flyball.result import Result
-from flyball.testing import Line, Script, ScriptedModel, assert_honest, call, say
+from flyball.testing import Line, ScriptDriver, ScriptedModel, assert_honest, call, say
 
 
 class Answer(BaseModel):
@@ -39,7 +39,7 @@ GOOD, BAD = say('{"total": 3}'), say('{"total": "three"}')
 
 def run(*lines: Line, limits: Limits | None = None, **options: Any) -> Result:
     model = ScriptedModel(*lines, grace=say("Reported."))
-    return assert_honest(Script(Agent(model=model, tools=[add], limits=limits or Limits(), **options)).run("Go."))
+    return assert_honest(ScriptDriver(Agent(model=model, tools=[add], limits=limits or Limits(), **options)).run("Go."))
 
 
 def policy(*decisions: Decision) -> Callable[[Progress], Decision]:
@@ -148,7 +148,7 @@ class TestOutput:
 
     def test_the_model_is_shown_the_schema(self) -> None:
         model = ScriptedModel(GOOD)
-        Script(Agent(model=model, output=Answer)).run("Go.")
+        ScriptDriver(Agent(model=model, output=Answer)).run("Go.")
         assert model.requests[0].output_schema == Answer.model_json_schema()
 
     def test_the_report_of_a_run_that_met_a_limit_is_no_output(self) -> None:

@@ -14,7 +14,7 @@ from flyball.message import Message, MessageType, Role
 from flyball.progress import Decision, GoOn, Halt, Order, Point, Progress, Unfinished
 from flyball.request import Finish, Usage
 from flyball.result import Result, Stop
-from flyball.testing import Line, Script, ScriptedModel, assert_honest, call, fail, say, together
+from flyball.testing import Line, ScriptDriver, ScriptedModel, assert_honest, call, fail, say, together
 
 
 @tool(timeout=None)
@@ -63,13 +63,13 @@ STATUS = {
 def ended(stop: Stop, **more: Any) -> Result:
     lines, options, driving = STOPS[stop]
     model = ScriptedModel(*lines, grace=say("Reported."))
-    return assert_honest(Script(Agent(model=model, tools=[add], **options, **more), **driving).run("Go."))
+    return assert_honest(ScriptDriver(Agent(model=model, tools=[add], **options, **more), **driving).run("Go."))
 
 
 def run(*lines: Line, **options: Any) -> Result:
     driving = {name: options.pop(name) for name in ("mail", "seconds") if name in options}
     agent = Agent(model=ScriptedModel(*lines, grace=say("Reported.")), tools=[add], **options)
-    return assert_honest(Script(agent, **driving).run("Go."))
+    return assert_honest(ScriptDriver(agent, **driving).run("Go."))
 
 
 @pytest.mark.parametrize("stop", STOPS)
@@ -116,7 +116,7 @@ class TestEveryEnd:
         lines, options, driving = STOPS[stop]
         agent = Agent(model=ScriptedModel(*lines, grace=say("R.")), tools=[add], metadata={"mode": "chat"}, **options)
         given: dict[str, Any] = {"run_id": "r1", "session": "s1", "metadata": {"job": 7}, "state": {"k": 1}}
-        result = Script(agent, **driving).run("Go.", **given)
+        result = ScriptDriver(agent, **driving).run("Go.", **given)
         assert (result.run_id, result.session_id, dict(result.metadata)) == ("r1", "s1", {"mode": "chat", "job": 7})
         assert {event.header.session_id for event in result.events} == {"s1"}
         assert result.state == {"k": 1}
@@ -205,7 +205,7 @@ class TestSmoke:
     )
     def test_a_task_may_have_any_shape(self, task: Any) -> None:
         model = ScriptedModel(say("Done."))
-        result = assert_honest(Script(Agent(model=model)).run(task))
+        result = assert_honest(ScriptDriver(Agent(model=model)).run(task))
         assert model.requests[0].messages[-1].content == "Go."
         assert result.text == "Done."
 

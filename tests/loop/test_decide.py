@@ -13,7 +13,7 @@ from flyball.event import AskedPerson, Extended, PersonAnswered, Postponed, Tool
 from flyball.loop.effects import Act, Cancel, Decide, Steer, TimeUp
 from flyball.person import About, Question, Verdict, allow, deny, edit, extend
 from flyball.result import Result
-from flyball.testing import Line, Script, ScriptedModel, assert_honest, call, say, together
+from flyball.testing import Line, ScriptDriver, ScriptedModel, assert_honest, call, say, together
 from flyball.tools import ToolContext
 
 
@@ -57,9 +57,11 @@ LOOK, DELETE = call("look"), call("delete", path="a")
 BATCH = together(LOOK, DELETE, call("look", at="more"))
 
 
-def script(*lines: Line, desk: Desk | None = None, verdicts: Any = (), mail: Any = None, **options: Any) -> Script:
+def script(
+    *lines: Line, desk: Desk | None = None, verdicts: Any = (), mail: Any = None, **options: Any
+) -> ScriptDriver:
     model = ScriptedModel(*lines, say("ok"), grace=say("I report."))
-    return Script(Agent(model=model, tools=(desk or Desk()).tools(), **options), verdicts=verdicts, mail=mail)
+    return ScriptDriver(Agent(model=model, tools=(desk or Desk()).tools(), **options), verdicts=verdicts, mail=mail)
 
 
 def run(*lines: Line, **options: Any) -> Result:
@@ -235,7 +237,7 @@ class TestMore:
     def test_more_time_is_asked_for_in_seconds(self, snapshot: Callable[..., None]) -> None:
         model = ScriptedModel(call("look").after(50), call("look", at="2").after(50), say("ok").after(5))
         agent = Agent(model=model, tools=Desk().tools(), limits=Limits(seconds=60), on_exhausted="ask")
-        late = Script(agent, verdicts=[extend(100)])
+        late = ScriptDriver(agent, verdicts=[extend(100)])
         result = assert_honest(late.run("Go."))
         [asked] = [event for event in result.events if isinstance(event, AskedPerson)]
         snapshot(asked.text)

@@ -16,7 +16,18 @@ from flyball.person import Question
 from flyball.progress import Complete, GoOn, Notice, Order, Point, Progress
 from flyball.request import Call, Purpose, Request, Usage
 from flyball.result import Result
-from flyball.testing import Line, ManualClock, Script, ScriptedModel, assert_honest, call, fail, replay, say, together
+from flyball.testing import (
+    Line,
+    ManualClock,
+    ScriptDriver,
+    ScriptedModel,
+    assert_honest,
+    call,
+    fail,
+    replay,
+    say,
+    together,
+)
 
 
 @tool(effects="read")
@@ -73,12 +84,12 @@ RUNS: dict[str, tuple[tuple[Line, ...], dict[str, Any], dict[str, Any]]] = {
 }
 
 
-def driven(name: str) -> tuple[Script, Result]:
+def driven(name: str) -> tuple[ScriptDriver, Result]:
     lines, options, driving = RUNS[name]
     agent = Agent(
         model=ScriptedModel(*lines, grace=say("Reported.")), tools=[add, look, careful], clock=ManualClock(), **options
     )
-    script = Script(agent, **driving)
+    script = ScriptDriver(agent, **driving)
     return script, assert_honest(script.run("Go.", run_id="the-run"))
 
 
@@ -191,7 +202,7 @@ class TestFingerprint:
 
     def test_another_answer_of_a_tool_is_seen_in_what_is_kept(self) -> None:
         def of(a: int) -> list[int]:
-            script = Script(Agent(model=ScriptedModel(call("add", a=a, b=2), say("."))))
+            script = ScriptDriver(Agent(model=ScriptedModel(call("add", a=a, b=2), say("."))))
             script.run("Go.", run_id="r")
             return prints(script.effects)
 

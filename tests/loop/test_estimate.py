@@ -12,7 +12,7 @@ from flyball.loop.plan import ModelCard
 from flyball.progress import Notice, Order, Point, Progress, UseModel
 from flyball.request import TOKENS_AROUND, Finish, estimate, tokens_of
 from flyball.steadiness import Reflection
-from flyball.testing import Line, Script, ScriptedModel, assert_honest, call, fail, say
+from flyball.testing import Line, ScriptDriver, ScriptedModel, assert_honest, call, fail, say
 
 PRICE = TokenPrice(input=1, output=10)
 
@@ -23,8 +23,8 @@ def look(n: int) -> str:
     return "seen" * n
 
 
-def played(model: ScriptedModel, **options: Any) -> tuple[Result, Script]:
-    driver = Script(Agent(model=model, tools=[look], **options))
+def played(model: ScriptedModel, **options: Any) -> tuple[Result, ScriptDriver]:
+    driver = ScriptDriver(Agent(model=model, tools=[look], **options))
     return assert_honest(driver.run("Go.")), driver
 
 
@@ -160,7 +160,7 @@ class TestCaps:
     def test_a_task_that_is_too_long_for_the_model_is_refused_with_the_true_number(
         self, snapshot: Callable[..., None]
     ) -> None:
-        driver = Script(Agent(model=ScriptedModel(say("."), context_tokens=400, max_output_tokens=40)))
+        driver = ScriptDriver(Agent(model=ScriptedModel(say("."), context_tokens=400, max_output_tokens=40)))
         result = driver.run("Word " * 400)
         assert (result.stop, result.requests) == ("budget", 0)
         snapshot(result.warning)

@@ -8,7 +8,7 @@ import pytest
 from flyball import Agent, Limits, tool
 from flyball.loop.effects import Extend
 from flyball.progress import Order, Point, Progress
-from flyball.testing import Script, ScriptedModel, call, call_json, say
+from flyball.testing import ScriptDriver, ScriptedModel, call, call_json, say
 
 
 @tool(sensitive=["key"])
@@ -27,7 +27,7 @@ def login(user: str, key: str) -> str:
 def test_a_sensitive_value_is_in_no_export_but_the_model_sees_it(line: Any) -> None:
     model = ScriptedModel(line, say("x"))
     agent = Agent(model=model, tools=[login], single_turn=True)
-    result = Script(agent).run("x")
+    result = ScriptDriver(agent).run("x")
     assert "s3cret" not in json.dumps(result.to_dict()["messages"] + result.to_dict()["last_tool_calls"])
     assert any("s3cret" in str(message.payload) for message in result.messages)
 
@@ -37,13 +37,13 @@ def test_a_tool_without_secrets_is_shown_as_it_is() -> None:
     def add(a: int) -> int:
         return a
 
-    result = Script(Agent(model=ScriptedModel(call("add", a=1)), tools=[add], single_turn=True)).run("x")
+    result = ScriptDriver(Agent(model=ScriptedModel(call("add", a=1)), tools=[add], single_turn=True)).run("x")
     assert result.to_dict()["last_tool_calls"][0]["arguments"] == {"a": 1}
 
 
 def test_time_is_never_extended_above_what_the_registry_allows() -> None:
     agent = Agent(model=ScriptedModel(say("x")), limits=Limits(seconds=60))
-    script = Script(agent, mail={0: [Extend({}, 1e6)]})
+    script = ScriptDriver(agent, mail={0: [Extend({}, 1e6)]})
     [moved] = [event for event in script.run("x").events if event.kind == "postponed"]
     assert moved.to_dict()["seconds"] == 86_400 - 60
 
@@ -52,4 +52,4 @@ def test_a_hook_that_gives_nothing_back_orders_nothing() -> None:
     def watch(point: Point, progress: Progress, about: object = None, /) -> list[Order] | None:
         return None
 
-    assert Script(Agent(model=ScriptedModel(say("x")), hooks=[watch])).run("x").completed
+    assert ScriptDriver(Agent(model=ScriptedModel(say("x")), hooks=[watch])).run("x").completed

@@ -12,7 +12,7 @@ from flyball import Agent, Child, Limits, Result, Usage, tool
 from flyball.errors import ModelError
 from flyball.loop.child_task import POOLED
 from flyball.progress import Raise
-from flyball.testing import Line, Script, ScriptedModel, assert_honest, call, fail, replay, say
+from flyball.testing import Line, ScriptDriver, ScriptedModel, assert_honest, call, fail, replay, say
 
 
 @tool(poll=True)
@@ -108,7 +108,7 @@ def test_no_run_of_any_tree_passes_an_ancestor_and_the_sums_agree(
 ) -> None:
     agent = tree.agent()
     shared = None if ceiling is None else Limits(turns=ceiling, tokens=3_000, children=7).open()
-    script = Script(agent, seed=seed)
+    script = ScriptDriver(agent, seed=seed)
     result = script.run("Go.") if shared is None else script.run("Go.", within=shared)
     runs = list(pairs(result, tree))
     for one, node in runs:
@@ -143,7 +143,7 @@ def tasks(*names: str) -> Line:
 @pytest.mark.parametrize("seed", [None, *range(20)])
 def test_three_under_a_shared_cap_use_exactly_that_in_any_order(seed: int | None) -> None:
     kids = [Child(stubborn(name), "shared") for name in "abc"]
-    script = Script(top(*kids, says=(tasks(*"abc"), say("done")), turns=61), seed=seed)
+    script = ScriptDriver(top(*kids, says=(tasks(*"abc"), say("done")), turns=61), seed=seed)
     result = script.run("Go.")
     assert sum(one.turns for one in result.children) == 60
     assert {flag for one in result.children for flag in one.flags} == {"max_shared_turns_reached"}
@@ -169,7 +169,7 @@ def test_what_a_carved_child_did_not_use_comes_back(how: str) -> None:
     seen: list[tuple[int, int]] = []
     agent = top(Child(kid, "carved"), says=(tasks("kid"), say("done")), turns=60)
     hooked = Agent(model=agent.model, children=agent.children, limits=agent.limits, hooks=[_watch(seen)], settings={})
-    result = Script(hooked).run("Go.")
+    result = ScriptDriver(hooked).run("Go.")
     spent = turns - (how == "failure")  # a request that failed before it began gives its turn back
     assert (result.stop, result.children[0].budgets["turns"].used) == ("completed", spent)
     assert seen[-1] == (1 + spent, 0)
@@ -190,13 +190,13 @@ def _watch(seen: list[tuple[int, int]]) -> Callable[..., None]:
 @pytest.mark.parametrize(("left", "slices"), [(150, [50, 50, 50]), (60, [20, 20, 20]), (10, [3, 3, 4])])
 def test_slices_are_what_a_child_may_have_or_equal_parts_of_what_is_left(left: int, slices: list[int]) -> None:
     kids = [Child(stubborn(name), "carved") for name in "abc"]
-    result = Script(top(*kids, says=(tasks(*"abc"), say("done")), turns=left + 1)).run("Go.")
+    result = ScriptDriver(top(*kids, says=(tasks(*"abc"), say("done")), turns=left + 1)).run("Go.")
     assert [one.turns for one in result.children] == slices
 
 
 def test_a_child_without_a_ceiling_of_tokens_gets_its_part_of_half_of_what_is_left() -> None:
     kids = [Child(stubborn(name), "carved") for name in "ab"]
-    result = Script(top(*kids, says=(tasks(*"ab"), say("done")), tokens=10_000)).run("Go.")
+    result = ScriptDriver(top(*kids, says=(tasks(*"ab"), say("done")), tokens=10_000)).run("Go.")
     first, second = (one.budgets["tokens"].ceiling or 0 for one in result.children)
     assert 1_900 < first <= second <= 3_000
     spent = result.usage_with_children.total
@@ -205,7 +205,7 @@ def test_a_child_without_a_ceiling_of_tokens_gets_its_part_of_half_of_what_is_le
 
 def test_where_nothing_is_left_to_carve_the_call_is_denied(snapshot: Callable[..., None]) -> None:
     agent = top(Child(stubborn("kid"), "carved"), says=(tasks("kid"), say("done")), turns=1)
-    result = Script(agent).run("Go.")
+    result = ScriptDriver(agent).run("Go.")
     [denied] = result.tool_results
     assert denied.status == "denied"
     snapshot(denied.text)
@@ -218,5 +218,5 @@ def test_what_was_carved_is_never_raised_by_the_childs_own_rules() -> None:
 
     model = ScriptedModel.looping(call("touch"), grace=say("report"))
     greedy = Agent(model=model, name="kid", tools=[touch], limits=Limits(turns=5), hooks=[more])
-    result = Script(top(Child(greedy, "carved"), says=(tasks("kid"), say("done")), turns=60)).run("Go.")
+    result = ScriptDriver(top(Child(greedy, "carved"), says=(tasks("kid"), say("done")), turns=60)).run("Go.")
     assert [one.turns for one in result.children] == [5]

@@ -15,7 +15,7 @@ from flyball.message import Role, check_pairs
 from flyball.outcome import Denied, Reason
 from flyball.request import Purpose, Request, Usage, estimate
 from flyball.result import Result
-from flyball.testing import Line, Script, ScriptedModel, assert_honest, call, fail, say
+from flyball.testing import Line, ScriptDriver, ScriptedModel, assert_honest, call, fail, say
 
 
 @tool(timeout=None, poll=True)
@@ -43,14 +43,14 @@ ENDS: dict[str, tuple[Limits, dict[str, Any], str]] = {
 }
 
 
-def driver(end: str, grace: Line | None = None, *, offered: bool = True) -> Script:
+def driver(end: str, grace: Line | None = None, *, offered: bool = True) -> ScriptDriver:
     limits, driving, _ = ENDS[end]
     line = SUM.using(Usage(1_000, 200)) if end in ("tokens", "money") else SUM.using(Usage(200, 5))
     model = ScriptedModel.looping(line, grace=grace or say("I added."), price=TokenPrice(input=1, output=10))
-    return Script(Agent(model=model, tools=[add], limits=limits, grace=offered), **driving)
+    return ScriptDriver(Agent(model=model, tools=[add], limits=limits, grace=offered), **driving)
 
 
-def reports(script: Script) -> list[Request]:
+def reports(script: ScriptDriver) -> list[Request]:
     asked = [effect.request for effect in script.effects if isinstance(effect, Ask)]
     return [request for request in asked if request.purpose is Purpose.GRACE]
 
@@ -144,7 +144,7 @@ def reports_of(result: Result) -> Sequence[Any]:
 class TestReserve:
     def test_work_cannot_spend_the_reserve_of_tokens(self) -> None:
         model = ScriptedModel.looping(SUM.using(Usage(300, 100)), grace=say("R.").using(Usage(300, 100)))
-        result = assert_honest(Script(Agent(model=model, tools=[add], limits=Limits(tokens=5_000))).run("Go."))
+        result = assert_honest(ScriptDriver(Agent(model=model, tools=[add], limits=Limits(tokens=5_000))).run("Go."))
         replies = [event for event in result.events if isinstance(event, ModelReplied) and event.purpose == "turn"]
         work = sum(event.input_tokens + event.output_tokens for event in replies)
         assert work <= 4_000
@@ -154,7 +154,7 @@ class TestReserve:
     def test_a_reserve_of_ones_own_is_what_is_left_for_the_report(self, tokens: int) -> None:
         model = ScriptedModel.looping(SUM.using(None), grace=say("R."))
         limits = Limits(tokens=8_000, reserve=Reserve(tokens=tokens))
-        script = Script(Agent(model=model, tools=[add], limits=limits))
+        script = ScriptDriver(Agent(model=model, tools=[add], limits=limits))
         result = assert_honest(script.run("Go."))
         [first, *_] = [effect.request for effect in script.effects if isinstance(effect, Ask)]
         assert first.max_output_tokens is not None
@@ -168,7 +168,7 @@ class TestReserve:
         def text(after: float) -> str:
             model = ScriptedModel.looping(SUM, grace=say("A long report.").after(after))
             agent = Agent(model=model, tools=[add], limits=Limits(seconds=100))
-            script = Script(agent, seconds={"add": 90})
+            script = ScriptDriver(agent, seconds={"add": 90})
             result = assert_honest(script.run("Go."))
             assert (result.stop, result.seconds <= 100) == ("deadline", True)
             [effect] = [one for one in script.effects if isinstance(one, Ask) and one.request.purpose is Purpose.GRACE]
@@ -180,7 +180,7 @@ class TestReserve:
 
     def test_work_sees_the_deadline_less_the_reserve(self) -> None:
         model = ScriptedModel.looping(SUM, grace=say("R."))
-        script = Script(Agent(model=model, tools=[add], limits=Limits(seconds=100)), seconds={"add": 30})
+        script = ScriptDriver(Agent(model=model, tools=[add], limits=Limits(seconds=100)), seconds={"add": 30})
         script.run("Go.")
         works = [one for one in script.effects if isinstance(one, Ask) and one.request.purpose is Purpose.TURN]
         assert {one.deadline for one in works} == {85.0}
@@ -188,12 +188,12 @@ class TestReserve:
     def test_without_grace_nothing_is_set_aside(self) -> None:
         model = ScriptedModel.looping(SUM)
         agent = Agent(model=model, tools=[add], limits=Limits(seconds=100), grace=False)
-        assert assert_honest(Script(agent, seconds={"add": 30}).run("Go.")).seconds == 100
+        assert assert_honest(ScriptDriver(agent, seconds={"add": 30}).run("Go.")).seconds == 100
 
     def test_no_report_is_asked_for_when_all_the_time_is_over(self) -> None:
         model = ScriptedModel(SUM, grace=say("never"))
         limits = Limits(seconds=100, reserve=Reserve(seconds=0))
-        script = Script(Agent(model=model, tools=[add], limits=limits), seconds={"add": 200})
+        script = ScriptDriver(Agent(model=model, tools=[add], limits=limits), seconds={"add": 200})
         result = assert_honest(script.run("Go."))
         assert (result.stop, reports(script)) == ("deadline", [])
         assert result.warning is not None
@@ -215,7 +215,7 @@ class TestFitted:
         line = say("Next.", *[call("essay", words=words)] * calls).using(Usage(50, 10))
         model = ScriptedModel(*[line] * turns, grace=say("I wrote.").using(None))
         limits = Limits(turns=turns, tokens=40_000, reserve=Reserve(tokens=reserve))
-        script = Script(Agent(model=model, tools=[essay], limits=limits, instructions="Write."))
+        script = ScriptDriver(Agent(model=model, tools=[essay], limits=limits, instructions="Write."))
         result = assert_honest(script.run("Write much, please."))
         assert result.stop == "budget"
         assert result.text
@@ -229,7 +229,7 @@ class TestFitted:
     def test_the_context_limit_bounds_the_report_too(self) -> None:
         line = call("essay", words=900).using(None)
         model = ScriptedModel.looping(line, grace=say("I wrote."))
-        script = Script(Agent(model=model, tools=[essay], limits=Limits(context_tokens=2_000)))
+        script = ScriptDriver(Agent(model=model, tools=[essay], limits=Limits(context_tokens=2_000)))
         result = assert_honest(script.run("Write."))
         [request] = reports(script)
         assert estimate(request) <= 2_000
@@ -238,7 +238,7 @@ class TestFitted:
     def test_money_bounds_the_report_and_not_only_whether_there_is_one(self) -> None:
         line = call("essay", words=2_000).using(Usage(10_000, 500))
         model = ScriptedModel.looping(line, grace=say("I wrote."), price=TokenPrice(input=1, output=10))
-        script = Script(Agent(model=model, tools=[essay], limits=Limits(usd=0.1)))
+        script = ScriptDriver(Agent(model=model, tools=[essay], limits=Limits(usd=0.1)))
         result = assert_honest(script.run("Write."))
         [request] = reports(script)
         assert (result.text, result.flags) == ("I wrote.", ("max_cost_usd_reached",))
@@ -252,7 +252,7 @@ class TestFitted:
         old = [{"role": "user", "content": "old " * 300}, {"role": "assistant", "content": "said " * 300}]
         model = ScriptedModel.looping(call("essay", words=300), grace=say("R."))
         agent = Agent(model=model, tools=[essay], limits=Limits(turns=turns, context_tokens=2_500))
-        script = Script(agent)
+        script = ScriptDriver(agent)
         assert_honest(script.run([*old, {"role": "user", "content": "The new task."}]))
         [request] = reports(script)
         assert "The new task." in [message.content for message in request.messages]

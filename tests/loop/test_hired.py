@@ -7,7 +7,7 @@ import pytest
 
 from flyball import Agent, Limits, tool
 from flyball.outcome import Failure
-from flyball.testing import Line, Script, ScriptedModel, assert_honest, call, say
+from flyball.testing import Line, ScriptDriver, ScriptedModel, assert_honest, call, say
 from flyball.tools import ToolContext
 
 
@@ -31,10 +31,10 @@ def asking(child: object, times: int = 1) -> Any:
     return ask
 
 
-def boss(ask: Any, **options: Any) -> Script:
+def boss(ask: Any, **options: Any) -> ScriptDriver:
     model = ScriptedModel(call("ask"), say("done"), grace=say("boss reports"), max_output_tokens=50)
     given: dict[str, Any] = {"settings": {}, **options}
-    return Script(Agent(model=model, tools=[ask], **given))
+    return ScriptDriver(Agent(model=model, tools=[ask], **given))
 
 
 def test_a_hired_child_may_be_given_by_the_name_of_a_child() -> None:

@@ -11,7 +11,7 @@ from flyball.event import Event, RunEnded, ToolEnded, ToolStarted
 from flyball.progress import Complete, Decision, GoOn, Halt, Hook, Notice, Order, Point, Progress, Raise
 from flyball.request import Request
 from flyball.result import Result
-from flyball.testing import Line, Script, ScriptedModel, assert_honest, call, say, together
+from flyball.testing import Line, ScriptDriver, ScriptedModel, assert_honest, call, say, together
 from flyball.tools import Tool
 
 
@@ -31,7 +31,7 @@ def made(*lines: Line, turns: int = 10, loops: bool = False, **options: Any) -> 
 
 
 def run(agent: Agent, **options: Any) -> Result:
-    return assert_honest(Script(agent, **options).run("Go."))
+    return assert_honest(ScriptDriver(agent, **options).run("Go."))
 
 
 def kinds(result: Result) -> list[str]:
@@ -205,7 +205,7 @@ class TestCtrlC:
         heard: list[Event] = []
         agent = made(*lines, turns=1, loops=True, hooks=[raising(where, KeyboardInterrupt())], sinks=[heard.append])
         with pytest.raises(KeyboardInterrupt):
-            Script(agent).run("Go.")
+            ScriptDriver(agent).run("Go.")
         told = [event.kind for event in heard]
         assert told.index("run_ended") == len(told) - 1
         for started, ended in (("turn_started", "turn_ended"), ("model_requested", "model_replied")):
@@ -224,7 +224,7 @@ class TestCtrlC:
 
         callbacks: dict[str, Any] = {name: callback}
         with pytest.raises(KeyboardInterrupt):
-            Script(made(SUM, say("3"), sinks=[heard.append], **callbacks)).run("Go.")
+            ScriptDriver(made(SUM, say("3"), sinks=[heard.append], **callbacks)).run("Go.")
         ended = heard[-1]
         assert isinstance(ended, RunEnded)
         assert (ended.stop, ended.stopped_by) == ("cancelled", "closed")

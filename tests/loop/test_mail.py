@@ -9,14 +9,14 @@ from flyball import Agent, Limits, tool
 from flyball.errors import Retryable
 from flyball.event import Extended, Header, Postponed, Steered, ToolEnded, ToolStarted
 from flyball.loop import Answer, Append, Ask, converse
-from flyball.loop.effects import Cancel, Extend, Late, LeaseLost, Letter, Steer, TimeUp
+from flyball.loop.effects import Cancel, Extend, Late, LeaseLost, Signal, Steer, TimeUp
 from flyball.message import MessageType, Role
 from flyball.outcome import Status
 from flyball.progress import Complete, GoOn, Progress
 from flyball.recorder import Recorder
 from flyball.request import Usage
 from flyball.result import Result, Stop
-from flyball.testing import Line, Script, ScriptedModel, assert_honest, call, fail, say, together
+from flyball.testing import Line, ScriptDriver, ScriptedModel, assert_honest, call, fail, say, together
 
 
 @tool(effects="read")
@@ -54,7 +54,7 @@ def nudge(progress: Progress) -> GoOn:
     return GoOn("Not yet.")
 
 
-def rich(turns: int = 5, **options: Any) -> Script:
+def rich(turns: int = 5, **options: Any) -> ScriptDriver:
     limits = Limits(turns=turns, tokens=50_000, nudges=9)
     model = ScriptedModel.looping(*RICH, grace=say("Reported.", SUM))
     agent = Agent(
@@ -65,7 +65,7 @@ def rich(turns: int = 5, **options: Any) -> Script:
         approver=lambda question: False,
         max_output_tokens=500,
     )
-    return Script(agent, **options)
+    return ScriptDriver(agent, **options)
 
 
 ANSWERS = range(22)
@@ -80,7 +80,7 @@ PAIRS = [
 def run(*lines: Line, **options: Any) -> Result:
     driving = {name: options.pop(name) for name in ("mail", "seconds") if name in options}
     agent = Agent(model=ScriptedModel(*lines, grace=say("Reported.")), tools=[add, write], **options)
-    return assert_honest(Script(agent, **driving).run("Go."))
+    return assert_honest(ScriptDriver(agent, **driving).run("Go."))
 
 
 def texts(result: Result) -> list[str]:
@@ -108,7 +108,7 @@ class TestAnyMoment:
         ids=["cancel", "lease lost", "cancel and lease lost", "cancel and time up", "time up", "steer and cancel"],
     )
     def test_the_run_ends_with_the_first_of_the_reasons(
-        self, index: int, letters: Sequence[Letter], stop: Stop
+        self, index: int, letters: Sequence[Signal], stop: Stop
     ) -> None:
         script = rich(mail={index: letters})
         result = assert_honest(script.run("Go."))
@@ -169,7 +169,7 @@ class TestSteer:
     @pytest.mark.parametrize("index", [0, 1, 2])
     def test_the_next_request_has_it(self, index: int) -> None:
         model = ScriptedModel(SUM, SUM, say("ok"))
-        assert_honest(Script(Agent(model=model, tools=[add]), mail={index: [Steer("Hurry.")]}).run("Go."))
+        assert_honest(ScriptDriver(Agent(model=model, tools=[add]), mail={index: [Steer("Hurry.")]}).run("Go."))
         seen = [any(message.content == "Hurry." for message in request.messages) for request in model.requests]
         assert seen == ([False, True, True] if index < 2 else [False, False, True])
 
@@ -199,7 +199,7 @@ class TestSteer:
     def test_a_steered_message_is_in_the_report_of_a_run_that_meets_its_limit_then(self) -> None:
         model = ScriptedModel(SUM, grace=say("Reported."))
         agent = Agent(model=model, tools=[add], limits=Limits(tool_calls=0))
-        assert_honest(Script(agent, mail={0: [Steer("Hurry.")]}).run("Go."))
+        assert_honest(ScriptDriver(agent, mail={0: [Steer("Hurry.")]}).run("Go."))
         assert "Hurry." in [message.content for message in model.requests[-1].messages]
 
     def test_should_continue_is_asked_before_it_is_answered(self) -> None:

@@ -4,7 +4,7 @@ import pytest
 
 from flyball import Agent, Limits, tool
 from flyball.person import allow, deny, extend
-from flyball.testing import Script, ScriptedModel, assert_honest, call, say, together
+from flyball.testing import ScriptDriver, ScriptedModel, assert_honest, call, say, together
 
 
 @tool(poll=True)
@@ -22,7 +22,7 @@ def test_the_questions_of_a_batch_are_answered_in_any_order(order: list[str]) ->
         done.append(path)
 
     model = ScriptedModel(together(call("delete", path="call-0"), call("delete", path="call-1")), say("ok"))
-    script = Script(Agent(model=model, tools=[delete]))
+    script = ScriptDriver(Agent(model=model, tools=[delete]))
     script.run("Go.")
     second = script.resume({order[0]: allow()})
     assert ([question.id for question in second.questions], done) == ([order[1]], [])
@@ -32,7 +32,7 @@ def test_the_questions_of_a_batch_are_answered_in_any_order(order: list[str]) ->
 
 def test_a_run_that_asks_for_more_pauses_at_each_limit_and_reports_after_a_no() -> None:
     model = ScriptedModel.looping(call("touch"), grace=say("I report."))
-    script = Script(Agent(model=model, tools=[touch], on_exhausted="ask", limits=Limits(turns=1)))
+    script = ScriptDriver(Agent(model=model, tools=[touch], on_exhausted="ask", limits=Limits(turns=1)))
     assert script.run("Go.").stop == "paused"
     second = script.resume({"turns-1": extend(1)})
     assert (second.stop, second.turns) == ("paused", 2)

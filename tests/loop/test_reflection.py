@@ -13,7 +13,7 @@ from flyball.loop.effects import Act, Ask, Cancel, TimeUp
 from flyball.request import Finish, Purpose, Usage
 from flyball.result import Result
 from flyball.steadiness import Reflection
-from flyball.testing import Line, Script, ScriptedModel, assert_honest, call, fail, say, together
+from flyball.testing import Line, ScriptDriver, ScriptedModel, assert_honest, call, fail, say, together
 
 
 @tool(effects="read")
@@ -29,7 +29,7 @@ def lines(turns: int) -> list[Line]:
 
 
 def run(model: ScriptedModel, reflection: Reflection, **options: Any) -> Result:
-    return assert_honest(Script(Agent(model=model, tools=[look], reflection=reflection, **options)).run("Go."))
+    return assert_honest(ScriptDriver(Agent(model=model, tools=[look], reflection=reflection, **options)).run("Go."))
 
 
 def script(turns: int, **options: Any) -> ScriptedModel:
@@ -79,7 +79,7 @@ def test_a_reflection_guides_the_next_turn_and_is_not_part_of_the_history(snapsh
 def test_tokens_and_money_of_a_reflection_are_charged() -> None:
     model = script(1, price=TokenPrice(input=1, output=10))
     model_alone = ScriptedModel(*lines(1), price=TokenPrice(input=1, output=10))
-    result, alone = run(model, Reflection(every=1)), Script(Agent(model=model_alone, tools=[look])).run("Go.")
+    result, alone = run(model, Reflection(every=1)), ScriptDriver(Agent(model=model_alone, tools=[look])).run("Go.")
     assert result.usage.total == alone.usage.total + 15
     assert sum(result.cost.values()) > sum(alone.cost.values())
 
@@ -97,7 +97,7 @@ def test_when_the_budget_says_no_that_is_noted_once_and_the_run_goes_on() -> Non
 
 def test_a_reflection_has_30_seconds_at_most(snapshot: Callable[..., None]) -> None:
     model = ScriptedModel(*lines(1), reflection=say("Too late.").after(31))
-    driver = Script(Agent(model=model, tools=[look], reflection=Reflection(every=1)))
+    driver = ScriptDriver(Agent(model=model, tools=[look], reflection=Reflection(every=1)))
     result = assert_honest(driver.run("Go."))
     assert (result.stop, driver.at) == ("completed", 30.0)
     [note] = result.reflections
@@ -106,7 +106,7 @@ def test_a_reflection_has_30_seconds_at_most(snapshot: Callable[..., None]) -> N
 
 def test_a_reflection_has_no_more_than_is_left_of_the_time_for_work() -> None:
     model = ScriptedModel(call("look", n=1).after(60), say("done"), reflection=say("Too late.").after(31))
-    driver = Script(Agent(model=model, tools=[look], limits=Limits(seconds=90), reflection=Reflection(every=1)))
+    driver = ScriptDriver(Agent(model=model, tools=[look], limits=Limits(seconds=90), reflection=Reflection(every=1)))
     driver.run("Go.")
     [deadline] = [
         effect.deadline
@@ -170,7 +170,7 @@ def test_a_request_that_was_too_long_is_no_turn_to_look_back_at() -> None:
     too_long = fail(ContextTooLong("too long"))
     model = ScriptedModel(too_long, call("look", n=-1), too_long, say("done"), reflection=say("Look elsewhere."))
     agent = Agent(model=model, tools=[look], reflection=Reflection(every=1, after_failure=True))
-    assert_honest(Script(agent).run([*history, {"role": "user", "content": "c"}]))
+    assert_honest(ScriptDriver(agent).run([*history, {"role": "user", "content": "c"}]))
     assert purposes(model) == ["turn", "turn", "reflection", "turn", "turn"]
 
 
@@ -183,12 +183,12 @@ def test_nothing_is_asked_when_the_run_was_ended_while_the_conversation_was_summ
             model=model, tools=[look], limits=limits, compact=lambda _: "Looked.", reflection=Reflection(every=1)
         )
 
-    whole = Script(agent())
+    whole = ScriptDriver(agent())
     whole.run("Go.")
     acts = [(n, effect.acts) for n, effect in enumerate(whole.effects) if isinstance(effect, Act)]
     place = next(n for n, calls in acts if calls[0].call.name == "compact")
     for letter, stop in ((Cancel(), "cancelled"), (TimeUp(), "deadline")):
-        driver = Script(agent(), mail={place: [letter]})
+        driver = ScriptDriver(agent(), mail={place: [letter]})
         assert assert_honest(driver.run("Go.")).stop == stop
         asked = [effect.request.purpose for effect in driver.effects[place:] if isinstance(effect, Ask)]
         assert asked == ([] if stop == "cancelled" else [Purpose.GRACE])
@@ -212,7 +212,7 @@ def test_a_long_conversation_is_shortened_for_it() -> None:
 
 def test_a_cancel_meanwhile_ends_the_run() -> None:
     agent = Agent(model=script(2), tools=[look], reflection=Reflection(every=1))
-    result = assert_honest(Script(agent, mail={3: [Cancel()]}).run("Go."))
+    result = assert_honest(ScriptDriver(agent, mail={3: [Cancel()]}).run("Go."))
     assert (result.stop, result.reflections, result.turns) == ("cancelled", (), 1)
 
 
@@ -225,7 +225,7 @@ def test_events_tell_the_purpose_of_each_request() -> None:
 
 
 def test_a_run_is_played_again_with_its_reflections() -> None:
-    driver = Script(Agent(model=script(3), tools=[look], reflection=Reflection(every=1)))
+    driver = ScriptDriver(Agent(model=script(3), tools=[look], reflection=Reflection(every=1)))
     assert driver.run("Go.").reflections == driver.replay().reflections
 
 

@@ -9,7 +9,7 @@ from flyball import Agent, Limits, tool
 from flyball.budget.limits import Reserve
 from flyball.errors import ModelError
 from flyball.result import Result
-from flyball.testing import Line, Script, ScriptedModel, assert_honest, call, fail, say, together
+from flyball.testing import Line, ScriptDriver, ScriptedModel, assert_honest, call, fail, say, together
 
 
 @tool(effects="read")
@@ -32,7 +32,7 @@ def reported(*lines: Line, turns: int | None = None, grace: Line = SILENT, limit
     """The result of a run whose model goes through its lines, meets a limit and then gives no report."""
     own = limits or Limits(turns=turns or len(lines))
     agent = Agent(model=ScriptedModel(*lines, grace=grace), tools=[add, broken], limits=own)
-    return assert_honest(Script(agent).run("Go."))
+    return assert_honest(ScriptDriver(agent).run("Go."))
 
 
 def test_a_report_says_what_was_done_and_what_failed(snapshot: Callable[..., None]) -> None:

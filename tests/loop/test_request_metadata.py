@@ -7,7 +7,7 @@ from flyball import Agent, Limits, tool
 from flyball.errors import Retryable
 from flyball.progress import Notice, Point, Progress
 from flyball.request import Request
-from flyball.testing import Line, Script, ScriptedModel, call, fail, say
+from flyball.testing import Line, ScriptDriver, ScriptedModel, call, fail, say
 
 
 @tool
@@ -20,7 +20,7 @@ def record(*lines: Line, **options: Any) -> list[tuple[dict[str, Any], Request]]
     """What is said of each request, and the request itself."""
     model = ScriptedModel(*lines, grace=say("report"))
     agent = Agent(model=model, tools=[write], instructions="Be brief. " * 40, **options)
-    result = Script(agent).run("Write a text.")
+    result = ScriptDriver(agent).run("Write a text.")
     said = result.to_dict()["request_metadata"]
     return list(zip(said, model.requests, strict=True))
 

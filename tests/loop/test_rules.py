@@ -16,7 +16,7 @@ from flyball.person import allow, deny
 from flyball.request import Purpose
 from flyball.result import Result
 from flyball.rules import RuleSet, Trigger
-from flyball.testing import Line, RuleFolder, Script, ScriptedModel, assert_honest, call, fail, say, together
+from flyball.testing import Line, RuleFolder, ScriptDriver, ScriptedModel, assert_honest, call, fail, say, together
 
 WARNING = "Iteration 8 of 10. Consider completing current task or breaking it down."
 SEED = Path(__file__).parents[1] / "rules" / "seed"
@@ -57,7 +57,7 @@ class Ran:
         options.setdefault("limits", Limits(turns=50))
         agent = Agent(model=self.model, tools=[look], rules=rules.path, **options)
         assert agent.ruleset.problems == ()
-        self.script = Script(agent, **(plot or {}))
+        self.script = ScriptDriver(agent, **(plot or {}))
         self.result: Result = assert_honest(self.script.run("Go."))
 
     @property
@@ -72,7 +72,7 @@ class Ran:
 
 def test_the_warning_of_the_seed_really_reaches_a_model_at_the_eighth_turn_of_ten() -> None:
     model = ScriptedModel(*LOOKS[:9], say("done"))
-    result = assert_honest(Script(Agent(model=model, tools=[look], limits=Limits(turns=10))).run("Go."))
+    result = assert_honest(ScriptDriver(Agent(model=model, tools=[look], limits=Limits(turns=10))).run("Go."))
     last = "This is the last turn (10 of 10): give your answer now, or say what is missing."
     assert [request.notices for request in model.requests] == [()] * 7 + [(WARNING,), (), (last,)]
     assert all("Iteration" not in message.content for message in result.messages)
@@ -94,7 +94,7 @@ def test_the_four_files_of_the_seed_load_as_they_are_and_do_what_they_say(snapsh
     model = ScriptedModel(*LOOKS[:9], say("done"))
     agent = Agent(model=model, tools=[look], rules=rules, limits=Limits(turns=10))
     assert len(agent.ruleset.problems) > 0
-    result = Script(agent).run("Go.")
+    result = ScriptDriver(agent).run("Go.")
     final = "FINAL ITERATION: Complete task now or summarize progress."
     seen = [request.notices for request in model.requests]
     assert seen[4] == ("Checkpoint: 5 iterations. Progress check recommended.",)
@@ -292,7 +292,7 @@ class TestActions:
         small = ScriptedModel(LOOKS[1], say("small"), name="small-1", price=TokenPrice(input=1, output=1))
         large = ScriptedModel(LOOKS[0], name="large-1", price=TokenPrice(input=10, output=10))
         agent = Agent(model=large, models={"small": small}, tools=[look], rules=rules.path)
-        result = assert_honest(Script(agent).run("Go."))
+        result = assert_honest(ScriptDriver(agent).run("Go."))
         assert (result.text, len(large.requests), len(small.requests)) == ("small", 1, 2)
         assert result.cost == {"large-1": 150_000, "small-1": 30_000}
         assert assert_honest(agent.run("Go.")).text == "small"
@@ -322,7 +322,7 @@ def test_each_tool_that_fails_again_and_again_is_told_of_and_a_denied_call_is_no
     rules.add("on_tool_call", 'type = "deny"\nmessage = "No."', "context.call.arguments.n == -9")
     lines = [together(call("look", n=-1 - n), call("other", n=n), call("look", n=-9)) for n in range(3)]
     model = ScriptedModel(*lines, say("ok"))
-    Script(Agent(model=model, tools=[look, other], rules=rules.path)).run("Go.")
+    ScriptDriver(Agent(model=model, tools=[look, other], rules=rules.path)).run("Go.")
     told = [notice for request in model.requests for notice in request.notices if "has failed" in notice]
     assert told == [f"{name} has failed 3 times. Look for the cause, or do without it." for name in ("look", "other")]
 
@@ -338,7 +338,7 @@ def test_a_bad_file_stops_neither_the_others_nor_the_core_rules(rules: RuleFolde
     (rules.path / "bad.toml").write_bytes(b"\xff")
     model = ScriptedModel(say("ok"))
     agent = Agent(model=model, rules=[rules.path], limits=Limits(turns=1))
-    Script(agent).run("Go.")
+    ScriptDriver(agent).run("Go.")
     assert model.requests[0].notices[1] == "good"
     assert "last turn" in model.requests[0].notices[0]
     assert len(agent.ruleset.problems) == 1

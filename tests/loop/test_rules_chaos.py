@@ -14,7 +14,7 @@ from flyball.budget.price import TokenPrice
 from flyball.budget.registry import UNSET
 from flyball.errors import ContextTooLong, ModelError, Retryable
 from flyball.event import ModelRequested, NoticeDelivered, Retried, RuleEmitted, RuleFailed
-from flyball.loop.effects import Act, Cancel, Extend, Letter, Steer, TimeUp
+from flyball.loop.effects import Act, Cancel, Extend, Signal, Steer, TimeUp
 from flyball.outcome import Denied
 from flyball.person import Question, Verdict
 from flyball.request import Call, Finish, Purpose, Reply, Request, Usage, estimate
@@ -22,7 +22,7 @@ from flyball.rules import Trigger
 from flyball.rules.actions import Deny, StopRun
 from flyball.rules.rule import Fire, Rule
 from flyball.steadiness import Reflection
-from flyball.testing import Script, assert_honest
+from flyball.testing import ScriptDriver, assert_honest
 
 EXAMPLES = int(os.environ.get("CHAOS_EXAMPLES", "150"))
 TRIGGERS = [*[trigger.value for trigger in Trigger], "on_tool_call", "on_tool_call"]
@@ -164,7 +164,7 @@ def made_agent(folder: Path, who: bytes, does: bytes) -> Agent:
     )
 
 
-def letters(comes: bytes) -> dict[int, list[Letter]]:
+def letters(comes: bytes) -> dict[int, list[Signal]]:
     dice = Dice(comes)
     kinds: list[Any] = [Steer("and this"), Extend({"turns": 1}), TimeUp(), Cancel("chaos")]
     return {dice.pick(*range(20)): [dice.pick(*kinds)] for _ in range(dice.pick(0, 0, 1))}
@@ -196,7 +196,7 @@ def always(rule: Rule) -> bool:
     return rule.condition is not None and rule.condition.source.text.strip() == "true"
 
 
-def check_calls(result: Result, script: Script) -> None:
+def check_calls(result: Result, script: ScriptDriver) -> None:
     """What was denied was not made, and every call of the rest was, once."""
     acts = [act.call.id for effect in script.effects if isinstance(effect, Act) for act in effect.acts]
     denied = {outcome.call_id for outcome in result.tool_results if isinstance(outcome, Denied)}
@@ -234,7 +234,7 @@ def test_whatever_rules_say_a_run_ends_honestly(
         write_rules(Path(name), Dice(written))
         agent = made_agent(Path(name), who, does)
     assert agent.ruleset.problems == ()
-    script = Script(agent, mail=letters(comes))
+    script = ScriptDriver(agent, mail=letters(comes))
     shared = TurnBudget.create(None, max_steps=30) if shares else None
     result = assert_honest(script.run("Go.") if shared is None else script.run("Go.", within=shared))
     for _ in range(5):

@@ -10,7 +10,7 @@ from flyball.event import AskedPerson, RuleEmitted
 from flyball.person import allow, deny
 from flyball.progress import Order, Point, Progress
 from flyball.result import Result
-from flyball.testing import Line, RuleFolder, Script, ScriptedModel, assert_honest, call, say, together
+from flyball.testing import Line, RuleFolder, ScriptDriver, ScriptedModel, assert_honest, call, say, together
 
 MADE: list[object] = []
 
@@ -37,7 +37,7 @@ class Rules(RuleFolder):
         model = ScriptedModel(*lines, grace=say("I report."))
         agent = Agent(model=model, tools=[look, write], rules=self.path, **options)
         assert agent.ruleset.problems == ()
-        return assert_honest(Script(agent, **(plot or {})).run("Go."))
+        return assert_honest(ScriptDriver(agent, **(plot or {})).run("Go."))
 
 
 @pytest.fixture

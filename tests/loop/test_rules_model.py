@@ -9,7 +9,7 @@ from flyball import Agent, ConfigError, Limits, TurnBudget, tool
 from flyball.budget.price import TokenPrice
 from flyball.event import ModelRequested
 from flyball.request import Request
-from flyball.testing import Script, ScriptedModel, assert_honest, call, say
+from flyball.testing import ScriptDriver, ScriptedModel, assert_honest, call, say
 
 
 @tool(effects="read")
@@ -50,7 +50,7 @@ def test_a_model_that_is_not_ready_is_not_asked_and_the_run_goes_on(
 ) -> None:
     model = ScriptedModel(call("look"), say("ok"))
     agent = Agent(model=model, models={"small": small}, tools=[look], rules=folder)
-    result = assert_honest(Script(agent).run("Go."))
+    result = assert_honest(ScriptDriver(agent).run("Go."))
     assert (result.text, small.requests) == ("ok", [])
     assert "small" in result.faults[0]["reason"]
     assert result.faults[0]["reason"].endswith(f": {reason}")
@@ -58,7 +58,7 @@ def test_a_model_that_is_not_ready_is_not_asked_and_the_run_goes_on(
 
 def test_the_counter_of_the_other_model_counts(folder: Path) -> None:
     agent = Agent(model=ScriptedModel(call("look")), models={"small": Counting(say("ok"))}, tools=[look], rules=folder)
-    result = assert_honest(Script(agent).run("Go."))
+    result = assert_honest(ScriptDriver(agent).run("Go."))
     asked = [event.estimated_tokens for event in result.events if isinstance(event, ModelRequested)]
     assert asked[0] != 7
     assert asked[1] == 7

@@ -10,7 +10,7 @@ from flyball.budget.run_budget import Refusal
 from flyball.errors import ContextTooLong, ModelError, Retryable
 from flyball.event import Header
 from flyball.loop import Act, Answer, Ask, Decide, Effect, Grant, converse
-from flyball.loop.effects import Cancel, Letter
+from flyball.loop.effects import Cancel, Signal
 from flyball.outcome import Denied, Reason, Success
 from flyball.person import Verdict
 from flyball.progress import Complete, Decision, GoOn, Halt, Order, Point, Progress
@@ -59,7 +59,7 @@ class Sharing:
         self.grants: list[Grant] = []
         self.effects: list[Effect[Any]] = []
         self.refuse: Callable[[Grant], Refusal | None] = lambda grant: None
-        self.mail: dict[int, list[Letter]] = {}
+        self.mail: dict[int, list[Signal]] = {}
 
     def run(self, within: TurnBudget | None = None) -> Result:
         plan = self.agent.plan("Go.", within=within or TurnBudget.create())

@@ -17,7 +17,7 @@ from flyball.outcome import Success, Timeout
 from flyball.recorder import Recorder
 from flyball.request import Call, Finish, Purpose, Reply, Request, Usage, estimate
 from flyball.result import Result
-from flyball.testing import Script, ScriptedModel, assert_honest, call, fail, say
+from flyball.testing import ScriptDriver, ScriptedModel, assert_honest, call, fail, say
 
 
 @tool(effects="read")
@@ -57,7 +57,9 @@ class Reader:
 
 
 def run(model: Any, limits: Limits, **options: Any) -> Result:
-    return assert_honest(Script(Agent(model=model, tools=[fetch], limits=limits, **options)).run("Read them all."))
+    return assert_honest(
+        ScriptDriver(Agent(model=model, tools=[fetch], limits=limits, **options)).run("Read them all.")
+    )
 
 
 def elisions(result: Result) -> list[Elided]:
@@ -125,7 +127,7 @@ def test_a_shortened_run_goes_on_where_one_turn_was_allowed() -> None:
     history = [{"role": "user", "content": "a"}, {"role": "assistant", "content": "b " * 2_000}] * 3
     model = ScriptedModel(fail(ContextTooLong("too long")), say("Here."))
     agent = Agent(model=model, single_turn=True)
-    assert assert_honest(Script(agent).run([*history, {"role": "user", "content": "c"}])).text == "Here."
+    assert assert_honest(ScriptDriver(agent).run([*history, {"role": "user", "content": "c"}])).text == "Here."
 
 
 def test_the_models_own_counter_is_believed() -> None:
@@ -153,7 +155,7 @@ def test_as_much_stays_as_its_own_counter_allows(share: float) -> None:
 
 
 def test_a_run_is_played_again_with_the_same_elisions() -> None:
-    script = Script(Agent(model=Reader(30), tools=[fetch], limits=Limits(context_tokens=3_000)))
+    script = ScriptDriver(Agent(model=Reader(30), tools=[fetch], limits=Limits(context_tokens=3_000)))
     first = script.run("Read them all.")
     assert elisions(script.replay()) == elisions(first)
 
@@ -216,11 +218,11 @@ class TestCompact:
             limits = Limits(context_tokens=4_000)
             return Agent(model=Reader(20), tools=[fetch], limits=limits, compact=lambda messages: "Read.")
 
-        script = Script(agent())
+        script = ScriptDriver(agent())
         script.run("Read them all.")
         acts = [(n, effect.acts) for n, effect in enumerate(script.effects) if isinstance(effect, Act)]
         place = next(n for n, [act] in acts if act.call.name == "compact")
-        result = assert_honest(Script(agent(), mail={place: [Cancel()]}).run("Read them all."))
+        result = assert_honest(ScriptDriver(agent(), mail={place: [Cancel()]}).run("Read them all."))
         assert result.stop == "cancelled"
 
     def test_a_compact_function_that_hangs_is_given_60_seconds_and_then_passed_over(self) -> None:
@@ -271,5 +273,7 @@ class TestCompact:
 def test_calls_are_as_many_as_without_eliding() -> None:
     lines = [call("fetch", n=n) for n in range(20)]
     model = ScriptedModel(*[line.using(None) for line in lines], say("All read."))
-    result = assert_honest(Script(Agent(model=model, tools=[fetch], limits=Limits(context_tokens=3_000))).run("Go."))
+    result = assert_honest(
+        ScriptDriver(Agent(model=model, tools=[fetch], limits=Limits(context_tokens=3_000))).run("Go.")
+    )
     assert (result.stop, len(result.tool_results)) == ("completed", 20)

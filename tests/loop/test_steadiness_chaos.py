@@ -13,12 +13,12 @@ from flyball import Agent, Limits, Result, TurnBudget, tool
 from flyball.budget.registry import UNSET
 from flyball.errors import ContextTooLong, ModelError, Retryable
 from flyball.event import ModelRequested, ToolStarted
-from flyball.loop.effects import Act, Ask, Cancel, Extend, LeaseLost, Letter, Steer, TimeUp
+from flyball.loop.effects import Act, Ask, Cancel, Extend, LeaseLost, Signal, Steer, TimeUp
 from flyball.message import Message, check_pairs
 from flyball.outcome import Denied
 from flyball.request import Call, Finish, Purpose, Reply, Request, Usage, estimate
 from flyball.steadiness import Reflection, Thresholds
-from flyball.testing import Script, assert_honest
+from flyball.testing import ScriptDriver, assert_honest
 from flyball.wire import to_anthropic, to_openai
 
 EXAMPLES = int(os.environ.get("CHAOS_EXAMPLES", "150"))
@@ -144,7 +144,7 @@ def made_agent(who: bytes, does: bytes) -> tuple[Agent, Disk, Chaos]:
     return agent, disk, model
 
 
-def letters(comes: bytes) -> dict[int, list[Letter]]:
+def letters(comes: bytes) -> dict[int, list[Signal]]:
     dice = Dice(comes)
     kinds: list[Any] = [
         Steer("and this"),
@@ -181,7 +181,7 @@ def check_shapes(model: Chaos) -> None:
         assert (system, written[0]["role"]) == (None, "user")
 
 
-def check_calls(result: Result, driver: Script, disk: Disk) -> None:
+def check_calls(result: Result, driver: ScriptDriver, disk: Disk) -> None:
     """What was denied or answered from before was not made, and all else was, once."""
     made = [act.call for effect in driver.effects if isinstance(effect, Act) for act in effect.acts]
     calls = {call.id: call for call in made if call.name != "compact"}
@@ -212,7 +212,7 @@ def test_whatever_a_model_does_it_ends_honestly_inside_its_context(
     who: bytes, does: bytes, comes: bytes, shares: bool
 ) -> None:
     agent, disk, model = made_agent(who, does)
-    driver = Script(agent, mail=letters(comes))
+    driver = ScriptDriver(agent, mail=letters(comes))
     shared = TurnBudget.create(None, max_steps=8) if shares else None
     result = assert_honest(driver.run("Do it.") if shared is None else driver.run("Do it.", within=shared))
     assert sum(isinstance(effect, Ask) for effect in driver.effects) == result.requests <= 200
@@ -245,7 +245,7 @@ class Busy:
         return Reply("", (Call("c", "read", arguments), Call("c", "write", arguments)), Usage(900, 5), Finish.CALLS)
 
 
-def busy_script(mail: dict[int, list[Letter]]) -> Script:
+def busy_script(mail: dict[int, list[Signal]]) -> ScriptDriver:
     agent = Agent(
         model=Busy(),
         tools=Disk().tools(),
@@ -254,7 +254,7 @@ def busy_script(mail: dict[int, list[Letter]]) -> Script:
         reflection=Reflection(every=2, after_failure=True),
         compact=lambda messages: f"{len(messages)} messages.",
     )
-    return Script(agent, mail=mail)
+    return ScriptDriver(agent, mail=mail)
 
 
 @pytest.mark.parametrize(
@@ -268,8 +268,8 @@ def busy_script(mail: dict[int, list[Letter]]) -> Script:
     ],
     ids=str,
 )
-def test_a_letter_at_any_place_is_heard_there(letter: Letter, stop: str, shares: bool) -> None:
-    def played(mail: dict[int, list[Letter]]) -> tuple[Script, Result]:
+def test_a_letter_at_any_place_is_heard_there(letter: Signal, stop: str, shares: bool) -> None:
+    def played(mail: dict[int, list[Signal]]) -> tuple[ScriptDriver, Result]:
         driver = busy_script(mail)
         shared = TurnBudget.create(None, max_steps=50, max_tool_calls=50)
         result = driver.run("Go.", within=shared) if shares else driver.run("Go.")

@@ -11,7 +11,7 @@ from flyball.errors import ConfigError
 from flyball.outcome import Denied
 from flyball.person import Question
 from flyball.result import Result
-from flyball.testing import Script, ScriptedModel, assert_honest, call, say, together
+from flyball.testing import ScriptDriver, ScriptedModel, assert_honest, call, say, together
 from flyball.tool_rules import RequirePriorTool
 
 
@@ -54,7 +54,7 @@ SEARCH, REPORT = call("search"), call("report")
 
 def run(*lines: Any, rules: Any, **options: Any) -> Result:
     agent = Agent(model=ScriptedModel(*lines), tools=TOOLS, tool_rules=rules, **options)
-    result = Script(agent).run("x")
+    result = ScriptDriver(agent).run("x")
     assert_honest(result)
     return result
 
@@ -146,7 +146,7 @@ def test_a_tool_that_changes_what_it_was_given_proves_nothing_by_it() -> None:
         tool_rules=[prior],
         limits=Limits(nudges=0),
     )
-    script = Script(agent)
+    script = ScriptDriver(agent)
     result = script.run("x")
     assert (result.stop, reasons(result)) == ("unfinished", ["ok", "rule"])
     assert script.replay().to_dict()["messages"] == result.to_dict()["messages"]
@@ -155,7 +155,7 @@ def test_a_tool_that_changes_what_it_was_given_proves_nothing_by_it() -> None:
 def test_rules_may_be_given_as_objects() -> None:
     rules = [RequirePriorTool(tool="publish", require_prior_tool="report"), {"block_until_tool": "search"}]
     agent = Agent(model=ScriptedModel(call("publish"), say("x")), tools=TOOLS, tool_rules=rules)
-    assert reasons(Script(agent).run("x")) == ["rule"]
+    assert reasons(ScriptDriver(agent).run("x")) == ["rule"]
 
 
 @pytest.mark.parametrize("raised", [ValueError("x"), SystemExit(3), CancelledError()])

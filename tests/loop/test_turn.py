@@ -20,7 +20,7 @@ from flyball.progress import (
     Unfinished,
 )
 from flyball.result import Result, Stop
-from flyball.testing import Line, Script, ScriptedModel, assert_honest, call, call_json, fail, say, together
+from flyball.testing import Line, ScriptDriver, ScriptedModel, assert_honest, call, call_json, fail, say, together
 
 TURNS_FLAG = "max_agent_iterations_reached"
 
@@ -53,7 +53,7 @@ def made(*lines: Line, turns: int = 10, loops: bool = False, **options: Any) -> 
 
 
 def run(agent: Agent, **options: Any) -> Result:
-    return assert_honest(Script(agent, **options).run("Go."))
+    return assert_honest(ScriptDriver(agent, **options).run("Go."))
 
 
 def policy(*decisions: Decision) -> Policy:
@@ -72,7 +72,7 @@ def kinds(result: Result) -> list[str]:
 
 class TestOrder:
     def test_the_effects_of_a_run_come_in_the_order_of_its_decisions(self) -> None:
-        script = Script(made(SUM, say("3")))
+        script = ScriptDriver(made(SUM, say("3")))
         assert_honest(script.run("Go."))
         assert [type(effect) for effect in script.effects] == [Ask, Act, Append, Ask, Append]
 

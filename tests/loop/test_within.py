@@ -5,7 +5,7 @@ from typing import Any
 from flyball import Agent, Limits, Result, TurnBudget, tool
 from flyball.outcome import Denied
 from flyball.request import Usage
-from flyball.testing import Script, ScriptedModel, assert_honest, call, say
+from flyball.testing import ScriptDriver, ScriptedModel, assert_honest, call, say
 
 
 @tool(poll=True)
@@ -20,7 +20,7 @@ def stubborn(**limits: Any) -> Agent:
 
 
 def run(agent: Agent, shared: TurnBudget) -> Result:
-    return assert_honest(Script(agent).run("Go.", within=shared))
+    return assert_honest(ScriptDriver(agent).run("Go.", within=shared))
 
 
 def test_runs_that_share_a_budget_count_their_turns_calls_and_tokens_there() -> None:

@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from flyball.errors import ModelError, Retryable
-from flyball.models import AnthropicModel, OpenAIModel, Patience
+from flyball.models import AnthropicModel, OpenAIModel, Timeouts
 from flyball.models.http import HttpModel
 from flyball.request import Finish, Request, Usage
 from flyball.testing import ModelServer, call, say, sent, status
@@ -22,7 +22,7 @@ from flyball.wire import normalize
 HELLO = Request(normalize("Hello", run="r"))
 USED = Usage(input=70, output=30)
 WHOLE = say("", call("add", a=1, b=2), call("look", at="✓")).streaming("It ", "is ", "lông").using(USED)
-PATIENCE = Patience(connect=60, first=60, between=60)
+PATIENCE = Timeouts(connect=60, first=60, between=60)
 
 
 @pytest.fixture(scope="module")
@@ -32,7 +32,7 @@ def portal() -> Iterator[BlockingPortal]:
         yield portal
 
 
-def model_of(wire: str, server: ModelServer, patience: Patience = PATIENCE) -> HttpModel:
+def model_of(wire: str, server: ModelServer, patience: Timeouts = PATIENCE) -> HttpModel:
     if wire == "openai":
         return OpenAIModel("m", url=f"{server.url}/v1", patience=patience)
     return AnthropicModel("m", url=server.url, patience=patience)

@@ -10,7 +10,7 @@ import anyio
 import pytest
 
 from flyball.errors import ModelError
-from flyball.models.llama import Engine
+from flyball.models.llama import LlamaEngine
 
 LONG = 60.0
 Json = dict[str, Any]
@@ -45,8 +45,8 @@ def llama() -> Counting:
 
 
 @pytest.fixture
-def engine(llama: Counting) -> Iterator[Engine]:
-    with closing(Engine(lambda: llama)) as engine:
+def engine(llama: Counting) -> Iterator[LlamaEngine]:
+    with closing(LlamaEngine(lambda: llama)) as engine:
         yield engine
 
 
@@ -69,7 +69,7 @@ async def reached(event: Event) -> None:
             await anyio.sleep(0.001)
 
 
-async def test_every_chunk_is_heard(engine: Engine) -> None:
+async def test_every_chunk_is_heard(engine: LlamaEngine) -> None:
     heard: list[Json] = []
     await engine.answer(question("one"), heard.append)
     assert heard == [{"n": 0}, {"n": 1}, {"n": 2}]
@@ -82,7 +82,7 @@ async def test_the_weights_are_loaded_once_and_only_when_they_are_asked(llama: C
         loaded.append(llama)
         return llama
 
-    with closing(Engine(load)) as engine:
+    with closing(LlamaEngine(load)) as engine:
         assert loaded == []
         async with anyio.create_task_group() as group:
             for name in "abc":
@@ -98,7 +98,7 @@ async def test_what_cannot_be_loaded_fails_each_time_and_may_succeed_later(llama
             raise ModelError("no memory")
         return found[0]
 
-    with closing(Engine(load)) as engine:
+    with closing(LlamaEngine(load)) as engine:
         for _ in range(2):
             with pytest.raises(ModelError, match="no memory"):
                 await engine.answer(question("one"), ignored)
@@ -107,7 +107,7 @@ async def test_what_cannot_be_loaded_fails_each_time_and_may_succeed_later(llama
     assert llama.asked == ["one"]
 
 
-async def test_questions_are_answered_in_their_order_and_one_at_a_time(engine: Engine, llama: Counting) -> None:
+async def test_questions_are_answered_in_their_order_and_one_at_a_time(engine: LlamaEngine, llama: Counting) -> None:
     heard: list[str] = []
 
     async def ask(name: str) -> None:
@@ -126,7 +126,7 @@ async def test_questions_are_answered_in_their_order_and_one_at_a_time(engine: E
 
 
 async def test_one_that_is_cancelled_stops_at_the_next_token_and_hears_nothing_more(
-    engine: Engine, llama: Counting
+    engine: LlamaEngine, llama: Counting
 ) -> None:
     heard: list[Json] = []
     llama.may.clear()
@@ -139,7 +139,7 @@ async def test_one_that_is_cancelled_stops_at_the_next_token_and_hears_nothing_m
     assert (len(heard), llama.asked) == (1, ["long", "next"])
 
 
-async def test_one_that_is_cancelled_while_it_waits_is_never_asked(engine: Engine, llama: Counting) -> None:
+async def test_one_that_is_cancelled_while_it_waits_is_never_asked(engine: LlamaEngine, llama: Counting) -> None:
     llama.may.clear()
     async with anyio.create_task_group() as group:
         group.start_soon(engine.answer, question("first"), ignored)
@@ -151,7 +151,7 @@ async def test_one_that_is_cancelled_while_it_waits_is_never_asked(engine: Engin
     assert llama.asked == ["first", "third"]
 
 
-async def test_what_a_listener_raises_ends_the_answer_and_is_raised(engine: Engine, llama: Counting) -> None:
+async def test_what_a_listener_raises_ends_the_answer_and_is_raised(engine: LlamaEngine, llama: Counting) -> None:
     def refuse(chunk: Json) -> None:
         raise ModelError(f"chunk {chunk['n']}")
 
@@ -160,7 +160,7 @@ async def test_what_a_listener_raises_ends_the_answer_and_is_raised(engine: Engi
     assert llama.said == 1
 
 
-async def test_closing_stops_at_the_next_token_and_fails_what_is_waiting(engine: Engine, llama: Counting) -> None:
+async def test_closing_stops_at_the_next_token_and_fails_what_is_waiting(engine: LlamaEngine, llama: Counting) -> None:
     failed: list[str] = []
     before = set(enumerate_threads())
 

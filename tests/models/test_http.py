@@ -12,7 +12,7 @@ from anyio.abc import SocketAttribute, SocketStream
 
 from flyball import Agent, Limits, ModelError, tool
 from flyball.errors import ContextTooLong, Retryable
-from flyball.models import AnthropicModel, OpenAIModel, Patience
+from flyball.models import AnthropicModel, OpenAIModel, Timeouts
 from flyball.models.http import HttpModel
 from flyball.request import Finish, Reply, Request, Usage
 from flyball.testing import ModelServer, call, call_json, say, sent, status, together
@@ -188,14 +188,14 @@ class TestFailure:
 class TestPatience:
     def test_a_server_that_says_nothing_is_given_up(self, made: Made, stream: bool) -> None:
         with ModelServer(sent(say("So"), "hang")) as server:
-            error = error_of(made(server, stream=stream, patience=Patience(first=0.05)))
+            error = error_of(made(server, stream=stream, patience=Timeouts(first=0.05)))
         assert isinstance(error, Retryable)
         assert error.began
         assert "0.05" in str(error)
 
     def test_a_server_that_falls_silent_is_given_up(self, made: Made) -> None:
         with ModelServer(sent(say("").streaming(*["word "] * 9), "hang", events=6)) as server:
-            error = error_of(made(server, patience=Patience(between=0.05)))
+            error = error_of(made(server, patience=Timeouts(between=0.05)))
         assert "0.05" in str(error)
         assert error.began
 
@@ -217,14 +217,14 @@ class TestPatience:
                 async with anyio.create_task_group() as tasks:
                     tasks.start_soon(listener.serve, serve)
                     with pytest.raises(Retryable, match=r"0\.2"):
-                        await kind("m", url=url, key=key, patience=Patience(between=0.2, whole=5)).ask(HELLO)
+                        await kind("m", url=url, key=key, patience=Timeouts(between=0.2, whole=5)).ask(HELLO)
                     tasks.cancel_scope.cancel()
 
         anyio.run(main)
 
     def test_a_server_that_goes_on_and_on_is_given_up(self, made: Made) -> None:
         with ModelServer(sent(say("").streaming(*["word "] * 50).after(30))) as server:
-            error = error_of(made(server, patience=Patience(whole=0.3)))
+            error = error_of(made(server, patience=Timeouts(whole=0.3)))
         assert isinstance(error, Retryable)
         assert "0.3" in str(error)
 

@@ -14,8 +14,8 @@ from flyball import Agent, Limits, Result, tool
 from flyball.errors import ContextTooLong, ModelError
 from flyball.event import Delta, ModelReplied, ModelRequested
 from flyball.models import LocalModel
-from flyball.models.llama import Engine, Llama, Load, load
-from flyball.models.local import Weight
+from flyball.models.llama import Llama, LlamaEngine, Load, load
+from flyball.models.local import ModelFile
 from flyball.request import Finish, Reply, Request
 from flyball.wire import normalize
 
@@ -148,12 +148,12 @@ class Watched:
 
 @pytest.mark.parametrize(("prompt", "done"), [("Tell a long story.", 400), ("word " * 400, 64)], ids=["said", "read"])
 def test_the_weights_stop_at_the_next_token_and_in_the_middle_of_reading(prompt: str, done: int) -> None:
-    path = Weight.of("smollm2").file()
+    path = ModelFile.of("smollm2").file()
     assert path is not None
     watched, heard = Watched(load(Load(path, 1, 1_024))), list[int]()
 
     async def cut() -> None:
-        engine = Engine(lambda: watched)
+        engine = LlamaEngine(lambda: watched)
         token = anyio.lowlevel.current_token()
         async with anyio.create_task_group() as group:
 

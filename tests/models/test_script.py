@@ -9,7 +9,7 @@ from flyball.errors import Retryable
 from flyball.message import Message, MessageType, Role
 from flyball.request import Purpose, Request
 from flyball.store import MemoryStore
-from flyball.testing import Script, ScriptedModel, call, fail, say, together
+from flyball.testing import ScriptDriver, ScriptedModel, call, fail, say, together
 
 
 @tool(poll=True)
@@ -30,28 +30,28 @@ def adder(model: ScriptedModel, **limits: Any) -> Agent:
 class TestLines:
     def test_a_script_says_one_line_for_each_request(self) -> None:
         model = ScriptedModel(call("add", a=1, b=2), say("3"))
-        result = Script(adder(model)).run("1 + 2?")
+        result = ScriptDriver(adder(model)).run("1 + 2?")
         assert (result.text, result.turns) == ("3", 2)
         model.assert_asked(2)
 
     def test_a_script_begins_anew_with_each_run(self) -> None:
         agent = adder(ScriptedModel(call("add", a=1, b=2), say("3")))
-        assert [Script(agent).run("1 + 2?").text for _ in range(3)] == ["3", "3", "3"]
+        assert [ScriptDriver(agent).run("1 + 2?").text for _ in range(3)] == ["3", "3", "3"]
 
     def test_a_request_past_the_last_line_fails_and_says_so(self, snapshot: Callable[..., None]) -> None:
-        result = Script(adder(ScriptedModel(call("add", a=1, b=2)))).run("1 + 2?", run_id="r7")
+        result = ScriptDriver(adder(ScriptedModel(call("add", a=1, b=2)))).run("1 + 2?", run_id="r7")
         assert result.stop == "failed"
         assert result.error is not None
         snapshot(result.error["message"])
 
     def test_looping_begins_again_behind_the_last_line(self) -> None:
         model = ScriptedModel.looping(call("add", a=1, b=2), say("", call("add", a=3, b=4)), grace=say("I added."))
-        result = Script(adder(model, turns=5)).run("Go on.")
+        result = ScriptDriver(adder(model, turns=5)).run("Go on.")
         assert (result.stop, result.turns, result.text) == ("budget", 5, "I added.")
         assert [one.text for one in result.tool_results] == ["3", "7", "3", "7", "3"]
 
     def test_without_a_line_for_grace_the_next_line_is_said(self) -> None:
-        result = Script(adder(ScriptedModel(call("add", a=1, b=2), say("I added.")), turns=1)).run("Go on.")
+        result = ScriptDriver(adder(ScriptedModel(call("add", a=1, b=2), say("I added.")), turns=1)).run("Go on.")
         assert (result.stop, result.text) == ("budget", "I added.")
 
     def test_it_replies_with_its_name_and_provider(self) -> None:
@@ -122,7 +122,7 @@ class TestRuns:
     @pytest.mark.parametrize("scripted", [False, True])
     def test_a_run_that_goes_on_from_another_begins_the_script_anew(self, scripted: bool) -> None:
         agent = adder(ScriptedModel(call("add", a=1, b=2), say("3")))
-        run = Script(agent).run if scripted else agent.run
+        run = ScriptDriver(agent).run if scripted else agent.run
         before = run("1 + 2?")
         assert run([*before.messages, "And again?"]).text == "3"
         assert run(before.messages).text == "3"
@@ -134,13 +134,13 @@ class TestRuns:
 
     def test_a_request_that_is_tried_again_gets_the_next_line(self) -> None:
         model = ScriptedModel(fail(Retryable("busy")), say("at last"))
-        result = Script(adder(model)).run("hello")
+        result = ScriptDriver(adder(model)).run("hello")
         assert (result.text, result.requests, result.turns) == ("at last", 2, 1)
 
     def test_every_request_names_its_run(self) -> None:
         model = ScriptedModel.looping(call("add", a=1, b=2), grace=say("I added."))
-        before = Script(adder(model, turns=1)).run("Go on.", run_id="first")
-        Script(adder(model, turns=1)).run(before.messages, run_id="second")
+        before = ScriptDriver(adder(model, turns=1)).run("Go on.", run_id="first")
+        ScriptDriver(adder(model, turns=1)).run(before.messages, run_id="second")
         assert [one.run_id for one in model.requests] == ["first", "first", "second", "second"]
 
     def test_a_request_made_by_hand_belongs_to_the_run_of_its_newest_message(self) -> None:
@@ -163,7 +163,7 @@ class TestStreaming:
 class TestAsserts:
     def test_assertions_pass_where_they_are_right(self) -> None:
         model = ScriptedModel(call("add", a=1, b=2), say("3"))
-        Script(adder(model)).run("What is 1 + 2?")
+        ScriptDriver(adder(model)).run("What is 1 + 2?")
         model.assert_asked(2)
         model.assert_saw("What is 1 + 2?")
         model.assert_saw("Add.")
@@ -183,7 +183,7 @@ class TestAsserts:
         self, snapshot: Callable[..., None], check: str, given: list[Any], facts: list[str]
     ) -> None:
         model = ScriptedModel(say("3"), say("never"))
-        Script(adder(model)).run("What is 1 + 2?", run_id="r")
+        ScriptDriver(adder(model)).run("What is 1 + 2?", run_id="r")
         with pytest.raises(AssertionError) as caught:
             getattr(model, f"assert_{check}")(*given)
         assert all(fact in str(caught.value) for fact in facts)

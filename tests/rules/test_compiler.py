@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from flyball.errors import ConfigError, Mistakes
+from flyball.errors import ConfigError, ConfigErrors
 from flyball.rules.compiler import MOST_CHARACTERS, Compiler, Source
-from flyball.rules.expression import Condition, Verdict
+from flyball.rules.expression import Condition, ConditionResult
 from flyball.rules.view import View
 from flyball.rules.vocabulary import Helper, Vocabulary
 
@@ -33,12 +33,12 @@ FIELDS = (
 WORDS = Vocabulary({"context"}, FIELDS, HELPERS)
 
 
-def verdict(text: str) -> Verdict:
+def verdict(text: str) -> ConditionResult:
     return Condition(text, WORDS).evaluate(View({}))
 
 
 def mistakes(text: str) -> tuple[ConfigError, ...]:
-    with pytest.raises(Mistakes) as caught:
+    with pytest.raises(ConfigErrors) as caught:
         Condition(text, WORDS)
     return caught.value.errors
 
@@ -106,7 +106,7 @@ def test_texts_of_mistakes_in_expressions_are_as_stored(snapshot: Callable[..., 
 
 
 def test_a_mistake_in_an_expression_is_placed_where_the_caller_says() -> None:
-    with pytest.raises(Mistakes) as caught:
+    with pytest.raises(ConfigErrors) as caught:
         Condition("x", WORDS, "condition.expression")
     assert (caught.value.where, caught.value.found) == ("condition.expression, column 1", "x")
 
@@ -119,8 +119,8 @@ def test_an_expression_that_is_empty_or_no_text_is_refused(text: Any) -> None:
 
 
 def test_a_long_wide_or_deep_expression_is_refused() -> None:
-    assert verdict("'" + "a" * (MOST_CHARACTERS - 2) + "'") == Verdict(True)
-    assert verdict("+".join(["1"] * 29)) == verdict("[" + "1," * 290 + "]") == Verdict(True)
+    assert verdict("'" + "a" * (MOST_CHARACTERS - 2) + "'") == ConditionResult(True)
+    assert verdict("+".join(["1"] * 29)) == verdict("[" + "1," * 290 + "]") == ConditionResult(True)
     [long] = mistakes("'" + "a" * (MOST_CHARACTERS - 1) + "'")
     assert f"{MOST_CHARACTERS:,}" in long.expected
     for text in ("+".join(["1"] * 31), "[" + "1," * 300 + "]", "[" * 31 + "]" * 31, "-" * 1_999 + "1"):

@@ -5,7 +5,7 @@ import pytest
 
 from flyball.errors import RuleError
 from flyball.rules.compiler import Compiler, Source
-from flyball.rules.expression import Condition, Expression, Verdict
+from flyball.rules.expression import Condition, ConditionResult, Expression
 from flyball.rules.view import LARGEST, MOST, Lazy, View, plain
 from flyball.rules.vocabulary import Helper, Vocabulary
 
@@ -74,7 +74,7 @@ def value(text: str) -> object:
     return plain(Expression(Compiler(Source(text, "expression"), WORDS)).value(View(DATA)))
 
 
-def verdict(text: str) -> Verdict:
+def verdict(text: str) -> ConditionResult:
     return Condition(text, WORDS).evaluate(View(DATA))
 
 
@@ -103,7 +103,7 @@ def failure(text: str) -> RuleError:
     ],
 )
 def test_a_condition_is_true_or_false(text: str, expected: bool) -> None:
-    assert verdict(text) == Verdict(expected)
+    assert verdict(text) == ConditionResult(expected)
 
 
 @pytest.mark.parametrize(
@@ -209,7 +209,7 @@ def test_an_expression_that_fails_is_false_and_names_its_words_and_why(text: str
 
 
 def test_a_part_that_need_not_be_worked_out_may_be_missing() -> None:
-    assert verdict("true or context.state.gone") == Verdict(True)
+    assert verdict("true or context.state.gone") == ConditionResult(True)
 
 
 def test_reasons_of_expressions_are_as_stored(snapshot: Callable[..., None]) -> None:
@@ -267,7 +267,9 @@ def test_a_condition_asks_only_for_what_it_needs() -> None:
         raise AssertionError("nobody needs it")
 
     view = View({"context": {"turn": {"iteration_count": 8}, "history": Lazy(compute)}})
-    assert Condition("context.turn.iteration_count > 7 or context.history.tools", WORDS).evaluate(view) == Verdict(True)
+    assert Condition("context.turn.iteration_count > 7 or context.history.tools", WORDS).evaluate(
+        view
+    ) == ConditionResult(True)
     assert list(view) == ["context", "context.turn", "context.turn.iteration_count"]
 
 

@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.strategies import SearchStrategy
 
-from flyball.errors import Mistakes, RuleError
+from flyball.errors import ConfigErrors, RuleError
 from flyball.rules.compiler import Compiler, Source
 from flyball.rules.expression import Condition, Expression
 from flyball.rules.operations import FUNCTIONS
@@ -172,14 +172,14 @@ def outcome(text: str) -> tuple[bool, str | None]:
     try:
         verdict = Condition(text, WORDS).evaluate(View(DATA))
         return verdict.value, verdict.reason
-    except Mistakes as mistakes:
+    except ConfigErrors as mistakes:
         return False, str(mistakes)
 
 
 def written(text: str) -> str | None:
     try:
         return Template(text, WORDS).text(View(DATA))
-    except (Mistakes, RuleError) as error:
+    except (ConfigErrors, RuleError) as error:
         return str(error)
 
 

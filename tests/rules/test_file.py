@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from flyball.errors import ConfigError, Mistakes, SettingError, TomlError
+from flyball.errors import ConfigError, ConfigErrors, SettingError, TomlError
 from flyball.progress import Deliver, Notice, Priority, Raise, SetState, Veto
 from flyball.rules import Fire, Rule, Trigger
 from flyball.rules.file import MOST_BYTES, read
@@ -28,7 +28,7 @@ def rule(folder: Path, text: str, **settings: Any) -> Rule:
 
 
 def mistakes(folder: Path, text: str) -> list[ConfigError]:
-    with pytest.raises(Mistakes) as raised:
+    with pytest.raises(ConfigErrors) as raised:
         rule(folder, text)
     return list(raised.value.errors)
 
@@ -188,7 +188,7 @@ def test_a_mistake_in_a_rule_file_tells_the_name_that_would_be_right(tmp_path: P
 
 
 def test_a_setting_of_another_type_is_a_mistake(tmp_path: Path) -> None:
-    with pytest.raises(Mistakes) as caught:
+    with pytest.raises(ConfigErrors) as caught:
         rule(tmp_path, HEAD + NOTE + "[params]\nshare = 0.5\n", share="high")
     assert (caught.value.where, caught.value.found) == ("params.share", "high")
 

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from flyball import ConfigError, Settings
-from flyball.errors import Mistakes
+from flyball.errors import ConfigErrors
 from flyball.rules import RuleSet
 from flyball.rules.trial import failures
 
@@ -63,7 +63,7 @@ def test_one_bad_file_never_stops_the_others(tmp_path: Path) -> None:
         assert name in told
     [twice] = [problem for problem in rules.problems if problem.found == "good"]
     assert "a.toml" in twice.expected, "the file that has the id already is named"
-    with pytest.raises(Mistakes):
+    with pytest.raises(ConfigErrors):
         RuleSet.load(tmp_path, strict=True)
 
 
@@ -123,7 +123,7 @@ def test_no_setting_however_wrong_takes_a_core_rule_away(wrong: object) -> None:
     [rule] = [rule for rule in rules if rule.id == "iteration-budget-warning"]
     assert (rule.params, rule.enabled, set(ids(rules))) == ({"share": 0.7}, True, CORE)
     assert len(rules.problems) == 1
-    with pytest.raises(Mistakes):
+    with pytest.raises(ConfigErrors):
         RuleSet.load(Path(rule.source), settings=Settings({"rules.iteration-budget-warning": wrong}), strict=True)
 
 

@@ -3,7 +3,7 @@ from typing import Any
 
 import pytest
 
-from flyball.errors import ConfigError, Mistakes, RuleError
+from flyball.errors import ConfigError, ConfigErrors, RuleError
 from flyball.rules.template import MOST_WRITTEN, Template
 from flyball.rules.view import View
 from flyball.rules.vocabulary import Vocabulary
@@ -26,7 +26,7 @@ def value(template: str, **more: Any) -> object:
 
 
 def mistakes(template: str) -> tuple[ConfigError, ...]:
-    with pytest.raises(Mistakes) as caught:
+    with pytest.raises(ConfigErrors) as caught:
         Template(template, WORDS)
     return caught.value.errors
 
@@ -188,7 +188,7 @@ def test_texts_of_errors_in_templates_are_as_stored(snapshot: Callable[..., None
 
 
 def test_a_mistake_in_a_template_is_placed_where_the_caller_says() -> None:
-    with pytest.raises(Mistakes) as caught:
+    with pytest.raises(ConfigErrors) as caught:
         Template("ü… {{  é }}", WORDS, "action.message")
     assert (caught.value.where, caught.value.found) == ("action.message, column 8", "é")
 

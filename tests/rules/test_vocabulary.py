@@ -2,8 +2,8 @@ from typing import Any
 
 import pytest
 
-from flyball.errors import ConfigError, Mistakes
-from flyball.rules.expression import Condition, Verdict
+from flyball.errors import ConfigError, ConfigErrors
+from flyball.rules.expression import Condition, ConditionResult
 from flyball.rules.view import View
 from flyball.rules.vocabulary import Helper, Vocabulary
 
@@ -13,7 +13,7 @@ def one(view: View) -> int:
 
 
 def expected(text: str, words: Vocabulary) -> str:
-    with pytest.raises(Mistakes) as caught:
+    with pytest.raises(ConfigErrors) as caught:
         Condition(text, words)
     return caught.value.expected
 
@@ -53,4 +53,6 @@ def test_a_name_that_is_taken_already_is_refused(words: Any) -> None:
 def test_helpers_may_be_called_as_our_code_calls_its_own_things() -> None:
     names = ["view", "the_view", "add", "default", "percent", "field_of"]
     words = Vocabulary((), helpers={name: Helper(one, 0) for name in names})
-    assert Condition(" + ".join(f"{name}()" for name in names) + " == 6", words).evaluate(View({})) == Verdict(True)
+    assert Condition(" + ".join(f"{name}()" for name in names) + " == 6", words).evaluate(View({})) == ConditionResult(
+        True
+    )

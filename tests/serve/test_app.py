@@ -290,13 +290,13 @@ def test_the_end_of_the_server_ends_the_runs_and_they_are_answered(request_of: A
 
 
 def test_a_client_that_does_not_read_is_given_up() -> None:
-    from flyball.serve.asgi import Client, Gone
+    from flyball.serve.asgi import Client, ClientGone
 
     async def send(message: Any) -> None:
         await anyio.sleep_forever()
 
     async def one() -> None:
-        with pytest.raises(Gone):
+        with pytest.raises(ClientGone):
             await Client(send, 0.01)({"type": "http.response.body"})
 
     anyio.run(one)

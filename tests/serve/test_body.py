@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from flyball.budget.deadline import SYSTEM
 from flyball.serve.asgi import Problem
-from flyball.serve.request import LIMITS, Wish, wish_of
+from flyball.serve.request import LIMITS, ChatRequest, wish_of
 
 JSON = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats() | st.text(),
@@ -46,7 +46,7 @@ def test_a_body_is_understood_or_refused_and_never_anything_else(body: bytes) ->
 
 
 def test_without_limits_there_is_no_envelope() -> None:
-    wish = Wish(messages=["Go."])
+    wish = ChatRequest(messages=["Go."])
     assert wish.envelope(math.inf, SYSTEM) is None
     bounded = wish.envelope(5.0, SYSTEM)
     assert bounded is not None
@@ -55,6 +55,6 @@ def test_without_limits_there_is_no_envelope() -> None:
 
 def test_the_shorter_of_two_times_counts() -> None:
     limits: dict[str, Any] = {"seconds": 3.0, "turns": 2}
-    envelope = Wish(messages=["Go."], limits=limits).envelope(5.0, SYSTEM)
+    envelope = ChatRequest(messages=["Go."], limits=limits).envelope(5.0, SYSTEM)
     assert envelope is not None
     assert (envelope.seconds, envelope.budgets["turns"].ceiling, envelope.budgets["usd"].ceiling) == (3.0, 2, None)

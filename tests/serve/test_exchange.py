@@ -10,7 +10,7 @@ import pytest
 
 from flyball import FlyballError
 from flyball.errors import RemoteError
-from flyball.serve.remote_request import Exchange
+from flyball.serve.remote_request import RemoteRequest
 
 BOUND_S = 60.0
 SECRET = "sesame-open-yourself"
@@ -41,7 +41,7 @@ def blurting(said: bytes) -> Generator[str]:
 def refusal_of(said: bytes) -> str:
     async def made(url: str) -> FlyballError:
         with anyio.fail_after(BOUND_S), pytest.raises(RemoteError) as caught:
-            await Exchange("far", url, {}, {}, BOUND_S, (SECRET,)).make(lambda told: None)
+            await RemoteRequest("far", url, {}, {}, BOUND_S, (SECRET,)).make(lambda told: None)
         return caught.value
 
     with blurting(said) as url:

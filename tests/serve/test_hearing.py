@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from flyball.event import Event, RunEnded
-from flyball.serve.remote_run import Hearing
+from flyball.serve.remote_run import RemoteEvents
 
 
 def told(kind: str, run_id: str, above: str | None = None, **more: Any) -> dict[str, Any]:
@@ -18,7 +18,7 @@ def told(kind: str, run_id: str, above: str | None = None, **more: Any) -> dict[
 
 def heard(*rows: dict[str, Any]) -> list[Event]:
     events: list[Event] = []
-    hearing = Hearing("top.call-0", "top", events.append)
+    hearing = RemoteEvents("top.call-0", "top", events.append)
     for row in rows:
         hearing.hear(row)
     hearing.close("cancelled")

@@ -13,7 +13,7 @@ from flyball import Agent, Child, ConfigError, Limits, Result, TokenPrice, tool
 from flyball.outcome import Denied, Failure, Reason, Success
 from flyball.result import Stop
 from flyball.serve import RemoteAgent, chat_app, remote_agent
-from flyball.testing import Line, Script, ScriptedModel, assert_honest, call, say
+from flyball.testing import Line, ScriptDriver, ScriptedModel, assert_honest, call, say
 from flyball.tools import ToolContext
 
 Served = Callable[[Any], AbstractContextManager[str]]
@@ -292,7 +292,7 @@ class TestWhatIsNoResult:
 
 
 def test_a_script_says_that_it_cannot_drive_a_remote_agent() -> None:
-    result = Script(parent(remote_agent("http://127.0.0.1:1", name="far"))).run("Go.")
+    result = ScriptDriver(parent(remote_agent("http://127.0.0.1:1", name="far"))).run("Go.")
     assert result.children[0].stop is Stop.FAILED
     assert "driver" in (result.children[0].error or {})["message"]
 

@@ -23,12 +23,12 @@ from flyball.outcome import Artifact, Cancelled, Denied, Failure, Reason, Succes
 from flyball.person import About, Question, Verdict
 from flyball.request import Call, FailureKind, Finish, History, ModelFailure, Reply
 from flyball.result import Result, Stop
-from flyball.store import Code
+from flyball.store import Codec
 from flyball.testing import ScriptedModel, call, say
 from flyball.unit import Unit
 
 LETTERS = (Cancel, Steer, Extend, TimeUp, LeaseLost, Late, Stalled)
-CODE = Code(*LETTERS)
+CODE = Codec(*LETTERS)
 
 text = st.text(max_size=8)
 count = st.integers(0, 10**12)
@@ -223,7 +223,7 @@ def test_the_value_of_a_tool_that_contains_itself_loses_nothing_else() -> None:
 def test_a_class_that_is_not_known_here_is_named() -> None:
     written = CODE.dumps(Steer("Faster."))
     with pytest.raises(StoreError, match="'Steer'"):
-        Code().loads(written)
+        Codec().loads(written)
 
 
 @pytest.mark.parametrize("text", ["", "{", '{"$": "Reply", "colour": 1}', '{"$": "Stop", "v": "bored"}', '{"$": "int"}',
@@ -244,4 +244,4 @@ Twin.__name__ = "Stop"
 @pytest.mark.parametrize(("kind", "name"), [(Twin, "Stop"), (Path, "Path")])
 def test_a_class_that_cannot_be_told_apart_or_written_is_refused(kind: type, name: str) -> None:
     with pytest.raises(StoreError, match=name):
-        Code(kind)
+        Codec(kind)

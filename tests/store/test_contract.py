@@ -9,7 +9,7 @@ import pytest
 from flyball.budget.deadline import Clock
 from flyball.errors import FlyballError
 from flyball.store import Guard, Holder, MemoryStore, Pruned, SqliteStore, Step, Store
-from flyball.store.encoded_step import Pack
+from flyball.store.encoded_step import EncodedStep
 from flyball.testing import store_contract
 
 CHECKS = {check.__name__: check for check in store_contract()}
@@ -36,7 +36,7 @@ class Loose(MemoryStore):
     """Looks at no fence, and at no answer that is there."""
 
     def keep(self, step: Step) -> None:
-        self.shelf.put(Pack.of(step))
+        self.shelf.put(EncodedStep.of(step))
 
 
 class Half(MemoryStore):

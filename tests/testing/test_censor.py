@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from flyball import ConfigError
-from flyball.testing.cassette import Censor
+from flyball.testing.cassette import Redactor
 
 LOOKS = [
     "sk-proj-abc123XYZ789-abcdef",
@@ -31,19 +31,19 @@ WORDS = [
 class TestText:
     @pytest.mark.parametrize("key", LOOKS)
     def test_what_looks_like_a_key_is_hidden(self, key: str) -> None:
-        assert Censor().text(f"It is {key}, I said.") == "It is ***, I said."
+        assert Redactor().text(f"It is {key}, I said.") == "It is ***, I said."
 
     @pytest.mark.parametrize("text", WORDS)
     def test_words_stay(self, text: str) -> None:
-        assert Censor().text(text) == text
+        assert Redactor().text(text) == text
 
     def test_a_secret_is_hidden_wherever_it_stands(self) -> None:
-        censor = Censor(["sword", 'fish"er', "swordfish"])
+        censor = Redactor(["sword", 'fish"er', "swordfish"])
         assert censor.text('aswordfishb {"k": "fish\\"er"} sword') == 'a***b {"k": "***"} sword'
 
     @given(st.text(alphabet="sk-_Bearer 0123456789AKIAeyJ.*", max_size=80), st.lists(st.text(min_size=6), max_size=2))
     def test_twice_comes_to_the_same(self, text: str, secrets: list[str]) -> None:
-        censor = Censor(secrets)
+        censor = Redactor(secrets)
         once = censor.text(text)
         assert censor.text(once) == once
 
@@ -51,15 +51,15 @@ class TestText:
 class TestClean:
     def test_every_text_in_a_value_is_without_secrets(self) -> None:
         value: Any = {"swordfish": [("a swordfish", 1), None], "b": {"c": True}}
-        assert Censor(["swordfish"]).clean(value) == {"***": [["a ***", 1], None], "b": {"c": True}}
+        assert Redactor(["swordfish"]).clean(value) == {"***": [["a ***", 1], None], "b": {"c": True}}
 
 
 class TestPieces:
     def test_a_secret_that_goes_over_several_pieces_is_hidden(self) -> None:
-        assert Censor(["swordfish"]).pieces(["My swo", "rdfi", "sh!"]) == ["My ***!"]
+        assert Redactor(["swordfish"]).pieces(["My swo", "rdfi", "sh!"]) == ["My ***!"]
 
     def test_pieces_stay_where_they_can(self) -> None:
-        censor = Censor(["swordfish"])
+        censor = Redactor(["swordfish"])
         assert censor.pieces(["My ", "swordfish", "!"]) == ["My ", "***", "!"]
         assert censor.pieces(["ri", "sk-a1b2c3d4e5f6g7h8"]) == ["ri", "sk-a1b2c3d4e5f6g7h8"]
 
@@ -70,8 +70,8 @@ class TestOf:
             def secrets(self) -> tuple[str, ...]:
                 return ("swordfish",)
 
-        assert Censor.of(Knows()).text("swordfish") == "***"
-        assert Censor.of(object()).text("swordfish") == "swordfish"
+        assert Redactor.of(Knows()).text("swordfish") == "***"
+        assert Redactor.of(object()).text("swordfish") == "swordfish"
 
     def test_a_model_whose_secrets_are_no_list_is_refused(self) -> None:
         class Wrong:
@@ -79,7 +79,7 @@ class TestOf:
                 return "swordfish"
 
         with pytest.raises(ConfigError, match=r"secrets\(\)") as caught:
-            Censor.of(Wrong())
+            Redactor.of(Wrong())
         assert caught.value.found == "str"
 
 
@@ -87,7 +87,7 @@ class TestOf:
 def test_a_key_in_the_middle_of_a_word_is_hidden_and_what_is_before_it_stays(before: str) -> None:
     token = f"eyJ{'a' * 12}.{'b' * 12}.c"
     for key in ("sk-abcdefgh12345678", token):
-        cleaned = Censor().text(f"It is {before}{key}, I said.")
+        cleaned = Redactor().text(f"It is {before}{key}, I said.")
         assert key[4:] not in cleaned
         assert cleaned.startswith(f"It is {before.partition('sk-')[0].partition('eyJ')[0]}")
         assert cleaned.endswith(", I said.")

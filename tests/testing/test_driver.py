@@ -13,7 +13,7 @@ from flyball.person import Verdict
 from flyball.recorder import Recorder
 from flyball.request import Reply, Request
 from flyball.runtime import Driver
-from flyball.testing import Line, ManualClock, Script, ScriptedModel, call, call_json, fail, replay, say, together
+from flyball.testing import Line, ManualClock, ScriptDriver, ScriptedModel, call, call_json, fail, replay, say, together
 from flyball.tools import ToolContext
 
 
@@ -110,7 +110,7 @@ class TestTheSameAsTheRealDriver:
     @pytest.mark.parametrize("name", SCRIPTS)
     def test_a_run_comes_to_the_same(self, name: str) -> None:
         real, _ = driven(agent(SCRIPTS[name]))
-        scripted = Script(agent(SCRIPTS[name])).run("Do it.", run_id="run-1")
+        scripted = ScriptDriver(agent(SCRIPTS[name])).run("Do it.", run_id="run-1")
         assert scripted == real
         assert scripted.to_dict() == real.to_dict()
 
@@ -125,7 +125,7 @@ class TestTheSameAsTheRealDriver:
 
     @pytest.mark.parametrize("name", SCRIPTS)
     def test_a_scripted_run_plays_again_from_its_answers(self, name: str) -> None:
-        script = Script(agent(SCRIPTS[name]))
+        script = ScriptDriver(agent(SCRIPTS[name]))
         result = script.run("Do it.", state={"count": 1})
         assert script.replay() == script.replay() == result
 
@@ -134,7 +134,7 @@ class TestTheSameAsTheRealDriver:
         seen: list[Event] = []
         real = agent(lines, sinks=[seen.append]).run("Do it.", run_id="r")
         heard, seen[:] = list(seen), []
-        scripted = Script(agent(lines, sinks=[seen.append])).run("Do it.", run_id="r")
+        scripted = ScriptDriver(agent(lines, sinks=[seen.append])).run("Do it.", run_id="r")
         assert scripted == real
         assert seen == heard
         assert [event.kind for event in seen].count("delta") == 2
@@ -144,21 +144,21 @@ class TestTheSameAsTheRealDriver:
     def test_what_a_tool_tells_on_the_way_comes_before_its_end(self, name: str, scripted: bool) -> None:
         seen: list[Event] = []
         one = agent([call(name), say("done")], sinks=[seen.append])
-        (Script(one).run if scripted else one.run)("Do it.")
+        (ScriptDriver(one).run if scripted else one.run)("Do it.")
         told = [event.kind for event in seen if event.kind.startswith("tool_")]
         assert told == ["tool_started", "tool_reported", "tool_ended"]
 
     def test_a_reply_that_is_cut_keeps_the_same_text(self) -> None:
         lines = [say("").streaming("I ", "add", "ed.").after(1_000), say("report")]
         one = Agent(model=ScriptedModel(*lines), limits=Limits(seconds=60, reserve=Reserve(seconds=59.9)))
-        real, scripted = one.run("Do it."), Script(one).run("Do it.")
+        real, scripted = one.run("Do it."), ScriptDriver(one).run("Do it.")
         assert real.stop == scripted.stop == "deadline"
         assert real.messages[1].content == scripted.messages[1].content == "I "
         assert real.text == scripted.text == "report"
 
     def test_a_retry_comes_to_the_same_but_for_the_time(self) -> None:
         one = agent([fail(Retryable("busy", after=0.01)), say("done")])
-        real, scripted = one.run("Do it."), Script(one).run("Do it.")
+        real, scripted = one.run("Do it."), ScriptDriver(one).run("Do it.")
         assert [event.kind for event in real.events] == [event.kind for event in scripted.events]
         assert (real.budgets, real.usage, real.text) == (scripted.budgets, scripted.usage, scripted.text)
 
@@ -166,7 +166,7 @@ class TestTheSameAsTheRealDriver:
     def test_what_is_shared_with_other_runs_is_taken_and_refused(self, scripted: bool) -> None:
         shared = TurnBudget.create(timeout_s=60, max_steps=3, max_tool_calls=None, max_reflections=4)
         one = agent([call("add", a=n, b=n) for n in range(9)])
-        run = Script(one).run if scripted else one.run
+        run = ScriptDriver(one).run if scripted else one.run
         first, second = [run("Do it.", within=shared) for _ in range(2)]
         assert (first.stop, first.turns, second.turns) == ("budget", 3, 0)
         assert shared.budgets["turns"].used == 3
@@ -174,15 +174,15 @@ class TestTheSameAsTheRealDriver:
 
 class TestTime:
     def test_a_line_takes_its_time(self) -> None:
-        script = Script(agent([say("x").after(12.5)]))
+        script = ScriptDriver(agent([say("x").after(12.5)]))
         assert script.run("Do it.").seconds == script.at == 12.5
 
     def test_a_tool_takes_its_time(self) -> None:
-        result = Script(agent([call("add", a=1, b=2), say("3")]), seconds={"add": 4}).run("Do it.")
+        result = ScriptDriver(agent([call("add", a=1, b=2), say("3")]), seconds={"add": 4}).run("Do it.")
         assert (result.seconds, result.tool_results[0].seconds) == (4, 4)
 
     def test_calls_side_by_side_take_the_time_of_the_longest(self) -> None:
-        script = Script(agent([together(*[call("look")] * 3), say("x")]), seconds={"look": 4})
+        script = ScriptDriver(agent([together(*[call("look")] * 3), say("x")]), seconds={"look": 4})
         result = script.run("Do it.")
         assert result.seconds == 4
         assert [type(effect) for effect in script.effects].count(Act) == 1
@@ -190,45 +190,45 @@ class TestTime:
     def test_only_so_many_are_under_way_at_a_time(self) -> None:
         limits = Limits(tool_calls=20)
         lines = [together(*[call("look")] * 9), say("x")]
-        assert Script(agent(lines, limits=limits), seconds={"look": 4}).run("Do it.").seconds == 8
+        assert ScriptDriver(agent(lines, limits=limits), seconds={"look": 4}).run("Do it.").seconds == 8
 
     def test_a_tool_that_is_too_slow_times_out(self) -> None:
-        result = Script(agent([call("add", a=1, b=2), say("x")]), seconds={"add": 1_000}).run("Do it.")
+        result = ScriptDriver(agent([call("add", a=1, b=2), say("x")]), seconds={"add": 1_000}).run("Do it.")
         [outcome] = result.tool_results
         assert isinstance(outcome, Timeout)
         assert result.seconds == outcome.cap_s == 45
 
     def test_a_tool_sees_how_long_it_has(self) -> None:
-        result = Script(agent([call("look"), say("x")])).run("Do it.")
+        result = ScriptDriver(agent([call("look"), say("x")])).run("Do it.")
         assert isinstance(result.tool_results[0], Success)
         assert result.tool_results[0].value == 44.5
 
     def test_a_wait_passes_at_once(self) -> None:
-        script = Script(agent([fail(Retryable("busy", after=30)), say("done")]))
+        script = ScriptDriver(agent([fail(Retryable("busy", after=30)), say("done")]))
         assert script.run("Do it.").seconds == 30
         assert [type(effect) for effect in script.effects if isinstance(effect, Ask | Wait)] == [Ask, Wait, Ask]
 
     def test_the_run_ends_at_its_deadline(self) -> None:
         lines = [call("add", a=1, b=2).after(30), call("add", a=1, b=2).after(300), say("report").after(5)]
-        result = Script(agent(lines, limits=Limits(seconds=100))).run("Do it.")
+        result = ScriptDriver(agent(lines, limits=Limits(seconds=100))).run("Do it.")
         assert (result.stop, result.seconds, result.text) == ("deadline", 90, "report")
 
 
 class TestPeople:
     def test_letters_come_in_with_the_answer_of_that_number(self) -> None:
         lines = [call("add", a=1, b=2), say("3")]
-        result = Script(agent(lines), mail={0: [Steer("Be brief.")]}).run("Do it.")
+        result = ScriptDriver(agent(lines), mail={0: [Steer("Be brief.")]}).run("Do it.")
         assert [message.content for message in result.messages if message.role == "user"] == ["Do it.", "Be brief."]
-        result = Script(agent(lines), mail={1: [Cancel("me")]}).run("Do it.")
+        result = ScriptDriver(agent(lines), mail={1: [Cancel("me")]}).run("Do it.")
         assert (result.stop, result.stopped_by, len(result.tool_results)) == (Stop.CANCELLED, "me", 1)
 
     def test_a_run_can_be_extended(self) -> None:
         lines = [*[call("add", a=n, b=n) for n in range(6)], say("done")]
-        result = Script(agent(lines), mail={2: [Extend({"turns": 5})]}).run("Do it.")
+        result = ScriptDriver(agent(lines), mail={2: [Extend({"turns": 5})]}).run("Do it.")
         assert (result.stop, result.turns) == ("completed", 7)
 
     def test_a_person_answers_in_the_order_asked(self) -> None:
-        script = Script(
+        script = ScriptDriver(
             agent([call("delete"), call("delete"), call("delete"), say("x")]),
             verdicts=[Verdict(True), Verdict(False, "never")],
         )
@@ -265,7 +265,7 @@ class TestOtherModels:
             async def ask(self, request: Request, tell: Callable[[str], None], /) -> Reply:  # pyright: ignore[reportIncompatibleMethodOverride]
                 return Plain.ask(self, request, tell)
 
-        texts = [Script(Agent(model=model)).run("hello").text for model in (Plain(), Async())]
+        texts = [ScriptDriver(Agent(model=model)).run("hello").text for model in (Plain(), Async())]
         assert texts == ["hello"] * 2
 
     @pytest.mark.parametrize(
@@ -282,7 +282,7 @@ class TestOtherModels:
             def ask(self, request: Request, tell: object, /) -> Any:
                 return answer(60.0)
 
-        result = Script(Agent(model=Other())).run("hello")
+        result = ScriptDriver(Agent(model=Other())).run("hello")
         assert result.error is not None
         assert words in result.error["message"]
 
@@ -292,12 +292,12 @@ class TestOtherModels:
             await never(60.0)
 
         one = Agent(model=ScriptedModel(call("nap"), say("x")), tools=[nap])
-        [outcome] = Script(one).run("hello").tool_results
+        [outcome] = ScriptDriver(one).run("hello").tool_results
         assert (outcome.status, outcome.ok) == ("failed", False)
 
 
 def test_answers_that_end_too_soon_do_not_make_a_run() -> None:
-    script = Script(agent(SCRIPTS["calls together"]))
+    script = ScriptDriver(agent(SCRIPTS["calls together"]))
     with pytest.raises(AssertionError):
         script.replay()
     script.run("Do it.")
@@ -308,7 +308,7 @@ def test_answers_that_end_too_soon_do_not_make_a_run() -> None:
 
 def test_a_tool_cannot_take_less_than_no_time() -> None:
     with pytest.raises(ConfigError, match="add") as caught:
-        Script(agent([say("x")]), seconds={"add": -1})
+        ScriptDriver(agent([say("x")]), seconds={"add": -1})
     assert caught.value.found == -1
 
 
@@ -325,6 +325,6 @@ def test_a_tool_cannot_take_less_than_no_time() -> None:
 )
 def test_a_script_of_what_could_never_happen_is_refused(options: dict[str, Any], where: str, found: str) -> None:
     with pytest.raises(ConfigError) as caught:
-        Script(agent([say("x")]), **options)
+        ScriptDriver(agent([say("x")]), **options)
     assert caught.value.where.startswith(where)
     assert repr(caught.value.found).startswith(found)

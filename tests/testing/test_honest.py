@@ -10,7 +10,7 @@ from flyball import Agent, Limits, tool
 from flyball.event import Event, RunEnded, ToolEnded
 from flyball.outcome import Success
 from flyball.result import Result, Stop
-from flyball.testing import Script, ScriptedModel, assert_honest, call, say, together
+from flyball.testing import ScriptDriver, ScriptedModel, assert_honest, call, say, together
 
 
 @tool
@@ -21,7 +21,7 @@ def add(a: int, b: int) -> int:
 
 def result(turns: int = 5) -> Result:
     model = ScriptedModel(together(call("add", a=1, b=2), call("add", a=3, b=4)), say("10"), grace=say("R."))
-    return Script(Agent(model=model, tools=[add], limits=Limits(turns=turns))).run("Go.")
+    return ScriptDriver(Agent(model=model, tools=[add], limits=Limits(turns=turns))).run("Go.")
 
 
 def events(keep: Callable[[Event], bool], honest: Result) -> Sequence[Event]:

@@ -12,7 +12,7 @@ from flyball.event import Delta, Event
 from flyball.models import Model
 from flyball.progress import GoOn, Progress
 from flyball.request import Reply, Request
-from flyball.testing import Line, ManualClock, RecordedModel, Script, ScriptedModel, call, fail, say, together
+from flyball.testing import Line, ManualClock, RecordedModel, ScriptDriver, ScriptedModel, call, fail, say, together
 
 
 @tool
@@ -75,18 +75,18 @@ class TestPlayedBack:
     @pytest.mark.parametrize("name", LINES)
     def test_a_run_comes_to_the_same(self, path: Path, name: str) -> None:
         limits = Limits(tokens=100_000)
-        first = Script(agent(RecordedModel(path, script(*LINES[name])), limits=limits)).run(
+        first = ScriptDriver(agent(RecordedModel(path, script(*LINES[name])), limits=limits)).run(
             "Go.", run_id="run-number-1"
         )
         model = RecordedModel(path)
-        again = Script(agent(model, limits=limits)).run("Go.", run_id="run-number-1")
+        again = ScriptDriver(agent(model, limits=limits)).run("Go.", run_id="run-number-1")
         assert again == first
         model.assert_played()
 
     @pytest.mark.parametrize("name", LINES)
     def test_the_name_of_the_run_does_not_matter(self, path: Path, name: str) -> None:
-        first = Script(agent(RecordedModel(path, script(*LINES[name])))).run("Go.")
-        again = Script(agent(RecordedModel(path))).run("Go.")
+        first = ScriptDriver(agent(RecordedModel(path, script(*LINES[name])))).run("Go.")
+        again = ScriptDriver(agent(RecordedModel(path))).run("Go.")
         assert (again.text, again.stop, again.error, again.usage) == (first.text, first.stop, first.error, first.usage)
 
     def test_nothing_is_asked(self, path: Path) -> None:
@@ -108,7 +108,7 @@ class TestPlayedBack:
 
     def test_a_pause_before_a_reply_is_not_played(self, path: Path) -> None:
         agent(RecordedModel(path, script(say("hello").after(0.01)))).run("Go.")
-        assert Script(agent(RecordedModel(path))).run("Go.").seconds == 0
+        assert ScriptDriver(agent(RecordedModel(path))).run("Go.").seconds == 0
 
     def test_it_has_the_name_and_the_price_of_the_model(self, path: Path) -> None:
         price = TokenPrice(input=3, output=15)
@@ -142,8 +142,8 @@ class TestPlayedBack:
                 return 50 + len(request.messages)
 
         model = RecordedModel(path, Counting(call("add", a=1, b=2), say("3")))
-        first = Script(agent(model)).run("Go.")
-        again = Script(agent(RecordedModel(path))).run("Go.")
+        first = ScriptDriver(agent(model)).run("Go.")
+        again = ScriptDriver(agent(RecordedModel(path))).run("Go.")
         asked = [[event.to_dict().get("input_tokens") for event in one.events] for one in (first, again)]
         assert asked[0] == asked[1]
         assert json.loads(path.read_text())["runs"][0]["counts"] == [51, 53]
@@ -201,7 +201,7 @@ class Echo:
 
 
 def failed(model: Model, task: str, **more: Any) -> str:
-    result = Script(agent(model, **more)).run(task)
+    result = ScriptDriver(agent(model, **more)).run(task)
     assert result.stop == "failed"
     assert result.error is not None
     assert (result.error["code"], result.error["kind"]) == ("model_failed", "ModelError")
@@ -210,28 +210,28 @@ def failed(model: Model, task: str, **more: Any) -> str:
 
 class TestWhatDiffers:
     def test_another_task_is_told(self, path: Path, snapshot: Callable[..., None]) -> None:
-        Script(agent(RecordedModel(path, script(say("hello"))))).run("Go.")
+        ScriptDriver(agent(RecordedModel(path, script(say("hello"))))).run("Go.")
         told = failed(RecordedModel(path), "Stop.")
         assert "'Stop.'" in told
         snapshot(told.replace(str(path), "run.json"))
 
     def test_the_next_of_several_runs_that_are_left_is_told(self, path: Path, snapshot: Callable[..., None]) -> None:
         model = RecordedModel(path, script(say("hello")))
-        Script(agent(model)).run("Go.")
-        Script(agent(model)).run("Go on.")
+        ScriptDriver(agent(model)).run("Go.")
+        ScriptDriver(agent(model)).run("Go on.")
         told = failed(RecordedModel(path), "Stop.")
         snapshot(told.replace(str(path), "run.json"))
 
     def test_another_result_is_told(self, path: Path, snapshot: Callable[..., None]) -> None:
         lines = [call("add", a=1, b=2), say("3")]
-        Script(agent(RecordedModel(path, script(*lines)))).run("Go.")
+        ScriptDriver(agent(RecordedModel(path, script(*lines)))).run("Go.")
 
         def add(a: int, b: int) -> int:
             """Add two numbers."""
             return a + b + 1
 
         one = Agent(model=RecordedModel(path), tools=[add, page])
-        told = (Script(one).run("Go.").error or {})["message"]
+        told = (ScriptDriver(one).run("Go.").error or {})["message"]
         assert "'4'" in told
         snapshot(told.replace(str(path), "run.json"))
 
@@ -239,14 +239,14 @@ class TestWhatDiffers:
         def more(progress: Progress, /) -> GoOn:
             return GoOn("More.")
 
-        Script(agent(RecordedModel(path, script(say("hello"))))).run("Go.")
+        ScriptDriver(agent(RecordedModel(path, script(say("hello"))))).run("Go.")
         told = failed(RecordedModel(path), "Go.", completion=more)
         snapshot(told.replace(str(path), "run.json"))
 
     def test_a_run_that_is_shorter_is_told_by_the_assertion(self, path: Path) -> None:
-        Script(agent(RecordedModel(path, script(call("add", a=1, b=2), say("3"))))).run("Go.")
+        ScriptDriver(agent(RecordedModel(path, script(call("add", a=1, b=2), say("3"))))).run("Go.")
         model = RecordedModel(path)
-        Script(agent(model, single_turn=True)).run("Go.")
+        ScriptDriver(agent(model, single_turn=True)).run("Go.")
         with pytest.raises(AssertionError, match=r"^1 .*run\.json"):
             model.assert_played()
         with pytest.raises(AssertionError, match=r"^2 .*run\.json"):
@@ -265,7 +265,7 @@ class TestWhatDiffers:
 class TestTheFile:
     def test_it_has_no_text_that_was_sent(self, path: Path) -> None:
         secret = "my password is swordfish"
-        Script(agent(RecordedModel(path, script(say("hello"))), instructions=secret)).run(secret)
+        ScriptDriver(agent(RecordedModel(path, script(say("hello"))), instructions=secret)).run(secret)
         assert "swordfish" not in path.read_text()
 
     def test_a_key_in_an_error_is_not_written(self, path: Path) -> None:
@@ -275,7 +275,7 @@ class TestTheFile:
         assert told == "Incorrect API key provided: ***. Authorization: ***"
 
     def test_a_person_can_read_it(self, path: Path) -> None:
-        Script(agent(RecordedModel(path, script(call("add", a=1, b=2), say("drei: ③"))))).run("Go.")
+        ScriptDriver(agent(RecordedModel(path, script(call("add", a=1, b=2), say("drei: ③"))))).run("Go.")
         text = path.read_text(encoding="utf-8")
         assert "drei: ③" in text
         first, second = json.loads(text)["runs"][0]["requests"]
@@ -298,7 +298,7 @@ class TestTheFile:
 
     def test_it_grows_with_what_is_new_and_not_with_the_conversation(self, path: Path) -> None:
         lines = [call("add", a=n, b=n) for n in range(60)]
-        Script(agent(RecordedModel(path, script(*lines, say("done"))))).run("Go.")
+        ScriptDriver(agent(RecordedModel(path, script(*lines, say("done"))))).run("Go.")
         assert [len(one["request"]["messages"]) for one in json.loads(path.read_text())["runs"][0]["requests"]] == [
             1,
             *[2] * 60,

@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis.strategies import integers, ip_addresses
 
 from flyball.errors import ConfigError
-from flyball.toolbox.public_address import Address, Guard, is_disguised, is_public
+from flyball.toolbox.public_address import Address, AddressPolicy, is_disguised, is_public
 
 FOURS = ip_addresses(v=4)
 
@@ -68,19 +68,19 @@ def test_names_and_usual_forms_are_not(host: str) -> None:
     ],
 )  # fmt: skip
 def test_what_is_not_public_is_closed_unless_it_is_allowed(address: str) -> None:
-    assert Guard().opened([address]) == []
-    assert Guard([address.partition("%")[0]]).opened([address]) == [address]
+    assert AddressPolicy().opened([address]) == []
+    assert AddressPolicy([address.partition("%")[0]]).opened([address]) == [address]
 
 
 @pytest.mark.parametrize(
     "address", ["1.1.1.1", "9.9.9.9", "100.63.255.255", "172.32.0.1", "2606:4700::1111", "2a00::1"]
 )
 def test_what_is_public_is_open(address: str) -> None:
-    assert Guard().opened([address]) == [address]
+    assert AddressPolicy().opened([address]) == [address]
 
 
 def test_a_network_opens_what_is_in_it_and_nothing_else() -> None:
-    guard = Guard(["10.1.0.0/16", "::1"])
+    guard = AddressPolicy(["10.1.0.0/16", "::1"])
     asked = ["10.1.2.3", "10.2.0.1", "::1", "::2", "127.0.0.1", "::ffff:10.1.2.3", "no address", ""]
     assert guard.opened(asked) == ["10.1.2.3", "::1"]
 
@@ -88,5 +88,5 @@ def test_a_network_opens_what_is_in_it_and_nothing_else() -> None:
 @pytest.mark.parametrize("allow", [["localhost"], ["10.0.0.1/8"], ["300.1.1.1"], "127.0.0.1"])
 def test_what_is_no_address_cannot_be_allowed(allow: list[str]) -> None:
     with pytest.raises(ConfigError) as caught:
-        Guard(allow)
+        AddressPolicy(allow)
     assert caught.value.where == "fetch, allow"

@@ -6,15 +6,15 @@ from collections.abc import AsyncIterator
 import anyio
 import pytest
 
-from flyball.toolbox.html import Body, as_text, read_body
+from flyball.toolbox.html import FetchedBody, as_text, read_body
 
 
-def read(packed: bytes, encoding: str = "", most: int = 1_000, step: int = 65_536) -> Body:
+def read(packed: bytes, encoding: str = "", most: int = 1_000, step: int = 65_536) -> FetchedBody:
     async def chunks() -> AsyncIterator[bytes]:
         for start in range(0, len(packed), step):
             yield packed[start : start + step]
 
-    async def main() -> Body:
+    async def main() -> FetchedBody:
         return await read_body(chunks(), encoding, most)
 
     return anyio.run(main)
@@ -25,7 +25,7 @@ def test_a_body_is_read_up_to_its_cap_packed_or_not(step: int) -> None:
     for size, is_whole in ((0, True), (999, True), (1_000, True), (1_001, False), (5_000, False)):
         data = bytes(number % 251 for number in range(size))
         for found in (read(data, step=step), read(gzip.compress(data), "gzip", step=step)):
-            assert found == Body(data[:1_000], is_whole)
+            assert found == FetchedBody(data[:1_000], is_whole)
 
 
 def test_a_bomb_is_never_unpacked() -> None:
@@ -73,4 +73,4 @@ def test_what_cannot_be_unpacked_is_told(packed: bytes, encoding: str, words: st
     ],
 )
 def test_text_is_decoded_and_what_is_none_is_not(data: bytes, kind: str, text: str | None) -> None:
-    assert as_text(Body(data, True), kind) == text
+    assert as_text(FetchedBody(data, True), kind) == text

@@ -12,7 +12,7 @@ from flyball.person import deny
 from flyball.testing import ScriptedModel, say
 from flyball.testing import call as calls
 from flyball.toolbox import write
-from flyball.tools import Gate, Tool, ToolContext
+from flyball.tools import OutcomeSlot, Tool, ToolContext
 
 Call = Callable[..., Outcome]
 
@@ -92,7 +92,7 @@ def test_an_edit_needs_exactly_one_place(house: Any, call: Call, snapshot: Calla
 
 def test_a_call_that_is_dead_writes_nothing(house: Any) -> None:
     (house.root / "a.txt").write_text("old")
-    gate = Gate()
+    gate = OutcomeSlot()
     gate.close(Cancelled(call_id="c", tool="write_file"))
     context = ToolContext(
         token=DeadlineToken(Deadline.after(60)), run_id="r", call_id="c", idempotency_key="r:c", gate=gate

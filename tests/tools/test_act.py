@@ -13,8 +13,8 @@ from flyball.errors import CallClosed
 from flyball.outcome import Outcome, Success, Timeout
 from flyball.request import Call
 from flyball.testing import ManualClock, Notebook, until
-from flyball.tools import BoundedToolExecutor, Gate, Tool, ToolContext, tool
-from flyball.tools.call import ToolAct
+from flyball.tools import BoundedToolExecutor, OutcomeSlot, Tool, ToolContext, tool
+from flyball.tools.call import ToolCallRun
 
 SHORT = 0.02
 LONG = 60.0
@@ -142,7 +142,7 @@ class TestContext:
         assert [one(ask).text, one(aask).text] == ["Al", "Al"]
 
 
-class InOrder(Gate):
+class InOrder(OutcomeSlot):
     """A gate at which one kind of end comes first, whatever the threads do; the other waits for it."""
 
     def __init__(self, first: Any, release: Event) -> None:
@@ -175,7 +175,7 @@ def test_when_the_end_and_the_deadline_meet_exactly_one_of_them_is_the_outcome(f
 
     async def main() -> Outcome | None:
         act = executor.prepare(Call("1", "work", ""))
-        assert isinstance(act, ToolAct)
+        assert isinstance(act, ToolCallRun)
         act.gate = InOrder(first, release)
         await executor.perform([act])
         until(lambda: pool.hung == 0)

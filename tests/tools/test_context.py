@@ -3,17 +3,17 @@ import pytest
 from flyball import Deadline, DeadlineToken
 from flyball.errors import CallClosed
 from flyball.outcome import Cancelled
-from flyball.tools import State, ToolContext
+from flyball.tools import ToolContext, ToolState
 
 
-def context(state: State | None = None) -> ToolContext:
+def context(state: ToolState | None = None) -> ToolContext:
     token = DeadlineToken(Deadline.after(60))
-    return ToolContext(token=token, run_id="r", call_id="c", idempotency_key="r:c", state=state or State())
+    return ToolContext(token=token, run_id="r", call_id="c", idempotency_key="r:c", state=state or ToolState())
 
 
 def test_state_reads_the_run_and_keeps_what_is_set_as_changes() -> None:
     run = {"a": 1, "b": 2}
-    state = State(run)
+    state = ToolState(run)
     state["a"] = 10
     state["c"] = 3
     del state["b"]
@@ -23,7 +23,7 @@ def test_state_reads_the_run_and_keeps_what_is_set_as_changes() -> None:
 
 
 def test_what_is_not_there_cannot_be_deleted_or_read() -> None:
-    state = State({"gone": None})
+    state = ToolState({"gone": None})
     for key in ("gone", "never"):
         with pytest.raises(KeyError):
             del state[key]

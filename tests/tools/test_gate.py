@@ -11,7 +11,7 @@ import pytest
 import flyball.tools.context
 from flyball.errors import CallClosed
 from flyball.outcome import Cancelled, Outcome, Success, Timeout
-from flyball.tools import Gate
+from flyball.tools import OutcomeSlot
 
 ENDS: list[Outcome] = [
     Success(call_id="1", tool="x", content="done"),
@@ -22,7 +22,7 @@ ENDS: list[Outcome] = [
 
 @pytest.mark.parametrize("order", list(itertools.permutations(ENDS)))
 def test_in_every_order_the_first_end_stands(order: tuple[Outcome, ...]) -> None:
-    gate = Gate()
+    gate = OutcomeSlot()
     assert gate.outcome is None
     assert [gate.close(end) for end in order] == [True, False, False]
     assert gate.outcome is order[0]
@@ -48,9 +48,11 @@ def giving_way_between_instructions() -> Iterator[None]:
 @pytest.mark.usefixtures("giving_way_between_instructions")
 def test_of_many_threads_exactly_one_ends_it() -> None:
     for _ in range(30):
-        gate, barrier, won = Gate(), Barrier(6), list[Outcome]()
+        gate, barrier, won = OutcomeSlot(), Barrier(6), list[Outcome]()
 
-        def try_it(end: Outcome, gate: Gate = gate, barrier: Barrier = barrier, won: list[Outcome] = won) -> None:
+        def try_it(
+            end: Outcome, gate: OutcomeSlot = gate, barrier: Barrier = barrier, won: list[Outcome] = won
+        ) -> None:
             barrier.wait(60)
             if gate.close(end):
                 won.append(end)
@@ -64,7 +66,7 @@ def test_of_many_threads_exactly_one_ends_it() -> None:
 
 
 def test_a_tool_may_commit_until_the_end() -> None:
-    gate = Gate()
+    gate = OutcomeSlot()
     gate.commit()
     gate.close(ENDS[1])
     with pytest.raises(CallClosed, match="timed_out"):

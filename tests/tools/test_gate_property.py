@@ -17,7 +17,7 @@ from hypothesis.stateful import Bundle, RuleBasedStateMachine, initialize, invar
 import flyball.tools.context
 from flyball.errors import CallClosed
 from flyball.outcome import Cancelled, Denied, Failure, Outcome, Reason, Status, Success, Timeout
-from flyball.tools import Gate
+from flyball.tools import OutcomeSlot
 
 Plan = list[Outcome | None]
 """What is done one after the other: an end closes the gate, None is a commit."""
@@ -36,7 +36,7 @@ def ends() -> st.SearchStrategy[Outcome]:
     )
 
 
-def refused(gate: Gate) -> str | None:
+def refused(gate: OutcomeSlot) -> str | None:
     """How the call ended, if a commit is told that it has; else None."""
     try:
         gate.commit()
@@ -47,7 +47,7 @@ def refused(gate: Gate) -> str | None:
 
 @given(st.lists(st.one_of(st.none(), ends())))
 def test_the_first_end_stands_and_commits_are_refused_from_then_on(schedule: Plan) -> None:
-    gate, first = Gate(), None
+    gate, first = OutcomeSlot(), None
     for step in schedule:
         if step is None:
             assert refused(gate) == (None if first is None else first.status.value)
@@ -66,7 +66,7 @@ def test_no_kind_of_end_is_stronger_than_another(order: list[Status]) -> None:
         Status.DENIED: Denied(call_id="1", tool="x", reason=Reason.RULE, message=""),
         Status.CANCELLED: Cancelled(call_id="1", tool="x"),
     }
-    gate = Gate()
+    gate = OutcomeSlot()
     assert [gate.close(of_each[status]) for status in order] == [True, False, False, False, False]
     assert gate.outcome is of_each[order[0]]
     assert refused(gate) == order[0].value
@@ -79,18 +79,18 @@ class Gates(RuleBasedStateMachine):
 
     def __init__(self) -> None:
         super().__init__()
-        self.made: list[Gate] = []
+        self.made: list[OutcomeSlot] = []
         self.firsts: list[Outcome | None] = []
 
     @initialize(target=gates)
     def first(self) -> int:
-        self.made.append(Gate())
+        self.made.append(OutcomeSlot())
         self.firsts.append(None)
         return 0
 
     @rule(target=gates)
     def another(self) -> int:
-        self.made.append(Gate())
+        self.made.append(OutcomeSlot())
         self.firsts.append(None)
         return len(self.made) - 1
 
@@ -157,7 +157,7 @@ def giving_way(pattern: list[bool]) -> Generator[None]:
         threading.settrace(None)
 
 
-def together(gate: Gate, plans: list[Plan]) -> list[Step]:
+def together(gate: OutcomeSlot, plans: list[Plan]) -> list[Step]:
     """Each plan in a thread of its own, all from one moment on; every call that was made."""
     barrier, tick, made = Barrier(len(plans)), itertools.count(), list[Step]()
 
@@ -188,7 +188,7 @@ PATTERNS = st.lists(st.booleans(), min_size=1, max_size=12)
 @example(plans=[[None, DONE, None], [None, LATE, None]] * 3, pattern=[True])
 @given(PLANS, PATTERNS)
 def test_threads_in_any_order_agree_on_one_end(plans: list[Plan], pattern: list[bool]) -> None:
-    gate = Gate()
+    gate = OutcomeSlot()
     with giving_way(pattern):
         made = together(gate, plans)
     closes = [step for step in made if step.end is not None]
@@ -206,7 +206,7 @@ def test_threads_in_any_order_agree_on_one_end(plans: list[Plan], pattern: list[
 @pytest.mark.parametrize("repeat", range(20))
 def test_of_many_threads_at_a_barrier_exactly_one_ends_it(repeat: int) -> None:
     plans: list[Plan] = [[DONE] if n % 2 == repeat % 2 else [LATE] for n in range(8)]
-    gate = Gate()
+    gate = OutcomeSlot()
     with giving_way([True]):
         made = together(gate, plans)
     assert [step.end for step in made if step.said] == [gate.outcome]

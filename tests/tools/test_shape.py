@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from flyball.errors import ArgumentError
-from flyball.tools.json_schema import Shape
+from flyball.tools.json_schema import JsonSchemaArguments
 
 PAIR: dict[str, Any] = {
     "type": "object",
@@ -18,21 +18,21 @@ PAIR: dict[str, Any] = {
 
 def problems(schema: dict[str, Any], arguments: Any) -> tuple[str, ...]:
     with pytest.raises(ArgumentError) as raised:
-        Shape("tool", schema).read(arguments)
+        JsonSchemaArguments("tool", schema).read(arguments)
     return raised.value.problems
 
 
 class TestWhatFits:
     @pytest.mark.parametrize("arguments", ['{"alpha": 1}', b'{"alpha": 1}', {"alpha": 1}])
     def test_is_given_by_name(self, arguments: Any) -> None:
-        assert Shape("tool", PAIR).read(arguments) == {"alpha": 1}
+        assert JsonSchemaArguments("tool", PAIR).read(arguments) == {"alpha": 1}
 
     @pytest.mark.parametrize("nothing", ["", None, "{}", {}])
     def test_may_be_nothing(self, nothing: Any) -> None:
-        assert Shape("tool", {}).read(nothing) == {}
+        assert JsonSchemaArguments("tool", {}).read(nothing) == {}
 
     def test_is_shown_to_a_model_as_an_object(self) -> None:
-        shape = Shape("tool", {"properties": {"a": {}}})
+        shape = JsonSchemaArguments("tool", {"properties": {"a": {}}})
         assert (shape.schema, shape.names) == ({"type": "object", "properties": {"a": {}}}, ("a",))
 
 
@@ -133,7 +133,7 @@ class TestAPattern:
 
 @pytest.mark.parametrize("items", [[1, True, 0, False, "1", None], [[1], [True], [2.5]], [{"a": 1}, {"a": 2}]])
 def test_items_that_differ_are_unique(items: list[object]) -> None:
-    assert Shape("tool", {"properties": {"a": {"uniqueItems": True}}}).read({"a": items}) == {"a": items}
+    assert JsonSchemaArguments("tool", {"properties": {"a": {"uniqueItems": True}}}).read({"a": items}) == {"a": items}
 
 
 @pytest.mark.parametrize("items", [[1, 1.0], [{"a": 1, "b": [2]}, {"b": [2.0], "a": 1}], ["x", "x"]])

@@ -10,7 +10,7 @@ from datetime import date, time
 from enum import Enum
 from typing import TYPE_CHECKING, Any, cast
 
-from ..errors import ConfigError, Mistakes, SettingError, nearest
+from ..errors import ConfigError, ConfigErrors, SettingError, nearest
 from .path import is_path
 
 if TYPE_CHECKING:
@@ -23,7 +23,7 @@ _SIMPLE = re.compile(r"[\w-]+")
 
 
 @dataclass(slots=True)
-class Page:
+class TableDocument:
     """What entries are part of: how it is called, where it stands in which file, and what is wrong with it."""
 
     name: str
@@ -36,15 +36,15 @@ class Page:
     def finish(self) -> None:
         """Raise what is wrong, if anything is."""
         if len(self.mistakes) > 1:
-            raise Mistakes(tuple(self.mistakes))
+            raise ConfigErrors(tuple(self.mistakes))
         if self.mistakes:
             raise self.mistakes[0]
 
 
-class Entry:
+class TableValue:
     """One value, read as what it should be. What it is not is noted, and something harmless given in its place."""
 
-    def __init__(self, page: Page, value: object, place: Place = ()) -> None:
+    def __init__(self, page: TableDocument, value: object, place: Place = ()) -> None:
         self.page = page
         self.value = value
         self.place = place
@@ -60,34 +60,34 @@ class Entry:
         source = f"{page.file}:{line}" if line else page.file
         page.mistakes.append(SettingError(where, source, self.value, expected))
 
-    def below(self, part: str | int, value: object) -> Entry:
+    def below(self, part: str | int, value: object) -> TableValue:
         """A value in this one."""
-        return Entry(self.page, value, (*self.place, part))
+        return TableValue(self.page, value, (*self.place, part))
 
-    def table(self, expected: str) -> dict[str, Entry]:
+    def table(self, expected: str) -> dict[str, TableValue]:
         """A mapping whose keys are texts."""
         source = self.value
         if not isinstance(source, Mapping):
             self.wrong(expected)
             return {}
-        table: dict[str, Entry] = {}
+        table: dict[str, TableValue] = {}
         for key, value in cast("Mapping[object, object]", source).items():
             if isinstance(key, str):
                 table[_bare(key)] = self.below(_bare(key), value)
             else:
-                Entry(self.page, key, self.place).wrong("a key that is a text")
+                TableValue(self.page, key, self.place).wrong("a key that is a text")
         return table
 
-    def fields(self, known: Mapping[str, object], expected: str) -> dict[str, Entry]:
+    def fields(self, known: Mapping[str, object], expected: str) -> dict[str, TableValue]:
         """A mapping with these keys and no other; a key that is left out has the value that is known for it."""
         given = self.table(expected)
         for key, entry in given.items():
             if key not in known:
                 meant = nearest(key, known)[:1] or known
-                Entry(self.page, key, entry.place).wrong(f"the key {' or '.join(meant)}")
+                TableValue(self.page, key, entry.place).wrong(f"the key {' or '.join(meant)}")
         return {key: given.get(key) or self.below(key, usual) for key, usual in known.items()}
 
-    def items(self, expected: str) -> list[Entry]:
+    def items(self, expected: str) -> list[TableValue]:
         """A list of something."""
         source = self.value
         if isinstance(source, list | tuple):

@@ -25,7 +25,7 @@ log = logging.getLogger(__name__)
 T = TypeVar("T")
 
 
-class Hand(Protocol):
+class WorkerThread(Protocol):
     """Whatever does what it is given in another thread, and then calls what comes of that, if anything does."""
 
     def start(self, work: Callable[[], Callable[[], object] | None]) -> None:
@@ -265,7 +265,7 @@ def call_soon() -> Callable[[Callable[[], object]], object]:
         return trio.lowlevel.current_trio_token().run_sync_soon
 
 
-async def hand_over(worker: Hand, work: Callable[[], Callable[[], object] | None], seconds: float) -> bool:
+async def hand_over(worker: WorkerThread, work: Callable[[], Callable[[], object] | None], seconds: float) -> bool:
     """Have a worker, or another hand, do something and wait until it has, for at most so long: False when that is over.
 
     A thread cannot be interrupted, so a timer is all it takes. Where `work` gives something back, it came too late:
@@ -285,7 +285,9 @@ async def hand_over(worker: Hand, work: Callable[[], Callable[[], object] | None
             timer.cancel()
 
 
-async def _hand_over_in_trio(worker: Hand, work: Callable[[], Callable[[], object] | None], seconds: float) -> bool:
+async def _hand_over_in_trio(
+    worker: WorkerThread, work: Callable[[], Callable[[], object] | None], seconds: float
+) -> bool:
     import trio
 
     done = trio.Event()

@@ -17,14 +17,14 @@ from .._internal import validation
 from .._internal.workers import PRIVATE_LOOP, context_elsewhere, in_worker
 from ..budget.budget import IterationBudget
 from ..budget.deadline import SYSTEM, Clock
-from ..budget.limits import Kind, Limits, WorstCase
+from ..budget.limits import Limits, RunKind, WorstCase
 from ..budget.price import Unpriced
 from ..budget.registry import IterationBudgetRegistry
 from ..budget.run_budget import TurnBudget
 from ..completion.assertions import Assertions
 from ..errors import ConfigError
-from ..loop.child_task import Edge, Mode
-from ..loop.plan import ModelCard, Plan, Terrain
+from ..loop.child_task import ChildSpec, Mode
+from ..loop.plan import AgentSpec, ModelCard, Plan
 from ..message import Message
 from ..models import Model
 from ..person import Approver, Verdict, answers_of
@@ -34,7 +34,7 @@ from ..request import tokens_of
 from ..result import Result
 from ..rules import RuleSet
 from ..runtime import Driver, Person, driver_of
-from ..runtime.journal import SCRIBES, Keeper
+from ..runtime.journal import SCRIBES, RunJournal
 from ..settings import Settings
 from ..steadiness import Duplicates, Reflection, Thresholds
 from ..store import Store
@@ -47,8 +47,8 @@ from .inherited import Inheritance
 from .options import ResumeOptions, RunOptions, check_run
 from .output import Output
 from .run import Run
-from .store import GO_ON, Keeping, verdicts_of, wait_s
-from .tools import Offer
+from .store import GO_ON, RunStore, verdicts_of, wait_s
+from .tools import AgentTools
 from .validate import (
     Task,
     card_of,
@@ -131,13 +131,13 @@ class Agent:
     metadata: Mapping[str, Any] = field(default_factory=dict[str, Any])
     """Comes back in results and on every event."""
     clock: Clock = SYSTEM
-    kind: Kind = Kind.AGENT
+    kind: RunKind = RunKind.AGENT
     """Which registered budgets `turns` and `seconds` are."""
-    _terrain: Terrain = field(init=False)
+    _terrain: AgentSpec = field(init=False)
     _own: Model = field(init=False)
     _others: Mapping[str, Model] = field(init=False)
     _person: Person = field(init=False)
-    _keeping: Keeping | None = field(init=False)
+    _keeping: RunStore | None = field(init=False)
 
     def __post_init__(self) -> None:
         self._check()
@@ -146,7 +146,7 @@ class Agent:
             refuse_money("agent, limits.usd", self._terrain.terms.budgets["usd"], self._cards())
         patience = validation.duration("agent, approver_seconds", self.approver_seconds)
         object.__setattr__(self, "_person", Person(self.approver, patience))
-        keeping = None if self.store is None else Keeping(self.store, self.lease_seconds, self.clock)
+        keeping = None if self.store is None else RunStore(self.store, self.lease_seconds, self.clock)
         object.__setattr__(self, "_keeping", keeping)
 
     def run(self, task: Task, **options: Unpack[RunOptions]) -> Result:
@@ -239,16 +239,16 @@ class Agent:
         within: TurnBudget | None,
         sinks: Sequence[Sink],
         person: Person,
-        keeper: Keeper | None = None,
+        keeper: RunJournal | None = None,
     ) -> Driver:
         recorder = Recorder(plan.header, sinks, self.events_kept)
         return driver_of(plan, recorder, clock=self.clock, within=within, person=person, keeper=keeper)
 
-    def as_child(self, mode: Mode, registry: IterationBudgetRegistry) -> Edge:
+    def as_child(self, mode: Mode, registry: IterationBudgetRegistry) -> ChildSpec:
         """All that its runs need as children of another agent; of that one's registry where it has none of its own."""
         own = self.registry is not None or self.settings is not None
-        terms = self.limits.terms(self._registry() if own else registry, kind=Kind.CHILD, grace=self.grace)
-        return Edge(
+        terms = self.limits.terms(self._registry() if own else registry, kind=RunKind.CHILD, grace=self.grace)
+        return ChildSpec(
             name=self.name,
             description=self.description,
             terrain=replace(self._terrain, terms=terms, limits_shown=ceilings_of(terms)),
@@ -336,16 +336,16 @@ class Agent:
         object.__setattr__(self, "_others", others)
         check_agent({one.name: getattr(self, one.name, None) for one in fields(self)})
 
-    def _made_terrain(self) -> Terrain:
+    def _made_terrain(self) -> AgentSpec:
         """All that is the same for every run, looked up once."""
         registry = self._registry()
         edges = edges_of(self.children, registry)
-        offer = Offer.of(self.tools, edges)
+        offer = AgentTools.of(self.tools, edges)
         terms = self.limits.terms(registry, kind=self.kind, grace=self.grace)
         ruleset = self._rules(registry.settings)
         assertions, policy = completion_of(self.completion, None if offer.sources else tuple(offer.toolset))
         output = None if self.output is None else Output(self.output, policy)
-        terrain = Terrain(
+        terrain = AgentSpec(
             model=self._own,
             model_is_async=inspect.iscoroutinefunction(self._own.ask),
             terms=terms,

@@ -10,7 +10,7 @@ from typing import Any, Literal, NamedTuple, TypedDict, Unpack, cast
 from .._internal import validation
 from .._internal.jsonable import plain
 from ..budget.deadline import SYSTEM, Clock
-from ..budget.limits import Kind, Limits
+from ..budget.limits import Limits, RunKind
 from ..budget.price import Unpriced
 from ..budget.registry import IterationBudgetRegistry
 from ..completion.assertions import Assertions
@@ -22,7 +22,7 @@ from ..progress import Hook, Policy
 from ..recorder import Sink
 from ..result import Result
 from ..rules import RuleSet
-from ..runtime import Pause
+from ..runtime import PausedRun
 from ..settings import Settings
 from ..steadiness import Duplicates, Reflection, Thresholds
 from ..store import Store
@@ -36,7 +36,7 @@ _LIKENESS = 0.9
 """From here on a key is a collaborator's, misspelt: one that is dropped in silence guards nothing."""
 
 
-class Options(TypedDict, total=False):
+class ConversationOptions(TypedDict, total=False):
     """What `run_conversation` takes beside messages, tools and model. Everything may be left out."""
 
     mode: str
@@ -80,7 +80,7 @@ class Options(TypedDict, total=False):
 
 
 def run_conversation(
-    messages: Task, tools: Iterable[Offered], model: Model | str, **options: Unpack[Options]
+    messages: Task, tools: Iterable[Offered], model: Model | str, **options: Unpack[ConversationOptions]
 ) -> Result:
     """Hold a conversation until it ends, inside `conversation_turns`, and give its result.
 
@@ -91,7 +91,7 @@ def run_conversation(
 
 
 async def arun_conversation(
-    messages: Task, tools: Iterable[Offered], model: Model | str, **options: Unpack[Options]
+    messages: Task, tools: Iterable[Offered], model: Model | str, **options: Unpack[ConversationOptions]
 ) -> Result:
     """The same in this event loop."""
     agent, own = _prepared(tools, model, options)
@@ -115,7 +115,7 @@ async def aresume_conversation(result: Result, answers: Mapping[str, Verdict | b
 
 def _kept(agent: Agent, result: Result) -> Result:
     """The result; a paused one knows its agent, which its caller has not in hand."""
-    if isinstance(result.pause, Pause):
+    if isinstance(result.pause, PausedRun):
         result.pause.agent = agent
     return result
 
@@ -135,8 +135,8 @@ class _Payload(NamedTuple):
     rest: dict[str, Any]
 
 
-def _prepared(tools: Iterable[Offered], model: Model | str, options: Options) -> tuple[Agent, Any]:
-    validation.options("run_conversation", options, Options.__annotations__)
+def _prepared(tools: Iterable[Offered], model: Model | str, options: ConversationOptions) -> tuple[Agent, Any]:
+    validation.options("run_conversation", options, ConversationOptions.__annotations__)
     if isinstance(options.get("store"), str):  # nobody would close what is opened here
         raise ConfigError("run_conversation, store", options.get("store"), "a store that is open: open_store(...)")
     mode = validation.text("run_conversation, mode", options.get("mode", "chat"))
@@ -168,7 +168,7 @@ def _prepared(tools: Iterable[Offered], model: Model | str, options: Options) ->
         registry=IterationBudgetRegistry(settings=_settings(options).for_mode(mode)),
         metadata={**payload.rest, "mode": mode},
         clock=options.get("clock", SYSTEM),
-        kind=Kind.CONVERSATION,
+        kind=RunKind.CONVERSATION,
     )
     own: RunOptions = {"state": payload.state}
     if "session_id" in options:
@@ -178,7 +178,7 @@ def _prepared(tools: Iterable[Offered], model: Model | str, options: Options) ->
     return agent, own
 
 
-def _limits(options: Options) -> Limits:
+def _limits(options: ConversationOptions) -> Limits:
     limits = options.get("limits", Limits())
     max_turns = options.get("max_turns")
     if max_turns is None:
@@ -188,7 +188,7 @@ def _limits(options: Options) -> Limits:
     return replace(limits, turns=max_turns)
 
 
-def _settings(options: Options) -> Settings:
+def _settings(options: ConversationOptions) -> Settings:
     given = options.get("settings")
     if given is None:
         return Settings.load()

@@ -13,7 +13,7 @@ from .._internal import validation
 from ..budget.registry import IterationBudgetRegistry
 from ..budget.run_budget import TurnBudget
 from ..errors import ConfigError
-from ..loop.child_task import SLICED, ChildTask, Edge, Mode
+from ..loop.child_task import SLICED, ChildSpec, ChildTask, Mode
 from ..loop.children import own_tasks
 from ..outcome import Denied, Reason
 from ..request import Call
@@ -21,7 +21,7 @@ from ..runtime.child_call import ChildAct
 from ..settings import Settings
 from ..tools import Admission, Tool, Toolset
 from ..tools.admission import denied
-from ..tools.call import ToolAct
+from ..tools.call import ToolCallRun
 from ..unit import Unit
 
 AT_ONCE, STALL, JOIN = (
@@ -44,7 +44,7 @@ class Delegable(Protocol):
         """What the parent's model calls it."""
         ...
 
-    def as_child(self, mode: Mode, registry: IterationBudgetRegistry) -> Edge:
+    def as_child(self, mode: Mode, registry: IterationBudgetRegistry) -> ChildSpec:
         """All that its runs need; of the registry, where it has none of its own."""
         ...
 
@@ -62,9 +62,9 @@ class Child:
         validation.member("child, budget", self.budget, Mode)
 
 
-def edges_of(children: Iterable[Child | Delegable], registry: IterationBudgetRegistry) -> tuple[Edge, ...]:
+def edges_of(children: Iterable[Child | Delegable], registry: IterationBudgetRegistry) -> tuple[ChildSpec, ...]:
     """The edges to an agent's children; each has a name of its own."""
-    edges: dict[str, Edge] = {}
+    edges: dict[str, ChildSpec] = {}
     for given in children:
         child = given if isinstance(given, Child) else Child(given)
         edge = child.agent.as_child(Mode(child.budget), registry)
@@ -93,7 +93,7 @@ def joined(settings: Settings) -> bool:
     return word == "true"
 
 
-def edge_to(edges: Sequence[Edge], registry: IterationBudgetRegistry, child: object) -> Edge:
+def edge_to(edges: Sequence[ChildSpec], registry: IterationBudgetRegistry, child: object) -> ChildSpec:
     """The edge to a child that a tool wants: one of the agent's children by its name, or any agent."""
     if isinstance(child, str):
         known = {edge.name: edge for edge in edges}
@@ -118,7 +118,7 @@ def _setting(settings: Settings, key: str, unit: Unit, default: float) -> float:
 class Delegation(Tool):
     """The tool `delegate`. It is never called itself: its calls become children."""
 
-    def __init__(self, edges: Sequence[Edge]) -> None:
+    def __init__(self, edges: Sequence[ChildSpec]) -> None:
         self.edges = {edge.name: edge for edge in edges}
 
         def delegate(tasks: Any) -> None:
@@ -131,7 +131,7 @@ class Delegation(Tool):
         super().__init__(delegate, name="delegate", description=about, effects="read", timeout=None)
         self.writes = True
 
-    def tasks(self, ready: ToolAct) -> list[ChildTask]:
+    def tasks(self, ready: ToolCallRun) -> list[ChildTask]:
         """The call as what it is: tasks for children."""
         return [self._task(task) for task in ready.values["tasks"]]
 
@@ -148,7 +148,7 @@ class Delegation(Tool):
         return task
 
 
-def _introduced(edge: Edge) -> str:
+def _introduced(edge: ChildSpec) -> str:
     """What the model reads of a child; its tools as far as they are known before it begins."""
     tools = f"Its tools: {', '.join(edge.terrain.tool_names)}." if edge.terrain.tool_names else ""
     about = " ".join(part for part in (edge.description, tools) if part)
@@ -188,10 +188,10 @@ class FamilyAdmission(Admission):
             self._batch = {}
             yield group
 
-    def read(self, call: Call) -> ToolAct | Denied:
+    def read(self, call: Call) -> ToolCallRun | Denied:
         """The call with its arguments checked, or why it is not made; nothing is counted yet."""
         ready = super().read(call)
-        if not isinstance(ready, ToolAct) or not isinstance(ready.tool, Delegation):
+        if not isinstance(ready, ToolCallRun) or not isinstance(ready.tool, Delegation):
             return ready
         tasks = ready.tool.tasks(ready)
         unknown = next((why for task in tasks if (why := _unknown_tools(task))), None)
@@ -204,7 +204,7 @@ class FamilyAdmission(Admission):
                 seen.setdefault(task.sameness, task)
         return ChildAct(ready.call, ready.tool, ready.values, tasks, ready.envelope)
 
-    def short(self, act: ToolAct) -> Denied | None:
+    def short(self, act: ToolCallRun) -> Denied | None:
         """Why the call, or one of its children, could not be counted now; None where all could."""
         if not isinstance(act, ChildAct) or self.envelope is None:
             return super().short(act)
@@ -213,7 +213,7 @@ class FamilyAdmission(Admission):
             _let_go(act.tasks)
         return refusal or super().short(act)
 
-    def claim(self, act: ToolAct) -> Denied | None:
+    def claim(self, act: ToolCallRun) -> Denied | None:
         """Count the call and its children, and carve their slices, all in one step or nothing of it."""
         envelope = self.envelope
         if not isinstance(act, ChildAct) or envelope is None:
@@ -260,7 +260,7 @@ class FamilyAdmission(Admission):
                     task.slice[name], task.most[name] = budget.hold(amount), amount
         return None
 
-    def unclaim(self, act: ToolAct, reason: str) -> list[str]:
+    def unclaim(self, act: ToolCallRun, reason: str) -> list[str]:
         """Give back what was claimed for a call that is not made after all; the budgets that got it back."""
         given = super().unclaim(act, reason)
         if isinstance(act, ChildAct) and self.envelope is not None:

@@ -11,7 +11,7 @@ from ..budget.deadline import Deadline
 from ..budget.run_budget import TurnBudget
 from ..chain.caller import Caller, current
 from ..loop.child_task import spared, told
-from ..loop.plan import Terrain
+from ..loop.plan import AgentSpec
 from ..runtime.child_budget import pool_of
 from ..runtime.shared_budget import left_of
 
@@ -40,7 +40,7 @@ class Inheritance:
         """The limit of money that is inherited, if one is."""
         return None if self.within is None else self.within.budgets.get("usd")
 
-    def told(self, terrain: Terrain) -> Terrain:
+    def told(self, terrain: AgentSpec) -> AgentSpec:
         """The terrain of a run whose model knows of it."""
         return told(terrain, self.words) if self.words else terrain
 

@@ -19,7 +19,7 @@ from .._internal.workers import PRIVATE_LOOP
 from ..budget.budget import IterationBudget
 from ..errors import ConfigError, UnknownBudget
 from ..event import Event
-from ..loop.effects import Cancel, Extend, Letter, Steer
+from ..loop.effects import Cancel, Extend, Signal, Steer
 from ..result import Result
 from ..runtime import Driver, Runner
 
@@ -216,7 +216,7 @@ class Run:
         """End it now: what is under way is cut, what was done is kept."""
         return self._post(Cancel(validation.text("run, cancelled by", by)))
 
-    def _post(self, letter: Letter) -> bool:
+    def _post(self, letter: Signal) -> bool:
         self._refuse_in_a_forked_child()
         return not self._driver.recorder.ended and self._driver.mailbox.post(letter)
 

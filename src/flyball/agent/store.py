@@ -11,11 +11,11 @@ from .._internal import validation
 from ..budget.deadline import Clock
 from ..errors import ConfigError, ResumeError
 from ..loop.effects import Extend
-from ..loop.plan import Plan, Terrain
+from ..loop.plan import AgentSpec, Plan
 from ..person import Question, Verdict, answers_of
 from ..runtime.history import restored
-from ..runtime.journal import Keeper, Resumption
-from ..runtime.lease import Tenure
+from ..runtime.journal import Resumption, RunJournal
+from ..runtime.lease import SessionLease
 from ..store import Entry, Store, open_store
 from .options import ResumeOptions
 from .run import extension
@@ -25,7 +25,7 @@ GO_ON = "Go on where this was left, with what is done already."
 
 
 @dataclass(slots=True)
-class Keeping:
+class RunStore:
     """The store of an agent, opened when the first run needs it."""
 
     given: Store | str
@@ -53,10 +53,10 @@ class Keeping:
             opened.close()
         return self._opened
 
-    def fresh(self, plan: Plan, wait_s: float) -> Keeper:
+    def fresh(self, plan: Plan, wait_s: float) -> RunJournal:
         """The keeper of a run that begins; one without a session has its own."""
         plan.session_id = plan.session_id or plan.run_id
-        return Keeper(Tenure(self.store, plan.session_id, self.lease_seconds, wait_s), self.clock)
+        return RunJournal(SessionLease(self.store, plan.session_id, self.lease_seconds, wait_s), self.clock)
 
     def entry(self, run_id: str) -> Entry:
         """The run that is to go on."""
@@ -69,7 +69,7 @@ class Keeping:
             )
         return entry
 
-    def again(self, entry: Entry, terrain: Terrain, options: ResumeOptions) -> tuple[Plan, Keeper]:
+    def again(self, entry: Entry, terrain: AgentSpec, options: ResumeOptions) -> tuple[Plan, RunJournal]:
         """The plan of a run that goes on, and its keeper."""
         validation.options("resume", options, ResumeOptions.__annotations__)
         rows = self.store.journal.read(entry.run_id)
@@ -80,8 +80,8 @@ class Keeping:
             raise ResumeError(
                 f"run {entry.run_id}", "a run that shares an envelope with others", "that envelope, as within="
             )
-        tenure = Tenure(self.store, plan.session_id or plan.run_id, self.lease_seconds, wait_s("resume", options))
-        return plan, Keeper(tenure, self.clock, Resumption(_extension(plan, options)))
+        tenure = SessionLease(self.store, plan.session_id or plan.run_id, self.lease_seconds, wait_s("resume", options))
+        return plan, RunJournal(tenure, self.clock, Resumption(_extension(plan, options)))
 
 
 def wait_s(where: str, options: Mapping[str, Any]) -> float:

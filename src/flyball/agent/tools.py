@@ -8,8 +8,8 @@ from functools import partial
 from typing import Any
 
 from ..errors import ConfigError
-from ..loop.child_task import Edge
-from ..loop.plan import Terrain
+from ..loop.child_task import ChildSpec
+from ..loop.plan import AgentSpec
 from ..request import tokens_of_tools
 from ..tools import Admission, Tool, Toolset, ToolSource
 from ..tools.source import Offered, is_source
@@ -17,14 +17,14 @@ from .delegation import Delegation, FamilyAdmission
 
 
 @dataclass(frozen=True, slots=True)
-class Offer:
+class AgentTools:
     """Tools, and sources of tools that are known only when a run has opened them."""
 
     toolset: Toolset
     sources: tuple[ToolSource, ...]
 
     @classmethod
-    def of(cls, given: Iterable[Offered], edges: Sequence[Edge] = ()) -> Offer:
+    def of(cls, given: Iterable[Offered], edges: Sequence[ChildSpec] = ()) -> AgentTools:
         """What stands in an agent's list of tools; with children, also the tool that delegates to them."""
         tools, sources = list[Any](), list[ToolSource]()
         for one in given:
@@ -36,12 +36,12 @@ class Offer:
             tools.append(Delegation(edges))
         return cls(Toolset(tools), tuple(sources))
 
-    def on(self, terrain: Terrain) -> Terrain:
+    def on(self, terrain: AgentSpec) -> AgentSpec:
         """The terrain as far as it is known before a run; it knows how to become that of a run."""
         known = replace(terrain, sources=self.sources, offering=self._offering)
         return _with_tools(known, self.toolset) if self.sources else self._offering(known, ())
 
-    def _offering(self, terrain: Terrain, opened: Sequence[Sequence[Tool]]) -> Terrain:
+    def _offering(self, terrain: AgentSpec, opened: Sequence[Sequence[Tool]]) -> AgentSpec:
         """That of a run whose sources have told their tools; of all of them only those to which it is narrowed."""
         owners = dict.fromkeys(self.toolset, "the agent itself")
         tools = list(self.toolset.values())
@@ -59,7 +59,7 @@ class Offer:
         return offered
 
 
-def _with_tools(terrain: Terrain, toolset: Toolset) -> Terrain:
+def _with_tools(terrain: AgentSpec, toolset: Toolset) -> AgentSpec:
     """The terrain with these tools."""
     definitions = [tool.definition() for tool in toolset.values()]
     models = {"": terrain.model, **terrain.models}
@@ -88,7 +88,7 @@ def _may_hire(tool: Tool) -> bool:
     return tool.is_async and tool.signature.context is not None
 
 
-def _check_rules(terrain: Terrain) -> None:
+def _check_rules(terrain: AgentSpec) -> None:
     """A rule for a tool that nobody offers would guard nothing; unless somebody has taken the tool away."""
     if terrain.tool_rules is not None:
         terrain.tool_rules.check_offered(terrain.tool_names)

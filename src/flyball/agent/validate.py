@@ -9,21 +9,21 @@ from typing import Any, cast
 
 from .._internal import validation
 from ..budget.budget import IterationBudget
-from ..budget.limits import Kind, Limits, Terms
+from ..budget.limits import Limits, ResolvedLimits, RunKind
 from ..budget.price import Unpriced
 from ..budget.registry import IterationBudgetRegistry
 from ..completion.assertions import Assertions
 from ..completion.policy import Asserted
 from ..errors import ConfigError
 from ..loop.plan import ModelCard
-from ..loop.state import Told
+from ..loop.state import LoopClock
 from ..message import Message, MessageType, Role
 from ..models import Model
 from ..models.catalog import context_tokens_of, price_for
 from ..progress import Policy
 from ..result import Result, Stop
 from ..rules import RuleSet
-from ..runtime import Pause
+from ..runtime import PausedRun
 from ..settings import Settings
 from ..steadiness import Duplicates, Reflection, Thresholds
 from ..wire import normalize
@@ -65,17 +65,17 @@ def card_of(where: str, model: Model, settings: Settings, most_output: int | Non
     )
 
 
-def ceilings_of(terms: Terms) -> Mapping[str, Any]:
+def ceilings_of(terms: ResolvedLimits) -> Mapping[str, Any]:
     """The ceilings, as the first event tells them."""
-    with terms.open(Told(0.0)) as opened:
+    with terms.open(LoopClock(0.0)) as opened:
         return opened.snapshot()
 
 
-def pause_of(result: Result) -> Pause:
+def pause_of(result: Result) -> PausedRun:
     """What a paused run goes on from."""
     if not isinstance(result, Result):  # pyright: ignore[reportUnnecessaryIsInstance]
         raise ConfigError("resume", result, "a result of a paused run")
-    if isinstance(result.pause, Pause):
+    if isinstance(result.pause, PausedRun):
         return result.pause
     if result.stop is Stop.PAUSED:
         found = "a copy of a paused result, which has not kept what the run goes on from"
@@ -146,7 +146,7 @@ def check_agent(given: Mapping[str, Any]) -> None:
     validation.kind("agent, metadata", given["metadata"], Mapping)
     validation.whole_or_none("agent, max_output_tokens", given["max_output_tokens"])
     validation.whole("agent, events_kept", given["events_kept"])
-    validation.member("agent, kind", given["kind"], Kind)
+    validation.member("agent, kind", given["kind"], RunKind)
     if given["compact"] is not None and not callable(given["compact"]):
         raise ConfigError("agent, compact", given["compact"], "a function of messages that gives a text")
     validation.timeout("agent, approver_seconds", given["approver_seconds"])

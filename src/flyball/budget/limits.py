@@ -19,7 +19,7 @@ from .registry import UNSET, IterationBudgetRegistry, Resolution, Unset
 from .run_budget import TurnBudget
 
 
-class Kind(StrEnum):
+class RunKind(StrEnum):
     """What sort of run the limits are for: it decides which registered budgets `turns` and `seconds` are."""
 
     AGENT = "agent"
@@ -80,7 +80,7 @@ class Limits:
             raise ConfigError("limits, until", self.until, "a datetime with a time zone")
 
     def explain(
-        self, registry: IterationBudgetRegistry | None = None, kind: Kind = Kind.AGENT
+        self, registry: IterationBudgetRegistry | None = None, kind: RunKind = RunKind.AGENT
     ) -> dict[str, Resolution]:
         """How each ceiling comes about, by the field's name."""
         registry = registry or IterationBudgetRegistry()
@@ -90,7 +90,7 @@ class Limits:
         self,
         registry: IterationBudgetRegistry | None = None,
         *,
-        kind: Kind = Kind.AGENT,
+        kind: RunKind = RunKind.AGENT,
         grace: bool = True,
         clock: Clock = SYSTEM,
     ) -> TurnBudget:
@@ -98,8 +98,8 @@ class Limits:
         return self.terms(registry, kind=kind, grace=grace).open(clock)
 
     def terms(
-        self, registry: IterationBudgetRegistry | None = None, *, kind: Kind = Kind.AGENT, grace: bool = True
-    ) -> Terms:
+        self, registry: IterationBudgetRegistry | None = None, *, kind: RunKind = RunKind.AGENT, grace: bool = True
+    ) -> ResolvedLimits:
         """These limits with every setting looked up, to be opened for many runs."""
         registry = registry or IterationBudgetRegistry()
         resolved = {name: registry.resolve(known, getattr(self, name)) for name, known in _registered(kind).items()}
@@ -107,7 +107,7 @@ class Limits:
         budgets |= {f"calls.{tool}": IterationBudget(f"calls_of_{tool}", calls) for tool, calls in self.calls.items()}
         seconds = validation.duration("limits, seconds", resolved["seconds"].value)
         most = resolved["seconds"].bounds.high
-        return Terms(
+        return ResolvedLimits(
             self,
             budgets,
             seconds=seconds,
@@ -140,7 +140,7 @@ class Limits:
         self,
         price: Price | None = None,
         registry: IterationBudgetRegistry | None = None,
-        kind: Kind = Kind.AGENT,
+        kind: RunKind = RunKind.AGENT,
     ) -> WorstCase:
         """The most that these limits can come to."""
         explained = self.explain(registry, kind)
@@ -154,7 +154,7 @@ class Limits:
 
 
 @dataclass(frozen=True, slots=True)
-class Terms:
+class ResolvedLimits:
     """Limits with every setting looked up: opening them for a run asks nobody anything."""
 
     limits: Limits
@@ -173,7 +173,7 @@ class Terms:
         counted = {name: budget.ceiling for name, budget in self.budgets.items()}
         return {**counted, "seconds": self.seconds, "context_tokens": self.context_tokens}
 
-    def with_ceilings(self, known: Mapping[str, Any]) -> Terms:
+    def with_ceilings(self, known: Mapping[str, Any]) -> ResolvedLimits:
         """The terms of a run that began with other ceilings."""
         if known == self.ceilings():
             return self
@@ -268,11 +268,15 @@ class WorstCase:
         )
 
 
-def _registered(kind: Kind) -> dict[str, str]:
+def _registered(kind: RunKind) -> dict[str, str]:
     """The registered budget behind each field."""
-    turns = {Kind.AGENT: "agent_iterations", Kind.CONVERSATION: "conversation_turns", Kind.CHILD: "child_iterations"}
+    turns = {
+        RunKind.AGENT: "agent_iterations",
+        RunKind.CONVERSATION: "conversation_turns",
+        RunKind.CHILD: "child_iterations",
+    }
     names = {name: name for name in (*_COUNTED, "context_tokens")}
-    seconds = "child_seconds" if kind is Kind.CHILD else "seconds"
+    seconds = "child_seconds" if kind is RunKind.CHILD else "seconds"
     return names | {"usd": "cost_usd", "turns": turns[kind], "seconds": seconds}
 
 

@@ -52,12 +52,12 @@ class BudgetSpec:
             raise self.error("default", self.default, f"a value {bounds.show(self.unit)}")
 
     @property
-    def bounds(self) -> Bounds:
+    def bounds(self) -> CeilingBounds:
         """What a ceiling is clamped to."""
         low = self.inner("min", self.min)
         if low is None:
             raise self.error("min", None, self.unit.expected)
-        return Bounds(low, self.inner("max", self.max))
+        return CeilingBounds(low, self.inner("max", self.max))
 
     def inner(self, field: str, amount: object) -> Amount | None:
         """An amount given in code as it is counted inside. Texts are for settings only."""
@@ -74,7 +74,7 @@ class BudgetSpec:
 
 
 @dataclass(frozen=True, slots=True)
-class Bounds:
+class CeilingBounds:
     """The least and the most a ceiling may be, as counted inside; and the setting that narrowed them, if one did."""
 
     low: Amount
@@ -105,7 +105,7 @@ class Resolution:
     """What was asked for, before the clamp."""
     source: str
     """Who asked: `the ceiling given in code`, a setting's source, or `the default`."""
-    bounds: Bounds
+    bounds: CeilingBounds
     by_setting: bool = False
 
     @property
@@ -234,7 +234,7 @@ class IterationBudgetRegistry:
         default = spec.inner("default", spec.default)
         return Resolution(spec, bounds.clamp(default), default, "the default", bounds)
 
-    def _bounds(self, spec: BudgetSpec) -> Bounds:
+    def _bounds(self, spec: BudgetSpec) -> CeilingBounds:
         """The spec's bounds, narrowed by `[clamp]` in the settings; the environment may narrow what the file says."""
         bounds = spec.bounds
         clamps = list(self.settings.every(f"clamp.{spec.setting}")) if spec.setting else []
@@ -242,11 +242,11 @@ class IterationBudgetRegistry:
             most = _parsed(spec, setting, spec.unit.expected)
             if bounds.clamp(most) != most:
                 raise setting.error(f"a value {bounds.show(spec.unit)}: a clamp can only narrow")
-            bounds = Bounds(bounds.low, most, setting)
+            bounds = CeilingBounds(bounds.low, most, setting)
         return bounds
 
 
-def _setting_amount(spec: BudgetSpec, setting: Setting, bounds: Bounds) -> Amount | None:
+def _setting_amount(spec: BudgetSpec, setting: Setting, bounds: CeilingBounds) -> Amount | None:
     value = setting.value
     if value is not None and not (isinstance(value, str) and value.strip().lower() == "none"):
         return _parsed(spec, setting, spec.unit.expected + ("" if bounds.high is not None else ", or none"))

@@ -18,7 +18,7 @@ Holds = dict[str, Hold]
 """What was set aside for one request, by budget."""
 
 
-class Purse:
+class Spending:
     """What requests may use of a run's tokens and money, and what they have used."""
 
     __slots__ = (

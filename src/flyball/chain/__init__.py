@@ -9,6 +9,6 @@ from .caller import Caller, current, serving
 from .chain import Chain, headers
 from .http import ChainDepthMiddleware
 from .keys import Keys
-from .refusal import Refusal
+from .refusal import ChainRefusal
 
-__all__ = ["Caller", "Chain", "ChainDepthMiddleware", "Keys", "Refusal", "current", "headers", "serving"]
+__all__ = ["Caller", "Chain", "ChainDepthMiddleware", "ChainRefusal", "Keys", "current", "headers", "serving"]

@@ -16,10 +16,10 @@ from ..errors import ConfigError
 from ..settings import Settings
 from .caller import POSITION, Caller, Position, left_in
 from .hop import DEPTH_HEADER, ROOT_HEADER, VALUE, Header, HopCheck, fresh_root
-from .hop_context import HOST, NAME, ROOT, Context, place
+from .hop_context import HOST, NAME, ROOT, HopContext, place
 from .keys import CURRENT, PREVIOUS, Keys
 from .outgoing import attach
-from .refusal import Code, Refusal
+from .refusal import ChainRefusal, RefusalCode
 
 SETTINGS = ("chain.name", "chain.host", CURRENT, PREVIOUS, "chain.require_signature")
 """The keys that are read."""
@@ -70,7 +70,7 @@ class Chain:
             raise ConfigError("chain, valid_s", self.valid_s, f"at most {_LONGEST_VALID_S:,} seconds")
         if self.compat is not None and self.compat not in _COMPATIBLE:
             raise ConfigError("chain, compat", self.compat, f"None, or one of {', '.join(_COMPATIBLE)}")
-        header, code = _COMPATIBLE.get(self.compat or "", ("", Code.DEPTH.value))
+        header, code = _COMPATIBLE.get(self.compat or "", ("", RefusalCode.DEPTH.value))
         for attribute, value in (("name", name), ("host", host), ("keys", keys), ("require_signature", required)):
             object.__setattr__(self, attribute, value)
         hop = HopCheck(
@@ -84,7 +84,7 @@ class Chain:
         )
         object.__setattr__(self, "_check", hop)
 
-    def check(self, headers: Iterable[Header] | Mapping[str, str]) -> Caller | Refusal:
+    def check(self, headers: Iterable[Header] | Mapping[str, str]) -> Caller | ChainRefusal:
         """Whether a call with such headers is served: its caller, or the refusal that answers it.
 
         Pairs show a header that is there twice; a mapping cannot.
@@ -120,7 +120,7 @@ class Chain:
     def __repr__(self) -> str:
         return f"<Chain {self._check.place}: ceiling {self._check.ceiling}, {self.keys or 'no keys'}>"
 
-    def _context(self, position: Position, within: TurnBudget | None) -> Context:
+    def _context(self, position: Position, within: TurnBudget | None) -> HopContext:
         caller = position.caller or _top(position.run_id, self._check.ceiling)
         seconds = min(position.left_s, caller.left_s, math.inf if within is None else within.remaining_s())
         left: dict[str, int] = {}
@@ -128,7 +128,7 @@ class Chain:
             left |= {name: min(amount, left.get(name, amount)) for name, amount in some.items()}
         assert self.name is not None
         assert self.host is not None
-        return Context(
+        return HopContext(
             agent=self.name,
             host=self.host,
             root=caller.root,

@@ -14,9 +14,9 @@ from ..budget.run_budget import TurnBudget
 from ..errors import shown
 from ..unit import Unit
 from .caller import COUNTED, Caller
-from .hop_context import LONGEST, ROOT, Context, Sealed
+from .hop_context import LONGEST, ROOT, HopContext, SignedContext
 from .keys import Keys
-from .refusal import Code, Refusal
+from .refusal import ChainRefusal, RefusalCode
 
 VALUE, DEPTH_HEADER, ROOT_HEADER = "x-flyball-chain", "x-flyball-chain-depth", "x-flyball-chain-root"
 _DEPTH = re.compile(r"0|[1-9][0-9]{0,5}", re.ASCII)
@@ -60,7 +60,7 @@ class HopCheck:
         assert ceiling is not None, "the registry bounds chain_depth"
         return ceiling
 
-    def check(self, headers: Iterable[Header]) -> Caller | Refusal:
+    def check(self, headers: Iterable[Header]) -> Caller | ChainRefusal:
         """Count this hop: the caller that is served, or why none is. Without chain headers it is the top of a chain."""
         told: dict[str, str] = {}
         known = self._known
@@ -78,10 +78,10 @@ class HopCheck:
         sealed = told.pop(VALUE, None)
         return self._plain(told) if sealed is None else self._signed(sealed, told)
 
-    def _plain(self, told: dict[str, str]) -> Caller | Refusal:
+    def _plain(self, told: dict[str, str]) -> Caller | ChainRefusal:
         """Nothing but the headers for people who read logs."""
         if self.signature_required:
-            return self._refusal(Code.UNSIGNED, f"{VALUE}: found none; expected one that is signed")
+            return self._refusal(RefusalCode.UNSIGNED, f"{VALUE}: found none; expected one that is signed")
         problem = self._malformed(told)
         if problem:
             return self._invalid(problem)
@@ -89,14 +89,16 @@ class HopCheck:
         if len(depths) != 1:
             found = f"{len(depths)} different ones" if depths else "none"
             return self._invalid(f"{self.depth_headers[0]}: found {found}; expected one depth")
-        return self._counted(Context(root=told.get(ROOT_HEADER) or fresh_root(), depth=int(depths.pop())), signed=False)
+        return self._counted(
+            HopContext(root=told.get(ROOT_HEADER) or fresh_root(), depth=int(depths.pop())), signed=False
+        )
 
-    def _signed(self, value: str, told: dict[str, str]) -> Caller | Refusal:
+    def _signed(self, value: str, told: dict[str, str]) -> Caller | ChainRefusal:
         try:
-            sealed = Sealed.of(value)
+            sealed = SignedContext.of(value)
             distrust = sealed.distrust(self.keys, self.signature_required)
             if distrust is not None:
-                found = "no signature" if distrust is Code.UNSIGNED else "a signature that is not right"
+                found = "no signature" if distrust is RefusalCode.UNSIGNED else "a signature that is not right"
                 return self._refusal(distrust, f"{VALUE}: found {found}; expected one by a key that is known here")
             context = sealed.opened()
         except ValueError as error:
@@ -105,7 +107,7 @@ class HopCheck:
         if problem:
             return self._invalid(problem)
         if context.expires is not None and context.expires + _LEEWAY_S < self.clock.wall():
-            return self._refusal(Code.EXPIRED, f"{VALUE}: found one that has expired; expected a fresh one")
+            return self._refusal(RefusalCode.EXPIRED, f"{VALUE}: found one that has expired; expected a fresh one")
         return self._counted(context, signed=self.keys is not None and bool(sealed.signature))
 
     def _malformed(self, told: dict[str, str]) -> str | None:
@@ -117,7 +119,7 @@ class HopCheck:
                 return f"{name}: found {shown(text)}; expected a whole number from 0 to 999999"
         return None
 
-    def _disagreement(self, context: Context, told: dict[str, str]) -> str | None:
+    def _disagreement(self, context: HopContext, told: dict[str, str]) -> str | None:
         """Where a plain header says something else than the signed value."""
         for name, text in told.items():
             value = context.root if name == ROOT_HEADER else str(context.depth)
@@ -125,21 +127,23 @@ class HopCheck:
                 return f"{name}: found {shown(text)}; expected {value}, as {VALUE} says"
         return None
 
-    def _counted(self, context: Context, signed: bool) -> Caller | Refusal:
+    def _counted(self, context: HopContext, signed: bool) -> Caller | ChainRefusal:
         """Count the hop before looking at the ceiling: reaching that refuses."""
         budget = self.depth.anew(most=context.ceiling)
         context.depth, context.ceiling = budget.increment(context.depth + 1), budget.ceiling
         if budget.exceeded:
-            return self._refusal(Code.DEPTH, f"{budget.warning} This would be hop {context.depth}.", context)
+            return self._refusal(RefusalCode.DEPTH, f"{budget.warning} This would be hop {context.depth}.", context)
         if self.place in context.path:
             way = " -> ".join((*context.path, self.place))
-            return self._refusal(Code.CYCLE, f"{self.place} is on the path of this chain already: {way}.", context)
+            return self._refusal(
+                RefusalCode.CYCLE, f"{self.place} is on the path of this chain already: {way}.", context
+            )
         spent = [name for name in ("seconds", *COUNTED) if getattr(context, name) == 0]
         if spent:
-            return self._refusal(Code.BUDGET, f"The chain has nothing left of: {', '.join(spent)}.", context)
+            return self._refusal(RefusalCode.BUDGET, f"The chain has nothing left of: {', '.join(spent)}.", context)
         return self._caller(context, signed)
 
-    def _caller(self, context: Context, signed: bool) -> Caller:
+    def _caller(self, context: HopContext, signed: bool) -> Caller:
         seconds = math.inf if context.seconds is None else context.seconds
         deadline = Deadline(self.clock.now() + seconds, self.clock)
         return Caller(
@@ -155,7 +159,7 @@ class HopCheck:
             signed=signed,
         )
 
-    def _envelope(self, context: Context, deadline: Deadline) -> TurnBudget | None:
+    def _envelope(self, context: HopContext, deadline: Deadline) -> TurnBudget | None:
         """What the runs of this hop share; None where the chain says nothing of budgets."""
         if context.turns is None and context.tokens is None and context.usd is None:
             return None
@@ -163,11 +167,11 @@ class HopCheck:
         tokens, usd = self._left["tokens"].anew(turns, context.tokens), self._left["usd"].anew(turns, context.usd)
         return TurnBudget({"turns": turns, "tokens": tokens, "usd": usd}, deadline)
 
-    def _invalid(self, message: str) -> Refusal:
-        return self._refusal(Code.INVALID, message)
+    def _invalid(self, message: str) -> ChainRefusal:
+        return self._refusal(RefusalCode.INVALID, message)
 
-    def _refusal(self, code: Code, message: str, context: Context | None = None) -> Refusal:
-        named = self.depth_code if code is Code.DEPTH else code.value
+    def _refusal(self, code: RefusalCode, message: str, context: HopContext | None = None) -> ChainRefusal:
+        named = self.depth_code if code is RefusalCode.DEPTH else code.value
         if context is None:
-            return Refusal(named, code.status, message, ceiling=self.ceiling)
-        return Refusal(named, code.status, message, context.depth, context.ceiling, context.root)
+            return ChainRefusal(named, code.status, message, ceiling=self.ceiling)
+        return ChainRefusal(named, code.status, message, context.depth, context.ceiling, context.root)

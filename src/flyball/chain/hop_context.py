@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import Any, NoReturn, cast
 
 from .keys import Keys
-from .refusal import Code
+from .refusal import RefusalCode
 
 VERSION = "1"
 LONGEST = 8_192
@@ -34,7 +34,7 @@ def place(name: str, host: str) -> str:
 
 
 @dataclass(slots=True, kw_only=True)
-class Context:
+class HopContext:
     """What one hop tells the next. None is no limit, or nothing known."""
 
     root: str
@@ -62,7 +62,7 @@ class Context:
 
 
 @dataclass(slots=True)
-class Sealed:
+class SignedContext:
     """A header value that was taken apart, but not yet believed."""
 
     key_id: str
@@ -70,23 +70,23 @@ class Sealed:
     signature: str
 
     @classmethod
-    def of(cls, value: str) -> Sealed:
+    def of(cls, value: str) -> SignedContext:
         """Take a value apart; ValueError where it is none."""
         parts = value.split(".")
         if len(parts) != 4 or parts[0] != VERSION or not parts[2] or bool(parts[1]) != bool(parts[3]):
             raise ValueError(f"expected {VERSION}.KEY_ID.PAYLOAD.SIGNATURE")
         return cls(parts[1], parts[2], parts[3])
 
-    def distrust(self, keys: Keys | None, required: bool) -> Code | None:
+    def distrust(self, keys: Keys | None, required: bool) -> RefusalCode | None:
         """Why it is not to be believed; None where it is signed well, or need not be signed."""
         if not self.signature:
-            return Code.UNSIGNED if required else None
+            return RefusalCode.UNSIGNED if required else None
         if keys is None:  # nobody here can tell, and what nobody vouches for can only narrow
             return None
         text = f"{VERSION}.{self.key_id}.{self.payload}".encode()
-        return None if keys.accepts(self.key_id, text, self.signature.encode()) else Code.FORGED
+        return None if keys.accepts(self.key_id, text, self.signature.encode()) else RefusalCode.FORGED
 
-    def opened(self) -> Context:
+    def opened(self) -> HopContext:
         """The context in it; ValueError where it is none."""
         try:
             padded = self.payload.replace("-", "+").replace("_", "/") + "=" * (-len(self.payload) % 4)
@@ -100,7 +100,7 @@ class Sealed:
             if not fits(fields[name]):
                 raise ValueError(f"the payload's {name} is not what it must be")
         fields["path"] = tuple(fields["path"])
-        context = Context(**fields)
+        context = HopContext(**fields)
         if context.path[-1] != place(context.agent, context.host) or len(context.path) > context.depth + 1:
             raise ValueError("the payload's path does not end with its agent, or has more agents than hops")
         return context

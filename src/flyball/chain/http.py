@@ -8,7 +8,7 @@ from typing import Any
 
 from .caller import POSITION, Position
 from .chain import Chain
-from .refusal import Refusal
+from .refusal import ChainRefusal
 
 log = logging.getLogger(__name__)
 
@@ -34,7 +34,7 @@ class ChainDepthMiddleware:
             await self.app(scope, receive, send)
             return
         found = self.chain.check(scope["headers"])
-        if isinstance(found, Refusal):
+        if isinstance(found, ChainRefusal):
             log.info("refused a hop: %s: %s", found.code, found.message)
             await _refuse(found, scope, send)
             return
@@ -45,7 +45,7 @@ class ChainDepthMiddleware:
             POSITION.reset(token)
 
 
-async def _refuse(refusal: Refusal, scope: Any, send: Any) -> None:
+async def _refuse(refusal: ChainRefusal, scope: Any, send: Any) -> None:
     kind = "http.response"
     if scope["type"] == "websocket":
         if "websocket.http.response" not in (scope.get("extensions") or {}):

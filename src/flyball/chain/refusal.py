@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 
-class Code(StrEnum):
+class RefusalCode(StrEnum):
     """Why a hop is not served; the values are what clients read."""
 
     INVALID = "chain_context_invalid"
@@ -22,16 +22,16 @@ class Code(StrEnum):
     def status(self) -> int:
         """The HTTP status: the request is wrong, its sender is not trusted, or it is too much."""
         match self:
-            case Code.INVALID:
+            case RefusalCode.INVALID:
                 return 400
-            case Code.UNSIGNED | Code.FORGED | Code.EXPIRED:
+            case RefusalCode.UNSIGNED | RefusalCode.FORGED | RefusalCode.EXPIRED:
                 return 401
-            case Code.DEPTH | Code.CYCLE | Code.BUDGET:
+            case RefusalCode.DEPTH | RefusalCode.CYCLE | RefusalCode.BUDGET:
                 return 429
 
 
 @dataclass(frozen=True, slots=True)
-class Refusal:
+class ChainRefusal:
     """A hop that is not served. Waiting does not help against any of them, so none has a Retry-After."""
 
     code: str

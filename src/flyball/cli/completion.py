@@ -40,10 +40,10 @@ def sessions_like(incomplete: str) -> list[str]:
 def _archive_entries() -> list[Entry]:
     from ..history.archive import Archive
     from .output import MISTAKE
-    from .store_option import Place
+    from .store_option import StoreLocation
 
     try:
-        place = Place.of(None)
+        place = StoreLocation.of(None)
         with place.looked_into() as opened:
             return Archive(opened, place.name).entries()
     except MISTAKE:  # who presses Tab does not want to read about it

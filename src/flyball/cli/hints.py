@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from ..budget.snapshot import BudgetSnapshot
-from ..history.record import Record
+from ..history.record import RunRecord
 from ..result import Stop
 from ..settings import variable_for
 
@@ -19,12 +19,12 @@ _SETTINGS = {
 }
 
 
-def hints(record: Record) -> list[str]:
+def hints(record: RunRecord) -> list[str]:
     """What would let it go on, the most likely first; nothing where it completed and no limit was met."""
     return [*_limits(record), *_others(record)]
 
 
-def _limits(record: Record) -> Iterator[str]:
+def _limits(record: RunRecord) -> Iterator[str]:
     """One for each limit that refused: what to type for twice as much, if that is allowed."""
     flags = record.told.texts("flags")
     for name, budget in record.budgets.items():
@@ -45,7 +45,7 @@ def _limits(record: Record) -> Iterator[str]:
         yield _time(record)
 
 
-def _time(record: Record) -> str:
+def _time(record: RunRecord) -> str:
     used = record.told.number("seconds")
     if record.is_stored:
         return f"{_resumed(record)} --seconds +{max(1.0, used):.0f}"
@@ -54,11 +54,11 @@ def _time(record: Record) -> str:
     return f"--seconds {2 * used:.0f} or more"
 
 
-def _resumed(record: Record) -> str:
+def _resumed(record: RunRecord) -> str:
     return f"flyball resume {record.told.text('run_id')}"
 
 
-def _others(record: Record) -> Iterator[str]:
+def _others(record: RunRecord) -> Iterator[str]:
     told = record.told
     match record.stop:
         case None if record.is_stored:

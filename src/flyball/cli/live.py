@@ -15,8 +15,8 @@ from .. import event as events
 from .._internal.jsonable import jsonable
 from ..budget.snapshot import BudgetSnapshot
 from ..event import Event
-from ..history.record import Told
-from ..history.timeline import Kind, Mark, Reader, Row, call_text, one_line
+from ..history.record import JsonReader
+from ..history.timeline import Mark, RowKind, TimelineReader, TimelineRow, call_text, one_line
 from ..person import visible
 from ..progress import Point, Progress
 from ..result import Stop
@@ -35,14 +35,14 @@ _PURPOSES = {"grace": "asks for the report:", "reflection": "looks back:"}
 
 
 @dataclass(slots=True, eq=False)
-class Member:
+class RunNode:
     """One run, as far as its events have told."""
 
     name: str
     place: str = ""
     """Where it stands: 2.1 is the first child of the second; nothing is the top."""
-    children: list[Member] = field(default_factory=list["Member"])
-    reader: Reader = field(default_factory=Reader)
+    children: list[RunNode] = field(default_factory=list["RunNode"])
+    reader: TimelineReader = field(default_factory=TimelineReader)
     said: str = ""
     """What the model has said of its reply so far."""
     tail: str = ""
@@ -107,9 +107,9 @@ class Member:
     def _spent(self) -> str:
         return f"{self.tokens:,} tokens, {self.seconds:.1f} s"
 
-    def child(self, name: str) -> Member:
+    def child(self, name: str) -> RunNode:
         """One more child."""
-        made = Member(name, f"{self.place}.{len(self.children) + 1}".lstrip("."))
+        made = RunNode(name, f"{self.place}.{len(self.children) + 1}".lstrip("."))
         self.children.append(made)
         return made
 
@@ -160,10 +160,10 @@ class Tree:
     """All runs of which events come: the first is the top, and the others are below it."""
 
     def __init__(self) -> None:
-        self.top = Member("")
-        self._members: dict[str, Member] = {}
+        self.top = RunNode("")
+        self._members: dict[str, RunNode] = {}
 
-    def follow(self, event: Event) -> Member:
+    def follow(self, event: Event) -> RunNode:
         """Take an event; the run whose it is."""
         member = self._of(event)
         member.follow(event)
@@ -171,7 +171,7 @@ class Tree:
             self._members[event.child_id] = member.child(event.agent)
         return member
 
-    def _of(self, event: Event) -> Member:
+    def _of(self, event: Event) -> RunNode:
         run_id = event.header.run_id
         if run_id not in self._members:
             above = self._members.get(event.header.parent_run_id or "", self.top)
@@ -187,7 +187,7 @@ class Tree:
         first = sorted(everyone, key=lambda one: (bool(one.stop), not one.begun))
         shown, others = set(first[: room - more]), first[room - more :]
 
-        def below(member: Member) -> list[Member]:
+        def below(member: RunNode) -> list[RunNode]:
             return [child for child in member.children if child in shown]
 
         for branch, member in branches(below(self.top), below, ascii_only):
@@ -196,7 +196,7 @@ class Tree:
             counts = Counter(one.stop or ("going on" if one.begun else "waiting") for one in others)
             yield f"and {len(others)} more: {', '.join(f'{n} {what}' for what, n in counts.items())}", Mark.GOOD
 
-    def _below(self) -> Iterator[Member]:
+    def _below(self) -> Iterator[RunNode]:
         return (member for _, member in branches(self.top.children, lambda one: one.children))
 
 
@@ -205,7 +205,7 @@ _OTHERS = 4
 """Lines beside bars and children, and the least that children have."""
 
 
-class View(Protocol):
+class RunView(Protocol):
     """Shows the events of one run, between `with` and its end."""
 
     def __enter__(self) -> Self:
@@ -260,7 +260,7 @@ class Events(Silence):
 class Lines(Silence):
     """A line for each thing that a person may want to know, as it happens; those of children stand further in."""
 
-    left_out: frozenset[Kind] = frozenset()
+    left_out: frozenset[RowKind] = frozenset()
     """What is seen elsewhere."""
 
     def __init__(self, console: Console) -> None:
@@ -275,7 +275,7 @@ class Lines(Silence):
         row = _row(event, member)
         if row is not None and row.kind not in self.left_out:
             who = f"{'  ' * member.level}{visible(member.label)}  " if member.level else ""
-            head = f"turn {row.turn}" if row.kind in (Kind.CALL, Kind.MODEL) else row.kind.value
+            head = f"turn {row.turn}" if row.kind in (RowKind.CALL, RowKind.MODEL) else row.kind.value
             self.say(f"{who}{head:8} {visible(row.text)}", row.mark)
 
     def say(self, line: str, mark: Mark) -> None:
@@ -283,34 +283,34 @@ class Lines(Silence):
         put(line, self._console.file)
 
 
-def _row(event: Event, member: Member) -> Row | None:
+def _row(event: Event, member: RunNode) -> TimelineRow | None:
     """The line of an event, if it has one."""
-    row = member.reader.read(Told(event.to_dict()))
+    row = member.reader.read(JsonReader(event.to_dict()))
     match event:
         case events.ModelReplied():
             return _reply(event, member, row)
         case events.RunStarted() if member.level:
-            limits = Told(event.limits)
+            limits = JsonReader(event.limits)
             most = f"at most {limits.whole('steps_max'):,} turns, {limits.number('remaining_s'):,.0f} s"
-            return Row(Kind.STARTED, 0, event.at, most)
+            return TimelineRow(RowKind.STARTED, 0, event.at, most)
         case events.RunEnded() if member.level:
-            return Row(Kind.ENDED, event.turn, event.at, event.stop, member.used, mark=member.mark)
+            return TimelineRow(RowKind.ENDED, event.turn, event.at, event.stop, member.used, mark=member.mark)
         case _:
             return row
 
 
-def _reply(event: events.ModelReplied, member: Member, row: Row | None) -> Row | None:
+def _reply(event: events.ModelReplied, member: RunNode, row: TimelineRow | None) -> TimelineRow | None:
     """What the model said beside its calls; the run's own answer is printed when it has ended, and not twice."""
     said = member.take_words()
     if event.error is not None:
         return row
-    return Row(Kind.MODEL, event.turn, event.at, said) if said and (event.calls or member.level) else None
+    return TimelineRow(RowKind.MODEL, event.turn, event.at, said) if said and (event.calls or member.level) else None
 
 
 class Live(Lines):
     """The same lines, and below them a bar for each budget, what goes on, the children, and the text as it comes."""
 
-    left_out = frozenset({Kind.ASKED})  # the person is
+    left_out = frozenset({RowKind.ASKED})  # the person is
 
     def __init__(self, console: Console) -> None:
         from rich.live import Live as RichLive

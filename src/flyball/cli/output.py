@@ -8,7 +8,7 @@ from typing import IO
 
 import typer
 
-from ..errors import ConfigError, FlyballError, Mistakes
+from ..errors import ConfigError, ConfigErrors, FlyballError
 from ..person import visible
 from ..result import Stop
 
@@ -39,7 +39,7 @@ def put(text: str, file: IO[str] | None = None) -> None:
 
 def refused(mistake: Exception | str) -> typer.Exit:
     """Tell what is wrong with a call of the command, each mistake in one line; to be raised."""
-    mistakes = mistake.errors if isinstance(mistake, Mistakes) else [mistake]
+    mistakes = mistake.errors if isinstance(mistake, ConfigErrors) else [mistake]
     for one in mistakes:
         say(f"flyball: {one}", err=True)
     return typer.Exit(USAGE)

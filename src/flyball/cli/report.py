@@ -6,8 +6,8 @@ import os
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
-from ..history.record import Record
-from ..history.timeline import Kind, Mark, Row, rows, shortened
+from ..history.record import RunRecord
+from ..history.timeline import Mark, RowKind, TimelineRow, rows, shortened
 from ..person import harmless, visible
 from ..result import Stop
 from .budget_bars import bars
@@ -39,7 +39,7 @@ def console() -> Console:
     return made
 
 
-def drawn(record: Record, console: Console, every: bool = False) -> str:
+def drawn(record: RunRecord, console: Console, every: bool = False) -> str:
     """It as the console would print it; `every` leaves nothing out of a long timeline."""
     from rich.padding import Padding
     from rich.text import Text
@@ -62,14 +62,14 @@ def drawn(record: Record, console: Console, every: bool = False) -> str:
     return "\n".join(line.rstrip() for line in capture.get().splitlines())
 
 
-def _head(record: Record) -> Text:
+def _head(record: RunRecord) -> Text:
     from rich.text import Text
 
     stop = (f" {record.word} ", f"bold reverse {_colour(record.stop)}")
     return Text.assemble(stop, " ", (shown(record.task), "bold"), "\n", (summary(record), "dim"))
 
 
-def summary(record: Record) -> str:
+def summary(record: RunRecord) -> str:
     """When, who, and how much, in one line."""
     told = record.told
     models = dict.fromkeys(event.text("model") for event in record.events if event.text("event") == "model_requested")
@@ -88,7 +88,7 @@ def _count(number: int, noun: str) -> str:
     return f"{number:,} {noun}{'' if number == 1 else 's'}"
 
 
-def _table(record: Record, width: int, ascii_only: bool, every: bool) -> Table:
+def _table(record: RunRecord, width: int, ascii_only: bool, every: bool) -> Table:
     from rich.table import Column, Table
 
     columns = [Column("turn", justify="right"), Column("at", justify="right"), Column("what", ratio=1, overflow="fold")]
@@ -104,7 +104,7 @@ def _table(record: Record, width: int, ascii_only: bool, every: bool) -> Table:
     return table
 
 
-def _tree(record: Record, ascii_only: bool, every: bool) -> Table:
+def _tree(record: RunRecord, ascii_only: bool, every: bool) -> Table:
     """The run and its children, with what each of them used."""
     from rich.table import Column, Table
     from rich.text import Text
@@ -120,15 +120,15 @@ def _tree(record: Record, ascii_only: bool, every: bool) -> Table:
     return table
 
 
-def _what(row: Row) -> RenderableType:
+def _what(row: TimelineRow) -> RenderableType:
     from rich.padding import Padding
     from rich.text import Text
 
     style = STYLES.get(row.mark, "")
     words = f": {visible(row.words)}" if row.words else ""
-    if row.kind is Kind.MODEL:
+    if row.kind is RowKind.MODEL:
         return Text.assemble((visible(row.what), "bold"), " ", (visible(row.outcome) + words, style))
-    if row.kind is Kind.CALL:
+    if row.kind is RowKind.CALL:
         status = (f" {visible(row.outcome)}", style or "green")
         text = Text.assemble(visible(row.what), status, (words, style or "dim"))
         if row.mark is Mark.GOOD:  # what a call gave is in the record; here a line of it will do
@@ -138,7 +138,7 @@ def _what(row: Row) -> RenderableType:
     return Padding(text, (0, 0, 0, 2))
 
 
-def _track(row: Row, total: float, ascii_only: bool) -> Text:
+def _track(row: TimelineRow, total: float, ascii_only: bool) -> Text:
     """When in the run it was, and for how long."""
     from rich.text import Text
 
@@ -147,10 +147,10 @@ def _track(row: Row, total: float, ascii_only: bool) -> Text:
     long, dot = ("#", ".") if ascii_only else ("━", "·")
     length = max(1, min(_TRACK - start, round((row.seconds or 0.0) * share)))
     drawn = dot if row.seconds is None else long * length
-    return Text(" " * start + drawn, style=STYLES.get(row.mark) or ("blue" if row.kind is Kind.MODEL else "green"))
+    return Text(" " * start + drawn, style=STYLES.get(row.mark) or ("blue" if row.kind is RowKind.MODEL else "green"))
 
 
-def numbered(record: Record, every: bool = False) -> Iterator[tuple[Row, str]]:
+def numbered(record: RunRecord, every: bool = False) -> Iterator[tuple[TimelineRow, str]]:
     """Each line of the timeline; a turn's number stands on its first line only."""
     lines = rows(record.events, record.calls, record.outcomes)
     before = 0
@@ -159,13 +159,13 @@ def numbered(record: Record, every: bool = False) -> Iterator[tuple[Row, str]]:
         before = row.turn
 
 
-def spent(row: Row) -> tuple[str, str]:
+def spent(row: TimelineRow) -> tuple[str, str]:
     """The tokens and the seconds that it took, where it took any."""
     tokens = "" if row.tokens is None else f"{row.tokens:,}"
     return tokens, "" if row.seconds is None else f"{row.seconds:.1f} s"
 
 
-def end(record: Record) -> Iterator[tuple[str, str, str]]:
+def end(record: RunRecord) -> Iterator[tuple[str, str, str]]:
     """What is to be said of its end: a heading, a text, and its colour."""
     told, ended = record.told, record.stop is not None
     last = "answer" if record.stop is Stop.COMPLETED else "report" if ended else "said last"
@@ -196,12 +196,12 @@ def paragraph(text: str) -> str:
 _MEANT = str.maketrans({mark: f"\\{mark}" for mark in "\\`*_[]<>|#"})
 
 
-def markdown_of(record: Record, every: bool = False) -> str:
+def markdown_of(record: RunRecord, every: bool = False) -> str:
     """The same as on the screen, in Markdown; what a model or a tool said is only text in it."""
     return "\n".join(_lines(record, every))
 
 
-def _lines(record: Record, every: bool) -> Iterator[str]:
+def _lines(record: RunRecord, every: bool) -> Iterator[str]:
     yield f"### {plain(shown(record.task))}"
     yield ""
     yield f"**{record.word}** · {plain(summary(record))}"

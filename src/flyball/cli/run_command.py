@@ -21,11 +21,11 @@ from ..history.record import data_of, keep
 from ..person import About, Approver, Question, Verdict, allow, harmless
 from ..result import Stop
 from ..unit import Unit
-from .live import Events, Lines, Live, Silence, View
+from .live import Events, Lines, Live, RunView, Silence
 from .output import CODES, MISTAKE, put, refused, say
-from .run_config import Outfit
-from .saved_config import Keepsake
-from .store_option import Place
+from .run_config import RunConfig
+from .saved_config import ConfigSavingStore
+from .store_option import StoreLocation
 
 if TYPE_CHECKING:
     from ..agent.agent import Agent
@@ -67,19 +67,19 @@ def _stop(_signal: int, _frame: FrameType | None) -> None:
     os._exit(CODES[Stop.CANCELLED])
 
 
-def approver_for(yes: bool, view: View) -> Approver | None:
+def approver_for(yes: bool, view: RunView) -> Approver | None:
     """Whoever answers; None where nobody can, and a run that must ask pauses."""
     if yes:
         return lambda question: allow() if question.about is About.CALL else None
     if not (sys.stdin.isatty() and sys.stderr.isatty()):
         return None
-    return Desk(view)
+    return TerminalApprover(view)
 
 
-class Desk:
+class TerminalApprover:
     """The person at the terminal: is asked one thing at a time, and told which child wants to know it."""
 
-    def __init__(self, view: View) -> None:
+    def __init__(self, view: RunView) -> None:
         self._view = view
         self._turn = Lock()
         self._names: dict[str, str] = {}
@@ -123,14 +123,14 @@ def _typed(prompt: str) -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class Telling:
+class OutputMode:
     """How much is told of a run, and in what form."""
 
     quiet: bool = False
     as_json: bool = False
     as_jsonl: bool = False
 
-    def view(self) -> View:
+    def view(self) -> RunView:
         """What shows the run while it goes on; a wrong call is refused."""
         if self.as_json and self.as_jsonl:
             raise refused("--json and --jsonl: found both; expected one of them")
@@ -143,14 +143,14 @@ class Telling:
 def keeping(given: str | None) -> Generator[Store | None]:
     """The store of a run; None where nothing is to be kept."""
     try:
-        store = _opened(Place.of(given))
+        store = _opened(StoreLocation.of(given))
     except MISTAKE as error:
         raise refused(error) from None
     with nullcontext() if store is None else store:
         yield store
 
 
-def _opened(place: Place) -> Store | None:
+def _opened(place: StoreLocation) -> Store | None:
     """The store; None where the usual place cannot be had, which is told, and no reason not to run."""
     if place.keeps_nothing:
         return None
@@ -163,7 +163,7 @@ def _opened(place: Place) -> Store | None:
         return None
 
 
-def conduct(outfit: Outfit, begin: Callable[[Agent], Run], telling: Telling, store: Store | None) -> None:
+def conduct(outfit: RunConfig, begin: Callable[[Agent], Run], telling: OutputMode, store: Store | None) -> None:
     """Begin a run, show it, and exit with the code of its end."""
     result = _carried_out(outfit, begin, telling.view(), store)
     stored = _outlives(store)
@@ -174,7 +174,7 @@ def conduct(outfit: Outfit, begin: Callable[[Agent], Run], telling: Telling, sto
     raise typer.Exit(CODES[result.stop])
 
 
-def _view() -> View:
+def _view() -> RunView:
     from rich.console import Console
 
     console = Console(stderr=True, highlight=False, markup=False, emoji=False)
@@ -188,11 +188,11 @@ def _outlives(store: Store | None) -> bool:
     return store is not None and not isinstance(store, MemoryStore)
 
 
-def _carried_out(outfit: Outfit, begin: Callable[[Agent], Run], view: View, store: Store | None) -> Result:
+def _carried_out(outfit: RunConfig, begin: Callable[[Agent], Run], view: RunView, store: Store | None) -> Result:
     try:
         approver = approver_for(outfit.yes, view)
-        sinks = [approver.hear] if isinstance(approver, Desk) else []
-        agent = outfit.agent([view.watch], approver, sinks, None if store is None else Keepsake(store, outfit))
+        sinks = [approver.hear] if isinstance(approver, TerminalApprover) else []
+        agent = outfit.agent([view.watch], approver, sinks, None if store is None else ConfigSavingStore(store, outfit))
     except MISTAKE as error:
         raise refused(error) from None
     with view:
@@ -208,7 +208,7 @@ def _carried_out(outfit: Outfit, begin: Callable[[Agent], Run], view: View, stor
                 raise refused(error) from None
 
 
-def _show(going: Run, view: View) -> None:
+def _show(going: Run, view: RunView) -> None:
     """Show every event; a run that nobody looks at any more is cancelled, as Ctrl-C would."""
     for event in going:
         try:
@@ -218,7 +218,7 @@ def _show(going: Run, view: View) -> None:
             view = Silence()
 
 
-def _print(result: Result, telling: Telling, stored: bool) -> None:
+def _print(result: Result, telling: OutputMode, stored: bool) -> None:
     if telling.as_json:
         put(json.dumps(data_of(result, stored), indent=2))
         return

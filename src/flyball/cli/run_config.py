@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
 from ..budget.limits import Limits
-from ..errors import ConfigError, Mistakes, nearest
+from ..errors import ConfigError, ConfigErrors, nearest
 from ..person import Approver
 from ..settings import Settings
 
@@ -74,7 +74,7 @@ _CHILDREN = "--children", "an Agent, a Child"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Outfit:
+class RunConfig:
     """What was asked for."""
 
     model: str | None = None
@@ -115,7 +115,7 @@ class Outfit:
             store=store,
         )
         if agent.ruleset.problems:  # a rule that somebody relies on must not be missing without a word
-            raise Mistakes(agent.ruleset.problems)
+            raise ConfigErrors(agent.ruleset.problems)
         return agent
 
     @property

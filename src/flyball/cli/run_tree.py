@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TypeVar
 
-from ..history.record import Record
+from ..history.record import RunRecord
 from ..person import visible
 from ..result import Stop
 
@@ -35,7 +35,7 @@ HEADS = ("run", "turns", "tokens", "cost", "took", "why it ended")
 
 
 @dataclass(frozen=True, slots=True)
-class Kin:
+class TreeRow:
     """One line; `cells` stand below `HEADS`."""
 
     branch: str
@@ -47,32 +47,32 @@ class Kin:
     """Whether it is one run, and not several."""
 
 
-def kin(record: Record, every: bool = False, ascii_only: bool = False) -> list[Kin]:
+def kin(record: RunRecord, every: bool = False, ascii_only: bool = False) -> list[TreeRow]:
     """The run, those below it, and their sum; of a big tree, but for `every`, the middle is one line."""
     below = branches(record.children, lambda one: one.children, ascii_only)
     drawn = [("", record), *below]
-    lines = [Kin(branch, visible(one.label), _cells(one), one.stop, is_run=True) for branch, one in drawn]
+    lines = [TreeRow(branch, visible(one.label), _cells(one), one.stop, is_run=True) for branch, one in drawn]
     if not every and len(lines) > _FIRST + _LAST + 1:
         between = [one for _, one in drawn[_FIRST:-_LAST]]
-        more = Kin("", f"{len(between):,} more", _sum(between, "--all shows them"))
+        more = TreeRow("", f"{len(between):,} more", _sum(between, "--all shows them"))
         lines = [*lines[:_FIRST], more, *lines[-_LAST:]]
     everyone = [one for _, one in drawn]
-    return [*lines, Kin("", f"{len(everyone):,} runs", _sum(everyone, ""))]
+    return [*lines, TreeRow("", f"{len(everyone):,} runs", _sum(everyone, ""))]
 
 
-def _cells(record: Record) -> tuple[str, str, str, str, str]:
+def _cells(record: RunRecord) -> tuple[str, str, str, str, str]:
     turns = record.budgets.get("turns")
     most = "" if turns is None or turns.ceiling is None else f" of {turns.ceiling:,}"
     used = f"{record.told.whole('turns'):,}{most}", f"{record.tokens:,}", _cost([record])
     return *used, f"{record.told.number('seconds'):.1f} s", visible(_reason(record))
 
 
-def _sum(records: Sequence[Record], why: str) -> tuple[str, str, str, str, str]:
+def _sum(records: Sequence[RunRecord], why: str) -> tuple[str, str, str, str, str]:
     turns, tokens = sum(one.told.whole("turns") for one in records), sum(one.tokens for one in records)
     return f"{turns:,}", f"{tokens:,}", _cost(records), "", why
 
 
-def _cost(records: Sequence[Record]) -> str:
+def _cost(records: Sequence[RunRecord]) -> str:
     """What they cost together, and whether that is all."""
     cost = sum(one.cost for one in records)
     unknown = any(one.told.texts("unpriced") for one in records)
@@ -81,7 +81,7 @@ def _cost(records: Sequence[Record]) -> str:
     return f"${cost:.4g}{' and ?' if unknown else ''}"
 
 
-def _reason(record: Record) -> str:
+def _reason(record: RunRecord) -> str:
     """Why it ended, and the limit, the error, or whoever did it."""
     told, stop = record.told, record.stop
     more = told.inner("error").text("message") or ("" if stop is Stop.COMPLETED else told.text("warning"))

@@ -14,8 +14,8 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
 from ..errors import ConfigError
-from ..history.record import Told
-from .run_config import Outfit
+from ..history.record import JsonReader
+from .run_config import RunConfig
 
 if TYPE_CHECKING:
     from ..store import Entry, Step, Store
@@ -31,10 +31,10 @@ _MAY_HIDE = ("model", "mcp")
 _PATHS = ("completion", "schema")
 
 
-class Keepsake:
+class ConfigSavingStore:
     """A store that writes the keepsake of an outfit into the start of each run at the top; all else is the store's."""
 
-    def __init__(self, store: Store, outfit: Outfit) -> None:
+    def __init__(self, store: Store, outfit: RunConfig) -> None:
         self._store = store
         self._data = kept(outfit)
         self.transcript, self.journal, self.lease = store.transcript, store.journal, store.lease
@@ -48,7 +48,7 @@ class Keepsake:
             step = replace(step, start=replace(start, metadata={**start.metadata, KEY: self._data}))
         self._store.keep(step)
 
-    def __enter__(self) -> Keepsake:
+    def __enter__(self) -> ConfigSavingStore:
         return self
 
     def __exit__(
@@ -57,7 +57,7 @@ class Keepsake:
         self.close()
 
 
-def kept(outfit: Outfit) -> dict[str, Any]:
+def kept(outfit: RunConfig) -> dict[str, Any]:
     """An outfit in JSON types, without what may be a secret; and the folder in which it was put on."""
     texts = {"model": _hidden(outfit.named_model), "system": outfit.system}
     lists = {"toolbox": outfit.toolbox, "tools": outfit.tools, "children": outfit.children, "rules": outfit.rules}
@@ -77,13 +77,13 @@ def _hidden(text: str) -> str:
     return _HIDDEN if _SECRET.search(text) else text
 
 
-def outfit_of(entry: Entry, given: Mapping[str, Any]) -> Outfit:
+def outfit_of(entry: Entry, given: Mapping[str, Any]) -> RunConfig:
     """The outfit of a run, with what is `given` anew in place of what it had; and this process goes to its folder.
 
     A ConfigError says what is missing: a run that a program of one's own has started can only go on there.
     """
     where = f"run {entry.run_id}"
-    told = Told(entry.start.metadata).inner(KEY)
+    told = JsonReader(entry.start.metadata).inner(KEY)
     if not told.text("folder"):
         raise ConfigError(where, "one that `flyball run` has not started", "agent.resume(run_id) in its own program")
     _enter(where, told.text("folder"))
@@ -100,7 +100,7 @@ def outfit_of(entry: Entry, given: Mapping[str, Any]) -> Outfit:
         found = values[name]
         if _HIDDEN in (found if isinstance(found, tuple) else (found,)):
             raise ConfigError(f"{where}, {name}", "one that has a secret, which is not kept", f"--{name} again")
-    return Outfit(**values)
+    return RunConfig(**values)
 
 
 def _enter(where: str, folder: str) -> None:

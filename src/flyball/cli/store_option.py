@@ -30,7 +30,7 @@ At = Annotated[
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class StoreLocation:
     """A store by its address, whether or not it is there yet."""
 
     uri: str
@@ -38,7 +38,7 @@ class Place:
     """Who named it: an option, a setting, or the default."""
 
     @classmethod
-    def of(cls, given: str | None) -> Place:
+    def of(cls, given: str | None) -> StoreLocation:
         """The store that is meant: the one given, else that of the settings, else a file of the user's own."""
         if given is not None:
             return cls(given.strip(), "--store")

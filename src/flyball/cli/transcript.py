@@ -6,7 +6,7 @@ import json
 import re
 from collections.abc import Iterator
 
-from ..history.record import Record, Told
+from ..history.record import JsonReader, RunRecord
 from ..person import harmless
 from .report import end, plain, shown, summary
 from .run_tree import HEADS, kin
@@ -15,13 +15,13 @@ _FENCE = re.compile(r"`{3,}")
 _WHO = {"user": "User", "assistant": "Agent", "system": "System", "tool": "Tool"}
 
 
-def conversation(record: Record) -> str:
+def conversation(record: RunRecord) -> str:
     """The run, and behind it each of those below it; what a model or a tool said is only text in it."""
     parts = ["\n".join(_run(one)) for one in record.tree()]
     return "\n\n".join(parts)
 
 
-def _run(record: Record) -> Iterator[str]:
+def _run(record: RunRecord) -> Iterator[str]:
     level = "##" if record.place else "#"
     name = f"{record.label}: " if record.place else ""
     yield f"{level} {plain(name + shown(record.task))}"
@@ -41,13 +41,13 @@ def _run(record: Record) -> Iterator[str]:
         yield from (f"> {plain(line)}" for line in text.splitlines())
 
 
-def _said(message: Told, outcomes: dict[str, Told]) -> Iterator[str]:
+def _said(message: JsonReader, outcomes: dict[str, JsonReader]) -> Iterator[str]:
     payload, text = message.inner("payload"), message.text("content")
     match message.text("type"):
         case "tool_call":
             yield f"\n**Call** `{_inline(payload.text('name'))}` {_code(_arguments(payload.get('arguments')))}"
         case "tool_result":
-            status = outcomes.get(payload.text("call_id"), Told({})).text("status").replace("_", " ")
+            status = outcomes.get(payload.text("call_id"), JsonReader({})).text("status").replace("_", " ")
             name = _inline(payload.text("name")) or "call"
             yield f"\n**Outcome** of `{name}`{f', {status}' if status else ''}: {_code(text)}"
         case _ if text.strip():

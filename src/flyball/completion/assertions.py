@@ -16,13 +16,13 @@ from pathlib import Path
 from typing import Any
 
 from .._internal.path import is_at, is_there
-from .._internal.table import Entry, Page
+from .._internal.table import TableDocument, TableValue
 from ..errors import ConfigError, nearest
 from ..progress import Evidence
 
 
 @dataclass(frozen=True, slots=True)
-class Finding:
+class RequirementFinding:
     """One thing that is asked for, and whether it is there."""
 
     phrase: str
@@ -36,7 +36,7 @@ class Finding:
 
 
 @dataclass(frozen=True, slots=True)
-class Proof:
+class ToolRequirement:
     """Calls of one tool that must have succeeded, each with these parameters and this output.
 
     The keys of the parameters, and the output, are dotted paths. Parameters are compared as JSON would be.
@@ -48,8 +48,8 @@ class Proof:
     required_output: Sequence[str] = ()
 
     def __post_init__(self) -> None:
-        page = Page("proof")
-        keep(self, page, _proof_fields(Entry(page, _given(self))))
+        page = TableDocument("proof")
+        keep(self, page, _proof_fields(TableValue(page, _given(self))))
 
     def required(self) -> dict[str, Any]:
         """The same in JSON types; what was left open is left out."""
@@ -57,12 +57,12 @@ class Proof:
         if self.min_successful_calls != 1:
             table["min_successful_calls"] = self.min_successful_calls
         if self.required_parameters:
-            table["required_parameters"] = Entry(Page("proof"), self.required_parameters).json()
+            table["required_parameters"] = TableValue(TableDocument("proof"), self.required_parameters).json()
         if self.required_output:
             table["required_output"] = list(self.required_output)
         return table
 
-    def look(self, evidence: Evidence, way: str) -> Iterator[Finding]:
+    def look(self, evidence: Evidence, way: str) -> Iterator[RequirementFinding]:
         """Whether there are enough calls, and whether enough of those have the output as well."""
         tool, least, wanted = self.name, self.min_successful_calls, self.required_parameters
         calls = [one for one in evidence.of(tool) if all(is_at(one.arguments, path, wanted[path]) for path in wanted)]
@@ -76,19 +76,19 @@ class Proof:
             if least > 1:
                 phrase += f": {min(whole, least)} of {least} successful calls"
                 words = f"{paths} in {least} results of {what} ({min(whole, least)} so far)"
-            yield Finding(phrase, whole >= least, tool, words, way)
+            yield RequirementFinding(phrase, whole >= least, tool, words, way)
 
 
 @dataclass(frozen=True, slots=True)
-class Way:
+class CompletionOption:
     """One named outcome that completes a task: all its proofs must hold."""
 
     name: str
-    tools: Sequence[Proof]
+    tools: Sequence[ToolRequirement]
 
     def __post_init__(self) -> None:
-        page = Page("way")
-        keep(self, page, _way_fields(Entry(page, _given(self))))
+        page = TableDocument("way")
+        keep(self, page, _way_fields(TableValue(page, _given(self))))
 
     @property
     def tool_names(self) -> tuple[str, ...]:
@@ -99,46 +99,46 @@ class Way:
         """The same in JSON types."""
         return {"name": self.name, "tools": [proof.required() for proof in self.tools]}
 
-    def look(self, evidence: Evidence) -> list[Finding]:
+    def look(self, evidence: Evidence) -> list[RequirementFinding]:
         """What each proof finds; the same thing asked for twice is told once."""
         return list(dict.fromkeys(finding for proof in self.tools for finding in proof.look(evidence, self.name)))
 
 
-def counted(what: str, calls: int, least: int, *, about: str, way: str = "") -> Finding:
+def counted(what: str, calls: int, least: int, *, about: str, way: str = "") -> RequirementFinding:
     """Whether there are enough calls of a tool."""
     phrase = f"tool {what}: {min(calls, least)} of {least} successful calls"
     words = f"a successful call of {what}" if least == 1 else f"{least} successful calls of {what} ({calls} so far)"
-    return Finding(f"{way}: {phrase}" if way else phrase, calls >= least, about, words, way)
+    return RequirementFinding(f"{way}: {phrase}" if way else phrase, calls >= least, about, words, way)
 
 
-def keep(record: object, page: Page, values: Mapping[str, Any]) -> None:
+def keep(record: object, page: TableDocument, values: Mapping[str, Any]) -> None:
     """Give a frozen record its values as they were read, or raise what is wrong with them."""
     page.finish()
     for name, value in values.items():
         object.__setattr__(record, name, value)
 
 
-def read_way(entry: Entry) -> Way | None:
+def read_way(entry: TableValue) -> CompletionOption | None:
     """A way, also one written as a table; None where something is wrong with it."""
     before = len(entry.page.mistakes)
-    if isinstance(entry.value, Way):
+    if isinstance(entry.value, CompletionOption):
         return entry.value
     values = _way_fields(entry)
-    return Way(**values) if len(entry.page.mistakes) == before else None
+    return CompletionOption(**values) if len(entry.page.mistakes) == before else None
 
 
-def _read_proof(entry: Entry) -> Proof | None:
+def _read_proof(entry: TableValue) -> ToolRequirement | None:
     before = len(entry.page.mistakes)
-    if isinstance(entry.value, Proof):
+    if isinstance(entry.value, ToolRequirement):
         return entry.value
     values = _proof_fields(entry)
-    return Proof(**values) if len(entry.page.mistakes) == before else None
+    return ToolRequirement(**values) if len(entry.page.mistakes) == before else None
 
 
-def _way_fields(entry: Entry) -> dict[str, Any]:
+def _way_fields(entry: TableValue) -> dict[str, Any]:
     given = entry.fields({"name": None, "tools": None}, "a table with the name of an outcome and its tools")
     name = given["name"].name("the name of an outcome")
-    tools: list[Proof] = []
+    tools: list[ToolRequirement] = []
     items = given["tools"].items("tables, each with the name of a tool")
     if given["tools"].value in ((), []):
         given["tools"].wrong("at least one tool")
@@ -158,11 +158,11 @@ _PROOF: Mapping[str, object] = {
 }
 
 
-def _proof_fields(entry: Entry) -> dict[str, Any]:
+def _proof_fields(entry: TableValue) -> dict[str, Any]:
     given = entry.fields(_PROOF, "a table with the name of a tool")
     parameters = given["required_parameters"].table("a table of parameters")
     for path, parameter in parameters.items():
-        Entry(entry.page, path, parameter.place).path()
+        TableValue(entry.page, path, parameter.place).path()
     return {
         "name": given["name"].name("the name of a tool"),
         "min_successful_calls": given["min_successful_calls"].whole(least=1),
@@ -171,7 +171,7 @@ def _proof_fields(entry: Entry) -> dict[str, Any]:
     }
 
 
-def _given(record: Proof | Way) -> dict[str, Any]:
+def _given(record: ToolRequirement | CompletionOption) -> dict[str, Any]:
     return {name: getattr(record, name) for name in record.__slots__}
 
 
@@ -195,7 +195,7 @@ class Findings:
     """A forbidden tool was called: whatever the run does now, it cannot become complete."""
     ways: tuple[str, ...]
     """The ways of complete_when_any that hold."""
-    details: tuple[Finding, ...] = field(default=(), repr=False)
+    details: tuple[RequirementFinding, ...] = field(default=(), repr=False)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -206,7 +206,7 @@ class Assertions:
     required_engine_data_keys: Sequence[str] = ()
     """Dotted paths into the run's state."""
     minimum_successful_tool_counts: Mapping[str, int] = field(default_factory=dict[str, int], hash=False)
-    complete_when_any: Sequence[Way] = ()
+    complete_when_any: Sequence[CompletionOption] = ()
     forbidden_tool_names: Sequence[str] = ()
     messages: Mapping[str, str] = field(default_factory=dict[str, str], hash=False)
     """What the model is told while something is missing, by the name of the tool, the key or the way."""
@@ -214,8 +214,8 @@ class Assertions:
     """Tell the model only that the task is not complete."""
 
     def __post_init__(self) -> None:
-        page = Page(TABLE)
-        keep(self, page, _fields(Entry(page, {name: getattr(self, name) for name in _USUAL})))
+        page = TableDocument(TABLE)
+        keep(self, page, _fields(TableValue(page, {name: getattr(self, name) for name in _USUAL})))
 
     @classmethod
     def of(cls, source: Assertions | Mapping[str, Any] | str | Path) -> Assertions:
@@ -225,10 +225,10 @@ class Assertions:
         if isinstance(source, str | Path):
             page, table = _open(Path(source))
         elif isinstance(source, Mapping):  # pyright: ignore[reportUnnecessaryIsInstance]
-            page, table = Page(TABLE), source
+            page, table = TableDocument(TABLE), source
         else:
             raise ConfigError(TABLE, source, "an Assertions, a mapping, or the path of a TOML file")
-        values = _fields(Entry(page, _unwrapped(page, table)))
+        values = _fields(TableValue(page, _unwrapped(page, table)))
         page.finish()
         return cls(**values)
 
@@ -251,7 +251,7 @@ class Assertions:
         return bool(self.complete_when_any)
 
     @property
-    def open_ways(self) -> tuple[Way, ...]:
+    def open_ways(self) -> tuple[CompletionOption, ...]:
         """The ways that no forbidden tool bars."""
         forbidden = set(self.forbidden_tool_names)
         return tuple(way for way in self.complete_when_any if forbidden.isdisjoint(way.tool_names))
@@ -276,13 +276,13 @@ class Assertions:
         satisfied = [one.phrase for one in details if one.held] + [f"outcome {name}" for name in held]
         return Findings(not missing, tuple(missing), tuple(satisfied), bool(called), tuple(held), tuple(details))
 
-    def _look(self, evidence: Evidence) -> Iterator[Finding]:
+    def _look(self, evidence: Evidence) -> Iterator[RequirementFinding]:
         for name in self.required_tool_names:
             words = f"a successful call of {name}"
-            yield Finding(f"required tool {name}", evidence.count(name) > 0, name, words)
+            yield RequirementFinding(f"required tool {name}", evidence.count(name) > 0, name, words)
         for key in self.required_engine_data_keys:
             words = f"a value for {key}, set by a tool"
-            yield Finding(f"engine data key {key}", is_there(evidence.state, key), key, words)
+            yield RequirementFinding(f"engine data key {key}", is_there(evidence.state, key), key, words)
         for name, least in self.minimum_successful_tool_counts.items():
             yield counted(name, evidence.count(name), least, about=name)
 
@@ -298,14 +298,14 @@ _USUAL: Mapping[str, object] = {
 }
 
 
-def _open(path: Path) -> tuple[Page, Mapping[str, Any]]:
+def _open(path: Path) -> tuple[TableDocument, Mapping[str, Any]]:
     from .._internal.toml import TomlDocument  # and with it tomllib: only where there is a file to read
 
     document = TomlDocument.read(path)
-    return Page(TABLE, document, str(path), (TABLE,) if TABLE in document.data else ()), document.data
+    return TableDocument(TABLE, document, str(path), (TABLE,) if TABLE in document.data else ()), document.data
 
 
-def _unwrapped(page: Page, source: Mapping[str, Any]) -> object:
+def _unwrapped(page: TableDocument, source: Mapping[str, Any]) -> object:
     """What stands under the key of assertions, or the mapping itself. A file may have more in it, for others."""
     if TABLE not in source:
         meant = [key for key in source if nearest(str(key), (TABLE, *_USUAL))[:1] == [TABLE]]
@@ -318,18 +318,18 @@ def _unwrapped(page: Page, source: Mapping[str, Any]) -> object:
     return source[TABLE]
 
 
-def _beside(page: Page, key: str) -> Entry:
-    return Entry(Page(str(key), page.document, page.file, (key,), page.mistakes), key)
+def _beside(page: TableDocument, key: str) -> TableValue:
+    return TableValue(TableDocument(str(key), page.document, page.file, (key,), page.mistakes), key)
 
 
-def _fields(entry: Entry) -> dict[str, Any]:
+def _fields(entry: TableValue) -> dict[str, Any]:
     """The fields of an Assertions as they are kept; what is wrong with them is noted."""
     given = entry.fields(_USUAL, "a table of assertions")
     tools = "names of tools"
     several = "each tool once; for several calls there is minimum_successful_tool_counts"
     counts = given["minimum_successful_tool_counts"].table("a table of tools and how often each must succeed")
     for tool, count in counts.items():
-        Entry(entry.page, tool, count.place).name("the name of a tool")
+        TableValue(entry.page, tool, count.place).name("the name of a tool")
     messages = given["messages"].table("a table of messages")
     values: dict[str, Any] = {
         "required_tool_names": given["required_tool_names"].names(tools, several),
@@ -345,8 +345,8 @@ def _fields(entry: Entry) -> dict[str, Any]:
     return values
 
 
-def _ways(entry: Entry) -> tuple[Way, ...]:
-    ways: dict[str, Way] = {}
+def _ways(entry: TableValue) -> tuple[CompletionOption, ...]:
+    ways: dict[str, CompletionOption] = {}
     for item in entry.items("tables, each with the name of an outcome and its tools"):
         way = read_way(item)
         if way is not None and way.name in ways:
@@ -356,12 +356,12 @@ def _ways(entry: Entry) -> tuple[Way, ...]:
     return tuple(ways.values())
 
 
-def _weigh(entry: Entry, given: Mapping[str, Entry], values: Mapping[str, Any]) -> None:
+def _weigh(entry: TableValue, given: Mapping[str, TableValue], values: Mapping[str, Any]) -> None:
     """Whether assertions that are well formed make sense together."""
-    ways: tuple[Way, ...] = values["complete_when_any"]
+    ways: tuple[CompletionOption, ...] = values["complete_when_any"]
     groups = ("required_tool_names", "minimum_successful_tool_counts")
     if not any(values[name] for name in _USUAL if name not in ("messages", "hide_mechanics")):
-        Entry(entry.page, {name: value for name, value in values.items() if value}).wrong("at least one assertion")
+        TableValue(entry.page, {name: value for name, value in values.items() if value}).wrong("at least one assertion")
         return
     for item in given["forbidden_tool_names"].items("names of tools"):
         for group in groups:
@@ -375,6 +375,6 @@ def _weigh(entry: Entry, given: Mapping[str, Entry], values: Mapping[str, Any]) 
     for name, message in given["messages"].table("a table of messages").items():
         if name not in known:
             meant = nearest(name, known)[:1] or dict.fromkeys(known)
-            Entry(entry.page, name, message.place).wrong(f"the name of what is asked for: {' or '.join(meant)}")
+            TableValue(entry.page, name, message.place).wrong(f"the name of what is asked for: {' or '.join(meant)}")
     if values["messages"] and values["hide_mechanics"]:
         given["messages"].wrong("no messages, as hide_mechanics would never show them")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator
 
 from ..progress import Complete, Decision, GoOn, Policy, Progress, Unfinished
-from .assertions import Assertions, Finding, Findings, Way
+from .assertions import Assertions, CompletionOption, Findings, RequirementFinding
 
 _REQUEST_CHARACTERS = 300
 
@@ -55,7 +55,7 @@ def _missing(findings: Findings, assertions: Assertions, offered: Collection[str
         yield from (f"- {_lacking(way, findings, assertions)}" for way in ways)
 
 
-def _lacking(way: Way, findings: Findings, assertions: Assertions) -> str:
+def _lacking(way: CompletionOption, findings: Findings, assertions: Assertions) -> str:
     found = [one for one in findings.details if one.way == way.name]
     done = f"{way.name} ({sum(one.held for one in found)} of {len(found)} done)"
     if way.name in assertions.messages:
@@ -63,7 +63,7 @@ def _lacking(way: Way, findings: Findings, assertions: Assertions) -> str:
     return f"{done}, still missing: {'; '.join(dict.fromkeys(_told(one, assertions) for one in found if not one.held))}"
 
 
-def _told(finding: Finding, assertions: Assertions) -> str:
+def _told(finding: RequirementFinding, assertions: Assertions) -> str:
     return assertions.messages.get(finding.about, finding.words).strip()
 
 

@@ -15,7 +15,7 @@ from ..budget.limits import Limits
 from ..budget.price import Price, Unpriced
 from ..budget.registry import IterationBudgetRegistry
 from ..budget.run_budget import TurnBudget
-from ..budget.spending import Purse
+from ..budget.spending import Spending
 from ..errors import ConfigError, FlyballError
 from ..progress import Point
 from ..recorder import Fields, Recorder, Sink
@@ -128,7 +128,7 @@ class govern:  # noqa: N801  (people read it as the verb: `with govern(limits) a
             expected = f"a price, because there is a limit of {money.unit.show(money.ceiling)}: TokenPrice(input=..., "
             expected += 'output=...); or unpriced="tokens_only" if the limit need not hold'
             raise ConfigError("govern, price", None, expected)
-        self._open = _Open(Purse(envelope, self.price, self.model), recorder, self.clock.now())
+        self._open = _Open(Spending(envelope, self.price, self.model), recorder, self.clock.now())
         self.tell(event.RunStarted, envelope.snapshot(), None)
         if self.rules is not None:
             most_s = max(0.0, terms.most_seconds - terms.seconds)
@@ -187,7 +187,7 @@ class govern:  # noqa: N801  (people read it as the verb: `with govern(limits) a
             raise ConfigError("govern", "a run that was not entered", "`with govern(...) as run:` around the loop")
         return self._open
 
-    def _refused_by(self, purse: Purse) -> str | None:
+    def _refused_by(self, purse: Spending) -> str | None:
         """Claim the next turn; else the budget that stands against it."""
         envelope = purse.envelope
         if envelope.is_expired():
@@ -321,7 +321,7 @@ class govern:  # noqa: N801  (people read it as the verb: `with govern(limits) a
 class _Open:
     """What a run has while it goes on."""
 
-    purse: Purse
+    purse: Spending
     recorder: Recorder
     started: float
     turn: Turn | None = None

@@ -8,7 +8,7 @@ from typing import Any, Protocol
 from .._internal import validation
 from ..budget.deadline import Deadline, DeadlineToken
 from ..budget.run_budget import TurnBudget
-from ..budget.spending import Holds, Purse
+from ..budget.spending import Holds, Spending
 from ..budget.usage import Usage
 from ..errors import ConfigError
 from ..event import Refunded
@@ -31,7 +31,7 @@ class Turn:
     def __init__(
         self,
         number: int,
-        purse: Purse,
+        purse: Spending,
         *,
         grace: bool,
         cap: int | None,

@@ -6,7 +6,7 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 from ..errors import ConfigError, nearest
-from .record import Record, Told
+from .record import JsonReader, RunRecord
 from .unfinished import remains, tail
 
 if TYPE_CHECKING:
@@ -76,9 +76,9 @@ class Archive:
         own = [message for message in said if message.run == entry.run_id]
         return [*own, *tail(self.store.journal.read(entry.run_id), self.store.runs.events(entry.run_id), own)]
 
-    def record(self, entry: Entry) -> Record:
+    def record(self, entry: Entry) -> RunRecord:
         """The record of a run, and of those below it; of one that has not ended, as far as it came."""
-        return Record.of({**self._data(entry), "stored": True}, ended=False)
+        return RunRecord.of({**self._data(entry), "stored": True}, ended=False)
 
     def _data(self, entry: Entry) -> dict[str, Any]:
         whole = self.store.runs.get(entry.run_id) or entry
@@ -98,7 +98,7 @@ class Archive:
 
     def _with_events(self, record: Mapping[str, Any]) -> dict[str, Any]:
         """A record, and those in it, with the events that the store has on their own."""
-        told = Told(record)
+        told = JsonReader(record)
         events = self.store.runs.events(told.text("run_id"))
         children = [self._with_events(child.plain) for child in told.inners("children")]
         kept = {"events": events, "events_dropped": 0} if events else {}

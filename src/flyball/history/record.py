@@ -17,10 +17,10 @@ from ..result import Result, Stop
 from . import folders
 
 
-class Told:
+class JsonReader:
     """One JSON object: what is missing in it, or is something else than was looked for, is empty or 0.
 
-    >>> told = Told({"tool": "add", "at": "soon", "arguments": {"a": 1}})
+    >>> told = JsonReader({"tool": "add", "at": "soon", "arguments": {"a": 1}})
     >>> told.text("tool"), told.number("at"), told.inner("arguments").whole("a"), told.texts("flags")
     ('add', 0.0, 1, [])
     """
@@ -58,13 +58,13 @@ class Told:
         """A whole number."""
         return int(self.number(key))
 
-    def inner(self, key: str) -> Told:
+    def inner(self, key: str) -> JsonReader:
         """The object below."""
-        return Told(self._data.get(key))
+        return JsonReader(self._data.get(key))
 
-    def inners(self, key: str) -> list[Told]:
+    def inners(self, key: str) -> list[JsonReader]:
         """The objects of a list."""
-        return [Told(cast("object", one)) for one in self._list(key) if isinstance(one, dict)]
+        return [JsonReader(cast("object", one)) for one in self._list(key) if isinstance(one, dict)]
 
     def texts(self, key: str) -> list[str]:
         """The texts of a list."""
@@ -79,14 +79,14 @@ _EXPECTED = "a record as `flyball run --json` prints it"
 
 
 @dataclass(frozen=True, slots=True)
-class Record:
+class RunRecord:
     """What a record tells of a run; whoever wrote it is not trusted."""
 
-    told: Told
+    told: JsonReader
     stop: Stop | None
     """Why it ended; None for one that has not, of which only a store can tell."""
     budgets: dict[str, BudgetSnapshot]
-    children: list[Record]
+    children: list[RunRecord]
     """Those of the runs that it has delegated, in the order in which they were announced."""
     name: str = ""
     """The agent's."""
@@ -94,12 +94,12 @@ class Record:
     """Where in its tree it stands: 2.1 is the first child of the second; nothing is the top."""
 
     @classmethod
-    def of(cls, data: object, ended: bool = True) -> Record:
+    def of(cls, data: object, ended: bool = True) -> RunRecord:
         """Read a record, which must be `ended` or may not be; a ValueError says what it cannot be without."""
-        return cls._of(Told(data), "", "", ended)
+        return cls._of(JsonReader(data), "", "", ended)
 
     @classmethod
-    def _of(cls, told: Told, name: str, place: str, ended: bool) -> Record:
+    def _of(cls, told: JsonReader, name: str, place: str, ended: bool) -> RunRecord:
         has_ended = told.get("stop") in list(Stop)
         if not has_ended and (ended or told.get("stop") is not None):
             raise ValueError("no record of a run: it has no `stop` that is known here")
@@ -145,13 +145,13 @@ class Record:
         usage = self.told.inner("usage")
         return usage.whole("input") + usage.whole("output")
 
-    def at(self, place: str) -> Record | None:
+    def at(self, place: str) -> RunRecord | None:
         """The run at a place in the tree below; None where there is none."""
         return next((record for record in self.tree() if record.place == place), None)
 
-    def tree(self) -> Iterator[Record]:
+    def tree(self) -> Iterator[RunRecord]:
         """It and all runs below it, a parent before its children."""
-        coming: list[Record] = [self]
+        coming: list[RunRecord] = [self]
         while coming:
             record = coming.pop()
             yield record
@@ -169,14 +169,14 @@ class Record:
         return said or self.told.text("task")
 
     @property
-    def messages(self) -> list[Told]:
+    def messages(self) -> list[JsonReader]:
         """What was said in it; not what an earlier run of its session has said."""
         said = self.told.inners("messages")
         own = [message for message in said if message.text("id").startswith(f"{self.told.text('run_id')}:")]
         return own or said
 
     @property
-    def events(self) -> list[Told]:
+    def events(self) -> list[JsonReader]:
         """What happened, in order."""
         return self.told.inners("events")
 
@@ -187,7 +187,7 @@ class Record:
         return {call.text("call_id"): _arguments(call.get("arguments")) for call in said}
 
     @property
-    def outcomes(self) -> dict[str, Told]:
+    def outcomes(self) -> dict[str, JsonReader]:
         """What each call came to, by the call's id."""
         return {one.text("call_id"): one for one in self.told.inners("tool_execution_results")}
 
@@ -199,7 +199,7 @@ class Record:
     @property
     def work_seconds(self) -> float:
         """How long it was allowed to work; 0 where that is not told."""
-        first = next(iter(self.events), Told({}))
+        first = next(iter(self.events), JsonReader({}))
         return first.inner("limits").number("remaining_s")
 
 
@@ -240,14 +240,14 @@ def last_kept_at() -> float:
         return 0.0
 
 
-def kept(path: Path | None = None) -> Record:
+def kept(path: Path | None = None) -> RunRecord:
     """The record in a file (`-` is standard input), or that of the last run; a ConfigError where there is none."""
     where = folders.state() / "last.json" if path is None else path
     if path is None and not where.exists():
         raise ConfigError("why", "no run yet", "`flyball run TASK` first, or the file of a saved --json record")
     try:
         text = sys.stdin.read() if str(where) == "-" else where.read_text(encoding="utf-8")
-        return Record.of(json.loads(text))
+        return RunRecord.of(json.loads(text))
     except OSError as error:
         raise ConfigError(f"why, {where}", error.strerror or str(error), _EXPECTED) from error
     except json.JSONDecodeError as error:

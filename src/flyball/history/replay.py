@@ -11,8 +11,8 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from ..errors import ConfigError
-from .record import Told
-from .timeline import Reader, call_text, one_line
+from .record import JsonReader
+from .timeline import TimelineReader, call_text, one_line
 
 if TYPE_CHECKING:
     from ..agent.agent import Agent
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from ..loop.effects import Answer, Effect, Flow
     from ..loop.plan import ModelFacts, Plan
     from ..result import Result
-    from ..runtime.history import Past
+    from ..runtime.history import RunHistory
     from ..store import Row
 
 _PASSING = frozenset(
@@ -38,7 +38,7 @@ _OTHER = "something else is said"
 
 
 @dataclass(frozen=True, slots=True)
-class Rehearsal:
+class ReplayReport:
     """What came of it."""
 
     steps: int
@@ -60,7 +60,7 @@ class Rehearsal:
 
 
 @dataclass(frozen=True, slots=True)
-class Score:
+class RecordedRun:
     """What is known of a run: its journal, its events, and how it ended."""
 
     rows: Sequence[Row]
@@ -70,11 +70,11 @@ class Score:
     @property
     def purposes(self) -> list[str]:
         """What the model was asked for, each time that it answered."""
-        told = [Told(event) for event in self.events]
+        told = [JsonReader(event) for event in self.events]
         return [event.text("purpose") for event in told if event.text("event") == "model_replied"]
 
 
-def rehearse(agent: Agent, score: Score, *, lenient: bool = False) -> Rehearsal:
+def rehearse(agent: Agent, score: RecordedRun, *, lenient: bool = False) -> ReplayReport:
     """Play a run again with an agent, and compare it with what was told then, and how it ended.
 
     It goes another way where the loop wants another thing than then. A `lenient` one takes it that the model says what
@@ -83,7 +83,7 @@ def rehearse(agent: Agent, score: Score, *, lenient: bool = False) -> Rehearsal:
     from ..runtime.history import past_of
 
     past, plan = past_of(score.rows), _plan(agent, score.rows)
-    with _Stage(plan) as stage:
+    with _LoopPlayer(plan) as stage:
         steps = stage.play(past, score.purposes if lenient else None)
         heard = [event.to_dict() for event in stage.recorder.events]
     result, then, today = stage.result, _whole(score.events), heard
@@ -93,7 +93,7 @@ def rehearse(agent: Agent, score: Score, *, lenient: bool = False) -> Rehearsal:
     if parted:
         then, today = then[past.begun[steps - 1].events if steps else 0 :], today[stage.told :]
     first = _same(then, today)
-    return Rehearsal(
+    return ReplayReport(
         steps=steps,
         of=len(past.answers),
         turn=stage.recorder.turn,
@@ -110,7 +110,7 @@ def _whole(events: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
     return [event for n, event in enumerate(events, 1) if event.get("event") != "run_ended" or n == len(events)]
 
 
-class _Stage:
+class _LoopPlayer:
     """The loop, what it tells, and what it wants now."""
 
     def __init__(self, plan: Plan) -> None:
@@ -124,14 +124,14 @@ class _Stage:
         self.told = 0
         """How many events it had told before it was last told anything."""
 
-    def __enter__(self) -> _Stage:
+    def __enter__(self) -> _LoopPlayer:
         return self
 
     def __exit__(self, *_: object) -> None:
         """It tells of that, too, which nobody wants to hear."""
         self._loop.close()
 
-    def play(self, past: Past, purposes: Sequence[str] | None) -> int:
+    def play(self, past: RunHistory, purposes: Sequence[str] | None) -> int:
         """Tell it all again, as long as it wants the same; how many steps that were.
 
         With `purposes`, a request to the model is the same if it is for that.
@@ -193,13 +193,13 @@ def _plan(agent: Agent, rows: Sequence[Row]) -> Plan:
     plan = agent.plan("A task that the journal has.")
     if plan.shared.sources:
         raise ConfigError("replay", "tools of an MCP server, which is not started for this", "a run without --mcp")
-    others = {name: Silent(model) for name, model in plan.shared.models.items()}
-    shared = replace(plan.shared, model=Silent(plan.shared.model), models=others)
+    others = {name: OfflineModel(model) for name, model in plan.shared.models.items()}
+    shared = replace(plan.shared, model=OfflineModel(plan.shared.model), models=others)
     own = restored(plan, rows[0].data)
     return replace(own, shared=shared, keeps=True, kept=len(own.messages))
 
 
-class Silent:
+class OfflineModel:
     """A model that is always ready, because it is never asked."""
 
     def __init__(self, model: ModelFacts) -> None:
@@ -237,17 +237,17 @@ def _core(event: Mapping[str, Any]) -> dict[str, Any]:
 
 def _lines(events: Sequence[Mapping[str, Any]], behind: int) -> list[str]:
     """What the events behind the first so many tell."""
-    reader, lines = Reader(), list[str]()
+    reader, lines = TimelineReader(), list[str]()
     for n, event in enumerate(events):
-        row = reader.read(Told(event))
+        row = reader.read(JsonReader(event))
         if n >= behind and row is not None:
             lines.append(row.line)
         elif n >= behind:
-            lines += _told(Told(event))
+            lines += _told(JsonReader(event))
     return lines
 
 
-def _told(event: Told) -> Iterator[str]:
+def _told(event: JsonReader) -> Iterator[str]:
     """What has no line in a timeline, where it is one of its end's two sides."""
     match event.text("event"):
         case "turn_started":

@@ -9,7 +9,7 @@ from typing import Any, cast
 
 from ..errors import shown
 from ..unit import Unit
-from .record import Told
+from .record import JsonReader
 
 _LONGEST = 400
 _FIRST, _LAST = 12, 24
@@ -18,7 +18,7 @@ _PURPOSES = {"grace": "reports", "reflection": "looks back"}
 _FINISHES = {"stop": "", "length": ", cut off by its limit", "cut": ", cut off by us"}
 
 
-class Kind(StrEnum):
+class RowKind(StrEnum):
     """What a line is about; for all but the first two it is also the line's first word."""
 
     MODEL = "model"
@@ -54,10 +54,10 @@ class Mark(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Row:
+class TimelineRow:
     """One line: when, what, what became of it, and what it took."""
 
-    kind: Kind
+    kind: RowKind
     turn: int
     at: float
     what: str
@@ -76,22 +76,24 @@ class Row:
     @property
     def line(self) -> str:
         """The same, with what it is about."""
-        return self.text if self.kind in (Kind.MODEL, Kind.CALL) else f"{self.kind.value}: {self.text}"
+        return self.text if self.kind in (RowKind.MODEL, RowKind.CALL) else f"{self.kind.value}: {self.text}"
 
 
-class Reader:
+class TimelineReader:
     """Takes the events of one run in their order; a request and a call become one line, when they end.
 
     `calls` and `outcomes` tell what was called with what, and what it came to, by the calls' ids, where that is known.
     """
 
-    def __init__(self, calls: Mapping[str, object] | None = None, outcomes: Mapping[str, Told] | None = None) -> None:
+    def __init__(
+        self, calls: Mapping[str, object] | None = None, outcomes: Mapping[str, JsonReader] | None = None
+    ) -> None:
         self._calls = dict(calls or {})
         self._outcomes = outcomes or {}
-        self._asked = Told({})
-        self._started: dict[str, Told] = {}
+        self._asked = JsonReader({})
+        self._started: dict[str, JsonReader] = {}
 
-    def read(self, event: Told) -> Row | None:
+    def read(self, event: JsonReader) -> TimelineRow | None:
         """The line that an event completes; None where it tells nothing of its own."""
         match event.text("event"):
             case "model_requested":
@@ -104,26 +106,26 @@ class Reader:
                 return self._ended(event)
             case kind if kind in _SIMPLE:
                 about, what, mark = _SIMPLE[kind](event)
-                return Row(about, event.whole("turn"), event.number("at"), what, mark=mark)
+                return TimelineRow(about, event.whole("turn"), event.number("at"), what, mark=mark)
             case _:
                 pass
         return None
 
-    def left(self) -> Iterator[Row]:
+    def left(self) -> Iterator[TimelineRow]:
         """The lines of what was begun, and has no end among the events: the run was stopped meanwhile."""
         if self._asked.text("event"):
             asked = self._asked
             model = asked.text("model") or "the model"
-            yield Row(Kind.MODEL, asked.whole("turn"), asked.number("at"), model, _NO_END, mark=Mark.WARN)
+            yield TimelineRow(RowKind.MODEL, asked.whole("turn"), asked.number("at"), model, _NO_END, mark=Mark.WARN)
         for call in self._started.values():
             what = call_text(call.text("tool"), call.get("arguments"))
-            yield Row(Kind.CALL, call.whole("turn"), call.number("at"), what, _NO_END, mark=Mark.WARN)
+            yield TimelineRow(RowKind.CALL, call.whole("turn"), call.number("at"), what, _NO_END, mark=Mark.WARN)
 
-    def _replied(self, event: Told) -> Row:
+    def _replied(self, event: JsonReader) -> TimelineRow:
         asked, error = self._asked, event.text("error")
-        self._asked = Told({})
-        return Row(
-            Kind.MODEL,
+        self._asked = JsonReader({})
+        return TimelineRow(
+            RowKind.MODEL,
             event.whole("turn"),
             asked.number("at"),
             asked.text("model") or "the model",
@@ -134,14 +136,14 @@ class Reader:
             Mark.BAD if error else Mark.GOOD,
         )
 
-    def _ended(self, event: Told) -> Row:
+    def _ended(self, event: JsonReader) -> TimelineRow:
         key, tool, status = event.text("call_id"), event.text("tool"), event.text("status")
         started = self._started.pop(key, event)
         arguments = started.get("arguments") or self._calls.get(key)
         outcome = status.replace("_", " ") + (f" ({event.text('reason')})" if event.text("reason") else "")
-        told = self._outcomes.get(key, Told({}))
-        return Row(
-            Kind.CALL,
+        told = self._outcomes.get(key, JsonReader({}))
+        return TimelineRow(
+            RowKind.CALL,
             event.whole("turn"),
             started.number("at"),
             call_text(tool, arguments) if arguments is not None or started is not event else tool,
@@ -152,14 +154,16 @@ class Reader:
         )
 
 
-def rows(events: list[Told], calls: Mapping[str, object], outcomes: Mapping[str, Told]) -> list[Row]:
+def rows(
+    events: list[JsonReader], calls: Mapping[str, object], outcomes: Mapping[str, JsonReader]
+) -> list[TimelineRow]:
     """The lines of all events, in the order of time."""
-    reader = Reader(calls, outcomes)
+    reader = TimelineReader(calls, outcomes)
     read = [row for event in events if (row := reader.read(event))]
     return sorted([*read, *reader.left()], key=lambda row: row.at)
 
 
-def shortened(lines: list[Row]) -> list[Row]:
+def shortened(lines: list[TimelineRow]) -> list[TimelineRow]:
     """The lines as one screen has place for them: of a long run the first and the last, and what is between in one."""
     if len(lines) <= _FIRST + _LAST + 1:
         return lines
@@ -169,7 +173,7 @@ def shortened(lines: list[Row]) -> list[Row]:
     what = f"{len(between):,} lines, {turns}; --all shows them"
     tokens, seconds = sum(row.tokens or 0 for row in between), between[-1].at - between[0].at
     first = between[0]
-    more = Row(Kind.MORE, first.turn, first.at, what, tokens=tokens, seconds=seconds, mark=Mark.WARN)
+    more = TimelineRow(RowKind.MORE, first.turn, first.at, what, tokens=tokens, seconds=seconds, mark=Mark.WARN)
     return [*lines[:_FIRST], more, *lines[-_LAST:]]
 
 
@@ -185,7 +189,7 @@ def one_line(text: str) -> str:
     return line if len(line) <= _LONGEST else f"{line[:_LONGEST]}…"
 
 
-def _said(event: Told) -> str:
+def _said(event: JsonReader) -> str:
     calls, finish = event.whole("calls"), event.text("finish")
     if calls:
         return f"wants {calls} call{'s' if calls != 1 else ''}"
@@ -193,57 +197,57 @@ def _said(event: Told) -> str:
     return f"{said}{_FINISHES.get(finish, f', {finish}' if finish else '')}"
 
 
-def _amount(event: Told, key: str) -> str:
+def _amount(event: JsonReader, key: str) -> str:
     """So much of a budget, as a person would write it."""
     return (Unit.USD if event.text("budget") in ("usd", "cost_usd") else Unit.COUNT).show(event.whole(key))
 
 
-def _answer(event: Told) -> str:
+def _answer(event: JsonReader) -> str:
     approved = event.get("approved")
     said = "yes" if approved is True else "no" if approved is False else "not yet"
     return f"{said}, {one_line(event.text('text'))}" if event.text("text") else said
 
 
-_Simple = Callable[[Told], tuple[Kind, str, Mark]]
+_Simple = Callable[[JsonReader], tuple[RowKind, str, Mark]]
 _SIMPLE: Mapping[str, _Simple] = {
-    "retried": lambda event: (Kind.AGAIN, f"after {event.number('wait_s'):.1f} s", Mark.WARN),
-    "asked_person": lambda event: (Kind.ASKED, one_line(event.text("text")), Mark.TOLD),
-    "person_answered": lambda event: (Kind.ANSWERED, _answer(event), Mark.TOLD),
+    "retried": lambda event: (RowKind.AGAIN, f"after {event.number('wait_s'):.1f} s", Mark.WARN),
+    "asked_person": lambda event: (RowKind.ASKED, one_line(event.text("text")), Mark.TOLD),
+    "person_answered": lambda event: (RowKind.ANSWERED, _answer(event), Mark.TOLD),
     "elided": lambda event: (
-        Kind.ELIDED, f"{event.whole('messages')} old messages, {event.whole('tokens'):,} tokens", Mark.WARN
+        RowKind.ELIDED, f"{event.whole('messages')} old messages, {event.whole('tokens'):,} tokens", Mark.WARN
     ),
     "extended": lambda event: (
-        Kind.EXTENDED, f"{event.text('budget')} by {_amount(event, 'amount')} ({event.text('by')})", Mark.TOLD
+        RowKind.EXTENDED, f"{event.text('budget')} by {_amount(event, 'amount')} ({event.text('by')})", Mark.TOLD
     ),
     "postponed": lambda event: (
-        Kind.EXTENDED, f"seconds by {event.number('seconds'):g} ({event.text('reason')})", Mark.TOLD
+        RowKind.EXTENDED, f"seconds by {event.number('seconds'):g} ({event.text('reason')})", Mark.TOLD
     ),
     "grace_started": lambda event: (
-        Kind.GRACE, "one last request, without tools, from what was set aside", Mark.WARN
+        RowKind.GRACE, "one last request, without tools, from what was set aside", Mark.WARN
     ),
-    "late_result_dropped": lambda event: (Kind.LATE, f"{event.text('tool')} came back, and was dropped", Mark.WARN),
-    "notice_delivered": lambda event: (Kind.NOTICE, one_line(event.text("text")), Mark.TOLD),
-    "nudged": lambda event: (Kind.NUDGE, one_line(event.text("text")), Mark.TOLD),
-    "reflected": lambda event: (Kind.REFLECTION, one_line(event.text("text")), Mark.TOLD),
+    "late_result_dropped": lambda event: (RowKind.LATE, f"{event.text('tool')} came back, and was dropped", Mark.WARN),
+    "notice_delivered": lambda event: (RowKind.NOTICE, one_line(event.text("text")), Mark.TOLD),
+    "nudged": lambda event: (RowKind.NUDGE, one_line(event.text("text")), Mark.TOLD),
+    "reflected": lambda event: (RowKind.REFLECTION, one_line(event.text("text")), Mark.TOLD),
     "refunded": lambda event: (
-        Kind.REFUND, f"{_amount(event, 'amount')} of {event.text('budget')}: {event.text('reason')}", Mark.TOLD
+        RowKind.REFUND, f"{_amount(event, 'amount')} of {event.text('budget')}: {event.text('reason')}", Mark.TOLD
     ),
-    "budget_refused": lambda event: (Kind.REFUSED, event.text("flag"), Mark.BAD),
+    "budget_refused": lambda event: (RowKind.REFUSED, event.text("flag"), Mark.BAD),
     "budget_warned": lambda event: (
-        Kind.WARNED, f"{event.text('budget')}: {_amount(event, 'used')} of {_amount(event, 'ceiling')}", Mark.WARN
+        RowKind.WARNED, f"{event.text('budget')}: {_amount(event, 'used')} of {_amount(event, 'ceiling')}", Mark.WARN
     ),
     "repeated": lambda event: (
-        Kind.REPEATS, f"{event.text('tool')}, {event.whole('times')} times: {event.text('action')}", Mark.WARN
+        RowKind.REPEATS, f"{event.text('tool')}, {event.whole('times')} times: {event.text('action')}", Mark.WARN
     ),
     "rule_failed": lambda event: (
-        Kind.RULE, f"{event.text('rule')} failed: {one_line(event.text('reason'))}", Mark.WARN
+        RowKind.RULE, f"{event.text('rule')} failed: {one_line(event.text('reason'))}", Mark.WARN
     ),
-    "rule_emitted": lambda event: (Kind.RULE, f"{event.text('rule')} tells {_emitted(event)}", Mark.TOLD),
-    "steered": lambda event: (Kind.STEERED, one_line(event.text("text")), Mark.TOLD),
+    "rule_emitted": lambda event: (RowKind.RULE, f"{event.text('rule')} tells {_emitted(event)}", Mark.TOLD),
+    "steered": lambda event: (RowKind.STEERED, one_line(event.text("text")), Mark.TOLD),
 }  # fmt: skip
 
 
-def _emitted(event: Told) -> str:
+def _emitted(event: JsonReader) -> str:
     data = event.inner("data")
     said = data.text("message") or ", ".join(f"{name}={shown(data.get(name))}" for name in data)
     return f"{event.text('name')}: {one_line(said)}" if said else event.text("name")

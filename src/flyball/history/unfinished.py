@@ -11,7 +11,7 @@ from ..message import Message, MessageType, Role
 from ..outcome import Ended
 from ..request import Reply
 from ..unit import Unit
-from .record import Told
+from .record import JsonReader
 
 if TYPE_CHECKING:
     from ..store import Row
@@ -25,7 +25,7 @@ def remains(events: Sequence[Mapping[str, Any]], messages: Sequence[Message]) ->
 
     What a call was made with is shown as its events have it: they hide what is sensitive, the messages do not.
     """
-    told = [Told(event) for event in events]
+    told = [JsonReader(event) for event in events]
     given = {one.text("call_id"): one.get("arguments") for one in told if one.text("event") == "tool_started"}
     ended = {one.text("call_id"): one for one in told if one.text("event") == "tool_ended"}
     replies = [one for one in told if one.text("event") == "model_replied"]
@@ -50,7 +50,7 @@ def remains(events: Sequence[Mapping[str, Any]], messages: Sequence[Message]) ->
         "unpriced": sorted({one.text("model") for one in requests} - {""}),
         "seconds": max((one.number("at") for one in told), default=0.0),
         "flags": [one.text("flag") for one in told if one.text("event") == "budget_refused"],
-        "budgets": _budgets(next((one.inner("limits") for one in told), Told({})), used),
+        "budgets": _budgets(next((one.inner("limits") for one in told), JsonReader({})), used),
     }
 
 
@@ -71,13 +71,13 @@ def _shown(message: Message, given: Mapping[str, object]) -> dict[str, Any]:
     }
 
 
-def _outcome(message: Message, ended: Mapping[str, Told]) -> dict[str, Any]:
+def _outcome(message: Message, ended: Mapping[str, JsonReader]) -> dict[str, Any]:
     call_id = str((message.payload or {}).get("call_id"))
-    status = ended.get(call_id, Told({})).text("status")
+    status = ended.get(call_id, JsonReader({})).text("status")
     return {"call_id": call_id, "status": status, "text": message.content}
 
 
-def _budgets(limits: Told, used: Mapping[str, int]) -> dict[str, Any]:
+def _budgets(limits: JsonReader, used: Mapping[str, int]) -> dict[str, Any]:
     """What was used of what it began with; money is not among its events."""
     shown: dict[str, Any] = {}
     for name, key in _BUDGETS.items():
@@ -93,7 +93,7 @@ _Parts = tuple[MessageType, Role, str, dict[str, Any] | None]
 def tail(rows: Sequence[Row], events: Sequence[Mapping[str, Any]], kept: Sequence[Message]) -> list[Message]:
     """The messages behind those that are kept of a run."""
     calls = _ids(kept, MessageType.TOOL_CALL)
-    news = [told for event in events if (told := Told(event)).text("call_id") not in calls]
+    news = [told for event in events if (told := JsonReader(event)).text("call_id") not in calls]
     started = {told.text("call_id"): told for told in news if told.text("event") == "tool_started"}
     answered = _ids(kept, MessageType.TOOL_RESULT)
     outcomes = [one for one in _outcomes(rows) if one.call_id not in answered and one.call_id in calls | set(started)]
@@ -113,7 +113,7 @@ def _text(rows: Sequence[Row], kept: Sequence[Message], has_calls: bool) -> Iter
         yield MessageType.TEXT, Role.ASSISTANT, reply.text, None
 
 
-def _call(started: Told) -> _Parts:
+def _call(started: JsonReader) -> _Parts:
     payload = {
         "call_id": started.text("call_id"),
         "name": started.text("tool"),

@@ -21,12 +21,12 @@ from . import duplicates, shared_budget
 from .effects import Decide, Extend, Flow
 from .ending import End
 from .signals import extend
-from .state import Course
+from .state import RunState
 
 _LONGEST = 300
 
 
-def ask_about(course: Course, calls: Sequence[Call]) -> Flow[Sequence[Call]]:
+def ask_about(course: RunState, calls: Sequence[Call]) -> Flow[Sequence[Call]]:
     """Ask about those calls of a batch that need a person; the calls, with the arguments that the person wants."""
     course.verdicts = {}
     wanted: list[Call] = []
@@ -42,7 +42,7 @@ def ask_about(course: Course, calls: Sequence[Call]) -> Flow[Sequence[Call]]:
     return wanted
 
 
-def unapproved(course: Course, call: Call) -> Denied | None:
+def unapproved(course: RunState, call: Call) -> Denied | None:
     """Why a call of a tool that asks is not made: only a yes opens the gate."""
     verdict = course.verdicts.get(call.id)
     if verdict is not None and verdict.approved is True:
@@ -52,7 +52,7 @@ def unapproved(course: Course, call: Call) -> Denied | None:
     return Denied(call_id=call.id, tool=call.name, reason=Reason.APPROVAL, message=message)
 
 
-def mark(course: Course, call: Call, outcome: Outcome) -> None:
+def mark(course: RunState, call: Call, outcome: Outcome) -> None:
     """Tell the model where a call was made with other arguments than its own."""
     verdict = course.verdicts.get(call.id)
     if verdict is not None and verdict.arguments is not None:
@@ -61,7 +61,7 @@ def mark(course: Course, call: Call, outcome: Outcome) -> None:
         outcome.note = f"a person changed the arguments to {short(shown)}"
 
 
-def _question(course: Course, call: Call) -> Question | None:
+def _question(course: RunState, call: Call) -> Question | None:
     """What is to be asked about a call; None where nobody need be, or where it is not made anyway."""
     ready = course.admission.read(call)
     if isinstance(ready, Ended):
@@ -79,7 +79,7 @@ def _question(course: Course, call: Call) -> Question | None:
     return Question(call.id, text, About.CALL, call.name, jsonable(ready.shown))
 
 
-def _by_rule(course: Course, call: Call) -> str | None:
+def _by_rule(course: RunState, call: Call) -> str | None:
     """What a rule wants a person to be asked about a call."""
     if not course.shared.rules_ask:
         return None
@@ -89,7 +89,7 @@ def _by_rule(course: Course, call: Call) -> str | None:
     return " ".join(ask.text for ask in asks) or None
 
 
-def ask_to_go_on(course: Course) -> Flow[None]:
+def ask_to_go_on(course: RunState) -> Flow[None]:
     """Ask a person what rules want to know before the run goes on; a no halts it."""
     asks, course.asks = course.asks, ()
     yield from shared_budget.pay(course)
@@ -108,7 +108,7 @@ def short(arguments: Mapping[str, Any]) -> str:
     return text if len(text) <= _LONGEST else f"{text[:_LONGEST]}…"
 
 
-def _asked(course: Course, question: Question) -> Flow[Verdict]:
+def _asked(course: RunState, question: Question) -> Flow[Verdict]:
     course.recorder.emit(event.AskedPerson, question.id, question.text)
     verdict = yield from course.do(Decide(question))
     course.recorder.emit(event.PersonAnswered, question.id, verdict.approved, verdict.text)
@@ -117,7 +117,7 @@ def _asked(course: Course, question: Question) -> Flow[Verdict]:
     return verdict
 
 
-def ask_for_more(course: Course, end: End) -> Flow[End | None]:
+def ask_for_more(course: RunState, end: End) -> Flow[End | None]:
     """Ask whether a run that met a limit may have more of it; None where it goes on, else its end."""
     budget = end.budget
     if budget is None or course.time_up or budget == "context_tokens" or course.asked_more == (budget, course.turns):
@@ -135,7 +135,7 @@ def ask_for_more(course: Course, end: End) -> Flow[End | None]:
     return end
 
 
-def _more(course: Course, budget: str, warning: str) -> Question:
+def _more(course: RunState, budget: str, warning: str) -> Question:
     terms = course.shared.terms
     unit = Unit.SECONDS if budget == "seconds" else terms.budgets[budget].unit
     inner = terms.seconds if budget == "seconds" else terms.budgets[budget].ceiling
@@ -144,7 +144,7 @@ def _more(course: Course, budget: str, warning: str) -> Question:
     return Question(f"{budget}-{course.turns}", text, About.LIMIT, budget=budget, amount=amount)
 
 
-def _granted(course: Course, budget: str, amount: float | None) -> Extend:
+def _granted(course: RunState, budget: str, amount: float | None) -> Extend:
     """What a person gives; nothing where the amount is none of this budget's unit."""
     if budget == "seconds":
         return Extend({}, float(amount or 0), "person")

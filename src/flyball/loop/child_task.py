@@ -10,14 +10,14 @@ from enum import StrEnum
 from typing import Any
 
 from ..budget.budget import Hold, IterationBudget
-from ..budget.limits import Terms
+from ..budget.limits import ResolvedLimits
 from ..message import Message, MessageType, Role
 from ..person import Approver
 from ..recorder import Sink
 from ..request import tokens_of
 from ..result import Result
 from ..unit import Unit
-from .plan import Plan, Terrain
+from .plan import AgentSpec, Plan
 
 _TOLD = (
     "You work for another agent, which reads nothing but your last message. Do its task, and nothing else. End with a "
@@ -45,12 +45,12 @@ class Mode(StrEnum):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Edge:
+class ChildSpec:
     """What the code declares of a child, and so all that a run of it needs."""
 
     name: str
     description: str
-    terrain: Terrain
+    terrain: AgentSpec
     mode: Mode = Mode.INDEPENDENT
     metadata: Mapping[str, Any] = field(default_factory=dict[str, Any])
     sinks: tuple[Sink, ...] = ()
@@ -69,7 +69,7 @@ class Edge:
 class ChildTask:
     """One task for a child; the loop adds what it knows of the parent before it is begun."""
 
-    edge: Edge
+    edge: ChildSpec
     goal: str
     context: str = ""
     most: dict[str, int] = field(default_factory=dict[str, int])
@@ -125,7 +125,7 @@ class ChildTask:
             seed=zlib.crc32(self.run_id.encode()),
         )
 
-    def _terrain(self, words: str) -> Terrain:
+    def _terrain(self, words: str) -> AgentSpec:
         """That of its agent, told these words, with the tools that are left to it."""
         terrain = told(self.edge.terrain, words)
         if self.only is None or terrain.offering is None:
@@ -147,7 +147,7 @@ def spared(left_s: float) -> float:
     return left_s if left_s == math.inf else max(0.0, left_s - min(_SPARE_S, left_s * _SPARE_SHARE))
 
 
-def told(terrain: Terrain, words: str, instead_of: str = "") -> Terrain:
+def told(terrain: AgentSpec, words: str, instead_of: str = "") -> AgentSpec:
     """The terrain with more instructions, which every request has; perhaps in place of others that it was told."""
     if instead_of:
         before = (terrain.instructions or "").removesuffix(instead_of).removesuffix("\n\n")
@@ -159,7 +159,7 @@ def told(terrain: Terrain, words: str, instead_of: str = "") -> Terrain:
     return replace(terrain, instructions=instructions, instruction_tokens=tokens, cards=cards)
 
 
-def _limits_told(terms: Terms, most: Mapping[str, int], most_s: float) -> str:
+def _limits_told(terms: ResolvedLimits, most: Mapping[str, int], most_s: float) -> str:
     """What a child is told of its work and its limits."""
     limits = [_amount(name, terms, most) for name in ("turns", "tokens", "usd")]
     seconds = min(terms.seconds, most_s)
@@ -167,7 +167,7 @@ def _limits_told(terms: Terms, most: Mapping[str, int], most_s: float) -> str:
     return f"{_TOLD} Your limits: {', '.join(limit for limit in limits if limit)}."
 
 
-def _amount(name: str, terms: Terms, most: Mapping[str, int]) -> str:
+def _amount(name: str, terms: ResolvedLimits, most: Mapping[str, int]) -> str:
     budget = terms.budgets[name]
     known = [amount for amount in (budget.ceiling, most.get(name)) if amount is not None]
     if not known:

@@ -15,10 +15,10 @@ from ..outcome import Outcome
 from ..result import Result
 from .child_task import POOLED, SLICED, ChildTask, Mode
 from .plan import Prepared
-from .state import Course
+from .state import RunState
 
 
-def begin(course: Course, acts: Sequence[Prepared]) -> None:
+def begin(course: RunState, acts: Sequence[Prepared]) -> None:
     """Name the children that are about to begin, tell of them, and set aside what they share."""
     plan, depth = course.plan, course.envelope.budgets["depth"]
     sharing: list[ChildTask] = []
@@ -49,7 +49,7 @@ def _tell_apart(tasks: Sequence[ChildTask]) -> None:
             task.place = n, len(equal)
 
 
-def _pool(course: Course, tasks: Sequence[ChildTask]) -> None:
+def _pool(course: RunState, tasks: Sequence[ChildTask]) -> None:
     """Set aside all that is left, for all of them together; the first keeps it."""
     pool: dict[str, int | None] = {}
     for name in POOLED:
@@ -61,7 +61,7 @@ def _pool(course: Course, tasks: Sequence[ChildTask]) -> None:
         task.pool = pool
 
 
-def ended(course: Course, acts: Sequence[Prepared], outcomes: Iterable[Outcome]) -> Iterator[Outcome]:
+def ended(course: RunState, acts: Sequence[Prepared], outcomes: Iterable[Outcome]) -> Iterator[Outcome]:
     """The same outcomes, when what their children have come to is kept and booked."""
     made = list(outcomes)
     shared: list[tuple[ChildTask, Result]] = []
@@ -86,7 +86,7 @@ def own_tasks(tasks: Sequence[ChildTask]) -> list[ChildTask]:
     return [task for task in tasks if task.twin is None]
 
 
-def _book(course: Course, keeper: ChildTask, names: Iterable[str], results: Sequence[Result]) -> None:
+def _book(course: RunState, keeper: ChildTask, names: Iterable[str], results: Sequence[Result]) -> None:
     """Settle what was set aside to what they have used; of one that crashed nobody knows, and the worst is assumed."""
     for name in names:
         hold = keeper.slice.get(name)

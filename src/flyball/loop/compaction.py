@@ -10,22 +10,22 @@ from ..outcome import Cancelled, Success, Timeout
 from ..request import bytes_of
 from . import shared_budget
 from .effects import Act, Flow
-from .state import Course
+from .state import RunState
 
 _SUMMING_UP_S = 60.0
 
 
-def estimated(course: Course) -> int:
+def estimated(course: RunState) -> int:
     """An upper estimate of the next request, in the measure by which is shortened; usage and counters have others."""
     return _fixed(course) + course.context.tokens
 
 
-def _fixed(course: Course) -> int:
+def _fixed(course: RunState) -> int:
     """What of it cannot be shortened."""
     return course.card.base_tokens + course.notices.tokens
 
 
-def shorten(course: Course, most: int) -> Flow[bool]:
+def shorten(course: RunState, most: int) -> Flow[bool]:
     """Show less of the conversation, so that the next request takes at most so many tokens; whether anything changed.
 
     What is counted afterwards is an upper estimate again, because nobody knows what the provider counted for a part.
@@ -46,7 +46,7 @@ def shorten(course: Course, most: int) -> Flow[bool]:
     return True
 
 
-def _sum_up(course: Course) -> Flow[None]:
+def _sum_up(course: RunState) -> Flow[None]:
     """Put a summary in place of what is old; where there is none, or it is too long, that stays as it is."""
     assert course.shared.compact is not None, "somebody sums up"
     yield from shared_budget.pay(course)

@@ -10,10 +10,10 @@ from ..progress import Complete, Decision, GoOn, Unfinished
 from ..request import Finish, Reply
 from ..result import Stop
 from .ending import End
-from .state import Course
+from .state import RunState
 
 
-def conclude(course: Course, reply: Reply) -> End | None:
+def conclude(course: RunState, reply: Reply) -> End | None:
     """What becomes of a reply without calls: the end, or None where the run goes on."""
     if reply.finish is Finish.CUT:
         return _after_cut(course)
@@ -29,7 +29,7 @@ def conclude(course: Course, reply: Reply) -> End | None:
     return End(Stop.COMPLETED) if policy is None else _decided(course, policy(course.progress))
 
 
-def _decided(course: Course, decision: Decision) -> End | None:
+def _decided(course: RunState, decision: Decision) -> End | None:
     missing, satisfied = _checked(course, decision)
     if isinstance(decision, Complete):
         return End(Stop.COMPLETED, output=decision.output)
@@ -43,7 +43,7 @@ def _decided(course: Course, decision: Decision) -> End | None:
     return End(Stop.UNFINISHED)
 
 
-def done_early(course: Course) -> End | None:
+def done_early(course: RunState) -> End | None:
     """The end of a run whose assertions name outcomes, one of which a batch has brought about.
 
     One that was complete before goes on because somebody wants more of it: then its model says when that is done.
@@ -62,7 +62,7 @@ def done_early(course: Course) -> End | None:
     return End(Stop.COMPLETED)
 
 
-def _checked(course: Course, decision: Decision) -> tuple[tuple[str, ...], tuple[str, ...]]:
+def _checked(course: RunState, decision: Decision) -> tuple[tuple[str, ...], tuple[str, ...]]:
     """Keep and tell what a decision says is missing and satisfied, with what the assertions say of it."""
     if not isinstance(decision, Complete | GoOn | Unfinished):  # pyright: ignore[reportUnnecessaryIsInstance]
         raise ConfigError("completion policy, its decision", decision, "Complete(), GoOn(message) or Unfinished()")
@@ -78,7 +78,7 @@ def _checked(course: Course, decision: Decision) -> tuple[tuple[str, ...], tuple
     return missing, satisfied
 
 
-def preflight(course: Course) -> End | None:
+def preflight(course: RunState) -> End | None:
     """The end of a run that could never prove what it must, because the tools for it are not offered."""
     assertions, offered = course.shared.assertions, course.shared.tool_names
     unavailable = () if assertions is None else assertions.unavailable(offered)
@@ -96,7 +96,7 @@ def preflight(course: Course) -> End | None:
     return End(Stop.FAILED, error=error)
 
 
-def diagnosis(course: Course, stop: Stop) -> dict[str, Any]:
+def diagnosis(course: RunState, stop: Stop) -> dict[str, Any]:
     """What the result says about completion, on every kind of end; empty where nobody asked."""
     if course.shared.completion is None:
         return {}
@@ -113,7 +113,7 @@ def diagnosis(course: Course, stop: Stop) -> dict[str, Any]:
     return nothing | found | {"nudge_count": nudges, "nudge": course.nudge}
 
 
-def _after_cut(course: Course) -> End | None:
+def _after_cut(course: RunState) -> End | None:
     """A reply is cut by a cancel or at its deadline; only where more time was given meanwhile is that not the end."""
     end = course.must_end()
     if end is None and course.envelope.work_at > course.asked_until:

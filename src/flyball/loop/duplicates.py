@@ -11,7 +11,7 @@ from ..steadiness import Duplicates
 from .ending import End
 from .plan import Prepared, ToolFacts
 from .repetition import Key, Loop, key_of
-from .state import Course
+from .state import RunState
 
 _ALLOW = Duplicates.ALLOW  # found once: see course.py
 _NOT_THE_MODELS = frozenset({Reason.BUDGET, Reason.DEADLINE, Reason.OVERLOAD, Reason.REPEATED})
@@ -19,7 +19,7 @@ _NOT_THE_MODELS = frozenset({Reason.BUDGET, Reason.DEADLINE, Reason.OVERLOAD, Re
 _MADE = (Success, Failure, Timeout)
 
 
-def denied(course: Course, call: Call, ready: Prepared | Outcome) -> Denied | None:
+def denied(course: RunState, call: Call, ready: Prepared | Outcome) -> Denied | None:
     """Why a call is not made that goes on with a loop; None where it does not."""
     key = course.keys[call.id] = key_of(call, None if isinstance(ready, Ended) else ready.ordered)
     if not course.repetition.goes_round(key, course.progress.turn):
@@ -30,19 +30,19 @@ def denied(course: Course, call: Call, ready: Prepared | Outcome) -> Denied | No
     return Denied(call_id=call.id, tool=call.name, reason=Reason.REPEATED, message=f"{message}.")
 
 
-def answered(course: Course, call: Call, tool: ToolFacts) -> Outcome | None:
+def answered(course: RunState, call: Call, tool: ToolFacts) -> Outcome | None:
     """What a call came to that is not made because an equal one was; None where it is made."""
     earlier = _earlier(course, course.keys[call.id], tool)
     return None if earlier is None else _as_before(call, earlier, tool.duplicates or course.shared.duplicates)
 
 
-def settled(course: Course, call: Call, ready: Prepared) -> bool:
+def settled(course: RunState, call: Call, ready: Prepared) -> bool:
     """Whether a call is not made, as things are now: then nobody need be asked about it."""
     key = key_of(call, ready.ordered)
     return course.repetition.goes_round(key, course.progress.turn) or _earlier(course, key, ready.tool) is not None
 
 
-def _earlier(course: Course, key: Key, tool: ToolFacts) -> Success | None:
+def _earlier(course: RunState, key: Key, tool: ToolFacts) -> Success | None:
     """The result that stands for an equal call; none while a call hangs, which may still change something."""
     if (tool.duplicates or course.shared.duplicates) is _ALLOW or course.hung > 0:
         return None
@@ -71,7 +71,7 @@ def _as_before(call: Call, earlier: Success, policy: Duplicates) -> Outcome:
     )
 
 
-def learn(course: Course, call: Call, outcome: Outcome, tool: ToolFacts | None) -> None:
+def learn(course: RunState, call: Call, outcome: Outcome, tool: ToolFacts | None) -> None:
     """Learn what a call came to, and tell the model where it goes round or fails in the same way again."""
     kind, repetition = type(outcome), course.repetition
     key = course.keys.pop(call.id, None) or key_of(call)
@@ -109,7 +109,7 @@ def _told(loop: Loop) -> str:
     return f"{what} Calling again will be denied, and then the run ends. Try another way, or say what is in the way."
 
 
-def stalled(course: Course) -> End | None:
+def stalled(course: RunState) -> End | None:
     """The end of a run whose model goes round, though it was told and denied; not where the user has spoken since."""
     if not course.repetition.stalled or course.steered:
         return None

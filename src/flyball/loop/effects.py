@@ -151,7 +151,7 @@ class Unkept:
     error: Mapping[str, Any]
 
 
-Letter = Cancel | Steer | Extend | TimeUp | LeaseLost | Late | Stalled | Unkept
+Signal = Cancel | Steer | Extend | TimeUp | LeaseLost | Late | Stalled | Unkept
 """What comes in while the loop waits."""
 
 
@@ -161,7 +161,7 @@ class Answer(Generic[T]):
 
     value: T
     at: float
-    mail: Sequence[Letter] = ()
+    mail: Sequence[Signal] = ()
 
 
 Flow = Generator[Effect[Any], Answer[Any], T]

@@ -27,7 +27,7 @@ class End:
     """The limit that it met."""
 
 
-class Going(StrEnum):
+class Continue(StrEnum):
     """Why a run goes on. There is no other reason."""
 
     TOOLS_RAN = "tools_ran"

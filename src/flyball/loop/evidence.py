@@ -11,7 +11,7 @@ from ..progress import Done, Evidence
 from ..tool_rules import RuleBook
 
 
-class Witness:
+class EvidenceTracker:
     """Knows the arguments of the calls under way, where a completion policy or tool rules look at them."""
 
     __slots__ = ("_book", "_evidence", "_given")

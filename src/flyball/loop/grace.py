@@ -15,7 +15,7 @@ from .effects import Flow
 from .ending import End
 from .messages import fit, line_of
 from .model_request import let_go, send
-from .state import Course
+from .state import RunState
 from .tool_calls import deny
 
 _LAST_CALLS = 5
@@ -55,7 +55,7 @@ _LONGEST_REPORT = 1_000
 _MOST_TOKENS = 10**12
 
 
-def grace(course: Course, end: End) -> Flow[End]:
+def grace(course: RunState, end: End) -> Flow[End]:
     """The end, with a report where the run was stopped by its limits; the reason stays what it is."""
     if not (end.stop in _STOPS_WITH_GRACE or end.grace) or not course.shared.grace:
         return end
@@ -69,7 +69,7 @@ def grace(course: Course, end: End) -> Flow[End]:
     return replace(end, text=text or report(course.progress, course.turns, end.warning))
 
 
-def _asked(course: Course, end: End) -> Flow[str | None]:
+def _asked(course: RunState, end: End) -> Flow[str | None]:
     """What the model reports, if it can be asked and says something."""
     reply = yield from _requested(course, end)
     while isinstance(reply, ModelFailure) and reply.kind is FailureKind.INTERRUPTED:
@@ -82,7 +82,7 @@ def _asked(course: Course, end: End) -> Flow[str | None]:
     return reply.text if reply.text.strip() and reply.finish is not Finish.CONTENT_FILTER else None
 
 
-def _requested(course: Course, end: End) -> Flow[Reply | ModelFailure | None]:
+def _requested(course: RunState, end: End) -> Flow[Reply | ModelFailure | None]:
     """The model's answer to the request for a report; None where it cannot be asked."""
     if course.clock.at >= course.envelope.hard_at:
         return None
@@ -115,7 +115,7 @@ def _instruction(end: End) -> str:
     )
 
 
-def _fitted(course: Course, instruction: str) -> Request | None:
+def _fitted(course: RunState, instruction: str) -> Request | None:
     """The last request, as large as what was set aside allows; None where not even the task fits."""
     purse, shared = course.purse, course.shared
     last = _said(course, instruction, 0)
@@ -143,7 +143,7 @@ def _fitted(course: Course, instruction: str) -> Request | None:
     return course.addressed(request, notices)
 
 
-def _said(course: Course, text: str, place: int) -> Message:
+def _said(course: RunState, text: str, place: int) -> Message:
     """A message of the user's: the last of the history, or, at another place, one for this request only."""
     n, at = course.next_n + place, course.clock.wall()
     return Message(course.plan.run_id, n, at, MessageType.TEXT, Role.USER, text)

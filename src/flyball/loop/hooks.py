@@ -13,10 +13,10 @@ from .effects import Extend
 from .signals import extend
 
 if TYPE_CHECKING:
-    from .state import Course
+    from .state import RunState
 
 
-def obey(course: Course, order: Order, point: Point | None = None) -> Veto | None:
+def obey(course: RunState, order: Order, point: Point | None = None) -> Veto | None:
     """Do what somebody orders; a veto is given back."""
     match order:
         case Veto():
@@ -45,7 +45,7 @@ def obey(course: Course, order: Order, point: Point | None = None) -> Veto | Non
     return None
 
 
-def _use(course: Course, name: str, by: str) -> None:
+def _use(course: RunState, name: str, by: str) -> None:
     """Ask another model from now on, if it can be asked; else the run goes on as it was."""
     if name == course.model_name:
         return
@@ -60,7 +60,7 @@ def _use(course: Course, name: str, by: str) -> None:
         obey(course, Fault(by, "use_model", f"the model {name} is not ready: {reason}"))
 
 
-def _set(course: Course, key: str, value: object) -> None:
+def _set(course: RunState, key: str, value: object) -> None:
     if value is None:
         course.state.pop(key, None)
     else:

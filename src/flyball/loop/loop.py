@@ -15,11 +15,11 @@ from . import shared_budget
 from .approval import ask_for_more
 from .completion import diagnosis, preflight
 from .effects import Flow
-from .ending import End, Going, described
+from .ending import Continue, End, described
 from .grace import grace
 from .plan import Plan
 from .reflection import reflect
-from .state import Course
+from .state import RunState
 from .turn import or_end, take_turn
 
 _ORDER = list(Stop)
@@ -29,7 +29,7 @@ MORE_HELPS = (Stop.BUDGET, Stop.DEADLINE)
 
 def converse(plan: Plan, recorder: Recorder) -> Flow[Result]:
     """One run, from its task to its result. It never raises; whatever does raise in it ends the run as failed."""
-    course = Course(plan, recorder)
+    course = RunState(plan, recorder)
     recorder.emit(event.RunStarted, _limits_shown(course), course.shared.agent)
     try:
         try:
@@ -44,7 +44,7 @@ def converse(plan: Plan, recorder: Recorder) -> Flow[Result]:
     return _finish(course, end)
 
 
-def _limits_shown(course: Course) -> Mapping[str, Any]:
+def _limits_shown(course: RunState) -> Mapping[str, Any]:
     """The ceilings and the time; nearly always what all runs of this agent begin with."""
     if course.plan.level:  # it may have less, of its parent's
         return course.envelope.snapshot()
@@ -54,15 +54,15 @@ def _limits_shown(course: Course) -> Mapping[str, Any]:
     return {**shown, "remaining_s": None if seconds == inf else seconds, "expired": seconds <= 0}
 
 
-def _until_the_end(course: Course) -> Flow[End]:
+def _until_the_end(course: RunState) -> Flow[End]:
     """Turn after turn. The end is decided when all is kept, so that what came in until then still counts."""
     going = _begin(course)
     while True:
-        while going is None or isinstance(going, Going):
+        while going is None or isinstance(going, Continue):
             going = yield from take_turn(course)
             if course.plan.keeps and not _is_paused(going):
                 yield from course.append()
-            if course.shared.reflection is not None and isinstance(going, Going):
+            if course.shared.reflection is not None and isinstance(going, Continue):
                 yield from reflect(course, course.shared.reflection)
         if course.shared.asks_for_more and going.stop in MORE_HELPS:
             going = yield from ask_for_more(course, going)
@@ -75,10 +75,10 @@ def _until_the_end(course: Course) -> Flow[End]:
         elif end.stop is not Stop.COMPLETED or not course.put_steered():
             return end
         else:
-            going = or_end(course, Going.STEERED)
+            going = or_end(course, Continue.STEERED)
 
 
-def _closed(course: Course, end: End) -> Flow[End]:
+def _closed(course: RunState, end: End) -> Flow[End]:
     """The end, with its report, when all is kept; also what was steered in, as its sender was told that it came."""
     end, course.extended = _the_first_reason(course, end), frozenset()
     if end.stop is not Stop.COMPLETED:
@@ -97,7 +97,7 @@ def _is_paused(end: object) -> bool:
     return isinstance(end, End) and end.stop is Stop.PAUSED
 
 
-def _begin(course: Course) -> End | None:
+def _begin(course: RunState) -> End | None:
     if course.plan.contended is not None:
         return End(Stop.CONTENDED, warning=course.plan.contended)
     course.consult(Point.RUN_STARTED)
@@ -114,7 +114,7 @@ def _begin(course: Course) -> End | None:
     return End(Stop.FAILED, error={"code": "model_not_ready", "kind": "ModelError", "message": reason})
 
 
-def _the_first_reason(course: Course, end: End) -> End:
+def _the_first_reason(course: RunState, end: End) -> End:
     """What came up while the end was decided and told counts too, where it goes before: a cancel, a hook's orders."""
     late = course.disturbance()
     if late is None or late.stop is Stop.STALLED or _ORDER.index(late.stop) >= _ORDER.index(end.stop):
@@ -124,7 +124,7 @@ def _the_first_reason(course: Course, end: End) -> End:
     return replace(late, text=end.text)
 
 
-def _finish(course: Course, end: End) -> Result:
+def _finish(course: RunState, end: End) -> Result:
     """Exactly one run_ended, and the result."""
     envelope, progress, recorder = course.envelope, course.progress, course.recorder
     recorder.ended = True

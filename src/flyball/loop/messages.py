@@ -21,7 +21,7 @@ _ELIDED = "elided"
 _TOUCHED = (Role.ASSISTANT, Role.TOOL)
 
 
-class Context:
+class RequestContext:
     """What requests show of a history that grows."""
 
     __slots__ = ("_calls", "_count", "_stand_in", "_summary", "messages")

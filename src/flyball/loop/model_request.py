@@ -25,8 +25,8 @@ from ..result import Stop
 from . import shared_budget
 from .compaction import estimated, shorten
 from .effects import Ask, Flow, Wait
-from .ending import End, Going
-from .state import Course
+from .ending import Continue, End
+from .state import RunState
 
 _TURN = Purpose.TURN  # found once: see course.py
 _UNTOLD = Usage()
@@ -37,7 +37,7 @@ _UNUSED = {"tokens": 0, "usd": 0}
 _UNHEARD = ModelFailure(FailureKind.FINAL, "GeneratorExit", "cut", "nobody waited for the reply")
 
 
-def ask(course: Course) -> Flow[Reply | End | Going]:
+def ask(course: RunState) -> Flow[Reply | End | Continue]:
     """Ask for the next turn, again where that may help; the reply, or why there is none."""
     attempt, empty = 1, False
     while True:
@@ -71,7 +71,7 @@ def ask(course: Course) -> Flow[Reply | End | Going]:
 
 
 def send(
-    course: Course, request: Request, tokens: int, holds: Holds, deadline: float, attempt: int = 1
+    course: RunState, request: Request, tokens: int, holds: Holds, deadline: float, attempt: int = 1
 ) -> Flow[Reply | ModelFailure]:
     """Ask once, for at most so many tokens of input, and book what it used."""
     progress, model, purpose = course.progress, course.model, request.purpose
@@ -111,7 +111,7 @@ def send(
     return answer
 
 
-def _tell(course: Course, purpose: Purpose, answer: Reply | ModelFailure, guessed: bool) -> None:
+def _tell(course: RunState, purpose: Purpose, answer: Reply | ModelFailure, guessed: bool) -> None:
     kind, emit = event.ModelReplied, course.recorder.emit
     if isinstance(answer, ModelFailure):
         emit(kind, purpose, None, 0, 0, 0, answer.message, answer.code, 0, 0, guessed)
@@ -121,7 +121,7 @@ def _tell(course: Course, purpose: Purpose, answer: Reply | ModelFailure, guesse
 
 
 def _booked(
-    course: Course, request: Request, tokens: int, holds: Holds, answer: Reply | ModelFailure
+    course: RunState, request: Request, tokens: int, holds: Holds, answer: Reply | ModelFailure
 ) -> tuple[dict[str, int], bool]:
     """Book what a request has used; that, and whether it is an estimate, because nobody told.
 
@@ -144,7 +144,7 @@ def _release(holds: Holds) -> None:
         hold.release()
 
 
-def _request(course: Course) -> tuple[Request, int]:
+def _request(course: RunState) -> tuple[Request, int]:
     """The next request, and how many tokens it takes at most."""
     shared, waiting = course.shared, course.notices.waiting
     shown, schema = History(course.context.messages), shared.output_schema
@@ -157,7 +157,7 @@ def _request(course: Course) -> tuple[Request, int]:
     return request, course.input_tokens + course.notices.tokens if count is None else count(request)
 
 
-def _shortened(course: Course, tokens: int) -> Flow[End | None]:
+def _shortened(course: RunState, tokens: int) -> Flow[End | None]:
     """Show less; or why the run ends, if somebody has ended it meanwhile."""
     most = int(course.context_most)
     if course.card.count is not None:  # it counts otherwise than the estimate by which is shortened
@@ -169,7 +169,7 @@ def _shortened(course: Course, tokens: int) -> Flow[End | None]:
     return end
 
 
-def _held(course: Course, request: Request, tokens: int) -> Holds | End:
+def _held(course: RunState, request: Request, tokens: int) -> Holds | End:
     """The most that the request can use, set aside; or why it is not made, and then the turn is given back."""
     if tokens > course.context_most:
         return _never_started(course, "context_tokens")
@@ -188,7 +188,7 @@ def _held(course: Course, request: Request, tokens: int) -> Holds | End:
     return holds
 
 
-def _granted(course: Course, holds: Holds) -> Flow[Holds | End]:
+def _granted(course: RunState, holds: Holds) -> Flow[Holds | End]:
     """The same in the budgets that others share, and with it the turn, if this is its first request."""
     turns = 0 if course.granted else 1
     refusal = yield from shared_budget.take(course, turns=turns, **{name: hold.amount for name, hold in holds.items()})
@@ -203,27 +203,27 @@ def _granted(course: Course, holds: Holds) -> Flow[Holds | End]:
     return end
 
 
-def let_go(course: Course, holds: Holds, taken: bool) -> None:
+def let_go(course: RunState, holds: Holds, taken: bool) -> None:
     """Free what was set aside for a request that is not made after all."""
     _release(holds)
     if taken:
         shared_budget.settle(course, _UNUSED)
 
 
-def _never_started(course: Course, budget: str) -> End:
+def _never_started(course: RunState, budget: str) -> End:
     end = course.refused(budget)
     course.refund_turn("round_never_started")
     return end
 
 
-def _may_try_again(course: Course, empty: Reply) -> bool:
+def _may_try_again(course: RunState, empty: Reply) -> bool:
     if empty.finish is not Finish.STOP or course.envelope.claim(retries=1):
         return empty.finish is Finish.STOP
     course.tell_refusals()
     return False
 
 
-def _after_failure(course: Course, failure: ModelFailure, attempt: int) -> Flow[End | Going | None]:
+def _after_failure(course: RunState, failure: ModelFailure, attempt: int) -> Flow[End | Continue | None]:
     """Wait for the next attempt, or why there is none."""
     error = {"code": failure.code, "kind": failure.error, "message": failure.message}
     yield from shared_budget.pay(course)
@@ -247,17 +247,17 @@ def _after_failure(course: Course, failure: ModelFailure, attempt: int) -> Flow[
     return None
 
 
-def _too_long(course: Course, error: dict[str, Any]) -> Flow[End | Going]:
+def _too_long(course: RunState, error: dict[str, Any]) -> Flow[End | Continue]:
     """The provider takes less than the limits say: less is shown from now on, in another turn; or the run ends."""
     most = estimated(course) - 1
     course.context_most = min(course.context_most, max(most * 9 // 10, _LEAST_CONTEXT))
     if not (yield from shorten(course, most)):
         return replace(_never_started(course, "context_tokens"), error=error)
     course.refund_turn("round_never_started")
-    return course.must_end() or Going.SHORTENED
+    return course.must_end() or Continue.SHORTENED
 
 
-def _wait_s(course: Course, failure: ModelFailure, attempt: int) -> float:
+def _wait_s(course: RunState, failure: ModelFailure, attempt: int) -> float:
     """Twice as long each time, less up to a half, or many runs would come back at once; the provider's word counts."""
     usual = min(_LONGEST_WAIT_S, _FIRST_WAIT_S * 2 ** (attempt - 1))
     jitter = random.Random(course.plan.seed * 1_000 + course.progress.requests).uniform(0.5, 1.0)

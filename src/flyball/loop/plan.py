@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
-from ..budget.limits import Terms
+from ..budget.limits import ResolvedLimits
 from ..budget.price import Price
 from ..budget.run_budget import TurnBudget
 from ..completion.assertions import Assertions
@@ -82,7 +82,7 @@ class Prepared(Protocol):
         ...
 
 
-class Admission(Protocol):
+class CallAdmission(Protocol):
     """Which calls of one run are made; `tools.Admission` is one."""
 
     def groups(self, calls: Sequence[Call]) -> Iterable[Sequence[Call]]:
@@ -174,18 +174,18 @@ class ModelCard:
 
 
 @dataclass(slots=True, kw_only=True)
-class Terrain:
+class AgentSpec:
     """What all runs of one agent share."""
 
     model: ModelFacts
     model_is_async: bool
-    terms: Terms
-    admission: Callable[[TurnBudget], Admission]
+    terms: ResolvedLimits
+    admission: Callable[[TurnBudget], CallAdmission]
     origin: object = field(default_factory=object)
     """Whose it is: the same for all that were made from one."""
     sources: Sequence[Any] = ()
     """Where more tools come from; whoever drives a run opens them first, and goes on with what `offering` gives."""
-    offering: Callable[[Terrain, Sequence[Sequence[Any]]], Terrain] | None = None
+    offering: Callable[[AgentSpec, Sequence[Sequence[Any]]], AgentSpec] | None = None
     """A terrain with these tools and those that the sources have given, one list for each."""
     only: frozenset[str] | None = None
     """The tools to which it is narrowed; None where it is not."""
@@ -248,7 +248,7 @@ class Terrain:
 class Plan:
     """One run: what it is about, and what is its own."""
 
-    shared: Terrain
+    shared: AgentSpec
     run_id: str
     messages: Sequence[Message]
     """The task, behind what was said before."""

@@ -15,7 +15,7 @@ from . import shared_budget
 from .compaction import shorten
 from .effects import Flow
 from .model_request import let_go, send
-from .state import Course
+from .state import RunState
 
 _LONGEST_S = 30.0
 _LONGEST_REPLY = 2_000
@@ -32,7 +32,7 @@ class Missed:
     why: str
 
 
-def reflect(course: Course, reflection: Reflection) -> Flow[None]:
+def reflect(course: RunState, reflection: Reflection) -> Flow[None]:
     """Look back, if it is time for that. What stands against it is noted, and the run goes on."""
     if course.turns == course.looked_back or not _due(course, reflection):
         return
@@ -48,7 +48,7 @@ def reflect(course: Course, reflection: Reflection) -> Flow[None]:
     course.recorder.emit(event.Reflected, text)
 
 
-def _due(course: Course, reflection: Reflection) -> bool:
+def _due(course: RunState, reflection: Reflection) -> bool:
     """Whether it is time, and another turn can follow; that no reflection is left is noted once."""
     if course.must_end() is not None or course.envelope.budgets["turns"].exceeded:
         return False
@@ -59,7 +59,7 @@ def _due(course: Course, reflection: Reflection) -> bool:
     return on_time or (reflection.after_failure and failed)
 
 
-def _looked_back(course: Course, prompt: str) -> Flow[str | Missed]:
+def _looked_back(course: RunState, prompt: str) -> Flow[str | Missed]:
     """What the model says, or why it says nothing."""
     if not course.envelope.claim_reflection():
         course.tell_refusals()
@@ -79,7 +79,7 @@ def _looked_back(course: Course, prompt: str) -> Flow[str | Missed]:
     return (yield from _asked(course, course.addressed(request, notices), course.input_tokens + tokens))
 
 
-def _asked(course: Course, request: Request, tokens: int) -> Flow[str | Missed]:
+def _asked(course: RunState, request: Request, tokens: int) -> Flow[str | Missed]:
     most = course.card.output_room(tokens)
     longest = _LONGEST_REPLY if most is None else min(_LONGEST_REPLY, most)
     holds: Holds = {}

@@ -10,10 +10,10 @@ from collections.abc import Mapping
 
 from ..budget.run_budget import Refusal
 from .effects import Flow, Grant
-from .state import Course
+from .state import RunState
 
 
-def take(course: Course, **amounts: int) -> Flow[Refusal | None]:
+def take(course: RunState, **amounts: int) -> Flow[Refusal | None]:
     """Take from the shared budgets, all or nothing; the refusal is remembered as the run's own."""
     grant, course.debt = _debt(course), None
     grant.take = {name: amount for name, amount in amounts.items() if amount}
@@ -24,19 +24,19 @@ def take(course: Course, **amounts: int) -> Flow[Refusal | None]:
     return refusal
 
 
-def settle(course: Course, facts: Mapping[str, int]) -> None:
+def settle(course: RunState, facts: Mapping[str, int]) -> None:
     """Book what a request has used there."""
     _debt(course).settle = facts
 
 
-def give_back(course: Course, reason: str, amounts: Mapping[str, int]) -> None:
+def give_back(course: RunState, reason: str, amounts: Mapping[str, int]) -> None:
     """Give something back there."""
     given = _debt(course).refund.setdefault(reason, {})
     for name, amount in amounts.items():
         given[name] = given.get(name, 0) + amount
 
 
-def pay(course: Course) -> Flow[None]:
+def pay(course: RunState) -> Flow[None]:
     """Tell them now, as others may wait for it. Before anything slow but calls, whose own Grants tell it.
 
     Whoever goes on then looks whether the run was ended meanwhile.
@@ -46,6 +46,6 @@ def pay(course: Course) -> Flow[None]:
         yield from course.do(debt)
 
 
-def _debt(course: Course) -> Grant:
+def _debt(course: RunState) -> Grant:
     course.debt = course.debt or Grant()
     return course.debt

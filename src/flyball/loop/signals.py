@@ -6,13 +6,13 @@ from typing import TYPE_CHECKING
 
 from .. import event
 from ..errors import UnknownBudget
-from .effects import Cancel, Extend, Late, LeaseLost, Letter, Stalled, Steer, TimeUp, Unkept
+from .effects import Cancel, Extend, Late, LeaseLost, Signal, Stalled, Steer, TimeUp, Unkept
 
 if TYPE_CHECKING:
-    from .state import Course
+    from .state import RunState
 
 
-def hear(course: Course, letter: Letter) -> None:
+def hear(course: RunState, letter: Signal) -> None:
     """Note what somebody wants of the run."""
     match letter:
         case Cancel(by):
@@ -35,7 +35,7 @@ def hear(course: Course, letter: Letter) -> None:
             course.recorder.emit(event.LateResultDropped, call_id, tool)
 
 
-def extend(course: Course, letter: Extend) -> bool:
+def extend(course: RunState, letter: Extend) -> bool:
     """Raise ceilings and the time, as far as the registry allows; whether there is more of anything now."""
     raised = [_lift(course, name, amount, letter.by) for name, amount in letter.amounts.items()]
     terms, given = course.shared.terms, course.envelope.postponed_s
@@ -47,7 +47,7 @@ def extend(course: Course, letter: Extend) -> bool:
     return bool(seconds) or any(raised)
 
 
-def _lift(course: Course, name: str, amount: int, by: str) -> int:
+def _lift(course: RunState, name: str, amount: int, by: str) -> int:
     budgets = course.envelope.budgets
     if name not in budgets:
         raise UnknownBudget(name, tuple(budgets))

@@ -9,7 +9,7 @@ from threading import Condition
 from typing import Any, TypeVar
 
 from .. import event
-from ..budget.spending import Purse
+from ..budget.spending import Spending
 from ..message import Message, MessageType, Role
 from ..outcome import Cancelled, Denied, Outcome, Reason, Status
 from ..person import Question, Verdict
@@ -21,15 +21,15 @@ from ..rules.thresholds import Beginning
 from ..unit import Unit
 from .effects import Answer, Append, Effect, Flow, Grant
 from .ending import End, described
-from .evidence import Witness
+from .evidence import EvidenceTracker
 from .hooks import Notices, obey
-from .messages import Context
+from .messages import RequestContext
 from .plan import Plan
 from .repetition import Key, Repetition
 from .signals import hear
 
 
-class Told:
+class LoopClock:
     """The loop's clock: it stands still until an answer tells the time."""
 
     __slots__ = ("at", "started_at")
@@ -61,7 +61,7 @@ _LESS_THAN_TIME = (Stop.HALTED, Stop.STALLED)
 _NONE: frozenset[str] = frozenset()
 
 
-class Course:
+class RunState:
     """Where a run stands."""
 
     __slots__ = (
@@ -78,27 +78,27 @@ class Course:
         self.plan = plan
         self.shared = shared
         self.recorder = recorder
-        self.clock = Told(plan.started_at)
+        self.clock = LoopClock(plan.started_at)
         self.envelope = shared.terms.open(self.clock, plan.most_s, plan.most, plan.level)
         if plan.spent_s:
             self.clock.at = recorder.at = plan.spent_s
         self.card = shared.cards[""]
         """What is known of the model that is asked."""
-        self.purse = Purse(self.envelope, self.card.price, shared.model.name)
+        self.purse = Spending(self.envelope, self.card.price, shared.model.name)
         self.admission = shared.admission(self.envelope)
         self.history: list[Message] = list(plan.messages)
-        self.context = Context(self.history)
+        self.context = RequestContext(self.history)
         self._fit_to_model()
         self.state = plan.state
         self.progress = Progress(
             plan.run_id, self.envelope, self.history, self.state, plan.metadata, 0, 0, "", (), (), [], {}, {}
         )
-        self.witness: Witness | None = None
+        self.witness: EvidenceTracker | None = None
         if shared.completion is not None or shared.tool_rules is not None:
             self.progress.evidence = Evidence(self.state)
             self.progress.task = _task_of(self.history)
             book = None if shared.tool_rules is None else shared.tool_rules.begin()
-            self.witness = Witness(self.progress.evidence, book)
+            self.witness = EvidenceTracker(self.progress.evidence, book)
         self.repetition = Repetition(shared.thresholds)
         self.keys: dict[str, Key] = {}
         """What the calls under way are compared by."""

@@ -11,12 +11,12 @@ from ..request import Call, Finish
 from . import approval, children, duplicates, shared_budget
 from .effects import Act, Flow
 from .plan import Prepared
-from .state import Course
+from .state import RunState
 
 _CALLED = Point.TOOL_CALLED  # found once: see course.py
 
 
-def act(course: Course, calls: Sequence[Call]) -> Flow[Sequence[Outcome]]:
+def act(course: RunState, calls: Sequence[Call]) -> Flow[Sequence[Outcome]]:
     """Make the calls: those that may stand side by side together, group after group; a person has decided by then."""
     outcomes: list[Outcome] = []
     course.progress.outcomes = outcomes
@@ -62,7 +62,7 @@ def act(course: Course, calls: Sequence[Call]) -> Flow[Sequence[Outcome]]:
     return outcomes
 
 
-def _still_wanted(course: Course, prepared: list[Prepared | Outcome]) -> list[Prepared | Outcome]:
+def _still_wanted(course: RunState, prepared: list[Prepared | Outcome]) -> list[Prepared | Outcome]:
     """The same; but if the run was called off, or its time ended, while others were asked, none is made any more."""
     late = _too_late(course)
     if late is None:
@@ -79,7 +79,7 @@ def _still_wanted(course: Course, prepared: list[Prepared | Outcome]) -> list[Pr
     return kept
 
 
-def _too_late(course: Course) -> Callable[[Call], Outcome] | None:
+def _too_late(course: RunState) -> Callable[[Call], Outcome] | None:
     if course.called_off() is not None:
         return lambda call: Cancelled(call_id=call.id, tool=call.name)
     if course.time_up or course.envelope.is_expired():
@@ -88,7 +88,7 @@ def _too_late(course: Course) -> Callable[[Call], Outcome] | None:
     return None
 
 
-def deny(course: Course, calls: Sequence[Call], reason: Reason, message: str) -> list[Outcome]:
+def deny(course: RunState, calls: Sequence[Call], reason: Reason, message: str) -> list[Outcome]:
     """Answer calls without making them."""
     outcomes: list[Outcome] = []
     course.progress.outcomes = outcomes
@@ -99,7 +99,7 @@ def deny(course: Course, calls: Sequence[Call], reason: Reason, message: str) ->
     return outcomes
 
 
-def deny_cut(course: Course, calls: Sequence[Call], finish: Finish) -> list[Outcome]:
+def deny_cut(course: RunState, calls: Sequence[Call], finish: Finish) -> list[Outcome]:
     """Answer the calls of a reply that did not come to its end: half of what was meant must not be done."""
     if finish is Finish.LENGTH:
         why = "the reply was cut off at its greatest length. Ask again, with less in one reply"
@@ -109,7 +109,7 @@ def deny_cut(course: Course, calls: Sequence[Call], finish: Finish) -> list[Outc
     return deny(course, calls, Reason.DEADLINE, "the reply was cut off before its end")
 
 
-def _read(course: Course, call: Call) -> Prepared | Outcome:
+def _read(course: RunState, call: Call) -> Prepared | Outcome:
     """What is decided of a call without asking anybody outside; it is not counted yet."""
     if course.cancelled is not None or course.lease_lost:
         return Cancelled(call_id=call.id, tool=call.name)
@@ -141,7 +141,7 @@ def _read(course: Course, call: Call) -> Prepared | Outcome:
     return ready
 
 
-def _granted(course: Course, ready: Prepared) -> Flow[Prepared | Outcome]:
+def _granted(course: RunState, ready: Prepared) -> Flow[Prepared | Outcome]:
     """The call, if its own and the shared budgets allow it.
 
     Its own are looked at first: what is taken there and given back again would use up the refunds, which are bounded.
@@ -155,7 +155,7 @@ def _granted(course: Course, ready: Prepared) -> Flow[Prepared | Outcome]:
     return course.admission.claim(ready) or ready
 
 
-def _finalised(course: Course, ready: Prepared, outcome: Outcome) -> Outcome:
+def _finalised(course: RunState, ready: Prepared, outcome: Outcome) -> Outcome:
     """The outcome; what the call has set is in the state then."""
     if isinstance(outcome, Success):
         for key, value in outcome.changes.items():

@@ -13,18 +13,18 @@ from . import duplicates, shared_budget
 from .approval import ask_about, ask_to_go_on
 from .completion import conclude, done_early
 from .effects import Flow
-from .ending import End, Going
+from .ending import Continue, End
 from .model_request import ask
-from .state import Course
+from .state import RunState
 from .tool_calls import act, deny, deny_cut
 
 # Found once: see course.py.
 _STARTED, _ENDED = Point.TURN_STARTED, Point.TURN_ENDED
 _NOT_WHOLE = (Finish.LENGTH, Finish.CONTENT_FILTER, Finish.CUT)
-_TOOLS_RAN = Going.TOOLS_RAN
+_TOOLS_RAN = Continue.TOOLS_RAN
 
 
-def take_turn(course: Course) -> Flow[Going | End]:
+def take_turn(course: RunState) -> Flow[Continue | End]:
     """Claim a turn, and take it."""
     end = course.must_end()
     if end is not None:
@@ -50,10 +50,10 @@ def take_turn(course: Course) -> Flow[Going | End]:
         course.recorder.emit(event.TurnEnded)
     if course.granted and course.owed is not None:
         shared_budget.give_back(course, course.owed, {"turns": 1})
-    return or_end(course, going) if isinstance(going, Going) else going
+    return or_end(course, going) if isinstance(going, Continue) else going
 
 
-def _taken(course: Course) -> Flow[Going | End]:
+def _taken(course: RunState) -> Flow[Continue | End]:
     if course.asks:
         yield from ask_to_go_on(course)
     end = course.must_end() or (End(Stop.PAUSED) if course.questions else None)
@@ -70,15 +70,15 @@ def _taken(course: Course) -> Flow[Going | End]:
         end = conclude(course, reply)
         if end is not None:
             return end
-        return Going.STEERED if course.put_steered() else Going.NUDGED
+        return Continue.STEERED if course.put_steered() else Continue.NUDGED
     return (yield from _answer_calls(course, reply, calls))
 
 
-def _answer_calls(course: Course, reply: Reply, calls: Sequence[Call]) -> Flow[Going | End]:
+def _answer_calls(course: RunState, reply: Reply, calls: Sequence[Call]) -> Flow[Continue | End]:
     if reply.finish in _NOT_WHOLE:
         outcomes: Sequence[Outcome] = deny_cut(course, calls, reply.finish)
         if reply.finish is not Finish.LENGTH:
-            return conclude(course, reply) or Going.ANSWERED
+            return conclude(course, reply) or Continue.ANSWERED
     else:
         if course.shared.asking or course.shared.rules_ask:
             calls = yield from ask_about(course, calls)
@@ -105,10 +105,10 @@ def _answer_calls(course: Course, reply: Reply, calls: Sequence[Call]) -> Flow[G
         course.refund_turn("cheap_round")
     if course.steered:
         course.put_steered()
-    return _TOOLS_RAN if ran else Going.ANSWERED
+    return _TOOLS_RAN if ran else Continue.ANSWERED
 
 
-def _out_of_calls(course: Course, outcomes: Sequence[Outcome]) -> End | None:
+def _out_of_calls(course: RunState, outcomes: Sequence[Outcome]) -> End | None:
     """When a whole batch was denied because no call is left, there is nothing to go on with."""
     denied = [outcome for outcome in outcomes if isinstance(outcome, Denied) and outcome.reason is Reason.BUDGET]
     if len(denied) < len(outcomes):
@@ -118,10 +118,10 @@ def _out_of_calls(course: Course, outcomes: Sequence[Outcome]) -> End | None:
     return course.refused("tool_calls") if spent and "tool_calls" in refused else None
 
 
-def or_end(course: Course, going: Going) -> Going | End:
+def or_end(course: RunState, going: Continue) -> Continue | End:
     """A turn that would be followed by another: whether the caller wants that."""
     end = course.must_end()
-    if end is not None or going is Going.SHORTENED:  # which was no turn
+    if end is not None or going is Continue.SHORTENED:  # which was no turn
         return end or going
     if course.shared.single_turn:
         return End(Stop.HALTED, by="single_turn")

@@ -15,14 +15,14 @@ if TYPE_CHECKING:
     from .catalog import context_tokens_of, price_of
     from .local import LocalModel
     from .openai import OpenAIModel
-    from .options import Patience
+    from .options import Timeouts
 
 __all__ = [
     "AnthropicModel",
     "LocalModel",
     "Model",
     "OpenAIModel",
-    "Patience",
+    "Timeouts",
     "context_tokens_of",
     "named",
     "price_of",
@@ -32,7 +32,7 @@ _HOMES = {
     "AnthropicModel": "anthropic",
     "LocalModel": "local",
     "OpenAIModel": "openai",
-    "Patience": "options",
+    "Timeouts": "options",
     "context_tokens_of": "catalog",
     "named": "by_name",
     "price_of": "catalog",

@@ -8,10 +8,10 @@ from typing import Any, ClassVar
 from ..message import ANTHROPIC
 from ..request import Finish, Request
 from ..wire.writer import PRIVATE, write_anthropic
-from .endpoint import House
+from .endpoint import Provider
 from .http import HttpModel
 from .model import Tell
-from .reply import MOST_INDEXES, CallNotes, Ear, Json, dict_of, list_of, malformed, text_of
+from .reply import MOST_INDEXES, Json, PartialCall, ReplyParser, dict_of, list_of, malformed, text_of
 from .structured import call_id, closed, tool_name, wanted
 
 _FINISHES = {
@@ -29,7 +29,7 @@ _GOES_ON = "(The conversation goes on.)"
 class AnthropicModel(HttpModel):
     """A model of Anthropic's. The key is `key=` or ANTHROPIC_API_KEY; with `url=`, `key=` or FLYBALL_API_KEY."""
 
-    _house: ClassVar[House] = House(
+    _house: ClassVar[Provider] = Provider(
         name="anthropic",
         url="https://api.anthropic.com",
         url_variable="ANTHROPIC_BASE_URL",
@@ -71,7 +71,7 @@ class AnthropicModel(HttpModel):
         if choice:
             body["tool_choice"] = choice
 
-    def ear(self, tell: Tell | None = None) -> Ear:
+    def ear(self, tell: Tell | None = None) -> ReplyParser:
         """Something to hear a reply with."""
         return _AnthropicEar(self.provider, tell)
 
@@ -139,7 +139,7 @@ def _place(event: Json) -> int:
     return index
 
 
-class _AnthropicEar(Ear):
+class _AnthropicEar(ReplyParser):
     """Hears blocks, each with a start, deltas and a stop; or one reply with all its blocks."""
 
     def __init__(self, provider: str | None, tell: Tell | None = None) -> None:
@@ -195,7 +195,7 @@ class _AnthropicEar(Ear):
                 self.say(block.get("text"))
             case "tool_use":
                 self.pieces += 1
-                call = CallNotes(text_of(block.get("id")), text_of(block.get("name")))
+                call = PartialCall(text_of(block.get("id")), text_of(block.get("name")))
                 call.hear(block.get("input") or None)
                 self.calls.append(call)
                 return {"type": "tool_use", "call": call}

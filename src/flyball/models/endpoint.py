@@ -78,7 +78,7 @@ _HEADER = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
 
 
 @dataclass(frozen=True, slots=True)
-class House:
+class Provider:
     """What is known of a provider."""
 
     name: str
@@ -92,10 +92,10 @@ class House:
     """What any server that speaks alike may be asked for."""
 
 
-class Address:
+class Endpoint:
     """A provider's API: its own, or one that speaks alike somewhere else."""
 
-    def __init__(self, house: House, options: HttpOptions) -> None:
+    def __init__(self, house: Provider, options: HttpOptions) -> None:
         self._house = house
         elsewhere = "url" in options
         self.url = _checked(options.get("url", os.environ.get(house.url_variable) or house.url))

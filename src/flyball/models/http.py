@@ -13,11 +13,11 @@ import httpx2
 from ..errors import ModelError, Retryable
 from ..request import Reply, Request
 from .client import shared_client
-from .endpoint import Address, House, without
+from .endpoint import Endpoint, Provider, without
 from .failures import broken_off, refused, shortened
 from .model import Tell
-from .options import HttpOptions, Patience, Wish
-from .reply import Ear, Json, malformed
+from .options import HttpOptions, RequestOptions, Timeouts
+from .reply import Json, ReplyParser, malformed
 from .sse import EventReader
 
 _END_S = 1.0
@@ -29,7 +29,7 @@ class Waiting:
 
     __slots__ = ("_between", "_complaint", "_first", "_until", "_whole", "scope")
 
-    def __init__(self, patience: Patience) -> None:
+    def __init__(self, patience: Timeouts) -> None:
         now = anyio.current_time()
         self._whole, self._first, self._between = patience.whole, patience.first, patience.between
         self._until = now + (inf if patience.whole is None else patience.whole)
@@ -65,12 +65,12 @@ _EXCERPT = 80
 class HttpModel(ABC):
     """What the two wires share. `ask` makes one attempt; a run asks again by itself."""
 
-    _house: ClassVar[House]
+    _house: ClassVar[Provider]
 
     def __init__(self, name: str, **options: Unpack[HttpOptions]) -> None:
-        self._address = Address(self._house, options)
-        self._wish = Wish(name, options)
-        self._patience = options.get("patience", Patience())
+        self._address = Endpoint(self._house, options)
+        self._wish = RequestOptions(name, options)
+        self._patience = options.get("patience", Timeouts())
         self._stream = options.get("stream", True)
         self._client = options.get("client")
         self.name = name
@@ -99,7 +99,7 @@ class HttpModel(ABC):
         """The request as the provider wants it."""
 
     @abstractmethod
-    def ear(self, tell: Tell | None = None) -> Ear:
+    def ear(self, tell: Tell | None = None) -> ReplyParser:
         """Something to hear the reply with."""
 
     async def ask(self, request: Request, tell: Tell | None = None, /) -> Reply:
@@ -112,7 +112,7 @@ class HttpModel(ABC):
         except ModelError as error:
             raise _cleaned(error, self.secrets()) from None
 
-    async def _exchange(self, content: bytes, ear: Ear) -> None:
+    async def _exchange(self, content: bytes, ear: ReplyParser) -> None:
         """Send, and hear all of the reply, for as long as patience lasts."""
         waiting = Waiting(self._patience)
         try:
@@ -136,7 +136,7 @@ class HttpModel(ABC):
     def _who(self) -> str:
         return self._address.host
 
-    async def _send(self, content: bytes, ear: Ear, waiting: Waiting) -> None:
+    async def _send(self, content: bytes, ear: ReplyParser, waiting: Waiting) -> None:
         client = self._client or await shared_client()
         timeout = httpx2.Timeout(None, connect=self._patience.connect)
         request = client.build_request(
@@ -158,7 +158,7 @@ class HttpModel(ABC):
         hint = self._address.hint() if status in (401, 403) else ""
         return refused(self._who, status, response.headers, body, hint, self.secrets())
 
-    def _hear(self, body: bytes, ear: Ear) -> None:
+    def _hear(self, body: bytes, ear: ReplyParser) -> None:
         reply = self._read(body)
         if reply.get("error"):
             raise self._broken_off(reply["error"], ear)
@@ -166,7 +166,7 @@ class HttpModel(ABC):
         if ear.finish is None:
             raise malformed("there is nothing in it")
 
-    async def _hear_stream(self, response: httpx2.Response, ear: Ear, waiting: Waiting) -> None:
+    async def _hear_stream(self, response: httpx2.Response, ear: ReplyParser, waiting: Waiting) -> None:
         reader, size = EventReader(), 0
         async for chunk in response.aiter_bytes():
             size += len(chunk)
@@ -177,7 +177,7 @@ class HttpModel(ABC):
         if ear.finish is None:
             raise Retryable(f"{self._who} broke off: the stream ended before the reply did", began=ear.began)
 
-    def _hear_events(self, events: list[bytes], ear: Ear, waiting: Waiting) -> None:
+    def _hear_events(self, events: list[bytes], ear: ReplyParser, waiting: Waiting) -> None:
         before = ear.pieces
         for data in events:
             if data == b"[DONE]":
@@ -192,7 +192,7 @@ class HttpModel(ABC):
         elif ear.pieces > before:
             waiting.heard()
 
-    def _broken_off(self, error: object, ear: Ear) -> ModelError:
+    def _broken_off(self, error: object, ear: ReplyParser) -> ModelError:
         fields = cast("Json", error) if isinstance(error, dict) else {"message": str(error)}
         told = broken_off(self._who, fields, self.secrets())
         told.began = ear.began
@@ -209,7 +209,7 @@ class HttpModel(ABC):
         return cast("Json", found)
 
 
-async def _bounded(response: httpx2.Response, ear: Ear | None = None, most: int = _MOST_BYTES) -> bytes:
+async def _bounded(response: httpx2.Response, ear: ReplyParser | None = None, most: int = _MOST_BYTES) -> bytes:
     """The whole body, as far as it is of any sensible size."""
     chunks: list[bytes] = []
     size = 0

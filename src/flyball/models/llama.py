@@ -98,7 +98,7 @@ class _Job:
         self.error: BaseException | None = None
 
 
-class Engine:
+class LlamaEngine:
     """Answers one question after the other, in the order in which they come; the first one loads the weights."""
 
     def __init__(self, load: Callable[[], Llama]) -> None:
@@ -185,9 +185,9 @@ class Engine:
         return job.error is not None
 
 
-_ENGINES: dict[Load, Engine] = {}
+_ENGINES: dict[Load, LlamaEngine] = {}
 
 
-def shared_engine(wanted: Load) -> Engine:
+def shared_engine(wanted: Load) -> LlamaEngine:
     """The engine for these weights; every model of this process that wants the same has the same."""
-    return _ENGINES.setdefault(wanted, Engine(partial(load, wanted)))  # one step, if many threads come first
+    return _ENGINES.setdefault(wanted, LlamaEngine(partial(load, wanted)))  # one step, if many threads come first

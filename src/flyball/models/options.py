@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Patience:
+class Timeouts:
     """Seconds; None waits as long as the run may. Whatever it says, a run's deadline comes first.
 
     Without streaming a reply comes in one piece, and `first` is for all of it.
@@ -53,7 +53,7 @@ class HttpOptions(TypedDict, total=False):
     """Whether one reply may ask for several calls; else as the provider likes it."""
     stream: bool
     """Whether the text comes piece by piece, which it does unless this is False."""
-    patience: Patience
+    patience: Timeouts
     max_output_tokens: int | None
     """The most that one reply may have where tokens or money are limited; the model itself may allow less."""
     context_tokens: int | None
@@ -81,7 +81,7 @@ _OURS = {
 _CHOICES = ("auto", "required", "none")
 
 
-class Wish:
+class RequestOptions:
     """The checked options of a request."""
 
     def __init__(self, name: str, options: HttpOptions) -> None:

@@ -16,14 +16,14 @@ MOST_INDEXES = 1_000_000
 """Of the parts of a reply. A server could choose larger ints so that all have the same hash, and a dict is slow."""
 
 
-class Ear(ABC):
+class ReplyParser(ABC):
     """Hears one reply. What it cannot understand it raises as a Retryable: the next reply may be well-formed."""
 
     def __init__(self, provider: str | None, tell: Callable[[str], None] | None = None) -> None:
         self._provider = provider
         self._tell = tell
         self._text: list[str] = []
-        self.calls: list[CallNotes] = []
+        self.calls: list[PartialCall] = []
         self.parts: list[Json] = []
         """What only the provider understands and wants back: signed reasoning."""
         self.usage: Usage | None = None
@@ -74,7 +74,7 @@ class Ear(ABC):
         return Reply(text, calls, self.usage, finish, self.model, self._provider, tuple(self.parts))
 
 
-class CallNotes:
+class PartialCall:
     """One call, as far as it was heard."""
 
     __slots__ = ("_arguments", "id", "name")

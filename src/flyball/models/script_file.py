@@ -29,7 +29,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from .._internal.table import Entry, Page
+from .._internal.table import TableDocument, TableValue
 from .._internal.toml import TomlDocument
 from ..errors import ContextTooLong, ModelError, Retryable
 from ..request import FailureKind, Finish, Usage
@@ -53,8 +53,8 @@ _CALL: Mapping[str, object] = {"name": "", "arguments": {}}
 def scripted(path: str | Path) -> ScriptedModel:
     """The scripted model of a file; every mistake in it is told, with its line."""
     document = TomlDocument.read(Path(path))
-    page = Page("script", document, str(path))
-    given = Entry(page, document.data).fields(_BOOK, "a script")
+    page = TableDocument("script", document, str(path))
+    given = TableValue(page, document.data).fields(_BOOK, "a script")
     lines = [_line(entry) for entry in given["reply"].items("tables: [[reply]]")]
     if not lines:
         given["reply"].wrong("at least one [[reply]]")
@@ -68,11 +68,11 @@ def scripted(path: str | Path) -> ScriptedModel:
     return (ScriptedModel.looping if loops else ScriptedModel)(*lines, **options)
 
 
-def _aside(entry: Entry) -> Line | None:
+def _aside(entry: TableValue) -> Line | None:
     return None if entry.value is None else _line(entry)
 
 
-def _line(entry: Entry) -> Line:
+def _line(entry: TableValue) -> Line:
     given = entry.fields(_LINE, "a table with text, calls or an error")
     pieces = tuple(piece.text("a piece of the text") for piece in given["pieces"].items("pieces of the text"))
     text = given["text"].text("a text") if given["text"].value else ""
@@ -96,7 +96,7 @@ def _line(entry: Entry) -> Line:
     )
 
 
-def _call(entry: Entry) -> tuple[str, str | dict[str, Any]]:
+def _call(entry: TableValue) -> tuple[str, str | dict[str, Any]]:
     given = entry.fields(_CALL, "a table with the name of a tool and arguments")
     arguments = given["arguments"]
     name = given["name"].name("the name of a tool")
@@ -105,7 +105,7 @@ def _call(entry: Entry) -> tuple[str, str | dict[str, Any]]:
     return name, {key: value.json() for key, value in arguments.table("a table, or JSON text").items()}
 
 
-def _usage(entry: Entry) -> Usage | None:
+def _usage(entry: TableValue) -> Usage | None:
     if entry.value is None:
         return Line().usage
     if entry.value == "unknown":
@@ -114,7 +114,7 @@ def _usage(entry: Entry) -> Usage | None:
     return Usage(**{name: count.whole(least=0) for name, count in given.items()})
 
 
-def _error(entry: Entry) -> ModelError:
+def _error(entry: TableValue) -> ModelError:
     given = entry.fields(_ERROR, "a table with kind and message")
     kind, message = given["kind"], given["message"].text("what went wrong")
     if kind.value not in list(FailureKind):
@@ -125,7 +125,7 @@ def _error(entry: Entry) -> ModelError:
     return ContextTooLong(message) if kind.value == FailureKind.CONTEXT else ModelError(message)
 
 
-def _seconds(entry: Entry) -> float:
+def _seconds(entry: TableValue) -> float:
     value = entry.value
     if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value < 10**9:
         entry.wrong("seconds, 0 or more")

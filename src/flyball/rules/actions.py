@@ -22,7 +22,7 @@ from ..progress import (
     Veto,
 )
 from ..unit import Unit
-from .reader import Reader
+from .reader import RuleReader
 from .template import Template
 from .view import Table, View, kind
 from .vocabulary import BUDGETS
@@ -37,7 +37,7 @@ class Action:
     """What may stand in `[action]` beside the type."""
 
     @classmethod
-    def read(cls, reader: Reader, table: Mapping[str, Any]) -> Self:
+    def read(cls, reader: RuleReader, table: Mapping[str, Any]) -> Self:
         """The action that a table describes; what is wrong with it is noted."""
         raise NotImplementedError
 
@@ -71,7 +71,7 @@ class NotifySelf(Action):
     deliver_at: Deliver = Deliver.TURN_START
 
     @classmethod
-    def read(cls, reader: Reader, table: Mapping[str, Any]) -> Self:
+    def read(cls, reader: RuleReader, table: Mapping[str, Any]) -> Self:
         """As the table says."""
         return cls(
             reader.template("message", table),
@@ -95,7 +95,7 @@ class Log(Action):
     level: Level = Level.INFO
 
     @classmethod
-    def read(cls, reader: Reader, table: Mapping[str, Any]) -> Self:
+    def read(cls, reader: RuleReader, table: Mapping[str, Any]) -> Self:
         """As the table says."""
         level = reader.member(("action", "level"), table, Level, Level.INFO)
         return cls(reader.template("message", table), level)
@@ -116,7 +116,7 @@ class SetsState(Action):
     increment: int | float | None = None
 
     @classmethod
-    def read(cls, reader: Reader, table: Mapping[str, Any]) -> Self:
+    def read(cls, reader: RuleReader, table: Mapping[str, Any]) -> Self:
         """As the table says."""
         key = reader.text(("action", "key"), table, required=True) or ""
         given = [name for name in ("value", "increment") if name in table]
@@ -148,7 +148,7 @@ class EmitEvent(Action):
     data: tuple[tuple[str, Template], ...] = ()
 
     @classmethod
-    def read(cls, reader: Reader, table: Mapping[str, Any]) -> Self:
+    def read(cls, reader: RuleReader, table: Mapping[str, Any]) -> Self:
         """As the table says."""
         name = reader.text(("action", "name"), table, required=True) or ""
         if name.startswith("log."):
@@ -166,19 +166,19 @@ class EmitEvent(Action):
 
 
 @dataclass(frozen=True, slots=True)
-class Spoken(Action):
+class MessageAction(Action):
     """An action that is nothing but its message."""
 
     keys = ("message",)
     message: Template
 
     @classmethod
-    def read(cls, reader: Reader, table: Mapping[str, Any]) -> Self:
+    def read(cls, reader: RuleReader, table: Mapping[str, Any]) -> Self:
         """As the table says."""
         return cls(reader.template("message", table))
 
 
-class Deny(Spoken):
+class Deny(MessageAction):
     """Do not make the call."""
 
     __slots__ = ()
@@ -203,7 +203,7 @@ class StopRun(Action):
     grace: bool = True
 
     @classmethod
-    def read(cls, reader: Reader, table: Mapping[str, Any]) -> Self:
+    def read(cls, reader: RuleReader, table: Mapping[str, Any]) -> Self:
         """As the table says."""
         return cls(reader.template("message", table), reader.flag(("action", "grace"), table, True))
 
@@ -226,7 +226,7 @@ class ExtendBudget(Action):
     amount: float
 
     @classmethod
-    def read(cls, reader: Reader, table: Mapping[str, Any]) -> Self:
+    def read(cls, reader: RuleReader, table: Mapping[str, Any]) -> Self:
         """As the table says."""
         budget, amount = reader.text(("action", "budget"), table, required=True), table.get("amount")
         if budget is not None and budget not in BUDGETS:
@@ -245,7 +245,7 @@ class ExtendBudget(Action):
         return [Raise(self.budget, unit.parse(self.amount), rule)]
 
 
-class AsksPerson(Spoken):
+class AsksPerson(MessageAction):
     """Ask a person: about the call, or whether the run may go on."""
 
     __slots__ = ()
@@ -269,7 +269,7 @@ class UsesModel(Action):
     model: str
 
     @classmethod
-    def read(cls, reader: Reader, table: Mapping[str, Any]) -> Self:
+    def read(cls, reader: RuleReader, table: Mapping[str, Any]) -> Self:
         """As the table says."""
         return cls(reader.text(("action", "model"), table, required=True) or "")
 

@@ -22,7 +22,7 @@ from collections.abc import Callable, Iterator
 from types import NoneType
 from typing import Any
 
-from ..errors import ConfigError, Mistakes
+from ..errors import ConfigError, ConfigErrors
 from .operations import FUNCTIONS
 from .view import LARGEST, View
 from .vocabulary import WORDS, Helper, Vocabulary, likely
@@ -132,13 +132,13 @@ class Compiler:
         self.mistakes: list[ConfigError] = []
 
     def compiled(self) -> Callable[[View], object]:
-        """The code as a function of a view; `Mistakes` if there are any."""
+        """The code as a function of a view; `ConfigErrors` if there are any."""
         try:
             body = self.whole(self.source.tree())
         except ConfigError as mistake:
-            raise Mistakes((mistake,)) from None
+            raise ConfigErrors((mistake,)) from None
         if self.mistakes:
-            raise Mistakes(tuple(self.mistakes))
+            raise ConfigErrors(tuple(self.mistakes))
         tree = ast.Expression(function(body, _VIEW))
         return eval(compile(ast.fix_missing_locations(tree), FILE, "eval"), self.vocabulary.namespace)
 

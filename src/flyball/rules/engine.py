@@ -10,9 +10,9 @@ from ..outcome import Ended, Failure, Success, Timeout
 from ..progress import Emit, Fault, Notice, Order, Point, Priority, Progress, SetState
 from ..request import Call
 from .actions import AsksPerson
-from .expression import Verdict
+from .expression import ConditionResult
 from .rule import Fire, Rule, Trigger
-from .rule_context import Sight, Told
+from .rule_context import RuleContext, RuleEvent
 from .thresholds import Beginning, Compared, Points, Watch, sizes, watch_of
 
 log = logging.getLogger("flyball.rules")
@@ -34,7 +34,7 @@ _NO_IDS: frozenset[str] = frozenset()
 _STARTED, _ENDED, _TURN_START = Point.TURN_STARTED, Point.TOOL_ENDED, Trigger.TURN_START
 _NOTHING: Mapping[Trigger, Mapping[str, Sequence[Compared]]] = {}
 _LEVELS = {f"log.{name}": getattr(logging, name.upper()) for name in ("debug", "info", "warning", "error")}
-_YES = Verdict(True)
+_YES = ConditionResult(True)
 _CROSSING = Fire.CROSSING
 _URGENCY = {priority: place for place, priority in enumerate(Priority)}
 
@@ -44,7 +44,7 @@ def in_order(notices: Iterable[Notice]) -> list[Notice]:
     return sorted(notices, key=lambda notice: _URGENCY.get(Priority(notice.priority), 0))
 
 
-class Engine:
+class RuleEngine:
     """A hook: the rules of one run. What they remember (that one fired, and when) is this run's own."""
 
     __slots__ = (
@@ -115,7 +115,7 @@ class Engine:
     def look_before(self, progress: Progress) -> Watch | None:
         """How long nothing is found, of a run that has not begun; None where something is."""
         rules = self._by_trigger.get(_TURN_START, ())
-        if _TURN_START not in self._compared or self._look(rules, Sight(progress, None)) or self._restless:
+        if _TURN_START not in self._compared or self._look(rules, RuleContext(progress, None)) or self._restless:
             return None
         return self._rest(rules, progress)
 
@@ -130,16 +130,16 @@ class Engine:
         return small
 
     def _ordered(self, rules: Sequence[Rule], progress: Progress, about: object) -> Sequence[Order]:
-        seen = Sight(progress, about)
+        seen = RuleContext(progress, about)
         orders = self._look(rules, seen)
         if not orders:
             return orders
         emitted = [order for order in orders if isinstance(order, Emit) and order.name not in _LEVELS]
         for event in emitted:
-            orders += self._listen(event, Sight(progress, Told(event.name, event.data), seen.changes))
+            orders += self._listen(event, RuleContext(progress, RuleEvent(event.name, event.data), seen.changes))
         return orders
 
-    def _listen(self, event: Emit, seen: Sight) -> list[Order]:
+    def _listen(self, event: Emit, seen: RuleContext) -> list[Order]:
         """What the rules order that listen to an event; none of them may tell another one."""
         listening = self._by_trigger.get(Trigger.EVENT, ())
         rules = [rule for rule in listening if rule.event in (None, event.name)]
@@ -151,7 +151,7 @@ class Engine:
             orders.append(order)
         return orders
 
-    def _look(self, rules: Sequence[Rule], seen: Sight) -> list[Order]:
+    def _look(self, rules: Sequence[Rule], seen: RuleContext) -> list[Order]:
         orders: list[Order] = []
         subject = _tool_of(seen.about)
         for rule in rules:
@@ -169,7 +169,7 @@ class Engine:
                 orders += self._unclear(rule, verdict)
         return orders
 
-    def _unclear(self, rule: Rule, verdict: Verdict) -> list[Order]:
+    def _unclear(self, rule: Rule, verdict: ConditionResult) -> list[Order]:
         """What becomes of a condition that cannot be worked out: it is false; but what guards a call fails closed.
 
         That a field is not there is nothing wrong. Anything else is, and is told once.
@@ -183,7 +183,7 @@ class Engine:
             orders.append(_fault(rule, verdict.reason or ""))
         return orders
 
-    def _orders(self, rule: Rule, seen: Sight, subject: str) -> list[Order]:
+    def _orders(self, rule: Rule, seen: RuleContext, subject: str) -> list[Order]:
         """What a rule orders whose condition holds; an error in it is its own."""
         turn = seen.progress.turn
         if not self._fires(rule, subject, turn):

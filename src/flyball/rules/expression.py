@@ -53,7 +53,7 @@ class Expression:
 
 
 @dataclass(frozen=True, slots=True)
-class Verdict:
+class ConditionResult:
     """What a condition came to; `reason` tells why it is false if it could not be worked out."""
 
     value: bool
@@ -62,7 +62,7 @@ class Verdict:
     """Whether that is only because something it looks for is not there."""
 
 
-_YES, _NO = Verdict(True), Verdict(False)
+_YES, _NO = ConditionResult(True), ConditionResult(False)
 
 
 class Condition(Expression):
@@ -71,15 +71,15 @@ class Condition(Expression):
     __slots__ = ()
 
     def __init__(self, text: str, vocabulary: Vocabulary, where: str = "condition") -> None:
-        """`where` is what a mistake says of the place; all mistakes are raised together, as one `Mistakes`."""
+        """`where` is what a mistake says of the place; all mistakes are raised together, as one `ConfigErrors`."""
         super().__init__(Compiler(Source(validation.text(where, text), where), vocabulary))
 
-    def evaluate(self, view: View) -> Verdict:
+    def evaluate(self, view: View) -> ConditionResult:
         """Whether it is true of what a view shows. What cannot be worked out is false, with a reason."""
         try:
             return _YES if self._run(view) else _NO
         except Exception as error:
-            return Verdict(False, str(self._told(error)), isinstance(error, NoField | IndexError))
+            return ConditionResult(False, str(self._told(error)), isinstance(error, NoField | IndexError))
 
 
 def _place(trace: TracebackType | None) -> Span:

@@ -9,10 +9,10 @@ from pathlib import Path
 from typing import Any, cast
 
 from .._internal.toml import TomlDocument
-from ..errors import Mistakes, TomlError, nearest
+from ..errors import ConfigErrors, TomlError, nearest
 from .actions import ACTIONS, Action, Deny
 from .expression import Condition
-from .reader import Reader
+from .reader import RuleReader
 from .rule import Fire, Rule, Trial, Trigger, Value
 from .vocabulary import vocabulary
 
@@ -29,7 +29,7 @@ Overrides = Callable[[str, str], object]
 
 
 def read(path: Path, overrides: Overrides | None = None) -> Rule:
-    """The rule in a file; `Mistakes` with all that is wrong with it, or a TomlError where it cannot be read at all."""
+    """The rule in a file; `ConfigErrors` with all that is wrong with it, or a TomlError where it cannot be read at all."""
     try:
         found = path.stat()
     except (OSError, ValueError) as error:
@@ -43,7 +43,7 @@ def read(path: Path, overrides: Overrides | None = None) -> Rule:
     return RuleFile(TomlDocument.read(path), str(path), overrides).rule()
 
 
-class RuleFile(Reader):
+class RuleFile(RuleReader):
     """The tables of one rule."""
 
     def __init__(self, document: TomlDocument, source: str, overrides: Overrides | None = None) -> None:
@@ -51,7 +51,7 @@ class RuleFile(Reader):
         self._overrides = overrides
 
     def rule(self) -> Rule:
-        """The rule; or `Mistakes`."""
+        """The rule; or `ConfigErrors`."""
         data = self.document.data
         self.known((), data, _TABLES)
         head = self.table("rule", required=True)
@@ -65,7 +65,7 @@ class RuleFile(Reader):
         tests = self._tests()
         fields = self._header(head, trigger)
         if self.mistakes:
-            raise Mistakes(tuple(self.mistakes))
+            raise ConfigErrors(tuple(self.mistakes))
         return Rule(
             id=id_ or "",
             trigger=cast("Trigger", trigger),

@@ -7,7 +7,7 @@ from enum import StrEnum
 from typing import Any, TypeVar, cast
 
 from .._internal.toml import TomlDocument
-from ..errors import ConfigError, Mistakes, SettingError, nearest
+from ..errors import ConfigError, ConfigErrors, SettingError, nearest
 from .template import Template
 from .vocabulary import vocabulary
 
@@ -15,7 +15,7 @@ Member = TypeVar("Member", bound=StrEnum)
 Place = tuple[str | int, ...]
 
 
-class Reader:
+class RuleReader:
     """Reads values of one document. What is wrong is noted, and something harmless given, so that all is found."""
 
     def __init__(self, document: TomlDocument, source: str) -> None:
@@ -105,7 +105,7 @@ class Reader:
         """A condition or template; each of its mistakes has the line of its key, and its own column."""
         try:
             return make(_dotted(place))
-        except Mistakes as found:
+        except ConfigErrors as found:
             for error in found.errors:
                 self._wrong_at(place, error)
         except ConfigError as error:

@@ -16,7 +16,7 @@ from .view import Lazy, Table, View, field_of
 from .vocabulary import BUDGETS, READING
 
 
-class Told:
+class RuleEvent:
     """An event, for the rules that listen to it."""
 
     __slots__ = ("data", "name")
@@ -26,7 +26,7 @@ class Told:
         self.data = data
 
 
-class Sight(View):
+class RuleContext(View):
     """What the rules of one moment see: the run's progress, and what the moment is about.
 
     Most look at a number or two in each turn. So numbers and names are found by their whole dotted name, at once; only
@@ -70,7 +70,7 @@ class _Budget:
         self._name = name
         self._reserved = name in _RESERVED
 
-    def _room(self, sight: Sight) -> int | None:
+    def _room(self, sight: RuleContext) -> int | None:
         """What work may use; None without a ceiling."""
         envelope = sight.progress.envelope
         budget = envelope.budgets.get(self._name)
@@ -78,22 +78,22 @@ class _Budget:
             return None
         return budget.ceiling - envelope.reserved(self._name) if self._reserved else budget.ceiling
 
-    def used(self, sight: Sight) -> object:
+    def used(self, sight: RuleContext) -> object:
         budget = sight.progress.envelope.budgets.get(self._name)
         return None if budget is None else budget.unit.outer(budget.used)
 
-    def ceiling(self, sight: Sight) -> object:
+    def ceiling(self, sight: RuleContext) -> object:
         budget = sight.progress.envelope.budgets.get(self._name)
         return None if budget is None else budget.unit.outer(budget.ceiling)
 
-    def remaining(self, sight: Sight) -> object:
+    def remaining(self, sight: RuleContext) -> object:
         room = self._room(sight)
         if room is None:
             return None
         budget = sight.progress.envelope.budgets[self._name]
         return budget.unit.outer(max(0, room - budget.used))
 
-    def ratio(self, sight: Sight) -> float:
+    def ratio(self, sight: RuleContext) -> float:
         envelope = sight.progress.envelope
         budget = envelope.budgets.get(self._name)
         if budget is None or (room := budget.ceiling) is None:
@@ -108,18 +108,18 @@ class _Time:
 
     __slots__ = ()
 
-    def used(self, sight: Sight) -> float:
+    def used(self, sight: RuleContext) -> float:
         return _elapsed(sight.progress)
 
-    def ceiling(self, sight: Sight) -> float | None:
+    def ceiling(self, sight: RuleContext) -> float | None:
         whole = _elapsed(sight.progress) + sight.progress.envelope.remaining_s()
         return None if whole == inf else whole
 
-    def remaining(self, sight: Sight) -> float | None:
+    def remaining(self, sight: RuleContext) -> float | None:
         left = sight.progress.envelope.remaining_s()
         return None if left == inf else left
 
-    def ratio(self, sight: Sight) -> float:
+    def ratio(self, sight: RuleContext) -> float:
         envelope = sight.progress.envelope
         left = max(0.0, envelope.work_at - envelope.clock.now())
         if left == inf:
@@ -128,7 +128,7 @@ class _Time:
         return (whole - left) / whole if whole > 0 else 1.0
 
 
-def _readings(name: str) -> dict[str, Callable[[Sight], object]]:
+def _readings(name: str) -> dict[str, Callable[[RuleContext], object]]:
     numbers = _Time() if name == "seconds" else _Budget(name)
     return {reading: getattr(numbers, reading) for reading in READING}
 
@@ -138,31 +138,31 @@ def _elapsed(progress: Progress) -> float:
     return max(0.0, envelope.seconds + envelope.postponed_s - envelope.reserve_s - envelope.remaining_s())
 
 
-def _token_usage(sight: Sight) -> int:
+def _token_usage(sight: RuleContext) -> int:
     tokens = sight.progress.envelope.budgets.get("tokens")
     return 0 if tokens is None else tokens.used
 
 
-def _context_usage(sight: Sight) -> float:
+def _context_usage(sight: RuleContext) -> float:
     most = sight.progress.envelope.context_tokens
     return sight.progress.input_tokens / most if most else 0.0
 
 
-def _tool_name(sight: Sight) -> object:
+def _tool_name(sight: RuleContext) -> object:
     about = sight.about
     if isinstance(about, Ended):
         return about.tool
     return about.name if isinstance(about, Call) else field_of(sight["context.result"], "tool_name")
 
 
-def _characters(sight: Sight) -> int | None:
+def _characters(sight: RuleContext) -> int | None:
     about = sight.about
     if not isinstance(about, Ended):
         return None
     return len(about.words) if about.artifact is None else about.artifact.size
 
 
-_LEAVES: dict[str, Callable[[Sight], object]] = {
+_LEAVES: dict[str, Callable[[RuleContext], object]] = {
     "context.turn.number": lambda sight: sight.progress.number,
     "context.turn.iteration_count": lambda sight: sight.progress.envelope.budgets["turns"].used,
     "context.turn.max_iterations": lambda sight: sight.progress.envelope.budgets["turns"].ceiling,
@@ -181,7 +181,7 @@ _LEAVES: dict[str, Callable[[Sight], object]] = {
 """Fields that are found at once: numbers, and what the helpers look at."""
 
 
-def _parts(sight: Sight) -> dict[str, object]:
+def _parts(sight: RuleContext) -> dict[str, object]:
     """Whatever has fields of its own; and the rest, for those who look at a whole part."""
     progress, about = sight.progress, sight.about
     parts: dict[str, object] = {
@@ -200,16 +200,16 @@ def _parts(sight: Sight) -> dict[str, object]:
     return parts
 
 
-def _leaves(sight: Sight, prefix: str) -> dict[str, object]:
+def _leaves(sight: RuleContext, prefix: str) -> dict[str, object]:
     return {name.removeprefix(prefix): look(sight) for name, look in _LEAVES.items() if name.startswith(prefix)}
 
 
-def _budget(sight: Sight, name: str) -> dict[str, object]:
+def _budget(sight: RuleContext, name: str) -> dict[str, object]:
     """Also one that only this run has, such as the calls of one tool."""
     return {reading: look(sight) for reading, look in _readings(name).items()}
 
 
-def _state(sight: Sight) -> dict[str, Any]:
+def _state(sight: RuleContext) -> dict[str, Any]:
     gone = {key for key, value in sight.changes.items() if value is None}
     state = {**sight.progress.state, **sight.changes}
     return jsonable({key: value for key, value in state.items() if key not in gone})
@@ -283,7 +283,7 @@ def _result(about: object) -> dict[str, Any]:
 
 
 def _event(about: object) -> dict[str, Any]:
-    if isinstance(about, Told):
+    if isinstance(about, RuleEvent):
         return {"name": about.name, "data": dict(about.data)}
     return {"name": str(about), "data": {}} if isinstance(about, str) else {}
 

@@ -8,11 +8,11 @@ from dataclasses import dataclass, field, replace
 from functools import cache
 from pathlib import Path
 
-from ..errors import ConfigError, Mistakes, SettingError, nearest
+from ..errors import ConfigError, ConfigErrors, SettingError, nearest
 from ..progress import Point
 from ..settings import Setting, Settings
 from .actions import UsesModel
-from .engine import Engine, points_of
+from .engine import RuleEngine, points_of
 from .file import read
 from .rule import Rule, Trigger
 from .thresholds import Beginning, Compared, compared
@@ -59,7 +59,7 @@ class RuleSet:
                 continue
             rules[rule.id] = _switched(rule, given, problems)
         if strict and problems:
-            raise Mistakes(tuple(problems))
+            raise ConfigErrors(tuple(problems))
         return cls(tuple(sorted(rules.values(), key=lambda rule: rule.order)), tuple(problems))
 
     @classmethod
@@ -108,9 +108,9 @@ class RuleSet:
     def _on(self) -> list[Rule]:
         return [rule for rule in self.rules if rule.enabled or rule.core]
 
-    def begin(self, beginning: Beginning | None = None) -> Engine:
+    def begin(self, beginning: Beginning | None = None) -> RuleEngine:
         """The rules at work in a run that starts now; `beginning` is shared by runs that begin alike."""
-        return Engine(self._by_trigger, self._compared, beginning)
+        return RuleEngine(self._by_trigger, self._compared, beginning)
 
     def __iter__(self) -> Iterator[Rule]:
         return iter(self.rules)
@@ -140,7 +140,7 @@ def _read(path: Path, settings: Settings, problems: list[ConfigError]) -> Rule |
     """The rule in a file, if it is right. Settings that are wrong are told, and the rule keeps its own values."""
     try:
         return read(path, _overrides(settings, problems))
-    except Mistakes as found:
+    except ConfigErrors as found:
         problems += found.errors
     except ConfigError as error:
         problems.append(error)

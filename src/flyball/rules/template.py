@@ -20,7 +20,7 @@ import re
 from collections.abc import Iterator
 
 from .._internal import validation
-from ..errors import ConfigError, Mistakes, RuleError
+from ..errors import ConfigError, ConfigErrors, RuleError
 from .compiler import MOST_CHARACTERS, Compiler, Source, call, function
 from .expression import Expression
 from .operations import text as written
@@ -42,20 +42,20 @@ class Template:
     __slots__ = ("_parts", "most")
 
     def __init__(self, text: str, vocabulary: Vocabulary, where: str = "template", most: int = MOST_WRITTEN) -> None:
-        """`where` is what a mistake says of the place; all mistakes are raised together, as one `Mistakes`."""
+        """`where` is what a mistake says of the place; all mistakes are raised together, as one `ConfigErrors`."""
         validation.kind(where, text, str)
         if len(text) > MOST_WRITTEN:
-            raise Mistakes((ConfigError(where, text, f"at most {MOST_WRITTEN:,} characters"),))
+            raise ConfigErrors((ConfigError(where, text, f"at most {MOST_WRITTEN:,} characters"),))
         self.most = most
         self._parts: list[str | Expression] = []
         mistakes: list[ConfigError] = []
         for part in _parts(text, where):
             try:
                 self._parts.append(Expression(_Filtering(part, vocabulary)) if isinstance(part, Source) else part)
-            except Mistakes as found:
+            except ConfigErrors as found:
                 mistakes.extend(found.errors)
         if mistakes:
-            raise Mistakes(tuple(mistakes))
+            raise ConfigErrors(tuple(mistakes))
 
     def text(self, view: View) -> str:
         """The text with everything filled in. A RuleError tells what could not be, or that it grew too long."""

@@ -14,7 +14,7 @@ from .view import View
 
 
 @dataclass(frozen=True, slots=True)
-class Finding:
+class TrialFinding:
     """What a rule would do with a context."""
 
     rule: str
@@ -29,23 +29,23 @@ class Finding:
         return {"rule": self.rule, "fires": self.fires, "reason": self.reason, "orders": orders}
 
 
-def tried(rule: Rule, context: Mapping[str, Any]) -> Finding:
+def tried(rule: Rule, context: Mapping[str, Any]) -> TrialFinding:
     """What the rule would do; it is asked as if it had never fired."""
     view = View({"context": dict(context)})
     view.update(rule.named_params)
     told = view.get("context.event.name")
     if rule.event is not None and told is not None and told != rule.event:
-        return Finding(rule.id, False, f"it listens to the event {rule.event!r}, and this is {told!r}")
+        return TrialFinding(rule.id, False, f"it listens to the event {rule.event!r}, and this is {told!r}")
     if rule.condition is not None:
         verdict = rule.condition.evaluate(view)
         if not verdict.value:
-            return Finding(rule.id, False, verdict.reason)
+            return TrialFinding(rule.id, False, verdict.reason)
     try:
-        return Finding(rule.id, True, None, tuple(rule.action.orders(view, rule.id)))
+        return TrialFinding(rule.id, True, None, tuple(rule.action.orders(view, rule.id)))
     except RuleError as error:
-        return Finding(rule.id, True, str(error))
+        return TrialFinding(rule.id, True, str(error))
     except Exception as error:  # as in a run: it is told, and the other rules have their say
-        return Finding(rule.id, True, f"{type(error).__name__}: {error}")
+        return TrialFinding(rule.id, True, f"{type(error).__name__}: {error}")
 
 
 def failures(rule: Rule) -> Iterator[str]:

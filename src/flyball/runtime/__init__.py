@@ -3,8 +3,8 @@
 from .approval import Person
 from .children import driver_of
 from .driver import Driver
-from .history import Pause
+from .history import PausedRun
 from .runner import Mailbox, Runner
 from .tool_sources import SourcedDriver
 
-__all__ = ["Driver", "Mailbox", "Pause", "Person", "Runner", "SourcedDriver", "driver_of"]
+__all__ = ["Driver", "Mailbox", "PausedRun", "Person", "Runner", "SourcedDriver", "driver_of"]

@@ -13,7 +13,7 @@ import anyio.lowlevel
 
 from .._internal.workers import Worker, WorkerPool, context_elsewhere, free_worker, hand_over, is_being_cancelled
 from ..person import Approver, Question, Verdict, verdict_of
-from .history import Pause
+from .history import PausedRun
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,7 +23,7 @@ class Person:
     approver: Approver | None = None
     seconds: float = inf
     verdicts: Mapping[str, Verdict] = field(default_factory=dict[str, Verdict])
-    paused: Pause | None = None
+    paused: PausedRun | None = None
 
 
 _DESKS = WorkerPool(workers=1_000, most_hung=1_000)
@@ -33,7 +33,7 @@ NOBODY = Person()
 """Nobody is asked."""
 
 
-class Deciding:
+class ApprovalCaller:
     """The questions of one run, one at a time."""
 
     __slots__ = ("_approver", "_is_async", "_seconds", "_verdicts", "_worker")

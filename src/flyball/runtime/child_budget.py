@@ -12,18 +12,18 @@ from ..budget.deadline import Clock, Deadline
 from ..budget.run_budget import TurnBudget
 from ..errors import BudgetExceeded
 from ..event import ChildEnded, ChildStarted, Event, Header
-from ..loop.child_task import ChildTask, Edge, Mode
+from ..loop.child_task import ChildSpec, ChildTask, Mode
 from ..loop.loop import converse
 from ..loop.plan import Plan
 from ..recorder import Fields, Recorder
 from ..result import Result
-from ..tools.call import ToolAct
+from ..tools.call import ToolCallRun
 from ..unit import Unit
 from .shared_budget import left_of
 
 
 @dataclass(slots=True, kw_only=True)
-class Kin:
+class ChildBudgets:
     """The budgets in which the children of one run count beside their own, and who hears of them."""
 
     recorder: Recorder
@@ -32,7 +32,7 @@ class Kin:
     """What the parent shares with others."""
     ceiling: TurnBudget | None
     """What the whole tree shares."""
-    hire: Callable[[object], Edge] | None = None
+    hire: Callable[[object], ChildSpec] | None = None
     """The edge to a child that a tool wants."""
     hired_now: int = 0
     """How many children tools have found themselves since the loop counted last."""
@@ -51,7 +51,7 @@ class Kin:
             return task.plan(left_s, clock.wall()), None
         return task.plan(min(left_s, within.remaining_s()), clock.wall(), left_of(within)), within
 
-    def hired(self, act: ToolAct, child: object, goal: str, context: str) -> ChildTask:
+    def hired(self, act: ToolCallRun, child: object, goal: str, context: str) -> ChildTask:
         """The task of a child that a tool has found itself; BudgetExceeded where no more may be.
 
         It is counted here and in what the run shares; the loop counts it when the call has ended.
@@ -75,7 +75,7 @@ class Kin:
         self._tell(ChildStarted, task.run_id, task.edge.name)
         return task
 
-    def part(self, act: ToolAct, task: ChildTask, result: Result, now: float) -> None:
+    def part(self, act: ToolCallRun, task: ChildTask, result: Result, now: float) -> None:
         """What it came to is part of the tool's call."""
         act.children = (*act.children, result)
         if not self.recorder.ended:

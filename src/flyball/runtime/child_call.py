@@ -14,7 +14,7 @@ from ..loop.children import own_tasks
 from ..outcome import Denied, Failure, Reason, Success
 from ..request import Call
 from ..result import Result, Stop
-from ..tools.call import ToolAct
+from ..tools.call import ToolCallRun
 from ..tools.excerpt import MOST_CHARACTERS
 from ..tools.tool import Tool
 
@@ -23,7 +23,7 @@ _FRAME = 500
 """Characters that are kept free for what is told of a child beside its words, which seldom takes as many."""
 
 
-class ChildAct(ToolAct):
+class ChildAct(ToolCallRun):
     """A call of `delegate` that was admitted. Each of its tasks is a run, and has a result when it is closed."""
 
     __slots__ = ("counts", "tasks")

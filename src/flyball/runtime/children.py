@@ -21,13 +21,13 @@ from ..loop.plan import Plan
 from ..outcome import Outcome
 from ..recorder import Recorder
 from ..result import Result, Stop
-from ..tools.call import ToolAct
+from ..tools.call import ToolCallRun
 from ..tools.runner import Performer
 from .approval import Person
-from .child_budget import Kin
+from .child_budget import ChildBudgets
 from .child_call import ChildAct
 from .driver import Driver
-from .journal import Keeper
+from .journal import RunJournal
 from .runner import Mailbox, Runner
 from .tool_sources import SourcedDriver
 
@@ -40,7 +40,7 @@ def driver_of(
     within: TurnBudget | None = None,
     ceiling: TurnBudget | None = None,
     person: Person | None = None,
-    keeper: Keeper | None = None,
+    keeper: RunJournal | None = None,
 ) -> Driver:
     """The driver of a run: one that opens sources where it has some, and drives children where it delegates.
 
@@ -52,8 +52,8 @@ def driver_of(
     if shared.may_delegate:
         ceiling = within if plan.parent_run_id is None else ceiling
         performing = partial(
-            Family,
-            kin=Kin(recorder=recorder, within=within, ceiling=ceiling, hire=shared.hire),
+            ChildRunner,
+            kin=ChildBudgets(recorder=recorder, within=within, ceiling=ceiling, hire=shared.hire),
             outer=clock,
             person=person,
             most_at_once=shared.children_at_once,
@@ -68,10 +68,10 @@ def driver_of(
 
 
 @dataclass(slots=True, kw_only=True, eq=False)
-class Family(Performer):
+class ChildRunner(Performer):
     """Makes the calls of a run that has children. Each of those has a result when its call is closed."""
 
-    kin: Kin
+    kin: ChildBudgets
     outer: Clock
     """The clock of the whole family; `clock` is the parent's own time."""
     person: Person
@@ -80,7 +80,7 @@ class Family(Performer):
     """How long a child may go on without anything coming of it."""
     mailbox: Mailbox
     """The parent's, which hears of what came too late for a child."""
-    keeper: Keeper | None
+    keeper: RunJournal | None
     _under_way: dict[str, Runner] = field(default_factory=dict[str, Runner])
     _places: anyio.Semaphore | None = None
 
@@ -89,12 +89,12 @@ class Family(Performer):
         """Who brings the children that go on now to their ends, by the ids of their runs."""
         return self._under_way
 
-    def make(self, act: ToolAct) -> Awaitable[Sequence[Outcome | None]]:
+    def make(self, act: ToolCallRun) -> Awaitable[Sequence[Outcome | None]]:
         """Make one call that has begun; whoever awaits it keeps its time."""
         self.kin.hired_now = 0
         return self._delegate([act]) if isinstance(act, ChildAct) else Performer.make(self, act)
 
-    async def perform(self, acts: Sequence[ToolAct], deadline: float) -> None:
+    async def perform(self, acts: Sequence[ToolCallRun], deadline: float) -> None:
         """Make calls side by side, children beside tools. All have their outcome then, also after a cancel."""
         self.kin.hired_now = 0
         children = [act for act in acts if isinstance(act, ChildAct)]
@@ -114,7 +114,7 @@ class Family(Performer):
         finally:
             self.cut(acts)
 
-    def cut(self, acts: Sequence[ToolAct], *, timed_out: bool = False) -> None:
+    def cut(self, acts: Sequence[ToolCallRun], *, timed_out: bool = False) -> None:
         """Close what is still open; a child that never began ends as one that was called off."""
         for act in acts:
             if isinstance(act, ChildAct) and act.outcome is None:
@@ -122,7 +122,7 @@ class Family(Performer):
                     task.ended = task.ended or self.kin.not_begun(task, self.outer.wall(), "parent")
         Performer.cut(self, acts, timed_out=timed_out)
 
-    async def hired(self, act: ToolAct, child: object, goal: str, context: str) -> Result:
+    async def hired(self, act: ToolCallRun, child: object, goal: str, context: str) -> Result:
         """Have a child do a task for a tool, as part of that tool's call."""
         if not act.tool.is_async:
             return await Performer.hired(self, act, child, goal, context)

@@ -26,16 +26,16 @@ from ..person import Question, Verdict
 from ..recorder import Fields, Recorder
 from ..request import ModelFailure, Purpose, Reply
 from ..result import Result, Stop
-from ..tools.call import ToolAct
+from ..tools.call import ToolCallRun
 from ..tools.runner import Performer
-from .approval import NOBODY, Deciding, Person
-from .history import Pause, is_open
-from .journal import Keeper
-from .model_call import Asking
+from .approval import NOBODY, ApprovalCaller, Person
+from .history import PausedRun, is_open
+from .journal import RunJournal
+from .model_call import ModelCaller
 from .resume import played, resumed
 from .runner import Mailbox, Runner
-from .shared_budget import Lender
-from .timer import Pace
+from .shared_budget import SharedBudgetClient
+from .timer import RunTimer
 
 _CLOSING_S = 5.0
 """How long a run that is cancelled may take to keep what it has."""
@@ -72,7 +72,7 @@ class Driver:
     ) -> None:
         self.recorder = recorder
         self.mailbox = mailbox or Mailbox()
-        self._keeper: Keeper | None = None
+        self._keeper: RunJournal | None = None
         self.answers: list[Answer[Any]] = []
         """Everything the loop was told: the run can be played again from it."""
         self.result: Result | None = None
@@ -81,10 +81,10 @@ class Driver:
         self._plan = plan
         self._until = plan.until
         self._loop: Flow[Result] = converse(plan, recorder)
-        self.pace = Pace(clock)
+        self.pace = RunTimer(clock)
         shared = plan.shared
         model = cast("Model", shared.model)
-        self._asking = Asking(model, shared.model_is_async, workers, self._tell_delta, shared.models)
+        self._asking = ModelCaller(model, shared.model_is_async, workers, self._tell_delta, shared.models)
         self._performer = performing(
             workers=workers,
             clock=self.pace,
@@ -99,15 +99,15 @@ class Driver:
         self._said: dict[str, Verdict] | None = None
         """What is answered after the first question that stays open."""
         self._person = person
-        self._deciding: Deciding | None = None
+        self._deciding: ApprovalCaller | None = None
         self._within = within
-        self.lender = None if within is None else Lender(within)
+        self.lender = None if within is None else SharedBudgetClient(within)
         self._scope: anyio.CancelScope | None = None
         self._soon: Callable[[Callable[[], object]], object] | None = None
         self._thread = 0
         self._gives_way_at = _GIVES_WAY_EVERY
 
-    def keep(self, keeper: Keeper) -> None:
+    def keep(self, keeper: RunJournal) -> None:
         """Have all written down that it does."""
         self._keeper = keeper
         keeper.post = self.mailbox.post
@@ -144,7 +144,7 @@ class Driver:
         """Do what the loop wants until it has ended; where the run is kept, within a session that is its own."""
         return self._driven() if self._keeper is None else self._kept_within(self._keeper)
 
-    async def _kept_within(self, keeper: Keeper) -> Result:
+    async def _kept_within(self, keeper: RunJournal) -> Result:
         try:
             plan = self._plan = await keeper.open(self._plan)
             self._until, self._performer.state = plan.until, plan.state
@@ -246,9 +246,9 @@ class Driver:
             return result
         plan = replace(self._plan, state=self._state)
         unheard = self.mailbox.empty()
-        return replace(result, pause=Pause(plan, self.answers, result, self._said or {}, unheard, self._within))
+        return replace(result, pause=PausedRun(plan, self.answers, result, self._said or {}, unheard, self._within))
 
-    def _played(self, pause: Pause) -> Effect[Any]:
+    def _played(self, pause: PausedRun) -> Effect[Any]:
         """Play a run that was paused in this process, and go on with its time."""
         effect = played(self, pause)
         self.pace.begin_at(pause.at)
@@ -269,7 +269,7 @@ class Driver:
     def _doing(self, effect: Effect[Any]) -> Awaitable[Any]:
         return self._done(effect) if self._keeper is None else self._kept(effect, self._keeper)
 
-    async def _kept(self, effect: Effect[Any], keeper: Keeper) -> Any:
+    async def _kept(self, effect: Effect[Any], keeper: RunJournal) -> Any:
         """Do it when it is written down that it begins; where that cannot be, it is not done."""
         return await self._done(effect) if await keeper.started(len(self.answers), effect) else self._cut(effect)
 
@@ -315,10 +315,10 @@ class Driver:
             self._said[question.id] = verdict
         return verdict
 
-    def _asked_person(self) -> Deciding:
+    def _asked_person(self) -> ApprovalCaller:
         """Made when somebody is asked, which in most runs nobody is."""
         if self._deciding is None:
-            self._deciding = Deciding(self._person)
+            self._deciding = ApprovalCaller(self._person)
         return self._deciding
 
     def _until_s(self) -> float:
@@ -345,7 +345,7 @@ class Driver:
             case Ask():
                 return self._asking.cut()
             case Act():
-                acts = cast("Sequence[ToolAct]", effect.acts)
+                acts = cast("Sequence[ToolCallRun]", effect.acts)
                 self._performer.cut(acts, timed_out=not self.mailbox.cutting)
                 return [act.outcome for act in acts]
             case Decide():
@@ -366,15 +366,15 @@ class Driver:
             self._scope.cancel()
         self.pace.was_cut = True
 
-    def started(self, act: ToolAct) -> None:
+    def started(self, act: ToolCallRun) -> None:
         """The loop tells that; it decided when."""
 
-    def ended(self, act: ToolAct) -> None:
+    def ended(self, act: ToolCallRun) -> None:
         """The loop tells that, in the order asked; it is kept now."""
         if self._keeper is not None:
             self._keeper.ended(act)
 
-    def reported(self, act: ToolAct, text: str) -> None:
+    def reported(self, act: ToolCallRun, text: str) -> None:
         """A tool tells how far it is; on its own thread, or here: then soon could be after its end."""
         if get_ident() == self._thread:
             self._tell(ToolReported, act.call.id, act.tool.name, text)
@@ -382,7 +382,7 @@ class Driver:
             with contextlib.suppress(RuntimeError):
                 self._soon(lambda: self._tell(ToolReported, act.call.id, act.tool.name, text))
 
-    def late(self, act: ToolAct) -> None:
+    def late(self, act: ToolCallRun) -> None:
         """A call ended after it was declared dead: the loop hears of it with the next answer."""
         if not self.mailbox.post(Late(act.call.id, act.tool.name)) and self.heir is not None:
             self.heir.post(Late(act.key(self._plan.run_id), act.tool.name, own=False))

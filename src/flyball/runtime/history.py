@@ -22,7 +22,7 @@ from ..loop.effects import (
     Grant,
     Late,
     LeaseLost,
-    Letter,
+    Signal,
     Stalled,
     Steer,
     TimeUp,
@@ -33,10 +33,10 @@ from ..outcome import Outcome
 from ..person import Verdict
 from ..request import ModelFailure, Reply
 from ..result import Result
-from ..store import Code, Kind, Row
+from ..store import Codec, Kind, Row
 
 
-class Pause:
+class PausedRun:
     """The plan of a paused run, and all that its loop was told until it asked what nobody has answered.
 
     Going on is the same loop again, fed with those answers. It is kept in memory: a copy by pickle has none.
@@ -50,7 +50,7 @@ class Pause:
         answers: Sequence[Answer[Any]],
         result: Result,
         said: Mapping[str, Verdict],
-        unheard: Sequence[Letter],
+        unheard: Sequence[Signal],
         within: TurnBudget | None,
     ) -> None:
         place = next(n for n, answer in enumerate(answers) if is_open(answer.value))
@@ -118,7 +118,7 @@ def _nothing() -> None:
 
 FORMAT = 1
 """The format of journals that this version writes, and the newest that it reads. Rows without a number are of 1."""
-CODE = Code(
+CODE = Codec(
     tags={
         "Answer": Answer, "Cancel": Cancel, "Steer": Steer, "Extend": Extend, "TimeUp": TimeUp, "LeaseLost": LeaseLost,
         "Late": Late, "Stalled": Stalled, "Unkept": Unkept,
@@ -135,7 +135,7 @@ _PLAN_KEYS = {
 
 
 @dataclass(slots=True)
-class Begun:
+class StartedEffect:
     """An effect of which the journal has no answer yet."""
 
     events: int = 0
@@ -149,17 +149,17 @@ class Begun:
 
 
 @dataclass(slots=True)
-class Past:
+class RunHistory:
     """What happened in a run until it was left."""
 
     answers: list[Answer[Any]] = field(default_factory=list[Answer[Any]])
-    begun: list[Begun] = field(default_factory=list[Begun])
+    begun: list[StartedEffect] = field(default_factory=list[StartedEffect])
     """Each effect; there is one more of them than answers where the last was not answered."""
     take: int = 0
     """How often the run was taken up again."""
     said: dict[str, Verdict] = field(default_factory=dict[str, Verdict])
     """What was answered to questions behind the one that stayed open."""
-    letters: list[Letter] = field(default_factory=list[Letter])
+    letters: list[Signal] = field(default_factory=list[Signal])
     """What came in behind it."""
     at: float = 0.0
     """The run's active seconds until then; also those of answers that do not count any more, as time only grows."""
@@ -170,11 +170,11 @@ class Past:
         return self.begun[-1].events if self.begun else 0
 
     @property
-    def unanswered(self) -> Begun | None:
+    def unanswered(self) -> StartedEffect | None:
         """The effect that was begun and not answered, if there is one."""
         return self.begun[len(self.answers)] if len(self.begun) > len(self.answers) else None
 
-    def until_open(self) -> Past:
+    def until_open(self) -> RunHistory:
         """The same, as it was when the first question that nobody answered was about to be asked."""
         place = next((n for n, answer in enumerate(self.answers) if is_open(answer.value)), None)
         if place is None:
@@ -182,7 +182,7 @@ class Past:
         behind = range(place + 1, len(self.answers))
         verdicts = {self.begun[n].question: self.answers[n].value for n in behind}
         mail = [letter for answer in self.answers[place:] for letter in answer.mail]
-        return Past(
+        return RunHistory(
             self.answers[:place],
             self.begun[: place + 1],
             self.take,
@@ -191,15 +191,15 @@ class Past:
             self.at,
         )
 
-    def extended(self, letters: Sequence[Letter]) -> None:
+    def extended(self, letters: Sequence[Signal]) -> None:
         """More was given when the last answer came."""
         last = self.answers[-1]
         self.answers[-1] = replace(last, mail=(*last.mail, *letters))
 
 
-def past_of(rows: Iterable[Row]) -> Past:
+def past_of(rows: Iterable[Row]) -> RunHistory:
     """Read a journal. What a run did before it was taken up again at some place, from there on, does not count."""
-    past = Past()
+    past = RunHistory()
     for row in rows:
         if row.take > past.take:
             past.take = row.take
@@ -207,13 +207,13 @@ def past_of(rows: Iterable[Row]) -> Past:
             del past.answers[kept:], past.begun[kept:]
         match row.kind:
             case Kind.STARTED:
-                past.begun.append(Begun(print=row.fingerprint, **CODE.loads(row.data)))
+                past.begun.append(StartedEffect(print=row.fingerprint, **CODE.loads(row.data)))
             case Kind.OUTCOME:
                 call_id, outcome = CODE.loads(row.data)
                 past.begun[-1].outcomes[call_id] = outcome
             case Kind.ANSWER:
                 if len(past.begun) == row.n:  # it was interrupted, and answered without being begun again
-                    past.begun.append(Begun(print=row.fingerprint))
+                    past.begun.append(StartedEffect(print=row.fingerprint))
                 past.answers.append(CODE.loads(row.data))
                 past.at = past.answers[-1].at
             case Kind.EXTENDED:

@@ -14,7 +14,7 @@ from .._internal.workers import WorkerPool, in_worker
 from ..budget.deadline import Clock
 from ..errors import ResumeError, StaleFence, StoreError
 from ..event import Delta, Event, ModelRequested, ToolReported
-from ..loop.effects import Act, Answer, Append, Decide, Effect, Extend, Fingerprint, LeaseLost, Letter, Unkept
+from ..loop.effects import Act, Answer, Append, Decide, Effect, Extend, Fingerprint, LeaseLost, Signal, Unkept
 from ..loop.ending import described
 from ..loop.loop import MORE_HELPS
 from ..loop.plan import Plan
@@ -22,16 +22,16 @@ from ..message import Message
 from ..outcome import Outcome, Success
 from ..recorder import Recorder
 from ..result import Result, Stop
-from ..store import Finish, Guard, Holder, Kind, Query, Row, Start, Step, Store
-from ..tools.call import ToolAct
+from ..store import Guard, Holder, Kind, Query, Row, RunFinish, Start, Step, Store
+from ..tools.call import ToolCallRun
 from ..unit import Unit
-from .history import CODE, Begun, Past, past_of, plan_told, restored
-from .lease import Tenure
+from .history import CODE, RunHistory, StartedEffect, past_of, plan_told, restored
+from .lease import SessionLease
 
 _TASK_CHARACTERS = 200
 
 
-class Ledger:
+class PendingStep:
     """Gathers what one run leaves, and keeps all of it in one commit. Safe between threads; commits come in order."""
 
     def __init__(self, store: Store, *, is_childs: bool) -> None:
@@ -85,14 +85,14 @@ class Ledger:
         with self._gathering:
             self._events.append(event)
 
-    def commit(self, guard: Guard | None, finish: Finish | None = None) -> None:
+    def commit(self, guard: Guard | None, finish: RunFinish | None = None) -> None:
         """Keep all that was gathered; with the end of a run at the top its lease is given back. It blocks."""
         with self._writing:
             step, self._unkept = self._unkept or self._step(guard, finish), None
             if step.rows or step.events or step.finish is not None:
                 self._store.keep(step)
 
-    def commit_now(self, guard: Guard | None, finish: Finish | None = None) -> bool:
+    def commit_now(self, guard: Guard | None, finish: RunFinish | None = None) -> bool:
         """The same without waiting for anybody; False where one must, and `commit` is still to be called."""
         keep_now = getattr(self._store, "keep_now", None)
         if keep_now is None or not self._writing.acquire(blocking=False):
@@ -120,7 +120,7 @@ class Ledger:
                 assert self.plan is not None, "a loop that does something has begun"
                 self._store.keep(Step(run_id=self.plan.run_id, guard=guard, rows=rows))
 
-    def _step(self, guard: Guard | None, finish: Finish | None) -> Step:
+    def _step(self, guard: Guard | None, finish: RunFinish | None) -> Step:
         plan = self.plan
         assert plan is not None, "a loop that does something has begun"
         with self._gathering:
@@ -174,7 +174,7 @@ class Resumption:
     extension: Extend | None = None
 
 
-class Keeper:
+class RunJournal:
     """Writes one run to a store: a commit before each effect, with all that has happened since the last.
 
     Where that fails, the run is told, and nothing more is written. Children have keepers of their own, under the tenure
@@ -182,30 +182,30 @@ class Keeper:
     """
 
     def __init__(
-        self, tenure: Tenure, clock: Clock, resumption: Resumption | None = None, *, is_childs: bool = False
+        self, tenure: SessionLease, clock: Clock, resumption: Resumption | None = None, *, is_childs: bool = False
     ) -> None:
         self.tenure = tenure
-        self.past: Past | None = None
+        self.past: RunHistory | None = None
         """What is to be played again before the run goes on."""
         self.over = False
         """Whether the run had ended before, and is played again for its result alone."""
         self.next_event = 0
         """The number of the next event."""
-        self.post: Callable[[Letter], object] = lambda letter: None
+        self.post: Callable[[Signal], object] = lambda letter: None
         """Tells the run what came up; from any thread."""
         self._clock = clock
         self._resumption = resumption
         self._is_childs = is_childs
-        self._ledger = Ledger(tenure.store, is_childs=is_childs)
+        self._ledger = PendingStep(tenure.store, is_childs=is_childs)
         self._recorder: Recorder | None = None
         self._closed = False
         self._prints = Fingerprint()
         self._n = self._print = 0
         """The effect under way, and its fingerprint."""
 
-    def child(self) -> Keeper:
+    def child(self) -> RunJournal:
         """The keeper of a child."""
-        return Keeper(self.tenure, self._clock, self._resumption, is_childs=True)
+        return RunJournal(self.tenure, self._clock, self._resumption, is_childs=True)
 
     def watch(self, recorder: Recorder) -> None:
         """Hear the events of a run."""
@@ -271,7 +271,7 @@ class Keeper:
         self.past = self._to_go_on_from(self.past, plan, None if entry.finish is None else entry.finish.stop)
         return plan
 
-    def _to_go_on_from(self, past: Past, plan: Plan, stop: str | None) -> Past:
+    def _to_go_on_from(self, past: RunHistory, plan: Plan, stop: str | None) -> RunHistory:
         """The past up to where the run goes on; ResumeError where it does not."""
         more = None if self._resumption is None else self._resumption.extension
         if stop == Stop.PAUSED.value:
@@ -290,7 +290,7 @@ class Keeper:
         """The loop begins with this plan."""
         self._ledger.plan = plan
 
-    def fits(self, begun: Begun, effect: Effect[Any]) -> bool:
+    def fits(self, begun: StartedEffect, effect: Effect[Any]) -> bool:
         """Whether an effect that is wanted again is the one that was begun."""
         return self._prints.next(effect) == begun.print
 
@@ -307,14 +307,14 @@ class Keeper:
         if isinstance(effect, Decide):
             told["question"] = effect.question.id
         self._ledger.started(n, self._print, told, effect.messages if isinstance(effect, Append) else ())
-        for act in cast("Sequence[ToolAct]", effect.acts) if isinstance(effect, Act) else ():
+        for act in cast("Sequence[ToolCallRun]", effect.acts) if isinstance(effect, Act) else ():
             if act.outcome is not None:  # it is taken up again, and this is known already
                 self._ledger.outcome(n, act.call.id, act.outcome)
         if isinstance(effect, Append):  # nobody waits for it: it is kept with what comes next, or with the end
             return True
         return await self._committed()
 
-    async def _committed(self, finish: Finish | None = None) -> bool:
+    async def _committed(self, finish: RunFinish | None = None) -> bool:
         """Keep what happened: here, if that takes no longer than to write it down, else where one can wait."""
         guard, ledger, kept = self.tenure.guard, self._ledger, list[bool]()
         if not self._kept(lambda: kept.append(ledger.commit_now(guard, finish))):
@@ -327,7 +327,7 @@ class Keeper:
             self._ledger.state_changed = True
         self._ledger.answer(n, self._print, answer)
 
-    def ended(self, act: ToolAct) -> None:
+    def ended(self, act: ToolCallRun) -> None:
         """Write down at once what one call of a batch came to."""
         if not self._closed and act.outcome is not None:
             self._ledger.outcome(self._n, act.call.id, act.outcome)
@@ -338,7 +338,7 @@ class Keeper:
     async def finish(self, result: Result) -> None:
         """Write down what the run came to, and leave the session."""
         if not self._closed and self._holds():
-            finish = Finish(at=self._clock.wall(), stop=result.stop.value, record=_slim(_lean(result).to_dict()))
+            finish = RunFinish(at=self._clock.wall(), stop=result.stop.value, record=_slim(_lean(result).to_dict()))
             kept = await self._committed(finish)
             if kept and not self._is_childs:
                 self.tenure.end()

@@ -22,7 +22,7 @@ _DEAD = frozenset("ZXx")
 _RENEWERS = WorkerPool(workers=100, most_hung=1_000)
 
 
-class Tenure:
+class SessionLease:
     """The lease of a session. `lost` is called once, on any thread, when it cannot be had any longer."""
 
     def __init__(self, store: Store, session: str, seconds: float, wait_s: float = 0.0) -> None:
@@ -58,7 +58,7 @@ class Tenure:
 
     def take(self) -> Holder | None:
         """Have the lease, and it is renewed from now on; or who else has it. It blocks."""
-        with CLERK.taking:  # or another run of this process might take one for left behind that was just taken
+        with LEASE_RENEWER.taking:  # or another run of this process might take one for left behind that was just taken
             began, owner = monotonic(), owner_of(os.getpid())
             found = self.store.lease.acquire(self.session, owner, self._seconds)
             if isinstance(found, Holder) and _is_left(found, owner):
@@ -67,7 +67,7 @@ class Tenure:
             if isinstance(found, Holder):
                 return found
             self.guard, self._renewed_at = found, began
-            CLERK.take_on(self)
+            LEASE_RENEWER.take_on(self)
         return None
 
     def renew(self) -> bool:
@@ -92,7 +92,7 @@ class Tenure:
     def end(self) -> None:
         """It is not ours any more, and nobody renews it."""
         self._ended = True
-        CLERK.let_go(self)
+        LEASE_RENEWER.let_go(self)
 
     def give_back(self) -> None:
         """Leave it to others. It blocks."""
@@ -105,7 +105,7 @@ class Tenure:
                 log.warning("the lease of session %s is not given back, and ends by itself: %s", self.session, error)
 
 
-class Clerk:
+class LeaseRenewer:
     """Has leases renewed when they are due: one thread for a whole process, however busy its event loops are."""
 
     def __init__(self) -> None:
@@ -129,10 +129,10 @@ class Clerk:
         self._pid = os.getpid()
         self._taking = Lock()
         self._changed = Condition()
-        self._due: dict[Tenure, float] = {}
+        self._due: dict[SessionLease, float] = {}
         self._thread: Thread | None = None
 
-    def take_on(self, tenure: Tenure) -> None:
+    def take_on(self, tenure: SessionLease) -> None:
         """Renew it from now on."""
         if self._pid != os.getpid():
             self._begin()
@@ -143,7 +143,7 @@ class Clerk:
                 self._thread.start()
             self._changed.notify()
 
-    def let_go(self, tenure: Tenure) -> None:
+    def let_go(self, tenure: SessionLease) -> None:
         """Renew it no longer."""
         if self._pid == os.getpid():
             with self._changed:
@@ -162,21 +162,21 @@ class Clerk:
                     if worker is not None:
                         worker.start(lambda tenure=tenure: self._renew(tenure))
 
-    def _renew(self, tenure: Tenure) -> None:
+    def _renew(self, tenure: SessionLease) -> None:
         goes_on = tenure.renew()
         with self._changed:
             if goes_on and tenure in self._due:
                 self._due[tenure] = max(tenure.due_at, monotonic() + tenure.patience_s)
 
 
-CLERK = Clerk()
+LEASE_RENEWER = LeaseRenewer()
 """Idle until the first lease is taken."""
 
 
 def _is_left(holder: Holder, owner: str) -> bool:
     """Whether nobody works under a lease that was not given back."""
     if holder.owner == owner:
-        return not CLERK.serves(Guard(holder.session, holder.fence))
+        return not LEASE_RENEWER.serves(Guard(holder.session, holder.fence))
     return is_gone(holder.owner)
 
 

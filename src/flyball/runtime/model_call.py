@@ -27,7 +27,7 @@ from ..models import Model
 from ..request import Call, Finish, ModelFailure, Reply, Request
 
 
-class Asking:
+class ModelCaller:
     """The requests of one run, one at a time."""
 
     __slots__ = (

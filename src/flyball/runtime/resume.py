@@ -12,10 +12,10 @@ from ..outcome import Failure
 from ..recorder import Recorder, Sink
 from ..request import FailureKind, ModelFailure
 from ..result import Result, Stop
-from ..tools.call import ToolAct
+from ..tools.call import ToolCallRun
 from .child_call import ChildAct
-from .history import Begun, Past, Pause, came_from
-from .journal import Keeper
+from .history import PausedRun, RunHistory, StartedEffect, came_from
+from .journal import RunJournal
 
 if TYPE_CHECKING:
     from .driver import Driver
@@ -26,7 +26,7 @@ _INTERRUPTED = ModelFailure(
 _UNKNOWN = "the process ended while this was under way. Whether it had an effect is not known"
 
 
-def resumed(driver: Driver, past: Past, keeper: Keeper) -> Effect[Any] | None:
+def resumed(driver: Driver, past: RunHistory, keeper: RunJournal) -> Effect[Any] | None:
     """What the loop of a run that is kept wants next; None where it had come to its end."""
     effect = _replayed(driver, past, keeper)
     driver.pace.begin_at(past.at + driver.pace.now())
@@ -47,9 +47,9 @@ def resumed(driver: Driver, past: Past, keeper: Keeper) -> Effect[Any] | None:
             return effect
 
 
-def _replayed(driver: Driver, past: Past, keeper: Keeper) -> Effect[Any] | None:
+def _replayed(driver: Driver, past: RunHistory, keeper: RunJournal) -> Effect[Any] | None:
     """Tell the loop all answers again; ResumeError where it wants something else than it did."""
-    hush = Hush(driver.recorder, past.events, keeper)
+    hush = EventMuter(driver.recorder, past.events, keeper)
     effect = driver.advance(None)
     for n, begun in enumerate(past.begun):
         if effect is None or not keeper.fits(begun, effect):
@@ -73,9 +73,9 @@ def _told_again(driver: Driver, effect: Effect[Any], answer: Answer[Any]) -> Eff
     return driver.advance(answer)
 
 
-def _take_up(effect: Act, begun: Begun) -> None:
+def _take_up(effect: Act, begun: StartedEffect) -> None:
     """Leave those calls of a batch open that may be made again; the others have their outcome, or nobody knows it."""
-    for act in cast("Sequence[ToolAct]", effect.acts):
+    for act in cast("Sequence[ToolCallRun]", effect.acts):
         _give_up_those_elsewhere(act.tasks)
         known = begun.outcomes.get(act.call.id)
         if known is None and not act.tool.idempotent and not isinstance(act, ChildAct):
@@ -92,10 +92,10 @@ def _give_up_those_elsewhere(tasks: Sequence[Any]) -> None:
             task.ended = Result(stop=Stop.FAILED, error=error, run_id=task.run_id)
 
 
-class Hush:
+class EventMuter:
     """Keeps quiet about events that were told before; those that were lost with the process are told."""
 
-    def __init__(self, recorder: Recorder, told: int, keeper: Keeper) -> None:
+    def __init__(self, recorder: Recorder, told: int, keeper: RunJournal) -> None:
         self._recorder = recorder
         self._sinks: tuple[Sink, ...] = recorder.sinks
         self._told = told
@@ -120,7 +120,7 @@ class Hush:
         self._recorder.sinks = ()
 
 
-def played(driver: Driver, pause: Pause) -> Effect[Any]:
+def played(driver: Driver, pause: PausedRun) -> Effect[Any]:
     """Play a run that was paused in this process until it asks; who watches has seen it."""
     recorder, sinks = driver.recorder, driver.recorder.sinks
     recorder.sinks = ()

@@ -6,7 +6,7 @@ from collections.abc import Callable, Coroutine, Mapping, Sequence
 from threading import RLock
 from typing import Any, Protocol
 
-from ..loop.effects import Cancel, Extend, LeaseLost, Letter, Steer, Unkept
+from ..loop.effects import Cancel, Extend, LeaseLost, Signal, Steer, Unkept
 from ..recorder import Recorder
 from ..result import Result
 
@@ -27,10 +27,10 @@ class Mailbox:
         """In the grace turn: nothing can be steered or extended any more."""
         self.cutting = False
         """Whether somebody wants what is under way to be cut."""
-        self.letters: list[Letter] = []
+        self.letters: list[Signal] = []
         self._cut: Callable[[], object] | None = None
 
-    def post(self, letter: Letter) -> bool:
+    def post(self, letter: Signal) -> bool:
         """Leave a letter; False where it comes too late."""
         urgent = isinstance(letter, Cancel | LeaseLost | Unkept)
         with self.lock:
@@ -48,7 +48,7 @@ class Mailbox:
         with self.lock:
             self._cut = cut
 
-    def empty(self) -> Sequence[Letter]:
+    def empty(self) -> Sequence[Signal]:
         """All letters since the last time; `lock` is held."""
         letters, self.letters = self.letters, []
         return letters

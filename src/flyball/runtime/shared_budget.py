@@ -12,7 +12,7 @@ from ..loop.effects import Grant
 _USED_AT_ONCE = frozenset({"turns", "tool_calls", "children"})
 
 
-class Lender:
+class SharedBudgetClient:
     """What one run has of an envelope that is not its own; what has no budget there has no ceiling there."""
 
     def __init__(self, envelope: TurnBudget) -> None:

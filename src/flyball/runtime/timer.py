@@ -18,7 +18,7 @@ _SCOPES: list[type[anyio.CancelScope]] = []
 """The class of asyncio's scopes, once it was found."""
 
 
-class Pace:
+class RunTimer:
     """A clock that starts with the run, and one alarm for all of it.
 
     Moving the deadline of a scope costs more than all else in a turn. On asyncio the alarm is therefore a timer that is

@@ -17,11 +17,11 @@ from ..errors import SourceError
 from ..loop.effects import Effect
 from ..loop.ending import described
 from ..loop.loop import converse
-from ..loop.state import Told
+from ..loop.state import LoopClock
 from ..result import Result
 from ..tools import Tool, ToolSource
 from .driver import Driver
-from .history import Pause
+from .history import PausedRun
 
 log = logging.getLogger(__name__)
 
@@ -29,7 +29,7 @@ _CLOSING_S = 5.0
 """How long a source may take to close by itself."""
 
 
-class _Seat:
+class _Source:
     """One source, and what became of it."""
 
     def __init__(self, source: ToolSource) -> None:
@@ -41,11 +41,11 @@ class _Seat:
         """Nobody else's cancel comes through: a source that is open is closed, not cut."""
 
 
-class Holding:
+class OpenSources:
     """The sources of one run. They are opened side by side, and closed so."""
 
     def __init__(self, sources: Sequence[ToolSource]) -> None:
-        self._seats = [_Seat(source) for source in sources]
+        self._seats = [_Source(source) for source in sources]
         self._settled = anyio.Event()
         self._release = anyio.Event()
 
@@ -77,7 +77,7 @@ class Holding:
             else:
                 seat.scope.deadline = late
 
-    async def _hold(self, seat: _Seat) -> None:
+    async def _hold(self, seat: _Source) -> None:
         try:
             with seat.scope:
                 async with seat.source.open() as tools:
@@ -111,7 +111,7 @@ class SourcedDriver(Driver):
     async def _driven(self) -> Result:
         self._soon, self._thread = call_soon(), get_ident()
         self.mailbox.on_cut(self._want_cut)
-        holding, raised = Holding(self._plan.shared.sources), list[BaseException]()
+        holding, raised = OpenSources(self._plan.shared.sources), list[BaseException]()
         async with anyio.create_task_group() as tasks:
             try:
                 await self._with_open(holding, tasks)
@@ -124,7 +124,7 @@ class SourcedDriver(Driver):
         assert self.result is not None, "a loop that has ended has its result"
         return self.result
 
-    async def _with_open(self, holding: Holding, tasks: TaskGroup) -> None:
+    async def _with_open(self, holding: OpenSources, tasks: TaskGroup) -> None:
         try:
             error = await self._open(holding, tasks)
         except BaseException:  # the task is cancelled: the run closes as it does later on
@@ -138,7 +138,7 @@ class SourcedDriver(Driver):
             raise error
         await super()._driven()
 
-    async def _open(self, holding: Holding, tasks: TaskGroup) -> Exception | None:
+    async def _open(self, holding: OpenSources, tasks: TaskGroup) -> Exception | None:
         """Have the plan with the tools of the sources; or why that cannot be, where nobody has ended the run."""
         plan, error = self._plan, None
         limit_s = math.inf if self._goes_on else self._work_s()
@@ -167,10 +167,10 @@ class SourcedDriver(Driver):
     def _work_s(self) -> float:
         """The seconds that the run has for its work."""
         plan = self._plan
-        with plan.shared.terms.open(Told(plan.started_at), plan.most_s, plan.most) as envelope:
+        with plan.shared.terms.open(LoopClock(plan.started_at), plan.most_s, plan.most) as envelope:
             return envelope.work_at
 
-    def _played(self, pause: Pause) -> Effect[Any]:
+    def _played(self, pause: PausedRun) -> Effect[Any]:
         """Play it again, and go on with what opening took off its time."""
         opened_s = self.pace.now()
         effect = super()._played(pause)

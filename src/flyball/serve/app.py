@@ -19,15 +19,15 @@ from ..chain import Chain, ChainDepthMiddleware, current
 from ..errors import ConfigError
 from ..message import Message, MessageType, Role
 from ..result import Result, Stop
-from .asgi import GONE, Client, Gone, Problem, Receive, Scope, Send, answer, watch
-from .request import Wish, read, wish_of
+from .asgi import GONE, Client, ClientGone, Problem, Receive, Scope, Send, answer, watch
+from .request import ChatRequest, read, wish_of
 from .stream import break_off, finish, stream
 
 _MOST_MESSAGES = 1_000
 
 
 @dataclass(slots=True)
-class Session:
+class ChatSession:
     """A conversation that lasts over runs. One run at a time goes on in it."""
 
     messages: Sequence[Message] = ()
@@ -41,19 +41,19 @@ class Session:
         self.messages = tuple(messages[first:])
 
 
-class Sessions:
+class ChatSessions:
     """At most so many sessions. The one that was used least lately gives way, unless a run is at it."""
 
     def __init__(self, most: int) -> None:
         self._most = most
-        self._by_key: dict[tuple[str, str], Session] = {}
+        self._by_key: dict[tuple[str, str], ChatSession] = {}
 
     def __len__(self) -> int:
         return len(self._by_key)
 
-    def open(self, key: tuple[str, str]) -> Session:
+    def open(self, key: tuple[str, str]) -> ChatSession:
         """The session of that caller and name; a new one where there was none."""
-        session = self._by_key.pop(key, None) or Session()
+        session = self._by_key.pop(key, None) or ChatSession()
         self._by_key[key] = session  # now it is the newest
         surplus = len(self._by_key) - self._most
         idle = [other for other, one in self._by_key.items() if not one.busy and one is not session]
@@ -88,7 +88,7 @@ _NOT_JSON = Problem(415, "media_type_unknown", "The body must be application/jso
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Doorway:
+class AppLimits:
     """What the app allows whoever comes in."""
 
     path: str = "/chat"
@@ -107,11 +107,11 @@ class ChatApp:
     It may be mounted in another app; where that does not pass on ASGI's lifespan, `close` ends the runs that go on.
     """
 
-    def __init__(self, agent: Agent, doorway: Doorway, chain: Chain | None = None) -> None:
+    def __init__(self, agent: Agent, doorway: AppLimits, chain: Chain | None = None) -> None:
         self._agent = agent
         self._door = self._serve if chain is None else ChainDepthMiddleware(self._serve, chain)
         self._doorway = doorway
-        self._sessions = Sessions(doorway.most_sessions)
+        self._sessions = ChatSessions(doorway.most_sessions)
         self._runs: set[Run] = set()
         self._closing = False
 
@@ -154,7 +154,7 @@ class ChatApp:
         client = Client(send, self._doorway.send_s)
         try:
             problem = await self._answered(scope, receive, client)
-        except Gone:
+        except ClientGone:
             return
         except Exception:
             log.exception("a request could not be served")
@@ -162,7 +162,7 @@ class ChatApp:
         if problem is not None:
             try:
                 await (break_off(problem, client) if client.begun else problem.send(client))
-            except Gone:
+            except ClientGone:
                 return
 
     async def _answered(self, scope: Scope, receive: Receive, client: Client) -> Problem | None:
@@ -211,10 +211,12 @@ class ChatApp:
             return _CLOSING
         return _FULL if len(self._runs) >= self._doorway.most_runs else None
 
-    async def _seated(self, wish: Wish, who: str, receive: Receive, client: Client, streams: bool) -> Problem | None:
+    async def _seated(
+        self, wish: ChatRequest, who: str, receive: Receive, client: Client, streams: bool
+    ) -> Problem | None:
         """Have it done in its session, which nobody else gets meanwhile; a store knows by itself who has one."""
         in_memory = wish.session is not None and self._agent.store is None
-        session = self._sessions.open((who, str(wish.session))) if in_memory else Session()
+        session = self._sessions.open((who, str(wish.session))) if in_memory else ChatSession()
         if session.busy:
             return _BUSY
         session.busy = True
@@ -233,7 +235,7 @@ class ChatApp:
             await (finish(result, client) if streams else answer(client, 200, "application/json", result.to_dict()))
         return None
 
-    def _opened(self, wish: Wish, session: Session, who: str) -> Run | Problem:
+    def _opened(self, wish: ChatRequest, session: ChatSession, who: str) -> Run | Problem:
         """The run, which nobody has begun yet."""
         agent, options = self._agent, dict[str, Any]()
         within = wish.envelope(self._doorway.run_s, agent.clock)
@@ -273,7 +275,7 @@ class ChatApp:
     async def _streamed(self, run: Run, client: Client) -> None:
         try:
             await stream(run, client)
-        except Gone:
+        except ClientGone:
             run.cancel(GONE)
 
 
@@ -322,7 +324,7 @@ def chat_app(
         validation.kind("chat_app, chain", chain, Chain)
     if token is not None and not callable(token):
         raise ConfigError("chat_app, token", "no function", "a function of a token that says whether it is good")
-    doorway = Doorway(
+    doorway = AppLimits(
         path=path if path.startswith("/") else f"/{path}",
         token=token,
         most_runs=validation.whole("chat_app, runs", runs, least=1),

@@ -53,7 +53,7 @@ GONE = "client"
 """Who has cancelled a run whose client went away."""
 
 
-class Gone(Exception):
+class ClientGone(Exception):
     """The client does not take what is sent; nobody outside this room sees it."""
 
 
@@ -72,7 +72,7 @@ class Client:
             with anyio.fail_after(self._seconds):
                 await self._send(message)
         except OSError as error:  # a TimeoutError is one, and so is what servers raise for a broken connection
-            raise Gone from error
+            raise ClientGone from error
 
 
 async def watch(receive: Receive, run: Run) -> None:

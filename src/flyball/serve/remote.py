@@ -9,14 +9,14 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from .._internal import validation
-from ..budget.limits import Kind, Limits
+from ..budget.limits import Limits, RunKind
 from ..budget.registry import IterationBudgetRegistry
 from ..chain import Chain
 from ..chain.caller import Position
 from ..chain.chain import headers_at
 from ..errors import ConfigError, RemoteError
-from ..loop.child_task import Edge, Mode
-from ..loop.plan import ModelCard, Terrain
+from ..loop.child_task import ChildSpec, Mode
+from ..loop.plan import AgentSpec, ModelCard
 from ..models.endpoint import HIDDEN, bare
 from ..tools import Admission, Toolset
 from .remote_run import RemoteRunner
@@ -38,10 +38,10 @@ class RemoteAgent:
     connect_s: float = 10.0
     metadata: Mapping[str, Any] = field(default_factory=dict[str, Any])
 
-    def as_child(self, mode: Mode, registry: IterationBudgetRegistry) -> Edge:
+    def as_child(self, mode: Mode, registry: IterationBudgetRegistry) -> ChildSpec:
         """All that its runs need here: how much they may take, and who asks for them."""
-        terms = self.limits.terms(registry, kind=Kind.CHILD, grace=False)  # the report is made there
-        terrain = Terrain(
+        terms = self.limits.terms(registry, kind=RunKind.CHILD, grace=False)  # the report is made there
+        terrain = AgentSpec(
             model=_Elsewhere(urlsplit(self.url).netloc),
             model_is_async=True,
             terms=terms,
@@ -49,7 +49,7 @@ class RemoteAgent:
             cards={"": ModelCard()},
             agent=self.name,
         )
-        return Edge(
+        return ChildSpec(
             name=self.name,
             description=self.description,
             terrain=terrain,
@@ -62,7 +62,7 @@ class RemoteAgent:
         self, body: Mapping[str, Any], position: Position, hear: Callable[[dict[str, Any]], None]
     ) -> Mapping[str, Any]:
         """Have a task done there: the record of the run; RemoteError where there is none."""
-        from .remote_request import Exchange  # and with it an HTTP client, which only those who call need
+        from .remote_request import RemoteRequest  # and with it an HTTP client, which only those who call need
 
         token = self._revealed()
         headers = {"content-type": "application/json", "accept": "text/event-stream, application/json"}
@@ -70,7 +70,7 @@ class RemoteAgent:
             headers["authorization"] = f"Bearer {token}"
         headers |= headers_at(position) if self.chain is None else self.chain.headers_at(position)
         secrets = () if token is None else (token,)
-        return await Exchange(self.name, self.url, headers, body, self.connect_s, secrets).make(hear)
+        return await RemoteRequest(self.name, self.url, headers, body, self.connect_s, secrets).make(hear)
 
     def _revealed(self) -> str | None:
         """The token; whatever is wrong with it is told without it."""

@@ -28,7 +28,7 @@ Json = dict[str, Any]
 
 
 @dataclass(frozen=True, slots=True)
-class Exchange:
+class RemoteRequest:
     """What is sent, and where. Cancelling it closes the connection, and so ends the run at its other end."""
 
     remote: str

@@ -39,7 +39,7 @@ class _Run:
     newest: Event
 
 
-class Hearing:
+class RemoteEvents:
     """The runs of which one request tells: the one that was asked for, below ours, and those below that.
 
     Whoever tells is not trusted. A run is one of those from its beginning to its end; what is told of any other, and
@@ -88,7 +88,7 @@ class Hearing:
         return not self._known or header.parent_run_id in self._open
 
 
-class Loan:
+class RemoteBudget:
     """A run elsewhere cannot ask here before each turn, so what it may take is held when it begins.
 
     That is its own limit, or half of what others leave, so that they can go on beside it. When it has ended, what it
@@ -190,12 +190,12 @@ class RemoteRunner:
         self._task = task
         self._plan = plan
         self._clock = clock
-        self._loan = Loan(within)
+        self._loan = RemoteBudget(within)
         self._began = self._heard = clock.now()
         self._scope: anyio.CancelScope | None = None
         self._soon: Callable[[Callable[[], object]], object] | None = None
         self._stalled_s: float | None = None
-        self._hearing = Hearing(task.run_id, POSITION.get().run_id or task.parent_run_id, self._tell)
+        self._hearing = RemoteEvents(task.run_id, POSITION.get().run_id or task.parent_run_id, self._tell)
 
     @property
     def idle_s(self) -> float:

@@ -32,7 +32,7 @@ _GONE = Problem(400, "client_gone", "The client went away before its request was
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Wish:
+class ChatRequest:
     """What a client asks for."""
 
     messages: Sequence[Any]
@@ -79,7 +79,7 @@ async def read(receive: Receive, length: str | None, most_bytes: int, seconds: f
     return Problem(408, "body_too_slow", f"The body did not come within {seconds:g} s.", {"connection": "close"})
 
 
-def wish_of(body: bytes) -> Wish | Problem:
+def wish_of(body: bytes) -> ChatRequest | Problem:
     """What a body asks for, or what is wrong with it."""
     try:
         given: object = json.loads(body, parse_constant=_no_number)
@@ -103,7 +103,7 @@ def _no_number(name: str) -> None:
     raise ValueError(name)
 
 
-def _wish(given: Mapping[str, Any]) -> Wish:
+def _wish(given: Mapping[str, Any]) -> ChatRequest:
     for key in given:
         if key not in _KEYS:
             raise ValueError(f"{key[:100]!r} is not known; did you mean {(nearest(key[:100], _KEYS) or _KEYS)[0]!r}?")
@@ -112,7 +112,7 @@ def _wish(given: Mapping[str, Any]) -> Wish:
         raise ValueError(f"`session` must be a printable text of 1 to {_LONGEST_SESSION} characters.")
     if metadata is not None and not isinstance(metadata, dict):
         raise ValueError("`metadata` must be an object.")
-    return Wish(
+    return ChatRequest(
         messages=_messages(given),
         session=session,
         metadata=cast("dict[str, Any]", metadata or {}),

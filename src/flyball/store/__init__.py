@@ -14,9 +14,9 @@ from urllib.parse import parse_qsl, unquote, urlsplit
 from .._internal import validation
 from ..budget.deadline import SYSTEM, Clock
 from ..errors import ConfigError
-from .codec import Code
+from .codec import Codec
 from .memory import MemoryStore
-from .records import Entry, Finish, Guard, Holder, Kind, Pruned, Query, Row, Session, Start, Step
+from .records import Entry, Guard, Holder, Kind, Pruned, Query, Row, RunFinish, Session, Start, Step
 from .store import Journal, Lease, Runs, State, Store, Transcript
 
 if TYPE_CHECKING:
@@ -72,9 +72,8 @@ def _seconds(uri: str, text: str) -> float:
 
 
 __all__ = [
-    "Code",
+    "Codec",
     "Entry",
-    "Finish",
     "Guard",
     "Holder",
     "Journal",
@@ -84,6 +83,7 @@ __all__ = [
     "Pruned",
     "Query",
     "Row",
+    "RunFinish",
     "Runs",
     "Session",
     "SqliteStore",

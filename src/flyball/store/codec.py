@@ -12,7 +12,7 @@
 Anything else, such as the value that a tool has given, is written as `jsonable` shows it, and comes back as that: JSON
 types. So do other mappings and sequences, as a dict and a list. A dict is read back in the order of its keys.
 
->>> code = Code()
+>>> code = Codec()
 >>> code.loads(code.dumps((1, {"at": float("inf")})))
 (1, {'at': inf})
 """
@@ -68,7 +68,7 @@ class _TooDeep(Exception):
     """A value has too many levels, or contains itself."""
 
 
-class Code:
+class Codec:
     """Writes values as JSON and reads them back; it knows the classes above, and those it is given.
 
     A class of `classes` is written under its name, one of `tags` under its key there. Two of one name are refused.

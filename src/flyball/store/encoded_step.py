@@ -6,15 +6,15 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
 
-from .codec import Code, clean, to_line, to_rows, to_text, to_value
-from .records import Finish, Guard, Kind, Row, Start, Step
+from .codec import Codec, clean, to_line, to_rows, to_text, to_value
+from .records import Guard, Kind, Row, RunFinish, Start, Step
 
-CODE = Code()
+CODE = Codec()
 """In which states are kept."""
 
 
 @dataclass(slots=True)
-class Pack:
+class EncodedStep:
     """All that a step brings, in the types that a database knows. Not frozen, for speed; treat it as a value."""
 
     run_id: str | None
@@ -32,14 +32,14 @@ class Pack:
     """Their numbers."""
     answers: Sequence[tuple[int, int]]
     """To which effects the rows have answers: take and n."""
-    finish: Finish | None
+    finish: RunFinish | None
     record: str | None
     """Of the finish."""
     again: bool
     release: bool
 
     @classmethod
-    def of(cls, step: Step) -> Pack:
+    def of(cls, step: Step) -> EncodedStep:
         """That of a step; a ConfigError where a part of it belongs to nobody."""
         step.check()
         start, finish = step.start, step.finish

@@ -12,8 +12,8 @@ from ..budget.deadline import SYSTEM, Clock
 from ..message import Message
 from . import errors
 from .codec import clean, to_message, to_value
-from .encoded_step import CODE, Pack, rise
-from .records import Entry, Finish, Guard, Holder, Pruned, Query, Row, Session, Start, Step
+from .encoded_step import CODE, EncodedStep, rise
+from .records import Entry, Guard, Holder, Pruned, Query, Row, RunFinish, Session, Start, Step
 from .store import Closing
 
 WHERE = "memory:"
@@ -39,7 +39,7 @@ class RunTable:
     root: str
     """The run at the top of its tree."""
     updated_at: float
-    finish: Finish | None = None
+    finish: RunFinish | None = None
     record: str | None = None
     rows: list[Row] = field(default_factory=list[Row])
     answered: tuple[int, int] | None = None
@@ -67,7 +67,7 @@ class RunTable:
         return Entry(run_id, start, finish, self.updated_at)
 
 
-class Shelf:
+class MemoryTables:
     """What the parts of a store share: the tables, under one lock."""
 
     def __init__(self, clock: Clock) -> None:
@@ -91,7 +91,7 @@ class Shelf:
             self._closed = True
             self.sessions, self.runs, self.leases = {}, {}, {}
 
-    def check(self, pack: Pack) -> None:
+    def check(self, pack: EncodedStep) -> None:
         """Refuse a step before anything of it is written."""
         if pack.guard and not self.holds(pack.guard):
             newest = self.leases.get(pack.guard.session)
@@ -106,7 +106,7 @@ class Shelf:
         if not rise(run.answered if run else None, pack.answers):
             raise errors.twice(WHERE, pack.run_id)
 
-    def put(self, pack: Pack) -> None:
+    def put(self, pack: EncodedStep) -> None:
         """Write a step that was checked."""
         now = self.clock.wall()
         if pack.run_id is not None:
@@ -118,7 +118,7 @@ class Shelf:
         if pack.guard is not None and pack.release:
             del self.leases[pack.guard.session]
 
-    def _put_run(self, run_id: str, pack: Pack, now: float) -> None:
+    def _put_run(self, run_id: str, pack: EncodedStep, now: float) -> None:
         if pack.start is not None:
             above = self.runs.get(pack.start.parent or "")
             self.runs[run_id] = RunTable(pack.start, pack.metadata, above.root if above else run_id, now)
@@ -189,7 +189,7 @@ class MemoryStore(Closing):
     """Keeps everything in this process; safe between threads. `clock` is where leases get their time from."""
 
     def __init__(self, clock: Clock = SYSTEM) -> None:
-        self.shelf = Shelf(clock)
+        self.shelf = MemoryTables(clock)
         self.transcript = MemoryTranscript(self)
         self.journal = MemoryJournal(self)
         self.lease = MemoryLease(self.shelf)
@@ -198,7 +198,7 @@ class MemoryStore(Closing):
 
     def keep(self, step: Step) -> None:
         """Keep all of a step, or nothing of it."""
-        pack = Pack.of(step)
+        pack = EncodedStep.of(step)
         with self.shelf.opened():
             self.shelf.check(pack)
             self.shelf.put(pack)
@@ -277,7 +277,7 @@ class MemoryJournal:
 class MemoryLease:
     """Leases, in memory."""
 
-    def __init__(self, shelf: Shelf) -> None:
+    def __init__(self, shelf: MemoryTables) -> None:
         self._shelf = shelf
 
     def acquire(self, session: str, owner: str, seconds: float) -> Guard | Holder:
@@ -340,7 +340,7 @@ class MemoryRuns:
         """Enter a run."""
         self._store.keep(Step(run_id=run_id, guard=guard, start=start))
 
-    def finish(self, run_id: str, finish: Finish, guard: Guard | None = None) -> None:
+    def finish(self, run_id: str, finish: RunFinish, guard: Guard | None = None) -> None:
         """Write down what it came to."""
         self._store.keep(Step(run_id=run_id, guard=guard, finish=finish))
 

@@ -75,7 +75,7 @@ class Start:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Finish:
+class RunFinish:
     """What a run came to. It is not final: a run that is taken up again comes to another."""
 
     at: float
@@ -91,7 +91,7 @@ class Entry:
 
     run_id: str
     start: Start
-    finish: Finish | None
+    finish: RunFinish | None
     """None while it is going on, and for one that was killed."""
     updated_at: float
     """When something was last written for it, in seconds since the epoch."""
@@ -150,7 +150,7 @@ class Step:
     events: Sequence[Mapping[str, Any]] = ()
     """As `Event.to_dict` gives them, in the order of their `seq`. One that is not behind the run's last is left out: a
     run that is played again tells them again."""
-    finish: Finish | None = None
+    finish: RunFinish | None = None
     again: bool = False
     """The run is taken up again after its end: until its next finish it has none."""
     release: bool = False

@@ -11,7 +11,7 @@ from types import TracebackType
 from typing import Any, Protocol, Self
 
 from ..message import Message
-from .records import Entry, Finish, Guard, Holder, Pruned, Query, Row, Session, Start, Step
+from .records import Entry, Guard, Holder, Pruned, Query, Row, RunFinish, Session, Start, Step
 
 
 class Transcript(Protocol):
@@ -89,7 +89,7 @@ class Runs(Protocol):
         """Enter a run; a StoreError where one of that id is there already."""
         ...
 
-    def finish(self, run_id: str, finish: Finish, guard: Guard | None = None) -> None:
+    def finish(self, run_id: str, finish: RunFinish, guard: Guard | None = None) -> None:
         """Write down what it came to, in place of what it had come to before."""
         ...
 

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from .clock import ManualClock
     from .fixtures import Notebook, RuleFolder, until
     from .recording import RecordedModel, playback, record
-    from .script import Script, replay
+    from .script import ScriptDriver, replay
     from .server import ModelServer, sent, status
     from .store_checks import store_contract
 
@@ -25,7 +25,7 @@ __all__ = [
     "Notebook",
     "RecordedModel",
     "RuleFolder",
-    "Script",
+    "ScriptDriver",
     "ScriptedModel",
     "assert_honest",
     "assert_stops",
@@ -46,7 +46,7 @@ __all__ = [
 _HOMES = {
     ".clock": ("ManualClock",),
     ".store_checks": ("store_contract",),
-    ".script": ("Script", "replay"),
+    ".script": ("ScriptDriver", "replay"),
     ".assertions": ("assert_honest", "Bounds", "assert_stops"),
     "..models.scripted": ("ScriptedModel", "Line", "call", "call_json", "fail", "say", "together"),
     ".fixtures": ("Notebook", "until", "RuleFolder"),

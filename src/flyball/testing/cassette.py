@@ -36,7 +36,7 @@ Of a long run of letters only the first prefix in it is tried: if that has not e
 """
 
 
-class Censor:
+class Redactor:
     """Puts *** in the place of secrets, of those it is told and of what looks like one. Twice comes to the same."""
 
     __slots__ = ("_secrets", "secrets")
@@ -47,7 +47,7 @@ class Censor:
         self._secrets = tuple({*secrets, *escaped})
 
     @classmethod
-    def of(cls, model: object) -> Censor:
+    def of(cls, model: object) -> Redactor:
         """One that knows the secrets of a model, if that has `secrets()`."""
         told = getattr(model, "secrets", None)
         if not callable(told):
@@ -88,7 +88,7 @@ def _hidden(found: re.Match[str]) -> str:
     return (found["before_token"] or found["before_key"] or "") + HIDDEN
 
 
-PLAIN = Censor()
+PLAIN = Redactor()
 """Knows no secret, only what keys look like."""
 
 _SHORTEST_NAME = 8
@@ -96,7 +96,7 @@ _SHORTEST_NAME = 8
 
 
 @dataclass(frozen=True, slots=True)
-class Imprint:
+class RequestFingerprint:
     """A request, its texts as digests. What is not there is an empty text."""
 
     purpose: str
@@ -107,7 +107,7 @@ class Imprint:
     messages: tuple[str, ...] = ()
 
     @classmethod
-    def of(cls, request: Request, censor: Censor = PLAIN) -> Imprint:
+    def of(cls, request: Request, censor: Redactor = PLAIN) -> RequestFingerprint:
         """That of a request; it is the same with its secrets and with *** in their place."""
 
         def digest(value: object) -> str:
@@ -124,7 +124,7 @@ class Imprint:
             ),
         )
 
-    def to_dict(self, before: Imprint | None) -> dict[str, Any]:
+    def to_dict(self, before: RequestFingerprint | None) -> dict[str, Any]:
         """The same in JSON types; of the messages only those that are not as in the request before."""
         same = 0 if before is None else _same(self.messages, before.messages)
         written: dict[str, Any] = {"purpose": self.purpose}
@@ -134,7 +134,7 @@ class Imprint:
         return {**written, "messages_as_before": same, "messages": self.messages[same:]}
 
     @classmethod
-    def from_dict(cls, data: dict[str, Any], before: Imprint | None) -> Imprint:
+    def from_dict(cls, data: dict[str, Any], before: RequestFingerprint | None) -> RequestFingerprint:
         """Read what `to_dict` wrote."""
         same = data["messages_as_before"]
         return cls(
@@ -146,9 +146,9 @@ class Imprint:
             messages=(*(before.messages[:same] if before else ()), *data["messages"]),
         )
 
-    def differences(self, request: Request, censor: Censor = PLAIN) -> list[str]:
+    def differences(self, request: Request, censor: Redactor = PLAIN) -> list[str]:
         """What is different in a request, in words; empty where it is the one that was recorded."""
-        found = Imprint.of(request, censor)
+        found = RequestFingerprint.of(request, censor)
         if found == self:
             return []
         told: list[str] = []
@@ -162,7 +162,7 @@ class Imprint:
             told.append(f"the notices are now {shown(request.notices)}")
         return told + self._of_tools(found) + self._of_messages(found, request.messages)
 
-    def _of_tools(self, found: Imprint) -> list[str]:
+    def _of_tools(self, found: RequestFingerprint) -> list[str]:
         told = [f"the tool {name} is new" for name in found.tools if name not in self.tools]
         told += [f"the tool {name} is missing" for name in self.tools if name not in found.tools]
         known = [name for name in found.tools if name in self.tools]
@@ -170,7 +170,7 @@ class Imprint:
             f"the tool {name} is described otherwise" for name in known if found.tools[name] != self.tools[name]
         ]
 
-    def _of_messages(self, found: Imprint, messages: Sequence[Message]) -> list[str]:
+    def _of_messages(self, found: RequestFingerprint, messages: Sequence[Message]) -> list[str]:
         n = _same(found.messages, self.messages)
         if n == len(found.messages) == len(self.messages):
             return []
@@ -225,10 +225,10 @@ _BASES: Mapping[FailureKind, type[ModelError]] = {
 
 
 @dataclass(slots=True)
-class Exchange:
+class RecordedExchange:
     """A request and what came of it; neither a reply nor a failure is a request that was cut."""
 
-    request: Imprint
+    request: RequestFingerprint
     pieces: list[str] = field(default_factory=list[str])
     """The text as it was told, where it was."""
     reply: Reply | None = None
@@ -242,7 +242,7 @@ class Exchange:
             raise ModelError("the recording has no reply here: the request was cut by a deadline or a cancel")
         return self.reply
 
-    def to_dict(self, before: Imprint | None, censor: Censor = PLAIN) -> dict[str, Any]:
+    def to_dict(self, before: RequestFingerprint | None, censor: Redactor = PLAIN) -> dict[str, Any]:
         """The same in JSON types, without secrets."""
         written: dict[str, Any] = {"request": self.request.to_dict(before)}
         if self.pieces:
@@ -253,11 +253,11 @@ class Exchange:
         return {**written, "reply": None if self.reply is None else censor.clean(_written(self.reply))}
 
     @classmethod
-    def from_dict(cls, data: dict[str, Any], before: Imprint | None) -> Exchange:
+    def from_dict(cls, data: dict[str, Any], before: RequestFingerprint | None) -> RecordedExchange:
         """Read what `to_dict` wrote."""
         failure, reply = data.get("failure"), data.get("reply")
         return cls(
-            Imprint.from_dict(data["request"], before),
+            RequestFingerprint.from_dict(data["request"], before),
             data.get("pieces", []),
             None if reply is None else _reply(reply),
             None if failure is None else _failure(failure),
@@ -265,31 +265,31 @@ class Exchange:
 
 
 @dataclass(slots=True, eq=False)
-class Take:
+class Recording:
     """One run."""
 
-    exchanges: list[Exchange] = field(default_factory=list[Exchange])
+    exchanges: list[RecordedExchange] = field(default_factory=list[RecordedExchange])
     counts: list[int] = field(default_factory=list[int])
     """What the model's own counter said of each request, where it has one."""
 
-    def to_dict(self, censor: Censor) -> dict[str, Any]:
+    def to_dict(self, censor: Redactor) -> dict[str, Any]:
         """The same in JSON types, without secrets."""
         befores = [None, *[exchange.request for exchange in self.exchanges]]
         written = [one.to_dict(before, censor) for one, before in zip(self.exchanges, befores, strict=False)]
         return {**({"counts": self.counts} if self.counts else {}), "requests": written}
 
     @classmethod
-    def from_dict(cls, data: dict[str, Any]) -> Take:
+    def from_dict(cls, data: dict[str, Any]) -> Recording:
         """Read what `to_dict` wrote."""
         take, before = cls(counts=data.get("counts", [])), None
         for one in data["requests"]:
-            take.exchanges.append(Exchange.from_dict(one, before))
+            take.exchanges.append(RecordedExchange.from_dict(one, before))
             before = take.exchanges[-1].request
         return take
 
 
 @dataclass(slots=True)
-class Tape:
+class Cassette:
     """All that one file has."""
 
     name: str
@@ -299,9 +299,9 @@ class Tape:
     """Whether the model has a counter of its own."""
     max_output_tokens: int | None = None
     context_tokens: int | None = None
-    takes: list[Take] = field(default_factory=list[Take])
+    takes: list[Recording] = field(default_factory=list[Recording])
 
-    def write(self, path: Path, censor: Censor = PLAIN) -> None:
+    def write(self, path: Path, censor: Redactor = PLAIN) -> None:
         """Write the file, whole or not at all, and without secrets."""
         price = self.price.to_dict() if isinstance(self.price, TokenPrice) else None
         model = {"name": self.name, "provider": self.provider, "price": price, "counts": self.counts}
@@ -321,7 +321,7 @@ class Tape:
             beside.unlink(missing_ok=True)
 
     @classmethod
-    def read(cls, path: Path) -> Tape:
+    def read(cls, path: Path) -> Cassette:
         """Read the file; a ConfigError where it is none of ours."""
         try:
             data = json.loads(path.read_bytes().decode("utf-8", "surrogatepass"))
@@ -329,7 +329,7 @@ class Tape:
                 raise ValueError(f"it is of version {data['recording']}")
             model = data["model"]
             price = None if model["price"] is None else TokenPrice.from_dict(model["price"])
-            takes = [Take.from_dict(take) for take in data["runs"]]
+            takes = [Recording.from_dict(take) for take in data["runs"]]
             bounds = model.get("max_output_tokens"), model.get("context_tokens")  # older recordings have none
             return cls(model["name"], model["provider"], price, model["counts"], *bounds, takes)
         except (OSError, LookupError, TypeError, ValueError, AttributeError) as error:

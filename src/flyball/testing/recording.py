@@ -18,14 +18,14 @@ from ..models import Model
 from ..models.model import Tell
 from ..models.scripted import run_of
 from ..request import ModelFailure, Reply, Request, estimate
-from .cassette import Censor, Exchange, Imprint, Take, Tape
+from .cassette import Cassette, RecordedExchange, Recording, Redactor, RequestFingerprint
 
 
 @dataclass(slots=True)
 class _Head:
     """How far one run is in its take."""
 
-    take: Take
+    take: Recording
     asked: int = 0
     counted: int = 0
 
@@ -56,14 +56,14 @@ class RecordedModel:
         if self._tape.counts:
             self.count = self._count
 
-    def _tape_of(self, model: Model | None) -> Tape:
+    def _tape_of(self, model: Model | None) -> Cassette:
         if self.playing:
-            return Tape.read(self.path)
+            return Cassette.read(self.path)
         if model is None:
             raise ConfigError("recorded model", f"no file {self.path}", "a recording, or a model to make one with")
         counts = callable(getattr(model, "count", None))
         bounds = getattr(model, "max_output_tokens", None), getattr(model, "context_tokens", None)
-        return Tape(model.name, model.provider, model.price, counts, *bounds)
+        return Cassette(model.name, model.provider, model.price, counts, *bounds)
 
     @property
     def name(self) -> str:
@@ -112,7 +112,7 @@ class RecordedModel:
             tell(piece)
         return exchange.outcome()
 
-    def _next(self, request: Request) -> Exchange:
+    def _next(self, request: Request) -> RecordedExchange:
         with self._lock:
             head = self._head(request)
             place = head.asked
@@ -129,7 +129,7 @@ class RecordedModel:
         run = run_of(request)
         if run not in self._heads:
             if not self.playing:
-                self._tape.takes.append(Take())
+                self._tape.takes.append(Recording())
                 self._heads[run] = _Head(self._tape.takes[-1])
             else:
                 take = self._beginning_with(request)
@@ -137,11 +137,11 @@ class RecordedModel:
                 self._heads[run] = _Head(take)
         return self._heads[run]
 
-    def _beginning_with(self, request: Request) -> Take:
+    def _beginning_with(self, request: Request) -> Recording:
         firsts = [(take, take.exchanges[0].request) for take in self._unplayed if take.exchanges]
         if not firsts:
             raise self._unlike(f"has {len(self._tape.takes)} runs, all played; this is another")
-        imprint = Imprint.of(request, self._censor)
+        imprint = RequestFingerprint.of(request, self._censor)
         for take, first in firsts:
             if first == imprint:
                 return take
@@ -154,9 +154,9 @@ class RecordedModel:
         return ModelError(self._censor.text(f"the recording {self.path} {what}. Delete the file to record anew"))
 
     @property
-    def _censor(self) -> Censor:
+    def _censor(self) -> Redactor:
         """Made for each use: a key may be given to the environment only when it is needed."""
-        return Censor.of(self._model)
+        return Redactor.of(self._model)
 
     async def _record(self, request: Request, tell: Tell, /) -> Reply:
         with self._written(request, tell) as (exchange, ask):
@@ -169,9 +169,9 @@ class RecordedModel:
             return exchange.reply
 
     @contextmanager
-    def _written(self, request: Request, tell: Tell) -> Generator[tuple[Exchange, Callable[[], object]]]:
+    def _written(self, request: Request, tell: Tell) -> Generator[tuple[RecordedExchange, Callable[[], object]]]:
         """Write down what comes of a request, whatever does; one that is cut has neither reply nor failure."""
-        model, exchange = cast("Model", self._model), Exchange(Imprint.of(request, self._censor))
+        model, exchange = cast("Model", self._model), RecordedExchange(RequestFingerprint.of(request, self._censor))
         with self._lock:
             self._head(request).take.exchanges.append(exchange)
 

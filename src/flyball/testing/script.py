@@ -13,16 +13,16 @@ from ..agent.validate import Task
 from ..budget.run_budget import TurnBudget
 from ..errors import ConfigError, nearest
 from ..loop import Answer, Decide, Effect, Flow, converse
-from ..loop.effects import Letter
-from ..loop.plan import Plan, Terrain
+from ..loop.effects import Signal
+from ..loop.plan import AgentSpec, Plan
 from ..person import Verdict, answers_of
 from ..recorder import Recorder
 from ..result import Result
-from ..runtime.child_budget import Kin
-from .script_driver import Decided, Plot, Steps, whole
+from ..runtime.child_budget import ChildBudgets
+from .script_driver import Decided, ScriptPlan, Steps, whole
 
 
-class Script:
+class ScriptDriver:
     """Drives the runs of an agent step by step, in microseconds. Model and tools must not really wait.
 
     `seconds` says how long a call of a tool takes, `mail` what comes in with the n-th answer, `verdicts` what a person
@@ -37,7 +37,7 @@ class Script:
         agent: Agent,
         *,
         seconds: Mapping[str, float] | None = None,
-        mail: Mapping[int, Sequence[Letter]] | None = None,
+        mail: Mapping[int, Sequence[Signal]] | None = None,
         verdicts: Sequence[Verdict] = (),
         seed: int | None = None,
     ) -> None:
@@ -91,8 +91,8 @@ class Script:
         self.effects, self.answers = [], loop_answers
         self.children = []
         decided = Decided(dict(verdicts), self._verdicts, self.agent.approver)
-        plot = Plot(self._seconds, decided, self._order, self.children)
-        kin = Kin(recorder=recorder, within=self._within, ceiling=self._within, hire=plan.shared.hire)
+        plot = ScriptPlan(self._seconds, decided, self._order, self.children)
+        kin = ChildBudgets(recorder=recorder, within=self._within, ceiling=self._within, hire=plan.shared.hire)
         self._steps = steps = Steps(plan, kin, plot)
         loop, effect = converse(plan, recorder), None
         while True:
@@ -129,14 +129,14 @@ def _check_plot(agent: Agent, seconds: Any, mail: Any, verdicts: Any) -> None:
     validation.kind("script, mail", mail, Mapping)
     for at, letters in mail.items():
         validation.whole("script, mail's answer", at)
-        if not isinstance(letters, Sequence) or not all(isinstance(one, Letter) for one in cast("Any", letters)):
+        if not isinstance(letters, Sequence) or not all(isinstance(one, Signal) for one in cast("Any", letters)):
             found = cast("object", letters)
             raise ConfigError(f"script, mail with answer {at}", found, "letters, such as [Cancel()]")
     for verdict in verdicts:
         validation.kind("script, verdicts", verdict, Verdict)
 
 
-def _tools(shared: Terrain) -> tuple[str, ...]:
+def _tools(shared: AgentSpec) -> tuple[str, ...]:
     """The tools of an agent and of all agents below it."""
     return (*shared.tool_names, *(name for edge in shared.children for name in _tools(edge.terrain)))
 

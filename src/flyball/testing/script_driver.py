@@ -23,10 +23,10 @@ from ..outcome import Outcome
 from ..person import Approver, Question, Verdict, verdict_of
 from ..request import Finish, ModelFailure, Reply, Request
 from ..result import Result
-from ..runtime.child_budget import Kin
+from ..runtime.child_budget import ChildBudgets
 from ..runtime.child_call import ChildAct
-from ..runtime.shared_budget import Lender
-from ..tools.call import ToolAct
+from ..runtime.shared_budget import SharedBudgetClient
+from ..tools.call import ToolCallRun
 from ..tools.runner import Performer
 from .clock import ManualClock
 
@@ -81,7 +81,7 @@ def siblings(
 
 
 @dataclass(slots=True)
-class Plot:
+class ScriptPlan:
     """What a script wants to happen, in a run and in its children."""
 
     seconds: Mapping[str, float]
@@ -91,7 +91,7 @@ class Plot:
     children: list[tuple[Plan, list[Answer[Any]]]]
     """Their plans, and what their loops were told."""
 
-    def of(self, task: ChildTask) -> Plot:
+    def of(self, task: ChildTask) -> ScriptPlan:
         """The same for a child, which may have somebody else who decides."""
         approver = task.edge.approver
         return self if approver is None else replace(self, decided=Decided({}, [], approver))
@@ -133,9 +133,9 @@ class Decided:
 class Hiring(Performer):
     """Makes calls whose tools may have children of their own, each of which is driven to its end at once."""
 
-    hire: Callable[[ToolAct, object, str, str], Result]
+    hire: Callable[[ToolCallRun, object, str, str], Result]
 
-    async def hired(self, act: ToolAct, child: object, goal: str, context: str) -> Result:
+    async def hired(self, act: ToolCallRun, child: object, goal: str, context: str) -> Result:
         """Have a child do a task for a tool."""
         return self.hire(act, child, goal, context)
 
@@ -143,14 +143,14 @@ class Hiring(Performer):
 class Steps:
     """Does the effects of one run, and of the children in it."""
 
-    def __init__(self, plan: Plan, kin: Kin, plot: Plot) -> None:
+    def __init__(self, plan: Plan, kin: ChildBudgets, plot: ScriptPlan) -> None:
         self.clock = ManualClock(wall=plan.started_at)
         self._models = {"": cast("Model", plan.shared.model), **cast("dict[str, Model]", plan.shared.models)}
         self._kin = kin
         self._recorder = kin.recorder
         self._plot = plot
         self._at_once = plan.shared.children_at_once
-        self._lender = None if kin.within is None else Lender(kin.within)
+        self._lender = None if kin.within is None else SharedBudgetClient(kin.within)
         self._performer = Hiring(
             hire=self._hired,
             workers=WorkerPool(),
@@ -180,7 +180,7 @@ class Steps:
                 except (Exception, SystemExit) as error:
                     return ModelFailure.of(error)
             case Act(acts, deadline):
-                return (yield from self._made(cast("Sequence[ToolAct]", acts), deadline))
+                return (yield from self._made(cast("Sequence[ToolCallRun]", acts), deadline))
             case Wait(until):
                 self._pass_until(until)
             case Decide(question):
@@ -212,7 +212,7 @@ class Steps:
         self._pass_until(began + line.after_s)
         return model.reply(line, place)
 
-    def _made(self, acts: Sequence[ToolAct], deadline: float) -> Moments[list[Outcome | None]]:
+    def _made(self, acts: Sequence[ToolCallRun], deadline: float) -> Moments[list[Outcome | None]]:
         """Make calls side by side: each begins when one of so many places is free."""
         began, self._kin.hired_now = self.clock.now(), 0
         free, children = [began] * self._performer.parallel, [act for act in acts if isinstance(act, ChildAct)]
@@ -237,7 +237,7 @@ class Steps:
         act, n = place
         return self._child(act.tasks[n], began, act.until)
 
-    def _hired(self, act: ToolAct, child: object, goal: str, context: str) -> Result:
+    def _hired(self, act: ToolCallRun, child: object, goal: str, context: str) -> Result:
         """One that a tool has found itself; it takes none of the call's time."""
         task = self._kin.hired(act, child, goal, context)
         for _ in self._child(task, self.clock.now(), act.until):
@@ -254,7 +254,7 @@ class Steps:
             task.ended = self._kin.not_begun(task, clock.wall(), obstacle=described(error))
             return 0.0
         recorder, hire = self._kin.recorder_of(task, plan), plan.shared.hire
-        kin = Kin(recorder=recorder, within=within, ceiling=self._kin.ceiling, hire=hire)
+        kin = ChildBudgets(recorder=recorder, within=within, ceiling=self._kin.ceiling, hire=hire)
         steps = Steps(plan, kin, self._plot.of(task))
         task.ended = yield from steps.through(plan)
         return steps.clock.now()
@@ -274,7 +274,7 @@ class Steps:
             self.close()
             return end.value
 
-    def _made_one(self, act: ToolAct, now: float, deadline: float) -> float:
+    def _made_one(self, act: ToolCallRun, now: float, deadline: float) -> float:
         act.begin(now, deadline)
         ends = now + self._plot.seconds.get(act.tool.name, 0.0)
         if ends >= act.until:
@@ -296,17 +296,17 @@ class Steps:
     def _tell(self, text: str) -> None:
         self._recorder.emit(Delta, text)
 
-    def reported(self, act: ToolAct, text: str) -> None:
+    def reported(self, act: ToolCallRun, text: str) -> None:
         """A tool tells how far it is."""
         self._recorder.emit(ToolReported, act.call.id, act.tool.name, text)
 
-    def started(self, act: ToolAct) -> None:
+    def started(self, act: ToolCallRun) -> None:
         """The loop tells that."""
 
-    def ended(self, act: ToolAct) -> None:
+    def ended(self, act: ToolCallRun) -> None:
         """The loop tells that."""
 
-    def late(self, act: ToolAct) -> None:
+    def late(self, act: ToolCallRun) -> None:
         """Nothing is late here."""
 
 

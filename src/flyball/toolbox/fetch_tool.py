@@ -20,8 +20,8 @@ from .._internal import validation
 from .._internal.workers import WorkerPool, free_worker, hand_over
 from ..errors import FetchRefused
 from ..tools import Approve, Options, Tool
-from .html import Body, as_text, read_body
-from .public_address import Guard, Resolver, is_disguised, literal
+from .html import FetchedBody, as_text, read_body
+from .public_address import AddressPolicy, Resolver, is_disguised, literal
 from .text_page import MOST_CHARACTERS
 
 if TYPE_CHECKING:
@@ -90,7 +90,7 @@ def fetch(
     [<Tool fetch(url, start)>]
     """
     most = validation.whole("fetch, most_bytes", most_bytes, least=1)
-    fetcher = _Fetcher(Guard(allow), most, resolver, tls)
+    fetcher = _Fetcher(AddressPolicy(allow), most, resolver, tls)
     return [Tool(fetcher.fetch, **Options(effects="read", idempotent=True, approve=approve, timeout=timeout))]
 
 
@@ -98,11 +98,11 @@ class _Reply(NamedTuple):
     status: int
     reason: str
     headers: httpx2.Headers
-    body: Body
+    body: FetchedBody
 
 
 class _Fetcher:
-    def __init__(self, guard: Guard, most: int, resolver: Resolver | None, tls: ssl.SSLContext | None) -> None:
+    def __init__(self, guard: AddressPolicy, most: int, resolver: Resolver | None, tls: ssl.SSLContext | None) -> None:
         self._guard = guard
         self._most = most
         self._crew = Crew()
@@ -193,7 +193,11 @@ class _Fetcher:
             try:
                 is_redirect = response.status_code in _REDIRECTS
                 encoding = response.headers.get("content-encoding", "")
-                body = Body(b"", True) if is_redirect else await read_body(response.aiter_raw(), encoding, self._most)
+                body = (
+                    FetchedBody(b"", True)
+                    if is_redirect
+                    else await read_body(response.aiter_raw(), encoding, self._most)
+                )
             finally:
                 await response.aclose()
             return _Reply(response.status_code, response.reason_phrase, response.headers, body)

@@ -134,14 +134,14 @@ _KNOWN = re.compile(
 """What pages are written in. Python knows other codecs, and some take very long or are no encodings of text."""
 
 
-class Body(NamedTuple):
+class FetchedBody(NamedTuple):
     """What came, as far as it was read."""
 
     data: bytes
     is_whole: bool
 
 
-async def read_body(chunks: AsyncIterable[bytes], encoding: str, most: int) -> Body:
+async def read_body(chunks: AsyncIterable[bytes], encoding: str, most: int) -> FetchedBody:
     """Read no more than `most` bytes, and unpack no more: a small packet may hold gigabytes.
 
     ValueError says why it cannot be unpacked.
@@ -153,11 +153,11 @@ async def read_body(chunks: AsyncIterable[bytes], encoding: str, most: int) -> B
     async for piece in unpack(chunks, most + 1):
         data += piece
         if len(data) > most:
-            return Body(bytes(data[:most]), False)
-    return Body(bytes(data), True)
+            return FetchedBody(bytes(data[:most]), False)
+    return FetchedBody(bytes(data), True)
 
 
-def as_text(body: Body, content_type: str) -> str | None:
+def as_text(body: FetchedBody, content_type: str) -> str | None:
     """The text that a body is; None where it is none."""
     kind = content_type.partition(";")[0].strip().lower()
     if is_binary(body.data) and "utf-16" not in content_type.lower():

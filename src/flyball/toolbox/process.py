@@ -21,10 +21,10 @@ _KILL_S = 10.0
 _CHUNK = 65_536
 
 
-class Output:
+class ProcessOutput:
     r"""What a process says on one stream: the beginning and the end of it, however long it is.
 
-    >>> output = Output(6)
+    >>> output = ProcessOutput(6)
     >>> output.add(b"one two three")
     >>> output.text
     'one\n… (7 bytes left out) …\nree'
@@ -67,7 +67,7 @@ def run(command: Sequence[str], *, cwd: str, env: Mapping[str, str], token: Dead
         )
     except (OSError, ValueError) as error:
         raise CommandFailed(f"it could not be started: {error}", "") from None
-    out, err = Output(), Output()
+    out, err = ProcessOutput(), ProcessOutput()
     try:
         in_time = _heard(process, {cast("BinaryIO", process.stdout): out, cast("BinaryIO", process.stderr): err}, token)
     finally:
@@ -82,7 +82,7 @@ def run(command: Sequence[str], *, cwd: str, env: Mapping[str, str], token: Dead
     return f"exit code 0\n{said}" if said else "exit code 0, no output"
 
 
-def _heard(process: subprocess.Popen[bytes], streams: Mapping[BinaryIO, Output], token: DeadlineToken) -> bool:
+def _heard(process: subprocess.Popen[bytes], streams: Mapping[BinaryIO, ProcessOutput], token: DeadlineToken) -> bool:
     """Hear all that is said; False once the token has expired.
 
     The supervisor has the streams open as long as it lives, so they end when all is over.

@@ -40,7 +40,7 @@ def is_public(address: Address) -> bool:
     return is_open and address.is_global
 
 
-class Guard:
+class AddressPolicy:
     """Says which addresses are open: public ones, and the addresses and networks it was told to allow."""
 
     def __init__(self, allow: Iterable[str] = ()) -> None:

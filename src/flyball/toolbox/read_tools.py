@@ -12,7 +12,7 @@ from ..tools import Options, Tool, ToolContext
 from .folder import Folder, steps_of, told
 from .search import expression, plain, search
 from .text_page import MOST_CHARACTERS, read_page
-from .walk import DEEPEST, Entry, Walk, shown_path
+from .walk import DEEPEST, FolderEntry, Walk, shown_path
 
 _MOST_LISTED = 500
 
@@ -86,7 +86,7 @@ class _Reader:
             return search(walk, handle, "/".join(steps), names, finder)
 
 
-def _line(entry: Entry) -> str:
+def _line(entry: FolderEntry) -> str:
     path = shown_path(entry.path)
     if entry.is_folder:
         return f"{path}/"

@@ -16,7 +16,7 @@ from ..errors import ArgumentError, DeadlineExceeded, FileRefused
 from . import regex_worker
 from .folder import open_file, told
 from .text_page import MOST_CHARACTERS, cleaned, is_binary
-from .walk import Entry, Walk, shown_path
+from .walk import FolderEntry, Walk, shown_path
 
 _MOST_HITS = 100
 _MOST_BYTES = 4 * 2**20
@@ -95,7 +95,7 @@ def search(walk: Walk, handle: int, path: str, names: str, finder: Finder) -> st
     return asked.report(walk.gaps)
 
 
-def _text(entry: Entry, walk: Walk) -> Text | None:
+def _text(entry: FolderEntry, walk: Walk) -> Text | None:
     """A file's text; None for what is no text. A file that cannot be read, or is too large, is a gap."""
     try:
         with told(entry.path), open_file(entry.handle, entry.name) as file:

@@ -20,7 +20,7 @@ DEEPEST = 50
 """As deep as a walk goes at all: each level has a handle open."""
 
 
-class Entry(NamedTuple):
+class FolderEntry(NamedTuple):
     """Something in a folder, and the handle of that folder, which is open until the walk goes on."""
 
     handle: int
@@ -53,11 +53,11 @@ class Walk:
     token: DeadlineToken
     gaps: list[str] = field(default_factory=list[str])
 
-    def through(self, handle: int, path: str = "") -> Generator[Entry]:
+    def through(self, handle: int, path: str = "") -> Generator[FolderEntry]:
         """Everything below an open folder, each folder before what is in it. Links are shown and not followed."""
         yield from self._through(handle, path, 1)
 
-    def _through(self, handle: int, path: str, level: int) -> Generator[Entry]:
+    def _through(self, handle: int, path: str, level: int) -> Generator[FolderEntry]:
         for entry in self._entries(handle, path):
             if self.token.is_expired():
                 self.miss("the time was over")
@@ -68,7 +68,7 @@ class Walk:
             elif entry.is_folder and self.depth >= DEEPEST:
                 self.miss(f"{shown_path(entry.path)} is too deep")
 
-    def _below(self, entry: Entry, level: int) -> Generator[Entry]:
+    def _below(self, entry: FolderEntry, level: int) -> Generator[FolderEntry]:
         with self._noted(entry.path):
             handle = enter(entry.handle, entry.name)
             try:
@@ -76,8 +76,8 @@ class Walk:
             finally:
                 os.close(handle)
 
-    def _entries(self, handle: int, path: str) -> list[Entry]:
-        found: list[Entry] = []
+    def _entries(self, handle: int, path: str) -> list[FolderEntry]:
+        found: list[FolderEntry] = []
         with self._noted(path), os.scandir(handle) as scan:
             for one in islice(scan, _MOST_ENTRIES):
                 try:
@@ -85,7 +85,7 @@ class Walk:
                 except OSError:  # it has gone meanwhile
                     continue
                 inner = f"{path}/{one.name}" if path else one.name
-                found.append(Entry(handle, one.name, inner, facts.st_mode, facts.st_size))
+                found.append(FolderEntry(handle, one.name, inner, facts.st_mode, facts.st_size))
             if next(scan, None) is not None:
                 self.miss(f"{shown_path(path or '.')} has more than {_MOST_ENTRIES:,} entries")
         return sorted(found, key=lambda entry: entry.name)

@@ -3,7 +3,7 @@
 from ..steadiness import Duplicates
 from .admission import Admission
 from .builtin import ask_person
-from .context import Gate, State, ToolContext
+from .context import OutcomeSlot, ToolContext, ToolState
 from .executor import BoundedToolExecutor
 from .mcp import mcp
 from .source import ToolSource
@@ -15,12 +15,12 @@ __all__ = [
     "BoundedToolExecutor",
     "Duplicates",
     "Effects",
-    "Gate",
     "Options",
-    "State",
+    "OutcomeSlot",
     "Tool",
     "ToolContext",
     "ToolSource",
+    "ToolState",
     "Toolset",
     "ask_person",
     "mcp",

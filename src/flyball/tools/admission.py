@@ -9,7 +9,7 @@ from ..budget.run_budget import TurnBudget
 from ..errors import ArgumentError, UnknownTool
 from ..outcome import Denied, Outcome, Reason, Timeout
 from ..request import Call
-from .call import ToolAct
+from .call import ToolCallRun
 from .tool import Effects, Toolset
 
 _NONE: frozenset[str] = frozenset()
@@ -45,7 +45,7 @@ class Admission:
         if group:
             yield group
 
-    def read(self, call: Call) -> ToolAct | Denied:
+    def read(self, call: Call) -> ToolCallRun | Denied:
         """The call with its arguments checked, or why it is not made; nothing is counted yet."""
         try:
             tool = self._by_name.get(call.name) or self.tools[call.name]
@@ -58,14 +58,14 @@ class Admission:
             return denied(call, Reason.BLOCKED, f"{tool.name} timed out before, and what it did is not known")
         envelope = self.envelope
         if envelope is None:
-            return ToolAct(call, tool, values, tool.timeout)
+            return ToolCallRun(call, tool, values, tool.timeout)
         if envelope.clock.now() >= envelope.work_at:
             envelope.refuse("seconds")
             return denied(call, Reason.DEADLINE, "the time for work is over")
         cap_s = min(tool.timeout, envelope.tool_seconds.get(tool.name, tool.timeout))
-        return ToolAct(call, tool, values, cap_s, envelope)
+        return ToolCallRun(call, tool, values, cap_s, envelope)
 
-    def short(self, act: ToolAct) -> Denied | None:
+    def short(self, act: ToolCallRun) -> Denied | None:
         """Why the call could not be counted now; None where it could."""
         few, envelope = self._too_often(act), self.envelope
         if few is not None or envelope is None:
@@ -76,7 +76,7 @@ class Admission:
             envelope.refuse(name)
         return self._none_left(act, envelope) if spent else None
 
-    def claim(self, act: ToolAct) -> Denied | None:
+    def claim(self, act: ToolCallRun) -> Denied | None:
         """Count the call, as the last step before it is made; or why it is not made."""
         tool, envelope = act.tool, self.envelope
         few = None if tool.max_calls is None else self._too_often(act)
@@ -88,18 +88,18 @@ class Admission:
             self._calls[tool.name] = self._calls.get(tool.name, 0) + 1
         return None
 
-    def _too_often(self, act: ToolAct) -> Denied | None:
+    def _too_often(self, act: ToolCallRun) -> Denied | None:
         name, most = act.tool.name, act.tool.max_calls
         if most is None or self._calls.get(name, 0) < most:
             return None
         return denied(act.call, Reason.BUDGET, f"{name} may be called {most} times in one run")
 
-    def _none_left(self, act: ToolAct, envelope: TurnBudget) -> Denied:
+    def _none_left(self, act: ToolCallRun, envelope: TurnBudget) -> Denied:
         own = envelope.budgets.get(f"calls.{act.tool.name}")
         message = own.warning if own is not None and own.exceeded else "no tool call is left"
         return denied(act.call, Reason.BUDGET, message)
 
-    def unclaim(self, act: ToolAct, reason: str) -> list[str]:
+    def unclaim(self, act: ToolCallRun, reason: str) -> list[str]:
         """Give back what was claimed for a call that is not made after all; the budgets that got it back."""
         name, budgets = act.tool.name, {} if self.envelope is None else self.envelope.budgets
         if name in self._calls:

@@ -8,7 +8,7 @@ from typing import Any
 
 from ..message import Message
 from ..request import Call
-from .call import ToolAct
+from .call import ToolCallRun
 from .context import ToolContext
 from .tool import Tool, tool
 
@@ -32,7 +32,7 @@ class Compaction:
             getattr(function, "__call__", None)  # noqa: B004
         )
 
-    def __call__(self, messages: Sequence[Message], call_id: str) -> ToolAct:
+    def __call__(self, messages: Sequence[Message], call_id: str) -> ToolCallRun:
         """The call, ready to be made."""
 
         def compact() -> Any:
@@ -42,4 +42,4 @@ class Compaction:
             return await self._function(messages)
 
         tool = Tool(acompact if self._is_async else compact, name="compact", timeout=None)
-        return ToolAct(Call(call_id, "compact", {}), tool, {})
+        return ToolCallRun(Call(call_id, "compact", {}), tool, {})

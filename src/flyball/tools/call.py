@@ -11,14 +11,14 @@ from ..budget.deadline import DeadlineToken
 from ..budget.run_budget import TurnBudget
 from ..outcome import Cancelled, Denied, Failure, Outcome, Reason, Success, Timeout
 from ..request import Call
-from .context import Gate, State
+from .context import OutcomeSlot, ToolState
 from .excerpt import MOST_CHARACTERS, content_of, excerpt
 from .tool import Tool
 
 _ONE_CALL: Mapping[str, int] = {"tool_calls": 1}
 
 
-class ToolAct:
+class ToolCallRun:
     """A call that was read, allowed and counted. Whoever makes it closes its gate with exactly one outcome."""
 
     __slots__ = (
@@ -48,11 +48,11 @@ class ToolAct:
         """What a person said to it, who was asked."""
         self.children: tuple[Any, ...] = ()
         """The results of runs that the tool has delegated itself."""
-        self.gate = Gate(not tool.is_async)
+        self.gate = OutcomeSlot(not tool.is_async)
         self.began = 0.0
         self.until = math.inf
         self.token: DeadlineToken | None = None
-        self.state: State | None = None
+        self.state: ToolState | None = None
         self.worker: Worker | None = None
 
     @property

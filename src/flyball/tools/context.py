@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from ..chain import Chain
 
 
-class Gate:
+class OutcomeSlot:
     """One compare-and-set: of all outcomes that a call might have, the first stands; the others came too late."""
 
     __slots__ = ("_lock", "outcome")
@@ -49,7 +49,7 @@ class Gate:
             raise CallClosed(self.outcome.status.value)
 
 
-class State(MutableMapping[str, Any]):
+class ToolState(MutableMapping[str, Any]):
     """The run's state as one call sees it: it reads what the run has, and what it writes is kept as changes.
 
     The loop applies the changes of a call that succeeded, in the order asked. So a call that ends late changes nothing.
@@ -120,8 +120,8 @@ class ToolContext:
     budgets: Mapping[str, BudgetSnapshot] = field(default_factory=dict[str, BudgetSnapshot])
     answer: str = ""
     """What a person said who was asked about this call."""
-    state: State = field(default_factory=State)
-    gate: Gate = field(default_factory=Gate)
+    state: ToolState = field(default_factory=ToolState)
+    gate: OutcomeSlot = field(default_factory=OutcomeSlot)
     may_write: Callable[[], bool] = lambda: True
     """Whether the run still holds its session."""
     report: Callable[[str], None] = _say_nothing

@@ -18,7 +18,7 @@ from ..outcome import Cancelled, Denied, Failure, Outcome, Reason, Success
 from ..recorder import Fields, Teller
 from ..request import Call
 from .admission import Admission, apply_changes, denied
-from .call import ToolAct
+from .call import ToolCallRun
 from .runner import Performer
 from .tool import Function, Tool, Toolset
 
@@ -46,12 +46,12 @@ class Batch:
             await anyio.lowlevel.checkpoint_if_cancelled()  # nothing begins after a cancel
             prepared = [self._executor.prepare(call) for call in group]
             try:
-                await self._executor.perform([one for one in prepared if type(one) is ToolAct])
+                await self._executor.perform([one for one in prepared if type(one) is ToolCallRun])
             finally:
                 for one in prepared:
                     self._outcomes.append(self._finalised(one))
 
-    def _finalised(self, prepared: ToolAct | Denied) -> Outcome:
+    def _finalised(self, prepared: ToolCallRun | Denied) -> Outcome:
         """The outcome; what a call has set is in the state then."""
         if isinstance(prepared, Denied):
             return prepared
@@ -139,16 +139,16 @@ class BoundedToolExecutor:
         """Neighbours that only read, together; everything else alone."""
         return self._admission.groups(calls)
 
-    def prepare(self, call: Call) -> ToolAct | Denied:
+    def prepare(self, call: Call) -> ToolCallRun | Denied:
         """Everything that is decided before a call is made: the call, ready, or why it is not made."""
         prepared = self._admission.read(call)
-        if isinstance(prepared, ToolAct):
+        if isinstance(prepared, ToolCallRun):
             prepared = self._disapproved(prepared) or self._admission.claim(prepared) or prepared
         if isinstance(prepared, Denied):
             self._watcher.tell_end(prepared)
         return prepared
 
-    async def perform(self, acts: Sequence[ToolAct]) -> None:
+    async def perform(self, acts: Sequence[ToolCallRun]) -> None:
         """Make calls that are ready, side by side. Each has its outcome then, also when this is cancelled."""
         deadline = math.inf if self.envelope is None else self.envelope.work_at
         await self._performer.perform(acts, deadline)
@@ -161,7 +161,7 @@ class BoundedToolExecutor:
         """Keep what a call has set in the run's state; None deletes."""
         apply_changes(self.state, changes)
 
-    def _disapproved(self, act: ToolAct) -> Denied | None:
+    def _disapproved(self, act: ToolCallRun) -> Denied | None:
         """Only True means yes: an `async def`, whose coroutine would be true, must not open the gate."""
         if not act.tool.needs_approval(act.values):
             return None
@@ -181,17 +181,17 @@ class _Watcher:
     def __init__(self, teller: Teller | None) -> None:
         self._teller = teller
 
-    def started(self, act: ToolAct) -> None:
+    def started(self, act: ToolCallRun) -> None:
         self._tell(ToolStarted, act.call.id, act.tool.name, act.shown)
 
-    def ended(self, act: ToolAct) -> None:
+    def ended(self, act: ToolCallRun) -> None:
         if act.outcome is not None:
             self.tell_end(act.outcome)
 
-    def reported(self, act: ToolAct, text: str) -> None:
+    def reported(self, act: ToolCallRun, text: str) -> None:
         self._tell(ToolReported, act.call.id, act.tool.name, text)
 
-    def late(self, act: ToolAct) -> None:
+    def late(self, act: ToolCallRun) -> None:
         self._tell(LateResultDropped, act.call.id, act.tool.name)
 
     def tell_end(self, outcome: Outcome) -> None:

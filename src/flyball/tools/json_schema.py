@@ -19,10 +19,10 @@ _LONGEST = 300
 """Characters of one problem: it may quote the whole argument."""
 
 
-class Shape:
+class JsonSchemaArguments:
     """What a foreign tool takes: `schema` for the model, `read` for what the model wrote.
 
-    >>> Shape("add", {"properties": {"a": {"type": "integer"}}, "required": ["a"]}).read('{"a": 1}')
+    >>> JsonSchemaArguments("add", {"properties": {"a": {"type": "integer"}}, "required": ["a"]}).read('{"a": 1}')
     {'a': 1}
     """
 

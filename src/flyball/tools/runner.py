@@ -18,26 +18,26 @@ from ..chain.caller import POSITION, Position
 from ..errors import ConfigError
 from ..outcome import Outcome, Reason
 from ..result import Result
-from .call import ToolAct
-from .context import State, ToolContext
+from .call import ToolCallRun
+from .context import ToolContext, ToolState
 
 
 class Watcher(Protocol):
     """Who is told what becomes of calls. It must neither block nor raise."""
 
-    def started(self, act: ToolAct) -> None:
+    def started(self, act: ToolCallRun) -> None:
         """A call is being made."""
         ...
 
-    def ended(self, act: ToolAct) -> None:
+    def ended(self, act: ToolCallRun) -> None:
         """It has its outcome."""
         ...
 
-    def reported(self, act: ToolAct, text: str) -> None:
+    def reported(self, act: ToolCallRun, text: str) -> None:
         """A tool tells how far it is; on the tool's thread."""
         ...
 
-    def late(self, act: ToolAct) -> None:
+    def late(self, act: ToolCallRun) -> None:
         """A call ended after it was declared dead; in the event loop, if that still runs."""
         ...
 
@@ -62,7 +62,7 @@ class Performer:
         """The drivers of children that go on now, by the ids of their runs."""
         return {}
 
-    async def perform(self, acts: Sequence[ToolAct], deadline: float) -> None:
+    async def perform(self, acts: Sequence[ToolCallRun], deadline: float) -> None:
         """Make calls side by side, each within its own seconds. All have their outcome then, also after a cancel."""
         try:
             if len(acts) <= 1:  # a task group around one call would cost more than the call
@@ -71,7 +71,7 @@ class Performer:
                 return
             limit = anyio.Semaphore(self.parallel)
 
-            async def one(act: ToolAct) -> None:
+            async def one(act: ToolCallRun) -> None:
                 async with limit:
                     await self._bounded(act, deadline)
 
@@ -81,7 +81,7 @@ class Performer:
         finally:
             self.cut(acts)  # those that had not begun
 
-    async def _bounded(self, act: ToolAct, deadline: float) -> None:
+    async def _bounded(self, act: ToolCallRun, deadline: float) -> None:
         act.begin(self.clock.now(), deadline)
         if self.watcher is not None:
             self.watcher.started(act)
@@ -98,14 +98,14 @@ class Performer:
             if self.watcher is not None:
                 self.watcher.ended(act)
 
-    def make(self, act: ToolAct) -> Awaitable[Sequence[Outcome | None]]:
+    def make(self, act: ToolCallRun) -> Awaitable[Sequence[Outcome | None]]:
         """Make one call that has begun; whoever awaits it keeps its time, and hears what it came to.
 
         It raises only when it is cut; then it must be `cut`.
         """
         return self._in_the_loop(act) if act.tool.is_async else self._in_a_worker(act, math.inf)
 
-    def cut(self, acts: Sequence[ToolAct], *, timed_out: bool = False) -> None:
+    def cut(self, acts: Sequence[ToolCallRun], *, timed_out: bool = False) -> None:
         """Close what is still open: its time is over, or nobody wants it any more."""
         for act in acts:
             if act.gate.outcome is None:
@@ -116,7 +116,7 @@ class Performer:
             if act.token is not None:
                 act.token.cancel()
 
-    async def _in_the_loop(self, act: ToolAct) -> Sequence[Outcome | None]:
+    async def _in_the_loop(self, act: ToolCallRun) -> Sequence[Outcome | None]:
         tool = act.tool
         token = POSITION.set(self._position(act))
         try:
@@ -138,7 +138,7 @@ class Performer:
             POSITION.reset(token)
         return (act.gate.outcome,)
 
-    async def _in_a_worker(self, act: ToolAct, until: float) -> Sequence[Outcome | None]:
+    async def _in_a_worker(self, act: ToolCallRun, until: float) -> Sequence[Outcome | None]:
         bound, context = self.bound(act), context_elsewhere()
         context.run(POSITION.set, self._position(act))
         act.worker = await free_worker(self.workers, lambda: self.clock.now() >= act.until)
@@ -157,20 +157,20 @@ class Performer:
             self.cut((act,), timed_out=True)
         return (act.outcome,)
 
-    def bound(self, act: ToolAct) -> Callable[[], Any]:
+    def bound(self, act: ToolCallRun) -> Callable[[], Any]:
         """The tool with its arguments, and with its context where it wants one; the call has begun."""
         if act.tool.signature.context is None:
             return act.tool.bound(act.values)
         act.token = DeadlineToken(Deadline(act.until, self.clock))
-        act.state = State(self.state)
+        act.state = ToolState(self.state)
         return act.tool.bound(act.values, self._context(act, act.token, act.state))
 
-    def _position(self, act: ToolAct) -> Position:
+    def _position(self, act: ToolCallRun) -> Position:
         """Where in a chain of agents the call is."""
         here = POSITION.get()
         return Position(here.caller, here.chain, here.run_id or self.run_id, act.envelope, act.until, self.clock)
 
-    def _context(self, act: ToolAct, token: DeadlineToken, state: State) -> ToolContext:
+    def _context(self, act: ToolCallRun, token: DeadlineToken, state: ToolState) -> ToolContext:
         seconds = token.remaining_s()
 
         def report(text: str) -> None:
@@ -194,6 +194,6 @@ class Performer:
             position=self._position(act),
         )
 
-    async def hired(self, act: ToolAct, child: object, goal: str, context: str) -> Result:
+    async def hired(self, act: ToolCallRun, child: object, goal: str, context: str) -> Result:
         """Have a child do a task for a tool; who makes the calls of an agent's run can."""
         raise ConfigError("ctx.delegate", f"the tool {act.tool.name}", "an `async def` tool in the run of an Agent")

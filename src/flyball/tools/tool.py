@@ -14,7 +14,7 @@ from ..errors import ConfigError, UnknownTool
 from ..steadiness import Duplicates
 from . import signature
 from .context import ToolContext
-from .json_schema import Shape
+from .json_schema import JsonSchemaArguments
 from .signature import Signature
 
 Function = Callable[..., Any]
@@ -130,7 +130,7 @@ class Tool:
         for name in self.sensitive - set(self.signature.names):
             raise ConfigError(f"{where}, sensitive", name, f"one of its parameters: {', '.join(self.signature.names)}")
 
-    def _signed(self, described: Mapping[str, str]) -> Signature | Shape:
+    def _signed(self, described: Mapping[str, str]) -> Signature | JsonSchemaArguments:
         """What it takes; by the function's own annotations, where nobody says otherwise."""
         return Signature(self.name, self.function, described)
 

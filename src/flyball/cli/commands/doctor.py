@@ -10,7 +10,7 @@ import typer
 from ...history.archive import Archive
 from ...settings import Settings
 from ..output import MISTAKE, put, say
-from ..store_option import Place
+from ..store_option import StoreLocation
 
 if TYPE_CHECKING:
     from ...doctor import Check
@@ -28,7 +28,7 @@ def store_check() -> Check:
     except MISTAKE:
         return Check("store", lambda: [Hint("which one is not known, as the settings cannot be read")])
     try:
-        place = Place.of(None)
+        place = StoreLocation.of(None)
         if place.keeps_nothing:
             return Check("store", lambda: [Hint(f"{place.uri} ({place.by}): runs are not kept")])
         if place.path is not None and not place.path.exists():
@@ -42,7 +42,7 @@ def store_check() -> Check:
     return Check(f"store {place.name} ({told})", tuple[str, ...])
 
 
-def _facts(place: Place, store: Store) -> list[str]:
+def _facts(place: StoreLocation, store: Store) -> list[str]:
     from ...store import SqliteStore
 
     runs = len(Archive(store, place.name).entries())

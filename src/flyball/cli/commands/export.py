@@ -13,7 +13,7 @@ import typer
 from ...history.archive import Archive
 from ..completion import RUN, runs_like
 from ..output import MISTAKE, put, refused
-from ..store_option import At, Place
+from ..store_option import At, StoreLocation
 from ..transcript import conversation
 
 if TYPE_CHECKING:
@@ -42,7 +42,7 @@ def export(
     if journal and format_ is not Format.JSONL:
         raise refused("--journal: found --format md; expected --format jsonl")
     try:
-        place = Place.of(store)
+        place = StoreLocation.of(store)
         with place.looked_into() as opened:
             archive = Archive(opened, place.name)
             entry = archive.run(run)

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from ...errors import FlyballError
-from ...history.record import Told
+from ...history.record import JsonReader
 from ...settings import Settings
 from ..output import MISTAKE, put, refused, say
 
@@ -81,7 +81,7 @@ def known() -> Iterator[Known]:
     listed = list(known_models(tuple(KEYS)))
     told = settings.at("prices")
     names = {f"{provider}:{name}" for provider, name, _, _ in listed}
-    for name in Told(told.value if told is not None else None):
+    for name in JsonReader(told.value if told is not None else None):
         if name not in names:
             yield _known(name, price_of(None, name, settings), None, "priced in the settings")
     for provider, name, _, context in listed:

@@ -11,7 +11,7 @@ from ...budget.deadline import SYSTEM
 from ...errors import ConfigError
 from ...history.archive import EVERY, Archive, moment
 from ..output import MISTAKE, agreed, refused, say
-from ..store_option import At, Place
+from ..store_option import At, StoreLocation
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -34,7 +34,7 @@ def prune(
     A run that is going on, or whose session is held, stays. What is thrown away cannot be had back.
     """
     try:
-        place = Place.of(store)
+        place = StoreLocation.of(store)
         before = SYSTEM.wall() - _seconds(older_than)
         with place.looked_into() as opened:
             archive = Archive(opened, place.name)

@@ -11,11 +11,11 @@ import typer
 
 from ...errors import ConfigError, nearest
 from ...history.archive import Archive
-from ...history.replay import Rehearsal, Score, rehearse
+from ...history.replay import RecordedRun, ReplayReport, rehearse
 from ..completion import RUN, runs_like
 from ..output import MISTAKE, put, refused, say
 from ..saved_config import outfit_of
-from ..store_option import At, Place
+from ..store_option import At, StoreLocation
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -40,7 +40,7 @@ def replay(
     files are those of today. Exits with 0 if all would have been the same, with 1 if not.
     """
     try:
-        place = Place.of(store)
+        place = StoreLocation.of(store)
         given = [path.absolute() for path in rules or ()]
         with place.looked_into() as opened:
             archive = Archive(opened, place.name)
@@ -50,7 +50,7 @@ def replay(
                 raise ConfigError(f"replay, run {entry.run_id}", "no journal", "a run that was kept with one")
             outfit = outfit_of(entry, {"rules": tuple(given)})
             outfit = replace(outfit, limits={**outfit.limits, **_limits(limits or ())})
-            score = Score(rows, events, None if entry.finish is None else entry.finish.stop)
+            score = RecordedRun(rows, events, None if entry.finish is None else entry.finish.stop)
             agent = outfit.agent()
             found, further = rehearse(agent, score), rehearse(agent, score, lenient=True)
     except MISTAKE as error:
@@ -77,7 +77,7 @@ def _limits(given: Sequence[str]) -> dict[str, Any]:
     return read
 
 
-def _lines(found: Rehearsal, further: Rehearsal, stop: str | None) -> list[str]:
+def _lines(found: ReplayReport, further: ReplayReport, stop: str | None) -> list[str]:
     """What there is to say, for a person."""
     if found.same:
         far = "as far as it came" if stop is None else stop
@@ -97,12 +97,12 @@ def _lines(found: Rehearsal, further: Rehearsal, stop: str | None) -> list[str]:
     return [*lines, "What would have come of that is not known."]
 
 
-def _place(found: Rehearsal) -> str:
+def _place(found: ReplayReport) -> str:
     where = f"in turn {found.turn}" if found.turn else "at the beginning"
     return f"{where}, after {found.steps:,} of {found.of:,} steps ({found.at:.1f} s)"
 
 
-def _sides(found: Rehearsal) -> list[str]:
+def _sides(found: ReplayReport) -> list[str]:
     return [*_side("then", found.then), *_side("today", found.today)]
 
 
@@ -110,7 +110,7 @@ def _side(name: str, words: Sequence[str]) -> list[str]:
     return [f"  {name if n == 0 else '':6} {line}" for n, line in enumerate(words or ["nothing more"])]
 
 
-def _record(found: Rehearsal) -> dict[str, Any]:
+def _record(found: ReplayReport) -> dict[str, Any]:
     result = found.result
     return {
         "same": found.same,

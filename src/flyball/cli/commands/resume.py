@@ -10,13 +10,13 @@ import typer
 
 from ...errors import ConfigError, nearest
 from ...history.archive import Archive
-from ...history.record import Told
+from ...history.record import JsonReader
 from ...person import About, Verdict, read
 from ..completion import RUN, runs_like
 from ..output import MISTAKE, refused
-from ..run_command import Telling, conduct
+from ..run_command import OutputMode, conduct
 from ..saved_config import outfit_of
-from ..store_option import At, Place
+from ..store_option import At, StoreLocation
 
 if TYPE_CHECKING:
     from ...agent.agent import Agent
@@ -54,7 +54,7 @@ def resume(
     more = {"turns": turns, "tool_calls": tool_calls, "seconds": seconds, "usd": usd, "tokens": tokens}
     with ExitStack() as open_ones:
         try:
-            place = Place.of(store)
+            place = StoreLocation.of(store)
             extend = {name: _amount(name, text) for name, text in more.items() if text is not None}
             opened = open_ones.enter_context(place.looked_into())
             entry = Archive(opened, place.name).run(run)
@@ -67,7 +67,7 @@ def resume(
         def begin(agent: Agent) -> Run:
             return agent.reopen(entry.run_id, answers=answers, extend=extend, from_messages=from_messages).begin()
 
-        conduct(outfit, begin, Telling(quiet, as_json, as_jsonl), opened)
+        conduct(outfit, begin, OutputMode(quiet, as_json, as_jsonl), opened)
 
 
 def _check(entry: Entry) -> None:
@@ -89,12 +89,12 @@ def _amount(name: str, text: str) -> float:
 
 def _answers(entry: Entry, given: Sequence[str]) -> dict[str, Verdict]:
     """What was said to which of the open questions, in the words that one would type on the terminal."""
-    record = Told(entry.finish.record if entry.finish is not None else None)
+    record = JsonReader(entry.finish.record if entry.finish is not None else None)
     asked = {question.text("id"): question for question in record.inners("questions")}
     return dict(_answer(text, asked) for text in given)
 
 
-def _answer(text: str, asked: Mapping[str, Told]) -> tuple[str, Verdict]:
+def _answer(text: str, asked: Mapping[str, JsonReader]) -> tuple[str, Verdict]:
     where, ids = "resume, --answer", ", ".join(asked) or "none, as the run waits for no answer"
     name, equals, words = text.partition("=")
     if name not in asked and len(asked) == 1 and not (equals and nearest(name, list(asked))):

@@ -13,7 +13,7 @@ import typer
 from ...errors import ConfigError, TomlError, nearest
 from ...rules import RuleSet
 from ...rules.rule import Rule
-from ...rules.trial import Finding, failures, tried
+from ...rules.trial import TrialFinding, failures, tried
 from ...settings import Settings
 from ..output import say
 
@@ -109,7 +109,7 @@ def explain(
     _end(rules.problems, told=as_json)
 
 
-def _tell(rule: Rule, finding: Finding) -> None:
+def _tell(rule: Rule, finding: TrialFinding) -> None:
     say(f"{rule.id}: {'fires' if finding.fires else 'does not fire'} ({rule.trigger}, {_condition(rule)})")
     if finding.reason:
         say(f"  {'but' if finding.fires else 'because'} {finding.reason}")
@@ -119,10 +119,10 @@ def _tell(rule: Rule, finding: Finding) -> None:
         say(f"  {name}({said})")
 
 
-def _explained(rule: Rule, context: dict[str, Any]) -> Finding:
+def _explained(rule: Rule, context: dict[str, Any]) -> TrialFinding:
     """What it would do, and in words why it would not."""
     if not rule.enabled:
-        return Finding(rule.id, False, "it is switched off")
+        return TrialFinding(rule.id, False, "it is switched off")
     finding = tried(rule, context)
     if finding.fires or finding.reason:
         return finding

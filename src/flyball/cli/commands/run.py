@@ -10,8 +10,8 @@ import typer
 
 from ..completion import models_like, sessions_like, tools_like
 from ..output import refused
-from ..run_command import Telling, conduct, keeping
-from ..run_config import Outfit
+from ..run_command import OutputMode, conduct, keeping
+from ..run_config import RunConfig
 from ..store_option import At
 
 if TYPE_CHECKING:
@@ -59,7 +59,7 @@ def run(
     cancels it and reports, twice stops at once.
     """
     limits = {"turns": turns, "tool_calls": tool_calls, "seconds": seconds, "usd": usd, "tokens": tokens}
-    outfit = Outfit(
+    outfit = RunConfig(
         model=model,
         toolbox=toolbox or (),
         tools=tools or (),
@@ -74,7 +74,7 @@ def run(
     )
     said, options = _task(task), _options(session, wait)
     with keeping(store) as kept:
-        conduct(outfit, lambda agent: agent.start(said, **options), Telling(quiet, as_json, as_jsonl), kept)
+        conduct(outfit, lambda agent: agent.start(said, **options), OutputMode(quiet, as_json, as_jsonl), kept)
 
 
 def _options(session: str | None, wait: float) -> RunOptions:

@@ -11,7 +11,7 @@ from ...errors import ConfigError
 from ...history.archive import GOING_ON, NOT_ENDED, Archive, moment, short
 from ...result import Stop
 from ..output import MISTAKE, print_table, put, refused, say
-from ..store_option import At, Place
+from ..store_option import At, StoreLocation
 
 if TYPE_CHECKING:
     from ...store import Entry, Query
@@ -34,7 +34,7 @@ def runs(
     `going on` is one whose session is held right now, `not ended` one whose process is gone: flyball resume RUN.
     """
     try:
-        place = Place.of(store)
+        place = StoreLocation.of(store)
         wanted = _query(session, agent, stop, unended, children, limit)
         with place.looked_into() as opened:
             archive = Archive(opened, place.name)

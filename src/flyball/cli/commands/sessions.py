@@ -12,7 +12,7 @@ import typer
 from ...history.archive import EVERY, Archive, moment
 from ..completion import sessions_like
 from ..output import MISTAKE, agreed, print_table, put, refused, say
-from ..store_option import At, Place
+from ..store_option import At, StoreLocation
 
 if TYPE_CHECKING:
     from ...store import Session, Store
@@ -36,7 +36,7 @@ def sessions(
     if context.invoked_subcommand is not None:
         return
     try:
-        with Place.of(store).looked_into() as opened:
+        with StoreLocation.of(store).looked_into() as opened:
             known = opened.transcript.sessions(limit=EVERY)
             single = frozenset[str]() if every else _of_one_run(opened)
             found = [one for one in known if one.title or one.id not in single]
@@ -59,7 +59,7 @@ def title(
 ) -> None:
     """Give a session a title."""
     try:
-        place = Place.of(store)
+        place = StoreLocation.of(store)
         with place.looked_into() as opened:
             found = Archive(opened, place.name).session(name)
             opened.transcript.title(found.id, text)
@@ -76,7 +76,7 @@ def delete(
 ) -> None:
     """Delete a session with all that was said in it, and all of its runs; not while a run holds it."""
     try:
-        place = Place.of(store)
+        place = StoreLocation.of(store)
         with place.looked_into() as opened:
             found = Archive(opened, place.name).session(name)
             if agreed(f"Delete the session {found.id} ({found.messages:,} messages) and its runs?", yes):

@@ -10,10 +10,10 @@ import typer
 
 from ...errors import ConfigError
 from ...history.archive import Archive
-from ...history.record import Record, kept, last_kept_at
+from ...history.record import RunRecord, kept, last_kept_at
 from ..completion import runs_like
 from ..output import MISTAKE, put, refused
-from ..store_option import At, Place
+from ..store_option import At, StoreLocation
 
 _RUN = "A run's id (or last), a saved --json record, or - for standard input."
 
@@ -39,7 +39,7 @@ def why(
     put(markdown_of(found, every) if markdown else drawn(found, console(), every))
 
 
-def _found(run: str | None, store: str | None) -> Record:
+def _found(run: str | None, store: str | None) -> RunRecord:
     """The record that is meant: a file that is there is one, and all else is looked for in the store."""
     if run is None and store is not None:
         raise ConfigError("why, --store", store, "RUN before it, which is to be looked for there")
@@ -47,7 +47,7 @@ def _found(run: str | None, store: str | None) -> Record:
         return _last() or kept()
     if run == "-" or (store is None and Path(run).exists()):
         return kept(Path(run))
-    place = Place.of(store)
+    place = StoreLocation.of(store)
     try:
         with place.looked_into() as opened:
             archive = Archive(opened, place.name)
@@ -58,13 +58,13 @@ def _found(run: str | None, store: str | None) -> Record:
         raise
 
 
-def _last() -> Record | None:
+def _last() -> RunRecord | None:
     """The newest run of the usual store, where that is newer than the record that the last one has left: it has not
     ended, or somebody else has started it."""
     from ...store import Query
 
     try:
-        place = Place.of(None)
+        place = StoreLocation.of(None)
         with place.looked_into() as opened:
             newest = opened.runs.list(Query(limit=1))
             if newest and newest[0].updated_at > last_kept_at():
@@ -74,7 +74,7 @@ def _last() -> Record | None:
     return None
 
 
-def _child(record: Record, place: str) -> Record:
+def _child(record: RunRecord, place: str) -> RunRecord:
     found = record.at(place)
     if found is None or not place:
         places = ", ".join(one.place for one in record.tree() if one.place) or "none, as this run has no children"

@@ -12,7 +12,7 @@ from ..._internal import validation
 from ...budget.deadline import SYSTEM, Clock
 from ...errors import ConfigError
 from .. import errors
-from ..encoded_step import Pack
+from ..encoded_step import EncodedStep
 from ..records import Pruned, Step
 from ..store import Closing
 from .connection import File
@@ -60,12 +60,12 @@ class SqliteStore(Closing):
 
     def keep(self, step: Step) -> None:
         """Keep all of a step in one commit, or nothing of it."""
-        pack, hand, now = Pack.of(step), self.hand, self.wall()
+        pack, hand, now = EncodedStep.of(step), self.hand, self.wall()
         self.write(lambda connection: hand.step(connection, pack, now))
 
     def keep_now(self, step: Step) -> bool:
         """The same on a thread that must not wait: False, and nothing is kept, where it would have to."""
-        pack, hand, now = Pack.of(step), self.hand, self.wall()
+        pack, hand, now = EncodedStep.of(step), self.hand, self.wall()
         return self._opened().try_write(lambda connection: hand.step(connection, pack, now))
 
     def prune(self, before: float) -> Pruned:

@@ -17,7 +17,7 @@ from typing import TypeVar
 from ...errors import ConfigError
 from .. import errors
 from .connection import File
-from .statements import Hand
+from .statements import StepWriter
 from .writer import Writer
 
 T = TypeVar("T")
@@ -33,7 +33,7 @@ class Database:
         self.identity = identity
         self.users = 0
         """Stores that use it. Guarded by the lock of the registry."""
-        self.hand = Hand(str(file.path))
+        self.hand = StepWriter(str(file.path))
         self._readers = _Readers(file)
         self._writer: Writer | None = None
         self._process = os.getpid()

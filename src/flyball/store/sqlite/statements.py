@@ -6,7 +6,7 @@ import sqlite3
 from dataclasses import dataclass
 
 from .. import errors
-from ..encoded_step import Pack, later, rise
+from ..encoded_step import EncodedStep, later, rise
 from ..records import Guard, Holder, Pruned
 
 _PLACES = 10_000
@@ -27,7 +27,7 @@ class _Place:
     """The number of its last event."""
 
 
-class Hand:
+class StepWriter:
     """Writes steps into the tables of one file."""
 
     def __init__(self, where: str) -> None:
@@ -40,7 +40,7 @@ class Hand:
         """Something was not committed, so what is remembered may be wrong."""
         self._places.clear()
 
-    def step(self, connection: sqlite3.Connection, pack: Pack, now: float) -> None:
+    def step(self, connection: sqlite3.Connection, pack: EncodedStep, now: float) -> None:
         """Write all of a step; what it raises undoes all of it."""
         guard = pack.guard
         if guard is not None:
@@ -58,7 +58,7 @@ class Hand:
         if newest is None or newest[0] != guard.fence:
             raise errors.stale(self.where, guard, newest[0] if newest else None)
 
-    def _run(self, connection: sqlite3.Connection, run_id: str, pack: Pack, now: float) -> None:
+    def _run(self, connection: sqlite3.Connection, run_id: str, pack: EncodedStep, now: float) -> None:
         if pack.start is not None:
             self._start(connection, run_id, pack, now)
         guard, place = pack.guard, self._places.get(run_id)
@@ -85,7 +85,7 @@ class Hand:
         told = connection.execute(_EVENT, (first, first)).fetchone()
         return _Place(fence, key, first, answer, -1 if told is None else told[0])
 
-    def _start(self, connection: sqlite3.Connection, run_id: str, pack: Pack, now: float) -> None:
+    def _start(self, connection: sqlite3.Connection, run_id: str, pack: EncodedStep, now: float) -> None:
         start = pack.start
         assert start is not None
         if connection.execute("SELECT 1 FROM run WHERE id = ?", (run_id,)).fetchone():
@@ -99,7 +99,7 @@ class Hand:
         if start.session is not None:
             touch(connection, start.session, now)
 
-    def _trace(self, connection: sqlite3.Connection, run_id: str, pack: Pack, place: _Place, now: float) -> None:
+    def _trace(self, connection: sqlite3.Connection, run_id: str, pack: EncodedStep, place: _Place, now: float) -> None:
         if pack.answers:
             if not rise(place.answer, pack.answers):
                 raise errors.twice(self.where, run_id)
@@ -134,7 +134,7 @@ _SESSION = """
 """A session, and its newest message."""
 
 
-def _finish(connection: sqlite3.Connection, key: int, pack: Pack, now: float) -> None:
+def _finish(connection: sqlite3.Connection, key: int, pack: EncodedStep, now: float) -> None:
     finish = pack.finish
     values = (now, finish.at, finish.stop, key) if finish else (now, None, None, key)
     connection.execute("UPDATE run SET updated_at = ?, ended_at = ?, stop = ? WHERE key = ?", values)
@@ -143,7 +143,7 @@ def _finish(connection: sqlite3.Connection, key: int, pack: Pack, now: float) ->
         connection.execute("INSERT INTO record VALUES (?, ?)", (key, pack.record))
 
 
-def _speak(connection: sqlite3.Connection, session: str, pack: Pack, now: float) -> None:
+def _speak(connection: sqlite3.Connection, session: str, pack: EncodedStep, now: float) -> None:
     """Write the messages and the state of a step."""
     key, newest = connection.execute(_SESSION, (session,)).fetchone() or (None, None)
     if key is None or pack.state is not None:

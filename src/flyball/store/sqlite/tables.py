@@ -10,8 +10,8 @@ from ...message import Message
 from .. import errors
 from ..codec import clean, to_message, to_value
 from ..encoded_step import CODE
-from ..records import Entry, Finish, Guard, Holder, Kind, Query, Row, Session, Start, Step
-from .statements import Hand, acquire, entitle, release, renew
+from ..records import Entry, Guard, Holder, Kind, Query, Row, RunFinish, Session, Start, Step
+from .statements import StepWriter, acquire, entitle, release, renew
 
 T = TypeVar("T")
 
@@ -19,7 +19,7 @@ T = TypeVar("T")
 class Database(Protocol):
     """What the parts need of the store."""
 
-    hand: Hand
+    hand: StepWriter
 
     def keep(self, step: Step) -> None:
         """Keep all of a step, or nothing of it."""
@@ -169,7 +169,7 @@ class SqliteRuns:
         """Enter a run."""
         self._database.keep(Step(run_id=run_id, guard=guard, start=start))
 
-    def finish(self, run_id: str, finish: Finish, guard: Guard | None = None) -> None:
+    def finish(self, run_id: str, finish: RunFinish, guard: Guard | None = None) -> None:
         """Write down what it came to."""
         self._database.keep(Step(run_id=run_id, guard=guard, finish=finish))
 
@@ -221,4 +221,4 @@ def _entry(*row: Any) -> Entry:
     start = Start(at=started, agent=agent, session=session, parent=parent, task=task, metadata=to_value(metadata))
     if stop is None:
         return Entry(run_id, start, None, updated)
-    return Entry(run_id, start, Finish(at=ended, stop=stop, record=to_value(record) if record else None), updated)
+    return Entry(run_id, start, RunFinish(at=ended, stop=stop, record=to_value(record) if record else None), updated)

@@ -7,8 +7,8 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from ...request import Call, Finish, Usage
-from .faults import Status
-from .reply import Event, Json, Spoken, scraps, written
+from .faults import StatusReply
+from .reply import Json, SpokenReply, StreamEvent, scraps, written
 
 _FINISH = {
     Finish.STOP: "end_turn",
@@ -33,7 +33,7 @@ _TOO_LONG = "prompt is too long: "
 class AnthropicWire:
     """Writes replies as messages and their events."""
 
-    def whole(self, spoken: Spoken) -> Json:
+    def whole(self, spoken: SpokenReply) -> Json:
         """A message."""
         blocks: list[Json] = []
         if spoken.thinking:
@@ -44,7 +44,7 @@ class AnthropicWire:
         usage = spoken.usage_json(_usage(spoken.usage or Usage()))
         return _message(spoken, blocks, spoken.finish_word(_FINISH), usage)
 
-    def events(self, spoken: Spoken) -> Iterator[Event]:
+    def events(self, spoken: SpokenReply) -> Iterator[StreamEvent]:
         """The events, each with its name."""
         usage = spoken.usage or Usage()
         begun = spoken.usage_json(_usage(replace(usage, output=1, reasoning=0)))
@@ -62,7 +62,7 @@ class AnthropicWire:
         yield _event({"type": "message_delta", "delta": delta} | told, spoken.end)
         yield _event({"type": "message_stop"}, spoken.end)
 
-    def error(self, status: Status) -> Json:
+    def error(self, status: StatusReply) -> Json:
         """The body of an answer that is an error."""
         kind = _ERRORS.get(status.status, "invalid_request_error" if status.status < 500 else "api_error")
         message = status.message or f"The server answers with status {status.status}."
@@ -70,12 +70,12 @@ class AnthropicWire:
             message = _TOO_LONG + message.removeprefix(_TOO_LONG)
         return {"type": "error", "error": {"type": kind, "message": message}, "request_id": "req_error"}
 
-    def error_event(self, status: Status) -> Event:
+    def error_event(self, status: StatusReply) -> StreamEvent:
         """An event that is an error."""
-        return Event(self.error(status), "error")
+        return StreamEvent(self.error(status), "error")
 
 
-def _blocks(spoken: Spoken) -> Iterator[tuple[Json, list[tuple[float, Json]]]]:
+def _blocks(spoken: SpokenReply) -> Iterator[tuple[Json, list[tuple[float, Json]]]]:
     """Each block as it begins, and what is added to it when."""
     if spoken.thinking:
         thoughts = [{"type": "thinking_delta", "thinking": piece} for piece in scraps(spoken.thinking)]
@@ -90,11 +90,11 @@ def _blocks(spoken: Spoken) -> Iterator[tuple[Json, list[tuple[float, Json]]]]:
         yield {"type": "tool_use", "id": call.id, "name": call.name, "input": {}}, deltas
 
 
-def _event(data: Json, at: float = 0.0) -> Event:
-    return Event(data, str(data["type"]), at)
+def _event(data: Json, at: float = 0.0) -> StreamEvent:
+    return StreamEvent(data, str(data["type"]), at)
 
 
-def _message(spoken: Spoken, content: list[Json], finish: str | None, usage: Json | None) -> Json:
+def _message(spoken: SpokenReply, content: list[Json], finish: str | None, usage: Json | None) -> Json:
     message = {
         "id": f"msg_{spoken.number}",
         "type": "message",

@@ -53,7 +53,7 @@ class Sent:
 
 
 @dataclass(frozen=True, slots=True)
-class Status:
+class StatusReply:
     """An answer of HTTP that is no reply."""
 
     status: int
@@ -63,7 +63,7 @@ class Status:
     headers: Mapping[str, str] = field(default_factory=dict[str, str])
 
 
-Sendable = Line | Sent | Status
+Sendable = Line | Sent | StatusReply
 
 
 def sent(line: Line, fault: Fault | None = None, /, **manner: Unpack[Manner]) -> Sent:
@@ -94,36 +94,36 @@ def status(
     code: str | None = None,
     body: object = None,
     headers: Mapping[str, str] | None = None,
-) -> Status:
+) -> StatusReply:
     """An answer with this status. Without a `body` it has the wire's own shape, with this message and code.
 
     A `body` that is a text is sent as it is, as a page; anything else as JSON.
     """
-    return Status(validation.whole("status", status, least=200), message, code, body, headers or {})
+    return StatusReply(validation.whole("status", status, least=200), message, code, body, headers or {})
 
 
 def sendable(lines: Sequence[Sendable]) -> tuple[Sendable, ...]:
     """The lines, if a server can send them."""
     for line in lines:
-        if not isinstance(line, Line | Sent | Status):  # pyright: ignore[reportUnnecessaryIsInstance]
+        if not isinstance(line, Line | Sent | StatusReply):  # pyright: ignore[reportUnnecessaryIsInstance]
             raise ConfigError("script", line, "lines: say(...), call(...), sent(...), status(...)")
     return tuple(lines)
 
 
-def told(line: Sendable) -> Sent | Status:
+def told(line: Sendable) -> Sent | StatusReply:
     """A line as a server tells it: what a model would raise is a status, or a connection that breaks."""
     if not isinstance(line, Line):
-        return line if isinstance(line, Status) or line.line.error is None else told(line.line)
+        return line if isinstance(line, StatusReply) or line.line.error is None else told(line.line)
     match line.error:
         case None:
             return Sent(line)
         case Retryable(message=message, after=after):
-            return Status(429, message, headers={} if after is None else {"Retry-After": f"{after:g}"})
+            return StatusReply(429, message, headers={} if after is None else {"Retry-After": f"{after:g}"})
         case ContextTooLong(message=message):
-            return Status(400, message, code="context_length_exceeded")
+            return StatusReply(400, message, code="context_length_exceeded")
         case ModelError(message=message):
-            return Status(400, message)
+            return StatusReply(400, message)
         case OSError():
             return Sent(line, "reset")
         case error:
-            return Status(500, str(error))
+            return StatusReply(500, str(error))

@@ -6,8 +6,8 @@ from collections.abc import Iterator
 from typing import Any
 
 from ...request import Finish, Usage
-from .faults import Status
-from .reply import CREATED, Event, Json, Spoken, scraps, written
+from .faults import StatusReply
+from .reply import CREATED, Json, SpokenReply, StreamEvent, scraps, written
 
 _FINISH = {
     Finish.STOP: "stop",
@@ -25,7 +25,7 @@ _ERRORS = {
 class OpenAIWire:
     """Writes replies as chat completions and their chunks."""
 
-    def whole(self, spoken: Spoken) -> Json:
+    def whole(self, spoken: SpokenReply) -> Json:
         """A chat completion."""
         calls = [
             {"id": call.id, "type": "function", "function": {"name": call.name, "arguments": written(call)}}
@@ -40,7 +40,7 @@ class OpenAIWire:
         usage = spoken.usage_json(_usage(spoken.usage or Usage()))
         return _top(spoken, "chat.completion", choice) | ({"usage": usage} if usage is not None else {})
 
-    def events(self, spoken: Spoken) -> Iterator[Event]:
+    def events(self, spoken: SpokenReply) -> Iterator[StreamEvent]:
         """The chunks, and the word that ends them."""
         end = spoken.end
         yield _chunk(spoken, {"role": "assistant", "content": "" if spoken.text else None, "refusal": None})
@@ -56,22 +56,22 @@ class OpenAIWire:
         yield _chunk(spoken, {}, spoken.finish_word(_FINISH), at=end)
         usage = spoken.usage_json(_usage(spoken.usage or Usage()))
         if spoken.tells_usage and usage is not None:
-            yield Event(_top(spoken, "chat.completion.chunk") | {"usage": usage}, at=end)
-        yield Event("[DONE]", at=end)
+            yield StreamEvent(_top(spoken, "chat.completion.chunk") | {"usage": usage}, at=end)
+        yield StreamEvent("[DONE]", at=end)
 
-    def error(self, status: Status) -> Json:
+    def error(self, status: StatusReply) -> Json:
         """The body of an answer that is an error."""
         usual = ("invalid_request_error", None) if status.status < 500 else ("server_error", None)
         kind, code = _ERRORS.get(status.status, usual)
         message = status.message or f"The server answers with status {status.status}."
         return {"error": {"message": message, "type": kind, "param": None, "code": status.code or code}}
 
-    def error_event(self, status: Status) -> Event:
+    def error_event(self, status: StatusReply) -> StreamEvent:
         """A chunk that is an error."""
-        return Event(self.error(status))
+        return StreamEvent(self.error(status))
 
 
-def _top(spoken: Spoken, kind: str, *choices: Json) -> Json:
+def _top(spoken: SpokenReply, kind: str, *choices: Json) -> Json:
     return {
         "id": f"chatcmpl-{spoken.number}",
         "object": kind,
@@ -81,10 +81,10 @@ def _top(spoken: Spoken, kind: str, *choices: Json) -> Json:
     }
 
 
-def _chunk(spoken: Spoken, delta: Json, finish: str | None = None, *, at: float = 0.0) -> Event:
+def _chunk(spoken: SpokenReply, delta: Json, finish: str | None = None, *, at: float = 0.0) -> StreamEvent:
     choice: dict[str, Any] = {"index": 0, "delta": delta, "logprobs": None, "finish_reason": finish}
     nothing = {"usage": None} if spoken.tells_usage else {}
-    return Event(_top(spoken, "chat.completion.chunk", choice) | nothing, at=at)
+    return StreamEvent(_top(spoken, "chat.completion.chunk", choice) | nothing, at=at)
 
 
 def _usage(usage: Usage) -> Json:

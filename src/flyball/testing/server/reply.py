@@ -12,7 +12,7 @@ from operator import itemgetter
 from typing import Any, Protocol, cast
 
 from ...request import Call, Finish, Usage
-from .faults import Fault, Manner, Sent, Status
+from .faults import Fault, Manner, Sent, StatusReply
 
 Json = dict[str, Any]
 
@@ -22,7 +22,7 @@ _PIECE = 8
 
 
 @dataclass(frozen=True, slots=True)
-class Event:
+class StreamEvent:
     """One event of a stream: what it says, and how many seconds behind the beginning."""
 
     data: Json | str
@@ -33,24 +33,24 @@ class Event:
 class Wire(Protocol):
     """How a provider writes a reply."""
 
-    def whole(self, spoken: Spoken) -> Json:
+    def whole(self, spoken: SpokenReply) -> Json:
         """The reply in one piece."""
         ...
 
-    def events(self, spoken: Spoken) -> Iterator[Event]:
+    def events(self, spoken: SpokenReply) -> Iterator[StreamEvent]:
         """The reply as a stream."""
         ...
 
-    def error(self, status: Status) -> Json:
+    def error(self, status: StatusReply) -> Json:
         """An error, as the body of an answer with this status."""
         ...
 
-    def error_event(self, status: Status) -> Event:
+    def error_event(self, status: StatusReply) -> StreamEvent:
         """An error in the middle of a stream."""
         ...
 
 
-class Spoken:
+class SpokenReply:
     """What a line says to one request."""
 
     def __init__(self, sent: Sent, number: int, asked: Json) -> None:
@@ -99,7 +99,7 @@ def scraps(text: str) -> list[str]:
 
 
 _GZIP = 31
-_OVERLOADED = Status(529, "Overloaded")
+_OVERLOADED = StatusReply(529, "Overloaded")
 
 
 class Break(Exception):
@@ -110,15 +110,15 @@ class Break(Exception):
         self.fault: Fault = fault
 
 
-class Body:
+class ResponseBody:
     """What is sent behind the headers: when, and which bytes."""
 
-    def __init__(self, sent: Sent, spoken: Spoken, wire: Wire, *, stream: bool) -> None:
+    def __init__(self, sent: Sent, spoken: SpokenReply, wire: Wire, *, stream: bool) -> None:
         self.fault = sent.fault
         self.manner: Manner = sent.manner
         self.stream = stream
         self._at = self.manner.get("events", 0 if sent.fault in ("error", "half") else None)
-        events = list(wire.events(spoken)) if stream else [Event(wire.whole(spoken), at=spoken.end)]
+        events = list(wire.events(spoken)) if stream else [StreamEvent(wire.whole(spoken), at=spoken.end)]
         message = self.manner.get("message", _OVERLOADED.message)
         self._texts = [(event.at, self._text(event)) for event in self._spoilt(events, wire, message)]
 
@@ -166,14 +166,14 @@ class Body:
         groups = groupby(self._zipped(), key=itemgetter(0))
         return [(at, b"".join(data for _, data in rows)) for at, rows in groups]
 
-    def _spoilt(self, events: list[Event], wire: Wire, message: str) -> list[Event]:
+    def _spoilt(self, events: list[StreamEvent], wire: Wire, message: str) -> list[StreamEvent]:
         """With an error in the place of the rest."""
         if self.fault != "error" or self._at is None:
             return events
         status = replace(_OVERLOADED, message=message)
         return [*events[: self._at], wire.error_event(status)]
 
-    def _text(self, event: Event) -> str:
+    def _text(self, event: StreamEvent) -> str:
         data = event.data if isinstance(event.data, str) else json.dumps(event.data, ensure_ascii=False)
         if not self.stream:
             return data

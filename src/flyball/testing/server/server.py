@@ -14,9 +14,9 @@ from typing import Any, Protocol, Self, cast
 
 from ...errors import ConfigError
 from .anthropic_wire import AnthropicWire
-from .faults import Sendable, Sent, Status, sendable, told
+from .faults import Sendable, Sent, StatusReply, sendable, told
 from .openai_wire import OpenAIWire
-from .reply import Body, Break, Json, Spoken, Wire
+from .reply import Break, Json, ResponseBody, SpokenReply, Wire
 
 WIRES: Mapping[str, Wire] = {"/chat/completions": OpenAIWire(), "/messages": AnthropicWire()}
 """What a path ends with, and who is spoken to there."""
@@ -27,7 +27,7 @@ _RESET = struct.pack("ii", 1, 0)
 class Host(Protocol):
     """What a connection needs of its server."""
 
-    def hear(self, path: str, headers: dict[str, str], body: object) -> tuple[int, Sent | Status]:
+    def hear(self, path: str, headers: dict[str, str], body: object) -> tuple[int, Sent | StatusReply]:
         """Remember a request; give its number and what is said to it."""
         ...
 
@@ -62,25 +62,25 @@ class Connection(BaseHTTPRequestHandler):
         asked = cast("Json", body) if isinstance(body, dict) else {}
         if wire is None:
             self._refuse(
-                Status(404, f"there is no {path} here; expected a path with {' or '.join(WIRES)}"), OpenAIWire()
+                StatusReply(404, f"there is no {path} here; expected a path with {' or '.join(WIRES)}"), OpenAIWire()
             )
-        elif isinstance(line, Status):
+        elif isinstance(line, StatusReply):
             self._refuse(line, wire)
         else:
-            self._reply(Body(line, Spoken(line, number, asked), wire, stream=bool(asked.get("stream"))))
+            self._reply(ResponseBody(line, SpokenReply(line, number, asked), wire, stream=bool(asked.get("stream"))))
 
     def do_GET(self) -> None:
         """Say that nothing is to be got here."""
-        self._refuse(Status(404, f"there is no {self.path} to get here"), OpenAIWire())
+        self._refuse(StatusReply(404, f"there is no {self.path} to get here"), OpenAIWire())
 
-    def _refuse(self, status: Status, wire: Wire) -> None:
+    def _refuse(self, status: StatusReply, wire: Wire) -> None:
         body = status.body if status.body is not None else wire.error(status)
         text, kind = (body, "text/html") if isinstance(body, str) else (json.dumps(body), "application/json")
         data = text.encode()
         self._begin(status.status, {"Content-Type": kind, "Content-Length": str(len(data))}, status.headers)
         self.wfile.write(data)
 
-    def _reply(self, body: Body) -> None:
+    def _reply(self, body: ResponseBody) -> None:
         try:
             if body.breaks_at_once:
                 next(body.pieces())
@@ -188,7 +188,7 @@ class ModelServer:
         for thread in self._threads:
             thread.join(_PATIENCE_S)
 
-    def hear(self, path: str, headers: dict[str, str], body: object) -> tuple[int, Sent | Status]:
+    def hear(self, path: str, headers: dict[str, str], body: object) -> tuple[int, Sent | StatusReply]:
         """Remember a request; give its number and what is said to it."""
         with self._lock:
             number, count = len(self.requests), len(self.lines)
@@ -196,7 +196,7 @@ class ModelServer:
         if number >= count and not self._loops:
             script = "1 line" if count == 1 else f"{count} lines"
             message = f"the script has {script}, and this is request {number + 1}; add one, or use ModelServer.looping"
-            return number, Status(400, message)
+            return number, StatusReply(400, message)
         return number, told(self.lines[number % count])
 
     def wait(self, seconds: float | None) -> None:

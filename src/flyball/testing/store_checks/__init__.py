@@ -11,7 +11,7 @@ from ...budget.deadline import Clock
 from ...store import Store
 from ..clock import ManualClock
 from . import journal, lease, run, step, transcript
-from .store_fixture import Desk
+from .store_fixture import StoreFixture
 
 Opener = Callable[[Clock], Store]
 """Opens a store that is empty, and takes the time of its leases from the clock."""
@@ -34,18 +34,18 @@ def store_contract() -> Sequence[Check]:
     return [_opening(promise) for part in _PARTS for promise in _promises(part)]
 
 
-def _promises(part: ModuleType) -> Iterator[Callable[[Desk], None]]:
+def _promises(part: ModuleType) -> Iterator[Callable[[StoreFixture], None]]:
     """The public functions that are written in a module."""
     for name, found in vars(part).items():
         if not name.startswith("_") and callable(found) and getattr(found, "__module__", "") == part.__name__:
-            yield cast("Callable[[Desk], None]", found)
+            yield cast("Callable[[StoreFixture], None]", found)
 
 
-def _opening(promise: Callable[[Desk], None]) -> Check:
+def _opening(promise: Callable[[StoreFixture], None]) -> Check:
     @wraps(promise)
     def check(opener: Opener) -> None:
         clock = ManualClock()
         with opener(clock) as store:
-            promise(Desk(store, clock))
+            promise(StoreFixture(store, clock))
 
     return check

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from ...errors import StaleFence, StoreError
 from ...store import Kind, Row
-from .store_fixture import Desk, refused, together
+from .store_fixture import StoreFixture, refused, together
 
 
-def rows_come_back_as_they_were_in_their_order(desk: Desk) -> None:
+def rows_come_back_as_they_were_in_their_order(desk: StoreFixture) -> None:
     """Stores do not look into them."""
     desk.begin()
     first = [Row(0, Kind.RUN, '{"seed": 1}'), Row(1, Kind.STARTED, fingerprint=2**32 - 1)]
@@ -20,7 +20,7 @@ def rows_come_back_as_they_were_in_their_order(desk: Desk) -> None:
     assert all(type(row.kind) is Kind for row in desk.store.journal.read("r"))
 
 
-def an_effect_is_answered_once(desk: Desk) -> None:
+def an_effect_is_answered_once(desk: StoreFixture) -> None:
     """The second answer is refused with all that came with it, also in one and the same write."""
     desk.begin()
     desk.store.journal.write("r", [Row(1, Kind.ANSWER, '"first"')])
@@ -31,7 +31,7 @@ def an_effect_is_answered_once(desk: Desk) -> None:
     assert desk.store.journal.read("r") == [Row(1, Kind.ANSWER, '"first"')]
 
 
-def an_effect_may_be_started_again(desk: Desk) -> None:
+def an_effect_may_be_started_again(desk: StoreFixture) -> None:
     """A request that was killed is asked again."""
     desk.begin()
     rows = [Row(1, Kind.STARTED), Row(1, Kind.STARTED), Row(1, Kind.ANSWER)]
@@ -39,7 +39,7 @@ def an_effect_may_be_started_again(desk: Desk) -> None:
     assert desk.store.journal.read("r") == rows
 
 
-def a_later_take_may_answer_anew_and_that_once_too(desk: Desk) -> None:
+def a_later_take_may_answer_anew_and_that_once_too(desk: StoreFixture) -> None:
     """A paused run that goes on answers what was open."""
     desk.begin()
     desk.store.journal.write("r", [Row(1, Kind.ANSWER)])
@@ -48,7 +48,7 @@ def a_later_take_may_answer_anew_and_that_once_too(desk: Desk) -> None:
     assert len(desk.store.journal.read("r")) == 2
 
 
-def runs_have_journals_of_their_own(desk: Desk) -> None:
+def runs_have_journals_of_their_own(desk: StoreFixture) -> None:
     """And one that nobody has started has none, and gets none."""
     desk.begin("a")
     desk.begin("b")
@@ -59,7 +59,7 @@ def runs_have_journals_of_their_own(desk: Desk) -> None:
     assert "nobody" in str(refused(StoreError, lambda: desk.store.journal.write("nobody", [Row(1, Kind.ANSWER)])))
 
 
-def a_journal_under_a_guard_is_fenced(desk: Desk) -> None:
+def a_journal_under_a_guard_is_fenced(desk: StoreFixture) -> None:
     """An old holder writes no row."""
     old = desk.hold(seconds=1)
     desk.begin()
@@ -70,7 +70,7 @@ def a_journal_under_a_guard_is_fenced(desk: Desk) -> None:
     assert desk.store.journal.read("r") == [Row(1, Kind.ANSWER)]
 
 
-def of_two_that_answer_at_once_one_is_refused(desk: Desk) -> None:
+def of_two_that_answer_at_once_one_is_refused(desk: StoreFixture) -> None:
     """Whoever comes first."""
     desk.begin()
 

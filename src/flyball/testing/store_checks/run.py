@@ -3,54 +3,54 @@
 from __future__ import annotations
 
 from ...errors import StoreError
-from ...store import Entry, Finish, Pruned, Query, Start, Step
-from .store_fixture import Desk, refused, said, told
+from ...store import Entry, Pruned, Query, RunFinish, Start, Step
+from .store_fixture import StoreFixture, refused, said, told
 
 
-def a_run_is_entered_when_it_starts_and_closed_when_it_ends(desk: Desk) -> None:
+def a_run_is_entered_when_it_starts_and_closed_when_it_ends(desk: StoreFixture) -> None:
     """With all that was told of it."""
     start = Start(at=5.5, agent="writer", session="s", task="Write.", metadata={"job": [7, None]})
     desk.store.runs.start("r", start)
     assert desk.store.runs.get("r") == Entry("r", start, None, desk.clock.wall())
     desk.clock.move(3)
-    finish = Finish(at=9.25, stop="completed", record={"text": "ü", "turns": 2})
+    finish = RunFinish(at=9.25, stop="completed", record={"text": "ü", "turns": 2})
     desk.store.runs.finish("r", finish)
     assert desk.store.runs.get("r") == Entry("r", start, finish, desk.clock.wall())
     assert desk.store.runs.get("nobody") is None
 
 
-def a_list_leaves_records_out(desk: Desk) -> None:
+def a_list_leaves_records_out(desk: StoreFixture) -> None:
     """They are large."""
     desk.begin()
-    desk.store.runs.finish("r", Finish(at=9.0, stop="budget", record={"text": "x"}))
+    desk.store.runs.finish("r", RunFinish(at=9.0, stop="budget", record={"text": "x"}))
     entry = desk.store.runs.list()[0]
-    assert entry.finish == Finish(at=9.0, stop="budget")
+    assert entry.finish == RunFinish(at=9.0, stop="budget")
 
 
-def a_run_is_started_once(desk: Desk) -> None:
+def a_run_is_started_once(desk: StoreFixture) -> None:
     """Another of its id is refused, and so is an end without a start."""
     desk.begin()
     assert "'r'" in str(refused(StoreError, lambda: desk.begin()))
-    refused(StoreError, lambda: desk.store.runs.finish("nobody", Finish(at=1.0, stop="completed")))
+    refused(StoreError, lambda: desk.store.runs.finish("nobody", RunFinish(at=1.0, stop="completed")))
     assert len(desk.store.runs.list()) == 1
 
 
-def an_end_is_not_final(desk: Desk) -> None:
+def an_end_is_not_final(desk: StoreFixture) -> None:
     """A run that is taken up again has no end until it comes to another."""
     desk.begin()
-    desk.store.runs.finish("r", Finish(at=1.0, stop="budget", record={"text": "part"}))
+    desk.store.runs.finish("r", RunFinish(at=1.0, stop="budget", record={"text": "part"}))
     desk.store.keep(Step(run_id="r", again=True))
     entry = desk.store.runs.get("r")
     assert entry is not None
     assert entry.finish is None
-    finish = Finish(at=2.0, stop="completed", record={"text": "all"})
+    finish = RunFinish(at=2.0, stop="completed", record={"text": "all"})
     desk.store.runs.finish("r", finish)
     entry = desk.store.runs.get("r")
     assert entry is not None
     assert entry.finish == finish
 
 
-def runs_are_listed_newest_first_page_by_page(desk: Desk) -> None:
+def runs_are_listed_newest_first_page_by_page(desk: StoreFixture) -> None:
     """Those at the top, unless others are asked for."""
     for n in range(5):
         desk.begin(f"r{n}")
@@ -64,12 +64,12 @@ def runs_are_listed_newest_first_page_by_page(desk: Desk) -> None:
     assert [entry.run_id for entry in desk.store.runs.list(Query(parent="r0"))] == ["child"]
 
 
-def runs_are_found_by_session_agent_and_end(desk: Desk) -> None:
+def runs_are_found_by_session_agent_and_end(desk: StoreFixture) -> None:
     """Each filter alone, and together."""
     for name, session, agent, stop in (("a", "s", "x", "budget"), ("b", "s", "y", None), ("c", None, "x", "completed")):
         desk.store.runs.start(name, Start(at=1.0, session=session, agent=agent))
         if stop:
-            desk.store.runs.finish(name, Finish(at=2.0, stop=stop))
+            desk.store.runs.finish(name, RunFinish(at=2.0, stop=stop))
 
     def found(query: Query) -> str:
         return "".join(sorted(entry.run_id for entry in desk.store.runs.list(query)))
@@ -82,7 +82,7 @@ def runs_are_found_by_session_agent_and_end(desk: Desk) -> None:
     assert found(Query(finished=True, agent="x", session="s")) == "a"
 
 
-def events_are_read_from_a_cursor(desk: Desk) -> None:
+def events_are_read_from_a_cursor(desk: StoreFixture) -> None:
     """Their own numbers are the cursor; numbers may be missing."""
     desk.begin()
     desk.store.keep(Step(run_id="r", events=told(0, 1, 3)))
@@ -93,7 +93,7 @@ def events_are_read_from_a_cursor(desk: Desk) -> None:
     assert desk.store.runs.events("nobody") == []
 
 
-def an_event_that_is_told_again_is_kept_once(desk: Desk) -> None:
+def an_event_that_is_told_again_is_kept_once(desk: StoreFixture) -> None:
     """As the run told it first."""
     desk.begin()
     desk.store.keep(Step(run_id="r", events=told(0, 1)))
@@ -102,7 +102,7 @@ def an_event_that_is_told_again_is_kept_once(desk: Desk) -> None:
     assert desk.store.runs.events("r") == told(0, 1, 2)
 
 
-def what_nobody_has_touched_for_long_is_pruned(desk: Desk) -> None:
+def what_nobody_has_touched_for_long_is_pruned(desk: StoreFixture) -> None:
     """Runs that were killed too; a tree goes or stays as one."""
     guard = desk.hold("old")
     desk.begin("old", session="old")
@@ -122,7 +122,7 @@ def what_nobody_has_touched_for_long_is_pruned(desk: Desk) -> None:
     assert desk.store.prune(before) == Pruned(0, 0)
 
 
-def what_is_held_is_not_pruned(desk: Desk) -> None:
+def what_is_held_is_not_pruned(desk: StoreFixture) -> None:
     """However long nothing was written: somebody waits for a person."""
     guard = desk.hold(seconds=1_000)
     desk.begin("r", session="s")

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from ...errors import ConfigError, FlyballError, StaleFence, StoreError
-from ...store import Finish, Guard, Kind, Query, Row, Start, Step
-from .store_fixture import Desk, refused, said, together, told
+from ...store import Guard, Kind, Query, Row, RunFinish, Start, Step
+from .store_fixture import StoreFixture, refused, said, together, told
 
 
 def _whole(guard: Guard, run_id: str = "r") -> Step:
@@ -16,17 +16,17 @@ def _whole(guard: Guard, run_id: str = "r") -> Step:
         messages=said("one", "two"),
         state={"a": 1},
         events=told(0, 1),
-        finish=Finish(at=2.0, stop="completed", record={"text": "x"}),
+        finish=RunFinish(at=2.0, stop="completed", record={"text": "x"}),
     )
 
 
-def _is_empty(desk: Desk, session: str = "s") -> bool:
+def _is_empty(desk: StoreFixture, session: str = "s") -> bool:
     store = desk.store
     found = (store.runs.list(Query(children=True)), store.transcript.sessions(), store.transcript.read(session))
     return not any(found) and not store.journal.read("r") and not store.runs.events("r") and not store.state.get("s")
 
 
-def a_step_brings_all_of_its_parts(desk: Desk) -> None:
+def a_step_brings_all_of_its_parts(desk: StoreFixture) -> None:
     """In one call."""
     guard = desk.hold()
     desk.store.keep(_whole(guard))
@@ -36,11 +36,11 @@ def a_step_brings_all_of_its_parts(desk: Desk) -> None:
     assert desk.store.runs.events("r") == told(0, 1)
     entry = desk.store.runs.get("r")
     assert entry is not None
-    assert entry.finish == Finish(at=2.0, stop="completed", record={"text": "x"})
+    assert entry.finish == RunFinish(at=2.0, stop="completed", record={"text": "x"})
     assert desk.store.lease.holder("s") is not None
 
 
-def a_step_of_an_old_holder_brings_nothing(desk: Desk) -> None:
+def a_step_of_an_old_holder_brings_nothing(desk: StoreFixture) -> None:
     """Neither a run nor a session begins with it."""
     guard = desk.hold(seconds=1)
     desk.clock.move(2)
@@ -51,7 +51,7 @@ def a_step_of_an_old_holder_brings_nothing(desk: Desk) -> None:
     assert _is_empty(desk)
 
 
-def a_step_with_one_part_that_is_refused_brings_nothing(desk: Desk) -> None:
+def a_step_with_one_part_that_is_refused_brings_nothing(desk: StoreFixture) -> None:
     """A second answer takes the messages beside it down."""
     guard = desk.hold()
     step = _whole(guard)
@@ -61,7 +61,7 @@ def a_step_with_one_part_that_is_refused_brings_nothing(desk: Desk) -> None:
     desk.store.keep(_whole(guard))
 
 
-def a_step_may_give_the_lease_back(desk: Desk) -> None:
+def a_step_may_give_the_lease_back(desk: StoreFixture) -> None:
     """With what it keeps: there is no moment between the end of a run and its lease."""
     guard = desk.hold()
     step = _whole(guard)
@@ -71,7 +71,7 @@ def a_step_may_give_the_lease_back(desk: Desk) -> None:
     assert desk.store.transcript.read("s") == said("one", "two")
 
 
-def a_step_without_state_leaves_the_state(desk: Desk) -> None:
+def a_step_without_state_leaves_the_state(desk: StoreFixture) -> None:
     """And an empty one empties it."""
     guard = desk.hold()
     desk.store.keep(_whole(guard))
@@ -81,7 +81,7 @@ def a_step_without_state_leaves_the_state(desk: Desk) -> None:
     assert desk.store.state.get("s") == {}
 
 
-def a_step_that_belongs_to_nobody_or_has_no_order_is_a_mistake(desk: Desk) -> None:
+def a_step_that_belongs_to_nobody_or_has_no_order_is_a_mistake(desk: StoreFixture) -> None:
     """The error names what is missing. `Step.check` knows."""
     mistakes: list[tuple[Step, str]] = [
         (Step(run_id="r", messages=said("one")), "guard"),
@@ -98,7 +98,7 @@ def a_step_that_belongs_to_nobody_or_has_no_order_is_a_mistake(desk: Desk) -> No
     assert _is_empty(desk)
 
 
-def a_child_writes_under_the_guard_of_its_root(desk: Desk) -> None:
+def a_child_writes_under_the_guard_of_its_root(desk: StoreFixture) -> None:
     """And stops with it."""
     guard = desk.hold(seconds=10)
     desk.begin("r", session="s")
@@ -111,7 +111,7 @@ def a_child_writes_under_the_guard_of_its_root(desk: Desk) -> None:
     assert desk.store.journal.read("c") == [Row(0, Kind.RUN)]
 
 
-def many_runs_at_once_lose_nothing_and_mix_nothing(desk: Desk) -> None:
+def many_runs_at_once_lose_nothing_and_mix_nothing(desk: StoreFixture) -> None:
     """One that is refused takes none of the others down."""
     runs, steps = 8, 12
     guards = [desk.hold(f"s{n}") for n in range(runs)]

@@ -15,7 +15,7 @@ T = TypeVar("T")
 E = TypeVar("E", bound=FlyballError)
 
 
-class Desk:
+class StoreFixture:
     """A store with a clock that can be moved, and words for what checks do again and again."""
 
     def __init__(self, store: Store, clock: ManualClock) -> None:

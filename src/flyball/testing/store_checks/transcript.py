@@ -8,10 +8,10 @@ from dataclasses import replace
 from ...errors import SessionBusy, StaleFence, StoreError
 from ...message import Message, MessageType, Role
 from ...store import Guard
-from .store_fixture import Desk, refused, said
+from .store_fixture import StoreFixture, refused, said
 
 
-def messages_come_back_as_they_were_in_their_order(desk: Desk) -> None:
+def messages_come_back_as_they_were_in_their_order(desk: StoreFixture) -> None:
     """Also odd ones."""
     call = {"call_id": "c", "name": "add", "arguments": {"a": [1, 2.5, None, True], "b": "ü 漢 \ud800 \x00"}}
     odd = Message("r", 7, 0.1 + 0.2, MessageType.TOOL_CALL, Role.ASSISTANT, "", call, {"wire": {"$": 1}}, 6)
@@ -20,7 +20,7 @@ def messages_come_back_as_they_were_in_their_order(desk: Desk) -> None:
     assert desk.store.transcript.read("s") == given
 
 
-def appends_add_to_the_end_and_can_be_read_from_any_place(desk: Desk) -> None:
+def appends_add_to_the_end_and_can_be_read_from_any_place(desk: StoreFixture) -> None:
     """One position for each message."""
     guard = desk.hold()
     desk.store.transcript.append(guard, said("one", "two"))
@@ -29,7 +29,7 @@ def appends_add_to_the_end_and_can_be_read_from_any_place(desk: Desk) -> None:
     assert desk.store.transcript.read("s", after=3) == []
 
 
-def what_is_read_or_was_given_is_a_copy(desk: Desk) -> None:
+def what_is_read_or_was_given_is_a_copy(desk: StoreFixture) -> None:
     """Nobody changes a transcript by changing a message."""
     given = said("one")
     desk.store.transcript.append(desk.hold(), given)
@@ -38,14 +38,14 @@ def what_is_read_or_was_given_is_a_copy(desk: Desk) -> None:
     assert desk.store.transcript.read("s") == said("one")
 
 
-def a_message_that_is_no_json_is_kept_as_far_as_it_is(desk: Desk) -> None:
+def a_message_that_is_no_json_is_kept_as_far_as_it_is(desk: StoreFixture) -> None:
     """It must not lose the step that it came with."""
     odd = replace(said("one")[0], metadata={"at": math.inf, "who": {1}})
     desk.store.transcript.append(desk.hold(), [odd, *said("two", first=1)])
     assert [message.content for message in desk.store.transcript.read("s")] == ["one", "two"]
 
 
-def sessions_are_apart_and_a_stranger_is_empty(desk: Desk) -> None:
+def sessions_are_apart_and_a_stranger_is_empty(desk: StoreFixture) -> None:
     """No message shows up elsewhere."""
     desk.store.transcript.append(desk.hold("a"), said("one"))
     desk.store.transcript.append(desk.hold("b"), said("two"))
@@ -54,7 +54,7 @@ def sessions_are_apart_and_a_stranger_is_empty(desk: Desk) -> None:
     assert desk.store.transcript.sessions("nobody") == []
 
 
-def an_append_with_a_fence_that_is_not_the_newest_is_refused_whole(desk: Desk) -> None:
+def an_append_with_a_fence_that_is_not_the_newest_is_refused_whole(desk: StoreFixture) -> None:
     """A holder that slept past its lease writes nothing."""
     old = desk.hold(seconds=10)
     desk.clock.move(11)
@@ -67,7 +67,7 @@ def an_append_with_a_fence_that_is_not_the_newest_is_refused_whole(desk: Desk) -
     assert desk.store.transcript.sessions() == []
 
 
-def a_holder_whose_lease_has_expired_may_write_until_somebody_takes_it(desk: Desk) -> None:
+def a_holder_whose_lease_has_expired_may_write_until_somebody_takes_it(desk: StoreFixture) -> None:
     """Nobody else can have written meanwhile."""
     guard = desk.hold(seconds=10)
     desk.clock.move(11)
@@ -75,7 +75,7 @@ def a_holder_whose_lease_has_expired_may_write_until_somebody_takes_it(desk: Des
     assert desk.store.transcript.read("s") == said("one")
 
 
-def sessions_are_listed_newest_first_with_their_title_and_count(desk: Desk) -> None:
+def sessions_are_listed_newest_first_with_their_title_and_count(desk: StoreFixture) -> None:
     """As many as are wanted."""
     desk.store.transcript.append(desk.hold("a"), said("one", "two"))
     desk.clock.move(5)
@@ -91,7 +91,7 @@ def sessions_are_listed_newest_first_with_their_title_and_count(desk: Desk) -> N
     assert desk.store.transcript.sessions("b") == [second]
 
 
-def a_title_is_not_lost_when_more_is_said(desk: Desk) -> None:
+def a_title_is_not_lost_when_more_is_said(desk: StoreFixture) -> None:
     """Nor is the day on which the session began."""
     desk.store.transcript.title("s", "A plan")
     desk.clock.move(5)
@@ -100,7 +100,7 @@ def a_title_is_not_lost_when_more_is_said(desk: Desk) -> None:
     assert (session.title, session.updated_at - session.created_at) == ("A plan", 5.0)
 
 
-def a_session_that_is_deleted_takes_its_runs_and_its_state_with_it(desk: Desk) -> None:
+def a_session_that_is_deleted_takes_its_runs_and_its_state_with_it(desk: StoreFixture) -> None:
     """Also their children; and the rest stays."""
     guard = desk.hold()
     desk.begin("r", session="s")
@@ -117,7 +117,7 @@ def a_session_that_is_deleted_takes_its_runs_and_its_state_with_it(desk: Desk) -
     assert desk.store.transcript.delete("s") is False
 
 
-def a_session_that_is_held_is_not_deleted(desk: Desk) -> None:
+def a_session_that_is_held_is_not_deleted(desk: StoreFixture) -> None:
     """The error names the holder; after its lease it can be."""
     desk.store.transcript.append(desk.hold(owner="worker 7", seconds=10), said("one"))
     assert "worker 7" in str(refused(SessionBusy, lambda: desk.store.transcript.delete("s")))
@@ -126,7 +126,7 @@ def a_session_that_is_held_is_not_deleted(desk: Desk) -> None:
     assert desk.store.transcript.delete("s") is True
 
 
-def whoever_held_a_deleted_session_writes_nothing_any_more(desk: Desk) -> None:
+def whoever_held_a_deleted_session_writes_nothing_any_more(desk: StoreFixture) -> None:
     """What was deleted does not come back."""
     guard = desk.hold(seconds=10)
     desk.store.transcript.append(guard, said("one"))
@@ -136,7 +136,7 @@ def whoever_held_a_deleted_session_writes_nothing_any_more(desk: Desk) -> None:
     assert desk.store.transcript.sessions() == []
 
 
-def a_state_comes_back_as_it_was(desk: Desk) -> None:
+def a_state_comes_back_as_it_was(desk: StoreFixture) -> None:
     """Tuples, sets and infinity too; all of it is set anew each time."""
     guard = desk.hold()
     assert desk.store.state.get("s") == {}
@@ -147,7 +147,7 @@ def a_state_comes_back_as_it_was(desk: Desk) -> None:
     assert desk.store.state.get("s") == {"e": 1}
 
 
-def a_state_is_fenced_like_a_transcript(desk: Desk) -> None:
+def a_state_is_fenced_like_a_transcript(desk: StoreFixture) -> None:
     """An old holder changes nothing."""
     old = desk.hold(seconds=1)
     desk.clock.move(2)
@@ -156,7 +156,7 @@ def a_state_is_fenced_like_a_transcript(desk: Desk) -> None:
     assert desk.store.state.get("s") == {"a": "new"}
 
 
-def a_store_that_is_closed_says_so(desk: Desk) -> None:
+def a_store_that_is_closed_says_so(desk: StoreFixture) -> None:
     """Closing again does nothing."""
     guard = desk.hold()
     desk.store.close()

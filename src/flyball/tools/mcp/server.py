@@ -17,7 +17,7 @@ import anyio
 from ..._internal import validation
 from ...errors import ConfigError, SourceError
 from ..tool import Tool
-from .session import Session, innermost, link_of
+from .session import McpSession, innermost, link_of
 
 log = logging.getLogger(__name__)
 _SECRET = re.compile(r"(?i)token|key|secret|passw|auth|credential")
@@ -100,7 +100,7 @@ class McpServer:
         with anyio.CancelScope(deadline=anyio.current_time() + self.connect_timeout) as scope:
             try:
                 async with link.client() as client:
-                    tools = await Session(self, client, link).tools()
+                    tools = await McpSession(self, client, link).tools()
                     connected, scope.deadline = True, math.inf
                     try:
                         yield tools

@@ -15,7 +15,7 @@ import anyio.to_thread
 
 from ...errors import ConfigError, FlyballError, SourceError, ToolFailed, nearest
 from ..context import ToolContext
-from ..json_schema import Shape
+from ..json_schema import JsonSchemaArguments
 from ..schema_check import SchemaCheck, Uncheckable
 from ..tool import Options, Tool
 from .stdio import ServerProcess, Tail
@@ -39,8 +39,8 @@ class ForeignTool(Tool):
         super().__init__(call, **options)
         self.is_async = True
 
-    def _signed(self, described: Mapping[str, str]) -> Shape:
-        return Shape(self.name, self._shown)
+    def _signed(self, described: Mapping[str, str]) -> JsonSchemaArguments:
+        return JsonSchemaArguments(self.name, self._shown)
 
     def bound(self, arguments: Mapping[str, Any], context: ToolContext | None = None) -> Callable[[], Any]:
         """The call, ready to be made."""
@@ -211,7 +211,7 @@ def _told(error: BaseException) -> str:
     return f"it answered with an error: {words}" if isinstance(error, MCPError) else f"it cannot be talked to: {words}"
 
 
-class Session:
+class McpSession:
     """The tools of one server, while it is connected."""
 
     def __init__(self, server: McpServer, client: Client, link: Link) -> None:
