@@ -73,7 +73,7 @@ async def compared(
     home = server + ("/v1" if wire is OpenAIModel else "")
     path = "/chat/completions" if wire is OpenAIModel else "/v1/messages"
     model = wire("bench", url=home, key="sk-of-the-benchmark", stream=stream)
-    body = model.body(request)
+    body = model.build_body(request)
     headers = {"authorization": "Bearer sk-of-the-benchmark"}
     best = [float("inf"), float("inf")]
     async with httpx2.AsyncClient(timeout=60) as client:

@@ -90,7 +90,7 @@ def test_the_first_example_of_the_seed_asks_for_two_tools() -> None:
         missing=("required tool create_github_pull_request",),
         satisfied=("required tool create_or_update_github_file",),
         impossible=False,
-        ways=(),
+        met_options=(),
         details=asked.check(evidence(FILE)).details,
     )
     assert asked.check(evidence(FILE, PULL)).complete
@@ -127,15 +127,15 @@ def test_the_second_example_of_the_seed_offers_two_ways() -> None:
         'issue_reply: output comment.html_url of manage_github_issue with action="comment"',
     )
     proposal = asked.check(evidence(FILE, PULL, FILE))
-    assert (proposal.complete, proposal.missing, proposal.ways) == (True, (), ("content_proposal",))
+    assert (proposal.complete, proposal.missing, proposal.met_options) == (True, (), ("content_proposal",))
     assert proposal.satisfied == (
         "content_proposal: tool create_or_update_github_file: 2 of 2 successful calls",
         "content_proposal: tool create_github_pull_request: 1 of 1 successful calls",
         "content_proposal: output html_url of create_github_pull_request",
         "outcome content_proposal",
     )
-    assert asked.check(evidence(REPLY)).ways == ("issue_reply",)
-    assert asked.check(evidence(FILE, FILE, PULL, REPLY)).ways == ("content_proposal", "issue_reply")
+    assert asked.check(evidence(REPLY)).met_options == ("issue_reply",)
+    assert asked.check(evidence(FILE, FILE, PULL, REPLY)).met_options == ("content_proposal", "issue_reply")
 
 
 def way(*tools: dict[str, Any], name: str = "way") -> dict[str, Any]:
@@ -303,7 +303,7 @@ def test_the_evidence_lacks_this_and_nothing_else(
 def test_a_forbidden_call_spoils_what_was_complete_but_not_what_is_known_of_it() -> None:
     asked = Assertions.of(EITHER | {"forbidden_tool_names": ["x"]})
     findings = asked.check(evidence(A, did("x")))
-    assert (findings.complete, findings.impossible, findings.ways) == (False, True, ("one",))
+    assert (findings.complete, findings.impossible, findings.met_options) == (False, True, ("one",))
     assert findings.satisfied == ("one: tool a: 1 of 1 successful calls", "outcome one")
 
 
@@ -418,7 +418,7 @@ def test_more_evidence_takes_nothing_away(asked: dict[str, Any], calls: list[Don
         spoilt = done is not None and done.tool in assertion.forbidden_tool_names
         assert after.complete or spoilt or not before.complete
         assert set(before.satisfied) <= set(after.satisfied)
-        assert set(before.ways) <= set(after.ways)
+        assert set(before.met_options) <= set(after.met_options)
         assert after.impossible == (before.impossible or spoilt)
         before = after
 
@@ -434,7 +434,7 @@ def test_findings_agree_with_themselves(asked: dict[str, Any], calls: list[Done]
     assert findings.complete == (findings.missing == ())
     assert not set(findings.missing) & set(findings.satisfied)
     assert not (findings.complete and findings.impossible)
-    assert not (findings.complete and assertion.complete_when_any and not findings.ways)
+    assert not (findings.complete and assertion.complete_when_any and not findings.met_options)
     called = {done.tool for done in calls}
     assert not findings.complete or assertion.unavailable(called) == ()
 

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from flyball import Agent, ConfigError, Limits, Result, Settings, TokenPrice, Usage, govern, run_conversation, tool
-from flyball.agent.validate import card_of
+from flyball.agent.validate import build_model_card
 from flyball.models import AnthropicModel, Model, OpenAIModel
 from flyball.progress import Order, Point, Progress, UseModel
 from flyball.testing import ScriptDriver, ScriptedModel, assert_honest, call, say
@@ -181,7 +181,7 @@ def test_what_a_model_says_of_itself_is_checked(name: str, wrong: Any) -> None:
 
 def test_how_much_a_model_reads_is_its_own_word_or_else_looked_up() -> None:
     def room(known: Model) -> int | None:
-        return card_of("agent, model", known, Settings(), None).context_tokens
+        return build_model_card("agent, model", known, Settings(), None).context_tokens
 
     assert room(AnthropicModel("claude-opus-4-6")) == 1_000_000
     assert room(AnthropicModel("claude-opus-4-6", context_tokens=50_000)) == 50_000

@@ -19,7 +19,7 @@ def envelope(turns: int | None, **others: int) -> TurnBudget:
 
 def test_a_caller_that_says_nothing_sets_no_limit() -> None:
     caller = Caller(root="r")
-    assert (caller.left, caller.left_s) == ({}, float("inf"))
+    assert (caller.left, caller.remaining_s) == ({}, float("inf"))
     assert Caller(root="r", envelope=envelope(None, tokens=5)).left == {"tokens": 5}
 
 
@@ -34,7 +34,7 @@ def test_what_is_used_or_held_is_not_left() -> None:
 
 def test_what_was_lent_to_runs_with_another_envelope_is_not_left_either() -> None:
     caller, other = Caller(root="r", envelope=envelope(9)), envelope(9)
-    caller.lent.append(other)
+    caller.shared_envelopes.append(other)
     assert other.claim(turns=4)
     assert caller.left == {"turns": 5}
 
@@ -43,22 +43,22 @@ def test_the_time_of_a_caller_passes() -> None:
     clock = ManualClock()
     caller = Caller(root="r", deadline=Deadline.after(10, clock))
     clock.move(4)
-    assert caller.left_s == pytest.approx(6)
+    assert caller.remaining_s == pytest.approx(6)
     clock.move(40)
-    assert caller.left_s == 0
+    assert caller.remaining_s == 0
 
 
 def test_a_position_inside_a_run_keeps_who_has_called() -> None:
     caller, clock = Caller(root="r"), ManualClock()
-    inside = Position(caller, "chain").inside("run-1", envelope(3), 5.0, clock)
-    assert (inside.caller, inside.chain, inside.run_id, inside.left_s) == (caller, "chain", "run-1", 5.0)
+    inside = Position(caller, "chain").for_call("run-1", envelope(3), 5.0, clock)
+    assert (inside.caller, inside.chain, inside.run_id, inside.remaining_s) == (caller, "chain", "run-1", 5.0)
     clock.move(9)
-    assert inside.left_s == 0
+    assert inside.remaining_s == 0
 
 
 def test_runs_below_a_run_belong_to_it() -> None:
-    below = Position().below("top").below("middle")
-    assert (below.run_id, below.inside("bottom", None, 5.0, ManualClock()).run_id) == ("top", "top")
+    below = Position().for_children("top").for_children("middle")
+    assert (below.run_id, below.for_call("bottom", None, 5.0, ManualClock()).run_id) == ("top", "top")
 
 
 def test_serving_ends_with_its_block_and_is_seen_in_copies_of_the_context() -> None:

@@ -37,7 +37,7 @@ from flyball.errors import (
     UnknownBudget,
     UnknownName,
     UnknownTool,
-    nearest,
+    suggest_names,
 )
 from flyball.unit import Unit
 
@@ -118,9 +118,9 @@ def test_a_huge_value_does_not_bury_the_message() -> None:
 
 
 def test_nearest_finds_what_was_meant_and_nothing_else() -> None:
-    assert nearest("max_truns", ["max_turns", "price"]) == ["max_turns"]
-    assert nearest("MAX_Turns", ["max_turns", "price"]) == ["max_turns"]
-    assert nearest("zzz", ["max_turns"]) == []
+    assert suggest_names("max_truns", ["max_turns", "price"]) == ["max_turns"]
+    assert suggest_names("MAX_Turns", ["max_turns", "price"]) == ["max_turns"]
+    assert suggest_names("zzz", ["max_turns"]) == []
 
 
 class Broken:

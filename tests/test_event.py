@@ -31,7 +31,7 @@ def value_for(hint: Any) -> Any:
     return {"a": 1}
 
 
-@pytest.mark.parametrize("kind", event.kinds().values(), ids=list(event.kinds()))
+@pytest.mark.parametrize("kind", event.event_types().values(), ids=list(event.event_types()))
 def test_each_event_is_json_with_the_runs_own_header(kind: type[Event]) -> None:
     record = json.loads(json.dumps(sample(kind).to_dict()))
     assert record["event"] == kind.kind
@@ -43,18 +43,18 @@ def test_each_event_is_json_with_the_runs_own_header(kind: type[Event]) -> None:
 
 
 def test_every_started_has_its_ended() -> None:
-    names = set(event.kinds())
+    names = set(event.event_types())
     assert {name.replace("_started", "_ended") for name in names if name.endswith("_started")} <= names
     assert {"model_requested", "model_replied", "asked_person", "person_answered"} <= names
 
 
 def test_events_are_slotted_so_that_thousands_are_cheap() -> None:
-    assert all(not hasattr(sample(kind), "__dict__") for kind in event.kinds().values())
+    assert all(not hasattr(sample(kind), "__dict__") for kind in event.event_types().values())
 
 
 def test_no_own_field_hides_one_of_the_header() -> None:
     taken = {"event", "seq", "time", "at", "turn", "run_id", "parent_run_id", "session_id", "metadata"}
-    assert all(taken.isdisjoint(field.name for field in own_fields(kind)) for kind in event.kinds().values())
+    assert all(taken.isdisjoint(field.name for field in own_fields(kind)) for kind in event.event_types().values())
 
 
 def test_the_published_schema_is_that_of_the_code() -> None:
@@ -62,7 +62,7 @@ def test_the_published_schema_is_that_of_the_code() -> None:
     assert published == event_schema(), "write it anew: python -m flyball.event > docs/event.schema.json"
 
 
-@pytest.mark.parametrize("kind", event.kinds().values(), ids=list(event.kinds()))
+@pytest.mark.parametrize("kind", event.event_types().values(), ids=list(event.event_types()))
 def test_each_event_keeps_to_the_schema(kind: type[Event]) -> None:
     [shape] = [one for one in event_schema()["oneOf"] if one["properties"]["event"]["const"] == kind.kind]
     record = sample(kind).to_dict()

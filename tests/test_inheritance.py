@@ -8,7 +8,7 @@ import anyio
 import pytest
 
 from flyball import Agent, ConfigError, Limits, Result, TokenPrice, run_conversation, tool
-from flyball.agent.inherited import Inheritance, words_of
+from flyball.agent.inherited import Inheritance, describe_caller
 from flyball.chain import Chain, headers
 from flyball.chain.caller import POSITION, Caller, serving
 from flyball.testing import ManualClock, ScriptedModel, call, say
@@ -64,7 +64,7 @@ def test_an_inheritance_narrows_below_what_a_clamp_would_allow_and_never_widens(
     agent = stubborn(limits=Limits(turns=5, tokens=9_000, seconds=30))
     with served(called(turns=90, tokens=10**9, seconds=3_000)):
         plan = agent.plan("go")
-    with plan.shared.terms.open(most_s=plan.most_s, most=plan.most) as envelope:
+    with plan.spec.limits.open(max_seconds=plan.max_seconds, max_amounts=plan.max_amounts) as envelope:
         assert (envelope.budgets["turns"].ceiling, envelope.budgets["tokens"].ceiling, envelope.seconds) == (
             5,
             9_000,
@@ -85,7 +85,7 @@ def test_time_that_has_passed_since_the_hop_arrived_counts() -> None:
     clock.move(30)
     with served(caller):
         plan = stubborn().plan("go")
-    assert plan.most_s == pytest.approx(69.5)  # the caller must still hear of its end
+    assert plan.max_seconds == pytest.approx(69.5)  # the caller must still hear of its end
 
 
 def test_a_run_after_the_chains_time_ends_without_asking_the_model() -> None:
@@ -119,9 +119,9 @@ def test_an_envelope_of_its_own_and_the_chains_both_hold() -> None:
 
 def test_the_less_time_of_the_two_counts() -> None:
     with served(called(seconds=100)), Limits(seconds=20).open(grace=False) as shared:
-        assert stubborn().plan("go", within=shared).most_s <= 20
+        assert stubborn().plan("go", within=shared).max_seconds <= 20
     with served(called(seconds=10)), Limits(seconds=20).open(grace=False) as shared:
-        assert stubborn().plan("go", within=shared).most_s <= 10
+        assert stubborn().plan("go", within=shared).max_seconds <= 10
 
 
 def test_a_conversation_takes_it_too() -> None:
@@ -153,7 +153,7 @@ def test_nobody_is_told_of_a_chain_at_its_top(inside: bool) -> None:
     model, top = ScriptedModel(say("done")), B.check({})
     assert isinstance(top, Caller)
     with serving(top if inside else None):
-        assert Inheritance.of(None) == Inheritance()
+        assert Inheritance.from_shared(None) == Inheritance()
         Agent(model=model, instructions="Be brief.").run("go")
     assert model.requests[0].instructions == "Be brief."
 
@@ -162,10 +162,10 @@ def test_a_model_is_told_whether_its_caller_is_signed_unsigned_or_unnamed(snapsh
     signed = Caller(root="r", depth=1, ceiling=4, agent="a", host="a.example", signed=True)
     unsigned = Caller(root="r", depth=1, ceiling=4, agent="a", host="a.example")
     unnamed = Caller(root="r", depth=1, ceiling=4)
-    assert len({words_of(caller) for caller in (signed, unsigned, unnamed)}) == 3
-    snapshot(words_of(signed), "signed")
-    snapshot(words_of(unsigned), "unsigned")
-    snapshot(words_of(unnamed), "unnamed")
+    assert len({describe_caller(caller) for caller in (signed, unsigned, unnamed)}) == 3
+    snapshot(describe_caller(signed), "signed")
+    snapshot(describe_caller(unsigned), "unsigned")
+    snapshot(describe_caller(unnamed), "unnamed")
 
 
 def test_tools_send_on_what_is_left_of_their_run_and_of_the_chain() -> None:
@@ -188,7 +188,7 @@ def test_tools_send_on_what_is_left_of_their_run_and_of_the_chain() -> None:
     assert (first.depth, first.root) == (2, caller.root)
     assert (first.left["turns"], second.left["turns"]) == (8, 7)
     assert first.left["tokens"] > second.left["tokens"]
-    assert (first.left_s < 300, second.left_s <= 20) == (True, True)
+    assert (first.remaining_s < 300, second.remaining_s <= 20) == (True, True)
 
 
 @pytest.mark.parametrize("door", DOORS)

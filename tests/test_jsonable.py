@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from flyball import Unit
-from flyball._internal.jsonable import jsonable
+from flyball._internal.jsonable import to_jsonable
 
 
 @dataclass
@@ -59,26 +59,26 @@ class BrokenMapping(Mapping[str, int]):
     ],
 )
 def test_every_value_has_a_form_in_json(value: object, plain: object) -> None:
-    assert jsonable(value) == plain
+    assert to_jsonable(value) == plain
 
 
 def test_what_refers_to_itself_ends() -> None:
     loop: list[Any] = []
     loop.append(loop)
-    assert json.dumps(jsonable(loop))
+    assert json.dumps(to_jsonable(loop))
 
 
 def test_a_tree_whose_nodes_know_their_parents_ends() -> None:
     root = Point(0, [])
     root.y = [Point(n, [root, root, root]) for n in range(4)]
-    assert len(json.dumps(jsonable(root))) < 1_000
+    assert len(json.dumps(to_jsonable(root))) < 1_000
 
 
 def test_what_is_shared_a_million_times_is_cut() -> None:
     shared: list[Any] = []
     for _ in range(30):
         shared = [shared, shared]
-    assert len(json.dumps(jsonable(shared))) < 10_000_000
+    assert len(json.dumps(to_jsonable(shared))) < 10_000_000
 
 
 class Loud(str):
@@ -87,13 +87,13 @@ class Loud(str):
 
 
 def test_a_value_that_cannot_be_shown_is_named_by_its_type() -> None:
-    assert "Broken" in str(jsonable(Broken()))
-    assert "int" in str(jsonable(10**5_000))
+    assert "Broken" in str(to_jsonable(Broken()))
+    assert "int" in str(to_jsonable(10**5_000))
 
 
 def test_odd_texts_and_keys_are_kept() -> None:
-    assert jsonable(Loud("x")) == "x"
-    assert jsonable({1: "a", "1": "b"}) == {"1": "a", "1'": "b"}
+    assert to_jsonable(Loud("x")) == "x"
+    assert to_jsonable({1: "a", "1": "b"}) == {"1": "a", "1'": "b"}
 
 
 @pytest.mark.parametrize(
@@ -107,11 +107,11 @@ def test_odd_texts_and_keys_are_kept() -> None:
     ],
 )
 def test_what_has_a_text_of_its_own_is_written_so_that_it_can_be_read_back(value: object, text: str) -> None:
-    assert jsonable([value]) == [text]
+    assert to_jsonable([value]) == [text]
 
 
 def test_a_mapping_that_fails_is_shown_by_its_text() -> None:
-    assert isinstance(jsonable(BrokenMapping()), str)
+    assert isinstance(to_jsonable(BrokenMapping()), str)
 
 
 values: Any = st.recursive(
@@ -130,12 +130,12 @@ values: Any = st.recursive(
 
 @given(values)
 def test_anything_becomes_json(value: object) -> None:
-    plain = jsonable(value)
+    plain = to_jsonable(value)
     assert json.loads(json.dumps(plain, allow_nan=False)) == plain
 
 
 def test_keys_that_become_the_same_stay_apart() -> None:
     halves = {chr(0xD800 + n): n + 1 for n in range(3)}
-    assert jsonable({1: "a", "1": "b", "1'": "c", **halves}) == {
+    assert to_jsonable({1: "a", "1": "b", "1'": "c", **halves}) == {
         "1": "a", "1'": "b", "1''": "c", "?": 1, "?'": 2, "?'2": 3,
     }  # fmt: skip

@@ -55,7 +55,7 @@ class TestOpening:
             assert envelope.budgets["turns"].ceiling == 500
             assert envelope.budgets["usd"].ceiling == 1_500_000_000
         explained = limits.explain(registry())
-        assert (explained["turns"].value, explained["turns"].clamped) == (500, True)
+        assert (explained["turns"].value, explained["turns"].is_clamped) == (500, True)
         snapshot(explained["turns"])
         assert set(explained) == {*envelope.budgets, "context_tokens", "seconds"}
 

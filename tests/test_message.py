@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from flyball.errors import MessageError
-from flyball.message import DEPTH, Message, MessageType, Role, json_copy
+from flyball.message import MAX_DEPTH, Message, MessageType, Role, copy_json
 
 BOUNDED = settings(max_examples=60)
 words = st.text(max_size=8)
@@ -63,7 +63,7 @@ def test_every_moment_comes_back_to_the_last_bit_and_others_can_read_it(at: floa
 @BOUNDED
 @given(values)
 def test_a_copy_in_json_types_is_equal_and_is_json(value: object) -> None:
-    assert json_copy(0, "value", value) == value == json.loads(json.dumps(json_copy(0, "value", value)))
+    assert copy_json(0, "value", value) == value == json.loads(json.dumps(copy_json(0, "value", value)))
 
 
 def said(text: str, n: int = 0, *, at: float = 0.0, group: int | None = None, run: str = "r") -> Message:
@@ -235,5 +235,5 @@ def test_a_message_that_cannot_be_json_is_not_written() -> None:
 def test_a_value_that_contains_itself_is_refused_and_the_error_can_be_shown() -> None:
     endless: list[Any] = []
     endless.append(endless)
-    with pytest.raises(MessageError, match=str(DEPTH)):
-        json_copy(0, "x", endless)
+    with pytest.raises(MessageError, match=str(MAX_DEPTH)):
+        copy_json(0, "x", endless)

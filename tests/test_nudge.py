@@ -4,7 +4,7 @@ from typing import Any
 import pytest
 
 from flyball.completion.assertions import Assertions
-from flyball.completion.policy import nudge
+from flyball.completion.policy import build_nudge
 from flyball.progress import Done, Evidence
 
 WAYS: dict[str, Any] = {
@@ -26,7 +26,7 @@ def told(asked: dict[str, Any], *calls: Done, task: str = "Fix it.", **state: An
     evidence = Evidence(state)
     for done in calls:
         evidence.add(done)
-    return nudge(assertions.check(evidence), task, assertions)
+    return build_nudge(assertions.check(evidence), task, assertions)
 
 
 def test_a_nudge_says_what_is_missing_and_how_much_is_done(snapshot: Callable[..., None]) -> None:

@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import BaseModel
 
-from flyball._internal.path import is_at, is_path, is_there
+from flyball._internal.path import has_equal_value, has_value, is_path
 
 
 class Color(Enum):
@@ -150,12 +150,12 @@ NOT_THERE: list[tuple[object, str]] = [
 
 @pytest.mark.parametrize(("value", "path"), THERE, ids=range(len(THERE)))
 def test_something_stands_at_a_path(value: object, path: str) -> None:
-    assert is_there(value, path)
+    assert has_value(value, path)
 
 
 @pytest.mark.parametrize(("value", "path"), NOT_THERE, ids=range(len(NOT_THERE)))
 def test_nothing_stands_at_a_path(value: object, path: str) -> None:
-    assert not is_there(value, path)
+    assert not has_value(value, path)
 
 
 EQUAL: list[tuple[object, object]] = [
@@ -220,24 +220,24 @@ DIFFERENT: list[tuple[object, object]] = [
 
 @pytest.mark.parametrize(("wanted", "found"), EQUAL)
 def test_values_that_are_equal_in_json_are_equal(wanted: object, found: object) -> None:
-    assert is_at({"p": found}, "p", wanted)
+    assert has_equal_value({"p": found}, "p", wanted)
 
 
 @pytest.mark.parametrize(("wanted", "found"), DIFFERENT)
 def test_values_that_differ_in_json_differ(wanted: object, found: object) -> None:
-    assert not is_at({"p": found}, "p", wanted)
+    assert not has_equal_value({"p": found}, "p", wanted)
 
 
 def test_a_wanted_null_must_be_there() -> None:
-    assert is_at({"draft": None}, "draft", None)
-    assert not is_at({}, "draft", None)
-    assert not is_at(Slotted("x"), "draft", None)
+    assert has_equal_value({"draft": None}, "draft", None)
+    assert not has_equal_value({}, "draft", None)
+    assert not has_equal_value(Slotted("x"), "draft", None)
 
 
 def test_what_is_compared_may_lie_deep() -> None:
-    assert is_at({"issue": {"labels": ["bug", "ui"]}}, "issue.labels.1", "ui")
-    assert is_at({"issue": '{"state": "open"}'}, "issue.state", "open")
-    assert not is_at({"issue": {"labels": []}}, "issue.labels.0", "bug")
+    assert has_equal_value({"issue": {"labels": ["bug", "ui"]}}, "issue.labels.1", "ui")
+    assert has_equal_value({"issue": '{"state": "open"}'}, "issue.state", "open")
+    assert not has_equal_value({"issue": {"labels": []}}, "issue.labels.0", "bug")
 
 
 @pytest.mark.parametrize("path", ["a", "a.b", "0", "files.0.url", "with space", "ä-b_c"])
@@ -271,11 +271,11 @@ def test_equality_is_that_of_json(one: Any, other: Any) -> None:
             return {key: numbers_as_floats(item) for key, item in value.items()}  # pyright: ignore[reportUnknownVariableType]
         return value
 
-    assert is_at({"p": one}, "p", one)
+    assert has_equal_value({"p": one}, "p", one)
     equal = told(numbers_as_floats(one)) == told(numbers_as_floats(other))
-    assert is_at({"p": other}, "p", one) == equal
+    assert has_equal_value({"p": other}, "p", one) == equal
 
 
 @given(JSON, st.text(alphabet="ab0.1"))
 def test_no_value_and_no_path_raises(value: Any, path: str) -> None:
-    assert is_there(value, path) in (True, False)
+    assert has_value(value, path) in (True, False)

@@ -11,8 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import BaseModel, ConfigDict
 
-from flyball._internal.jsonable import plain
-from flyball._internal.path import is_at, is_path
+from flyball._internal.jsonable import parse_json_value
+from flyball._internal.path import has_equal_value, is_path
 from flyball.errors import ConfigError
 
 
@@ -68,7 +68,7 @@ FORM = Form(at=Point(1), tags=("a", "b"))
     ],
 )
 def test_what_a_path_leads_to_is_compared_as_json(value: object, path: str, wanted: object) -> None:
-    assert is_at(value, path, wanted)
+    assert has_equal_value(value, path, wanted)
 
 
 @pytest.mark.parametrize(
@@ -103,7 +103,7 @@ def test_what_a_path_leads_to_is_compared_as_json(value: object, path: str, want
     ],
 )
 def test_a_value_that_differs_is_not_the_wanted_one(value: object, path: str, wanted: object) -> None:
-    assert not is_at(value, path, wanted)
+    assert not has_equal_value(value, path, wanted)
 
 
 def test_a_path_is_names_with_one_dot_between_them() -> None:
@@ -120,8 +120,8 @@ json_values = st.recursive(
 
 @given(json_values)
 def test_every_json_value_is_the_same_as_itself(value: Any) -> None:
-    assert is_at({"a": value}, "a", plain("here", value))
-    assert not is_at({"a": [value]}, "a", plain("here", value))
+    assert has_equal_value({"a": value}, "a", parse_json_value("here", value))
+    assert not has_equal_value({"a": [value]}, "a", parse_json_value("here", value))
 
 
 def test_what_json_has_no_word_for_cannot_be_wanted() -> None:
@@ -129,5 +129,5 @@ def test_what_json_has_no_word_for_cannot_be_wanted() -> None:
     endless.append(endless)
     for value in (float("nan"), b"x", {1}, object(), endless):
         with pytest.raises(ConfigError) as caught:
-            plain("here", value)
+            parse_json_value("here", value)
         assert caught.value.where.startswith("here")

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from flyball.errors import ConfigError
-from flyball.person import Question, Verdict, allow, answers_of, deny, edit, extend, verdict_of
+from flyball.person import Question, Verdict, allow, deny, edit, extend, parse_answers, to_verdict
 
 ODD: list[Any] = [
     Verdict("yes"),  # pyright: ignore[reportArgumentType]
@@ -28,7 +28,7 @@ ASKED = {"call-0": Question("call-0", "May it?"), "turns-2": Question("turns-2",
 
 @pytest.mark.parametrize("said", ODD, ids=str)
 def test_a_verdict_that_is_not_understood_means_no(said: Any) -> None:
-    verdict = verdict_of(said)
+    verdict = to_verdict(said)
     assert verdict.approved is False
     assert "allow()" in verdict.text
 
@@ -36,30 +36,30 @@ def test_a_verdict_that_is_not_understood_means_no(said: Any) -> None:
 @pytest.mark.parametrize("said", [*ODD, None, Verdict(None)], ids=str)
 def test_an_answer_that_is_not_understood_is_refused(said: Any) -> None:
     with pytest.raises(ConfigError) as caught:
-        answers_of({"turns-2": True, "call-0": said}, ASKED)
+        parse_answers({"turns-2": True, "call-0": said}, ASKED)
     assert caught.value.where == "resume, answers['call-0']"
 
 
 @pytest.mark.parametrize("said", PLAIN, ids=str)
 def test_what_the_four_words_give_is_taken_as_it_is(said: Verdict) -> None:
-    assert verdict_of(said) is said
-    assert answers_of({"call-0": said}, ASKED) == {"call-0": said}
+    assert to_verdict(said) is said
+    assert parse_answers({"call-0": said}, ASKED) == {"call-0": said}
 
 
 @pytest.mark.parametrize("plain", [True, False])
 def test_a_plain_yes_or_no_is_one_too(plain: bool) -> None:
-    assert verdict_of(plain) == Verdict(plain)
-    assert answers_of({"call-0": plain}, ASKED) == {"call-0": Verdict(plain)}
+    assert to_verdict(plain) == Verdict(plain)
+    assert parse_answers({"call-0": plain}, ASKED) == {"call-0": Verdict(plain)}
 
 
 def test_nothing_said_leaves_the_question_open() -> None:
-    assert verdict_of(None) == Verdict(None)
+    assert to_verdict(None) == Verdict(None)
 
 
 @pytest.mark.parametrize("given", [[], "call-0", None, {"call-9": True}, {0: True}], ids=str)
 def test_answers_are_by_the_id_of_an_open_question(given: Any) -> None:
     with pytest.raises(ConfigError, match="resume, answers"):
-        answers_of(given, ASKED)
+        parse_answers(given, ASKED)
 
 
 @pytest.mark.parametrize("amount", [0, -1, True, float("inf"), float("nan"), "5"], ids=str)

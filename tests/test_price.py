@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from flyball import ConfigError, TokenPrice, Usage
-from flyball.budget.price import Price, Tier, most, worst
+from flyball.budget.price import Price, Tier, compute_max_request_cost, compute_max_total_cost
 
 DOLLARS = st.floats(0, 100) | st.sampled_from([0.0, 0.05, 0.1, 0.25, 1e-12, 3.0, 3.75])
 MAYBE = st.none() | DOLLARS
@@ -112,7 +112,7 @@ def test_no_request_of_up_to_so_many_tokens_costs_more_than_the_worst(
     data: st.DataObject, price: TokenPrice, input: int, output: int
 ) -> None:
     usage = data.draw(usages(input, output))
-    assert price.cost(usage) <= worst(price, input, output)
+    assert price.cost(usage) <= compute_max_request_cost(price, input, output)
 
 
 @given(st.data(), DOLLARS, DOLLARS, MAYBE, MAYBE, COUNTS, COUNTS)
@@ -120,7 +120,7 @@ def test_the_worst_of_a_price_that_is_not_ours_is_found_at_its_corners(
     data: st.DataObject, dear: float, made: float, cached: float | None, written: float | None, input: int, output: int
 ) -> None:
     foreign = Foreign(TokenPrice(dear, made, cached, written), reasoning=7)
-    assert foreign.cost(data.draw(usages(input, output))) <= worst(foreign, input, output)
+    assert foreign.cost(data.draw(usages(input, output))) <= compute_max_request_cost(foreign, input, output)
 
 
 @given(st.data(), prices(), st.integers(0, 10**5), st.integers(1, 5), st.booleans())
@@ -134,8 +134,8 @@ def test_no_way_to_use_so_many_tokens_costs_more_than_the_most(
         usage = data.draw(usages(input, left - input))
         left -= usage.total
         cost += price.cost(usage)
-    assert cost <= most(asked, tokens, requests)
-    assert cost <= most(asked, tokens)
+    assert cost <= compute_max_total_cost(asked, tokens, requests)
+    assert cost <= compute_max_total_cost(asked, tokens)
 
 
 @given(prices())

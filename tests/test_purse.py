@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from flyball import IterationBudgetRegistry, Limits, TokenPrice, Usage, govern
-from flyball.budget.price import worst
+from flyball.budget.price import compute_max_request_cost
 from flyball.budget.spending import Spending
 
 REGISTRY = IterationBudgetRegistry(settings={})
@@ -69,15 +69,17 @@ def test_the_room_for_a_reply_is_the_largest_that_fits(
 ) -> None:
     with Limits(tokens=tokens, usd=usd / 100).open(REGISTRY) as envelope:
         purse = Spending(envelope, price)
-        room = purse.output_room(given_tokens)
+        room = purse.compute_max_output(given_tokens)
         left, money = envelope.budgets["tokens"].available, envelope.budgets["usd"].available
         assert room is not None
         if room:
             assert given_tokens + room <= left
-            assert worst(price, given_tokens, room) <= money
-        fits_one_more = given_tokens + room + 1 <= left and worst(price, given_tokens, room + 1) <= money
+            assert compute_max_request_cost(price, given_tokens, room) <= money
+        fits_one_more = (
+            given_tokens + room + 1 <= left and compute_max_request_cost(price, given_tokens, room + 1) <= money
+        )
         assert not fits_one_more
-        assert bool(purse.short_of(given_tokens)) == (room == 0)
+        assert bool(purse.find_short_budgets(given_tokens)) == (room == 0)
 
 
 def test_an_overshoot_is_booked_and_readable() -> None:
@@ -86,7 +88,7 @@ def test_an_overshoot_is_booked_and_readable() -> None:
         holds = purse.hold(10, 20)
         assert holds is not None
         purse.settle([holds], Usage(30, 200))
-        assert (envelope.budgets["tokens"].used, purse.usage.total, purse.largest_input) == (230, 230, 30)
+        assert (envelope.budgets["tokens"].used, purse.usage.total, purse.largest_input_tokens) == (230, 230, 30)
         assert envelope.budgets["tokens"].snapshot().ratio == pytest.approx(2.3)
 
 
@@ -95,7 +97,7 @@ def test_what_nobody_settled_is_booked_whole_in_tokens_and_money() -> None:
         purse = Spending(envelope, TokenPrice(input=1_000, output=1_000))
         holds = purse.hold(10, 20)
         assert holds is not None
-        purse.book([holds])
+        purse.settle_estimate([holds])
         assert (envelope.budgets["tokens"].used, envelope.budgets["usd"].used, purse.cost) == (
             30,
             30 * 10**6,

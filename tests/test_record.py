@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from flyball import Agent, ConfigError, Limits, Result, Stop, TokenPrice, Usage, tool
 from flyball.budget.snapshot import BudgetSnapshot
-from flyball.record import event_of, result_of
+from flyball.record import parse_event, result_of
 from flyball.testing import Line, ScriptedModel, assert_honest, call, fail, say, together
 from flyball.unit import Unit
 
@@ -134,9 +134,9 @@ def test_what_is_only_told_and_cannot_be_read_is_left_out(key: str) -> None:
 )  # fmt: skip
 def test_an_event_with_a_field_of_nonsense_is_refused(told: dict[str, Any]) -> None:
     [row] = [row for row in runs()["failed"].to_dict()["events"] if row["event"] == "model_requested"]
-    assert event_of(row).kind == "model_requested"
+    assert parse_event(row).kind == "model_requested"
     with pytest.raises(ValueError, match="event"):
-        event_of(row | told)
+        parse_event(row | told)
 
 
 @cache

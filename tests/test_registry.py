@@ -190,13 +190,13 @@ class TestClampInSettings:
         assert budgets.create("agent_iterations").ceiling == 30
         assert budgets.create("conversation_turns").extend(99, by="anybody") == 0
         explained = budgets.explain("conversation_turns")
-        assert (explained.value, explained.source, explained.clamped) == (20, "flyball.toml:1", True)
+        assert (explained.value, explained.source, explained.is_clamped) == (20, "flyball.toml:1", True)
         snapshot(explained)
 
     def test_a_clamp_gives_a_ceiling_to_what_had_none(self, tmp_path: Path) -> None:
         budgets = from_file(tmp_path, "[clamp]\nmax_tokens = 1_000\n")
         assert budgets.create("tokens").ceiling == 1_000
-        assert (budgets.explain("tokens").value, budgets.explain("tokens").clamped) == (1_000, True)
+        assert (budgets.explain("tokens").value, budgets.explain("tokens").is_clamped) == (1_000, True)
         with pytest.raises(ConfigError, match=r"1,000.*flyball\.toml:2") as caught:
             budgets.create("tokens", ceiling=None)
         assert (caught.value.where, caught.value.found) == ("budget 'tokens', ceiling", None)
@@ -288,8 +288,8 @@ class TestExplain:
         snapshot(budgets.explain("cost_usd"), "setting")
         snapshot(budgets.explain("retries"), "default")
         snapshot(budgets.explain("retries", 5), "code")
-        assert budgets.explain("conversation_turns").clamped
-        assert not budgets.explain("retries").clamped
+        assert budgets.explain("conversation_turns").is_clamped
+        assert not budgets.explain("retries").is_clamped
 
     def test_a_clamped_setting_is_logged_once_when_it_is_used(self, caplog: pytest.LogCaptureFixture) -> None:
         budgets = registry(max_turns=99)

@@ -9,7 +9,7 @@ from threading import Timer
 
 import pytest
 
-from flyball.person import About, Verdict, allow, deny, edit, extend, read
+from flyball.person import About, Verdict, allow, deny, edit, extend, parse_answer_line
 
 EXAMPLE = Path(__file__).parents[1] / "examples" / "11_approval.py"
 
@@ -39,7 +39,7 @@ EXAMPLE = Path(__file__).parents[1] / "examples" / "11_approval.py"
     ],
 )
 def test_only_a_clear_line_is_an_answer(line: str, about: About, meant: Verdict | None) -> None:
-    assert read(line, about) == meant
+    assert parse_answer_line(line, about) == meant
 
 
 def answered(typed: str) -> str:

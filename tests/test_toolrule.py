@@ -11,7 +11,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 
 from flyball.errors import ConfigError
 from flyball.progress import Done
-from flyball.tool_rules import BlockUntilTool, LimitedTools, RequirePriorTool, RuleBook, RuleState, ToolRules
+from flyball.tool_rules import BlockUntilTool, LimitedTools, RequirePriorTool, RuleState, ToolRules, ToolRuleTracker
 
 SEARCHES = {
     "after_tool": "search",
@@ -46,11 +46,11 @@ NOT_REVIEWED = Denial("publish", 'review with verdict = "ok"')
 NOT_LOGGED_IN = Denial("read", "login")
 
 
-def book(*rules: Mapping[str, Any]) -> RuleBook:
+def book(*rules: Mapping[str, Any]) -> ToolRuleTracker:
     return ToolRules.of(list(rules)).begin()
 
 
-def call(book: RuleBook, tool: str, **arguments: Any) -> str | None:
+def call(book: ToolRuleTracker, tool: str, **arguments: Any) -> str | None:
     """A call that succeeds if it may be made."""
     refusal = book.claim(tool, arguments)
     if refusal is None:
@@ -58,7 +58,7 @@ def call(book: RuleBook, tool: str, **arguments: Any) -> str | None:
     return refusal
 
 
-def calls(book: RuleBook, *tools: str) -> list[str | None]:
+def calls(book: ToolRuleTracker, *tools: str) -> list[str | None]:
     return [call(book, tool) for tool in tools]
 
 
@@ -150,7 +150,7 @@ class TestSideBySide:
         for tool in ("search", "fetch", "fetch", "fetch"):
             assert run.claim(tool, {}) is None
         assert run.denial("fetch", {}) == spent("fetch")
-        run.drop("search")
+        run.release("search")
         assert run.denial("fetch", {}) is None
 
     def test_a_required_tool_that_is_under_way_lifts_nothing_yet(self) -> None:
@@ -171,7 +171,7 @@ class TestSideBySide:
         call(run, "search")
         for _ in range(10):
             assert run.claim("fetch", {}) is None
-            run.drop("fetch")
+            run.release("fetch")
         assert calls(run, "fetch", "fetch", "fetch", "fetch") == [None, None, None, spent("fetch")]
 
     def test_asking_for_a_denial_counts_no_call(self) -> None:
@@ -188,7 +188,7 @@ class TestSideBySide:
     def test_dropping_what_is_not_under_way_changes_nothing(self) -> None:
         run = book(SEARCHES)
         calls(run, "search", "fetch", "fetch", "fetch")
-        run.drop("fetch")
+        run.release("fetch")
         assert run.denial("fetch", {}) == spent("fetch")
 
     def test_a_denied_call_is_not_under_way(self) -> None:
@@ -242,7 +242,7 @@ class TestGates:
     def test_a_failed_call_opens_nothing(self) -> None:
         run = book(LOGIN)
         assert run.claim("login", {}) is None
-        run.drop("login")
+        run.release("login")
         assert call(run, "read") == NOT_LOGGED_IN
 
 
@@ -299,7 +299,7 @@ class Custom:
         said(self.begins)
         return self
 
-    def denial(self, tool: str, arguments: Mapping[str, Any], under_way: Sequence[str]) -> str | None:
+    def denial(self, tool: str, arguments: Mapping[str, Any], in_progress: Sequence[str]) -> str | None:
         return said(self.answer)
 
     def note(self, done: Done) -> None:
@@ -374,9 +374,9 @@ def test_a_call_that_is_withdrawn_leaves_the_others_in_their_order() -> None:
     book = ToolRules((rule,)).begin()
     for tool in ("login", "read", "login"):
         assert book.claim(tool, {}) is None
-    book.withdraw("login")
+    book.release_last("login")
     assert book.claim("read", {}) is not None
-    book.withdraw("login")
+    book.release_last("login")
     assert book.claim("read", {}) is not None, "only the call that was claimed last can be withdrawn"
 
 
@@ -468,7 +468,7 @@ class Run(RuleBasedStateMachine):
     def fail(self, data: st.DataObject) -> None:
         tool = data.draw(st.sampled_from([done.tool for done in self.under_way]))
         del self.under_way[[done.tool for done in self.under_way].index(tool)]
-        self.book.drop(tool)
+        self.book.release(tool)
 
     @invariant()
     def looking_tells_the_same_for_every_tool(self) -> None:

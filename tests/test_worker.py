@@ -31,7 +31,7 @@ def test_workers_are_reused() -> None:
             threads.add(threading.get_ident())
             done.set()
 
-        worker = pool.take()
+        worker = pool.acquire()
         assert worker is not None
         worker.start(work)
         assert done.wait(LONG)
@@ -40,27 +40,27 @@ def test_workers_are_reused() -> None:
 
 
 def test_no_more_are_in_use_than_allowed() -> None:
-    pool, release = WorkerPool(workers=2), Event()
-    workers = [pool.take(), pool.take()]
-    assert pool.take() is None
+    pool, release = WorkerPool(max_workers=2), Event()
+    workers = [pool.acquire(), pool.acquire()]
+    assert pool.acquire() is None
     for worker in workers:
         assert worker is not None
         worker.start(waiting_for(release))
     release.set()
-    until(lambda: pool.take() is not None)
+    until(lambda: pool.acquire() is not None)
 
 
 def test_a_worker_that_hangs_is_replaced_up_to_a_limit_and_forgiven_when_it_comes_back() -> None:
-    pool, release = WorkerPool(workers=1, most_hung=2), Event()
+    pool, release = WorkerPool(max_workers=1, max_hung=2), Event()
     for _ in range(2):
-        worker = pool.take()
+        worker = pool.acquire()
         assert worker is not None
         worker.start(waiting_for(release))
-        pool.give_up(worker)
-    assert (pool.hung, pool.take()) == (2, None)
+        pool.abandon(worker)
+    assert (pool.hung, pool.acquire()) == (2, None)
     release.set()
     until(lambda: pool.hung == 0)
-    assert pool.take() is not None
+    assert pool.acquire() is not None
 
 
 def test_a_hundred_hung_tools_do_not_keep_a_process_from_exiting() -> None:

@@ -47,7 +47,7 @@ _LONGEST_NAME = 100
 """Characters. A longer name is no typing mistake, and comparing two takes time that grows with both."""
 
 
-def shown(value: object) -> str:
+def quote_value(value: object) -> str:
     """A value as an error message quotes it: its repr, cut where it would bury the message."""
     try:
         text = repr(value)
@@ -56,14 +56,14 @@ def shown(value: object) -> str:
     return text if len(text) <= 200 else f"{text[:200]}… ({len(text):,} characters)"
 
 
-def nearest(name: str, known: Iterable[str], likeness: float = 0.7) -> list[str]:
+def suggest_names(name: str, known: Iterable[str], cutoff: float = 0.7) -> list[str]:
     """The known names that somebody who wrote `name` may have meant, nearest first."""
     from difflib import get_close_matches  # only a mistake pays for the import
 
     if len(name) > _LONGEST_NAME:
         return []
     meant = {other.lower(): other for other in known if len(other) <= _LONGEST_NAME}
-    return [meant[near] for near in get_close_matches(name.lower(), list(meant), n=3, cutoff=likeness)]
+    return [meant[near] for near in get_close_matches(name.lower(), list(meant), n=3, cutoff=cutoff)]
 
 
 class FlyballError(Exception):
@@ -84,7 +84,7 @@ class ConfigError(FlyballError, ValueError):
         self.expected = expected
 
     def __str__(self) -> str:
-        return f"{self.where}: found {shown(self.found)}; expected {self.expected}"
+        return f"{self.where}: found {quote_value(self.found)}; expected {self.expected}"
 
 
 class ConfigErrors(ConfigError):
@@ -115,7 +115,7 @@ class SettingError(ConfigError):
         self.source = source
 
     def __str__(self) -> str:
-        return f"{self.where} ({self.source}): found {shown(self.found)}; expected {self.expected}"
+        return f"{self.where} ({self.source}): found {quote_value(self.found)}; expected {self.expected}"
 
 
 class TomlError(ConfigError):
@@ -142,7 +142,7 @@ class AmountError(FlyballError, ValueError):
         self.least = least
 
     def __str__(self) -> str:
-        return f"budget {self.budget!r}: found the amount {shown(self.found)}; expected an int of at least {self.least}"
+        return f"budget {self.budget!r}: found the amount {quote_value(self.found)}; expected an int of at least {self.least}"
 
 
 class BudgetExceeded(FlyballError):
@@ -191,7 +191,7 @@ class MessageError(FlyballError, ValueError):
         self.expected = expected
 
     def __str__(self) -> str:
-        return f"messages[{self.index}].{self.field}: found {shown(self.found)}; expected {self.expected}"
+        return f"messages[{self.index}].{self.field}: found {quote_value(self.found)}; expected {self.expected}"
 
 
 class RuleError(FlyballError):
@@ -372,7 +372,7 @@ class FetchRefused(ExternalError):
     code = "fetch_refused"
 
     def __str__(self) -> str:
-        return f"{shown(self.where)}: {self.reason}"
+        return f"{quote_value(self.where)}: {self.reason}"
 
 
 class FileRefused(ExternalError):
@@ -381,7 +381,7 @@ class FileRefused(ExternalError):
     code = "file_refused"
 
     def __str__(self) -> str:
-        return f"{shown(self.where)}: {self.reason}"
+        return f"{quote_value(self.where)}: {self.reason}"
 
 
 class UnknownName(FlyballError, KeyError):
@@ -397,10 +397,10 @@ class UnknownName(FlyballError, KeyError):
         self.known = known
 
     def __str__(self) -> str:
-        near = nearest(str(self.name), self.known)
+        near = suggest_names(str(self.name), self.known)
         listed = ", ".join(sorted(self.known)) or "none"
         hint = f"did you mean {' or '.join(near)}?" if near else f"{self.others} {listed}"
-        return f"{self.missing} {shown(self.name)}; {hint}"
+        return f"{self.missing} {quote_value(self.name)}; {hint}"
 
 
 class UnknownBudget(UnknownName):

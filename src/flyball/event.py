@@ -14,9 +14,9 @@ from datetime import UTC, datetime
 from functools import cache
 from typing import Any, ClassVar
 
-from ._internal.jsonable import jsonable
+from ._internal.jsonable import to_jsonable
 
-_PLAIN = frozenset({int, bool, type(None)})
+_UNCHANGED_TYPES = frozenset({int, bool, type(None)})
 """What is written as it is; a text may have halves of characters, and a float be none."""
 
 
@@ -56,11 +56,11 @@ class Event:
             "run_id": header.run_id,
             "parent_run_id": header.parent_run_id,
             "session_id": header.session_id,
-            "metadata": jsonable(header.metadata) if header.metadata else header.metadata,
+            "metadata": to_jsonable(header.metadata) if header.metadata else header.metadata,
         }
-        for name in _names(type(self)):
+        for name in _own_field_names(type(self)):
             value = getattr(self, name)
-            row[name] = value if type(value) in _PLAIN else jsonable(value)
+            row[name] = value if type(value) in _UNCHANGED_TYPES else to_jsonable(value)
         return row
 
 
@@ -390,13 +390,13 @@ class PersonAnswered(Event):
     text: str
 
 
-def kinds() -> dict[str, type[Event]]:
+def event_types() -> dict[str, type[Event]]:
     """Every kind of event, by name."""
     return {kind.kind: kind for kind in Event.__subclasses__()}
 
 
 @cache
-def _names(kind: type[Event]) -> tuple[str, ...]:
+def _own_field_names(kind: type[Event]) -> tuple[str, ...]:
     return tuple([field.name for field in own_fields(kind)])
 
 
@@ -406,7 +406,7 @@ def own_fields(kind: type[Event]) -> Iterator[Any]:
     return (field for field in fields(kind) if field.name not in shared)
 
 
-_HEADER: dict[str, Any] = {
+_HEADER_SCHEMA: dict[str, Any] = {
     "seq": {"type": "integer", "minimum": 0},
     "time": {"type": "string", "format": "date-time"},
     "at": {"type": "number", "minimum": 0},
@@ -416,7 +416,7 @@ _HEADER: dict[str, Any] = {
     "session_id": {"type": ["string", "null"]},
     "metadata": {"type": ["object", "null"]},
 }
-_TYPES: dict[Any, str] = {str: "string", int: "integer", float: "number", bool: "boolean", type(None): "null"}
+_JSON_TYPES: dict[Any, str] = {str: "string", int: "integer", float: "number", bool: "boolean", type(None): "null"}
 
 
 def event_schema() -> dict[str, Any]:
@@ -424,14 +424,14 @@ def event_schema() -> dict[str, Any]:
     return {
         "$schema": "https://json-schema.org/draft/2020-12/schema",
         "title": "Flyball event",
-        "oneOf": [_shape(kind) for _, kind in sorted(kinds().items())],
+        "oneOf": [_build_event_schema(kind) for _, kind in sorted(event_types().items())],
     }
 
 
-def _shape(kind: type[Event]) -> dict[str, Any]:
+def _build_event_schema(kind: type[Event]) -> dict[str, Any]:
     hints = typing.get_type_hints(kind)
-    own = {field.name: _type(hints[field.name]) for field in own_fields(kind)}
-    properties = {"event": {"const": kind.kind}, **_HEADER, **own}
+    own = {field.name: _build_type_schema(hints[field.name]) for field in own_fields(kind)}
+    properties = {"event": {"const": kind.kind}, **_HEADER_SCHEMA, **own}
     return {
         "title": kind.kind,
         "description": (kind.__doc__ or "").strip(),
@@ -442,14 +442,14 @@ def _shape(kind: type[Event]) -> dict[str, Any]:
     }
 
 
-def _type(hint: Any) -> dict[str, Any]:
-    if hint in _TYPES:
-        return {"type": _TYPES[hint]}
+def _build_type_schema(hint: Any) -> dict[str, Any]:
+    if hint in _JSON_TYPES:
+        return {"type": _JSON_TYPES[hint]}
     arguments = typing.get_args(hint)
     if typing.get_origin(hint) is tuple:
-        return {"type": "array", "items": _type(arguments[0])}
+        return {"type": "array", "items": _build_type_schema(arguments[0])}
     if type(None) in arguments:
-        inner = [_type(argument)["type"] for argument in arguments]
+        inner = [_build_type_schema(argument)["type"] for argument in arguments]
         return {"type": inner}
     return {"type": "object"}
 

@@ -32,11 +32,11 @@ from enum import StrEnum
 from typing import Any, Literal, TypeVar, cast
 
 from ._internal.jsonable import Way, place
-from .errors import MessageError, nearest
+from .errors import MessageError, suggest_names
 
 SCHEMA, VERSION = "flyball.message", 1
 OPENAI, ANTHROPIC = "openai", "anthropic"
-DEPTH = 100
+MAX_DEPTH = 100
 """Nested deeper than this, a value is a mistake or an attack, and would break readers of JSON."""
 
 Member = TypeVar("Member", bound=StrEnum)
@@ -96,12 +96,12 @@ class Message:
             "schema": SCHEMA,
             "version": VERSION,
             "id": self.id,
-            "created_at": _written(self.n, self.created_at),
+            "created_at": _format_time(self.n, self.created_at),
             "type": str(self.type),
             "role": str(self.role),
             "content": self.content,
-            "payload": json_copy(self.n, "payload", self.payload),
-            "metadata": json_copy(self.n, "metadata", self.metadata),
+            "payload": copy_json(self.n, "payload", self.payload),
+            "metadata": copy_json(self.n, "metadata", self.metadata),
             "group": self.group,
         }
 
@@ -112,94 +112,102 @@ class Message:
         `payload`, `metadata` and `group` may be missing.
         """
         _check_header(index, data)
-        run, n = _parted(index, data.get("id"))
-        at = _read(index, data.get("created_at"))
+        run, n = _parse_id(index, data.get("id"))
+        at = _parse_time(index, data.get("created_at"))
         type_, role, content, payload, metadata, group = cast("list[Any]", [data.get(key) for key in _KEYS[4:]])
         return cls(run, n, at, type_, role, content, payload, metadata, group).checked(index)
 
     def checked(self, index: int = 0) -> Message:
         """A copy that shares nothing with this one; a MessageError names the first field that no message can have."""
-        need(is_text(self.run), index, "run", self.run, TEXT)
-        need(is_whole(self.n), index, "n", self.n, WHOLE)
-        need(is_time(self.created_at), index, "created_at", self.created_at, TIME)
-        need(_is(str, self.content), index, "content", self.content, "a text, perhaps empty")
-        need(self.group is None or is_whole(self.group), index, "group", self.group, f"{WHOLE}, or None")
+        require(is_nonempty_text(self.run), index, "run", self.run, EXPECTED_TEXT)
+        require(is_sequence_number(self.n), index, "n", self.n, EXPECTED_NUMBER)
+        require(is_time(self.created_at), index, "created_at", self.created_at, EXPECTED_TIME)
+        require(_is_instance(str, self.content), index, "content", self.content, "a text, perhaps empty")
+        require(
+            self.group is None or is_sequence_number(self.group),
+            index,
+            "group",
+            self.group,
+            f"{EXPECTED_NUMBER}, or None",
+        )
         for field, value in (("payload", self.payload), ("metadata", self.metadata)):
-            need(value is None or _is(Mapping, value), index, field, value, "a dict, or None")
+            require(value is None or _is_instance(Mapping, value), index, field, value, "a dict, or None")
         message = Message(
             self.run,
             self.n,
             self.created_at,
-            member(index, "type", self.type, MessageType),
-            member(index, "role", self.role, Role),
+            parse_enum(index, "type", self.type, MessageType),
+            parse_enum(index, "role", self.role, Role),
             self.content,
-            json_copy(index, "payload", self.payload),
-            json_copy(index, "metadata", self.metadata),
+            copy_json(index, "payload", self.payload),
+            copy_json(index, "metadata", self.metadata),
             self.group,
         )
-        for key, holds, expected in _CONVENTIONS.get(message.type, ()):
+        for key, holds, expected in _PAYLOAD_CHECKS.get(message.type, ()):
             found = (message.payload or {}).get(key)
-            need(holds(found), index, f"payload.{key}", found, expected)
+            require(holds(found), index, f"payload.{key}", found, expected)
         return message
 
 
-TEXT, WHOLE = "a text that is not empty", "an int of at least 0, of at most 18 digits"
-TIME = "seconds since the epoch, before the year 10000"
+EXPECTED_TEXT, EXPECTED_NUMBER = "a text that is not empty", "an int of at least 0, of at most 18 digits"
+EXPECTED_TIME = "seconds since the epoch, before the year 10000"
 _KEYS = ("schema", "version", "id", "created_at", "type", "role", "content", "payload", "metadata", "group")
 _ID = re.compile(r"(.+):(0|[1-9][0-9]{0,17})", re.DOTALL)
-_STAMP = re.compile(r"([0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9]{2}:[0-9]{2}:[0-9]{2})(\.[0-9]{1,400})?(?:Z|\+00:00)")
+_TIMESTAMP = re.compile(r"([0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9]{2}:[0-9]{2}:[0-9]{2})(\.[0-9]{1,400})?(?:Z|\+00:00)")
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
-_END = (datetime.max.replace(tzinfo=UTC) - _EPOCH).total_seconds()
+_MAX_TIME = (datetime.max.replace(tzinfo=UTC) - _EPOCH).total_seconds()
 
 
-def need(good: bool, index: int, field: str, found: object, expected: str) -> None:
+def require(condition: bool, index: int, field: str, found: object, expected: str) -> None:
     """Raise the MessageError unless the field is good."""
-    if not good:
+    if not condition:
         raise MessageError(index, field, found, expected)
 
 
-def member(index: int, field: str, value: object, kind: type[Member]) -> Member:
+def parse_enum(index: int, field: str, value: object, enum_type: type[Member]) -> Member:
     """The member of a closed set that `value` is, or names."""
-    if isinstance(value, kind):
+    if isinstance(value, enum_type):
         return value
-    if isinstance(value, str) and value in list(kind):
-        return kind(value)
-    raise MessageError(index, field, value, f"one of {', '.join(kind)}")
+    if isinstance(value, str) and value in list(enum_type):
+        return enum_type(value)
+    raise MessageError(index, field, value, f"one of {', '.join(enum_type)}")
 
 
-def _is(kind: type, value: object) -> bool:
+def _is_instance(expected_type: type, value: object) -> bool:
     """isinstance, for what the annotations promise and a caller without type checker may break."""
-    return isinstance(value, kind)
+    return isinstance(value, expected_type)
 
 
-def is_text(value: object) -> bool:
+def is_nonempty_text(value: object) -> bool:
     """Whether it is a text that says something, as names and ids must."""
     return isinstance(value, str) and value != ""
 
 
-def is_whole(value: object) -> bool:
+def is_sequence_number(value: object) -> bool:
     """Whether it can be a number of a message or of a group."""
     return isinstance(value, int) and not isinstance(value, bool) and 0 <= value < 10**18
 
 
 def is_time(value: object) -> bool:
     """Whether it is a time that can be written as text and read back."""
-    return isinstance(value, int | float) and not isinstance(value, bool) and 0 <= value < _END
+    return isinstance(value, int | float) and not isinstance(value, bool) and 0 <= value < _MAX_TIME
 
 
-def json_copy(index: int, field: str, value: object) -> Any:
+def copy_json(index: int, field: str, value: object) -> Any:
     """A copy in plain JSON types, sharing nothing that can change; a MessageError names the part that is not JSON.
 
     As json.dumps does, it takes a tuple for a list; unlike it, it refuses NaN, infinity and keys that are no text.
     """
-    return _copied(index, field, value, DEPTH)
+    return _copied(index, field, value, MAX_DEPTH)
 
 
 def _copied(index: int, way: str | Way, value: object, depth: int) -> Any:
     if value is None or isinstance(value, (str, int)) or (isinstance(value, float) and math.isfinite(value)):
         return value
     if not depth:  # what is left may be too deep to be shown, or contain itself
-        raise MessageError(index, place(way) or "message", type(value).__name__, f"at most {DEPTH} levels of nesting")
+        raise MessageError(
+            index, place(way) or "message", type(value).__name__, f"at most {MAX_DEPTH} levels of nesting"
+        )
     if isinstance(value, (list, tuple)):
         rows = cast("list[object]", value)
         return [_copied(index, (way, number), row, depth - 1) for number, row in enumerate(rows)]
@@ -221,14 +229,14 @@ def _are_parts(value: object) -> bool:
     return value is None or (isinstance(value, list) and all(map(_is_part, cast("list[object]", value))))
 
 
-_CONVENTIONS: dict[MessageType, tuple[tuple[str, Callable[[object], bool], str], ...]] = {
+_PAYLOAD_CHECKS: dict[MessageType, tuple[tuple[str, Callable[[object], bool], str], ...]] = {
     MessageType.TOOL_CALL: (
-        ("call_id", is_text, TEXT),
-        ("name", is_text, TEXT),
+        ("call_id", is_nonempty_text, EXPECTED_TEXT),
+        ("name", is_nonempty_text, EXPECTED_TEXT),
         ("arguments", lambda value: isinstance(value, str | dict), "JSON text or a dict"),
     ),
     MessageType.TOOL_RESULT: (
-        ("call_id", is_text, TEXT),
+        ("call_id", is_nonempty_text, EXPECTED_TEXT),
         ("name", lambda value: value is None or isinstance(value, str), "a text, or None"),
         ("is_error", lambda value: value is None or isinstance(value, bool), "a bool"),
         ("parts", _are_parts, "a list of dicts that have a type, or None"),
@@ -246,31 +254,31 @@ def _check_header(index: int, data: object) -> None:
         raise MessageError(index, "message", data, "a dict made by Message.to_dict")
     rows = cast("Mapping[object, object]", data)
     schema, version = rows.get("schema"), rows.get("version")
-    need(schema == SCHEMA, index, "schema", schema, repr(SCHEMA))
-    need(type(version) is int and version == VERSION, index, "version", version, str(VERSION))
+    require(schema == SCHEMA, index, "schema", schema, repr(SCHEMA))
+    require(type(version) is int and version == VERSION, index, "version", version, str(VERSION))
     for key in rows:
         if key not in _KEYS:
-            near = " or ".join(nearest(str(key), _KEYS) or _KEYS)
+            near = " or ".join(suggest_names(str(key), _KEYS) or _KEYS)
             raise MessageError(index, str(key), rows[key], f"the key {near} instead")
 
 
-def _parted(index: int, value: object) -> tuple[str, int]:
+def _parse_id(index: int, value: object) -> tuple[str, int]:
     found = _ID.fullmatch(value) if isinstance(value, str) else None
     if found is None:
         raise MessageError(index, "id", value, "the name of a run, a colon and a number")
     return found[1], int(found[2])
 
 
-def _written(index: int, at: float) -> str:
+def _format_time(index: int, at: float) -> str:
     """ISO 8601 with as many digits as the float has; microseconds would not bring every float back."""
-    need(is_time(at), index, "created_at", at, TIME)
+    require(is_time(at), index, "created_at", at, EXPECTED_TIME)
     whole, _, fraction = f"{Decimal(repr(float(at))):f}".partition(".")
     moment = _EPOCH + timedelta(seconds=int(whole))
     return f"{moment:%Y-%m-%dT%H:%M:%S}{'.' if fraction.strip('0') else ''}{fraction.rstrip('0')}Z"
 
 
-def _read(index: int, value: object) -> float:
-    found = _STAMP.fullmatch(value) if isinstance(value, str) else None
+def _parse_time(index: int, value: object) -> float:
+    found = _TIMESTAMP.fullmatch(value) if isinstance(value, str) else None
     try:
         if found:
             moment = datetime.fromisoformat(f"{found[1]}+00:00")
@@ -289,7 +297,7 @@ class Orphan:
     kind: Literal["call_without_result", "result_without_call", "second_result"]
 
 
-def together(first: Message, second: Message) -> bool:
+def belong_together(first: Message, second: Message) -> bool:
     """Whether two neighbours belong in one message of a provider that puts all results of a batch into one message.
 
     Calls and results that were given no group still belong together: no provider takes a batch in pieces.
@@ -310,9 +318,9 @@ def check_pairs(messages: Iterable[Message]) -> list[Orphan]:
     orphans: list[Orphan] = []
     for index, message in enumerate(messages):
         if message.type is MessageType.TOOL_CALL:
-            waiting.setdefault(_call_id(index, message), []).append(index)
+            waiting.setdefault(_require_call_id(index, message), []).append(index)
         elif message.type is MessageType.TOOL_RESULT:
-            call_id = _call_id(index, message)
+            call_id = _require_call_id(index, message)
             if waiting.get(call_id):
                 waiting[call_id].pop()
             else:
@@ -341,9 +349,9 @@ def repair_pairs(messages: Iterable[Message]) -> list[Message]:
         if orphan.index not in alone:
             call = old[orphan.index]
             if orphan.index > end:  # orphans come in order, and all calls of a batch have one end
-                end = _end_of_batch(old, orphan.index)
+                end = _find_batch_end(old, orphan.index)
             highest[call.run] += 1
-            added.setdefault(end, []).append(_missing_result(call, highest[call.run], old[end]))
+            added.setdefault(end, []).append(_build_missing_result(call, highest[call.run], old[end]))
     new: list[Message] = []
     for index, message in enumerate(old):
         new += [] if index in alone else [message]
@@ -351,28 +359,28 @@ def repair_pairs(messages: Iterable[Message]) -> list[Message]:
     return new
 
 
-def _end_of_batch(messages: list[Message], index: int) -> int:
+def _find_batch_end(messages: list[Message], index: int) -> int:
     """The last message of the batch that the call at `index` is in: behind all its calls, and the results they have."""
     end, last = index, len(messages) - 1
-    while end < last and together(messages[end], messages[end + 1]):
+    while end < last and belong_together(messages[end], messages[end + 1]):
         end += 1
     while end < last and messages[end + 1].type is MessageType.TOOL_RESULT:
         end += 1
     return end
 
 
-def _missing_result(call: Message, n: int, before: Message) -> Message:
+def _build_missing_result(call: Message, n: int, previous: Message) -> Message:
     """In the group of the result before it, so that it does not part that result from what came with it."""
-    group = before.group if before.type is MessageType.TOOL_RESULT and before.run == call.run else None
+    group = previous.group if previous.type is MessageType.TOOL_RESULT and previous.run == call.run else None
     name = (call.payload or {}).get("name")
-    payload = {"call_id": _call_id(n, call), "name": name, "is_error": True}
+    payload = {"call_id": _require_call_id(n, call), "name": name, "is_error": True}
     text = "No result of this call was recorded."
     return Message(
         call.run, n, call.created_at, MessageType.TOOL_RESULT, Role.TOOL, text, payload, {"repaired": True}, group
     )
 
 
-def _call_id(index: int, message: Message) -> str:
+def _require_call_id(index: int, message: Message) -> str:
     call_id = (message.payload or {}).get("call_id")
-    need(is_text(call_id), index, "payload.call_id", call_id, TEXT)
+    require(is_nonempty_text(call_id), index, "payload.call_id", call_id, EXPECTED_TEXT)
     return cast("str", call_id)

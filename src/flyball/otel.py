@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from . import __version__
-from ._internal.jsonable import jsonable
+from ._internal.jsonable import to_jsonable
 from .budget.snapshot import BudgetSnapshot
 from .errors import ConfigError
 from .event import (
@@ -55,26 +55,26 @@ Attributes = dict[str, Any]
 
 
 @dataclass(slots=True)
-class _Spot:
+class _OpenSpan:
     """A span that is open, and when it began."""
 
     span: Span
-    at: float
-    about: Attributes
+    started_at: float
+    attributes: Attributes
 
 
 @dataclass(slots=True)
-class _Open:
+class _OpenRun:
     """A run that has not ended."""
 
     header: Header
     """Kept so that no other run's header can take its place in memory, by which the run is known."""
     span: Span
     context: Context
-    chat: _Spot | None = None
-    calls: dict[str, _Spot] = field(default_factory=dict[str, _Spot])
-    read: int = 0
-    made: int = 0
+    chat: _OpenSpan | None = None
+    calls: dict[str, _OpenSpan] = field(default_factory=dict[str, _OpenSpan])
+    input_tokens: int = 0
+    output_tokens: int = 0
     failure: str | None = None
     """How the newest request failed, if it did."""
 
@@ -109,31 +109,31 @@ class OtelSink:
             DURATION, "s", "Seconds of a request.", explicit_bucket_boundaries_advisory=_SECOND_BOUNDS
         )
         self._content = content
-        self._runs: dict[int, _Open] = {}
-        self._heard: Mapping[type[Event], Callable[[_Open, Any], None]] = {
-            ModelRequested: self._requested,
-            ModelReplied: self._replied,
-            ToolStarted: self._called,
-            ToolEnded: self._returned,
-            RunEnded: self._ended,
-            BudgetRefused: _noted,
-            GraceStarted: _noted,
-            Retried: _noted,
+        self._runs: dict[int, _OpenRun] = {}
+        self._handlers: Mapping[type[Event], Callable[[_OpenRun, Any], None]] = {
+            ModelRequested: self._on_model_requested,
+            ModelReplied: self._on_model_replied,
+            ToolStarted: self._on_tool_started,
+            ToolEnded: self._on_tool_ended,
+            RunEnded: self._on_run_ended,
+            BudgetRefused: _add_run_event,
+            GraceStarted: _add_run_event,
+            Retried: _add_run_event,
         }
 
     def __call__(self, event: Event) -> None:
         """Take an event; those of runs whose beginning it has not seen are left aside."""
         if isinstance(event, RunStarted):
-            self._started(event)
+            self._on_run_started(event)
             return
-        hear = self._heard.get(type(event))
+        hear = self._handlers.get(type(event))
         run = self._runs.get(id(event.header)) if hear else None
         if hear and run:
             hear(run, event)
 
-    def _started(self, event: RunStarted) -> None:
+    def _on_run_started(self, event: RunStarted) -> None:
         header = event.header
-        about = _known(
+        about = _drop_none(
             {
                 OPERATION: "invoke_agent",
                 AGENT: event.agent,
@@ -142,11 +142,11 @@ class OtelSink:
             }
         )
         name = f"invoke_agent {event.agent}" if event.agent else "invoke_agent"
-        span = self._tracer.start_span(name, attributes=about, start_time=_nanos(event, event.at))
-        self._runs[id(header)] = _Open(header, span, self._trace.set_span_in_context(span))
+        span = self._tracer.start_span(name, attributes=about, start_time=_to_nanoseconds(event, event.at))
+        self._runs[id(header)] = _OpenRun(header, span, self._trace.set_span_in_context(span))
 
-    def _requested(self, run: _Open, event: ModelRequested) -> None:
-        about = _known({OPERATION: "chat", PROVIDER: event.provider, MODEL: event.model})
+    def _on_model_requested(self, run: _OpenRun, event: ModelRequested) -> None:
+        about = _drop_none({OPERATION: "chat", PROVIDER: event.provider, MODEL: event.model})
         more = {
             "flyball.purpose": str(event.purpose),
             "flyball.attempt": event.attempt,
@@ -154,9 +154,9 @@ class OtelSink:
             "flyball.estimated_tokens": event.estimated_tokens,
         }
         name = f"chat {event.model}" if event.model else "chat"
-        run.chat = self._begun(run, name, event, about, more, self._trace.SpanKind.CLIENT)
+        run.chat = self._start_span(run, name, event, about, more, self._trace.SpanKind.CLIENT)
 
-    def _replied(self, run: _Open, event: ModelReplied) -> None:
+    def _on_model_replied(self, run: _OpenRun, event: ModelReplied) -> None:
         spot, run.chat, run.failure = run.chat, None, event.code
         if spot is None:
             return
@@ -164,68 +164,74 @@ class OtelSink:
             used = {INPUT: event.input_tokens, OUTPUT: event.output_tokens}
             parts = {CACHED: event.cached_tokens, REASONING: event.reasoning_tokens}
             spot.span.set_attributes({FINISHES: [str(event.finish)], **used, **{k: v for k, v in parts.items() if v}})
-            run.read += event.input_tokens
-            run.made += event.output_tokens
+            run.input_tokens += event.input_tokens
+            run.output_tokens += event.output_tokens
             for kind, tokens in (("input", event.input_tokens), ("output", event.output_tokens)):
                 if tokens:
-                    self._tokens.record(tokens, {**spot.about, TOKEN_TYPE: kind}, run.context)
+                    self._tokens.record(tokens, {**spot.attributes, TOKEN_TYPE: kind}, run.context)
         wrong = {ERROR: event.code} if event.code else {}
-        self._seconds.record(max(0.0, event.at - spot.at), spot.about | wrong, run.context)
-        self._done(spot.span, event, event.at, event.code)
+        self._seconds.record(max(0.0, event.at - spot.started_at), spot.attributes | wrong, run.context)
+        self._end_span(spot.span, event, event.at, event.code)
 
-    def _called(self, run: _Open, event: ToolStarted) -> None:
-        more = {CALL_ARGUMENTS: json.dumps(jsonable(event.arguments))} if self._content else {}
-        run.calls[event.call_id] = self._call(run, event, more)
+    def _on_tool_started(self, run: _OpenRun, event: ToolStarted) -> None:
+        more = {CALL_ARGUMENTS: json.dumps(to_jsonable(event.arguments))} if self._content else {}
+        run.calls[event.call_id] = self._start_tool_span(run, event, more)
 
-    def _returned(self, run: _Open, event: ToolEnded) -> None:
+    def _on_tool_ended(self, run: _OpenRun, event: ToolEnded) -> None:
         """A call that was not made, because it was denied or an equal one counts, is a span without length."""
-        spot = run.calls.pop(event.call_id, None) or self._call(run, event, {})
+        spot = run.calls.pop(event.call_id, None) or self._start_tool_span(run, event, {})
         told = {"flyball.call.status": str(event.status), "flyball.call.reason": event.reason and str(event.reason)}
-        spot.span.set_attributes(_known(told))
+        spot.span.set_attributes(_drop_none(told))
         wrong = None if event.status == "done" else str(event.status)
         # All calls of a batch are told to have ended when the last has; each knows how long it took.
-        self._done(spot.span, event, min(event.at, spot.at + event.seconds), wrong)
+        self._end_span(spot.span, event, min(event.at, spot.started_at + event.seconds), wrong)
 
-    def _call(self, run: _Open, event: ToolStarted | ToolEnded, more: Attributes) -> _Spot:
+    def _start_tool_span(self, run: _OpenRun, event: ToolStarted | ToolEnded, extra: Attributes) -> _OpenSpan:
         about = {OPERATION: "execute_tool", TOOL: event.tool, TOOL_TYPE: "function", CALL_ID: event.call_id}
-        more = {**more, "flyball.turn": event.turn}
-        return self._begun(run, f"execute_tool {event.tool}", event, about, more, self._trace.SpanKind.INTERNAL)
+        extra = {**extra, "flyball.turn": event.turn}
+        return self._start_span(run, f"execute_tool {event.tool}", event, about, extra, self._trace.SpanKind.INTERNAL)
 
-    def _ended(self, run: _Open, event: RunEnded) -> None:
+    def _on_run_ended(self, run: _OpenRun, event: RunEnded) -> None:
         del self._runs[id(run.header)]
         for spot in (*run.calls.values(), *([run.chat] if run.chat else ())):
-            self._done(spot.span, event, event.at, "cut")
+            self._end_span(spot.span, event, event.at, "cut")
         run.span.set_attributes(
-            _known(
+            _drop_none(
                 {
                     "flyball.stop": str(event.stop),
                     "flyball.stopped_by": event.stopped_by,
                     "flyball.flags": list(event.flags),
                     "flyball.turns": event.turns,
                     "flyball.requests": event.requests,
-                    INPUT: run.read,
-                    OUTPUT: run.made,
-                    **_budgets(event.budgets),
+                    INPUT: run.input_tokens,
+                    OUTPUT: run.output_tokens,
+                    **_budget_attributes(event.budgets),
                 }
             )
         )
         wrong = run.failure or "failed" if event.stop == "failed" else None
-        self._done(run.span, event, event.at, wrong)
+        self._end_span(run.span, event, event.at, wrong)
 
-    def _begun(self, run: _Open, name: str, event: Event, about: Attributes, more: Attributes, kind: SpanKind) -> _Spot:
+    def _start_span(
+        self, run: _OpenRun, name: str, event: Event, attributes: Attributes, extra: Attributes, kind: SpanKind
+    ) -> _OpenSpan:
         span = self._tracer.start_span(
-            name, run.context, kind=kind, attributes={**about, **more}, start_time=_nanos(event, event.at)
+            name,
+            run.context,
+            kind=kind,
+            attributes={**attributes, **extra},
+            start_time=_to_nanoseconds(event, event.at),
         )
-        return _Spot(span, event.at, about)
+        return _OpenSpan(span, event.at, attributes)
 
-    def _done(self, span: Span, event: Event, at: float, wrong: str | None) -> None:
-        if wrong is not None:
-            span.set_attribute(ERROR, wrong)
+    def _end_span(self, span: Span, event: Event, at: float, error: str | None) -> None:
+        if error is not None:
+            span.set_attribute(ERROR, error)
             span.set_status(self._trace.StatusCode.ERROR)
-        span.end(_nanos(event, at))
+        span.end(_to_nanoseconds(event, at))
 
 
-_TOLD: Mapping[type[Event], tuple[str, ...]] = {
+_RUN_EVENT_FIELDS: Mapping[type[Event], tuple[str, ...]] = {
     BudgetRefused: ("budget", "flag"),
     GraceStarted: ("reason",),
     Retried: ("attempt", "wait_s"),
@@ -233,12 +239,12 @@ _TOLD: Mapping[type[Event], tuple[str, ...]] = {
 """What else is told on the span of a run, and which of its fields; none has anything that was said."""
 
 
-def _noted(run: _Open, event: Event) -> None:
-    fields = {f"flyball.{name}": getattr(event, name) for name in _TOLD[type(event)]}
-    run.span.add_event(f"flyball.{event.kind}", fields, _nanos(event, event.at))
+def _add_run_event(run: _OpenRun, event: Event) -> None:
+    fields = {f"flyball.{name}": getattr(event, name) for name in _RUN_EVENT_FIELDS[type(event)]}
+    run.span.add_event(f"flyball.{event.kind}", fields, _to_nanoseconds(event, event.at))
 
 
-def _budgets(budgets: Mapping[str, Any]) -> Attributes:
+def _budget_attributes(budgets: Mapping[str, Any]) -> Attributes:
     told: Attributes = {}
     for name, budget in budgets.items():
         if isinstance(budget, BudgetSnapshot):
@@ -247,9 +253,9 @@ def _budgets(budgets: Mapping[str, Any]) -> Attributes:
     return told
 
 
-def _known(about: Attributes) -> Attributes:
-    return {name: value for name, value in about.items() if value is not None}
+def _drop_none(attributes: Attributes) -> Attributes:
+    return {name: value for name, value in attributes.items() if value is not None}
 
 
-def _nanos(event: Event, at: float) -> int:
+def _to_nanoseconds(event: Event, at: float) -> int:
     return round((event.header.started_at + at) * 1_000_000_000)

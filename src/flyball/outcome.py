@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, fields
 from enum import StrEnum
 from typing import Any, ClassVar
 
-from ._internal.jsonable import jsonable
+from ._internal.jsonable import to_jsonable
 
 
 class Status(StrEnum):
@@ -49,7 +49,7 @@ class Artifact:
 
 
 @dataclass(slots=True, kw_only=True)
-class Ended:
+class BaseOutcome:
     """What all outcomes have. Not frozen, because a run makes many and freezing would double their cost."""
 
     status: ClassVar[Status]
@@ -72,23 +72,23 @@ class Ended:
 
     def to_dict(self) -> dict[str, Any]:
         """The same in JSON types."""
-        row = {field.name: jsonable(getattr(self, field.name)) for field in fields(self) if field.name != "children"}
+        row = {field.name: to_jsonable(getattr(self, field.name)) for field in fields(self) if field.name != "children"}
         children = {"children": [child.run_id for child in self.children]} if self.children else {}
         return {"status": self.status.value, "ok": self.ok, "text": self.text, **row, **children}
 
     @property
     def text(self) -> str:
         """What the model is told."""
-        return f"({self.note})\n{self.words}" if self.note else self.words
+        return f"({self.note})\n{self.text_without_note}" if self.note else self.text_without_note
 
     @property
-    def words(self) -> str:
+    def text_without_note(self) -> str:
         """The same without the note."""
         raise NotImplementedError
 
 
 @dataclass(slots=True, kw_only=True)
-class Success(Ended):
+class Success(BaseOutcome):
     """The call ran and gave a value."""
 
     status = Status.DONE
@@ -99,7 +99,7 @@ class Success(Ended):
     """What the call set in the run's state."""
 
     @classmethod
-    def made(
+    def create(
         cls,
         call_id: str,
         tool: str,
@@ -121,13 +121,13 @@ class Success(Ended):
         return f"({self.note})\n{self.content}" if self.note else self.content
 
     @property
-    def words(self) -> str:
+    def text_without_note(self) -> str:
         """What the model is told: the content."""
         return self.content
 
 
 @dataclass(slots=True, kw_only=True)
-class Failure(Ended):
+class Failure(BaseOutcome):
     """The call raised."""
 
     status = Status.FAILED
@@ -136,13 +136,13 @@ class Failure(Ended):
     error: str
 
     @property
-    def words(self) -> str:
+    def text_without_note(self) -> str:
         """What the model is told: the kind of error and its words."""
         return f"{self.kind}: {self.error}"
 
 
 @dataclass(slots=True, kw_only=True)
-class Timeout(Ended):
+class Timeout(BaseOutcome):
     """The call did not end in time; whether it had an effect is not known."""
 
     status = Status.TIMED_OUT
@@ -151,13 +151,13 @@ class Timeout(Ended):
     """Whether a thread was still at work, and was given up."""
 
     @property
-    def words(self) -> str:
+    def text_without_note(self) -> str:
         """What the model is told: that nobody knows."""
         return f"No result within {self.cap_s:g} s. Whether it had an effect is not known."
 
 
 @dataclass(slots=True, kw_only=True)
-class Denied(Ended):
+class Denied(BaseOutcome):
     """The call was not made."""
 
     status = Status.DENIED
@@ -165,13 +165,13 @@ class Denied(Ended):
     message: str
 
     @property
-    def words(self) -> str:
+    def text_without_note(self) -> str:
         """What the model is told: that it was not run, and why."""
         return f"Not run ({self.reason.value}): {self.message}"
 
 
 @dataclass(slots=True, kw_only=True)
-class Cancelled(Ended):
+class Cancelled(BaseOutcome):
     """The run was cancelled while the call was under way or waiting."""
 
     status = Status.CANCELLED
@@ -179,7 +179,7 @@ class Cancelled(Ended):
     """Whether a thread was still at work, and was given up."""
 
     @property
-    def words(self) -> str:
+    def text_without_note(self) -> str:
         """What the model is told."""
         return "Cancelled. Whether it had an effect is not known."
 

@@ -18,9 +18,9 @@ from threading import Lock
 from typing import Any, cast
 
 from ._internal import validation
-from .errors import ConfigError, shown
+from .errors import ConfigError, quote_value
 
-_MOST = 1e15
+_MAX_AMOUNT = 1e15
 """More than this of anything is a mistake."""
 
 
@@ -66,19 +66,19 @@ class Verdict:
 
 def allow(text: str = "") -> Verdict:
     """Yes; `text` is the answer where a tool asks for one."""
-    validation.kind("allow", text, str)
+    validation.check_type("allow", text, str)
     return Verdict(True, text)
 
 
 def deny(reason: str = "") -> Verdict:
     """No; the model is told why."""
-    validation.kind("deny", reason, str)
+    validation.check_type("deny", reason, str)
     return Verdict(False, reason)
 
 
 def edit(text: str = "", /, **arguments: Any) -> Verdict:
     """Yes, but with these arguments, all of them: `edit(path="other.txt")`."""
-    validation.kind("edit", text, str)
+    validation.check_type("edit", text, str)
     return Verdict(True, text, arguments)
 
 
@@ -89,66 +89,68 @@ def extend(amount: float, text: str = "") -> Verdict:
     return Verdict(True, text, None, amount)
 
 
-Said = Verdict | bool | None
+ApproverAnswer = Verdict | bool | None
 """What an approver may give: a Verdict, True, False, or None to leave the question open; then the run pauses."""
 
-Approver = Callable[[Question], Said | Awaitable[Said]]
+Approver = Callable[[Question], ApproverAnswer | Awaitable[ApproverAnswer]]
 """Is asked, one question at a time. It may block (it runs in a thread of its own) or be async. What it raises means no,
 and so does no answer within the agent's `approver_seconds`. The wait takes nothing of the run's time."""
 
 
-def verdict_of(said: object) -> Verdict:
+def to_verdict(answer: object) -> Verdict:
     """What an approver gave, as a verdict; what cannot be understood means no."""
-    if said is None or isinstance(said, bool):
-        return Verdict(said)
-    return said if isinstance(said, Verdict) and _is_whole(said) else _not_understood(said)
+    if answer is None or isinstance(answer, bool):
+        return Verdict(answer)
+    return answer if isinstance(answer, Verdict) and _is_valid(answer) else _reject_answer(answer)
 
 
-def _is_whole(verdict: Verdict) -> bool:
+def _is_valid(verdict: Verdict) -> bool:
     """Whether each part is what it must be: one that is not would be found out when the call is made already."""
     parts: tuple[Any, ...] = (verdict.approved, verdict.text, verdict.arguments, verdict.amount)
     approved, text, arguments, amount = parts
     return (
         (approved is None or isinstance(approved, bool))
         and isinstance(text, str)
-        and (arguments is None or _is_named(arguments))
+        and (arguments is None or _has_text_keys(arguments))
         and (amount is None or _is_amount(amount))
     )
 
 
-def _is_named(given: object) -> bool:
-    return isinstance(given, Mapping) and all(isinstance(name, str) for name in cast("Mapping[object, Any]", given))
+def _has_text_keys(value: object) -> bool:
+    return isinstance(value, Mapping) and all(isinstance(name, str) for name in cast("Mapping[object, Any]", value))
 
 
-def _is_amount(given: Any) -> bool:
-    return not isinstance(given, bool) and isinstance(given, int | float) and 0 < given < _MOST
+def _is_amount(value: Any) -> bool:
+    return not isinstance(value, bool) and isinstance(value, int | float) and 0 < value < _MAX_AMOUNT
 
 
-def _not_understood(said: object) -> Verdict:
-    if inspect.iscoroutine(said):
-        said.close()
-    return Verdict(False, f"the approver gave {shown(said)}; expected allow(), deny(), edit(), extend(), True or False")
+def _reject_answer(answer: object) -> Verdict:
+    if inspect.iscoroutine(answer):
+        answer.close()
+    return Verdict(
+        False, f"the approver gave {quote_value(answer)}; expected allow(), deny(), edit(), extend(), True or False"
+    )
 
 
-def answers_of(given: object, asked: Mapping[str, Question]) -> dict[str, Verdict]:
+def parse_answers(answers: object, questions: Mapping[str, Question]) -> dict[str, Verdict]:
     """What was answered to which question; anything else is refused before a run goes on with it."""
-    if not isinstance(given, Mapping):
-        raise ConfigError("resume, answers", given, "answers by the question's id, such as {'call-0': allow()}")
+    if not isinstance(answers, Mapping):
+        raise ConfigError("resume, answers", answers, "answers by the question's id, such as {'call-0': allow()}")
     verdicts: dict[str, Verdict] = {}
-    for key, said in cast("Mapping[object, object]", given).items():
-        if key not in asked:
-            raise ConfigError("resume, answers", key, f"the id of an open question: {', '.join(asked)}")
+    for key, said in cast("Mapping[object, object]", answers).items():
+        if key not in questions:
+            raise ConfigError("resume, answers", key, f"the id of an open question: {', '.join(questions)}")
         verdict = Verdict(said) if isinstance(said, bool) else said
-        if not isinstance(verdict, Verdict) or verdict.approved is None or not _is_whole(verdict):
+        if not isinstance(verdict, Verdict) or verdict.approved is None or not _is_valid(verdict):
             raise ConfigError(f"resume, answers[{key!r}]", said, "allow(), deny(), edit(), extend(), True or False")
         verdicts[str(key)] = verdict
     return verdicts
 
 
-_TURN = Lock()
+_TERMINAL_LOCK = Lock()
 """Runs that ask at the same time take turns."""
-_STEERING = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u2028-\u202e\u2066-\u2069\ud800-\udfff]")
-_HOW = {
+_CONTROL_CHARACTERS = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u2028-\u202e\u2066-\u2069\ud800-\udfff]")
+_ANSWER_HINTS = {
     About.CALL: 'y, n, or e {"argument": ...}; words behind y or n are passed on',
     About.LIMIT: "y, n, or how much more",
     About.RUN: "y or n; words behind n are passed on",
@@ -160,20 +162,20 @@ def ask_on_terminal(question: Question, ask: Callable[[str], str] | None = None)
 
     `ask` prints a text and gives the line that was typed, as `input` does.
     """
-    with _TURN:
-        prompt = f"{question.text} ({_HOW[question.about]}) "
+    with _TERMINAL_LOCK:
+        prompt = f"{question.text} ({_ANSWER_HINTS[question.about]}) "
         while True:
             try:
-                line = (ask or _input)(visible(prompt))
+                line = (ask or _read_line)(escape_unprintable(prompt))
             except EOFError:
                 return None
-            verdict = read(line, question.about)
+            verdict = parse_answer_line(line, question.about)
             if verdict is not None:
                 return verdict
-            prompt = f"Please answer: {_HOW[question.about]} "
+            prompt = f"Please answer: {_ANSWER_HINTS[question.about]} "
 
 
-def _input(prompt: str) -> str:
+def _read_line(prompt: str) -> str:
     try:
         return input(prompt)
     except EOFError:
@@ -181,7 +183,7 @@ def _input(prompt: str) -> str:
         raise
 
 
-def visible(text: str) -> str:
+def escape_unprintable(text: str) -> str:
     r"""One line in which all that cannot be seen is shown, not sent: a model, a tool or a file may have written it.
 
     >>> visible("all\x1b[2J gone")
@@ -189,23 +191,23 @@ def visible(text: str) -> str:
     """
     if text.isprintable():
         return text
-    return "".join(one if one.isprintable() else _escaped(one) for one in text)
+    return "".join(one if one.isprintable() else _escape(one) for one in text)
 
 
-def harmless(text: str) -> str:
+def escape_control_characters(text: str) -> str:
     r"""A text as it is, with its lines, tabs and emoji, but for what would steer a terminal or turn its letters round.
 
     >>> harmless("a:\n\tb\x1b[2J")
     'a:\n\tb\\x1b[2J'
     """
-    return _STEERING.sub(lambda found: _escaped(found[0]), text.replace("\r\n", "\n"))
+    return _CONTROL_CHARACTERS.sub(lambda found: _escape(found[0]), text.replace("\r\n", "\n"))
 
 
-def _escaped(character: str) -> str:
+def _escape(character: str) -> str:
     return character.encode("unicode_escape").decode("ascii")
 
 
-def read(line: str, about: About) -> Verdict | None:
+def parse_answer_line(line: str, about: About) -> Verdict | None:
     """What a line means; None where that is not clear.
 
     >>> read("n not on a Friday", About.CALL)
@@ -218,12 +220,12 @@ def read(line: str, about: About) -> Verdict | None:
         case "n" | "no":
             return deny(rest.strip())
         case "e" | "edit" if about is About.CALL:
-            return _edited(rest)
+            return _parse_edit(rest)
         case _:
-            return _extended(line) if about is About.LIMIT else None
+            return _parse_extension(line) if about is About.LIMIT else None
 
 
-def _edited(text: str) -> Verdict | None:
+def _parse_edit(text: str) -> Verdict | None:
     try:
         arguments: Any = json.loads(text)
         return edit(**arguments)
@@ -231,7 +233,7 @@ def _edited(text: str) -> Verdict | None:
         return None
 
 
-def _extended(text: str) -> Verdict | None:
+def _parse_extension(text: str) -> Verdict | None:
     try:
         return extend(float(text))
     except (ValueError, ConfigError):

@@ -27,11 +27,11 @@ class Teller(Protocol):
         ...
 
 
-_BEFORE_FIELDS = 3
+_ROW_HEADER_LENGTH = 3
 """What stands before an event's own fields while nobody has looked at it: its kind, time, turn. All of them in one
 list: a tuple for each event would be most of what the collector has to look at."""
 
-_PASSED_ON = frozenset[Any]({Delta, ToolReported})
+_TRANSIENT = frozenset[Any]({Delta, ToolReported})
 """Only for those who watch now: neither kept nor numbered, as a run that is played again has none."""
 
 
@@ -42,14 +42,14 @@ class Recorder:
     """
 
     __slots__ = (
-        "_kept",
-        "_last",
+        "_drop_after_seq",
+        "_max_events",
         "_rows",
-        "aside",
         "at",
         "dropped",
         "ended",
         "header",
+        "other_event_count",
         "seq",
         "sink_errors",
         "sinks",
@@ -63,15 +63,15 @@ class Recorder:
         """Seconds since the run began. Time passes only while something is waited for, so it is set then, not read."""
         self.turn = 0
         self.seq = 0
-        self.aside = 0
+        self.other_event_count = 0
         """How many of them the loop has not told: it would not tell them again."""
         self.dropped = 0
         """How many of the oldest events are no longer kept."""
         self.sink_errors = 0
         self.ended = False
         """Whether the end is decided: what a sink or hook wants of the run from now on comes too late."""
-        self._kept = events_kept
-        self._last = events_kept
+        self._max_events = events_kept
+        self._drop_after_seq = events_kept
         """How many there may be until some are dropped."""
         self._rows: list[Any] = []
         """Events, and the parts of those that are not made yet."""
@@ -79,36 +79,36 @@ class Recorder:
     @property
     def events(self) -> list[Event]:
         """Those that are kept."""
-        return list(self.record)
+        return list(self.recorded_events)
 
     @property
-    def record(self) -> RecordedEvents:
+    def recorded_events(self) -> RecordedEvents:
         """The same, of a run that is over."""
         return RecordedEvents(self._rows, self.header, self.dropped)
 
     @property
-    def told(self) -> int:
+    def loop_event_count(self) -> int:
         """How many events the loop has told."""
-        return self.seq - self.aside
+        return self.seq - self.other_event_count
 
     def emit(self, kind: Callable[[int, float, int, Header, *Fields], Event], *fields: *Fields) -> None:
         """Record the next event, and hand it on."""
-        if kind in _PASSED_ON:
-            self._hand_on(kind(self.seq, self.at, self.turn, self.header, *fields))
+        if kind in _TRANSIENT:
+            self._deliver(kind(self.seq, self.at, self.turn, self.header, *fields))
             return
         rows = self._rows
         self.seq = seq = self.seq + 1
         if self.sinks:
             event = kind(seq - 1, self.at, self.turn, self.header, *fields)
             rows.append(event)
-            self._hand_on(event)
+            self._deliver(event)
         else:
             rows += (kind, self.at, self.turn)
             rows += fields
-        if seq > self._last:
+        if seq > self._drop_after_seq:
             self._drop_oldest()
 
-    def _hand_on(self, event: Event) -> None:
+    def _deliver(self, event: Event) -> None:
         for sink in self.sinks:
             try:
                 sink(event)
@@ -120,55 +120,57 @@ class Recorder:
     def _drop_oldest(self) -> None:
         """A tenth at a time, so that a long run does not move the whole list for each event."""
         kept = self.seq - self.dropped
-        surplus = min(kept, max(1, kept - self._kept, self._kept // 10))
+        surplus = min(kept, max(1, kept - self._max_events, self._max_events // 10))
         place = 0
         for _ in range(surplus):
-            place = _behind(self._rows, place)
+            place = _next_index(self._rows, place)
         self.dropped += surplus
-        self._last = self._kept + self.dropped
+        self._drop_after_seq = self._max_events + self.dropped
         del self._rows[:place]
 
 
-def _behind(rows: list[Any], place: int) -> int:
+def _next_index(rows: list[Any], index: int) -> int:
     """Where the next event stands."""
-    kind = rows[place]
-    return place + 1 if isinstance(kind, Event) else place + _BEFORE_FIELDS + _count(kind)
+    kind = rows[index]
+    return index + 1 if isinstance(kind, Event) else index + _ROW_HEADER_LENGTH + _count_fields(kind)
 
 
 @cache
-def _count(kind: type[Event]) -> int:
+def _count_fields(kind: type[Event]) -> int:
     return len(list(own_fields(kind)))
 
 
 class RecordedEvents(Sequence[Event]):
     """The events of a run, made when somebody looks."""
 
-    __slots__ = ("_events", "_first", "_header", "_rows")
+    __slots__ = ("_events", "_first_seq", "_header", "_rows")
 
     def __init__(self, rows: list[Any], header: Header, first: int) -> None:
         self._rows = rows
         self._header = header
-        self._first = first
+        self._first_seq = first
         """The number of the first of them."""
         self._events: list[Event] | None = None
 
-    def _made(self) -> list[Event]:
+    def _build_events(self) -> list[Event]:
         rows = self._rows  # before the look at the events, as another thread may be making them
         if self._events is None:
             place, events = 0, list[Event]()
             while place < len(rows):
-                behind = _behind(rows, place)
-                events.append(rows[place] if isinstance(rows[place], Event) else self._one(rows[place:behind], events))
+                behind = _next_index(rows, place)
+                events.append(
+                    rows[place] if isinstance(rows[place], Event) else self._build_event(rows[place:behind], events)
+                )
                 place = behind
             self._events, self._rows = events, []
         return self._events
 
-    def _one(self, row: list[Any], before: list[Event]) -> Event:
+    def _build_event(self, row: list[Any], earlier: list[Event]) -> Event:
         kind, at, turn, *fields = row
-        return kind(self._first + len(before), at, turn, self._header, *fields)
+        return kind(self._first_seq + len(earlier), at, turn, self._header, *fields)
 
     def __len__(self) -> int:
-        return len(self._made())
+        return len(self._build_events())
 
     @overload
     def __getitem__(self, index: int) -> Event: ...
@@ -177,7 +179,7 @@ class RecordedEvents(Sequence[Event]):
     def __getitem__(self, index: slice) -> list[Event]: ...
 
     def __getitem__(self, index: int | slice) -> Event | list[Event]:
-        return self._made()[index]
+        return self._build_events()[index]
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Sequence) and list(self) == list(cast("Sequence[object]", other))

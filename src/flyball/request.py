@@ -134,7 +134,7 @@ class ModelFailure:
     """Whether the provider may have begun to answer, and so to count."""
 
     @classmethod
-    def of(cls, error: BaseException) -> ModelFailure:
+    def from_error(cls, error: BaseException) -> ModelFailure:
         """What a model raised, as the loop is told of it; whatever is no ModelError is final."""
         kind, after = FailureKind.FINAL, None
         if isinstance(error, Retryable):
@@ -149,17 +149,17 @@ class ModelFailure:
         return cls(kind, type(error).__name__, code, message, after, isinstance(error, ModelError) and error.began)
 
 
-TOKENS_AROUND = 16
+MESSAGE_OVERHEAD_TOKENS = 16
 """More than a provider puts around a message: its role, and the id of a call."""
-TOKENS_OF_IMAGE = 5_000
+MAX_IMAGE_TOKENS = 5_000
 """More than providers count for an image, however large (Anthropic: 4,784; OpenAI: 3,779, but for gpt-4o-mini)."""
-_TOKENS_WITH_TOOLS = {"anthropic": 700}
+_TOOLS_OVERHEAD_TOKENS = {"anthropic": 700}
 """More than a provider adds of its own to a request with tools."""
-_SMALL_LETTERS = bytes(range(ord("a"), ord("z") + 1))
-_IMAGES = frozenset({"image", "image_url", "input_image"})
+_LOWERCASE_LETTERS = bytes(range(ord("a"), ord("z") + 1))
+_IMAGE_TYPES = frozenset({"image", "image_url", "input_image"})
 
 
-def tokens_of(text: str) -> int:
+def estimate_tokens(text: str) -> int:
     """More tokens than a text has: one for each byte, but only three for five small letters.
 
     Words have several letters to a token; digits, signs and what is not English may have none to spare. English has a
@@ -168,65 +168,67 @@ def tokens_of(text: str) -> int:
     if not text:
         return 1
     encoded = text.encode("utf-8", "replace")
-    others = len(encoded.translate(None, _SMALL_LETTERS))
+    others = len(encoded.translate(None, _LOWERCASE_LETTERS))
     return others + 3 * (len(encoded) - others) // 5 + 1
 
 
-tokens_of_name = lru_cache(1_000)(tokens_of)
+estimate_name_tokens = lru_cache(1_000)(estimate_tokens)
 """The same for names of tools, which are few."""
 
 
-def bytes_of(tokens: int) -> int:
+def estimate_bytes(tokens: int) -> int:
     """About how many bytes so many estimated tokens are."""
     return 3 * tokens // 2
 
 
-def tokens_of_message(message: Message) -> int:
+def estimate_message_tokens(message: Message) -> int:
     """More tokens than a message has, with what a provider puts around it."""
-    return tokens_of_parts(message.content, message.payload)
+    return estimate_content_tokens(message.content, message.payload)
 
 
-def tokens_of_parts(content: str, payload: Mapping[str, Any] | None) -> int:
+def estimate_content_tokens(content: str, payload: Mapping[str, Any] | None) -> int:
     """The same for what it is made of."""
-    tokens = tokens_of(content) + TOKENS_AROUND
+    tokens = estimate_tokens(content) + MESSAGE_OVERHEAD_TOKENS
     if payload:
         if "arguments" in payload:
-            tokens += tokens_of_call(str(payload.get("name") or ""), payload["arguments"])
+            tokens += estimate_call_tokens(str(payload.get("name") or ""), payload["arguments"])
         if "part" in payload:
-            tokens += _tokens_of_part(payload["part"])
+            tokens += _estimate_part_tokens(payload["part"])
         if payload.get("parts"):
-            tokens += sum(map(_tokens_of_part, payload["parts"]))
+            tokens += sum(map(_estimate_part_tokens, payload["parts"]))
     return tokens
 
 
-def tokens_of_call(name: str, arguments: object) -> int:
+def estimate_call_tokens(name: str, arguments: object) -> int:
     """Estimate the tokens of a tool call."""
     written = arguments if isinstance(arguments, str) else json.dumps(arguments, default=str)
-    return tokens_of_name(name) + tokens_of(written)
+    return estimate_name_tokens(name) + estimate_tokens(written)
 
 
-def tokens_of_reply(reply: Reply) -> int:
+def estimate_reply_tokens(reply: Reply) -> int:
     """More tokens than a reply has."""
-    called = sum(tokens_of_call(call.name, call.arguments) + TOKENS_AROUND for call in reply.calls)
-    return tokens_of(reply.text) + called + sum(map(_tokens_of_part, reply.parts))
+    called = sum(estimate_call_tokens(call.name, call.arguments) + MESSAGE_OVERHEAD_TOKENS for call in reply.calls)
+    return estimate_tokens(reply.text) + called + sum(map(_estimate_part_tokens, reply.parts))
 
 
-def _tokens_of_part(part: object) -> int:
+def _estimate_part_tokens(part: object) -> int:
     """An image is counted by its pixels, which are bounded, and not by its bytes."""
-    if isinstance(part, Mapping) and cast("Mapping[str, object]", part).get("type") in _IMAGES:
-        return TOKENS_OF_IMAGE
-    return tokens_of(part if isinstance(part, str) else json.dumps(part, default=str))
+    if isinstance(part, Mapping) and cast("Mapping[str, object]", part).get("type") in _IMAGE_TYPES:
+        return MAX_IMAGE_TOKENS
+    return estimate_tokens(part if isinstance(part, str) else json.dumps(part, default=str))
 
 
-def tokens_of_tools(tools: Sequence[Mapping[str, Any]], schema: Mapping[str, Any] | None, provider: str | None) -> int:
+def estimate_tools_tokens(
+    tools: Sequence[Mapping[str, Any]], schema: Mapping[str, Any] | None, provider: str | None
+) -> int:
     """More tokens than the tools and the schema of the answer have, with what a provider adds where there are tools."""
     described = [*tools, schema] if schema else tools
-    added = _TOKENS_WITH_TOOLS.get(provider or "", 0) if tools else 0
-    return tokens_of(json.dumps(described, default=str)) + added if described else 0
+    added = _TOOLS_OVERHEAD_TOKENS.get(provider or "", 0) if tools else 0
+    return estimate_tokens(json.dumps(described, default=str)) + added if described else 0
 
 
-def estimate(request: Request, provider: str | None = None) -> int:
+def estimate_request_tokens(request: Request, provider: str | None = None) -> int:
     """An upper estimate of a request's input, for models that bring no counter of their own."""
     texts = [request.instructions or "", *request.notices]
-    shown = sum(map(tokens_of, texts)) + sum(map(tokens_of_message, request.messages))
-    return shown + tokens_of_tools(request.tools, request.output_schema, provider)
+    shown = sum(map(estimate_tokens, texts)) + sum(map(estimate_message_tokens, request.messages))
+    return shown + estimate_tools_tokens(request.tools, request.output_schema, provider)

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any
 
-from ._internal.jsonable import jsonable
+from ._internal.jsonable import to_jsonable
 from .budget.snapshot import BudgetSnapshot
 from .budget.usage import Usage
 from .errors import MessageError, RunStopped
@@ -48,7 +48,7 @@ _STATUS = {
     Stop.COMPLETED: "completed",
 }
 
-_WHY = {
+_REASONS = {
     Stop.CONTENDED: "Another run holds the session",
     Stop.CANCELLED: "It was cancelled",
     Stop.FAILED: "It failed",
@@ -61,7 +61,7 @@ _WHY = {
     Stop.COMPLETED: "It completed",
 }
 
-_NOTHING_ASKED: Mapping[str, Any] = {
+_NO_COMPLETION: Mapping[str, Any] = {
     "required": {},
     "missing": (),
     "satisfied": (),
@@ -71,7 +71,7 @@ _NOTHING_ASKED: Mapping[str, Any] = {
 }
 """What the record says about completion where nothing had to be proved."""
 
-_WHAT_NEXT = {
+_NEXT_STEPS = {
     Stop.CONTENDED: "Run it again when the other run has ended.",
     Stop.CANCELLED: "What was done so far is kept.",
     Stop.FAILED: "What was done so far is kept; see the error.",
@@ -169,18 +169,20 @@ class Result:
 
     def explain(self) -> str:
         """Why it ended, what was used of what, and what would let it go on; in plain sentences."""
-        why = _WHY[self.stop]
+        why = _REASONS[self.stop]
         if self.stop is Stop.HALTED and self.stopped_by:
             why = f"{why} by {self.stopped_by}"
         if self.stop in (Stop.CONTENDED, Stop.BUDGET, Stop.DEADLINE, Stop.STALLED) and self.warning:
             why = f"{why}: {self.warning.removesuffix('.')}"
         if self.error:
             why = f"{why} ({self.error.get('message')})"
-        used = [_used(name, snapshot) for name, snapshot in self.budgets.items() if snapshot.used and name != "depth"]
+        used = [
+            _format_used(name, snapshot) for name, snapshot in self.budgets.items() if snapshot.used and name != "depth"
+        ]
         spent = f"It used {', '.join(used)} in {Unit.SECONDS.show(round(self.seconds, 1))}." if used else ""
-        return " ".join(part for part in (f"{why}.", spent, self._unpriced_told(), _WHAT_NEXT[self.stop]) if part)
+        return " ".join(part for part in (f"{why}.", spent, self._explain_unpriced(), _NEXT_STEPS[self.stop]) if part)
 
-    def _unpriced_told(self) -> str:
+    def _explain_unpriced(self) -> str:
         """That a money limit did not hold, where that is so."""
         money = self.budgets.get("usd")
         if not self.unpriced or money is None or money.ceiling is None:
@@ -189,36 +191,38 @@ class Result:
 
     def to_dict(self) -> dict[str, Any]:
         """The record of seed 002 and our own fields, in JSON types always."""
-        return jsonable({**self._seed_record(), **self._own_record()})
+        return to_jsonable({**self._build_data_machine_record(), **self._build_own_record()})
 
-    def _seed_record(self) -> dict[str, Any]:
+    def _build_data_machine_record(self) -> dict[str, Any]:
         return {
-            "messages": [self._shown(_plain(message)) for message in self.messages],
+            "messages": [self._redact_message(_message_to_dict(message)) for message in self.messages],
             "final_content": self.text,
             "turn_count": self.turns,
             "completed": self.completed,
             "status": _STATUS[self.stop],
             "last_tool_calls": [
-                {"id": call.id, "name": call.name, "arguments": self._redacted(call.name, call.arguments)}
+                {"id": call.id, "name": call.name, "arguments": self._redact_arguments(call.name, call.arguments)}
                 for call in self.last_calls
             ],
             "tool_execution_results": [outcome.to_dict() for outcome in self.tool_results],
             "usage": self.usage,
-            "request_metadata": [_asked(event) for event in self.events if isinstance(event, ModelRequested)],
-            "max_turns_reached": _turns_refused(self),
+            "request_metadata": [
+                _describe_request(event) for event in self.events if isinstance(event, ModelRequested)
+            ],
+            "max_turns_reached": _has_refused_turns(self),
             "warning": self.warning,
             "error": self.error,
             "error_code": None if self.error is None else self.error.get("code"),
-            **self._seed_completion(),
+            **self._build_completion_record(),
         }
 
-    def _shown(self, message: dict[str, Any]) -> dict[str, Any]:
+    def _redact_message(self, message: dict[str, Any]) -> dict[str, Any]:
         payload: dict[str, Any] = message.get("payload") or {}
         if self.sensitive and "arguments" in payload:
-            payload["arguments"] = self._redacted(payload.get("name"), payload["arguments"])
+            payload["arguments"] = self._redact_arguments(payload.get("name"), payload["arguments"])
         return message
 
-    def _redacted(self, tool: str | None, arguments: Any) -> Any:
+    def _redact_arguments(self, tool: str | None, arguments: Any) -> Any:
         """The arguments as they may be shown; what cannot be read of a tool with secrets is not shown at all."""
         secret = self.sensitive.get(tool or "")
         if not secret:
@@ -230,16 +234,16 @@ class Result:
             return "***"
         return json.dumps(shown) if isinstance(arguments, str) else shown
 
-    def _seed_completion(self) -> dict[str, Any]:
+    def _build_completion_record(self) -> dict[str, Any]:
         """The completion_* fields, and those of a run whose tools could not prove what they must."""
-        found, error = {**_NOTHING_ASKED, **self.completion}, self.error or {}
+        found, error = {**_NO_COMPLETION, **self.completion}, self.error or {}
         keys = ("required", "missing", "satisfied", "complete")
         record = {f"completion_assertions_{key}": found[key] for key in keys}
         record |= {"completion_nudge_count": found["nudge_count"], "completion_nudge": found["nudge"]}
         names = ("completion_assertions_required", "unavailable_required_tool_names", "available_tool_names")
         return record | {name: error[name] for name in names if name in error}
 
-    def _own_record(self) -> dict[str, Any]:
+    def _build_own_record(self) -> dict[str, Any]:
         return {
             "stop": self.stop.value,
             "stopped_by": self.stopped_by,
@@ -273,7 +277,7 @@ class Result:
         }
 
 
-def _asked(event: ModelRequested) -> dict[str, Any]:
+def _describe_request(event: ModelRequested) -> dict[str, Any]:
     mode = (event.header.metadata or {}).get("mode")
     return {
         "provider": event.provider,
@@ -290,20 +294,20 @@ def _asked(event: ModelRequested) -> dict[str, Any]:
     }
 
 
-def _used(name: str, snapshot: BudgetSnapshot) -> str:
+def _format_used(name: str, snapshot: BudgetSnapshot) -> str:
     show = snapshot.unit.show
     amount = show(snapshot.used) if snapshot.ceiling is None else f"{show(snapshot.used)} of {show(snapshot.ceiling)}"
     return amount if snapshot.unit is Unit.USD else f"{amount} {name.replace('_', ' ')}"
 
 
-def _plain(message: Message) -> dict[str, Any]:
+def _message_to_dict(message: Message) -> dict[str, Any]:
     """A message that somebody filled with what is no JSON must not lose the whole record."""
     try:
         return message.to_dict()
     except (MessageError, TypeError):
-        return {"id": message.id, **jsonable(message)}
+        return {"id": message.id, **to_jsonable(message)}
 
 
-def _turns_refused(result: Result) -> bool:
+def _has_refused_turns(result: Result) -> bool:
     turns = result.budgets.get("turns")
     return turns is not None and f"max_{turns.name}_reached" in result.flags

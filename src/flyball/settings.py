@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, cast
 
-from .errors import ConfigError, SettingError, shown
+from .errors import ConfigError, SettingError, quote_value
 
 if TYPE_CHECKING:
     from ._internal.toml import TomlDocument
@@ -22,7 +22,7 @@ CONFIG = "FLYBALL_CONFIG"
 """The variable that names the settings file, instead of looking for one."""
 
 
-_NAMED = ("prices",)
+_USER_KEYED_TABLE = ("prices",)
 """The table whose keys are names of the user's, and may have dots."""
 
 
@@ -50,7 +50,7 @@ class Settings:
     """
 
     def __init__(self, values: Mapping[str, object] | None = None) -> None:
-        self._values: Mapping[str, object] = _opened({} if values is None else values)
+        self._values: Mapping[str, object] = _expand_dotted_keys({} if values is None else values)
         self._environ: Mapping[str, str] = {}
         self._file: _File | None = None
         self._mode: str | None = None
@@ -84,8 +84,8 @@ class Settings:
     def every(self, key: str) -> Iterator[Setting]:
         """The value of each source that has one for a dotted key, the one that counts first."""
         if self._mode is not None and not key.startswith("clamp."):  # a clamp holds in every mode
-            yield from self._every(f"mode.{self._mode}.{key}")
-        yield from self._every(key)
+            yield from self._iter_sources(f"mode.{self._mode}.{key}")
+        yield from self._iter_sources(key)
 
     def at(self, *names: str) -> Setting | None:
         """The value at a place in the tables, whose names may have dots, such as those of models; not from variables.
@@ -95,18 +95,18 @@ class Settings:
         """
         value: object = self._values
         for depth, name in enumerate(names):
-            table = self._table(value, names[:depth])
+            table = self._require_table(value, names[:depth])
             if name not in table:
                 return None
             value = table[name]
-        return Setting(_key(names), value, self._source(names))
+        return Setting(_format_key(names), value, self._source(names))
 
-    def _table(self, value: object, names: tuple[str, ...]) -> Mapping[str, object]:
+    def _require_table(self, value: object, names: tuple[str, ...]) -> Mapping[str, object]:
         if not isinstance(value, Mapping):
-            raise SettingError(_key(names), self._source(names), value, "a table")
+            raise SettingError(_format_key(names), self._source(names), value, "a table")
         return cast("Mapping[str, object]", value)
 
-    def _every(self, key: str) -> Iterator[Setting]:
+    def _iter_sources(self, key: str) -> Iterator[Setting]:
         variable = variable_for(key)
         if variable in self._environ:
             yield Setting(key, self._environ[variable], f"environment variable {variable}")
@@ -119,7 +119,7 @@ class Settings:
             if depth == len(names):
                 yield Setting(key, value, self._source(names))
             else:
-                table = self._table(value, names[:depth])
+                table = self._require_table(value, names[:depth])
 
     def __iter__(self) -> Iterator[Setting]:
         """Every value that was given, the environment's first; for finding those that nobody reads."""
@@ -136,16 +136,18 @@ class Settings:
                 if isinstance(value, Mapping):
                     tables.append((names, cast("Mapping[str, object]", value)))
                 else:
-                    yield Setting(_key(names), value, self._source(names))
+                    yield Setting(_format_key(names), value, self._source(names))
 
     def _source(self, names: tuple[str, ...]) -> str:
         return self._file.source(names) if self._file else "settings given in code"
 
 
-def _key(names: tuple[str, ...]) -> str:
+def _format_key(names: tuple[str, ...]) -> str:
     """The dotted key of a place; a name of the user's is quoted, as TOML wants it."""
-    named = names[: len(_NAMED)] == _NAMED
-    return ".".join(f'"{name}"' if named and depth == len(_NAMED) else name for depth, name in enumerate(names))
+    named = names[: len(_USER_KEYED_TABLE)] == _USER_KEYED_TABLE
+    return ".".join(
+        f'"{name}"' if named and depth == len(_USER_KEYED_TABLE) else name for depth, name in enumerate(names)
+    )
 
 
 def variable_for(key: str) -> str:
@@ -183,9 +185,9 @@ class _File:
         return f"{self.label}:{line}" if line else self.label
 
 
-def _find_file(directory: Path | str | None, named: str | None) -> _File | None:
-    if named is not None:
-        return _named_file(named)
+def _find_file(directory: Path | str | None, explicit_path: str | None) -> _File | None:
+    if explicit_path is not None:
+        return _read_explicit_file(explicit_path)
     try:
         start = Path.cwd() if directory is None else Path(directory)
     except FileNotFoundError as error:
@@ -193,24 +195,24 @@ def _find_file(directory: Path | str | None, named: str | None) -> _File | None:
         raise ConfigError("settings, the working directory", "a folder that is gone", expected) from error
     for folder in (start, *start.resolve().parents):
         for name in ("flyball.toml", "pyproject.toml"):
-            if _is_there(folder / name):
-                file = _read(folder / name, name if folder == start else str(folder / name))
+            if _exists(folder / name):
+                file = _read_file(folder / name, name if folder == start else str(folder / name))
                 if file.values is not None:
                     return file
     return None
 
 
-def _named_file(path: str) -> _File:
+def _read_explicit_file(path: str) -> _File:
     variable = Setting(CONFIG, path, f"environment variable {CONFIG}")
     if not path:
         raise variable.error("the path of a settings file")
-    file = _read(Path(path), path)
+    file = _read_file(Path(path), path)
     if file.values is None:
         raise variable.error(f"a file with a table [{'.'.join(file.table)}]")
     return file
 
 
-def _is_there(path: Path) -> bool:
+def _exists(path: Path) -> bool:
     """Whether anything has that name: what is no readable file is then an error, and not passed over."""
     try:
         path.lstat()
@@ -221,17 +223,17 @@ def _is_there(path: Path) -> bool:
     return True
 
 
-def _read(path: Path, label: str) -> _File:
+def _read_file(path: Path, label: str) -> _File:
     from ._internal.toml import TomlDocument  # and with it tomllib: only where there is a file to read
 
     table = ("tool", "flyball") if path.name == "pyproject.toml" else ()
     return _File(TomlDocument.read(path), label, table)
 
 
-def _opened(values: object) -> dict[str, object]:
+def _expand_dotted_keys(values: object) -> dict[str, object]:
     """The same values with dotted keys opened into tables. What is given twice is refused, never dropped."""
     tree: dict[str, object] = {}
-    for names, value in _leaves(values, ()):
+    for names, value in _iter_leaves(values, ()):
         node = tree
         for name in names[:-1]:
             below = node.setdefault(name, {})
@@ -239,19 +241,19 @@ def _opened(values: object) -> dict[str, object]:
                 raise ConfigError(f"settings, {'.'.join(names)}", value, f"no value below {name!r}, which has one")
             node = cast("dict[str, object]", below)
         if node.setdefault(names[-1], value) is not value:
-            known = shown(node[names[-1]])
+            known = quote_value(node[names[-1]])
             raise ConfigError(f"settings, {'.'.join(names)}", value, f"one value, but {known} is given too")
     return tree
 
 
-def _leaves(values: object, above: tuple[str, ...]) -> Iterator[tuple[tuple[str, ...], object]]:
+def _iter_leaves(values: object, prefix: tuple[str, ...]) -> Iterator[tuple[tuple[str, ...], object]]:
     if not isinstance(values, Mapping):
         raise ConfigError("settings", values, "a mapping of keys to values")
     for key, value in cast("Mapping[object, object]", values).items():
         if not isinstance(key, str):
             raise ConfigError("settings", key, "a key that is a text")
-        names = (*above, key) if above == _NAMED else (*above, *key.split("."))
+        names = (*prefix, key) if prefix == _USER_KEYED_TABLE else (*prefix, *key.split("."))
         if isinstance(value, Mapping) and value:
-            yield from _leaves(cast("object", value), names)
+            yield from _iter_leaves(cast("object", value), names)
         else:
             yield names, value

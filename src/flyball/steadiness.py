@@ -11,7 +11,7 @@ from .errors import ConfigError
 from .settings import Setting, Settings
 from .unit import Unit
 
-RING = 16
+WINDOW_SIZE = 16
 """How many of the newest calls are looked at."""
 _PREFIX = "repetition."
 
@@ -46,20 +46,20 @@ class Thresholds:
 
     def __post_init__(self) -> None:
         for name in ("same", "rounds", "failures"):
-            validation.whole_or_none(f"thresholds, {name}", getattr(self, name), least=2)
-        validation.whole("thresholds, longest", self.longest, least=2)
-        if (self.same or 0) > RING:
-            raise ConfigError("thresholds, same", self.same, f"at most {RING}: so many calls are looked at")
-        if (self.rounds or 0) * self.longest > RING:
+            validation.check_optional_int(f"thresholds, {name}", getattr(self, name), min_value=2)
+        validation.check_int("thresholds, longest", self.longest, min_value=2)
+        if (self.same or 0) > WINDOW_SIZE:
+            raise ConfigError("thresholds, same", self.same, f"at most {WINDOW_SIZE}: so many calls are looked at")
+        if (self.rounds or 0) * self.longest > WINDOW_SIZE:
             found = f"{self.rounds} rounds of {self.longest} calls"
-            raise ConfigError("thresholds, rounds", found, f"at most {RING} calls in all: so many are looked at")
+            raise ConfigError("thresholds, rounds", found, f"at most {WINDOW_SIZE} calls in all: so many are looked at")
 
     @classmethod
     def of(cls, settings: Settings) -> Thresholds:
         """Those that the settings say; the usual ones else."""
         found = {name: settings.find(key) for name, key in _KEYS.items()}
         given = {name: setting for name, setting in found.items() if setting is not None}
-        values: dict[str, Any] = {name: _count(setting) for name, setting in given.items()}
+        values: dict[str, Any] = {name: _parse_count(setting) for name, setting in given.items()}
         try:
             return cls(**values)
         except ConfigError as error:
@@ -82,9 +82,9 @@ class Reflection:
     )
 
     def __post_init__(self) -> None:
-        validation.whole_or_none("reflection, every", self.every, least=1)
-        validation.kind("reflection, after_failure", self.after_failure, bool)
-        validation.text("reflection, prompt", self.prompt)
+        validation.check_optional_int("reflection, every", self.every, min_value=1)
+        validation.check_type("reflection, after_failure", self.after_failure, bool)
+        validation.check_text("reflection, prompt", self.prompt)
         if self.every is None and not self.after_failure:
             raise ConfigError("reflection", "neither every=N nor after_failure=True", "one of them, or both")
 
@@ -94,7 +94,7 @@ SETTINGS = tuple(_KEYS.values())
 """The keys that are read."""
 
 
-def _count(setting: Setting) -> int | None:
+def _parse_count(setting: Setting) -> int | None:
     value = setting.value
     if isinstance(value, str) and value.strip().lower() == "none":
         return None

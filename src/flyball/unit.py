@@ -7,7 +7,7 @@ from decimal import Decimal, InvalidOperation
 from enum import StrEnum
 
 NANO = 1_000_000_000
-_ABSURD = 10**40
+_MAX_SHOWN = 10**40
 
 
 class Unit(StrEnum):
@@ -40,11 +40,11 @@ class Unit(StrEnum):
         try:
             match self:
                 case Unit.COUNT:
-                    return _whole(value)
+                    return _parse_int(value)
                 case Unit.USD:
-                    return int((_decimal(value) * NANO).to_integral_value())
+                    return int((_parse_decimal(value) * NANO).to_integral_value())
                 case Unit.SECONDS:
-                    return float(_decimal(value))
+                    return float(_parse_decimal(value))
         except (ArithmeticError, ValueError):
             raise ValueError(self.expected) from None
 
@@ -58,7 +58,7 @@ class Unit(StrEnum):
             return "no ceiling"
         match self:
             case Unit.COUNT:
-                return f"{amount:,}" if abs(amount) < _ABSURD else "an absurd number"
+                return f"{amount:,}" if abs(amount) < _MAX_SHOWN else "an absurd number"
             case Unit.USD:
                 whole, _, cents = f"{Decimal(amount) / NANO:,.9f}".partition(".")
                 return f"${whole}.{cents.rstrip('0').ljust(2, '0')}"
@@ -66,7 +66,7 @@ class Unit(StrEnum):
                 return f"{amount:,.10g} s"
 
 
-def _whole(value: object) -> int:
+def _parse_int(value: object) -> int:
     if isinstance(value, str):
         return int(value)
     if isinstance(value, int) and not isinstance(value, bool):
@@ -74,7 +74,7 @@ def _whole(value: object) -> int:
     raise ValueError(value)
 
 
-def _decimal(value: object) -> Decimal:
+def _parse_decimal(value: object) -> Decimal:
     """By way of the text, because 0.1 as a float is not a tenth of a dollar."""
     if isinstance(value, bool) or not isinstance(value, str | int | float | Decimal):
         raise ValueError(value)

@@ -21,7 +21,7 @@ def arrived(chain: Chain, sent: dict[str, str]) -> Caller:
 def test_the_top_of_a_chain_sends_depth_0_a_fresh_root_and_itself(service: Making) -> None:
     a, b = service("a"), service("b")
     first, second = arrived(b, a.headers()), arrived(b, a.headers())
-    assert (first.depth, first.path, first.left, first.left_s) == (1, ("a@a.example",), {}, float("inf"))
+    assert (first.depth, first.path, first.left, first.remaining_s) == (1, ("a@a.example",), {}, float("inf"))
     assert len(first.root) == 32
     assert first.root != second.root
     assert a.headers()["X-Flyball-Chain-Depth"] == "0"
@@ -56,13 +56,13 @@ def test_a_hop_leaves_with_no_more_than_it_came_with(service: Making) -> None:
     with serving(came, b):
         went = arrived(c, b.headers(within=roomy))
     assert went.left == {"turns": 10, "tokens": 1_000, "usd": 10**9}
-    assert went.left_s == pytest.approx(40)
+    assert went.remaining_s == pytest.approx(40)
     assert (came.ceiling, went.ceiling) == (4, 4)
     with serving(came, b):
         tight = Limits(turns=2, seconds=5).open(clock=clock, grace=False)
         narrowed = arrived(c, b.headers(within=tight))
     assert narrowed.left == {"turns": 2, "tokens": 1_000, "usd": 10**9}
-    assert narrowed.left_s == pytest.approx(5)
+    assert narrowed.remaining_s == pytest.approx(5)
 
 
 def test_what_was_used_is_not_sent_on(service: Making) -> None:

@@ -45,7 +45,7 @@ def test_what_is_sent_is_what_arrives(service: Making) -> None:
     assert isinstance(found, Caller)
     assert (found.agent, found.host, found.root, found.depth, found.ceiling) == ("a", "a.example", "r", 1, 3)
     assert found.left == {"turns": 5, "usd": 10**9}
-    assert 0 < found.left_s <= 9.5
+    assert 0 < found.remaining_s <= 9.5
     assert found.signed
 
 

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from flyball import Limits
 from flyball.agent.inherited import Inheritance
 from flyball.chain import Chain, ChainDepthMiddleware, ChainRefusal, Keys
-from flyball.chain.caller import COUNTED, Caller, serving
+from flyball.chain.caller import COUNTED_BUDGETS, Caller, serving
 
 KEYS = Keys("a secret that all of them have")
 OPTIONS: list[dict[str, Any]] = [
@@ -78,10 +78,10 @@ def test_what_a_chain_carries_only_narrows(record: dict[str, Any], signed: bool)
     found = chain.check([("x-flyball-chain", sealed(record, signed, False))])
     if isinstance(found, ChainRefusal):
         assert found.code in ("chain_depth_exceeded", "chain_budget_exceeded")
-        assert found.code != "chain_budget_exceeded" or 0 in (record[name] for name in ("seconds", *COUNTED))
+        assert found.code != "chain_budget_exceeded" or 0 in (record[name] for name in ("seconds", *COUNTED_BUDGETS))
         return
     assert found.signed is signed
-    assert found.left == {name: record[name] for name in COUNTED if record[name] is not None}
+    assert found.left == {name: record[name] for name in COUNTED_BUDGETS if record[name] is not None}
     assert found.ceiling == min(3, record["ceiling"])
     assert_narrows(found)
     with serving(found, chain):
@@ -108,8 +108,11 @@ def assert_narrows(caller: Caller) -> None:
     """A run gets no more than it would have without a caller."""
     terms = Limits(turns=20, tokens=5_000, usd=1, seconds=30).terms()
     with serving(caller):
-        inherited = Inheritance.of(None)
-    with terms.open() as usual, terms.open(most_s=inherited.most_s, most=inherited.most) as narrowed:
+        inherited = Inheritance.from_shared(None)
+    with (
+        terms.open() as usual,
+        terms.open(max_seconds=inherited.max_seconds, max_amounts=inherited.max_amounts) as narrowed,
+    ):
         for name, budget in narrowed.budgets.items():
             assert budget.remaining <= usual.budgets[name].remaining
             assert (budget.ceiling or math.inf) <= (usual.budgets[name].ceiling or math.inf)
@@ -120,7 +123,7 @@ def assert_goes_on(chain: Chain, caller: Caller) -> None:
     """The next hop gets no more than this one came with."""
     found = Chain(name="next", host="next.example", keys=chain.keys, ceiling=10, settings={}).check(chain.headers())
     if isinstance(found, ChainRefusal):
-        assert (found.status, caller.depth + 1 >= caller.ceiling or caller.left_s < 0.01) == (429, True)
+        assert (found.status, caller.depth + 1 >= caller.ceiling or caller.remaining_s < 0.01) == (429, True)
         return
     assert (found.depth, found.root) == (caller.depth + 1, caller.root)
     assert found.ceiling <= caller.ceiling

@@ -148,9 +148,9 @@ def test_seconds_are_relative_so_that_clocks_need_not_agree(service: Making) -> 
     envelope = TurnBudget.create(timeout_s=20, clock=here)
     found = service("b", clock=there).check(service("a", clock=here).headers(within=envelope))
     assert isinstance(found, Caller)
-    assert found.left_s == pytest.approx(20)
+    assert found.remaining_s == pytest.approx(20)
     there.move(5)
-    assert found.left_s == pytest.approx(15)
+    assert found.remaining_s == pytest.approx(15)
 
 
 def test_the_refusal_is_the_body_that_is_sent(service: Making, snapshot: Callable[..., None]) -> None:

@@ -14,7 +14,7 @@ import pytest
 
 from flyball import doctor
 from flyball.doctor import Check, checks
-from flyball.governor.orders import Ruling
+from flyball.governor.orders import ActiveRules
 from flyball.loop.hooks import Notices
 from flyball.progress import Deliver, Notice, Order, Point
 from flyball.request import Purpose
@@ -31,7 +31,7 @@ Typed = Callable[..., subprocess.CompletedProcess[str]]
 
 def failing(word: str) -> set[str]:
     """Of the checks whose names begin with this word, those that fail."""
-    return {check.name for check in checks() if check.name.startswith(word) and check.wrong()}
+    return {check.name for check in checks() if check.name.startswith(word) and check.find_errors()}
 
 
 def hooks_of(trigger: Trigger) -> set[str]:
@@ -112,13 +112,13 @@ def test_a_check_that_raises_fails_with_the_reason() -> None:
     def look() -> list[str]:
         raise OSError("the disk is gone")
 
-    assert Check("disk", look).wrong() == ("OSError: the disk is gone",)
+    assert Check("disk", look).find_errors() == ("OSError: the disk is gone",)
 
 
 @pytest.mark.parametrize("trigger", Trigger)
 def test_a_hook_that_is_not_wired_is_found(trigger: Trigger, monkeypatch: pytest.MonkeyPatch) -> None:
     triggers = engine._TRIGGERS  # pyright: ignore[reportPrivateUsage]
-    after, listen = engine._after, engine.RuleEngine._listen  # pyright: ignore[reportPrivateUsage]
+    after, listen = engine._find_outcome_trigger, engine.RuleEngine._run_event_rules  # pyright: ignore[reportPrivateUsage]
 
     def deaf(about: object) -> Trigger | None:
         return None if after(about) is trigger else after(about)
@@ -151,12 +151,12 @@ def test_an_action_that_nobody_can_prove_is_found(monkeypatch: pytest.MonkeyPatc
 
 def test_notices_that_come_at_the_wrong_time_are_found(monkeypatch: pytest.MonkeyPatch) -> None:
     def everything(self: Notices, purpose: Purpose) -> tuple[Notice, ...]:
-        return tuple(self.waiting)
+        return tuple(self.pending)
 
     def again(self: Notices, notices: Sequence[Notice]) -> None:
         """They were seen, and come again."""
 
-    def none(self: Ruling, *, grace: bool) -> tuple[str, ...]:
+    def none(self: ActiveRules, *, grace: bool) -> tuple[str, ...]:
         return ()
 
     with monkeypatch.context() as patch:
@@ -165,7 +165,7 @@ def test_notices_that_come_at_the_wrong_time_are_found(monkeypatch: pytest.Monke
         patch.setattr(Notices, "seen", again)
         at = ("turn_start", "after_tool", "at turn 8 of 10")
         assert failing("notice") == {f"notice {one} {AGENT}" for one in at}
-    monkeypatch.setattr(Ruling, "notices", none)
+    monkeypatch.setattr(ActiveRules, "notices", none)
     assert failing("notice") == {f"notice {one} {GOVERN}" for one in ("immediate", *at)}
 
 
@@ -175,7 +175,7 @@ def test_core_rules_that_are_not_there_or_wrong_are_found(monkeypatch: pytest.Mo
     (tmp_path / "cost_budget.toml").write_text("[rule\n")
     core: Any = ruleset.RuleSet.load(tmp_path)
     monkeypatch.setattr(ruleset, "_plain_core", lambda: core)
-    loads, passes = (check.wrong() for check in checks() if check.name.startswith("core rules"))
+    loads, passes = (check.find_errors() for check in checks() if check.name.startswith("core rules"))
     assert "cost_budget.toml:1" in loads[0]
     assert any("cost-budget-warning" in one for one in loads)
     assert not any("last-turn-warning" in one for one in loads)

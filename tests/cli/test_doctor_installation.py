@@ -15,7 +15,7 @@ from flyball.tools import Tool
 def found(name: str) -> list[str]:
     """What the one check of that name finds; hints are marked."""
     [check] = [check for check in installation_checks() if check.name == name]
-    return [f"hint: {one}" if isinstance(one, Hint) else one for one in check.found()]
+    return [f"hint: {one}" if isinstance(one, Hint) else one for one in check.run()]
 
 
 @pytest.fixture(autouse=True)
@@ -26,7 +26,7 @@ def empty(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_a_python_that_is_too_old_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(installation, "OLDEST", (99, 0))
-    [said] = installation_checks()[0].wrong()
+    [said] = installation_checks()[0].find_errors()
     assert "99.0" in said
 
 
@@ -48,7 +48,7 @@ def test_where_flyball_is_not_installed_as_a_package_no_extra_is_known(monkeypat
         raise metadata.PackageNotFoundError
 
     monkeypatch.setattr(metadata, "requires", requires)
-    assert installation.extras() == {}
+    assert installation.read_extras() == {}
 
 
 def test_without_the_extra_mcp_no_server_is_started(monkeypatch: pytest.MonkeyPatch) -> None:

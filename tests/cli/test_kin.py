@@ -12,8 +12,8 @@ import pytest
 from rich.console import Console
 
 from flyball import Agent, Limits, tool
-from flyball.cli.report import drawn, markdown_of
-from flyball.cli.run_tree import kin
+from flyball.cli.report import render_markdown, render_report
+from flyball.cli.run_tree import build_tree_rows
 from flyball.history.record import RunRecord
 from flyball.testing import ManualClock, ScriptDriver, ScriptedModel, call, fail, say
 
@@ -58,7 +58,7 @@ def alone() -> dict[str, Any]:
 
 def screen(record: object, width: int = 100, every: bool = False) -> list[str]:
     console = Console(width=width, file=StringIO(), color_system=None, highlight=False, markup=False, emoji=False)
-    return drawn(RunRecord.of(record), console, every).splitlines()
+    return render_report(RunRecord.from_dict(record), console, every).splitlines()
 
 
 def tree(record: object, width: int = 100) -> list[str]:
@@ -87,25 +87,31 @@ def test_it_fits_a_terminal_of_80_columns() -> None:
 
 def test_costs_are_those_of_each_run_and_their_sum_says_whether_it_is_all() -> None:
     priced = made(prices=True)
-    costs = [line.cells[2] for line in kin(RunRecord.of(priced))]
+    costs = [line.cells[2] for line in build_tree_rows(RunRecord.from_dict(priced))]
     assert costs == ["$0.25", "$0.5", "?", "", "$0.75 and ?"]
     priced["children"][0]["children"][0]["unpriced"] = []
-    assert [line.cells[2] for line in kin(RunRecord.of(priced))] == ["$0.25", "$0.5", "", "", "$0.75"]
+    assert [line.cells[2] for line in build_tree_rows(RunRecord.from_dict(priced))] == [
+        "$0.25",
+        "$0.5",
+        "",
+        "",
+        "$0.75",
+    ]
 
 
 def test_the_sums_are_those_that_the_record_has_of_the_whole_tree() -> None:
     usage = record()["usage_with_children"]
-    [*_, total] = kin(RunRecord.of(record()))
+    [*_, total] = build_tree_rows(RunRecord.from_dict(record()))
     assert total.cells[1] == str(usage["input"] + usage["output"])
 
 
 def test_a_run_without_children_has_no_tree() -> None:
     assert not [line for line in screen(alone()) if line.startswith("run ")]
-    assert "| run |" not in markdown_of(RunRecord.of(alone()))
+    assert "| run |" not in render_markdown(RunRecord.from_dict(alone()))
 
 
 def test_markdown_has_the_same_lines(snapshot: Callable[..., None]) -> None:
-    lines = markdown_of(RunRecord.of(record())).splitlines()
+    lines = render_markdown(RunRecord.from_dict(record())).splitlines()
     start = next(n for n, line in enumerate(lines) if line.startswith("| run |"))
     names = [line.split(" | ")[0] for line in lines[start + 2 : start + 7]]
     assert names == ["| editor", "| finder 1", "| reader 1.1", "| writer 2", "| 4 runs"]
@@ -115,22 +121,37 @@ def test_markdown_has_the_same_lines(snapshot: Callable[..., None]) -> None:
 def test_of_a_big_tree_the_middle_is_one_line_that_is_counted() -> None:
     [reader] = record()["children"][0]["children"]
     many = record() | {"children": [reader] * 50}
-    lines = kin(RunRecord.of(many))
+    lines = build_tree_rows(RunRecord.from_dict(many))
     assert len(lines) == 12 + 1 + 24 + 1
     assert (lines[12].name[:3], lines[12].cells[:2], "--all" in lines[12].cells[4]) == ("15 ", ("60", "1,125"), True)
     assert lines[-1].name == "51 runs"
-    everyone = kin(RunRecord.of(many), every=True)
+    everyone = build_tree_rows(RunRecord.from_dict(many), show_all=True)
     assert len(everyone) == 52
     assert everyone[-1] == lines[-1]
 
 
 def test_children_are_placed_and_named_by_what_their_parent_announced() -> None:
     turned = record() | {"children": record()["children"][::-1]}
-    assert [one.label for one in RunRecord.of(turned).tree()] == ["editor", "finder 1", "reader 1.1", "writer 2"]
+    assert [one.label for one in RunRecord.from_dict(turned).iter_tree()] == [
+        "editor",
+        "finder 1",
+        "reader 1.1",
+        "writer 2",
+    ]
     forgotten = record() | {"events": list[Any]()}
-    assert [one.label for one in RunRecord.of(forgotten).tree()] == ["agent", "finder 1", "reader 1.1", "writer 2"]
+    assert [one.label for one in RunRecord.from_dict(forgotten).iter_tree()] == [
+        "agent",
+        "finder 1",
+        "reader 1.1",
+        "writer 2",
+    ]
     silent = record() | {"children": [child | {"events": list[Any]()} for child in record()["children"]]}
-    assert [one.label for one in RunRecord.of(silent).tree()] == ["editor", "finder 1", "reader 1.1", "writer 2"]
+    assert [one.label for one in RunRecord.from_dict(silent).iter_tree()] == [
+        "editor",
+        "finder 1",
+        "reader 1.1",
+        "writer 2",
+    ]
 
 
 def test_one_child_may_be_shown_by_itself_with_what_would_let_it_go_on(typed: Typed, tmp_path: Path) -> None:
@@ -177,6 +198,6 @@ def test_what_a_child_was_told_by_others_does_not_steer_the_terminal() -> None:
     rude["events"] = []
     rude["children"][1]["error"]["message"] = "no\x1b[2J ink"
     rude["children"][1]["events"][0]["agent"] = "x\x1b[2J"
-    shown = "\n".join([*screen(rude), markdown_of(RunRecord.of(rude))])
+    shown = "\n".join([*screen(rude), render_markdown(RunRecord.from_dict(rude))])
     assert "\x1b" not in shown
     assert "x\\x1b[2J 2" in shown

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from flyball import Agent
 from flyball.budget.deadline import SYSTEM
-from flyball.cli.commands.prune import doomed_in
+from flyball.cli.commands.prune import count_prunable
 from flyball.store import MemoryStore, RunFinish, SqliteStore, Start, Step
 from flyball.testing import ManualClock, ScriptedModel, say
 
@@ -110,6 +110,6 @@ def test_what_is_told_before_is_what_is_thrown_away(
                 store.lease.acquire(f"lone-{n}", "a test", 2.5)
             clock.move(1)
         for before in range(len(runs) + 1):
-            told = doomed_in(store, clock.wall() - before)
+            told = count_prunable(store, clock.wall() - before)
             if before == len(runs) // 2:
                 assert store.prune(clock.wall() - before) == told

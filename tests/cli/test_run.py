@@ -13,7 +13,7 @@ from typing import Any
 import jsonschema
 import pytest
 
-from flyball.cli.output import CODES
+from flyball.cli.output import EXIT_CODES
 from flyball.event import event_schema
 from flyball.result import Stop
 from flyball.testing import ModelServer, call, say
@@ -115,11 +115,11 @@ def test_the_task_may_come_from_standard_input(typed: Typed) -> None:
 
 
 def test_every_stop_has_its_exit_code() -> None:
-    assert {stop.value: code for stop, code in CODES.items()} == {
+    assert {stop.value: code for stop, code in EXIT_CODES.items()} == {
         "completed": 0, "failed": 1, "budget": 3, "deadline": 4, "stalled": 5, "unfinished": 5, "halted": 5,
         "contended": 6, "paused": 7, "cancelled": 130,
     }  # fmt: skip
-    assert set(CODES) == set(Stop)
+    assert set(EXIT_CODES) == set(Stop)
 
 
 STOPS: dict[str, tuple[int, str, list[str]]] = {

@@ -5,9 +5,17 @@ from typing import Any
 
 import pytest
 
-from flyball.event import Event, kinds
+from flyball.event import Event, event_types
 from flyball.history.record import JsonReader
-from flyball.history.timeline import Mark, RowKind, TimelineReader, TimelineRow, call_text, one_line, rows
+from flyball.history.timeline import (
+    RowKind,
+    Severity,
+    TimelineReader,
+    TimelineRow,
+    build_rows,
+    format_call,
+    to_one_line,
+)
 
 
 def told(event: str, at: float = 0.0, **fields: Any) -> JsonReader:
@@ -27,16 +35,28 @@ def test_calls_stand_where_they_began_though_the_second_ended_first() -> None:
         told("tool_ended", 3.0, call_id="b", tool="fast", status="done", seconds=1.0),
         told("tool_ended", 5.0, call_id="a", tool="slow", status="timed_out", seconds=4.0),
     ]
-    slow, fast = rows(events, {}, {})
-    assert (slow.what, slow.outcome, slow.at, slow.seconds, slow.mark) == ("slow()", "timed out", 1.0, 4.0, Mark.BAD)
-    assert (fast.what, fast.outcome, fast.at, fast.seconds, fast.mark) == ("fast(n=1)", "done", 2.0, 1.0, Mark.GOOD)
+    slow, fast = build_rows(events, {}, {})
+    assert (slow.subject, slow.outcome, slow.at, slow.seconds, slow.severity) == (
+        "slow()",
+        "timed out",
+        1.0,
+        4.0,
+        Severity.BAD,
+    )
+    assert (fast.subject, fast.outcome, fast.at, fast.seconds, fast.severity) == (
+        "fast(n=1)",
+        "done",
+        2.0,
+        1.0,
+        Severity.GOOD,
+    )
 
 
 def test_a_call_that_was_never_made_has_the_arguments_that_the_model_wrote() -> None:
     denied = told("tool_ended", call_id="a", tool="look", status="denied", reason="budget")
     [bare], [known] = (
-        rows([denied], {}, {}),
-        rows([denied], {"a": {"path": "x"}}, {"a": JsonReader({"message": "No."})}),
+        build_rows([denied], {}, {}),
+        build_rows([denied], {"a": {"path": "x"}}, {"a": JsonReader({"message": "No."})}),
     )
     assert bare.text == "look: denied (budget)"
     assert known.text == "look(path='x'): denied (budget): No."
@@ -74,17 +94,17 @@ def test_texts_of_events_are_as_stored(snapshot: Callable[..., None]) -> None:
     snapshot("\n".join(f"{event}: {line(event, **fields).text}" for event, fields, _, _ in EVENTS))
 
 
-@pytest.mark.parametrize("event", kinds())
+@pytest.mark.parametrize("event", event_types())
 def test_every_kind_of_event_can_be_read_even_if_it_says_nothing(event: str) -> None:
     TimelineReader().read(JsonReader({"event": event}))
     TimelineReader().read(
         JsonReader({"event": event, "at": "soon", "turn": [], "text": 5, "arguments": 7, "data": None})
     )
-    assert issubclass(kinds()[event], Event)
+    assert issubclass(event_types()[event], Event)
 
 
 def test_what_is_long_is_cut_into_one_line() -> None:
-    assert one_line("a\n b\t c") == "a b c"
-    assert len(one_line("word " * 10_000)) <= 401
-    assert len(call_text("look", {"a": "x" * 1_000, "b": "y" * 1_000, "c": 3})) <= 401
-    assert call_text("look", "no mapping") == "look()"
+    assert to_one_line("a\n b\t c") == "a b c"
+    assert len(to_one_line("word " * 10_000)) <= 401
+    assert len(format_call("look", {"a": "x" * 1_000, "b": "y" * 1_000, "c": 3})) <= 401
+    assert format_call("look", "no mapping") == "look()"

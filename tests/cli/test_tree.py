@@ -4,21 +4,21 @@ import re
 from typing import Any
 
 from flyball import event as events
-from flyball.cli.live import Tree
+from flyball.cli.live import RunTree
 from flyball.event import Event, Header
-from flyball.history.timeline import Mark
+from flyball.history.timeline import Severity
 
 
 class Story:
     """Tells a tree what happens in its runs; `a.b` is a child of `a`."""
 
     def __init__(self) -> None:
-        self.tree = Tree()
+        self.tree = RunTree()
         self.tell(events.RunStarted, "a", limits={"steps_max": 9}, agent="editor")
 
     def tell(self, kind: type[Event], run: str, turn: int = 1, at: float = 1.0, **fields: Any) -> None:
         header = Header(run, parent_run_id=run.rpartition(".")[0] or None)
-        self.tree.follow(kind(seq=0, at=at, turn=turn, header=header, **fields))
+        self.tree.update(kind(seq=0, at=at, turn=turn, header=header, **fields))
 
     def announce(self, child: str, agent: str) -> None:
         self.tell(events.ChildStarted, child.rpartition(".")[0], child_id=child, agent=agent)
@@ -63,7 +63,7 @@ class Story:
 
     def lines(self, room: int = 40, ascii_only: bool = False) -> list[str]:
         """Without seconds, which go on."""
-        return [line for line, _ in self.tree.lines(room, ascii_only)]
+        return [line for line, _ in self.tree.iter_lines(room, ascii_only)]
 
 
 def test_a_run_without_children_has_no_tree() -> None:
@@ -103,8 +103,8 @@ def test_a_child_waits_then_works_then_has_its_end() -> None:
     assert story.lines()[0].startswith("└─ finder 1: turn 1 of 5, 45 tokens, ")
     assert story.lines()[0].endswith(" s: look(path='x\\ny')")
     story.end("a.1", "budget", 5)
-    [(line, mark)] = story.tree.lines(9)
-    assert (line, mark) == ("└─ finder 1: budget, 5 of 5 turns, 45 tokens, 2.0 s", Mark.WARN)
+    [(line, mark)] = story.tree.iter_lines(9)
+    assert (line, mark) == ("└─ finder 1: budget, 5 of 5 turns, 45 tokens, 2.0 s", Severity.WARN)
 
 
 def test_what_a_child_does_is_its_own_and_not_that_of_the_run_at_the_top() -> None:
@@ -113,9 +113,9 @@ def test_what_a_child_does_is_its_own_and_not_that_of_the_run_at_the_top() -> No
     story.tell(events.ToolStarted, "a", 3, call_id="same", tool="count", arguments={})
     story.tell(events.ToolStarted, "a.1", 1, call_id="same", tool="look", arguments={})
     story.tell(events.ToolEnded, "a.1", 1, call_id="same", tool="look", status="done", reason=None, seconds=1.0)
-    assert (story.tree.top.turn, story.tree.top.now) == (3, "count()")
+    assert (story.tree.top.turn, story.tree.top.activity) == (3, "count()")
     story.announce("a.2", "finder")
-    assert story.tree.top.now != "count()"
+    assert story.tree.top.activity != "count()"
 
 
 def test_the_words_of_a_child_are_heard_as_they_come() -> None:
@@ -127,7 +127,7 @@ def test_the_words_of_a_child_are_heard_as_they_come() -> None:
     assert story.lines()[0].endswith("s: …A ball is \\x1b[2Jround.")
     story.ask("a.1", "grace")
     assert story.lines()[0].endswith("s: asks for the report: gpt")
-    assert story.tree.top.tail == ""
+    assert story.tree.top.reply_tail == ""
 
 
 def test_a_child_that_nobody_announced_is_shown_under_its_parent_and_an_orphan_under_the_top() -> None:

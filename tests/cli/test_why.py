@@ -15,7 +15,7 @@ from rich.console import Console
 
 from flyball import Agent, Limits, tool
 from flyball.budget.limits import Reserve
-from flyball.cli.report import drawn, markdown_of
+from flyball.cli.report import render_markdown, render_report
 from flyball.errors import Retryable
 from flyball.history.record import RunRecord
 from flyball.person import extend
@@ -53,7 +53,7 @@ def record_of(*lines: Line, task: str = "See to the boiler.", **options: Any) ->
 
 def screen(record: object, width: int = 80) -> list[str]:
     console = Console(width=width, file=StringIO(), color_system=None, highlight=False, markup=False, emoji=False)
-    return drawn(RunRecord.of(record), console).splitlines()
+    return render_report(RunRecord.from_dict(record), console).splitlines()
 
 
 def timeline(record: object) -> list[str]:
@@ -92,7 +92,9 @@ def test_a_wide_terminal_also_shows_when_each_thing_happened() -> None:
 
 
 def test_where_there_is_only_ascii_nothing_else_is_drawn() -> None:
-    lines = drawn(RunRecord.of(record_of(*RUNAWAY)), _Ascii(width=100, file=StringIO(), color_system=None)).splitlines()
+    lines = render_report(
+        RunRecord.from_dict(record_of(*RUNAWAY)), _Ascii(width=100, file=StringIO(), color_system=None)
+    ).splitlines()
     assert any("turns ################################ 3" in line for line in lines)
 
 
@@ -263,11 +265,11 @@ def test_a_damaged_record_is_shown_as_far_as_it_goes_or_refused(data: st.DataObj
                 break
             node = node[key]  # pyright: ignore[reportUnknownVariableType]
     try:
-        read = RunRecord.of(record)
+        read = RunRecord.from_dict(record)
     except ValueError:
         return
-    assert drawn(read, Console(width=80, file=StringIO()))
-    assert markdown_of(read)
+    assert render_report(read, Console(width=80, file=StringIO()))
+    assert render_markdown(read)
 
 
 @pytest.mark.parametrize(

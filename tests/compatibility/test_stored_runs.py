@@ -13,7 +13,7 @@ import pytest
 
 from flyball import Agent
 from flyball.errors import ResumeError
-from flyball.runtime.history import CODE
+from flyball.runtime.history import JOURNAL_CODEC
 from flyball.store import Kind, SqliteStore
 
 FILES = sorted(Path(__file__).parent.glob("runs-*.db"))
@@ -110,7 +110,7 @@ def test_a_stored_session_is_continued(store: SqliteStore) -> None:
 def test_journals_keep_their_names() -> None:
     """Names that a journal has are stored data. One may be added; one that is gone makes old journals unreadable."""
     names = json.loads(Path(__file__).with_name("journal-1.json").read_text())
-    missing = {name: sorted(set(keys) - set(CODE.keys(name))) for name, keys in names.items()}
+    missing = {name: sorted(set(keys) - set(JOURNAL_CODEC.keys(name))) for name, keys in names.items()}
     assert {name: keys for name, keys in missing.items() if keys} == {}
 
 

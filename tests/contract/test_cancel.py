@@ -14,7 +14,7 @@ from flyball.budget.price import Price
 from flyball.errors import Retryable
 from flyball.event import Event as RunEvent
 from flyball.message import MessageType
-from flyball.models.model import Tell
+from flyball.models.model import OnText
 from flyball.outcome import Cancelled, Status
 from flyball.request import Purpose, Reply, Request
 from flyball.testing import ScriptedModel, call, fail, say, together
@@ -27,7 +27,7 @@ Watch = Callable[..., Result]
 class Plain:
     """A model of one function."""
 
-    ask: Callable[[Request, Tell], Reply | Awaitable[Reply]]
+    ask: Callable[[Request, OnText], Reply | Awaitable[Reply]]
     name: str = "plain"
     provider: str | None = None
     price: Price | None = None
@@ -71,12 +71,12 @@ async def wait() -> None:
 
 @pytest.mark.parametrize(("kind", "way"), [("async", "here"), ("def", "from another thread")])
 def test_a_cancel_cuts_the_model_and_keeps_what_it_said(watch: Watch, release: Event, kind: str, way: str) -> None:
-    async def aask(request: Request, tell: Tell) -> Reply:
+    async def aask(request: Request, tell: OnText) -> Reply:
         tell("So far")
         await anyio.sleep(LONG)
         return Reply("too late")
 
-    def ask(request: Request, tell: Tell) -> Reply:
+    def ask(request: Request, tell: OnText) -> Reply:
         tell("So far")
         release.wait(LONG)
         return Reply("too late")
@@ -152,7 +152,7 @@ def test_a_cancel_cuts_the_wait_before_a_retry(watch: Watch) -> None:
 
 
 def test_a_cancel_cuts_the_grace_turn_and_is_the_reason(watch: Watch) -> None:
-    async def ask(request: Request, tell: Tell) -> Reply:
+    async def ask(request: Request, tell: OnText) -> Reply:
         if request.purpose is Purpose.GRACE:
             tell("I have")
             await anyio.sleep(LONG)

@@ -32,7 +32,7 @@ class Broken:
         def admission(envelope: object) -> Any:
             raise RuntimeError("no admission")
 
-        return replace(edge, terrain=replace(edge.terrain, admission=admission))
+        return replace(edge, agent_spec=replace(edge.agent_spec, admission=admission))
 
 
 @pytest.mark.one_door

@@ -12,7 +12,7 @@ from flyball import Agent, IterationBudgetRegistry, Limits, Reserve, Result, too
 from flyball.agent.run import Run
 from flyball.budget.price import Price
 from flyball.event import Event as RunEvent
-from flyball.models.model import Model, Tell
+from flyball.models.model import Model, OnText
 from flyball.outcome import Status, Timeout
 from flyball.request import Call, Purpose, Reply, Request
 from flyball.testing import ScriptedModel, call, say, together
@@ -25,7 +25,7 @@ Running = Callable[..., Result]
 class Plain:
     """A model of one function."""
 
-    ask: Callable[[Request, Tell], Reply | Awaitable[Reply]]
+    ask: Callable[[Request, OnText], Reply | Awaitable[Reply]]
     name: str = "plain"
     provider: str | None = None
     price: Price | None = None
@@ -54,13 +54,13 @@ class TestModels:
     def test_a_model_that_is_slow_is_cut_at_the_deadline_and_its_text_is_kept(
         self, run: Running, release: Event, kind: str
     ) -> None:
-        async def aask(request: Request, tell: Tell) -> Reply:
+        async def aask(request: Request, tell: OnText) -> Reply:
             tell("The answer ")
             tell("is")
             await anyio.sleep(LONG)
             return Reply("too late")
 
-        def ask(request: Request, tell: Tell) -> Reply:
+        def ask(request: Request, tell: OnText) -> Reply:
             tell("The answer ")
             tell("is")
             release.wait(LONG)
@@ -77,12 +77,12 @@ class TestModels:
     def test_a_model_cut_at_the_work_deadline_reports_within_the_reserve(
         self, run: Running, release: Event, kind: str
     ) -> None:
-        async def aask(request: Request, tell: Tell) -> Reply:
+        async def aask(request: Request, tell: OnText) -> Reply:
             if request.purpose is Purpose.TURN:
                 await anyio.sleep(LONG)
             return Reply("I was cut.")
 
-        def ask(request: Request, tell: Tell) -> Reply:
+        def ask(request: Request, tell: OnText) -> Reply:
             if request.purpose is Purpose.TURN:
                 release.wait(LONG)
             return Reply("I was cut.")
@@ -91,7 +91,7 @@ class TestModels:
         assert (result.stop, result.text, result.requests) == ("deadline", "I was cut.", 2)
 
     def test_a_model_that_swallows_its_cancellation_is_still_asked_for_the_report(self, run: Running) -> None:
-        async def ask(request: Request, tell: Tell) -> Reply:
+        async def ask(request: Request, tell: OnText) -> Reply:
             if request.purpose is Purpose.GRACE:
                 await anyio.sleep(0)
                 return Reply("I was cut.")
@@ -105,7 +105,7 @@ class TestModels:
         assert (result.stop, result.text) == ("deadline", "I was cut.")
 
     def test_a_model_whose_report_hangs_is_replaced_by_a_report_from_the_record(self, run: Running) -> None:
-        async def ask(request: Request, tell: Tell) -> Reply:
+        async def ask(request: Request, tell: OnText) -> Reply:
             await anyio.sleep(LONG)
             return Reply("too late")
 
@@ -183,7 +183,7 @@ class TestLateResults:
             if event.kind == "late_result_dropped":
                 back.set()
 
-        async def ask(request: Request, tell: Tell) -> Reply:
+        async def ask(request: Request, tell: OnText) -> Reply:
             await anyio.sleep(0.001)
             if len(request.messages) == 1:
                 return Reply("", (Call("1", "slow", ""),))
@@ -204,7 +204,7 @@ class TestLateResults:
             threads.append(current_thread())
             release.wait(LONG)
 
-        async def ask(request: Request, tell: Tell) -> Reply:
+        async def ask(request: Request, tell: OnText) -> Reply:
             if request.purpose is Purpose.GRACE:
                 release.set()
                 while threads[0].is_alive():  # a worker that was given up ends when it has told what it came to

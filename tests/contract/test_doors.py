@@ -13,7 +13,7 @@ import pytest
 from flyball import Agent, Limits, Result, tool
 from flyball.budget.price import Price
 from flyball.event import Event as RunEvent
-from flyball.models.model import Tell
+from flyball.models.model import OnText
 from flyball.progress import Order, Point, Progress
 from flyball.request import Call, Finish, Reply, Request
 from flyball.testing import ScriptedModel, call, say, together
@@ -29,7 +29,7 @@ who: ContextVar[str] = ContextVar("who", default="nobody")
 class Plain:
     """A model of one function."""
 
-    ask: Callable[[Request, Tell], Reply | Awaitable[Reply]]
+    ask: Callable[[Request, OnText], Reply | Awaitable[Reply]]
     name: str = "plain"
     provider: str | None = None
     price: Price | None = None
@@ -62,11 +62,11 @@ def asking_for(name: str) -> Callable[[Request], Reply]:
 def test_a_run_gives_the_same_result_and_events_through_every_door(run: Running, model: str, name: str) -> None:
     reply = asking_for(name)
 
-    async def aask(request: Request, tell: Tell) -> Reply:
+    async def aask(request: Request, tell: OnText) -> Reply:
         await anyio.sleep(0)
         return reply(request)
 
-    def ask(request: Request, tell: Tell) -> Reply:
+    def ask(request: Request, tell: OnText) -> Reply:
         return reply(request)
 
     agent = Agent(model=Plain(aask if model == "async" else ask), tools=[add, aadd], limits=Limits(turns=5))
@@ -98,14 +98,14 @@ def test_context_variables_reach_models_tools_hooks_and_callbacks(run: Running, 
     seen: dict[str, str] = {}
     script = ScriptedModel(together(call("look"), call("alook")), say("done"))
 
-    async def aask(request: Request, tell: Tell) -> Reply:
+    async def aask(request: Request, tell: OnText) -> Reply:
         seen["model"] = who.get()
         return await script.ask(request)
 
-    def ask(request: Request, tell: Tell) -> Reply:
+    def ask(request: Request, tell: OnText) -> Reply:
         seen["model"] = who.get()
-        line, place = script.take(request)
-        return line.reply(place * 10)
+        line, place = script.take_line(request)
+        return line.build_reply(place * 10)
 
     def look() -> None:
         seen["def tool"] = who.get()
@@ -235,18 +235,18 @@ def test_sinks_are_called_on_the_thread_of_the_run_only(run: Running) -> None:
         if event.kind == "delta":
             deltas.append(str(event.to_dict()["text"]))
 
-    async def here(request: Request, tell: Tell) -> Reply:
+    async def here(request: Request, tell: OnText) -> Reply:
         for piece in ("one ", "two ", "three"):
             tell(piece)
         await anyio.sleep(0)
         return Reply("one two three")
 
-    async def in_a_thread(request: Request, tell: Tell) -> Reply:
+    async def in_a_thread(request: Request, tell: OnText) -> Reply:
         for piece in ("one ", "two ", "three"):
             await anyio.to_thread.run_sync(tell, piece)
         return Reply("one two three")
 
-    def blocking(request: Request, tell: Tell) -> Reply:
+    def blocking(request: Request, tell: OnText) -> Reply:
         for piece in ("one ", "two ", "three"):
             tell(piece)
         return Reply("one two three")

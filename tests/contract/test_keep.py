@@ -12,7 +12,7 @@ import pytest
 from flyball import Agent, ConfigError, Limits, Result, UnknownBudget, run_conversation, tool
 from flyball.errors import CallClosed, ResumeError, StoreError
 from flyball.message import Message
-from flyball.runtime.lease import owner_of
+from flyball.runtime.lease import build_owner
 from flyball.store import Guard, Holder, Kind, MemoryStore, Store, open_store
 from flyball.store.memory import MemoryLease
 from flyball.testing import Line, ScriptedModel, call, say, together
@@ -130,7 +130,7 @@ class TestAKeptRun:
     @STORE_AT_EACH_DOOR
     def test_a_run_takes_over_the_session_of_a_dead_local_process_at_once(self, store: Store, run: Running) -> None:
         with subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE) as process:
-            owner = owner_of(process.pid)
+            owner = build_owner(process.pid)
             assert process.stdin is not None
             process.stdin.close()
             process.wait(60)
@@ -296,7 +296,7 @@ class TestALostSession:
                 raise StoreError("runs.db", "it is locked")
 
         store = MemoryStore()
-        store.lease = Stubborn(store.shelf)
+        store.lease = Stubborn(store.tables)
         result = run(agent(store, call("write"), say("x"), tools=[write], lease_seconds=0.5), session="talk")
         assert result.stop == "contended"
         clock_until(lambda: bool(refused))  # it was given up, and goes on in its thread

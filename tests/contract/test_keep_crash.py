@@ -210,12 +210,12 @@ def test_a_lease_that_this_process_could_not_release_is_taken_over() -> None:
             raise StoreError("store", "it is gone")
 
     store = MemoryStore()
-    good, store.lease = store.lease, Gone(store.shelf)
+    good, store.lease = store.lease, Gone(store.tables)
     agent_ = Agent(model=Placed(say("x")), store=store)
     agent_.run("go", session="talk")
     tenure = SessionLease(store, "talk", 300)
-    assert tenure.take() is None
-    tenure.give_back()  # which it cannot
+    assert tenure.acquire() is None
+    tenure.release()  # which it cannot
     assert store.lease.holder("talk") is not None
     store.lease = good
     assert agent_.run("go", session="talk").stop == "completed"

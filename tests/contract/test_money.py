@@ -9,9 +9,9 @@ import anyio
 import pytest
 
 from flyball import Agent, Limits, Result, TokenPrice, TurnBudget, Usage, tool
-from flyball.budget.price import Tier, worst
+from flyball.budget.price import Tier, compute_max_request_cost
 from flyball.errors import Retryable
-from flyball.request import Call, Finish, Purpose, Reply, Request, estimate
+from flyball.request import Call, Finish, Purpose, Reply, Request, estimate_request_tokens
 
 LONG = 60.0
 RUNS = 20
@@ -43,7 +43,7 @@ class Provider:
         with self._lock:
             if self.fails and self._dice.random() < 0.3:
                 raise Retryable("it broke", 0.0, began=self._dice.random() < 0.5)
-            usage = self._usage(estimate(request), request.max_output_tokens)
+            usage = self._usage(estimate_request_tokens(request), request.max_output_tokens)
         if request.purpose is Purpose.GRACE:
             return Reply("I touched.", usage=usage)
         return Reply("", (Call("c", "touch", "{}"),), usage, Finish.CALLS)
@@ -55,7 +55,7 @@ class Provider:
         cached = self._dice.randint(0, read)
         told = Usage(read, made + self.lies_by, cached, written=self._dice.randint(0, read - cached))
         self.lied["tokens"] += max(0, told.total - read - most_output)
-        self.lied["usd"] += max(0, PRICE.cost(told) - worst(PRICE, read, most_output))
+        self.lied["usd"] += max(0, PRICE.cost(told) - compute_max_request_cost(PRICE, read, most_output))
         return told
 
 

@@ -10,7 +10,7 @@ import pytest
 from flyball import Agent, Limits, Result, tool
 from flyball.budget.price import Price
 from flyball.event import Event as RunEvent
-from flyball.models.model import Tell
+from flyball.models.model import OnText
 from flyball.outcome import Failure
 from flyball.progress import Order, Point, Progress
 from flyball.request import Call, Reply, Request, Usage
@@ -29,7 +29,7 @@ ANYTHING = [ValueError, SystemExit, KeyboardInterrupt, GeneratorExit, asyncio.Ca
 class Plain:
     """A model of one function."""
 
-    ask: Callable[[Request, Tell], Reply | Awaitable[Reply]]
+    ask: Callable[[Request, OnText], Reply | Awaitable[Reply]]
     name: str = "plain"
     provider: str | None = None
     price: Price | None = None
@@ -81,7 +81,7 @@ def test_an_async_tool_that_raises_anything_fails_its_call_only(run: Running) ->
 def test_a_def_model_that_raises_anything_fails_the_run(run: Running) -> None:
     for error in ANYTHING:
 
-        def ask(request: Request, tell: Tell, error: type[BaseException] = error) -> Reply:
+        def ask(request: Request, tell: OnText, error: type[BaseException] = error) -> Reply:
             raise error("no line")
 
         result = run(Agent(model=Plain(ask)))
@@ -92,7 +92,7 @@ def test_a_def_model_that_raises_anything_fails_the_run(run: Running) -> None:
 def test_an_async_model_that_raises_anything_fails_the_run(run: Running) -> None:
     for error in (ValueError, SystemExit, asyncio.CancelledError, Mute):
 
-        async def ask(request: Request, tell: Tell, error: type[BaseException] = error) -> Reply:
+        async def ask(request: Request, tell: OnText, error: type[BaseException] = error) -> Reply:
             raise error("no line")
 
         result = run(Agent(model=Plain(ask)))
@@ -126,7 +126,7 @@ def test_garbage_from_a_model_ends_the_run_and_is_never_raised(run: Running) -> 
 
     for garbage in GARBAGE:
 
-        async def ask(request: Request, tell: Tell, garbage: Any = garbage) -> Reply:
+        async def ask(request: Request, tell: OnText, garbage: Any = garbage) -> Reply:
             return garbage
 
         result = run(Agent(model=Plain(ask), tools=[touch], limits=Limits(turns=3, tokens=100_000)))

@@ -10,7 +10,7 @@ import pytest
 from flyball._internal.workers import WorkerPool
 from flyball.budget.price import Price
 from flyball.errors import ContextTooLong, ModelError, Retryable
-from flyball.models.model import Tell
+from flyball.models.model import OnText
 from flyball.request import FailureKind, Finish, ModelFailure, Reply, Request
 from flyball.runtime.model_call import ModelCaller
 
@@ -21,7 +21,7 @@ LONG = 60.0
 class Plain:
     """A model of one function."""
 
-    ask: Callable[[Request, Tell], Reply | Awaitable[Reply]]
+    ask: Callable[[Request, OnText], Reply | Awaitable[Reply]]
     name: str = "plain"
     provider: str | None = None
     price: Price | None = None
@@ -48,7 +48,7 @@ def asking(ask: Any, *, is_async: bool = True, workers: WorkerPool | None = None
 def test_a_failure_says_what_the_loop_may_do_about_it(
     error: BaseException, kind: FailureKind, after: float | None
 ) -> None:
-    async def ask(request: Request, tell: Tell) -> Reply:
+    async def ask(request: Request, tell: OnText) -> Reply:
         raise error
 
     failure = asyncio.run(asking(ask)[0].ask(Request(())))
@@ -57,9 +57,9 @@ def test_a_failure_says_what_the_loop_may_do_about_it(
 
 
 def test_what_was_told_until_the_cut_is_kept_and_what_is_told_then_is_not() -> None:
-    tells: list[Tell] = []
+    tells: list[OnText] = []
 
-    async def ask(request: Request, tell: Tell) -> Reply:
+    async def ask(request: Request, tell: OnText) -> Reply:
         tells.append(tell)
         tell("one ")
         tell("two")
@@ -71,7 +71,7 @@ def test_what_was_told_until_the_cut_is_kept_and_what_is_told_then_is_not() -> N
     async def work() -> Reply:
         with anyio.move_on_after(0.005):
             await one.ask(Request(()))
-        cut = one.cut()
+        cut = one.interrupt()
         tells[0]("three")
         return cut
 
@@ -82,7 +82,7 @@ def test_what_was_told_until_the_cut_is_kept_and_what_is_told_then_is_not() -> N
 def test_a_def_model_that_is_cut_is_counted_as_hung() -> None:
     release, pool = Event(), WorkerPool()
 
-    def ask(request: Request, tell: Tell) -> Reply:
+    def ask(request: Request, tell: OnText) -> Reply:
         release.wait(LONG)
         return Reply("x")
 
@@ -91,7 +91,7 @@ def test_a_def_model_that_is_cut_is_counted_as_hung() -> None:
     async def work() -> None:
         with anyio.move_on_after(0.005):
             await one.ask(Request(()))
-        one.cut()
+        one.interrupt()
 
     asyncio.run(work())
     assert pool.hung == 1
@@ -99,9 +99,9 @@ def test_a_def_model_that_is_cut_is_counted_as_hung() -> None:
 
 
 def test_where_too_many_hang_a_request_fails_for_now() -> None:
-    def ask(request: Request, tell: Tell) -> Reply:
+    def ask(request: Request, tell: OnText) -> Reply:
         return Reply("x")
 
-    failure = asyncio.run(asking(ask, is_async=False, workers=WorkerPool(most_hung=0))[0].ask(Request(())))
+    failure = asyncio.run(asking(ask, is_async=False, workers=WorkerPool(max_hung=0))[0].ask(Request(())))
     assert isinstance(failure, ModelFailure)
     assert failure.kind is FailureKind.RETRYABLE

@@ -7,9 +7,9 @@ from flyball.testing import ScriptedModel, say
 
 
 def ledger(store: MemoryStore) -> PendingStep:
-    ledger = PendingStep(store, is_childs=True)
+    ledger = PendingStep(store, is_child=True)
     ledger.plan = Agent(model=ScriptedModel(say("x"))).plan("go", run_id="run")
-    ledger.started(0, 1, {"events": 0}, ())
+    ledger.add_started(0, 1, {"events": 0}, ())
     ledger.commit(None)
     return ledger
 
@@ -21,7 +21,7 @@ def kinds(store: MemoryStore) -> list[Kind]:
 def test_outcomes_are_kept_while_their_batch_is_under_way() -> None:
     store = MemoryStore()
     book = ledger(store)
-    book.outcome(0, "call-0", Success(call_id="call-0", tool="add", content="3"))
+    book.add_outcome(0, "call-0", Success(call_id="call-0", tool="add", content="3"))
     book.commit_outcomes(None)
     book.commit_outcomes(None)
     assert kinds(store) == [Kind.RUN, Kind.STARTED, Kind.OUTCOME]
@@ -31,12 +31,12 @@ def test_what_is_told_behind_an_answer_is_kept_with_the_next_beginning_and_not_b
     """Else a run that is killed in between would not know which of its events are in the store, and tell them twice."""
     store = MemoryStore()
     book = ledger(store)
-    book.outcome(0, "call-0", Success(call_id="call-0", tool="add", content="3"))
-    book.answer(0, 1, Answer((), 0.5))
-    book.note({"event": "tool_ended", "seq": 0})
+    book.add_outcome(0, "call-0", Success(call_id="call-0", tool="add", content="3"))
+    book.add_answer(0, 1, Answer((), 0.5))
+    book.add_event({"event": "tool_ended", "seq": 0})
     book.commit_outcomes(None)
     assert (kinds(store), store.runs.events("run")) == ([Kind.RUN, Kind.STARTED], [])
-    book.started(1, 2, {"events": 1}, ())
+    book.add_started(1, 2, {"events": 1}, ())
     book.commit(None)
     assert kinds(store) == [Kind.RUN, Kind.STARTED, Kind.OUTCOME, Kind.ANSWER, Kind.STARTED]
     assert [event["event"] for event in store.runs.events("run")] == ["tool_ended"]

@@ -31,7 +31,7 @@ def test_what_takes_too_long_is_cut_whatever_the_one_before_could_take(here: Any
         with anyio.CancelScope() as scope:
             pace.enter(scope)
             for seconds in (*before, SHORT):
-                pace.allow(pace.now() + seconds)
+                pace.set_deadline(pace.now() + seconds)
             await anyio.sleep(LONG)
         pace.leave()
         return scope.cancelled_caught
@@ -45,8 +45,8 @@ def test_what_may_take_longer_is_not_cut_when_the_time_of_the_one_before_comes(h
         pace = RunTimer(SYSTEM)
         with anyio.CancelScope() as scope:
             pace.enter(scope)
-            pace.allow(pace.now() + SHORT)
-            pace.allow(pace.now() + seconds)
+            pace.set_deadline(pace.now() + SHORT)
+            pace.set_deadline(pace.now() + seconds)
             await anyio.sleep(SHORT * 3)
         pace.leave()
         return scope.cancel_called
@@ -59,7 +59,7 @@ def test_who_has_left_is_not_cut_any_more(here: Any) -> None:
         pace = RunTimer(SYSTEM)
         with anyio.CancelScope() as scope:
             pace.enter(scope)
-            pace.allow(pace.now() + LONG)
+            pace.set_deadline(pace.now() + LONG)
             pace.leave()
             await anyio.sleep(SHORT)
         return scope.cancel_called
@@ -72,10 +72,10 @@ def test_in_a_new_scope_the_same_deadline_cuts_too(here: Any) -> None:
         pace, deadline = RunTimer(SYSTEM), SHORT * 2
         with anyio.CancelScope() as first:
             pace.enter(first)
-            pace.allow(deadline)
+            pace.set_deadline(deadline)
         with anyio.move_on_after(LONG) as bound, anyio.CancelScope() as scope:
             pace.enter(scope)
-            pace.allow(deadline)
+            pace.set_deadline(deadline)
             await anyio.sleep(LONG * 2)
         pace.leave()
         return scope.cancelled_caught and not bound.cancelled_caught
@@ -88,14 +88,14 @@ def test_while_it_stands_no_time_passes_and_nothing_is_cut(here: Any) -> None:
         pace, stood, standing_cut = RunTimer(SYSTEM), -1.0, True
         with anyio.CancelScope() as scope:
             pace.enter(scope)
-            pace.allow(pace.now() + SHORT)
-            pace.allow(math.inf)
-            pace.stop()
+            pace.set_deadline(pace.now() + SHORT)
+            pace.set_deadline(math.inf)
+            pace.pause()
             began = pace.now()
             await anyio.sleep(SHORT * 5)
             stood, standing_cut = pace.now() - began, scope.cancel_called
-            pace.go_on()
-            pace.allow(pace.now() + SHORT)
+            pace.resume()
+            pace.set_deadline(pace.now() + SHORT)
             await anyio.sleep(LONG)
         pace.leave()
         return stood, standing_cut, scope.cancelled_caught
@@ -107,15 +107,15 @@ def test_while_it_stands_no_time_passes_and_nothing_is_cut(here: Any) -> None:
 def test_what_comes_after_a_wait_has_its_whole_time(here: Any, begins_at: float) -> None:
     async def work() -> bool:
         pace = RunTimer(SYSTEM)
-        pace.begin_at(begins_at)
+        pace.set_elapsed(begins_at)
         with anyio.CancelScope() as scope:
             pace.enter(scope)
-            pace.allow(pace.now() + LONG)
+            pace.set_deadline(pace.now() + LONG)
             for _ in range(3):
-                pace.stop()
+                pace.pause()
                 await anyio.sleep(SHORT * 2)
-                pace.go_on()
-            pace.allow(pace.now() + LONG)
+                pace.resume()
+            pace.set_deadline(pace.now() + LONG)
             await anyio.sleep(SHORT)
         pace.leave()
         return scope.cancel_called or not begins_at <= pace.now() < begins_at + LONG
@@ -128,11 +128,11 @@ def test_a_pause_by_a_clock_that_stands_still_is_no_time_of_the_run(here: Any) -
         pace, due = RunTimer(ManualClock()), 0.0
         with anyio.CancelScope() as scope:
             pace.enter(scope)
-            pace.stop()
+            pace.pause()
             await anyio.sleep(SHORT * 20)
-            pace.go_on()
+            pace.resume()
             due = anyio.current_time() + SHORT * 20
-            pace.allow(pace.now() + SHORT * 20)
+            pace.set_deadline(pace.now() + SHORT * 20)
             await anyio.sleep(SHORT)
         pace.leave()
         return scope.cancel_called and anyio.current_time() < due

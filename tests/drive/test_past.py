@@ -2,7 +2,7 @@ from typing import Any
 
 from flyball.loop.effects import Answer
 from flyball.person import Verdict
-from flyball.runtime.history import CODE, RunHistory, past_of
+from flyball.runtime.history import JOURNAL_CODEC, RunHistory, parse_journal
 from flyball.store import Kind, Row
 
 OPEN = Verdict(None)
@@ -10,8 +10,8 @@ OPEN = Verdict(None)
 
 def row(n: int, at: float | None = None, value: Any = None, take: int = 0) -> Row:
     if at is None:
-        return Row(n, Kind.STARTED, CODE.dumps({"events": n}), take=take)
-    return Row(n, Kind.ANSWER, CODE.dumps(Answer(value, at)), take=take)
+        return Row(n, Kind.STARTED, JOURNAL_CODEC.dumps({"events": n}), take=take)
+    return Row(n, Kind.ANSWER, JOURNAL_CODEC.dumps(Answer(value, at)), take=take)
 
 
 def paused() -> list[Row]:
@@ -19,13 +19,13 @@ def paused() -> list[Row]:
 
 
 def told(past: RunHistory) -> tuple[int, int, float]:
-    return len(past.answers), len(past.begun), past.at
+    return len(past.answers), len(past.started), past.at
 
 
 def test_a_run_that_goes_on_from_its_question_has_used_the_time_until_it_paused() -> None:
-    assert told(past_of(paused()).until_open()) == (1, 2, 3.0)
+    assert told(parse_journal(paused()).truncate_at_question()) == (1, 2, 3.0)
 
 
 def test_answers_that_do_not_count_any_more_have_taken_their_time() -> None:
-    assert told(past_of([*paused(), row(1, take=1)])) == (1, 2, 3.0)
-    assert told(past_of([*paused(), row(1, take=1), row(1, 4.0, Verdict(True), take=1)])) == (2, 2, 4.0)
+    assert told(parse_journal([*paused(), row(1, take=1)])) == (1, 2, 3.0)
+    assert told(parse_journal([*paused(), row(1, take=1), row(1, 4.0, Verdict(True), take=1)])) == (2, 2, 4.0)

@@ -333,8 +333,8 @@ class TestAnAgentWithSources:
         agent = Agent(model=adding(), tools=[subtract, Shop(add)], name="clerk")
         assert repr(agent).startswith("<Agent clerk: scripted, 1 tools")
         plan = agent.plan("go")
-        assert plan.shared.tool_names == ("subtract",)
-        assert [source.name for source in plan.shared.sources] == ["the shop"]
+        assert plan.spec.tool_names == ("subtract",)
+        assert [source.name for source in plan.spec.sources] == ["the shop"]
         assert agent.worst_case().turns == 90
 
     def test_cannot_be_driven_by_a_script(self) -> None:

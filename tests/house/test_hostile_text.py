@@ -14,40 +14,40 @@ from typing import Any
 import pytest
 
 import flyball
-from flyball._internal.path import is_there
+from flyball._internal.path import has_value
 from flyball._internal.toml import TomlDocument
 from flyball.agent.output import Output
 from flyball.budget.budget import IterationBudget
 from flyball.budget.deadline import Deadline
 from flyball.budget.run_budget import TurnBudget
 from flyball.chain.hop_context import ROOT
-from flyball.cli.report import plain as as_markdown
+from flyball.cli.report import escape_markdown as as_markdown
 from flyball.cli.run_config import RunConfig
-from flyball.cli.saved_config import kept
-from flyball.cli.transcript import conversation
-from flyball.errors import nearest, shown
+from flyball.cli.saved_config import config_to_dict
+from flyball.cli.transcript import render_conversation
+from flyball.errors import quote_value, suggest_names
 from flyball.history.record import RunRecord
 from flyball.message import Message
 from flyball.models import local_prompt
-from flyball.models.endpoint import bare
-from flyball.models.failures import broken_off, refused
+from flyball.models.endpoint import redact_url
+from flyball.models.failures import error_from_response, error_from_stream
 from flyball.models.sse import EventReader
-from flyball.models.structured import tool_name
-from flyball.person import harmless, visible
+from flyball.models.structured import sanitize_tool_name
+from flyball.person import escape_control_characters, escape_unprintable
 from flyball.progress import Progress
 from flyball.request import Reply, Request
 from flyball.rules.template import Template
 from flyball.rules.view import View
 from flyball.rules.vocabulary import Vocabulary
-from flyball.serve.request import wish_of
+from flyball.serve.request import parse_request
 from flyball.testing.cassette import Redactor
-from flyball.testing.server.reply import words
-from flyball.toolbox.commands import without_secrets
+from flyball.testing.server.reply import split_words
+from flyball.toolbox.commands import remove_secrets
 from flyball.toolbox.fetch_tool import fetch
-from flyball.toolbox.html import FetchedBody, as_text, text_of
-from flyball.tools.excerpt import content_of, excerpt
+from flyball.toolbox.html import FetchedBody, as_text, html_to_text
+from flyball.tools.excerpt import make_excerpt, serialize_content
 from flyball.tools.mcp.server import mcp
-from flyball.tools.mcp.stdio import Tail
+from flyball.tools.mcp.stdio import OutputTail
 from flyball.tools.pattern import Pattern
 from flyball.tools.tool import Tool
 from flyball.wire import normalize, to_anthropic
@@ -76,11 +76,11 @@ CALLED = '{"name": "respond", "arguments": {"text": "'
 
 
 def error_page(page: str) -> object:
-    return refused("host", 502, {}, page.encode(), secrets=("sk-of-a-user",))
+    return error_from_response("host", 502, {}, page.encode(), secrets=("sk-of-a-user",))
 
 
 def error_code(code: str) -> object:
-    return broken_off("host", {"code": code})
+    return error_from_stream("host", {"code": code})
 
 
 def events(chunks: list[bytes]) -> object:
@@ -89,7 +89,7 @@ def events(chunks: list[bytes]) -> object:
 
 
 def reply(text: str) -> object:
-    return local_prompt.read(Request((), tools=[{"name": "f"}]), Reply(text))
+    return local_prompt.parse_reply(Request((), tools=[{"name": "f"}]), Reply(text))
 
 
 def typed_answer(text: str) -> object:
@@ -115,12 +115,12 @@ def matched(text: str) -> object:
 
 
 def stderr(chunks: list[bytes]) -> object:
-    tail = Tail(["secret"])
+    tail = OutputTail(["secret"])
     return [tail.write(chunk) for chunk in chunks], tail.text
 
 
 def template(text: str) -> object:
-    return Template("{{ text }}", Vocabulary({"text"}), most=2**21).text(View({"text": text}))
+    return Template("{{ text }}", Vocabulary({"text"}), max_characters=2**21).render(View({"text": text}))
 
 
 def page(text: str) -> object:
@@ -130,8 +130,8 @@ def page(text: str) -> object:
 def export(text: str) -> object:
     said = {"type": "text", "role": "assistant", "content": text}
     result = {"type": "tool_result", "role": "tool", "content": text, "payload": {"name": "f", "call_id": "c"}}
-    return conversation(
-        RunRecord.of({"stop": "completed", "events": [], "explanation": "x", "messages": [said, result]})
+    return render_conversation(
+        RunRecord.from_dict({"stop": "completed", "events": [], "explanation": "x", "messages": [said, result]})
     )
 
 
@@ -148,14 +148,14 @@ CASES: list[tuple[str, str, Read, Make, Make]] = [
     ("models/sse.py", "nothing but CR", events, pieces(b"\r"), pieces(b"data:x\n\n")),
     ("models/local_prompt.py", "a reply of blanks", reply, repeated(" ", "{"), LETTERS),
     ("models/local_prompt.py", "a reply of escapes", reply, repeated("\\\\", start=CALLED), repeated("xy", start=CALLED)),
-    ("models/structured.py", "a name of signs", tool_name, repeated("!"), LETTERS),
-    ("models/endpoint.py", "a URL of ://", bare, repeated("://"), ADDRESS),
-    ("models/endpoint.py", "a URL of ?", bare, repeated("?"), ADDRESS),
+    ("models/structured.py", "a name of signs", sanitize_tool_name, repeated("!"), LETTERS),
+    ("models/endpoint.py", "a URL of ://", redact_url, repeated("://"), ADDRESS),
+    ("models/endpoint.py", "a URL of ?", redact_url, repeated("?"), ADDRESS),
     ("output.py", "fences that open", typed_answer, repeated("```\n\n"), PROSE),
     ("output.py", "fences that open and close", typed_answer, repeated("```json\nx\n```\n"), PROSE),
     ("output.py", "a fence that never closes", typed_answer, repeated("```json\n"), PROSE),
-    ("quote.py", "a name like others", lambda name: nearest(name, [name + "y"] * 20), LETTERS, PROSE),
-    ("quote.py", "a text of quotes", shown, repeated("\"'"), PROSE),
+    ("quote.py", "a name like others", lambda name: suggest_names(name, [name + "y"] * 20), LETTERS, PROSE),
+    ("quote.py", "a text of quotes", quote_value, repeated("\"'"), PROSE),
     ("message.py", "an id of colons", lambda text: message(id=text), repeated(":1", "x"), LETTERS),
     ("message.py", "a time of digits", lambda text: message(created_at=text), repeated("1", "", "2031-"), LETTERS),
     ("wire/writer.py", "an image of ;", image, repeated(";", start="data:"), LETTERS),
@@ -163,37 +163,37 @@ CASES: list[tuple[str, str, Read, Make, Make]] = [
     ("tools/pattern.py", "a pattern that backtracks", matched, repeated("a", "!"), repeated("a")),
     ("tools/mcp/server.py", "a command of secrets", lambda text: mcp(text).name, repeated("key "), repeated("x ")),
     ("tools/mcp/stdio.py", "stderr in small pieces", stderr, pieces(b"x"), pieces(b"xxxxxxxx")),
-    ("tools/excerpt.py", "a result of quotes", lambda text: excerpt(content_of(text), "a"), repeated('"'), PROSE),
-    ("path.py", "JSON that is nested", lambda text: is_there(text, "a.b.c.d.e"), repeated('{"a":', "1"), PROSE),
+    ("tools/excerpt.py", "a result of quotes", lambda text: make_excerpt(serialize_content(text), "a"), repeated('"'), PROSE),
+    ("path.py", "JSON that is nested", lambda text: has_value(text, "a.b.c.d.e"), repeated('{"a":', "1"), PROSE),
     ("rules/template.py", "a value of braces", template, repeated("{{"), PROSE),
     *(
-        ("toolbox/html.py", f"a page of {unit!r}", text_of, repeated(unit), repeated("<p>A <b>warm</b> &amp; new\n"))
+        ("toolbox/html.py", f"a page of {unit!r}", html_to_text, repeated(unit), repeated("<p>A <b>warm</b> &amp; new\n"))
         for unit in ("<", "<a", "<a href='", '<a "', "<!--", "<script>", "</", "&", "&#", "<pre>\n", "<li>")
     ),
     ("toolbox/html.py", "a page of charsets", page, repeated("charset = "), repeated("<p>All warm</p>\n")),
     ("toolbox/html.py", "a long type", lambda kind: as_text(FetchedBody(b"x", True), kind), repeated("text/a+"), LETTERS),
     ("toolbox/fetch_tool.py", "a long URL", lambda url: asyncio.run(fetch()[0].function(url)), repeated("."), LETTERS),
     *(
-        ("toolbox/commands.py", f"a value of {unit!r}", lambda value: without_secrets({"A": value}),
+        ("toolbox/commands.py", f"a value of {unit!r}", lambda value: remove_secrets({"A": value}),
          repeated(unit, start="a://"), LETTERS)
         for unit in (":", "://", "a:", "-----BEGIN ")
     ),
-    ("terminal.py", "a text of controls", lambda text: visible(text) + harmless(text), repeated("\x1b"), PROSE),
+    ("terminal.py", "a text of controls", lambda text: escape_unprintable(text) + escape_control_characters(text), repeated("\x1b"), PROSE),
     ("cli/transcript.py", "a text of fences", export, repeated("```\n"), PROSE),
     ("cli/report.py", "a text of marks", as_markdown, repeated("*_"), PROSE),
     *(
-        ("cli/saved_config.py", f"a command of {unit!r}", lambda text: kept(RunConfig(model="m", mcp=[text])), repeated(unit),
+        ("cli/saved_config.py", f"a command of {unit!r}", lambda text: config_to_dict(RunConfig(model="m", mcp=[text])), repeated(unit),
          LETTERS)
         for unit in ("?", "&a", "passw", "auth", "://", "key  ", "credential_")
     ),
     *(
-        ("testing/cassette.py", f"a text of {unit!r}", Redactor(("sk-of-a-user",)).text, repeated(unit), PROSE)
+        ("testing/cassette.py", f"a text of {unit!r}", Redactor(("sk-of-a-user",)).redact_text, repeated(unit), PROSE)
         for unit in ("eyJ-", "sk-", "1sk-", "sk-a.", "-----BEGIN ", "-----BEGIN PRIVATE KEY-----", "-----END A")
     ),
-    ("testing/server/reply.py", "a text of blanks", words, repeated(" "), PROSE),
+    ("testing/server/reply.py", "a text of blanks", split_words, repeated(" "), PROSE),
     ("toml.py", "a file of comments", place, repeated("# x\n"), repeated('x"\n', start='a = """')),
     ("toml.py", "a file of brackets", place, repeated("[1],", "1]", "a = ["), repeated("1,", "1]", "a = [")),
-    ("serve/request.py", "a long key", wish_of, lambda size: json.dumps({"m" * size: 1}), lambda size: '{"message": "x"}'),
+    ("serve/request.py", "a long key", parse_request, lambda size: json.dumps({"m" * size: 1}), lambda size: '{"message": "x"}'),
     ("chain/hop_context.py", "a long root", ROOT.fullmatch, repeated("."), LETTERS),
 ]  # fmt: skip
 

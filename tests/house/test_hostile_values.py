@@ -10,21 +10,21 @@ from typing import Any
 
 import pytest
 
-from flyball._internal.jsonable import jsonable, plain
+from flyball._internal.jsonable import parse_json_value, to_jsonable
 from flyball.agent.output import Output
 from flyball.budget.budget import IterationBudget
 from flyball.budget.deadline import Deadline
 from flyball.budget.run_budget import TurnBudget
-from flyball.loop.repetition import key_of
+from flyball.loop.repetition import build_call_key
 from flyball.message import Message, repair_pairs
 from flyball.models import AnthropicModel, OpenAIModel, local_prompt
-from flyball.models.structured import closed, is_strict
+from flyball.models.structured import close_schema, is_strict_schema
 from flyball.progress import Progress
 from flyball.request import Call, Request
 from flyball.rules.view import View
 from flyball.store.codec import to_text
 from flyball.tools.json_schema import JsonSchemaArguments
-from flyball.tools.mcp.session import value_of
+from flyball.tools.mcp.session import extract_value
 from flyball.tools.tool import Tool
 from flyball.wire import normalize
 
@@ -39,10 +39,10 @@ SAME_HASH = 2**61 - 1
 
 
 def hear(model: AnthropicModel | OpenAIModel, events: list[Json]) -> object:
-    ear = model.ear()
+    ear = model.create_parser()
     for event in events:
-        ear.hear(event)
-    return ear.reply()
+        ear.parse_event(event)
+    return ear.build_reply()
 
 
 def thoughts(pieces: int) -> Make:
@@ -193,15 +193,15 @@ CASES: dict[str, tuple[Read, Make, Make]] = {
     "reasoning in small pieces": (partial(hear, ANTHROPIC), thoughts(2**16), thoughts(4)),
     "blocks of one hash": (partial(hear, ANTHROPIC), blocks(SAME_HASH), blocks(1)),
     "calls of one hash": (partial(hear, OPENAI), pieces_of_calls(SAME_HASH), pieces_of_calls(1)),
-    "many results in a row": (local_prompt.messages, results(40), results(4_000)),
+    "many results in a row": (local_prompt.build_messages, results(40), results(4_000)),
     "calls without results": (repair_pairs, batch(answered=False), batch(answered=True)),
     "a message with rows below a long key": (message, LONG_KEY, SHORT_KEY),
-    "a table with rows below a long key": (partial(plain, "here"), LONG_KEY, SHORT_KEY),
+    "a table with rows below a long key": (partial(parse_json_value, "here"), LONG_KEY, SHORT_KEY),
     "a view of rows below a long key": (look, LONG_KEY, SHORT_KEY),
-    "keys that become the same": (jsonable, same_keys, other_keys),
+    "keys that become the same": (to_jsonable, same_keys, other_keys),
     "keys that become the same, kept": (to_text, same_keys, other_keys),
-    "arguments that are nested": (key_of, nested(900), nested(1)),
-    "a wide schema": (lambda schema: (is_strict(schema), closed(schema)), wide(HALF_OPEN), wide({"type": "string"})),
+    "arguments that are nested": (build_call_key, nested(900), nested(1)),
+    "a wide schema": (lambda schema: (is_strict_schema(schema), close_schema(schema)), wide(HALF_OPEN), wide({"type": "string"})),
     "a schema that doubles, allOf": (arguments, doubling("allOf", 18), doubling("allOf", 12)),
     "a schema that doubles, oneOf": (arguments, doubling("oneOf", 18), doubling("oneOf", 12)),
     "unique rows": (arguments, checked({"uniqueItems": True}, rows), checked({"type": "array"}, rows)),
@@ -209,7 +209,7 @@ CASES: dict[str, tuple[Read, Make, Make]] = {
     "a long enum": (arguments, checked(ENUM, words), checked({"items": {"type": "string"}}, words)),
     "no branch fits": (arguments, checked(branches(5_000), letters), checked(branches(50), letters)),
     "unknown names": (arguments, unknown_names(MANY), unknown_names({})),
-    "texts that repeat a result": (value_of, result(lambda size: words(size // 8)), result(lambda _: ["x"] * 99)),
+    "texts that repeat a result": (extract_value, result(lambda size: words(size // 8)), result(lambda _: ["x"] * 99)),
 }  # fmt: skip
 
 DEAR: dict[str, tuple[Read, Make, Make]] = {

@@ -9,7 +9,7 @@ import pytest
 from flyball import Agent
 from flyball.loop.loop import converse
 from flyball.recorder import Recorder
-from flyball.runtime.history import past_of, restored
+from flyball.runtime.history import parse_journal, restore_plan
 from flyball.store import Store, open_store
 
 _OF_THE_STORE = ("seq", "time")
@@ -19,12 +19,12 @@ _OF_THE_STORE = ("seq", "time")
 def replayed(agent: Agent, store: Store) -> list[dict[str, Any]]:
     """The events of a loop that is told again what it was told, with no model, tool or clock."""
     rows = store.journal.read("run")
-    plan = restored(agent.plan("Again.", run_id="run"), rows[0].data)
-    plan.keeps, plan.kept = True, len(plan.messages)
+    plan = restore_plan(agent.plan("Again.", run_id="run"), rows[0].data)
+    plan.has_transcript, plan.stored_count = True, len(plan.messages)
     recorder = Recorder(plan.header)
     loop = converse(plan, recorder)
     loop.send(None)  # pyright: ignore[reportArgumentType]
-    *answers, last = past_of(rows).answers
+    *answers, last = parse_journal(rows).answers
     for answer in answers:
         loop.send(answer)
     with pytest.raises(StopIteration):

@@ -33,14 +33,14 @@ from math import inf
 from typing import Any, cast
 
 from flyball import Agent, Result
-from flyball.budget.price import worst
+from flyball.budget.price import compute_max_request_cost
 from flyball.event import Event
 from flyball.loop import Act, Answer, Append, Ask, Decide, Effect, Grant, Wait
 from flyball.loop.effects import Cancel, Extend, Late, LeaseLost, Steer, TimeUp
 from flyball.message import MessageType, Role, check_pairs
 from flyball.outcome import Cancelled, Denied, Success, Timeout
 from flyball.progress import Complete, Halt, Raise
-from flyball.request import Call, FailureKind, Finish, ModelFailure, Purpose, Reply, Usage, tokens_of_reply
+from flyball.request import Call, FailureKind, Finish, ModelFailure, Purpose, Reply, Usage, estimate_reply_tokens
 from flyball.result import Stop
 
 from .recount import Recount
@@ -109,7 +109,11 @@ class Auditor(Recount):
         request, output = ask.request, ask.request.max_output_tokens
         limited = min(self.ceilings["tokens"], self.ceilings["usd"]) < inf
         need("a grant for what is shared", not self.used["Grant"] or self.taken or not tokens)
-        self.held = {"tokens": tokens + (output or 0), "usd": worst(self.price, tokens, output or 0), "input": tokens}
+        self.held = {
+            "tokens": tokens + (output or 0),
+            "usd": compute_max_request_cost(self.price, tokens, output or 0),
+            "input": tokens,
+        }
         if limited:
             for name, amount in self.held.items():
                 kept = self.reserve.get(name, 0) if request.purpose is Purpose.TURN else 0
@@ -149,10 +153,10 @@ class Auditor(Recount):
             lent, self.taken = self.lent if self.taken else {}, False
             self.shared.update({name: grant.settle.get(name, held) - held for name, held in lent.items()})
         self.shared_refused |= refused
-        self.shared.update({} if refused else grant.take)
-        if "tokens" in grant.take and not refused:
+        self.shared.update({} if refused else grant.claim)
+        if "tokens" in grant.claim and not refused:
             need("nothing taken before the last is settled", not self.taken)
-            self.taken, self.lent = True, {"tokens": 0, "usd": 0, **grant.take}
+            self.taken, self.lent = True, {"tokens": 0, "usd": 0, **grant.claim}
 
     def _hear(self, letter: Any) -> None:
         self.heard.append(letter)
@@ -187,8 +191,8 @@ class Auditor(Recount):
     def _book_the_estimate(self, ask: Ask, reply: Reply | None) -> None:
         """What nobody told is what was set aside, or else what was sent and what came."""
         read, bound = self.held["input"], ask.request.max_output_tokens
-        said = int(min(tokens_of_reply(reply) if reply else 0, inf if bound is None else bound))
-        least = {"tokens": read + said, "usd": worst(self.price, read, said), "estimated": 1}
+        said = int(min(estimate_reply_tokens(reply) if reply else 0, inf if bound is None else bound))
+        least = {"tokens": read + said, "usd": compute_max_request_cost(self.price, read, said), "estimated": 1}
         self.used.update({name: max(most, self.held.get(name, 0) * self.limited) for name, most in least.items()})
 
     def _did(self, what: str, *about: Any) -> None:

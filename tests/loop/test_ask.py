@@ -12,7 +12,7 @@ from flyball.errors import ContextTooLong, ModelError, Retryable
 from flyball.event import ModelRequested, Retried
 from flyball.loop.effects import Ask, Wait
 from flyball.progress import Notice, Order, Point, Progress
-from flyball.request import Request, Usage, estimate
+from flyball.request import Request, Usage, estimate_request_tokens
 from flyball.result import Result
 from flyball.testing import Line, ScriptDriver, ScriptedModel, assert_honest, call, fail, say
 
@@ -79,7 +79,10 @@ class TestRetries:
             asked = events(assert_honest(driver.run("Go.")), ModelRequested)
             requests = [effect.request for effect in driver.effects if isinstance(effect, Ask)]
             assert [request.notices for request in requests] == [("Be quick.",), ("Be quick.",), ()]
-            estimates = [event.estimated_tokens >= estimate(one) for event, one in zip(asked, requests, strict=True)]
+            estimates = [
+                event.estimated_tokens >= estimate_request_tokens(one)
+                for event, one in zip(asked, requests, strict=True)
+            ]
             assert usage or all(estimates)
 
     def test_the_same_request_is_asked_again_with_its_notices(self) -> None:
@@ -257,7 +260,7 @@ class TestTokens:
         lines = [say("word " * 50, SUM).using(None)] * 3
         driver = script(*lines, say("."), hooks=[hook], instructions="i" * 300, max_output_tokens=10)
         result = assert_honest(driver.run("Go."))
-        sizes = [estimate(effect.request) for effect in driver.effects if isinstance(effect, Ask)]
+        sizes = [estimate_request_tokens(effect.request) for effect in driver.effects if isinstance(effect, Ask)]
         told = [event.estimated_tokens for event in events(result, ModelRequested)]
         assert [held >= size for held, size in zip(told, sizes, strict=True)] == [True] * 4
 

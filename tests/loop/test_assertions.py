@@ -6,7 +6,7 @@ import pytest
 
 from flyball import Agent, Limits, tool
 from flyball.completion.assertions import Assertions
-from flyball.completion.policy import Asserted
+from flyball.completion.policy import AssertionPolicy
 from flyball.errors import ConfigError, ModelError
 from flyball.event import CompletionChecked, Nudged
 from flyball.loop.effects import Cancel, LeaseLost, Steer, TimeUp
@@ -137,7 +137,7 @@ class TestEarlyEnd:
         def second_turn(progress: Progress) -> Complete | GoOn:
             return Complete() if progress.turn > 1 else GoOn("Look again.")
 
-        result = run(self.COMMENT, say("I looked."), completion=Asserted(Assertions.of(SEED), second_turn))
+        result = run(self.COMMENT, say("I looked."), completion=AssertionPolicy(Assertions.of(SEED), second_turn))
         assert (result.stop, result.turns, result.completion["nudge_count"]) == ("completed", 2, 0)
 
 
@@ -227,7 +227,7 @@ class TestOutput:
         def never(progress: Progress) -> GoOn:
             return GoOn("Wait for a person.", ("a person",))
 
-        policy = Asserted(Assertions.of(REQUIRED), never)
+        policy = AssertionPolicy(Assertions.of(REQUIRED), never)
         result = run(FILE, PR, *[say("done")] * 4, completion=policy)
         assert (result.stop, result.completion["missing"]) == ("unfinished", ["a person"])
 

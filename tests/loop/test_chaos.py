@@ -268,7 +268,7 @@ class World:
 
 def planned(agent: Agent, shared: TurnBudget | None, keeps: bool) -> Plan:
     plan = agent.plan("Do it.", run_id="run") if shared is None else agent.plan("Do it.", run_id="run", within=shared)
-    plan.keeps = keeps
+    plan.has_transcript = keeps
     return plan
 
 

@@ -181,7 +181,7 @@ async def driven(driver: Driver, dice: Dice) -> list[Signal]:
         for _ in range(dice.pick(0, 1, 2, 4)):
             await anyio.sleep(dice.nap())
             letter = dice.pick(Steer("and this"), Extend({"turns": 1}, 0.01), Cancel("chaos"), LeaseLost())
-            if driver.mailbox.post(letter):
+            if driver.signals.send(letter):
                 taken.append(letter)
 
     with anyio.fail_after(BOUND_S):
@@ -223,8 +223,8 @@ def test_what_the_driver_did_stands_the_audit_and_can_be_played_again(
     shared = shared_of(dice)
     agent = made_agent(who, dice, ignored)
     plan = agent.plan("Do it.", run_id="run") if shared is None else agent.plan("Do it.", run_id="run", within=shared)
-    plan.keeps = dice.pick(True, False)
-    driver = Driver(plan, recorder_of(plan, agent), within=shared)
+    plan.has_transcript = dice.pick(True, False)
+    driver = Driver(plan, recorder_of(plan, agent), shared_budget=shared)
     taken = anyio.run(driven, driver, dice, backend=backend)
     result, answers = driver.result, driver.answers
     assert result is not None, "it has no result"
@@ -234,11 +234,15 @@ def test_what_the_driver_did_stands_the_audit_and_can_be_played_again(
     story = Story()
     same = made_agent(who, Dice(b""), story)
     again = agent.plan("Do it.", run_id="run")
-    again.shared, again.within, again.keeps = same.plan("x").shared, plan.within, plan.keeps
-    again.most_s, again.most = plan.most_s, plan.most
+    again.spec, again.has_shared_budget, again.has_transcript = (
+        same.plan("x").spec,
+        plan.has_shared_budget,
+        plan.has_transcript,
+    )
+    again.max_seconds, again.max_amounts = plan.max_seconds, plan.max_amounts
     again.started_at, again.messages = plan.started_at, plan.messages
     assert replayed(same, again, story, answers) == result
-    audit(same, story, result, plan.most_s)
+    audit(same, story, result, plan.max_seconds)
     if shared is not None:
         used = {name: budget for name, budget in shared.budgets.items() if name in ("turns", "tool_calls", "tokens")}
         assert {name: (budget.used, budget.held) for name, budget in used.items()} == {

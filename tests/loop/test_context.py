@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from flyball.loop.messages import RequestContext
 from flyball.message import Message, MessageType, Role, check_pairs
-from flyball.request import tokens_of_message
+from flyball.request import estimate_message_tokens
 
 
 def said(n: int, role: Role, content: str) -> Message:
@@ -115,12 +115,12 @@ def test_a_summary_stands_in_the_place_of_what_is_old_and_the_next_takes_it_in(
     snapshot: Callable[..., None],
 ) -> None:
     context = RequestContext(conversation([[2_000]] * 6))
-    assert context.sum_up("Six files were read.")
+    assert context.summarize("Six files were read.")
     snapshot(context.messages[1].content)
     assert len(context.messages) == 2 + 4
     context.messages.extend(turn(100, [2_000]))
-    assert context.old[0].content.endswith("Six files were read.")
-    assert context.sum_up("Seven.")
+    assert context.old_messages[0].content.endswith("Six files were read.")
+    assert context.summarize("Seven.")
     assert "tool0 (5)" in context.messages[1].content
     assert sum("tool0 (" in message.content for message in context.messages) == 1
     assert check_pairs(context.messages) == []
@@ -128,7 +128,7 @@ def test_a_summary_stands_in_the_place_of_what_is_old_and_the_next_takes_it_in(
 
 def test_a_summary_stays_where_more_is_left_out_without_one() -> None:
     context = RequestContext(conversation([[2_000]] * 6))
-    context.sum_up("Six files were read.")
+    context.summarize("Six files were read.")
     for n in range(60):
         context.messages.extend(turn(100 + n * 10, [20]))
     context.shorten(1_500)
@@ -139,7 +139,7 @@ def test_a_summary_stays_where_more_is_left_out_without_one() -> None:
 def test_a_summary_that_is_longer_than_what_it_sums_up_is_not_taken() -> None:
     history = conversation([[10]] * 6)
     context = RequestContext(history)
-    assert not context.sum_up("blah " * 1_000)
+    assert not context.summarize("blah " * 1_000)
     assert context.messages is history
 
 
@@ -165,14 +165,14 @@ def test_a_call_id_that_is_used_again_is_another_call() -> None:
 
 def test_a_summary_is_not_thrown_away_where_all_fits() -> None:
     context = RequestContext(conversation([[3_400]] * 6))
-    assert context.sum_up("Six files were read.")
+    assert context.summarize("Six files were read.")
     context.shorten(4_000)
     assert context.messages[1].content.endswith("Six files were read.")
 
 
 def test_a_summary_for_which_there_is_no_room_goes_last() -> None:
     context = RequestContext(conversation([[2_000]] * 4))
-    assert context.sum_up("word " * 200)
+    assert context.summarize("word " * 200)
     context.shorten(1_500)
     assert context.tokens <= 1_500
     assert not [message for message in context.messages if "word" in message.content]
@@ -196,7 +196,7 @@ def test_shortening_keeps_pairs_the_task_and_the_newest_turn_and_never_grows(siz
     assert context.messages[0] is history[0]
     newest = history[-len(turn(0, sizes[-1], "" if sizes[-1] else "x")) :] if sizes else []
     assert not newest or context.messages[-len(newest) :] == newest
-    assert sum(map(tokens_of_message, history)) == before, "the history is as it was"
+    assert sum(map(estimate_message_tokens, history)) == before, "the history is as it was"
 
 
 @given(SIZES, st.integers(0, 6_000))

@@ -96,7 +96,7 @@ def driven(name: str) -> tuple[ScriptDriver, Result]:
 def plan(agent: Agent) -> Plan:
     """The same as the script driver makes."""
     made = agent.plan("Go.", run_id="the-run")
-    made.keeps = True
+    made.has_transcript = True
     return made
 
 

@@ -10,7 +10,7 @@ from flyball.errors import ContextTooLong, ModelError, Retryable
 from flyball.event import ModelReplied, ModelRequested
 from flyball.loop.plan import ModelCard
 from flyball.progress import Notice, Order, Point, Progress, UseModel
-from flyball.request import TOKENS_AROUND, Finish, estimate, tokens_of
+from flyball.request import MESSAGE_OVERHEAD_TOKENS, Finish, estimate_request_tokens, estimate_tokens
 from flyball.steadiness import Reflection
 from flyball.testing import Line, ScriptDriver, ScriptedModel, assert_honest, call, fail, say
 
@@ -37,7 +37,7 @@ def marks(result: Result) -> list[bool]:
 
 
 def result_tokens(n: int) -> int:
-    return tokens_of("seen" * n) + TOKENS_AROUND
+    return estimate_tokens("seen" * n) + MESSAGE_OVERHEAD_TOKENS
 
 
 class TestFromTheSecondRequestOn:
@@ -45,23 +45,25 @@ class TestFromTheSecondRequestOn:
         lines = [call("look", n=30).using(Usage(500, 70)), call("look", n=5).using(Usage(900, 9)), say(".")]
         first, second, third = estimates(played(ScriptedModel(*lines))[0])
         assert first < 500
-        assert second == 500 + 70 + TOKENS_AROUND + result_tokens(30)
-        assert third == 900 + 9 + TOKENS_AROUND + result_tokens(5)
+        assert second == 500 + 70 + MESSAGE_OVERHEAD_TOKENS + result_tokens(30)
+        assert third == 900 + 9 + MESSAGE_OVERHEAD_TOKENS + result_tokens(5)
 
     def test_text_and_several_calls_are_what_the_output_was(self) -> None:
         line = say("Let me see. " * 50, call("look", n=1), call("look", n=2)).using(Usage(500, 70))
         _, second = estimates(played(ScriptedModel(line, say(".")))[0])
-        assert second == 500 + 70 + 3 * TOKENS_AROUND + result_tokens(1) + result_tokens(2)
+        assert second == 500 + 70 + 3 * MESSAGE_OVERHEAD_TOKENS + result_tokens(1) + result_tokens(2)
 
     @pytest.mark.parametrize("usage", [None, Usage(), Usage(0, 70)])
     def test_without_usage_all_of_it_is_estimated_by_its_bytes(self, usage: Usage | None) -> None:
         model = ScriptedModel(call("look", n=30).using(usage), say("."))
         told, second = estimates(played(model)[0]), model.requests[1]
-        assert told[1] >= estimate(second)
+        assert told[1] >= estimate_request_tokens(second)
 
     def test_where_the_output_is_not_told_that_is_estimated(self) -> None:
         _, second = estimates(played(ScriptedModel(call("look", n=30).using(Usage(500)), say(".")))[0])
-        assert second == 500 + TOKENS_AROUND + 1 + tokens_of("look") + tokens_of('{"n": 30}') + result_tokens(30)
+        assert second == 500 + MESSAGE_OVERHEAD_TOKENS + 1 + estimate_tokens("look") + estimate_tokens(
+            '{"n": 30}'
+        ) + result_tokens(30)
 
     def test_an_empty_reply_that_is_asked_again_adds_nothing(self) -> None:
         first, second = estimates(played(ScriptedModel(say("").using(Usage(500, 70)), say(".")))[0])
@@ -78,22 +80,22 @@ class TestFromTheSecondRequestOn:
 
         lines = [call("look", n=1).using(Usage(500, 70))] * 2
         _, second, third = estimates(played(ScriptedModel(*lines, say(".")), hooks=[warn])[0])
-        assert second - third == tokens_of("Hurry. " * 10)
+        assert second - third == estimate_tokens("Hurry. " * 10)
 
     def test_a_reflection_leaves_the_next_estimate_alone(self) -> None:
         lines = [call("look", n=1).using(Usage(500, 70)), say(".")]
         looked = say("Fine.").using(Usage(9_000, 9))
         result, _ = played(ScriptedModel(*lines, reflection=looked), reflection=Reflection(every=1))
         _, _, third = estimates(result)
-        guidance = tokens_of("Looking back at the work so far: Fine.")
-        assert third == 500 + 70 + TOKENS_AROUND + result_tokens(1) + guidance
+        guidance = estimate_tokens("Looking back at the work so far: Fine.")
+        assert third == 500 + 70 + MESSAGE_OVERHEAD_TOKENS + result_tokens(1) + guidance
 
     def test_when_the_conversation_was_shortened_it_is_by_bytes_again(self) -> None:
         lines = [call("look", n=400).using(Usage(200, 7))] * 2 + [fail(ContextTooLong("long")), say(".")]
         model = ScriptedModel(*lines)
         result, _ = played(model)
         assert "elided" in {event.kind for event in result.events}
-        assert estimates(result)[-1] <= estimate(model.requests[-1])
+        assert estimates(result)[-1] <= estimate_request_tokens(model.requests[-1])
         assert estimates(result)[-1] <= estimates(result)[-2]
 
     def test_another_model_counts_otherwise(self) -> None:
@@ -103,7 +105,7 @@ class TestFromTheSecondRequestOn:
         own = ScriptedModel(call("look", n=400).using(Usage(20, 2)))
         other = ScriptedModel(say("x"), say("."), name="other")
         result, _ = played(own, models={"other": other}, hooks=[switch])
-        assert estimates(result)[1] >= estimate(other.requests[0])
+        assert estimates(result)[1] >= estimate_request_tokens(other.requests[0])
 
 
 class TestCaps:
@@ -222,7 +224,7 @@ class TestWhatNobodyTold:
     def test_without_a_limit_what_came_is_the_estimate(self) -> None:
         text = "A long answer. " * 40
         result, _ = played(ScriptedModel(say(text).using(None), price=PRICE))
-        read, made = estimates(result)[0], tokens_of(text)
+        read, made = estimates(result)[0], estimate_tokens(text)
         assert result.budgets["tokens"].used == read + made
         assert result.cost == {"scripted": PRICE.worst(read, made)}
         assert marks(result) == [True]
@@ -231,7 +233,7 @@ class TestWhatNobodyTold:
     def test_an_estimated_reply_is_booked_with_no_more_than_was_allowed(self, most: int) -> None:
         text = "A long answer. " * 40
         result, _ = played(ScriptedModel(say(text).using(None)), max_output_tokens=most)
-        assert result.budgets["tokens"].used == estimates(result)[0] + min(most, tokens_of(text))
+        assert result.budgets["tokens"].used == estimates(result)[0] + min(most, estimate_tokens(text))
 
     def test_what_is_told_is_never_marked(self) -> None:
         result = self.run(call("look", n=1).using(Usage(10, 1)), say(".").using(Usage(20, 2)))

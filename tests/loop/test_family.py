@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from flyball import Agent, Child, Limits, Result, Usage, tool
 from flyball.errors import ModelError
-from flyball.loop.child_task import POOLED
+from flyball.loop.child_task import SHARED_BUDGETS
 from flyball.progress import Raise
 from flyball.testing import Line, ScriptDriver, ScriptedModel, assert_honest, call, fail, replay, say
 
@@ -92,7 +92,7 @@ def check_sums(result: Result, node: Node, name: str = "top") -> None:
     """What a run has used is its own, and that of the children that take from it."""
     agents = [event.to_dict()["agent"] for event in result.events if event.kind == "child_ended"]
     below = [(one, node.below[int(a.removeprefix(name))]) for one, a in zip(result.children, agents, strict=True)]
-    for budget in POOLED:
+    for budget in SHARED_BUDGETS:
         modes = ("shared",) if budget == "children" else ("shared", "carved")
         taken = sum(used(one, budget) for one, kid in below if kid.mode in modes)
         snapshot = result.budgets[budget]

@@ -5,10 +5,10 @@ from fnmatch import fnmatch
 
 import pytest
 
-from flyball.loop.messages import fit, line_of
+from flyball.loop.messages import fit_messages, format_outcome
 from flyball.message import Message, MessageType, Role, check_pairs
 from flyball.outcome import Denied, Failure, Outcome, Reason, Success
-from flyball.request import tokens_of_message
+from flyball.request import estimate_message_tokens
 
 ENDLESS = 10**9
 
@@ -43,10 +43,10 @@ class Talk:
 
     @property
     def size(self) -> int:
-        return sum(map(tokens_of_message, self.messages))
+        return sum(map(estimate_message_tokens, self.messages))
 
     def fitted(self, room: int) -> list[Message] | None:
-        return fit(self.messages, self.outcomes, room, said, 1)
+        return fit_messages(self.messages, self.outcomes, room, said, 1)
 
 
 def said(text: str) -> Message:
@@ -79,7 +79,7 @@ def test_every_room_gives_the_task_whole_pairs_and_no_more_than_the_room(room: i
     assert messages is not None
     assert messages[0].content == "The task."
     assert check_pairs(messages) == []
-    assert sum(map(tokens_of_message, messages)) <= room
+    assert sum(map(estimate_message_tokens, messages)) <= room
     kept = [message for message in messages if message.n != 999]
     assert [message.n for message in kept] == sorted({message.n for message in kept})
 
@@ -136,13 +136,13 @@ def test_the_task_of_an_older_conversation_gives_way_to_the_new_one(room: int) -
     task = len(talk.messages)
     for _ in range(6):
         talk.turn(2, "word " * 40)
-    messages = fit(talk.messages, talk.outcomes, room, said, task)
+    messages = fit_messages(talk.messages, talk.outcomes, room, said, task)
     assert messages is not None
     assert "The new task." in [message.content for message in messages]
     assert check_pairs(messages) == []
     kept = [message.n for message in messages if message.n != 999]
     assert kept == sorted(set(kept))
-    assert sum(map(tokens_of_message, messages)) <= room
+    assert sum(map(estimate_message_tokens, messages)) <= room
 
 
 def test_a_conversation_without_a_user_fits_too() -> None:
@@ -168,9 +168,9 @@ class TestLine:
         ],
     )
     def test_the_line_of_a_call_names_the_tool_its_end_and_what_it_gave(self, outcome: Outcome, line: str) -> None:
-        assert fnmatch(line_of(outcome), line)
+        assert fnmatch(format_outcome(outcome), line)
 
     def test_the_line_of_a_call_is_one_and_short_whatever_the_call_gave(self) -> None:
-        line = line_of(Success(call_id="1", tool="read", content="many\nlines\n" * 10_000))
+        line = format_outcome(Success(call_id="1", tool="read", content="many\nlines\n" * 10_000))
         assert "\n" not in line
         assert len(line) < 250

@@ -13,7 +13,7 @@ from flyball.event import GraceEnded, GraceStarted, ModelReplied
 from flyball.loop.effects import Append, Ask, TimeUp
 from flyball.message import Role, check_pairs
 from flyball.outcome import Denied, Reason
-from flyball.request import Purpose, Request, Usage, estimate
+from flyball.request import Purpose, Request, Usage, estimate_request_tokens
 from flyball.result import Result
 from flyball.testing import Line, ScriptDriver, ScriptedModel, assert_honest, call, fail, say
 
@@ -158,10 +158,10 @@ class TestReserve:
         result = assert_honest(script.run("Go."))
         [first, *_] = [effect.request for effect in script.effects if isinstance(effect, Ask)]
         assert first.max_output_tokens is not None
-        assert estimate(first) + first.max_output_tokens <= 8_000 - tokens
+        assert estimate_request_tokens(first) + first.max_output_tokens <= 8_000 - tokens
         for request in reports(script):
             assert request.max_output_tokens is not None
-            assert estimate(request) + request.max_output_tokens <= tokens
+            assert estimate_request_tokens(request) + request.max_output_tokens <= tokens
         assert (result.text == "R.") is bool(reports(script)) is (tokens >= 400)
 
     def test_the_report_may_take_the_seconds_set_aside_but_not_more(self) -> None:
@@ -232,7 +232,7 @@ class TestFitted:
         script = ScriptDriver(Agent(model=model, tools=[essay], limits=Limits(context_tokens=2_000)))
         result = assert_honest(script.run("Write."))
         [request] = reports(script)
-        assert estimate(request) <= 2_000
+        assert estimate_request_tokens(request) <= 2_000
         assert (result.stop, result.flags) == ("budget", ("max_context_tokens_reached",))
 
     def test_money_bounds_the_report_and_not_only_whether_there_is_one(self) -> None:
@@ -244,7 +244,7 @@ class TestFitted:
         assert (result.text, result.flags) == ("I wrote.", ("max_cost_usd_reached",))
         assert request.max_output_tokens is not None
         left = 100_000_000 - 15_000_000 * result.turns
-        assert estimate(request) * 1_000 + request.max_output_tokens * 10_000 <= left
+        assert estimate_request_tokens(request) * 1_000 + request.max_output_tokens * 10_000 <= left
         assert len(request.messages) < len(result.messages) - 2
 
     @pytest.mark.parametrize("turns", [1, 3, 9])

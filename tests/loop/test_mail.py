@@ -142,7 +142,7 @@ class TestAnyMoment:
         script = rich()
         script.run("Go.", run_id="r")
         plan = rich().agent.plan("Go.", run_id="r")
-        plan.keeps = True
+        plan.has_transcript = True
         recorder = Recorder(Header("r"))
         loop = converse(plan, recorder)
         next(loop)

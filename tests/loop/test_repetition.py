@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from flyball.loop.repetition import Loop, Repetition, key_of
+from flyball.loop.repetition import Loop, Repetition, build_call_key
 from flyball.outcome import Failure, Outcome, Success
 from flyball.request import Call
 from flyball.steadiness import Thresholds
@@ -35,10 +35,10 @@ class Model:
 
     def _called(self, key: tuple[str, str], outcome: Outcome) -> str:
         self.turn += 1
-        if self.repetition.goes_round(key, self.turn):
-            self.repetition.deny(self.turn)
+        if self.repetition.is_looping(key, self.turn):
+            self.repetition.record_denial(self.turn)
             return "stalled" if self.repetition.stalled else "denied"
-        loop = self.repetition.learn(key, outcome, self.turn)
+        loop = self.repetition.record(key, outcome, self.turn)
         return "made" if loop is None else f"{''.join(loop.tools)} x {loop.times}"
 
 
@@ -75,17 +75,17 @@ class TestLoops:
 
     def test_a_model_cannot_know_in_the_turn_in_which_it_is_told(self) -> None:
         repetition = Repetition(Thresholds())
-        assert [repetition.learn(KEYS["A"], done(), 1) for _ in range(5)] == [None, None, Loop(("A",), 3), None, None]
-        assert not repetition.goes_round(KEYS["A"], 1)
-        assert repetition.goes_round(KEYS["A"], 2)
+        assert [repetition.record(KEYS["A"], done(), 1) for _ in range(5)] == [None, None, Loop(("A",), 3), None, None]
+        assert not repetition.is_looping(KEYS["A"], 1)
+        assert repetition.is_looping(KEYS["A"], 2)
 
     def test_nor_in_the_turn_in_which_it_is_first_denied(self) -> None:
         model = Model()
         model.calls("AAA")
         for _ in range(3):
-            model.repetition.deny(4)
+            model.repetition.record_denial(4)
         assert not model.repetition.stalled
-        model.repetition.deny(5)
+        model.repetition.record_denial(5)
         assert model.repetition.stalled
 
     def test_another_call_begins_the_count_of_a_loop_anew(self) -> None:
@@ -94,19 +94,19 @@ class TestLoops:
     def test_a_word_of_the_users_begins_the_count_of_a_loop_anew(self) -> None:
         model = Model()
         model.calls("AAAA")
-        model.repetition.told_anew()
+        model.repetition.reset()
         assert model.calls("B") == ["made"]
-        assert not model.repetition.goes_round(KEYS["A"], 99)
+        assert not model.repetition.is_looping(KEYS["A"], 99)
 
     def test_a_poll_never_repeats_itself(self) -> None:
         repetition = Repetition(Thresholds())
-        assert [repetition.learn(KEYS["A"], done(), turn, polls=True) for turn in range(50)] == [None] * 50
+        assert [repetition.record(KEYS["A"], done(), turn, polls=True) for turn in range(50)] == [None] * 50
 
     def test_a_poll_between_equal_calls_is_progress(self) -> None:
         repetition = Repetition(Thresholds())
         for turn in range(50):
-            assert repetition.learn(KEYS["A"], done(), turn) is None
-            assert repetition.learn(KEYS["B"], done(), turn, polls=True) is None
+            assert repetition.record(KEYS["A"], done(), turn) is None
+            assert repetition.record(KEYS["B"], done(), turn, polls=True) is None
 
     @pytest.mark.parametrize(
         ("thresholds", "names", "found"),
@@ -133,7 +133,7 @@ class TestLoops:
     def test_a_loop_is_told_exactly_when_the_end_of_the_list_goes_round(self, names: list[str]) -> None:
         repetition = Repetition(Thresholds())
         for place, name in enumerate(names, 1):
-            told = repetition.learn(KEYS[name], done(), place)
+            told = repetition.record(KEYS[name], done(), place)
             tail = names[:place]
             same = len(tail) >= 3 and len(set(tail[-3:])) == 1
             round_ = any(len(tail) >= 2 * n and tail[-n:] == tail[-2 * n : -n] for n in (2, 3, 4))
@@ -145,23 +145,23 @@ class TestLoops:
 class TestDuplicates:
     def test_a_success_answers_an_equal_call(self) -> None:
         repetition, first = Repetition(Thresholds()), done()
-        repetition.learn(KEYS["A"], first, 1)
-        assert repetition.answered(KEYS["A"]) is first
-        assert repetition.answered(("A", "{'x':1}")) is None
+        repetition.record(KEYS["A"], first, 1)
+        assert repetition.find_success(KEYS["A"]) is first
+        assert repetition.find_success(("A", "{'x':1}")) is None
 
     def test_a_failure_answers_no_equal_call(self) -> None:
         repetition = Repetition(Thresholds())
-        repetition.learn(KEYS["A"], failed(), 1)
-        assert repetition.answered(KEYS["A"]) is None
+        repetition.record(KEYS["A"], failed(), 1)
+        assert repetition.find_success(KEYS["A"]) is None
 
     def test_nor_does_anything_before_a_write_or_a_word_of_the_users(self) -> None:
         repetition = Repetition(Thresholds())
-        repetition.learn(KEYS["A"], done(), 1)
-        repetition.learn(KEYS["B"], done(), 2, writes=True)
-        assert repetition.answered(KEYS["A"]) is None
-        assert repetition.answered(KEYS["B"]) is not None
-        repetition.told_anew()
-        assert repetition.answered(KEYS["B"]) is None
+        repetition.record(KEYS["A"], done(), 1)
+        repetition.record(KEYS["B"], done(), 2, writes=True)
+        assert repetition.find_success(KEYS["A"]) is None
+        assert repetition.find_success(KEYS["B"]) is not None
+        repetition.reset()
+        assert repetition.find_success(KEYS["B"]) is None
 
 
 class TestKeys:
@@ -176,7 +176,7 @@ class TestKeys:
         ],
     )
     def test_the_order_of_keys_does_not_matter(self, one: object, other: object) -> None:
-        assert key_of(Call("1", "t", one)) == key_of(Call("2", "t", other))  # pyright: ignore[reportArgumentType]
+        assert build_call_key(Call("1", "t", one)) == build_call_key(Call("2", "t", other))  # pyright: ignore[reportArgumentType]
 
     @pytest.mark.parametrize(
         ("one", "other"),
@@ -193,17 +193,17 @@ class TestKeys:
         ],
     )
     def test_calls_with_different_arguments_have_different_keys(self, one: str, other: str) -> None:
-        assert key_of(Call("1", "t", one)) != key_of(Call("2", "t", other))
+        assert build_call_key(Call("1", "t", one)) != build_call_key(Call("2", "t", other))
 
     def test_calls_of_two_tools_have_different_keys(self) -> None:
-        assert key_of(Call("1", "t", "{}")) != key_of(Call("1", "u", "{}"))
+        assert build_call_key(Call("1", "t", "{}")) != build_call_key(Call("1", "u", "{}"))
 
     @pytest.mark.parametrize("arguments", ["", "[" * 100_000, '{"a": ' * 5_000, "1" * 10_000, '{"a": 1} x', "\ud800"])
     def test_what_cannot_be_read_is_equal_to_itself(self, arguments: str) -> None:
-        assert key_of(Call("1", "t", arguments)) == key_of(Call("2", "t", arguments))
+        assert build_call_key(Call("1", "t", arguments)) == build_call_key(Call("2", "t", arguments))
 
 
 def test_the_same_failure_is_told_once() -> None:
     repetition = Repetition(Thresholds())
-    assert [repetition.failed_again(KEYS["A"], failed()) for _ in range(4)] == [False, True, False, False]
-    assert not repetition.failed_again(KEYS["A"], failed("KeyError"))
+    assert [repetition.record_failure(KEYS["A"], failed()) for _ in range(4)] == [False, True, False, False]
+    assert not repetition.record_failure(KEYS["A"], failed("KeyError"))

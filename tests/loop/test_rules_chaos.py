@@ -17,7 +17,7 @@ from flyball.event import ModelRequested, NoticeDelivered, Retried, RuleEmitted,
 from flyball.loop.effects import Act, Cancel, Extend, Signal, Steer, TimeUp
 from flyball.outcome import Denied
 from flyball.person import Question, Verdict
-from flyball.request import Call, Finish, Purpose, Reply, Request, Usage, estimate
+from flyball.request import Call, Finish, Purpose, Reply, Request, Usage, estimate_request_tokens
 from flyball.rules import Trigger
 from flyball.rules.actions import Deny, StopRun
 from flyball.rules.rule import Fire, Rule
@@ -99,9 +99,9 @@ class Chaos:
 
     def ask(self, request: Request, tell: object, /) -> Reply:
         self.asked.append(request)
-        if estimate(request) > self.takes:
+        if estimate_request_tokens(request) > self.takes:
             raise ContextTooLong("too long")
-        usage = Usage(max(1, estimate(request) // 2), 5) if self.tells else None
+        usage = Usage(max(1, estimate_request_tokens(request) // 2), 5) if self.tells else None
         if request.purpose is not Purpose.TURN:
             return Reply(self.dice.pick("I looked.", ""), usage=usage)
         match self.dice.pick(*[0] * 9, 1, 2, 3):
@@ -189,7 +189,7 @@ def check_notices(result: Result, agent: Agent) -> None:
         if isinstance(event, ModelRequested):
             assert event.estimated_tokens <= (most if isinstance(most, int) else 200_000)
             if not models[1].asked:
-                assert event.estimated_tokens >= estimate(next(asked))
+                assert event.estimated_tokens >= estimate_request_tokens(next(asked))
 
 
 def always(rule: Rule) -> bool:

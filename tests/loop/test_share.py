@@ -89,8 +89,8 @@ class Sharing:
 
     def _asked(self, effect: Ask) -> Reply | ModelFailure:
         try:
-            line, place = self.model.take(effect.request)
-            return line.reply(place * 100)
+            line, place = self.model.take_line(effect.request)
+            return line.build_reply(place * 100)
         except Retryable as error:
             return ModelFailure(FailureKind.RETRYABLE, "Retryable", error.code, str(error))
         except ContextTooLong as error:
@@ -100,7 +100,7 @@ class Sharing:
 
     @property
     def taken(self) -> list[dict[str, int]]:
-        return [dict(grant.take) for grant in self.grants if grant.take]
+        return [dict(grant.claim) for grant in self.grants if grant.claim]
 
     @property
     def settled(self) -> list[dict[str, int]]:
@@ -120,7 +120,7 @@ def refusing(refusal: Refusal, after: int = 0) -> Callable[[Grant], Refusal | No
     granted: list[Grant] = []
 
     def decide(grant: Grant) -> Refusal | None:
-        if not grant.take or refusal.budget not in {*grant.take, "seconds"}:
+        if not grant.claim or refusal.budget not in {*grant.claim, "seconds"}:
             return None
         granted.append(grant)
         return refusal if len(granted) > after else None
@@ -143,9 +143,9 @@ class TestTaking:
         shared = Sharing(say("2").using(Usage(100, 20)), say("3").using(Usage(200, 30)), completion=three)
         assert shared.run().text == "3"
         first, second, last = shared.grants
-        assert (first.take["turns"], first.settle) == (1, None)
-        assert (second.take["turns"], second.settle) == (1, {"tokens": 120, "usd": 0})
-        assert (last.take, last.settle) == ({}, {"tokens": 230, "usd": 0})
+        assert (first.claim["turns"], first.settle) == (1, None)
+        assert (second.claim["turns"], second.settle) == (1, {"tokens": 120, "usd": 0})
+        assert (last.claim, last.settle) == ({}, {"tokens": 230, "usd": 0})
 
     def test_what_was_used_is_told_before_a_person_is_asked(self) -> None:
         shared = Sharing(call("risky"), say("3"))
@@ -156,7 +156,7 @@ class TestTaking:
     def test_a_run_on_its_own_asks_for_nothing(self) -> None:
         shared = Sharing(SUM, say("3"))
         plan = shared.agent.plan("Go.")
-        assert plan.within is False
+        assert plan.has_shared_budget is False
 
     def test_what_a_request_may_use_is_taken_before_it_and_settled_after_it(self) -> None:
         shared = Sharing(SUM.using(Usage(100, 20)), say("3").using(Usage(200, 30)), max_output_tokens=500)

@@ -15,7 +15,7 @@ from flyball.loop.effects import Cancel
 from flyball.message import Message, check_pairs
 from flyball.outcome import Success, Timeout
 from flyball.recorder import Recorder
-from flyball.request import Call, Finish, Purpose, Reply, Request, Usage, estimate
+from flyball.request import Call, Finish, Purpose, Reply, Request, Usage, estimate_request_tokens
 from flyball.result import Result
 from flyball.testing import ScriptDriver, ScriptedModel, assert_honest, call, fail, say
 
@@ -42,7 +42,7 @@ class Reader:
         return None
 
     async def ask(self, request: Request, tell: object, /) -> Reply:
-        tokens = estimate(request)
+        tokens = estimate_request_tokens(request)
         if tokens > self.takes:
             raise ContextTooLong(f"{tokens} tokens are too many")
         assert check_pairs(request.messages) == []
@@ -71,7 +71,7 @@ def test_three_hundred_turns_go_on_under_8_000_tokens(told: float) -> None:
     model = Reader(300, told=told)
     result = run(model, Limits(turns=301, context_tokens=8_000))
     assert (result.stop, result.turns, result.flags) == ("completed", 301, ())
-    assert max(estimate(request) * told for request in model.requests) <= 8_000
+    assert max(estimate_request_tokens(request) * told for request in model.requests) <= 8_000
     assert len(result.messages) == 1 + 2 * 300 + 1, "the whole stays in the result"
     assert sum(len(message.content) for message in result.messages) > 300_000
     assert 1 <= len(elisions(result)) <= 70, "much at a time"
@@ -81,7 +81,7 @@ def test_three_hundred_turns_go_on_under_8_000_tokens(told: float) -> None:
 def test_without_usage_it_is_never_over_the_limit_by_the_upper_estimate() -> None:
     model = Reader(60, told=1.0)
     run(model, Limits(context_tokens=4_000))
-    assert max(map(estimate, model.requests)) <= 4_000
+    assert max(map(estimate_request_tokens, model.requests)) <= 4_000
 
 
 def test_an_event_says_how_many_messages_and_tokens_are_gone() -> None:
@@ -133,18 +133,18 @@ def test_a_shortened_run_goes_on_where_one_turn_was_allowed() -> None:
 def test_the_models_own_counter_is_believed() -> None:
     class Counting(Reader):
         def count(self, request: Request) -> int:
-            return estimate(request) // 4
+            return estimate_request_tokens(request) // 4
 
     model = Counting(30)
     assert run(model, Limits(context_tokens=2_000)).stop == "completed"
-    assert max(estimate(request) // 4 for request in model.requests) in range(1_000, 2_001)
+    assert max(estimate_request_tokens(request) // 4 for request in model.requests) in range(1_000, 2_001)
 
 
 @pytest.mark.parametrize("share", [0.25, 3.0])
 def test_as_much_stays_as_its_own_counter_allows(share: float) -> None:
     class Counting(Reader):
         def count(self, request: Request) -> int:
-            return int(estimate(request) * share)
+            return int(estimate_request_tokens(request) * share)
 
     model = Counting(12, size=1_200)
     result = run(model, Limits(context_tokens=int(3_000 * share)))

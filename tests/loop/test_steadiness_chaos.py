@@ -16,7 +16,7 @@ from flyball.event import ModelRequested, ToolStarted
 from flyball.loop.effects import Act, Ask, Cancel, Extend, LeaseLost, Signal, Steer, TimeUp
 from flyball.message import Message, check_pairs
 from flyball.outcome import Denied
-from flyball.request import Call, Finish, Purpose, Reply, Request, Usage, estimate
+from flyball.request import Call, Finish, Purpose, Reply, Request, Usage, estimate_request_tokens
 from flyball.steadiness import Reflection, Thresholds
 from flyball.testing import ScriptDriver, assert_honest
 from flyball.wire import to_anthropic, to_openai
@@ -80,14 +80,14 @@ class Chaos:
             self.count = self.counted
 
     def counted(self, request: Request) -> int:
-        return int(estimate(request) * (self.share or 1.0))
+        return int(estimate_request_tokens(request) * (self.share or 1.0))
 
     def ready(self) -> str | None:
         return None
 
     def ask(self, request: Request, tell: object, /) -> Reply:
         self.asked.append(request)
-        tokens = estimate(request)
+        tokens = estimate_request_tokens(request)
         if tokens > self.takes:
             raise ContextTooLong(f"{tokens} tokens are too many")
         usage = None if self.told is None else Usage(max(1, int(tokens * self.told)), 5)
@@ -165,7 +165,7 @@ def check_tokens(result: Result, agent: Agent, model: Chaos) -> None:
         assert event.estimated_tokens > 0
         assert event.size > 0
         if model.told is None and model.share is None:
-            assert event.estimated_tokens >= estimate(request)
+            assert event.estimated_tokens >= estimate_request_tokens(request)
         if not isinstance(most, int):
             continue
         own = model.share is not None and request.purpose is Purpose.TURN

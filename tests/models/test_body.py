@@ -34,7 +34,7 @@ class TestAsTheSdks:
         options: Any = {"stream": False, **conversation.options}
         kind = OpenAIModel if wire == "openai" else AnthropicModel
         expected = shape(wire, conversation)["body"]
-        assert kind(expected["model"], **options).body(conversation.request) == expected
+        assert kind(expected["model"], **options).build_body(conversation.request) == expected
 
     def test_so_are_path_and_headers(
         self, made: Callable[..., HttpModel], wire: str, conversation: Any, shape: Callable[..., Any], key: str
@@ -49,30 +49,30 @@ class TestAsTheSdks:
 
 class TestOpenAI:
     def test_notices_come_behind_the_newest_message(self) -> None:
-        body = openai().body(request(notices=("Two turns are left.",)))
+        body = openai().build_body(request(notices=("Two turns are left.",)))
         assert body["messages"][-1] == {"role": "user", "content": "Two turns are left."}
 
     def test_elsewhere_the_cap_has_its_older_name(self) -> None:
         asked = request(max_output_tokens=7)
-        assert openai().body(asked)["max_completion_tokens"] == 7
-        assert openai(url="http://127.0.0.1:8080/v1").body(asked)["max_tokens"] == 7
+        assert openai().build_body(asked)["max_completion_tokens"] == 7
+        assert openai(url="http://127.0.0.1:8080/v1").build_body(asked)["max_tokens"] == 7
 
     def test_elsewhere_a_reply_may_be_less_long(self) -> None:
         assert (openai().max_output_tokens, openai(url="http://127.0.0.1:8080/v1").max_output_tokens) == (16_384, 4_096)
 
     def test_a_schema_that_is_not_strict_is_not_called_so(self) -> None:
         schema = {"type": "object", "properties": {"a": {"type": "integer"}}}
-        assert openai().body(request(output_schema=schema))["response_format"]["json_schema"]["strict"] is False
+        assert openai().build_body(request(output_schema=schema))["response_format"]["json_schema"]["strict"] is False
 
     def test_a_schema_that_needs_everything_is_closed_and_called_strict(self) -> None:
         schema = {"type": "object", "properties": {"a": {"type": "integer", "minimum": 3}}, "required": ["a"]}
-        form = openai().body(request(output_schema=schema))["response_format"]["json_schema"]
+        form = openai().build_body(request(output_schema=schema))["response_format"]["json_schema"]
         assert form["strict"] is True
         assert form["schema"]["additionalProperties"] is False
         assert '{"minimum": 3}' in form["schema"]["properties"]["a"]["description"]
 
     def test_a_schema_that_is_no_object_is_asked_for_in_words(self, snapshot: Callable[..., None]) -> None:
-        body = openai().body(request(instructions="Be brief.", output_schema={"type": "integer"}))
+        body = openai().build_body(request(instructions="Be brief.", output_schema={"type": "integer"}))
         assert "response_format" not in body
         assert body["messages"][0]["role"] == "system"
         snapshot(body["messages"][0]["content"])
@@ -81,33 +81,35 @@ class TestOpenAI:
         calls = [{"id": "c1", "type": "function", "function": {"name": "add", "arguments": "{}"}}]
         said = {"role": "assistant", "content": None, "tool_calls": calls}
         asked = request("Go", said, {"role": "tool", "name": "add", "tool_call_id": "c1", "content": "3"})
-        assert openai().body(asked)["messages"][2] == {"role": "tool", "tool_call_id": "c1", "content": "3"}
+        assert openai().build_body(asked)["messages"][2] == {"role": "tool", "tool_call_id": "c1", "content": "3"}
 
     def test_tools_are_chosen_only_where_there_are_some(self) -> None:
-        assert "tool_choice" not in openai(tool_choice="required", parallel_calls=False).body(request())
+        assert "tool_choice" not in openai(tool_choice="required", parallel_calls=False).build_body(request())
 
 
 class TestAnthropic:
     def test_notices_are_part_of_the_users_last_message(self) -> None:
-        body = anthropic().body(request(notices=("Two turns are left.",)))
+        body = anthropic().build_body(request(notices=("Two turns are left.",)))
         assert body["messages"] == [
             {"role": "user", "content": [{"type": "text", "text": text} for text in ("Hello", "Two turns are left.")]}
         ]
 
     def test_behind_the_assistants_they_are_a_message(self) -> None:
-        body = anthropic().body(request("Hello", {"role": "assistant", "content": "Hi"}, notices=("One is left.",)))
+        body = anthropic().build_body(
+            request("Hello", {"role": "assistant", "content": "Hi"}, notices=("One is left.",))
+        )
         assert [message["role"] for message in body["messages"]] == ["user", "assistant", "user"]
 
     def test_calls_in_a_request_without_tools_get_tools_that_cannot_be_called(self) -> None:
         use: dict[str, Any] = {"type": "tool_use", "id": "t1", "name": "add", "input": {}}
         result = {"type": "tool_result", "tool_use_id": "t1", "content": "3"}
         asked = request("Go", {"role": "assistant", "content": [use, use | {"id": "t2"}]})
-        body = anthropic().body(asked)
+        body = anthropic().build_body(asked)
         assert body["tools"] == [{"name": "add", "input_schema": {"type": "object"}}]
         assert body["tool_choice"] == {"type": "none"}
         offered = request("Go", {"role": "assistant", "content": [use]}, {"role": "user", "content": [result]})
         offered.tools = [TOOL]
-        assert "tool_choice" not in anthropic().body(offered)
+        assert "tool_choice" not in anthropic().build_body(offered)
 
     def test_ids_of_other_providers_are_made_such_as_it_takes(self) -> None:
         calls = [{"id": "functions.add:0", "type": "function", "function": {"name": "add", "arguments": "{}"}}]
@@ -117,16 +119,16 @@ class TestAnthropic:
             {"role": "tool", "tool_call_id": "functions.add:0", "content": "3"},
             tools=[TOOL],
         )
-        [_, used, result] = anthropic().body(asked)["messages"]
+        [_, used, result] = anthropic().build_body(asked)["messages"]
         assert used["content"][0]["id"] == result["content"][0]["tool_use_id"] == "functions_add_0"
 
     def test_a_conversation_that_begins_with_the_assistant_gets_a_beginning(self) -> None:
-        body = anthropic().body(request({"role": "assistant", "content": "As I said."}, "Go on"))
+        body = anthropic().build_body(request({"role": "assistant", "content": "As I said."}, "Go on"))
         assert [message["role"] for message in body["messages"]] == ["user", "assistant", "user"]
 
     def test_a_schema_that_cannot_be_enforced_is_asked_for_in_words(self) -> None:
         schema = {"type": "object", "additionalProperties": {"type": "integer"}}
-        body = anthropic().body(request(output_schema=schema, instructions="Be brief."))
+        body = anthropic().build_body(request(output_schema=schema, instructions="Be brief."))
         assert "output_config" not in body
         first, _, words = body["system"].partition("\n\n")
         assert first == "Be brief."
@@ -134,15 +136,15 @@ class TestAnthropic:
 
     def test_the_users_fields_are_put_together_with_ours(self) -> None:
         schema = {"type": "object", "properties": {"a": {"type": "integer"}}}
-        body = anthropic(body={"output_config": {"effort": "low"}}).body(request(output_schema=schema))
+        body = anthropic(body={"output_config": {"effort": "low"}}).build_body(request(output_schema=schema))
         assert set(body["output_config"]) == {"effort", "format"}
 
     def test_signed_reasoning_goes_back_where_it_came_from(self) -> None:
         thought = {"type": "thinking", "thinking": "hm", "signature": "abc"}
         said = {"role": "assistant", "content": [thought, {"type": "text", "text": "So"}]}
         asked = request("Go", said, "And?")
-        assert anthropic().body(asked)["messages"][1]["content"][0] == thought
-        assert "thinking" not in str(openai().body(asked))
+        assert anthropic().build_body(asked)["messages"][1]["content"][0] == thought
+        assert "thinking" not in str(openai().build_body(asked))
 
 
 class TestOptions:
@@ -227,6 +229,6 @@ class TestOptions:
     def test_messages_are_not_changed_by_being_sent(self) -> None:
         asked = request("Go", {"role": "assistant", "content": [{"type": "text", "text": "So"}]}, notices=("n",))
         before = [Message.to_dict(message) for message in asked.messages]
-        anthropic().body(asked)
-        openai().body(asked)
+        anthropic().build_body(asked)
+        openai().build_body(asked)
         assert [Message.to_dict(message) for message in asked.messages] == before

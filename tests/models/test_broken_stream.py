@@ -133,10 +133,10 @@ def test_what_was_used_is_not_told_before_the_end() -> None:
     used = {"input_tokens": 10, "output_tokens": 1}
     end: dict[str, Any] = {"type": "message_delta", "delta": {"stop_reason": "end_turn"}}
     for last, usage in ((end, None), (end | {"usage": {"output_tokens": 900}}, Usage(input=10, output=900))):
-        ear = AnthropicModel("m").ear()
-        ear.hear({"type": "message_start", "message": {"usage": used}})
-        ear.hear(last)
-        assert ear.reply().usage == usage
+        ear = AnthropicModel("m").create_parser()
+        ear.parse_event({"type": "message_start", "message": {"usage": used}})
+        ear.parse_event(last)
+        assert ear.build_reply().usage == usage
 
 
 SPOKEN = st.sampled_from(
@@ -159,10 +159,10 @@ EVENTS = st.recursive(
 def test_whatever_is_heard_makes_a_reply_or_an_error_of_a_model(
     kind: type[OpenAIModel | AnthropicModel], events: list[dict[str, Any]], whole: bool
 ) -> None:
-    ear = kind("m", url="http://127.0.0.1:9/v1").ear()
+    ear = kind("m", url="http://127.0.0.1:9/v1").create_parser()
     with suppress(Retryable):
         for event in events:
-            (ear.hear_whole if whole else ear.hear)(event)
-    reply = ear.reply()
+            (ear.parse_reply if whole else ear.parse_event)(event)
+    reply = ear.build_reply()
     assert isinstance(reply.text, str)
     assert all(isinstance(one.arguments, str) and isinstance(one.name, str) for one in reply.calls)

@@ -72,9 +72,9 @@ class TestTheUsersWord:
     def test_the_models_own_word_goes_before_both(self) -> None:
         settings = Settings({"prices": {"scripted": {"input": 1, "output": 1}}})
         own = TokenPrice(7, 8)
-        assert catalog.price_for(ScriptedModel(price=own), settings) is own
-        assert catalog.price_for(ScriptedModel(), settings) == TokenPrice(1, 1)
-        assert catalog.price_for(ScriptedModel(), Settings()) is None
+        assert catalog.find_price(ScriptedModel(price=own), settings) is own
+        assert catalog.find_price(ScriptedModel(), settings) == TokenPrice(1, 1)
+        assert catalog.find_price(ScriptedModel(), Settings()) is None
 
     @pytest.mark.parametrize(
         ("text", "line", "where", "found"),
@@ -96,20 +96,20 @@ class TestTheUsersWord:
             price_of(None, "m", settings)
         assert (caught.value.where, caught.value.source) == (where, f"flyball.toml:{line}")
         assert repr(caught.value.found).startswith(found)
-        [error] = catalog.wrong_prices(settings)
+        [error] = catalog.find_price_errors(settings)
         assert error.where == where
 
     def test_texts_of_wrong_prices_are_as_stored(self, tmp_path: Path, snapshot: Callable[..., None]) -> None:
         wrong = {"table": "[prices]\nm = 3", "key": "[prices.m]\noutptu = 2", "value": "[prices.m]\ninput = nan"}
         for name, text in wrong.items():
-            [error] = catalog.wrong_prices(settings_of(tmp_path, text))
+            [error] = catalog.find_price_errors(settings_of(tmp_path, text))
             snapshot(error, name)
 
     def test_the_price_of_another_model_may_be_wrong(self, tmp_path: Path) -> None:
         settings = settings_of(tmp_path, f"{TABLE}[prices.other]\ninput = 1\n[prices.third]\n")
         assert price_of(None, "my-model", settings) == TokenPrice(0.5, 1.5)
-        assert [error.where for error in catalog.wrong_prices(settings)] == ['prices."other"', 'prices."third"']
-        assert catalog.wrong_prices(Settings()) == []
+        assert [error.where for error in catalog.find_price_errors(settings)] == ['prices."other"', 'prices."third"']
+        assert catalog.find_price_errors(Settings()) == []
 
 
 class TestTheTable:
@@ -191,7 +191,7 @@ class TestOddTables:
     def price(*prices: Any) -> TokenPrice | None:
         conditional = [one if isinstance(one, ConditionalPrice) else ConditionalPrice(prices=one) for one in prices]
         model = ModelInfo("m", ClauseEquals("m"), prices=conditional)
-        return catalog._by_token(list(catalog._prices_of(model)))  # pyright: ignore[reportPrivateUsage]
+        return catalog._to_token_price(list(catalog._iter_current_prices(model)))  # pyright: ignore[reportPrivateUsage]
 
     def test_of_prices_that_change_with_the_time_of_day_the_dearest_counts(self) -> None:
         by_day = ModelPrice(input_mtok=Decimal(2), output_mtok=Decimal(4))

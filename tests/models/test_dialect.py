@@ -44,7 +44,7 @@ def said(text: str, finish: Finish = Finish.STOP) -> Reply:
 
 
 def test_tools_are_told_in_words_behind_the_instructions() -> None:
-    system = local_prompt.messages(with_tools(instructions="Be brief."))[0]
+    system = local_prompt.build_messages(with_tools(instructions="Be brief."))[0]
     assert system["role"] == "system"
     lines = str(system["content"]).splitlines()
     assert lines[0] == "Be brief."
@@ -53,11 +53,11 @@ def test_tools_are_told_in_words_behind_the_instructions() -> None:
 
 
 def test_without_instructions_and_tools_there_is_no_system_message() -> None:
-    assert local_prompt.messages(asked()) == [{"role": "user", "content": "What is 1 + 2?"}]
+    assert local_prompt.build_messages(asked()) == [{"role": "user", "content": "What is 1 + 2?"}]
 
 
 def test_sides_take_turns_and_a_call_looks_as_the_model_writes_it() -> None:
-    told = local_prompt.messages(with_tools(*TALK, notices=("Two turns are left.",)))[1:]
+    told = local_prompt.build_messages(with_tools(*TALK, notices=("Two turns are left.",)))[1:]
     assert told[:2] == [
         {"role": "user", "content": "What is 1 + 2?"},
         {"role": "assistant", "content": '{"name": "add", "arguments": {"a": 1}}'},
@@ -71,7 +71,7 @@ def test_sides_take_turns_and_a_call_looks_as_the_model_writes_it() -> None:
 
 
 def test_calls_are_told_in_words_where_no_tool_is_offered(snapshot: Callable[..., None]) -> None:
-    told = local_prompt.messages(asked(*TALK))
+    told = local_prompt.build_messages(asked(*TALK))
     assert [one["role"] for one in told] == ["user", "assistant", "user"]
     snapshot("\n".join(str(one["content"]) for one in told))
 
@@ -79,18 +79,18 @@ def test_calls_are_told_in_words_where_no_tool_is_offered(snapshot: Callable[...
 def test_images_are_named_and_left_out() -> None:
     image = {"type": "image_url", "image_url": {"url": "https://example.com/cat.png"}}
     talk = {"role": "user", "content": [{"type": "text", "text": "What is this?"}, image]}
-    question, left_out = str(local_prompt.messages(asked(talk))[0]["content"]).splitlines()
+    question, left_out = str(local_prompt.build_messages(asked(talk))[0]["content"]).splitlines()
     assert question == "What is this?"
     assert "image_url" in left_out
     assert "cat.png" not in left_out
 
 
 def test_it_may_say_what_it_likes_where_nothing_is_asked_for() -> None:
-    assert local_prompt.choice(asked()) is None
+    assert local_prompt.build_schema(asked()) is None
 
 
 def test_it_may_call_a_tool_or_respond() -> None:
-    schema = local_prompt.choice(with_tools())
+    schema = local_prompt.build_schema(with_tools())
     assert schema is not None
     names = [one["properties"]["name"]["const"] for one in schema["anyOf"]]
     references = [one["properties"]["arguments"]["$ref"] for one in schema["anyOf"]]
@@ -102,13 +102,13 @@ def test_it_may_call_a_tool_or_respond() -> None:
 def test_a_tool_may_be_called_respond_too() -> None:
     definition = {**add.definition(), "name": "respond"}
     request = asked(tools=[definition])
-    assert "- respond_ " in local_prompt.messages(request)[0]["content"]
-    reply = local_prompt.read(request, said('{"name": "respond", "arguments": {"a": 1}}'))
+    assert "- respond_ " in local_prompt.build_messages(request)[0]["content"]
+    reply = local_prompt.parse_reply(request, said('{"name": "respond", "arguments": {"a": 1}}'))
     assert [call.name for call in reply.calls] == ["respond"]
 
 
 def test_references_point_to_where_the_schema_is_now() -> None:
-    schema = local_prompt.choice(asked(tools=[{"name": "walk", "description": "Walk.", "parameters": POINT}]))
+    schema = local_prompt.build_schema(asked(tools=[{"name": "walk", "description": "Walk.", "parameters": POINT}]))
     assert schema is not None
     moved = schema["$defs"]["0"]
     assert moved["properties"]["next"] == {"$ref": "#/$defs/0/$defs/Point"}
@@ -116,14 +116,16 @@ def test_references_point_to_where_the_schema_is_now() -> None:
 
 
 def test_what_would_break_the_whole_schema_is_left_out() -> None:
-    schema = local_prompt.choice(asked(output_schema=POINT | {"$id": "x", "not": {"$ref": "https://example.com/x"}}))
+    schema = local_prompt.build_schema(
+        asked(output_schema=POINT | {"$id": "x", "not": {"$ref": "https://example.com/x"}})
+    )
     assert schema is not None
     assert schema["properties"]["zip"] == {"type": "string"}
     assert ("$id" in schema, schema["not"]) == (False, {})
 
 
 def test_a_call_is_understood() -> None:
-    reply = local_prompt.read(with_tools(), said('{"name": "add", "arguments": {"a": 1, "b": {"c": "}"}}}'))
+    reply = local_prompt.parse_reply(with_tools(), said('{"name": "add", "arguments": {"a": 1, "b": {"c": "}"}}}'))
     assert (reply.calls, reply.finish) == ((Call("", "add", '{"a": 1, "b": {"c": "}"}}'),), Finish.CALLS)
     assert (reply.text, reply.usage, reply.model, reply.provider) == ("", Usage(5, 3), "smollm2", "local")
 
@@ -131,13 +133,13 @@ def test_a_call_is_understood() -> None:
 def test_an_answer_is_understood() -> None:
     text = 'He said "3" \\ and\nleft: ü'
     answer = json.dumps({"name": "respond", "arguments": {"text": text}})
-    reply = local_prompt.read(with_tools(), said(answer))
+    reply = local_prompt.parse_reply(with_tools(), said(answer))
     assert (reply.text, reply.calls, reply.finish) == (text, (), Finish.STOP)
 
 
 def test_an_answer_of_a_schema_is_its_json() -> None:
     request = with_tools(output_schema={"type": "array", "items": {"type": "integer"}})
-    assert local_prompt.read(request, said('{"name": "respond", "arguments": [1, 2]}')).text == "[1, 2]"
+    assert local_prompt.parse_reply(request, said('{"name": "respond", "arguments": [1, 2]}')).text == "[1, 2]"
 
 
 @pytest.mark.parametrize(
@@ -154,14 +156,14 @@ def test_an_answer_of_a_schema_is_its_json() -> None:
 def test_what_was_cut_off_says_so_and_no_half_of_a_call_is_an_answer(
     text: str, calls: tuple[Call, ...], words: str
 ) -> None:
-    reply = local_prompt.read(with_tools(), said(text, Finish.LENGTH))
+    reply = local_prompt.parse_reply(with_tools(), said(text, Finish.LENGTH))
     assert (reply.calls, reply.text, reply.finish) == (calls, words, Finish.LENGTH)
 
 
 def test_plain_talk_of_a_model_that_could_not_be_held_to_the_schema_is_its_answer() -> None:
-    assert local_prompt.read(with_tools(), said("It is 3.")).text == "It is 3."
+    assert local_prompt.parse_reply(with_tools(), said("It is 3.")).text == "It is 3."
 
 
 def test_a_count_grows_with_what_is_told() -> None:
-    counts = [local_prompt.count(request) for request in (asked(), asked(*TALK), with_tools(*TALK))]
+    counts = [local_prompt.count_tokens(request) for request in (asked(), asked(*TALK), with_tools(*TALK))]
     assert counts == sorted(set(counts))

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from flyball import ConfigError
-from flyball.models.endpoint import Key, bare, without
+from flyball.models.endpoint import Key, redact, redact_url
 
 
 def test_a_given_key_goes_before_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -64,10 +64,10 @@ def test_a_key_that_is_empty_or_no_text_is_refused(wrong: Any) -> None:
 
 
 def test_all_secrets_leave_a_text_also_where_one_is_part_of_another() -> None:
-    assert without(["secret", "secret-longer", "ab"], "secret-longer ab secret") == "*** ab ***"
+    assert redact(["secret", "secret-longer", "ab"], "secret-longer ab secret") == "*** ab ***"
 
 
 @given(st.text("a:/@?#", max_size=12))
 def test_a_url_is_shown_without_user_and_query(rest: str) -> None:
     url = f"http{rest}"
-    assert bare(url) == re.sub(r"\?[^#]*", "?***", re.sub(r"(?<=://)[^?#]*@", "***@", url))
+    assert redact_url(url) == re.sub(r"\?[^#]*", "?***", re.sub(r"(?<=://)[^?#]*@", "***@", url))

@@ -11,42 +11,42 @@ from flyball.testing import Line, call, call_json, fail, say, together
 
 
 def test_a_line_of_text_is_a_reply_that_ended_by_itself() -> None:
-    assert say("hello").reply(0) == Reply("hello", (), Usage(10, 5), Finish.STOP, "scripted", "flyball")
+    assert say("hello").build_reply(0) == Reply("hello", (), Usage(10, 5), Finish.STOP, "scripted", "flyball")
 
 
 def test_a_call_has_its_arguments_and_a_number() -> None:
-    reply = call("add", a=1, name="x").reply(300)
+    reply = call("add", a=1, name="x").build_reply(300)
     assert reply.calls == (Call("call-300", "add", {"a": 1, "name": "x"}),)
     assert reply.finish is Finish.CALLS
 
 
 def test_arguments_may_be_what_no_tool_can_read() -> None:
-    assert call_json("add", '{"a": ').reply(0).calls == (Call("call-0", "add", '{"a": '),)
+    assert call_json("add", '{"a": ').build_reply(0).calls == (Call("call-0", "add", '{"a": '),)
 
 
 def test_calls_together_come_in_one_reply_with_their_texts() -> None:
-    reply = together(say("I add."), call("add", a=1), say("And look.", call("look"))).reply(7)
+    reply = together(say("I add."), call("add", a=1), say("And look.", call("look"))).build_reply(7)
     assert reply.text == "I add. And look."
     assert [(one.id, one.name) for one in reply.calls] == [("call-7", "add"), ("call-8", "look")]
 
 
 def test_a_text_may_come_with_calls() -> None:
-    reply = say("I add twice.", call("add", a=1), call("add", a=2)).reply(0)
+    reply = say("I add twice.", call("add", a=1), call("add", a=2)).build_reply(0)
     assert (reply.text, len(reply.calls)) == ("I add twice.", 2)
 
 
 def test_a_line_that_fails_raises_its_error() -> None:
     error = Retryable("busy", after=3)
     with pytest.raises(Retryable) as caught:
-        fail(error).reply(0)
+        fail(error).build_reply(0)
     assert caught.value is error
 
 
 def test_a_line_can_say_what_it_used_why_it_ended_and_when() -> None:
     line = say("x").using(Usage(1, 2)).ending("length").after(3)
     assert (line.usage, line.finish, line.after_s) == (Usage(1, 2), Finish.LENGTH, 3.0)
-    assert line.reply(0).finish is Finish.LENGTH
-    assert say("x").using(None).reply(0).usage is None
+    assert line.build_reply(0).finish is Finish.LENGTH
+    assert say("x").using(None).build_reply(0).usage is None
 
 
 @pytest.mark.parametrize(
@@ -62,11 +62,11 @@ def test_a_line_can_say_what_it_used_why_it_ended_and_when() -> None:
     ],
 )
 def test_a_text_that_takes_time_comes_piece_by_piece(line: Line, told: list[tuple[float, str]]) -> None:
-    assert line.told() == told
+    assert line.schedule_pieces() == told
 
 
 def test_streaming_sets_the_text() -> None:
-    assert say("other").streaming("a", "b").reply(0).text == "ab"
+    assert say("other").streaming("a", "b").build_reply(0).text == "ab"
 
 
 @pytest.mark.parametrize(

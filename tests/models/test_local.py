@@ -14,7 +14,7 @@ from flyball import Agent, Limits, Result, tool
 from flyball.errors import ContextTooLong, ModelError
 from flyball.event import Delta, ModelReplied, ModelRequested
 from flyball.models import LocalModel
-from flyball.models.llama import Llama, LlamaEngine, Load, load
+from flyball.models.llama import Llama, LlamaEngine, LoadOptions, load_weights
 from flyball.models.local import ModelFile
 from flyball.request import Finish, Reply, Request
 from flyball.wire import normalize
@@ -148,9 +148,9 @@ class Watched:
 
 @pytest.mark.parametrize(("prompt", "done"), [("Tell a long story.", 400), ("word " * 400, 64)], ids=["said", "read"])
 def test_the_weights_stop_at_the_next_token_and_in_the_middle_of_reading(prompt: str, done: int) -> None:
-    path = ModelFile.of("smollm2").file()
+    path = ModelFile.of("smollm2").find_file()
     assert path is not None
-    watched, heard = Watched(load(Load(path, 1, 1_024))), list[int]()
+    watched, heard = Watched(load_weights(LoadOptions(path, 1, 1_024))), list[int]()
 
     async def cut() -> None:
         engine = LlamaEngine(lambda: watched)
@@ -162,7 +162,7 @@ def test_the_weights_stop_at_the_next_token_and_in_the_middle_of_reading(prompt:
                 if heard.count(done) == 1:
                     anyio.from_thread.run_sync(group.cancel_scope.cancel, token=token)
 
-            group.start_soon(engine.answer, MODEL.body(asked(prompt)), hear)
+            group.start_soon(engine.answer, MODEL.build_body(asked(prompt)), hear)
         engine.close()
 
     bounded("asyncio", cut)

@@ -1,16 +1,20 @@
 from flyball import Agent, tool
 from flyball.models import OpenAIModel
-from flyball.models.structured import call_id, tool_name
+from flyball.models.structured import sanitize_call_id, sanitize_tool_name
 from flyball.testing import ModelServer, call, say, sent
 
 
 def test_odd_letters_are_replaced_and_others_stay() -> None:
-    assert (call_id("call_1-a"), call_id("call:1/ä")) == ("call_1-a", "call_1__")
-    assert (tool_name("add-2"), tool_name("functions.add"), tool_name("")) == ("add-2", "functions_add", "_")
+    assert (sanitize_call_id("call_1-a"), sanitize_call_id("call:1/ä")) == ("call_1-a", "call_1__")
+    assert (sanitize_tool_name("add-2"), sanitize_tool_name("functions.add"), sanitize_tool_name("")) == (
+        "add-2",
+        "functions_add",
+        "_",
+    )
 
 
 def test_of_a_long_id_the_end_is_kept() -> None:
-    assert call_id("chatcmpl-tool-" + "0123456789" * 4) == "0123456789" * 4
+    assert sanitize_call_id("chatcmpl-tool-" + "0123456789" * 4) == "0123456789" * 4
 
 
 @tool

@@ -4,7 +4,7 @@ from pathlib import Path
 import pytest
 
 from flyball import Agent, ConfigError, Limits, tool
-from flyball.models.script_file import scripted
+from flyball.models.script_file import load_script
 from flyball.request import Finish, Usage
 from flyball.testing import ScriptedModel, call, say, together
 
@@ -22,7 +22,7 @@ def book(tmp_path: Path) -> Path:
 
 def read(book: Path, text: str) -> ScriptedModel:
     book.write_text(text)
-    return scripted(book)
+    return load_script(book)
 
 
 def test_replies_of_a_script_file_are_the_lines_of_a_script(book: Path) -> None:

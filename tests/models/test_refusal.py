@@ -7,11 +7,11 @@ import pytest
 
 from flyball import ModelError
 from flyball.errors import ContextTooLong, Retryable
-from flyball.models.failures import broken_off, refused, words_of
+from flyball.models.failures import error_from_response, error_from_stream, parse_error_body
 
 
 def error(status: int, body: bytes = b"", **headers: str) -> ModelError:
-    return refused("host", status, {name.replace("_", "-"): value for name, value in headers.items()}, body)
+    return error_from_response("host", status, {name.replace("_", "-"): value for name, value in headers.items()}, body)
 
 
 @pytest.mark.parametrize("status", [408, 409, 425, 429, 500, 502, 503, 504, 529])
@@ -98,7 +98,7 @@ def test_also_as_a_date() -> None:
     ],
 )
 def test_words_are_found_in_every_shape(body: bytes, kind: str, words: str) -> None:
-    found_kind, found = words_of(body)
+    found_kind, found = parse_error_body(body)
     assert found_kind == kind
     assert words in found
     assert len(found) <= 501
@@ -126,10 +126,10 @@ def test_a_redirect_is_not_followed_with_a_key(snapshot: Callable[..., None]) ->
     ],
 )
 def test_an_error_in_a_stream_is_read_too(told: dict[str, Any], kind: type[ModelError]) -> None:
-    assert type(broken_off("host", told)) is kind
+    assert type(error_from_stream("host", told)) is kind
 
 
 @pytest.mark.parametrize("shift", range(0, 24, 2))
 def test_a_secret_at_the_end_of_what_is_read_is_not_shown_in_part(shift: int) -> None:
     page = "<>" * ((1_000_000 - shift) // 2) + "sk-123456789" + " more" * 10
-    assert "sk-" not in words_of(page.encode(), ("sk-123456789",))[1]
+    assert "sk-" not in parse_error_body(page.encode(), ("sk-123456789",))[1]

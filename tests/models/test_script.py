@@ -145,9 +145,9 @@ class TestRuns:
 
     def test_a_request_made_by_hand_belongs_to_the_run_of_its_newest_message(self) -> None:
         model = ScriptedModel(say("a"), say("b"))
-        taken = [model.take(request("", run=run))[0].text for run in ("x", "y", "x")]
+        taken = [model.take_line(request("", run=run))[0].text for run in ("x", "y", "x")]
         assert taken == ["a", "a", "b"]
-        assert model.take(Request([]))[0].text == "a"
+        assert model.take_line(Request([]))[0].text == "a"
 
 
 class TestStreaming:
@@ -196,7 +196,7 @@ class TestAsserts:
 
     def test_a_script_of_no_lines_fails_at_the_first_request(self) -> None:
         with pytest.raises(ModelError) as caught:
-            ScriptedModel().take(request())
+            ScriptedModel().take_line(request())
         assert caught.value.code == "model_failed"
 
 

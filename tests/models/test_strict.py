@@ -5,7 +5,7 @@ from typing import Annotated, Any, Literal
 import pytest
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter
 
-from flyball.models.structured import closed, is_strict
+from flyball.models.structured import close_schema, is_strict_schema
 
 
 class Inner(BaseModel):
@@ -38,17 +38,17 @@ class Pair:
 
 
 def test_a_closed_schema_that_needs_everything_is_strict() -> None:
-    assert is_strict(Strict.model_json_schema())
+    assert is_strict_schema(Strict.model_json_schema())
 
 
 @pytest.mark.parametrize("kind", [Inner, Open, Pair, dict[str, int]])
 def test_one_that_is_open_or_has_what_may_be_missing_is_not(kind: Any) -> None:
-    assert not is_strict(TypeAdapter(kind).json_schema())
+    assert not is_strict_schema(TypeAdapter(kind).json_schema())
 
 
 def test_objects_are_closed_wherever_they_are_and_the_schema_given_stays_as_it_was() -> None:
     schema = Open.model_json_schema()
-    made = closed(schema)
+    made = close_schema(schema)
     assert made is not None
     assert made["additionalProperties"] is False
     assert made["$defs"]["Inner"]["additionalProperties"] is False
@@ -58,7 +58,7 @@ def test_objects_are_closed_wherever_they_are_and_the_schema_given_stays_as_it_w
 @pytest.mark.parametrize("kind", [dict[str, int], list[dict[str, str]], Any])
 def test_a_dict_of_any_keys_cannot_be_closed(kind: Any) -> None:
     schema = TypeAdapter(kind).json_schema()
-    assert closed(schema) is None if "object" in str(schema) else closed(schema) == schema
+    assert close_schema(schema) is None if "object" in str(schema) else close_schema(schema) == schema
 
 
 def test_a_constraint_that_no_provider_enforces_is_told_in_words() -> None:
@@ -68,7 +68,7 @@ def test_a_constraint_that_no_provider_enforces_is_told_in_words() -> None:
         when: datetime
         best: Annotated[Cat | Dog, Field(discriminator="kind")]
 
-    made = closed(Rated.model_json_schema())
+    made = close_schema(Rated.model_json_schema())
     assert made is not None
     parts = made["properties"]
     words = parts["stars"].pop("description")
@@ -78,17 +78,17 @@ def test_a_constraint_that_no_provider_enforces_is_told_in_words() -> None:
     assert '{"minItems": 2}' in parts["tags"]["description"]
     assert parts["when"] == {"title": "When", "type": "string", "format": "date-time"}
     assert parts["best"] == {"title": "Best", "anyOf": [{"$ref": "#/$defs/Cat"}, {"$ref": "#/$defs/Dog"}]}
-    assert is_strict(made)
+    assert is_strict_schema(made)
 
 
 @pytest.mark.parametrize("kind", [int, list[Strict], Literal["a", "b"], Strict | None])
 def test_an_answer_that_is_no_object_is_not_strict(kind: Any) -> None:
-    assert not is_strict(TypeAdapter(kind).json_schema())
+    assert not is_strict_schema(TypeAdapter(kind).json_schema())
 
 
 def test_a_property_called_properties_is_no_schema() -> None:
     schema = {"type": "object", "properties": {"properties": {"type": "string"}, "type": {"type": "string"}}}
-    made = closed(schema)
+    made = close_schema(schema)
     assert made is not None
     assert made["properties"] == schema["properties"]
 
@@ -97,5 +97,5 @@ def test_a_schema_nested_without_end_is_left_alone() -> None:
     schema: dict[str, Any] = {"type": "string"}
     for _ in range(200):
         schema = {"type": "array", "items": schema}
-    assert not is_strict(schema)
-    assert closed(schema) is None
+    assert not is_strict_schema(schema)
+    assert close_schema(schema) is None

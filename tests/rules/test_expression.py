@@ -6,7 +6,7 @@ import pytest
 from flyball.errors import RuleError
 from flyball.rules.compiler import Compiler, Source
 from flyball.rules.expression import Condition, ConditionResult, Expression
-from flyball.rules.view import LARGEST, MOST, Lazy, View, plain
+from flyball.rules.view import MAX_INT, MAX_ITEMS, Lazy, View, to_plain
 from flyball.rules.vocabulary import Helper, Vocabulary
 
 
@@ -31,8 +31,8 @@ def odd(view: View, one: int, two: int) -> object:
 HELPERS = {
     "tool_completed": Helper(tool_completed),
     "budget": Helper(budget, choices=("turns", "tokens"), fields=("used", "ratio")),
-    "failing": Helper(failing, takes=0),
-    "odd": Helper(odd, takes=2),
+    "failing": Helper(failing, argument_count=0),
+    "odd": Helper(odd, argument_count=2),
 }
 FIELDS = (
     "context.turn.iteration_count",
@@ -44,7 +44,7 @@ FIELDS = (
     "context.result.success",
 )
 WORDS = Vocabulary({"context", "params"}, FIELDS, HELPERS)
-LONG = "a" * MOST
+LONG = "a" * MAX_ITEMS
 DATA: dict[str, Any] = {
     "context": {
         "turn": {"iteration_count": 8, "max_iterations": 10},
@@ -61,9 +61,9 @@ DATA: dict[str, Any] = {
             "großes": 2,
             "long": LONG,
             "longer": LONG + "a",
-            "list": [0] * MOST,
+            "list": [0] * MAX_ITEMS,
             "nested": {"a": {"b": [1, 2, {"c": 3}]}},
-            "large": LARGEST,
+            "large": MAX_INT,
         },
     },
     "params": {"threshold": 0.7},
@@ -71,7 +71,7 @@ DATA: dict[str, Any] = {
 
 
 def value(text: str) -> object:
-    return plain(Expression(Compiler(Source(text, "expression"), WORDS)).value(View(DATA)))
+    return to_plain(Expression(Compiler(Source(text, "expression"), WORDS)).compute(View(DATA)))
 
 
 def verdict(text: str) -> ConditionResult:
@@ -144,8 +144,8 @@ def test_a_condition_is_true_or_false(text: str, expected: bool) -> None:
         ("context.turn == context.turn and context.turn != context.budget", True),
         ("context.history.messages[0] in context.history.messages", True),
         ("\n  1 +  # one\n  1\n", 2),
-        ("9223372036854775807 - 1 + 1", LARGEST),
-        ("-9223372036854775807", -LARGEST),
+        ("9223372036854775807 - 1 + 1", MAX_INT),
+        ("-9223372036854775807", -MAX_INT),
         ("1e999 > 1", True),
         ("'\\d' '\\x41' r'\\d'", "\\dA\\d"),
         ("u'a'", "a"),
@@ -191,11 +191,11 @@ def test_an_expression_means_what_it_means_in_python(text: str, expected: object
         ("float(context.state.long)", "float(context.state.long)", "100"),
         ("round(5, -100000000)", "round(5, -100000000)", "-15"),
         ("round('a')", "round('a')", ""),
-        ("context.state.long + 'a'", "context.state.long + 'a'", f"{MOST:,}"),
-        ("context.state.list + [1]", "context.state.list + [1]", f"{MOST:,}"),
-        ("sorted(context.state.longer)", "sorted(context.state.longer)", f"{MOST:,}"),
-        ("str(context.state.longer)", "str(context.state.longer)", f"{MOST:,}"),
-        ("str([context.state.long])", "str([context.state.long])", f"{MOST:,}"),
+        ("context.state.long + 'a'", "context.state.long + 'a'", f"{MAX_ITEMS:,}"),
+        ("context.state.list + [1]", "context.state.list + [1]", f"{MAX_ITEMS:,}"),
+        ("sorted(context.state.longer)", "sorted(context.state.longer)", f"{MAX_ITEMS:,}"),
+        ("str(context.state.longer)", "str(context.state.longer)", f"{MAX_ITEMS:,}"),
+        ("str([context.state.long])", "str([context.state.long])", f"{MAX_ITEMS:,}"),
         ("failing()", "failing()", "KeyError('no such budget')"),
         ("odd(1, 2)", "odd(1, 2)", "set"),
         ("1 +\n  1 / 0", "1 / 0", "division by zero"),

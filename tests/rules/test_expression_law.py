@@ -13,7 +13,7 @@ from flyball.rules.compiler import Compiler, Source
 from flyball.rules.expression import Condition, Expression
 from flyball.rules.operations import FUNCTIONS
 from flyball.rules.template import Template
-from flyball.rules.view import View, plain
+from flyball.rules.view import View, to_plain
 from flyball.rules.vocabulary import Vocabulary
 
 DATA: dict[str, Any] = {
@@ -75,7 +75,7 @@ anything = st.recursive(
 
 def ours(text: str) -> tuple[str, str]:
     try:
-        return "value", repr(plain(Expression(Compiler(Source(text, "law"), WORDS)).value(View(DATA))))
+        return "value", repr(to_plain(Expression(Compiler(Source(text, "law"), WORDS)).compute(View(DATA))))
     except RuleError as error:
         return "error", error.reason
 
@@ -178,7 +178,7 @@ def outcome(text: str) -> tuple[bool, str | None]:
 
 def written(text: str) -> str | None:
     try:
-        return Template(text, WORDS).text(View(DATA))
+        return Template(text, WORDS).render(View(DATA))
     except (ConfigErrors, RuleError) as error:
         return str(error)
 

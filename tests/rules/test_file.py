@@ -10,8 +10,8 @@ import pytest
 from flyball.errors import ConfigError, ConfigErrors, SettingError, TomlError
 from flyball.progress import Deliver, Notice, Priority, Raise, SetState, Veto
 from flyball.rules import Fire, Rule, Trigger
-from flyball.rules.file import MOST_BYTES, read
-from flyball.rules.trial import failures, tried
+from flyball.rules.file import MAX_BYTES, read_rule
+from flyball.rules.trial import failures, try_rule
 
 HEAD = '[rule]\nid = "my-rule"\ntrigger = "on_turn_start"\n'
 NOTE = '[action]\ntype = "notify_self"\nmessage = "Hello."\n'
@@ -24,7 +24,7 @@ def file(folder: Path, text: str) -> Path:
 
 
 def rule(folder: Path, text: str, **settings: Any) -> Rule:
-    return read(file(folder, text), lambda rule, name: settings.get(name))
+    return read_rule(file(folder, text), lambda rule, name: settings.get(name))
 
 
 def mistakes(folder: Path, text: str) -> list[ConfigError]:
@@ -50,7 +50,7 @@ def test_a_rule_says_what_it_says_and_the_rest_is_usual(tmp_path: Path) -> None:
         False,
     )
     assert (found.fire, found.cooldown_turns, found.condition, found.tests) == (Fire.ALWAYS, 0, None, ())
-    assert tried(found, {}).orders == (Notice("Hello.", "my-rule", "notice", Priority.NORMAL, Deliver.TURN_START),)
+    assert try_rule(found, {}).orders == (Notice("Hello.", "my-rule", "notice", Priority.NORMAL, Deliver.TURN_START),)
 
 
 def test_every_key_is_read(tmp_path: Path) -> None:
@@ -86,7 +86,7 @@ def test_every_key_is_read(tmp_path: Path) -> None:
     assert (found.event, found.name, found.version, found.priority) == ("alarm", "A", "1.2.3", 1_000)
     assert (found.enabled, found.core, found.fire, found.cooldown_turns) == (False, True, Fire.CROSSING, 3)
     assert found.params == {"share": 1.0, "word": "x"}, "an int stands for a float"
-    [notice] = tried(found, {"event": {"name": "alarm", "data": {"level": 2}}}).orders
+    [notice] = try_rule(found, {"event": {"name": "alarm", "data": {"level": 2}}}).orders
     assert notice == Notice("x", "a-2", "c", Priority.LOW, Deliver.AFTER_TOOL)
 
 
@@ -193,15 +193,15 @@ def test_a_setting_of_another_type_is_a_mistake(tmp_path: Path) -> None:
     assert (caught.value.where, caught.value.found) == ("params.share", "high")
 
 
-@pytest.mark.parametrize("content", [b"\xff\xfe", b"[rule\n", b"x" * (MOST_BYTES + 1), b"a = " + b"[" * 5_000])
+@pytest.mark.parametrize("content", [b"\xff\xfe", b"[rule\n", b"x" * (MAX_BYTES + 1), b"a = " + b"[" * 5_000])
 def test_what_cannot_be_read_at_all_is_a_toml_error(tmp_path: Path, content: bytes) -> None:
     path = tmp_path / "rule.toml"
     path.write_bytes(content)
     with pytest.raises(TomlError, match=r"rule\.toml"):
-        read(path)
+        read_rule(path)
     for other in (tmp_path / "none.toml", tmp_path, Path("x" * 300), Path("/dev/zero")):
         with pytest.raises(TomlError):
-            read(other)
+            read_rule(other)
 
 
 @pytest.mark.parametrize(
@@ -217,13 +217,13 @@ def test_what_cannot_be_read_at_all_is_a_toml_error(tmp_path: Path, content: byt
     ],
 )
 def test_an_action_orders_what_it_says(tmp_path: Path, action: str, context: dict[str, Any], order: Any) -> None:
-    assert tried(rule(tmp_path, f"{HEAD}[action]\n{action}\n"), context).orders == (order,)
+    assert try_rule(rule(tmp_path, f"{HEAD}[action]\n{action}\n"), context).orders == (order,)
 
 
 def test_a_call_may_be_denied(tmp_path: Path) -> None:
     text = '[rule]\nid = "a"\ntrigger = "on_tool_call"\n[action]\ntype = "deny"\n'
     text += 'message = "No {{ context.call.tool_name }}."\n'
-    assert tried(rule(tmp_path, text), {"call": {"tool_name": "rm"}}).orders == (Veto("No rm.", "a"),)
+    assert try_rule(rule(tmp_path, text), {"call": {"tool_name": "rm"}}).orders == (Veto("No rm.", "a"),)
 
 
 def test_failed_tests_of_a_rule_file_are_told_with_their_lines(tmp_path: Path, snapshot: Callable[..., None]) -> None:
@@ -248,4 +248,4 @@ def test_failed_tests_of_a_rule_file_are_told_with_their_lines(tmp_path: Path, s
 
 def test_a_rule_that_is_no_file_of_ours_is_refused_by_its_path(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=str(tmp_path)):
-        read(tmp_path)
+        read_rule(tmp_path)

@@ -4,7 +4,7 @@ from typing import Any
 import pytest
 
 from flyball.errors import ConfigError, ConfigErrors, RuleError
-from flyball.rules.template import MOST_WRITTEN, Template
+from flyball.rules.template import MAX_TEMPLATE_CHARACTERS, Template
 from flyball.rules.view import View
 from flyball.rules.vocabulary import Vocabulary
 
@@ -18,11 +18,11 @@ DATA: dict[str, Any] = {
 
 
 def text(template: str, **more: Any) -> str:
-    return Template(template, WORDS, **more).text(View(DATA))
+    return Template(template, WORDS, **more).render(View(DATA))
 
 
 def value(template: str, **more: Any) -> object:
-    return Template(template, WORDS, **more).value(View(DATA))
+    return Template(template, WORDS, **more).render_value(View(DATA))
 
 
 def mistakes(template: str) -> tuple[ConfigError, ...]:
@@ -208,9 +208,9 @@ def test_braces_without_exactly_one_expression_are_a_mistake(template: str) -> N
 
 class TestLength:
     def test_a_long_template_is_refused(self) -> None:
-        assert text("a" * MOST_WRITTEN) == "a" * MOST_WRITTEN
-        [told] = mistakes("a" * (MOST_WRITTEN + 1))
-        assert f"{MOST_WRITTEN:,}" in told.expected
+        assert text("a" * MAX_TEMPLATE_CHARACTERS) == "a" * MAX_TEMPLATE_CHARACTERS
+        [told] = mistakes("a" * (MAX_TEMPLATE_CHARACTERS + 1))
+        assert f"{MAX_TEMPLATE_CHARACTERS:,}" in told.expected
 
     def test_a_text_that_grows_beyond_the_most_is_an_error(self) -> None:
         assert text("{{ 'abcd' }}{{ 'abcdef' }}", most=10) == "abcdabcdef"

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from flyball.errors import RuleError
-from flyball.rules.view import DEEPEST, LARGEST, MOST, Lazy, Table, View, frozen, plain
+from flyball.rules.view import MAX_DEPTH, MAX_INT, MAX_ITEMS, Lazy, Table, View, freeze, to_plain
 
 
 class Colour(StrEnum):
@@ -42,11 +42,11 @@ class Liar:
 
 def problem(value: object, name: str = "x") -> str:
     with pytest.raises(RuleError) as caught:
-        plain(View({"x": value})[name])
+        to_plain(View({"x": value})[name])
     return str(caught.value)
 
 
-@pytest.mark.parametrize("value", [None, True, 0, -LARGEST, LARGEST, 0.5, math.inf, "", "text", [], [1, ["a", None]]])
+@pytest.mark.parametrize("value", [None, True, 0, -MAX_INT, MAX_INT, 0.5, math.inf, "", "text", [], [1, ["a", None]]])
 def test_a_plain_value_passes_as_it_is(value: object) -> None:
     found = View({"x": value})["x"]
     assert (type(found), found) == (type(value), value)
@@ -55,12 +55,12 @@ def test_a_plain_value_passes_as_it_is(value: object) -> None:
 def test_mappings_become_tables_and_sequences_lists() -> None:
     view = View({"x": MappingProxyType({"a": (1, [2, {"b": 3}])})})
     assert type(view["x"]) is Table
-    assert plain(view["x"]) == {"a": [1, [2, {"b": 3}]]}
+    assert to_plain(view["x"]) == {"a": [1, [2, {"b": 3}]]}
 
 
 def test_a_member_of_a_text_enum_is_its_text_without_asking_it() -> None:
     view = View({"x": Colour.RED, "y": [Colour.RED], "z": {Colour.RED: Colour.RED}})
-    for found in (view["x"], plain(view["y"])[0], view["z.red"], *plain(view["z"])):
+    for found in (view["x"], to_plain(view["y"])[0], view["z.red"], *to_plain(view["z"])):
         assert (type(found), found) == (str, "red")
 
 
@@ -78,7 +78,7 @@ def test_an_odd_field_makes_its_neighbours_no_less_readable() -> None:
 
 
 def test_a_number_beyond_64_bits_is_refused() -> None:
-    for value in (LARGEST + 1, -LARGEST - 1):
+    for value in (MAX_INT + 1, -MAX_INT - 1):
         assert "64" in problem(value)
 
 
@@ -137,7 +137,7 @@ class TestLazy:
 
         view = View({"a": {"b": Lazy(compute)}})
         table: Any = view["a"]
-        assert view["a.b.d"] == table["b"]["d"] == plain(table)["b"]["d"] == [1]
+        assert view["a.b.d"] == table["b"]["d"] == to_plain(table)["b"]["d"] == [1]
         assert calls == [1]
 
     def test_it_may_have_lazy_parts_itself(self) -> None:
@@ -165,7 +165,7 @@ class TestLazy:
 
 
 def test_texts_of_refused_data_are_as_stored(snapshot: Callable[..., None]) -> None:
-    refused: list[object] = [[0, {"a": b"x"}], LARGEST + 1, {1: 2}, [0] * (MOST + 1)]
+    refused: list[object] = [[0, {"a": b"x"}], MAX_INT + 1, {1: 2}, [0] * (MAX_ITEMS + 1)]
     told = [problem(value) for value in refused]
     told += [problem({"a": 1}, name) for name in ("y", "x.b", "x.a.b")]
     snapshot("\n".join(told))
@@ -193,10 +193,10 @@ class TestFrozen:
 
     def test_a_copy_is_nobody_elses(self) -> None:
         view = View({"a": [1, {"b": [2]}]})
-        copy = plain(view["a"])
+        copy = to_plain(view["a"])
         copy.append(2)
         copy[1]["b"].append(3)
-        assert plain(view["a"]) == [1, {"b": [2]}]
+        assert to_plain(view["a"]) == [1, {"b": [2]}]
 
     def test_tables_are_equal_when_what_they_hold_is(self) -> None:
         view = View({"a": {"x": [1, {"y": 2}]}, "b": {"x": (1, {"y": 2})}, "c": {"x": 1}})
@@ -204,37 +204,37 @@ class TestFrozen:
         assert view["a"] != {"x": [1, {"y": 2}]}
 
     def test_a_table_that_is_too_large_to_compare_still_equals_itself(self) -> None:
-        view = View({"a": {"long": "a" * (MOST + 1)}, "b": {"long": "a" * (MOST + 1)}})
+        view = View({"a": {"long": "a" * (MAX_ITEMS + 1)}, "b": {"long": "a" * (MAX_ITEMS + 1)}})
         assert view["a"] == view["a"]
-        with pytest.raises(RuleError, match=f"{MOST:,}"):
+        with pytest.raises(RuleError, match=f"{MAX_ITEMS:,}"):
             assert view["a"] == view["b"]
 
 
 class TestBounds:
     def test_a_long_list_is_refused_with_all_its_lists(self) -> None:
-        assert len(plain_keys(View({"x": [0] * MOST})["x"])) == MOST
-        for long in ([0] * (MOST + 1), [[0] * (MOST // 2)] * 3):
-            assert f"{MOST:,}" in problem(long)
-            assert f"{DEEPEST}" in problem(long)
+        assert len(plain_keys(View({"x": [0] * MAX_ITEMS})["x"])) == MAX_ITEMS
+        for long in ([0] * (MAX_ITEMS + 1), [[0] * (MAX_ITEMS // 2)] * 3):
+            assert f"{MAX_ITEMS:,}" in problem(long)
+            assert f"{MAX_DEPTH}" in problem(long)
 
     def test_a_list_that_shares_its_lists_a_billion_times_is_refused(self) -> None:
         shared: list[Any] = [0]
         for _ in range(30):
             shared = [shared, shared]
-        assert f"{MOST:,}" in problem(shared)
+        assert f"{MAX_ITEMS:,}" in problem(shared)
 
     def test_what_contains_itself_is_refused(self) -> None:
         circle: list[Any] = []
         circle.append(circle)
-        assert f"{MOST:,}" in problem(circle)
+        assert f"{MAX_ITEMS:,}" in problem(circle)
         ring: dict[str, Any] = {}
         ring["ring"] = ring
-        assert f"{MOST:,}" in problem(ring)
-        with pytest.raises(RuleError, match=f"{MOST:,}"):
+        assert f"{MAX_ITEMS:,}" in problem(ring)
+        with pytest.raises(RuleError, match=f"{MAX_ITEMS:,}"):
             assert View({"x": ring})["x.ring"] == View({"x": ring})["x"]
 
     def test_a_copy_counts_texts_and_keys(self) -> None:
         for value in ("a" * 11, ["a" * 5, "b" * 5], {"a" * 10: 1}, [0] * 11):
             with pytest.raises(RuleError, match="10"):
-                plain(frozen(value, "x"), most=10)
-        assert plain(frozen({"a": "b" * 7}, "x"), most=10) == {"a": "b" * 7}
+                to_plain(freeze(value, "x"), max_size=10)
+        assert to_plain(freeze({"a": "b" * 7}, "x"), max_size=10) == {"a": "b" * 7}

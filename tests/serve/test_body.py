@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from flyball.budget.deadline import SYSTEM
 from flyball.serve.asgi import Problem
-from flyball.serve.request import LIMITS, ChatRequest, wish_of
+from flyball.serve.request import LIMITS, ChatRequest, parse_request
 
 JSON = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats() | st.text(),
@@ -35,26 +35,26 @@ BODY = st.fixed_dictionaries(
     st.binary() | BODY.map(lambda body: json.dumps(body).encode()) | JSON.map(lambda body: json.dumps(body).encode())
 )
 def test_a_body_is_understood_or_refused_and_never_anything_else(body: bytes) -> None:
-    found = wish_of(body)
+    found = parse_request(body)
     if isinstance(found, Problem):
         assert found.status in (400, 422)
         assert found.message
     else:
         assert found.messages
         assert all(amount > 0 for amount in found.limits.values())
-        found.envelope(math.inf, SYSTEM)
+        found.build_envelope(math.inf, SYSTEM)
 
 
 def test_without_limits_there_is_no_envelope() -> None:
     wish = ChatRequest(messages=["Go."])
-    assert wish.envelope(math.inf, SYSTEM) is None
-    bounded = wish.envelope(5.0, SYSTEM)
+    assert wish.build_envelope(math.inf, SYSTEM) is None
+    bounded = wish.build_envelope(5.0, SYSTEM)
     assert bounded is not None
     assert bounded.seconds == 5.0
 
 
 def test_the_shorter_of_two_times_counts() -> None:
     limits: dict[str, Any] = {"seconds": 3.0, "turns": 2}
-    envelope = ChatRequest(messages=["Go."], limits=limits).envelope(5.0, SYSTEM)
+    envelope = ChatRequest(messages=["Go."], limits=limits).build_envelope(5.0, SYSTEM)
     assert envelope is not None
     assert (envelope.seconds, envelope.budgets["turns"].ceiling, envelope.budgets["usd"].ceiling) == (3.0, 2, None)

@@ -41,7 +41,7 @@ def blurting(said: bytes) -> Generator[str]:
 def refusal_of(said: bytes) -> str:
     async def made(url: str) -> FlyballError:
         with anyio.fail_after(BOUND_S), pytest.raises(RemoteError) as caught:
-            await RemoteRequest("far", url, {}, {}, BOUND_S, (SECRET,)).make(lambda told: None)
+            await RemoteRequest("far", url, {}, {}, BOUND_S, (SECRET,)).send(lambda told: None)
         return caught.value
 
     with blurting(said) as url:

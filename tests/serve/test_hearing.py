@@ -20,7 +20,7 @@ def heard(*rows: dict[str, Any]) -> list[Event]:
     events: list[Event] = []
     hearing = RemoteEvents("top.call-0", "top", events.append)
     for row in rows:
-        hearing.hear(row)
+        hearing.receive_event(row)
     hearing.close("cancelled")
     return events
 

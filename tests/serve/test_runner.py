@@ -20,8 +20,8 @@ from flyball.testing import ManualClock, assert_honest
 def runner(ask: Any, clock: ManualClock, *sinks: Any, within: TurnBudget | None = None) -> RemoteRunner:
     far = remote_agent("http://127.0.0.1:1", name="far", limits=Limits(turns=4, usd=0.5, seconds=100))
     edge = far.as_child(Mode.INDEPENDENT, IterationBudgetRegistry(settings={}))
-    task = ChildTask(edge=edge, goal="Go.", run_id="here", parent_run_id="above", level=1)
-    plan = task.plan(60.0, clock.wall())
+    task = ChildTask(spec=edge, goal="Go.", run_id="here", parent_run_id="above", level=1)
+    plan = task.build_plan(60.0, clock.wall())
     return RemoteRunner(ask, task, plan, Recorder(plan.header, sinks), clock, within)
 
 
@@ -41,7 +41,7 @@ def test_the_service_is_told_the_limits_and_the_time_less_what_its_answer_takes(
 
     assert anyio.run(runner(ask, ManualClock()).drive).text == "Hi."
     [(body, position)] = bodies
-    assert (body["message"], position.run_id, position.left_s) == ("Go.", "above", 59.5)
+    assert (body["message"], position.run_id, position.remaining_s) == ("Go.", "above", 59.5)
     assert body["limits"] == {"turns": 4, "usd": 0.5, "seconds": 59.0}
 
 
@@ -108,10 +108,10 @@ def test_a_cancel_before_it_begins_asks_nobody() -> None:
         raise AssertionError("nobody is asked")
 
     one = runner(ask, ManualClock())
-    assert one.mailbox.post(Cancel("me"))
+    assert one.signals.send(Cancel("me"))
     result = anyio.run(one.drive)
     assert (result.stop, result.stopped_by) == ("cancelled", "me")
-    assert not one.mailbox.post(Cancel("me")), "it is over"
+    assert not one.signals.send(Cancel("me")), "it is over"
 
 
 def test_a_task_that_is_cancelled_closes_it_first() -> None:

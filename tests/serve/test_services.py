@@ -121,7 +121,7 @@ def test_each_hop_is_deeper_and_has_less_time_and_budget(three: Callable[..., li
         for run in (record, record["children"][0], record["children"][0]["children"][0])
     ]
     assert seconds[0] > seconds[1] > seconds[2]
-    assert b.caller().left_s > c.caller().left_s
+    assert b.caller().remaining_s > c.caller().remaining_s
     assert b.caller().left["turns"] > c.caller().left["turns"] > 0
 
 

@@ -36,14 +36,14 @@ class Loose(MemoryStore):
     """Looks at no fence, and at no answer that is there."""
 
     def keep(self, step: Step) -> None:
-        self.shelf.put(EncodedStep.of(step))
+        self.tables.write_step(EncodedStep.of(step))
 
 
 class Half(MemoryStore):
     """Writes the messages of a step before it refuses the rest."""
 
     def keep(self, step: Step) -> None:
-        if step.guard and step.messages and self.shelf.holds(step.guard):
+        if step.guard and step.messages and self.tables.is_held(step.guard):
             super().keep(Step(guard=step.guard, messages=step.messages))
             step = replace(step, messages=())
         super().keep(step)
@@ -64,7 +64,7 @@ class Repeating(MemoryStore):
         acquire = self.lease.acquire
 
         def acquire_again(session: str, owner: str, seconds: float) -> Guard | Holder:
-            self.shelf.fence = 0
+            self.tables.fence = 0
             return acquire(session, owner, seconds)
 
         self.lease.acquire = acquire_again  # pyright: ignore[reportAttributeAccessIssue]
@@ -74,7 +74,7 @@ class Sharing(MemoryStore):
     """Prunes whatever is old, held or not."""
 
     def prune(self, before: float) -> Pruned:
-        self.shelf.leases.clear()
+        self.tables.leases.clear()
         return super().prune(before)
 
 

@@ -44,14 +44,14 @@ REQUEST = Request([text("Go."), called({"a": 1})], "Be brief.", (ADD, LOOK), not
 def test_an_imprint_says_what_differs_in_a_request(
     change: dict[str, Any], fact: str, snapshot: Callable[..., None]
 ) -> None:
-    [told] = RequestFingerprint.of(REQUEST).differences(replace(REQUEST, **change))
+    [told] = RequestFingerprint.from_request(REQUEST).find_differences(replace(REQUEST, **change))
     assert fact in told
     snapshot(told)
 
 
 def test_all_that_differs_is_told() -> None:
     other = replace(REQUEST, instructions="x", notices=("y",), tools=())
-    assert len(RequestFingerprint.of(REQUEST).differences(other)) == 4
+    assert len(RequestFingerprint.from_request(REQUEST).find_differences(other)) == 4
 
 
 def test_what_is_left_the_time_and_the_names_of_runs_do_not_count() -> None:
@@ -59,20 +59,23 @@ def test_what_is_left_the_time_and_the_names_of_runs_do_not_count() -> None:
     other = text('{"artifact": "run-number-2:c1"}', run="run-number-2", n=7)
     first = replace(REQUEST, messages=[shown], max_output_tokens=100)
     assert (
-        RequestFingerprint.of(first).differences(Request([other], "Be brief.", (ADD, LOOK), notices=("Hurry.",))) != []
+        RequestFingerprint.from_request(first).find_differences(
+            Request([other], "Be brief.", (ADD, LOOK), notices=("Hurry.",))
+        )
+        != []
     )
     second = replace(first, messages=[other], max_output_tokens=7, run_id="run-number-2")
-    assert RequestFingerprint.of(first).differences(second) == []
+    assert RequestFingerprint.from_request(first).find_differences(second) == []
 
 
 def test_the_name_of_a_run_that_could_be_a_word_is_left_in_the_text() -> None:
     first, second = replace(REQUEST, run_id="Go"), replace(REQUEST, run_id="run-9999")
-    assert RequestFingerprint.of(first) == RequestFingerprint.of(second)
+    assert RequestFingerprint.from_request(first) == RequestFingerprint.from_request(second)
 
 
 def test_it_is_read_back_as_it_was_written() -> None:
-    before = RequestFingerprint.of(replace(REQUEST, messages=[text("Go.")]))
-    after = RequestFingerprint.of(REQUEST)
+    before = RequestFingerprint.from_request(replace(REQUEST, messages=[text("Go.")]))
+    after = RequestFingerprint.from_request(REQUEST)
     written = after.to_dict(before)
     assert (written["messages_as_before"], len(written["messages"])) == (1, 1)
     assert RequestFingerprint.from_dict(written, before) == after
@@ -80,5 +83,5 @@ def test_it_is_read_back_as_it_was_written() -> None:
 
 
 def test_no_text_is_in_it() -> None:
-    written = str(RequestFingerprint.of(REQUEST).to_dict(None))
+    written = str(RequestFingerprint.from_request(REQUEST).to_dict(None))
     assert not [word for word in ("Go.", "brief", "Hurry", "Add.", "'a'") if word in written]

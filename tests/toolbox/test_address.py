@@ -68,21 +68,21 @@ def test_names_and_usual_forms_are_not(host: str) -> None:
     ],
 )  # fmt: skip
 def test_what_is_not_public_is_closed_unless_it_is_allowed(address: str) -> None:
-    assert AddressPolicy().opened([address]) == []
-    assert AddressPolicy([address.partition("%")[0]]).opened([address]) == [address]
+    assert AddressPolicy().filter_allowed([address]) == []
+    assert AddressPolicy([address.partition("%")[0]]).filter_allowed([address]) == [address]
 
 
 @pytest.mark.parametrize(
     "address", ["1.1.1.1", "9.9.9.9", "100.63.255.255", "172.32.0.1", "2606:4700::1111", "2a00::1"]
 )
 def test_what_is_public_is_open(address: str) -> None:
-    assert AddressPolicy().opened([address]) == [address]
+    assert AddressPolicy().filter_allowed([address]) == [address]
 
 
 def test_a_network_opens_what_is_in_it_and_nothing_else() -> None:
     guard = AddressPolicy(["10.1.0.0/16", "::1"])
     asked = ["10.1.2.3", "10.2.0.1", "::1", "::2", "127.0.0.1", "::ffff:10.1.2.3", "no address", ""]
-    assert guard.opened(asked) == ["10.1.2.3", "::1"]
+    assert guard.filter_allowed(asked) == ["10.1.2.3", "::1"]
 
 
 @pytest.mark.parametrize("allow", [["localhost"], ["10.0.0.1/8"], ["300.1.1.1"], "127.0.0.1"])

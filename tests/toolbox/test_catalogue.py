@@ -30,8 +30,8 @@ def test_behind_the_colon_is_a_folder_or_an_address(tmp_path: Path) -> None:
 
 def test_only_programs_are_approved_and_only_unless_told_otherwise() -> None:
     everything = ",".join(NAMES)
-    assert [tool.name for tool in by_name(everything) if tool.asks] == ["python", "shell"]
-    assert [tool.name for tool in by_name(everything, approve=False) if tool.asks] == []
+    assert [tool.name for tool in by_name(everything) if tool.may_need_approval] == ["python", "shell"]
+    assert [tool.name for tool in by_name(everything, approve=False) if tool.may_need_approval] == []
 
 
 @pytest.mark.parametrize(

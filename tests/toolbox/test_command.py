@@ -26,7 +26,9 @@ def call(tmp_path: Path, made: Callable[[list[Tool]], Call]) -> Call:
 
 def test_shell_and_python_are_writes_that_a_person_must_agree_to(tmp_path: Path) -> None:
     for tools in (shell(tmp_path), python(tmp_path)):
-        assert [(tool.writes, tool.idempotent, tool.asks, tool.cheap) for tool in tools] == [(True, False, True, False)]
+        assert [(tool.writes, tool.idempotent, tool.may_need_approval, tool.cheap) for tool in tools] == [
+            (True, False, True, False)
+        ]
 
 
 def test_a_folder_to_work_in_must_be_there(tmp_path: Path) -> None:

@@ -1,6 +1,6 @@
 import pytest
 
-from flyball.toolbox.commands import without_secrets
+from flyball.toolbox.commands import remove_secrets
 
 
 @pytest.mark.parametrize(
@@ -13,7 +13,7 @@ from flyball.toolbox.commands import without_secrets
     ],
 )  # fmt: skip
 def test_a_name_like_that_of_a_key_is_left_out(name: str) -> None:
-    assert without_secrets({name: "x", "PATH": "/bin"}) == {"PATH": "/bin"}
+    assert remove_secrets({name: "x", "PATH": "/bin"}) == {"PATH": "/bin"}
 
 
 @pytest.mark.parametrize(
@@ -24,7 +24,7 @@ def test_a_name_like_that_of_a_key_is_left_out(name: str) -> None:
     ],
 )  # fmt: skip
 def test_a_value_like_a_key_is_left_out(value: str) -> None:
-    assert without_secrets({"HARMLESS": value}) == {}
+    assert remove_secrets({"HARMLESS": value}) == {}
 
 
 def test_the_rest_stays() -> None:
@@ -32,4 +32,4 @@ def test_the_rest_stays() -> None:
         "PATH": "/bin", "HOME": "/home/me", "PWD": "/", "OLDPWD": "/", "KEYBOARD": "de", "MONKEY": "x", "AUTHOR": "me",
         "LANG": "C", "URL": "https://example.com/a:b", "PASSAGE": "x", "PATTERN": "x",
     }  # fmt: skip
-    assert without_secrets(plain) == plain
+    assert remove_secrets(plain) == plain

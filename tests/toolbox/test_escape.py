@@ -153,7 +153,7 @@ def test_who_swaps_a_file_right_after_it_was_looked_at_gets_nothing_out(
     file.write_text("inside")
     (house.root / "link").symlink_to(house.outside / "secret.txt")
     os.mkfifo(house.root / "pipe")
-    look = folder.facts_of
+    look = folder.stat_file
 
     def look_and_swap(handle: int, name: str) -> os.stat_result:
         facts = look(handle, name)

@@ -40,7 +40,7 @@ def get(url: str, **options: Any) -> Outcome:
 
 def test_fetch_is_marked_as_a_read() -> None:
     [tool] = fetch()
-    assert (tool.name, tool.writes, tool.idempotent, tool.asks) == ("fetch", False, True, False)
+    assert (tool.name, tool.writes, tool.idempotent, tool.may_need_approval) == ("fetch", False, True, False)
 
 
 def test_options_of_fetch_are_checked() -> None:

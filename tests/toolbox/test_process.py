@@ -88,7 +88,7 @@ def test_what_was_said_before_it_was_killed_is_told(tmp_path: Path) -> None:
     token = DeadlineToken(Deadline.after(60))
     command = ["/bin/sh", "-c", f"echo first; echo second >&2; {STAY}"]
     with ThreadPoolExecutor() as pool:
-        ended = pool.submit(process.run, command, cwd=str(tmp_path), env=os.environ, token=token)
+        ended = pool.submit(process.run_command, command, cwd=str(tmp_path), env=os.environ, token=token)
         pid = pid_in(tmp_path)
         token.cancel()
         with pytest.raises(CommandFailed, match=r"killed.*\nfirst\nstderr:\nsecond"):

@@ -22,7 +22,7 @@ def call(house: Any, made: Made) -> Call:
 
 
 def test_each_is_marked_as_a_read(house: Any) -> None:
-    assert [(tool.name, tool.writes, tool.idempotent, tool.asks) for tool in files(house.root)] == [
+    assert [(tool.name, tool.writes, tool.idempotent, tool.may_need_approval) for tool in files(house.root)] == [
         ("list_files", False, True, False),
         ("read_file", False, True, False),
         ("search_files", False, True, False),

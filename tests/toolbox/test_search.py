@@ -6,7 +6,7 @@ import pytest
 from flyball import Deadline, DeadlineToken
 from flyball.outcome import Failure, Outcome
 from flyball.toolbox import files
-from flyball.toolbox.search import expression
+from flyball.toolbox.search import make_regex_finder
 from flyball.tools import Tool
 
 Call = Callable[..., Outcome]
@@ -55,7 +55,7 @@ def test_an_expression_that_would_never_end_can_be_cancelled() -> None:
     token = DeadlineToken(Deadline.after(60))
     token.cancel()
     with pytest.raises(TimeoutError, match="cancelled"):
-        expression(CATASTROPHE, token)([VICTIM])
+        make_regex_finder(CATASTROPHE, token)([VICTIM])
 
 
 def test_results_are_capped_and_it_says_so(house: Any, call: Call) -> None:

@@ -27,7 +27,7 @@ def names(folder: Path) -> list[str]:
 
 
 def test_each_is_marked_as_a_write(house: Any) -> None:
-    assert [(tool.name, tool.writes, tool.idempotent, tool.asks) for tool in write(house.root)] == [
+    assert [(tool.name, tool.writes, tool.idempotent, tool.may_need_approval) for tool in write(house.root)] == [
         ("write_file", True, True, False),
         ("edit_file", True, False, False),
     ]

@@ -41,7 +41,7 @@ class TestContext:
         context = seen[0]
         assert (context.run_id, context.call_id, context.idempotency_key) == ("r7", "c1", "r7:c1")
         assert context.budgets["tool_calls"].used == 1
-        assert ("tool_reported", ("c1", "look", "half way")) in heard.told
+        assert ("tool_reported", ("c1", "look", "half way")) in heard.events
 
     def test_what_it_sets_is_applied_in_the_order_asked(self) -> None:
         def put(ctx: ToolContext, value: int, fail: bool = False) -> Any:

@@ -107,7 +107,7 @@ class TestDenied:
         def hang() -> None:
             release.wait(LONG)
 
-        pool = WorkerPool(workers=4, most_hung=2)
+        pool = WorkerPool(max_workers=4, max_hung=2)
         notebook = Notebook()
         executor = BoundedToolExecutor([hang], workers=pool, teller=notebook)
         statuses = [executor.execute(Call(str(n), "hang", ""))[0] for n in range(3)]
@@ -117,4 +117,4 @@ class TestDenied:
         assert executor.hung == 2
         release.set()
         until(lambda: executor.hung == 0)
-        assert pool.take() is not None
+        assert pool.acquire() is not None

@@ -179,7 +179,7 @@ class TestTime:
         def brief() -> None:
             time.sleep(0.002)
 
-        executor = BoundedToolExecutor([brief], workers=WorkerPool(workers=1), parallel=8)
+        executor = BoundedToolExecutor([brief], workers=WorkerPool(max_workers=1), parallel=8)
         outcomes = executor.execute(*[Call(str(n), "brief", "") for n in range(8)])
         assert {outcome.status for outcome in outcomes} == {Status.DONE}
 
@@ -217,7 +217,7 @@ class TestWhatGoesWrongElsewhere:
             def tell(self, kind: Any, *args: Any, **kwargs: Any) -> None:
                 raise ZeroDivisionError
 
-        pool = WorkerPool(workers=1)
+        pool = WorkerPool(max_workers=1)
         assert [one(add, '{"a": 1}', teller=Broken(), workers=pool).ok for _ in range(3)] == [True] * 3
         assert "ZeroDivisionError" in caplog.text
 

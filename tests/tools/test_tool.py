@@ -83,7 +83,7 @@ class TestSchema:
         def f(a: Any = marker) -> bool:
             return a is marker
 
-        assert Tool(f).bound(Tool(f).read("{}"))() is True
+        assert Tool(f).bind(Tool(f).read("{}"))() is True
 
 
 class TestArguments:
@@ -94,7 +94,7 @@ class TestArguments:
         assert values["who"] == Person(name="Al", born=date(1999, 1, 2))
         assert (values["colour"], values["copy"], values["count"]) == (Colour.RED, (3, 4), 1)
         given = {"where": {"x": 1}, "who": {"name": "Al"}, "colour": "blue"}
-        assert Tool(paint).bound(Tool(paint).read(given))() == "1 Al blue s None 1  {} (1, 2)"
+        assert Tool(paint).bind(Tool(paint).read(given))() == "1 Al blue s None 1  {} (1, 2)"
 
     @pytest.mark.parametrize("nothing", ["", None, {}, "{}", b"{}"])
     def test_no_arguments_may_be_said_in_many_ways(self, nothing: Any) -> None:
@@ -175,7 +175,7 @@ class TestKindsOfFunctions:
             ("decorated", "Add in a decorated method.", ("a",)),
             ("five", "Add in a method.", ()),
         ]
-        assert [one.bound(one.read({"a": 1} if one.signature.names else {}))() for one in made] == [11, 11, 11, 15]
+        assert [one.bind(one.read({"a": 1} if one.signature.names else {}))() for one in made] == [11, 11, 11, 15]
         assert adder.decorated.effects is Effects.READ
 
     def test_async_ones_are_known(self) -> None:
@@ -191,7 +191,7 @@ class TestKindsOfFunctions:
         def f(a: int, /, b: int) -> int:
             return a - b
 
-        assert Tool(f).bound(Tool(f).read('{"b": 1, "a": 5}'))() == 4
+        assert Tool(f).bind(Tool(f).read('{"b": 1, "a": 5}'))() == 4
 
     def test_the_context_is_handed_in_and_hidden_from_the_model(self) -> None:
         def f(ctx: ToolContext, a: int) -> tuple[object, int]:
@@ -199,7 +199,7 @@ class TestKindsOfFunctions:
 
         made = Tool(f)
         assert set(made.schema["properties"]) == {"a"}
-        assert made.bound({"a": 1}, None)() == (None, 1)
+        assert made.bind({"a": 1}, None)() == (None, 1)
 
     def test_a_tool_can_still_be_called(self) -> None:
         @tool

@@ -14,13 +14,13 @@ from uuid import UUID
 
 from ..errors import ConfigError
 
-_DEEPEST = 40
-_MOST_VALUES = 200_000
-_MOST_BITS = 10_000
+_MAX_DEPTH = 40
+_MAX_VALUES = 200_000
+_MAX_BITS = 10_000
 """Python refuses to write, and others to read, an int of more than some 4,000 digits."""
 
 
-def jsonable(value: object) -> Any:
+def to_jsonable(value: object) -> Any:
     """`value` in JSON types; what JSON has no word for becomes its text. It never raises and always ends.
 
     >>> jsonable({"at": float("inf"), 3: (1, {2})})
@@ -38,10 +38,10 @@ class _Writer:
 
     def __init__(self) -> None:
         self.path: set[int] = set()
-        self.left = _MOST_VALUES
+        self.remaining_values = _MAX_VALUES
 
     def write(self, value: object, depth: int) -> Any:
-        self.left -= 1
+        self.remaining_values -= 1
         if value is None or isinstance(value, bool):
             return value
         if isinstance(value, Enum):
@@ -51,38 +51,38 @@ class _Writer:
                 return str.__str__(value)
             return str.encode(value, "utf-8", "replace").decode("utf-8")  # half a surrogate pair is no text
         if isinstance(value, int):
-            return int(value) if value.bit_length() < _MOST_BITS else _text(value)
+            return int(value) if value.bit_length() < _MAX_BITS else _safe_repr(value)
         if isinstance(value, float):
             return float(value) if math.isfinite(value) else None
-        if depth >= _DEEPEST or self.left < 0 or id(value) in self.path:
+        if depth >= _MAX_DEPTH or self.remaining_values < 0 or id(value) in self.path:
             return "…"
         self.path.add(id(value))
         try:
-            return self.structure(value, depth + 1)
+            return self.write_structure(value, depth + 1)
         except Exception:  # an object that cannot be read is shown by its text, like one we do not know
-            return _text(value)
+            return _safe_repr(value)
         finally:
             self.path.discard(id(value))
 
-    def structure(self, value: object, depth: int) -> Any:
+    def write_structure(self, value: object, depth: int) -> Any:
         if isinstance(value, Mapping):
-            return self.table(cast("Mapping[object, object]", value).items(), depth)
+            return self.write_table(cast("Mapping[object, object]", value).items(), depth)
         if is_dataclass(value) and not isinstance(value, type):
-            return self.table([(field.name, getattr(value, field.name)) for field in fields(value)], depth)
+            return self.write_table([(field.name, getattr(value, field.name)) for field in fields(value)], depth)
         own = getattr(type(value), "model_fields", None)
         if isinstance(own, Mapping):  # a pydantic model's; pydantic itself is not loaded for it
-            return self.table([(name, getattr(value, name)) for name in cast("Mapping[str, object]", own)], depth)
+            return self.write_table([(name, getattr(value, name)) for name in cast("Mapping[str, object]", own)], depth)
         if isinstance(value, list | tuple | set | frozenset):
             return [self.write(item, depth) for item in cast("Iterable[object]", value)]
         if isinstance(value, date | time):
             return value.isoformat()
-        return self.write(str(value), depth) if isinstance(value, Decimal | PurePath | UUID) else _text(value)
+        return self.write(str(value), depth) if isinstance(value, Decimal | PurePath | UUID) else _safe_repr(value)
 
-    def table(self, pairs: Iterable[tuple[object, object]], depth: int) -> dict[str, Any]:
+    def write_table(self, pairs: Iterable[tuple[object, object]], depth: int) -> dict[str, Any]:
         table: dict[str, Any] = {}
         doubles: dict[str, int] = {}
         for key, item in pairs:
-            name = wanted = self.write(key, depth) if isinstance(key, str) else _text(key)
+            name = wanted = self.write(key, depth) if isinstance(key, str) else _safe_repr(key)
             while name in table:  # 1 and "1" are two keys in Python, and all halves of surrogate pairs become "?"
                 doubles[wanted] = number = doubles.get(wanted, 0) + 1
                 name = f"{wanted}'" if number == 1 else f"{wanted}'{number}"
@@ -90,7 +90,7 @@ class _Writer:
         return table
 
 
-def _text(value: object) -> str:
+def _safe_repr(value: object) -> str:
     try:
         return repr(value).encode("utf-8", "replace").decode("utf-8")
     except Exception:
@@ -111,19 +111,19 @@ def place(way: str | Way) -> str:
     return f"{way}{below}" if way else below.removeprefix(".")
 
 
-def plain(where: str, value: object) -> Any:
+def parse_json_value(where: str, value: object) -> Any:
     """A copy of a value that somebody wants, in JSON types; a ConfigError names what JSON has no word for."""
     return _plain(where, value, 0)
 
 
 def _plain(where: str | Way, value: object, depth: int) -> Any:
-    value = _scalar(value)
+    value = _to_scalar(value)
     if value is None or isinstance(value, str | bool | int) or (isinstance(value, float) and math.isfinite(value)):
         return value
-    if depth < _DEEPEST and isinstance(value, list | tuple):
+    if depth < _MAX_DEPTH and isinstance(value, list | tuple):
         items = cast("Sequence[object]", value)
         return [_plain((where, index), item, depth + 1) for index, item in enumerate(items)]
-    if depth < _DEEPEST and isinstance(value, Mapping):
+    if depth < _MAX_DEPTH and isinstance(value, Mapping):
         table = cast("Mapping[object, object]", value)
         if odd := [key for key in table if not isinstance(key, str)]:
             raise ConfigError(place(where), odd[0], "a key that is a text")
@@ -131,7 +131,7 @@ def _plain(where: str | Way, value: object, depth: int) -> Any:
     raise ConfigError(place(where), value, "a text, a finite number, true, false, none, or a list or table of these")
 
 
-def _scalar(value: object) -> object:
+def _to_scalar(value: object) -> object:
     """An enum as its value, and a date as its text."""
     while isinstance(value, Enum):
         value = value.value

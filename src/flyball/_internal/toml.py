@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 
 from ..errors import TomlError
 
-Place = tuple[str | int, ...]
+KeyPath = tuple[str | int, ...]
 """The way to a value: names of tables and keys, and an index where there is an array of tables."""
 
 _STRING = r""""(?:\\.|[^"\\\n])*"|'[^'\n]*\'"""
@@ -33,8 +33,8 @@ class TomlDocument:
 
     def __init__(self, text: str, name: str = "TOML") -> None:
         self.text = text
-        self.data: dict[str, Any] = _parsed(text, name)
-        self._lines: dict[Place, int] | None = None
+        self.data: dict[str, Any] = _parse(text, name)
+        self._lines: dict[KeyPath, int] | None = None
 
     @classmethod
     def read(cls, path: Path) -> TomlDocument:
@@ -48,17 +48,17 @@ class TomlDocument:
             raise TomlError(f"{path}:{line}", error.object[error.start : error.end], "text in UTF-8") from error
         return cls(text, str(path))
 
-    def line(self, *place: str | int) -> int | None:
+    def line(self, *key_path: str | int) -> int | None:
         """The line where `place` is defined, or else that of the nearest table around it; None for the top level."""
         if self._lines is None:
-            self._lines = _lines(self.text)
-        for depth in range(len(place), 0, -1):
-            if place[:depth] in self._lines:
-                return self._lines[place[:depth]]
+            self._lines = _index_lines(self.text)
+        for depth in range(len(key_path), 0, -1):
+            if key_path[:depth] in self._lines:
+                return self._lines[key_path[:depth]]
         return None
 
 
-def _parsed(text: str, name: str) -> dict[str, Any]:
+def _parse(text: str, name: str) -> dict[str, Any]:
     try:
         return tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
@@ -79,11 +79,11 @@ class _Statement(NamedTuple):
     line: int
 
 
-def _lines(text: str) -> dict[Place, int]:
-    lines: dict[Place, int] = {}
-    elements: dict[Place, int] = {}  # of each array of tables: how many tables it has so far
-    table: Place = ()
-    for kind, names, line in _statements(text):
+def _index_lines(text: str) -> dict[KeyPath, int]:
+    lines: dict[KeyPath, int] = {}
+    elements: dict[KeyPath, int] = {}  # of each array of tables: how many tables it has so far
+    table: KeyPath = ()
+    for kind, names, line in _iter_statements(text):
         place = table if kind == "=" else ()
         for name in names[:-1]:
             place = (*place, name)
@@ -101,21 +101,21 @@ def _lines(text: str) -> dict[Place, int]:
     return lines
 
 
-def _statements(text: str) -> Iterator[_Statement]:
+def _iter_statements(text: str) -> Iterator[_Statement]:
     position, line = 0, 1
     while position < len(text):
         if blank := _BLANK.match(text, position):
             end = blank.end()
         elif head := _HEAD.match(text, position):
-            yield _Statement(head["bracket"] or "=", _names(head["table"] or head["key"]), line)
-            end = head.end() if head["table"] else _value_end(text, head.end())
+            yield _Statement(head["bracket"] or "=", _parse_names(head["table"] or head["key"]), line)
+            end = head.end() if head["table"] else _find_value_end(text, head.end())
         else:
             return  # not a statement this module knows: what stands before it has its line, the rest has none
         line += text.count("\n", position, end)
         position = end
 
 
-def _value_end(text: str, position: int) -> int:
+def _find_value_end(text: str, position: int) -> int:
     """Where the value that begins at `position` ends: at the first newline outside brackets and strings."""
     depth = 0
     while part := _IN_VALUE.match(text, position):
@@ -126,7 +126,7 @@ def _value_end(text: str, position: int) -> int:
     return position
 
 
-def _names(dotted: str) -> tuple[str, ...]:
+def _parse_names(dotted: str) -> tuple[str, ...]:
     """The names in a dotted key; what quotes and escapes mean is the parser's to say."""
     names: list[str] = []
     node: Any = tomllib.loads(f"{dotted} = 0")

@@ -52,12 +52,12 @@ class Worker:
     def _run(self) -> None:
         wanted = True
         while wanted:
-            then = self._guarded(self._work.get())
-            wanted = self._pool.took_back(self)
+            then = self._run_safely(self._work.get())
+            wanted = self._pool.release(self)
             if then is not None:
-                self._guarded(then)
+                self._run_safely(then)
 
-    def _guarded(self, work: Callable[[], T]) -> T | None:
+    def _run_safely(self, work: Callable[[], T]) -> T | None:
         try:
             return work()
         except BaseException:
@@ -72,12 +72,12 @@ class WorkerPool:
     reaches `most_hung`, nobody gets a worker until one of them comes back.
     """
 
-    def __init__(self, workers: int = 32, most_hung: int = 100) -> None:
-        self._workers = workers
-        self._most_hung = most_hung
-        self._begin()
+    def __init__(self, max_workers: int = 32, max_hung: int = 100) -> None:
+        self._max_workers = max_workers
+        self._max_hung = max_hung
+        self._reset()
 
-    def _begin(self) -> None:
+    def _reset(self) -> None:
         """Without workers: at first, and in a forked child, where no thread of its parent lives."""
         self._pid = os.getpid()
         self._lock = Lock()
@@ -88,19 +88,19 @@ class WorkerPool:
     @property
     def exhausted(self) -> bool:
         """Whether so many hang that nobody gets a worker."""
-        return len(self._hung) >= self._most_hung
+        return len(self._hung) >= self._max_hung
 
     @property
     def hung(self) -> int:
         """How many workers were given up and have not come back."""
         return len(self._hung)
 
-    def take(self) -> Worker | None:
+    def acquire(self) -> Worker | None:
         """A worker that is free, or None where there is none to be had now."""
         if self._pid != os.getpid():
-            self._begin()
+            self._reset()
         with self._lock:
-            if len(self._busy) >= self._workers or self.exhausted:
+            if len(self._busy) >= self._max_workers or self.exhausted:
                 return None
             try:
                 worker = self._idle.pop() if self._idle else Worker(self)
@@ -109,14 +109,14 @@ class WorkerPool:
             self._busy.add(worker)
             return worker
 
-    def give_up(self, worker: Worker) -> None:
+    def abandon(self, worker: Worker) -> None:
         """Count a worker as hung, if it is still at work."""
         with self._lock:
             if worker in self._busy:
                 self._busy.discard(worker)
                 self._hung.add(worker)
 
-    def took_back(self, worker: Worker) -> bool:
+    def release(self, worker: Worker) -> bool:
         """Whether a worker that has finished is wanted again; one that was given up is not."""
         with self._lock:
             wanted = worker in self._busy
@@ -127,7 +127,7 @@ class WorkerPool:
             return wanted
 
 
-class _Home:
+class _ProcessLoop:
     """The event loop of one process, and the thread it runs in."""
 
     def __init__(self) -> None:
@@ -140,21 +140,21 @@ class LoopThread:
     """One private event loop in a daemon thread, for callers that have none. A forked child makes its own."""
 
     def __init__(self) -> None:
-        self._homes: dict[int, _Home] = {}
+        self._process_loops: dict[int, _ProcessLoop] = {}
 
     @property
-    def _home(self) -> _Home:
+    def _process_loop(self) -> _ProcessLoop:
         """Of this process: a forked child may have inherited a lock that nobody will release."""
-        return self._homes.setdefault(os.getpid(), _Home())  # one step, if many threads come first
+        return self._process_loops.setdefault(os.getpid(), _ProcessLoop())  # one step, if many threads come first
 
-    def run(self, make: Callable[[], Coroutine[Any, Any, T]], instead: str) -> T:
+    def run(self, create_coroutine: Callable[[], Coroutine[Any, Any, T]], alternative: str) -> T:
         """Run a coroutine there and wait for it. Ctrl-C cuts it, gives it 5 seconds to close, and is raised again."""
-        self.refuse_inside(instead)
+        self.raise_if_inside(alternative)
         closed = Event()
 
         async def closing() -> T:
             try:
-                return await make()
+                return await create_coroutine()
             finally:
                 closed.set()
 
@@ -168,17 +168,19 @@ class LoopThread:
         except FutureCancelled:
             raise asyncio.CancelledError from None
 
-    def start(self, make: Callable[[], Coroutine[Any, Any, T]]) -> Future[T]:
+    def start(self, create_coroutine: Callable[[], Coroutine[Any, Any, T]]) -> Future[T]:
         """Run a coroutine there, with the context variables of who asks."""
-        return context_elsewhere().run(asyncio.run_coroutine_threadsafe, make(), self._started())
+        return copy_context_for_thread().run(
+            asyncio.run_coroutine_threadsafe, create_coroutine(), self._ensure_started()
+        )
 
-    def refuse_inside(self, instead: str) -> None:
+    def raise_if_inside(self, alternative: str) -> None:
         """Raise where waiting would wait for itself: on the loop's own thread."""
-        if self._home.thread is current_thread():
-            raise ConfigError("a sync call", "the private event loop's own thread", f"{instead} there")
+        if self._process_loop.thread is current_thread():
+            raise ConfigError("a sync call", "the private event loop's own thread", f"{alternative} there")
 
-    def _started(self) -> asyncio.AbstractEventLoop:
-        home = self._home
+    def _ensure_started(self) -> asyncio.AbstractEventLoop:
+        home = self._process_loop
         with home.lock:
             if home.loop is None:
                 home.loop = asyncio.new_event_loop()
@@ -200,7 +202,7 @@ def _run_for_ever(loop: asyncio.AbstractEventLoop) -> None:
             log.exception("a task tried to end the private event loop")
 
 
-def context_elsewhere() -> contextvars.Context:
+def copy_context_for_thread() -> contextvars.Context:
     """The context variables of who asks, for another thread: all but the one that says which event loop runs here."""
     context = contextvars.copy_context()
     sniffio: Any = sys.modules.get("sniffio")
@@ -218,10 +220,10 @@ def is_being_cancelled() -> bool:
     return task is None or task.cancelling() > 0
 
 
-async def free_worker(pool: WorkerPool, is_late: Callable[[], bool]) -> Worker | None:
+async def wait_for_worker(pool: WorkerPool, is_late: Callable[[], bool]) -> Worker | None:
     """A worker as soon as one is free; None once it is too late, or where too many hang."""
     pause_s = 0.001
-    while (worker := pool.take()) is None:
+    while (worker := pool.acquire()) is None:
         if pool.exhausted or is_late():
             return None
         await anyio.sleep(pause_s)
@@ -229,7 +231,7 @@ async def free_worker(pool: WorkerPool, is_late: Callable[[], bool]) -> Worker |
     return worker
 
 
-async def in_worker(pool: WorkerPool, work: Callable[[], T]) -> T:
+async def run_in_worker(pool: WorkerPool, work: Callable[[], T]) -> T:
     """What a function gives, or raises, that may block. Nothing cuts it short: nobody would know what it has done."""
     came: Future[T] = Future()
 
@@ -240,10 +242,10 @@ async def in_worker(pool: WorkerPool, work: Callable[[], T]) -> T:
             came.set_exception(error)
 
     with anyio.CancelScope(shield=True):
-        worker = await free_worker(pool, lambda: False)
+        worker = await wait_for_worker(pool, lambda: False)
         if worker is None:
             raise RuntimeError(f"no worker is free; {pool.hung} hang")
-        await hand_over(worker, run, inf)
+        await run_and_wait(worker, run, inf)
     return came.result(0)
 
 
@@ -255,7 +257,7 @@ def loop_time() -> float:
         return anyio.current_time()
 
 
-def call_soon() -> Callable[[Callable[[], object]], object]:
+def get_call_soon() -> Callable[[Callable[[], object]], object]:
     """How another thread has something done in the event loop that runs here, asyncio's or trio's."""
     try:
         return asyncio.get_running_loop().call_soon_threadsafe
@@ -265,7 +267,9 @@ def call_soon() -> Callable[[Callable[[], object]], object]:
         return trio.lowlevel.current_trio_token().run_sync_soon
 
 
-async def hand_over(worker: WorkerThread, work: Callable[[], Callable[[], object] | None], seconds: float) -> bool:
+async def run_and_wait(
+    worker: WorkerThread, work: Callable[[], Callable[[], object] | None], max_seconds: float
+) -> bool:
     """Have a worker, or another hand, do something and wait until it has, for at most so long: False when that is over.
 
     A thread cannot be interrupted, so a timer is all it takes. Where `work` gives something back, it came too late:
@@ -274,10 +278,10 @@ async def hand_over(worker: WorkerThread, work: Callable[[], Callable[[], object
     try:
         loop = asyncio.get_running_loop()
     except RuntimeError:
-        return await _hand_over_in_trio(worker, work, seconds)
+        return await _run_and_wait_in_trio(worker, work, max_seconds)
     done: asyncio.Future[bool] = loop.create_future()
-    worker.start(_telling(work, lambda: done.done() or done.set_result(True), loop.call_soon_threadsafe))
-    timer = None if seconds == inf else loop.call_later(seconds, lambda: done.done() or done.set_result(False))
+    worker.start(_notify_after(work, lambda: done.done() or done.set_result(True), loop.call_soon_threadsafe))
+    timer = None if max_seconds == inf else loop.call_later(max_seconds, lambda: done.done() or done.set_result(False))
     try:
         return await done
     finally:
@@ -285,28 +289,28 @@ async def hand_over(worker: WorkerThread, work: Callable[[], Callable[[], object
             timer.cancel()
 
 
-async def _hand_over_in_trio(
-    worker: WorkerThread, work: Callable[[], Callable[[], object] | None], seconds: float
+async def _run_and_wait_in_trio(
+    worker: WorkerThread, work: Callable[[], Callable[[], object] | None], max_seconds: float
 ) -> bool:
     import trio
 
     done = trio.Event()
-    worker.start(_telling(work, done.set, call_soon()))
-    with trio.move_on_after(max(0.0, seconds)):
+    worker.start(_notify_after(work, done.set, get_call_soon()))
+    with trio.move_on_after(max(0.0, max_seconds)):
         await done.wait()
     return done.is_set()
 
 
-def _telling(
+def _notify_after(
     work: Callable[[], Callable[[], object] | None],
     done: Callable[[], object],
     call_soon: Callable[[Callable[[], object]], object],
 ) -> Callable[[], Callable[[], object]]:
-    def tell(late: Callable[[], object] | None) -> None:
+    def notify(late: Callable[[], object] | None) -> None:
         try:
             call_soon(late or done)
         except RuntimeError:  # the event loop is closed
             if late is not None:
                 late()
 
-    return lambda: partial(tell, work())
+    return lambda: partial(notify, work())

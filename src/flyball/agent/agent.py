@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any, Literal, Unpack
 
 from .._internal import validation
-from .._internal.workers import PRIVATE_LOOP, context_elsewhere, in_worker
+from .._internal.workers import PRIVATE_LOOP, copy_context_for_thread, run_in_worker
 from ..budget.budget import IterationBudget
 from ..budget.deadline import SYSTEM, Clock
 from ..budget.limits import Limits, RunKind, WorstCase
@@ -27,39 +27,47 @@ from ..loop.child_task import ChildSpec, Mode
 from ..loop.plan import AgentSpec, ModelCard, Plan
 from ..message import Message
 from ..models import Model
-from ..person import Approver, Verdict, answers_of
+from ..person import Approver, Verdict, parse_answers
 from ..progress import Hook, Policy, Progress
 from ..recorder import Recorder, Sink
-from ..request import tokens_of
+from ..request import estimate_tokens
 from ..result import Result
 from ..rules import RuleSet
-from ..runtime import Driver, Person, driver_of
-from ..runtime.journal import SCRIBES, RunJournal
+from ..runtime import Driver, Person, build_driver
+from ..runtime.journal import STORE_WORKERS, RunJournal
 from ..settings import Settings
 from ..steadiness import Duplicates, Reflection, Thresholds
 from ..store import Store
 from ..tool_rules import ToolRule, ToolRules
 from ..tools import Admission
 from ..tools.builtin import Compaction
-from ..tools.source import Offered
-from .delegation import Child, Delegable, at_once, edge_to, edges_of, joined, stall_s
+from ..tools.source import ToolLike
+from .delegation import (
+    Child,
+    Delegable,
+    build_child_specs,
+    read_join_duplicates,
+    read_max_concurrent,
+    read_stall_seconds,
+    resolve_child,
+)
 from .inherited import Inheritance
-from .options import ResumeOptions, RunOptions, check_run
+from .options import ResumeOptions, RunOptions, check_run_options
 from .output import Output
 from .run import Run
-from .store import GO_ON, RunStore, verdicts_of, wait_s
+from .store import CONTINUE_PROMPT, RunStore, parse_verdicts, read_wait_seconds
 from .tools import AgentTools
 from .validate import (
     Task,
-    card_of,
-    ceilings_of,
+    build_completion,
+    build_model_card,
     check_agent,
-    completion_of,
-    messages_of,
-    model_of,
-    pause_of,
-    refuse_money,
-    rules_of,
+    check_money_limit,
+    get_pause,
+    load_rules,
+    normalize_task,
+    resolve_model,
+    snapshot_ceilings,
 )
 
 log = logging.getLogger(__name__)
@@ -74,7 +82,7 @@ class Agent:
     model: Model | str
     """What answers; also by name: `openai:NAME`, `anthropic:NAME`, `http://HOST:PORT/v1#NAME`, `local:smollm2`,
     `local:PATH.gguf`, `script:PATH.toml`."""
-    tools: Iterable[Offered] = ()
+    tools: Iterable[ToolLike] = ()
     """Functions, tools, and sources of tools such as `mcp(...)`, which are opened with each run and closed with it."""
     children: Sequence[Child | Delegable] = ()
     """Agents to which it may delegate tasks, also remote ones; a `Child` says how their budgets hang together."""
@@ -133,30 +141,30 @@ class Agent:
     clock: Clock = SYSTEM
     kind: RunKind = RunKind.AGENT
     """Which registered budgets `turns` and `seconds` are."""
-    _terrain: AgentSpec = field(init=False)
-    _own: Model = field(init=False)
-    _others: Mapping[str, Model] = field(init=False)
+    _spec: AgentSpec = field(init=False)
+    _model: Model = field(init=False)
+    _other_models: Mapping[str, Model] = field(init=False)
     _person: Person = field(init=False)
-    _keeping: RunStore | None = field(init=False)
+    _run_store: RunStore | None = field(init=False)
 
     def __post_init__(self) -> None:
         self._check()
-        object.__setattr__(self, "_terrain", self._made_terrain())
+        object.__setattr__(self, "_spec", self._build_spec())
         if self.unpriced == Unpriced.REFUSE:
-            refuse_money("agent, limits.usd", self._terrain.terms.budgets["usd"], self._cards())
-        patience = validation.duration("agent, approver_seconds", self.approver_seconds)
+            check_money_limit("agent, limits.usd", self._spec.limits.budgets["usd"], self._cards())
+        patience = validation.parse_duration("agent, approver_seconds", self.approver_seconds)
         object.__setattr__(self, "_person", Person(self.approver, patience))
         keeping = None if self.store is None else RunStore(self.store, self.lease_seconds, self.clock)
-        object.__setattr__(self, "_keeping", keeping)
+        object.__setattr__(self, "_run_store", keeping)
 
     def run(self, task: Task, **options: Unpack[RunOptions]) -> Result:
         """Do a task and wait for its end, in a program without an event loop; `arun` is the async door."""
-        PRIVATE_LOOP.refuse_inside("`await agent.arun(...)`")  # before anything is started
+        PRIVATE_LOOP.raise_if_inside("`await agent.arun(...)`")  # before anything is started
         return self._handle(task, options).through()
 
     async def arun(self, task: Task, **options: Unpack[RunOptions]) -> Result:
         """Do a task in this event loop, asyncio's or trio's. If that is cancelled, the run closes first."""
-        return await self._driver(task, options, self.sinks).drive()
+        return await self._build_driver(task, options, self.sinks).drive()
 
     def start(self, task: Task, **options: Unpack[RunOptions]) -> Run:
         """Start a task on Flyball's own event loop, and give its handle at once."""
@@ -173,76 +181,82 @@ class Agent:
         on, or its process may have died. `answers` are by the question's id, as in `{"call-0": deny("Not now.")}`; a
         question without one is asked again.
         """
-        PRIVATE_LOOP.refuse_inside("`await agent.aresume(...)`")
+        PRIVATE_LOOP.raise_if_inside("`await agent.aresume(...)`")
         return self.reopen(run, answers, **options).through()
 
     async def aresume(self, run: Result | str, answers: Answers = None, **options: Unpack[ResumeOptions]) -> Result:
         """The same in this event loop."""
-        context = context_elsewhere()  # a store may block, and who called is known here only
-        driver = await in_worker(SCRIBES, lambda: context.run(self._resumed, run, answers, options, self.sinks))
+        context = copy_context_for_thread()  # a store may block, and who called is known here only
+        driver = await run_in_worker(
+            STORE_WORKERS, lambda: context.run(self._build_resumed_driver, run, answers, options, self.sinks)
+        )
         return await driver.drive()
 
     def reopen(self, run: Result | str, answers: Answers = None, **options: Unpack[ResumeOptions]) -> Run:
         """The handle of a run that goes on, as `open` gives one of a run that begins; `begin()` starts it by itself."""
-        return Run(lambda stream: self._resumed(run, answers, options, (*self.sinks, stream)))
+        return Run(lambda stream: self._build_resumed_driver(run, answers, options, (*self.sinks, stream)))
 
     def worst_case(self) -> WorstCase:
         """The most that one run can come to, without its children."""
         registry = self._registry()
-        cases = [self.limits.worst_case(card.price, registry, self.kind) for card in self._terrain.cards.values()]
-        if any(card.price is None for card in self._terrain.cards.values()):  # no limit holds for it
+        cases = [self.limits.worst_case(card.price, registry, self.kind) for card in self._spec.cards.values()]
+        if any(card.price is None for card in self._spec.cards.values()):  # no limit holds for it
             cases = [replace(case, cost=None) for case in cases]
         return max(cases, key=lambda case: math.inf if case.cost is None else case.cost)
 
     def __repr__(self) -> str:
-        sources = len(self._terrain.sources)
+        sources = len(self._spec.sources)
         more = f" and those of {sources} sources" if sources else ""
-        return f"<Agent {self.name}: {self._own.name}, {len(self._terrain.tool_names)} tools{more}>"
+        return f"<Agent {self.name}: {self._model.name}, {len(self._spec.tool_names)} tools{more}>"
 
     def _handle(self, task: Task, options: RunOptions) -> Run:
-        return Run(lambda stream: self._driver(task, options, (*self.sinks, stream)))
+        return Run(lambda stream: self._build_driver(task, options, (*self.sinks, stream)))
 
-    def _driver(self, task: Task, options: RunOptions, sinks: Sequence[Sink]) -> Driver:
-        inherited = self._inherited(options)
-        plan, keeper = self._plan(task, options, inherited), None
-        if self._keeping is not None:
-            keeper = self._keeping.fresh(plan, wait_s("run", options))
-        return self._driver_of(plan, inherited.within, sinks, self._person, keeper)
+    def _build_driver(self, task: Task, options: RunOptions, sinks: Sequence[Sink]) -> Driver:
+        inherited = self._read_inheritance(options)
+        plan, keeper = self._build_plan(task, options, inherited), None
+        if self._run_store is not None:
+            keeper = self._run_store.open_journal(plan, read_wait_seconds("run", options))
+        return self._make_driver(plan, inherited.shared_budget, sinks, self._person, keeper)
 
-    def _resumed(self, run: Result | str, answers: Answers, options: ResumeOptions, sinks: Sequence[Sink]) -> Driver:
-        if self._keeping is None:
+    def _build_resumed_driver(
+        self, run: Result | str, answers: Answers, options: ResumeOptions, sinks: Sequence[Sink]
+    ) -> Driver:
+        if self._run_store is None:
             if isinstance(run, str) or options:
                 raise ConfigError("resume", run, "a result of a paused run; to go on by its id, an agent needs a store")
-            return self._unpaused(run, answers, sinks)
-        entry = self._keeping.entry(run if isinstance(run, str) else run.run_id)
+            return self._build_unpaused_driver(run, answers, sinks)
+        entry = self._run_store.read_entry(run if isinstance(run, str) else run.run_id)
         if options.get("from_messages"):
-            return self._driver(GO_ON, {"session": entry.start.session or entry.run_id}, sinks)
-        person = replace(self._person, verdicts=verdicts_of(entry, answers))
-        plan, keeper = self._keeping.again(entry, self._terrain, options)
-        return self._driver_of(plan, options.get("within"), sinks, person, keeper)
+            return self._build_driver(CONTINUE_PROMPT, {"session": entry.start.session or entry.run_id}, sinks)
+        person = replace(self._person, verdicts=parse_verdicts(entry, answers))
+        plan, keeper = self._run_store.reopen_journal(entry, self._spec, options)
+        return self._make_driver(plan, options.get("within"), sinks, person, keeper)
 
-    def _unpaused(self, result: Result, answers: Answers, sinks: Sequence[Sink]) -> Driver:
+    def _build_unpaused_driver(self, result: Result, answers: Answers, sinks: Sequence[Sink]) -> Driver:
         """A run that was paused in this process goes on."""
-        pause = pause_of(result)
-        if pause.plan.shared.origin is not self._terrain.origin:
+        pause = get_pause(result)
+        if pause.plan.spec.origin is not self._spec.origin:
             raise ConfigError("resume", f"the result of another agent's run {result.run_id}", "one of this very agent")
         asked = {question.id: question for question in result.questions}
-        verdicts = {**pause.said, **answers_of({} if answers is None else answers, asked)}
-        pause.take()
+        verdicts = {**pause.later_verdicts, **parse_answers({} if answers is None else answers, asked)}
+        pause.claim()
         plan = replace(pause.plan, state=dict(pause.plan.state))
         person = replace(self._person, verdicts=verdicts, paused=pause)
-        return self._driver_of(plan, pause.within, sinks, person)
+        return self._make_driver(plan, pause.shared_budget, sinks, person)
 
-    def _driver_of(
+    def _make_driver(
         self,
         plan: Plan,
-        within: TurnBudget | None,
+        shared_budget: TurnBudget | None,
         sinks: Sequence[Sink],
         person: Person,
-        keeper: RunJournal | None = None,
+        journal: RunJournal | None = None,
     ) -> Driver:
         recorder = Recorder(plan.header, sinks, self.events_kept)
-        return driver_of(plan, recorder, clock=self.clock, within=within, person=person, keeper=keeper)
+        return build_driver(
+            plan, recorder, clock=self.clock, shared_budget=shared_budget, person=person, journal=journal
+        )
 
     def as_child(self, mode: Mode, registry: IterationBudgetRegistry) -> ChildSpec:
         """All that its runs need as children of another agent; of that one's registry where it has none of its own."""
@@ -251,51 +265,53 @@ class Agent:
         return ChildSpec(
             name=self.name,
             description=self.description,
-            terrain=replace(self._terrain, terms=terms, limits_shown=ceilings_of(terms)),
+            agent_spec=replace(self._spec, limits=terms, limits_snapshot=snapshot_ceilings(terms)),
             mode=mode,
             metadata=self.metadata,
             sinks=tuple(self.sinks),
             events_kept=self.events_kept,
             approver=self.approver,
-            patience_s=self._person.seconds,
-            guard=self._guard,
+            approver_seconds=self._person.seconds,
+            check_money_limit=self._check_money_limit,
         )
 
-    def _guard(self, money: IterationBudget | None) -> None:
+    def _check_money_limit(self, money: IterationBudget | None) -> None:
         if self.unpriced == Unpriced.REFUSE:
-            refuse_money("run, within", money, self._cards())
+            check_money_limit("run, within", money, self._cards())
 
     def plan(self, task: Task, **options: Unpack[RunOptions]) -> Plan:
         """All that one run needs, for whoever drives it himself.
 
         The tools of sources are not in it: they are known when `plan.shared.sources` are open.
         """
-        return self._plan(task, options, self._inherited(options))
+        return self._build_plan(task, options, self._read_inheritance(options))
 
-    def _inherited(self, options: RunOptions) -> Inheritance:
+    def _read_inheritance(self, options: RunOptions) -> Inheritance:
         if options:
-            check_run(options)
-        inherited = Inheritance.of(options.get("within"))
+            check_run_options(options)
+        inherited = Inheritance.from_shared(options.get("within"))
         if inherited.money is not None:
-            self._guard(inherited.money)
+            self._check_money_limit(inherited.money)
         return inherited
 
-    def _plan(self, task: Task, options: RunOptions, inherited: Inheritance) -> Plan:
+    def _build_plan(self, task: Task, options: RunOptions, inherited: Inheritance) -> Plan:
         run_id, metadata = options.get("run_id") or os.urandom(16).hex(), options.get("metadata")
         at, until = self.clock.wall(), self.limits.until
         return Plan(
-            shared=inherited.told(self._terrain),
-            told=inherited.words,
+            spec=inherited.apply_to(self._spec),
+            extra_instructions=inherited.instructions,
             run_id=run_id,
-            messages=messages_of(task, run_id, at),
+            messages=normalize_task(task, run_id, at),
             session_id=options.get("session"),
             started_at=at,
-            until=None if until is None else until.timestamp() - self._terrain.terms.reserve_s(until.timestamp() - at),
+            until=None
+            if until is None
+            else until.timestamp() - self._spec.limits.compute_reserve_s(until.timestamp() - at),
             state=dict(options.get("state") or {}),
             metadata=self.metadata if metadata is None else {**self.metadata, **metadata},
-            most_s=inherited.most_s,
-            most=inherited.most,
-            within=inherited.within is not None,
+            max_seconds=inherited.max_seconds,
+            max_amounts=inherited.max_amounts,
+            has_shared_budget=inherited.shared_budget is not None,
             seed=zlib.crc32(run_id.encode()),
         )
 
@@ -305,11 +321,11 @@ class Agent:
     @property
     def ruleset(self) -> RuleSet:
         """The rules of its runs: the core rules and its own; with what was wrong in their files."""
-        assert self._terrain.rules is not None, "an agent has the core rules"
-        return self._terrain.rules
+        assert self._spec.rules is not None, "an agent has the core rules"
+        return self._spec.rules
 
-    def _rules(self, settings: Settings) -> RuleSet:
-        rules = rules_of(self.rules, settings)
+    def _load_rules(self, settings: Settings) -> RuleSet:
+        rules = load_rules(self.rules, settings)
         for problem in rules.problems:
             log.warning("%s", problem)
         for name in rules.models:
@@ -317,45 +333,45 @@ class Agent:
                 raise ConfigError("agent, models", sorted(self.models), f"also {name}, which a rule wants asked")
         return rules
 
-    def _made_cards(self, settings: Settings) -> dict[str, ModelCard]:
+    def _build_cards(self, settings: Settings) -> dict[str, ModelCard]:
         cards: dict[str, ModelCard] = {}
-        for name, model in {"": self._own, **self._others}.items():
+        for name, model in {"": self._model, **self._other_models}.items():
             where = f"agent, models, {name}" if name else "agent, model"
-            cards[name] = card_of(where, model, settings, self.max_output_tokens)
+            cards[name] = build_model_card(where, model, settings, self.max_output_tokens)
         return cards
 
     def _cards(self) -> list[tuple[Model, ModelCard]]:
         """Its models, and what is known of them."""
-        models = {"": self._own, **self._others}
-        return [(models[name], card) for name, card in self._terrain.cards.items()]
+        models = {"": self._model, **self._other_models}
+        return [(models[name], card) for name, card in self._spec.cards.items()]
 
     def _check(self) -> None:
-        validation.kind("agent, models", self.models, Mapping)
-        others = {name: model_of(f"agent, models, {name}", one) for name, one in self.models.items()}
-        object.__setattr__(self, "_own", model_of("agent, model", self.model))
-        object.__setattr__(self, "_others", others)
+        validation.check_type("agent, models", self.models, Mapping)
+        others = {name: resolve_model(f"agent, models, {name}", one) for name, one in self.models.items()}
+        object.__setattr__(self, "_model", resolve_model("agent, model", self.model))
+        object.__setattr__(self, "_other_models", others)
         check_agent({one.name: getattr(self, one.name, None) for one in fields(self)})
 
-    def _made_terrain(self) -> AgentSpec:
+    def _build_spec(self) -> AgentSpec:
         """All that is the same for every run, looked up once."""
         registry = self._registry()
-        edges = edges_of(self.children, registry)
+        edges = build_child_specs(self.children, registry)
         offer = AgentTools.of(self.tools, edges)
         terms = self.limits.terms(registry, kind=self.kind, grace=self.grace)
-        ruleset = self._rules(registry.settings)
-        assertions, policy = completion_of(self.completion, None if offer.sources else tuple(offer.toolset))
+        ruleset = self._load_rules(registry.settings)
+        assertions, policy = build_completion(self.completion, None if offer.sources else tuple(offer.toolset))
         output = None if self.output is None else Output(self.output, policy)
         terrain = AgentSpec(
-            model=self._own,
-            model_is_async=inspect.iscoroutinefunction(self._own.ask),
-            terms=terms,
+            model=self._model,
+            model_is_async=inspect.iscoroutinefunction(self._model.ask),
+            limits=terms,
             admission=partial(Admission, offer.toolset),
             children=edges,
-            hire=partial(edge_to, edges, registry),
-            children_joined=joined(registry.settings),
-            children_at_once=at_once(registry.settings),
-            children_stall_s=stall_s(registry.settings),
-            limits_shown=ceilings_of(terms),
+            resolve_child=partial(resolve_child, edges, registry),
+            join_duplicate_children=read_join_duplicates(registry.settings),
+            max_concurrent_children=read_max_concurrent(registry.settings),
+            children_stall_s=read_stall_seconds(registry.settings),
+            limits_snapshot=snapshot_ceilings(terms),
             instructions=self.instructions,
             output_schema=None if output is None else output.schema,
             completion=output or policy,
@@ -369,14 +385,14 @@ class Agent:
             hooks=tuple(self.hooks),
             rules=ruleset,
             rule_points=ruleset.points,
-            rules_ask=ruleset.asks,
-            models=dict(self._others),
+            rules_need_approval=ruleset.asks_person,
+            models=dict(self._other_models),
             agent=self.name,
-            cards=self._made_cards(registry.settings),
-            instruction_tokens=tokens_of(self.instructions or ""),
+            cards=self._build_cards(registry.settings),
+            instruction_tokens=estimate_tokens(self.instructions or ""),
             max_output_tokens=self.max_output_tokens,
             grace=self.grace,
             single_turn=self.single_turn,
-            asks_for_more=self.on_exhausted == "ask",
+            asks_for_extension=self.on_exhausted == "ask",
         )
-        return offer.on(terrain)
+        return offer.apply_to(terrain)

@@ -8,13 +8,13 @@ from pathlib import Path
 from typing import Any, Literal, NamedTuple, TypedDict, Unpack, cast
 
 from .._internal import validation
-from .._internal.jsonable import plain
+from .._internal.jsonable import parse_json_value
 from ..budget.deadline import SYSTEM, Clock
 from ..budget.limits import Limits, RunKind
 from ..budget.price import Unpriced
 from ..budget.registry import IterationBudgetRegistry
 from ..completion.assertions import Assertions
-from ..errors import ConfigError, nearest
+from ..errors import ConfigError, suggest_names
 from ..message import Message
 from ..models import Model
 from ..person import Approver, Verdict
@@ -27,9 +27,9 @@ from ..settings import Settings
 from ..steadiness import Duplicates, Reflection, Thresholds
 from ..store import Store
 from ..tool_rules import ToolRule, ToolRules
-from ..tools.source import Offered
+from ..tools.source import ToolLike
 from .agent import Agent, RunOptions
-from .validate import Task, pause_of
+from .validate import Task, get_pause
 
 _COLLABORATORS = ("event_sink", "completion_assertions", "completion_policy", "tool_rules", "engine_data")
 _LIKENESS = 0.9
@@ -80,22 +80,22 @@ class ConversationOptions(TypedDict, total=False):
 
 
 def run_conversation(
-    messages: Task, tools: Iterable[Offered], model: Model | str, **options: Unpack[ConversationOptions]
+    messages: Task, tools: Iterable[ToolLike], model: Model | str, **options: Unpack[ConversationOptions]
 ) -> Result:
     """Hold a conversation until it ends, inside `conversation_turns`, and give its result.
 
     Of one that is paused, `resume_conversation` goes on.
     """
-    agent, own = _prepared(tools, model, options)
-    return _kept(agent, agent.run(messages, **own))
+    agent, own = _build_agent(tools, model, options)
+    return _attach_agent(agent, agent.run(messages, **own))
 
 
 async def arun_conversation(
-    messages: Task, tools: Iterable[Offered], model: Model | str, **options: Unpack[ConversationOptions]
+    messages: Task, tools: Iterable[ToolLike], model: Model | str, **options: Unpack[ConversationOptions]
 ) -> Result:
     """The same in this event loop."""
-    agent, own = _prepared(tools, model, options)
-    return _kept(agent, await agent.arun(messages, **own))
+    agent, own = _build_agent(tools, model, options)
+    return _attach_agent(agent, await agent.arun(messages, **own))
 
 
 def resume_conversation(result: Result, answers: Mapping[str, Verdict | bool] | None = None) -> Result:
@@ -103,25 +103,25 @@ def resume_conversation(result: Result, answers: Mapping[str, Verdict | bool] | 
 
     The result is the one that `run_conversation` gave, in this process; it has kept model, tools and options.
     """
-    agent = _agent_of(result)
-    return _kept(agent, agent.resume(result, answers))
+    agent = _get_agent(result)
+    return _attach_agent(agent, agent.resume(result, answers))
 
 
 async def aresume_conversation(result: Result, answers: Mapping[str, Verdict | bool] | None = None) -> Result:
     """The same in this event loop."""
-    agent = _agent_of(result)
-    return _kept(agent, await agent.aresume(result, answers))
+    agent = _get_agent(result)
+    return _attach_agent(agent, await agent.aresume(result, answers))
 
 
-def _kept(agent: Agent, result: Result) -> Result:
+def _attach_agent(agent: Agent, result: Result) -> Result:
     """The result; a paused one knows its agent, which its caller has not in hand."""
     if isinstance(result.pause, PausedRun):
         result.pause.agent = agent
     return result
 
 
-def _agent_of(result: Result) -> Agent:
-    agent = pause_of(result).agent
+def _get_agent(result: Result) -> Agent:
+    agent = get_pause(result).agent
     if not isinstance(agent, Agent):
         raise ConfigError("resume_conversation", "the result of an agent's run", "agent.resume(result, answers)")
     return agent
@@ -135,21 +135,21 @@ class _Payload(NamedTuple):
     rest: dict[str, Any]
 
 
-def _prepared(tools: Iterable[Offered], model: Model | str, options: ConversationOptions) -> tuple[Agent, Any]:
-    validation.options("run_conversation", options, ConversationOptions.__annotations__)
+def _build_agent(tools: Iterable[ToolLike], model: Model | str, options: ConversationOptions) -> tuple[Agent, Any]:
+    validation.check_options("run_conversation", options, ConversationOptions.__annotations__)
     if isinstance(options.get("store"), str):  # nobody would close what is opened here
         raise ConfigError("run_conversation, store", options.get("store"), "a store that is open: open_store(...)")
-    mode = validation.text("run_conversation, mode", options.get("mode", "chat"))
-    payload = _opened(options.get("payload"), mode)
+    mode = validation.check_text("run_conversation, mode", options.get("mode", "chat"))
+    payload = _split_payload(options.get("payload"), mode)
     agent = Agent(
         model=model,
         tools=tools,
         instructions=options.get("instructions"),
-        limits=_limits(options),
+        limits=_build_limits(options),
         name=str(payload.rest.get("agent_slug") or "conversation"),
         output=options.get("output"),
-        completion=_one("completion", options.get("completion"), payload.completion),
-        tool_rules=_one("tool_rules", options.get("tool_rules"), payload.tool_rules),
+        completion=_pick_one("completion", options.get("completion"), payload.completion),
+        tool_rules=_pick_one("tool_rules", options.get("tool_rules"), payload.tool_rules),
         duplicates=options.get("duplicates", Duplicates.REJECT),
         repetition=options.get("repetition"),
         reflection=options.get("reflection"),
@@ -165,7 +165,7 @@ def _prepared(tools: Iterable[Offered], model: Model | str, options: Conversatio
         unpriced=options.get("unpriced", Unpriced.REFUSE),
         single_turn=options.get("single_turn", False),
         store=options.get("store"),
-        registry=IterationBudgetRegistry(settings=_settings(options).for_mode(mode)),
+        registry=IterationBudgetRegistry(settings=_load_settings(options).for_mode(mode)),
         metadata={**payload.rest, "mode": mode},
         clock=options.get("clock", SYSTEM),
         kind=RunKind.CONVERSATION,
@@ -178,7 +178,7 @@ def _prepared(tools: Iterable[Offered], model: Model | str, options: Conversatio
     return agent, own
 
 
-def _limits(options: ConversationOptions) -> Limits:
+def _build_limits(options: ConversationOptions) -> Limits:
     limits = options.get("limits", Limits())
     max_turns = options.get("max_turns")
     if max_turns is None:
@@ -188,22 +188,22 @@ def _limits(options: ConversationOptions) -> Limits:
     return replace(limits, turns=max_turns)
 
 
-def _settings(options: ConversationOptions) -> Settings:
+def _load_settings(options: ConversationOptions) -> Settings:
     given = options.get("settings")
     if given is None:
         return Settings.load()
     return given if isinstance(given, Settings) else Settings(given)
 
 
-def _opened(payload: object, mode: str) -> _Payload:
+def _split_payload(payload: object, mode: str) -> _Payload:
     """The collaborators, taken out; what is left reaches events and stores, and must be JSON."""
     where = "run_conversation, payload"
     if payload is not None and not isinstance(payload, Mapping):
         raise ConfigError(where, payload, "a mapping")
     table = cast("Mapping[str, Any]", payload or {})
-    rest = plain(where, {key: value for key, value in table.items() if key not in _COLLABORATORS})
+    rest = parse_json_value(where, {key: value for key, value in table.items() if key not in _COLLABORATORS})
     for key in rest:
-        for meant in nearest(key, _COLLABORATORS, _LIKENESS)[:1]:
+        for meant in suggest_names(key, _COLLABORATORS, _LIKENESS)[:1]:
             raise ConfigError(f"{where}.{key}", key, f"the key {meant}; data of your own needs a name less like it")
     if rest.get("mode", mode) != mode:
         raise ConfigError(f"{where}.mode", rest["mode"], f"the same as mode={mode!r}, or no such key")
@@ -216,11 +216,13 @@ def _opened(payload: object, mode: str) -> _Payload:
     completion = table.get("completion_assertions") if policy is None else policy
     given: Any = table.get("engine_data")
     state: Mapping[str, Any] = {} if given is None else given
-    validation.kind(f"{where}.engine_data", state, Mapping)
+    validation.check_type(f"{where}.engine_data", state, Mapping)
     return _Payload(() if sink is None else (cast("Sink", sink),), completion, table.get("tool_rules"), state, rest)
 
 
-def _one(name: str, given: Any, other: Any) -> Any:
-    if given is not None and other is not None:
-        raise ConfigError(f"run_conversation, {name}", other, "to be given once: as an argument or in the payload")
-    return other if given is None else given
+def _pick_one(name: str, argument: Any, from_payload: Any) -> Any:
+    if argument is not None and from_payload is not None:
+        raise ConfigError(
+            f"run_conversation, {name}", from_payload, "to be given once: as an argument or in the payload"
+        )
+    return from_payload if argument is None else argument

@@ -10,69 +10,77 @@ from ..budget.budget import IterationBudget
 from ..budget.deadline import Deadline
 from ..budget.run_budget import TurnBudget
 from ..chain.caller import Caller, current
-from ..loop.child_task import spared, told
+from ..loop.child_task import add_instructions, subtract_end_margin
 from ..loop.plan import AgentSpec
-from ..runtime.child_budget import pool_of
-from ..runtime.shared_budget import left_of
+from ..runtime.child_budget import build_pool
+from ..runtime.shared_budget import read_remaining
 
 
 @dataclass(frozen=True, slots=True)
 class Inheritance:
     """What others leave a run, which no limit of its own can raise."""
 
-    within: TurnBudget | None = None
+    shared_budget: TurnBudget | None = None
     """Where its claims count too."""
-    most_s: float = math.inf
-    most: Mapping[str, int] | None = None
-    words: str = ""
+    max_seconds: float = math.inf
+    max_amounts: Mapping[str, int] | None = None
+    instructions: str = ""
     """What its model must know of this."""
 
     @classmethod
-    def of(cls, within: TurnBudget | None) -> Inheritance:
+    def from_shared(cls, shared_budget: TurnBudget | None) -> Inheritance:
         """What a run that begins now inherits from an envelope, and from the caller that is being served here."""
         caller = current()
         if caller is not None and caller.depth:
-            return _from_chain(caller, within)
-        return _NOTHING if within is None else cls(within, within.remaining_s(), left_of(within))
+            return _from_chain(caller, shared_budget)
+        return (
+            _NOTHING
+            if shared_budget is None
+            else cls(shared_budget, shared_budget.remaining_s(), read_remaining(shared_budget))
+        )
 
     @property
     def money(self) -> IterationBudget | None:
         """The limit of money that is inherited, if one is."""
-        return None if self.within is None else self.within.budgets.get("usd")
+        return None if self.shared_budget is None else self.shared_budget.budgets.get("usd")
 
-    def told(self, terrain: AgentSpec) -> AgentSpec:
+    def apply_to(self, spec: AgentSpec) -> AgentSpec:
         """The terrain of a run whose model knows of it."""
-        return told(terrain, self.words) if self.words else terrain
+        return add_instructions(spec, self.instructions) if self.instructions else spec
 
 
 _NOTHING = Inheritance()
 
 
-def _from_chain(caller: Caller, within: TurnBudget | None) -> Inheritance:
-    left, most_s = caller.left, spared(caller.left_s)
-    most = left if within is None else _least(left, left_of(within))
-    if within is None:
-        return Inheritance(caller.envelope, most_s, most, words_of(caller))
-    most_s = min(most_s, within.remaining_s())
-    return Inheritance(_both(caller, within), most_s, most, words_of(caller))
+def _from_chain(caller: Caller, shared_budget: TurnBudget | None) -> Inheritance:
+    left, most_s = caller.left, subtract_end_margin(caller.remaining_s)
+    most = left if shared_budget is None else _min_amounts(left, read_remaining(shared_budget))
+    if shared_budget is None:
+        return Inheritance(caller.envelope, most_s, most, describe_caller(caller))
+    most_s = min(most_s, shared_budget.remaining_s())
+    return Inheritance(_combine_budgets(caller, shared_budget), most_s, most, describe_caller(caller))
 
 
-def _both(caller: Caller, within: TurnBudget) -> TurnBudget:
+def _combine_budgets(caller: Caller, shared_budget: TurnBudget) -> TurnBudget:
     """An envelope for runs that count in two that know nothing of each other."""
     left = caller.left
     if not left:
-        return within
-    amounts = {name: left.get(name) for name in {**within.budgets, **left}}
-    pool = pool_of(amounts, within, Deadline.after(min(caller.left_s, within.remaining_s()), within.clock))
-    caller.lent.append(pool)
+        return shared_budget
+    amounts = {name: left.get(name) for name in {**shared_budget.budgets, **left}}
+    pool = build_pool(
+        amounts,
+        shared_budget,
+        Deadline.after(min(caller.remaining_s, shared_budget.remaining_s()), shared_budget.clock),
+    )
+    caller.shared_envelopes.append(pool)
     return pool
 
 
-def _least(some: Mapping[str, int], others: Mapping[str, int]) -> dict[str, int]:
-    return {name: min(amounts[name] for amounts in (some, others) if name in amounts) for name in {**some, **others}}
+def _min_amounts(left: Mapping[str, int], right: Mapping[str, int]) -> dict[str, int]:
+    return {name: min(amounts[name] for amounts in (left, right) if name in amounts) for name in {**left, **right}}
 
 
-def words_of(caller: Caller) -> str:
+def describe_caller(caller: Caller) -> str:
     """What a model is told that works because another agent has called."""
     name = f"{caller.agent} at {caller.host}" if caller.host else caller.agent or "which has not said its name"
     doubt = "" if caller.signed or not caller.agent else " (so it says of itself; nobody has signed that)"

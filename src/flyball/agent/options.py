@@ -38,12 +38,12 @@ class ResumeOptions(TypedDict, total=False):
     """How long to wait for another run that holds the session."""
 
 
-def check_run(options: RunOptions) -> None:
+def check_run_options(options: RunOptions) -> None:
     """A ConfigError names what cannot be used."""
-    validation.options("run", options, RunOptions.__annotations__)
+    validation.check_options("run", options, RunOptions.__annotations__)
     for name, kind in (("within", TurnBudget), ("metadata", Mapping), ("state", Mapping)):
         if options.get(name) is not None:
-            validation.kind(f"run, {name}", options.get(name), kind)
+            validation.check_type(f"run, {name}", options.get(name), kind)
     for name in ("run_id", "session"):
         if options.get(name) is not None:
-            validation.text(f"run, {name}", options.get(name))
+            validation.check_text(f"run, {name}", options.get(name))

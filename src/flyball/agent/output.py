@@ -9,7 +9,7 @@ from typing import Any
 from pydantic import TypeAdapter, ValidationError
 from pydantic.errors import PydanticUserError
 
-from ..errors import ConfigError, shown
+from ..errors import ConfigError, quote_value
 from ..progress import Complete, Decision, GoOn, Policy, Progress
 
 _MOST_MISTAKES = 20
@@ -21,14 +21,14 @@ class Form:
 
     schema: dict[str, Any]
     """What the model is shown."""
-    mistakes: Callable[[Any], Sequence[str]]
+    find_errors: Callable[[Any], Sequence[str]]
     """What is wrong with an answer, read from JSON; nothing where it fits."""
 
 
 class Output:
     """A completion policy: the run may end when its answer is a value of this type, and another policy agrees."""
 
-    def __init__(self, kind: Any, then: Policy | None = None) -> None:
+    def __init__(self, kind: Any, next_policy: Policy | None = None) -> None:
         self._form: Form | None = kind if isinstance(kind, Form) else None
         carried: Any = Any if self._form else kind
         try:
@@ -38,21 +38,21 @@ class Output:
         except PydanticUserError as error:
             reason = str(error).split("\n")[0]
             raise ConfigError("agent, output", reason, "a type that JSON can carry") from error
-        self._then = then
+        self._next_policy = next_policy
         self._is_text = kind is str
 
     def __call__(self, progress: Progress, /) -> Decision:
         """Complete with the value; else the model is told every mistake."""
         try:
-            value = self._read(progress.text)
+            value = self._parse(progress.text)
         except ValidationError as error:
-            return GoOn(_told(_mistakes(error)), ("output",))
-        if self._form and (mistakes := self._form.mistakes(value)):
-            return GoOn(_told(mistakes), ("output",))
-        decision = Complete() if self._then is None else self._then(progress)
+            return GoOn(_format_nudge(_format_errors(error)), ("output",))
+        if self._form and (mistakes := self._form.find_errors(value)):
+            return GoOn(_format_nudge(mistakes), ("output",))
+        decision = Complete() if self._next_policy is None else self._next_policy(progress)
         return Complete(value, decision.satisfied) if isinstance(decision, Complete) else decision
 
-    def _read(self, text: str) -> Any:
+    def _parse(self, text: str) -> Any:
         """The whole answer as JSON, or, where models wrap it in words, the one fenced block in it."""
         if self._is_text:
             return text
@@ -74,20 +74,20 @@ def _fenced_blocks(text: str) -> list[str]:
     return blocks
 
 
-def _mistakes(error: ValidationError) -> list[str]:
+def _format_errors(error: ValidationError) -> list[str]:
     errors = error.errors(include_url=False)
     told = [
-        f"{'.'.join(map(str, one['loc'])) or 'the answer'}: {one['msg']}; found {shown(one['input'])}"
+        f"{'.'.join(map(str, one['loc'])) or 'the answer'}: {one['msg']}; found {quote_value(one['input'])}"
         for one in errors[:_MOST_MISTAKES]
     ]
     return [*told, f"and {len(errors) - len(told):,} more"] if len(errors) > len(told) else told
 
 
-def _told(mistakes: Sequence[str]) -> str:
+def _format_nudge(errors: Sequence[str]) -> str:
     return "\n".join(
         [
             "The answer does not have the form that was asked for.",
-            *[f"- {mistake}" for mistake in mistakes],
+            *[f"- {mistake}" for mistake in errors],
             "Answer again, with nothing but the JSON.",
         ]
     )

@@ -39,29 +39,29 @@ class Stream:
     def __init__(self) -> None:
         self._events: list[Event] = []
         self._ended = False
-        self._bells: list[Callable[[], object]] = []
-        self._end_bells: list[Callable[[], object]] = []
+        self._waiters: list[Callable[[], object]] = []
+        self._end_waiters: list[Callable[[], object]] = []
 
     def __call__(self, event: Event) -> None:
         """Take an event; a sink, called on the run's own thread."""
         self._events.append(event)
-        _ring(self._bells)
+        _notify(self._waiters)
 
     def end(self) -> None:
         """There will be no more."""
         self._ended = True
-        _ring(self._bells)
-        _ring(self._end_bells)
+        _notify(self._waiters)
+        _notify(self._end_waiters)
 
     def wait(self, seconds: float) -> bool:
         """Wait for the end; whether it has come."""
         bell = SimpleQueue[None]()
         ring = partial(bell.put, None)
-        self._end_bells.append(ring)
+        self._end_waiters.append(ring)
         if not self._ended:
-            _heard(bell, seconds)
+            _wait_for_bell(bell, seconds)
         with contextlib.suppress(ValueError):  # it was rung
-            self._end_bells.remove(ring)
+            self._end_waiters.remove(ring)
         return self._ended
 
     def __iter__(self) -> Iterator[Event]:
@@ -73,25 +73,25 @@ class Stream:
             if self._ended and seen == len(self._events):
                 return
             bell = SimpleQueue[None]()
-            self._bells.append(partial(bell.put, None))
+            self._waiters.append(partial(bell.put, None))
             if seen == len(self._events) and not self._ended:
-                _heard(bell)
+                _wait_for_bell(bell)
 
     def __aiter__(self) -> AsyncIterator[Event]:
         """In the event loop that the run is in."""
-        return _Following(self._next)
+        return _EventIterator(self._next)
 
     async def _next(self, seen: int) -> Event:
         while seen == len(self._events):
             if self._ended:
                 raise StopAsyncIteration
             bell = anyio.Event()
-            self._bells.append(bell.set)
+            self._waiters.append(bell.set)
             await bell.wait()
         return self._events[seen]
 
 
-def _heard(bell: SimpleQueue[None], seconds: float = inf) -> None:
+def _wait_for_bell(bell: SimpleQueue[None], seconds: float = inf) -> None:
     """Wait for a bell, or for so long."""
     until = monotonic() + seconds
     while (left := until - monotonic()) > 0:
@@ -100,12 +100,12 @@ def _heard(bell: SimpleQueue[None], seconds: float = inf) -> None:
             return
 
 
-def _ring(bells: list[Callable[[], object]]) -> None:
-    while bells:
-        bells.pop()()
+def _notify(waiters: list[Callable[[], object]]) -> None:
+    while waiters:
+        waiters.pop()()
 
 
-class _Following:
+class _EventIterator:
     """One who iterates. No generator: one that is not used up would have to be closed, in trio even by hand."""
 
     def __init__(self, next_: Callable[[int], Awaitable[Event]]) -> None:
@@ -144,28 +144,30 @@ class ChildRun:
 
     def steer(self, text: str) -> bool:
         """Say something to its model; False where nobody can, as with a remote agent."""
-        return self._driver.mailbox.post(Steer(validation.text("run, steer", text)))
+        return self._driver.signals.send(Steer(validation.check_text("run, steer", text)))
 
     def cancel(self, by: str = "caller") -> bool:
         """End it now; what it has done comes back to its parent."""
-        return self._driver.mailbox.post(Cancel(validation.text("run, cancelled by", by)))
+        return self._driver.signals.send(Cancel(validation.check_text("run, cancelled by", by)))
 
     def __repr__(self) -> str:
         return f"<ChildRun {self.agent}: {self.run_id}>"
 
 
-def extension(ceilings: Mapping[str, IterationBudget], seconds: float, by: str, amounts: Mapping[str, float]) -> Extend:
+def build_extension(
+    ceilings: Mapping[str, IterationBudget], seconds: float, by: str, amounts: Mapping[str, float]
+) -> Extend:
     """More of what a run has ceilings for, as a letter to it."""
     counted = dict[str, int]()
     for name, amount in amounts.items():
         if name not in ceilings:
             raise UnknownBudget(name, (*ceilings, "seconds"))
-        counted[name] = int(validation.amount_of(f"run, extend {name}", amount, ceilings[name].unit))
-        validation.amount(name, counted[name])
-    added = validation.duration("run, extend by seconds", seconds)
+        counted[name] = int(validation.parse_amount(f"run, extend {name}", amount, ceilings[name].unit))
+        validation.check_amount(name, counted[name])
+    added = validation.parse_duration("run, extend by seconds", seconds)
     if added == inf:
         raise ConfigError("run, extend by seconds", seconds, "so many seconds; every run has a time limit")
-    return Extend(counted, added, validation.text("run, extended by", by))
+    return Extend(counted, added, validation.check_text("run, extended by", by))
 
 
 class Run:
@@ -179,11 +181,11 @@ class Run:
         self._stream = Stream()
         self._driver = make(self._stream)
         self._pid = os.getpid()
-        self._begun = False
+        self._started = False
         self._tasks: TaskGroup | None = None
         self._done: anyio.Event | None = None
         self._error: BaseException | None = None
-        self._waited = False
+        self._waited_for_close = False
         """Whether Ctrl-C has given it the time to close."""
 
     @property
@@ -194,7 +196,7 @@ class Run:
     @property
     def ended(self) -> bool:
         """Whether it has."""
-        return self._driver.mailbox.ended
+        return self._driver.signals.ended
 
     @property
     def children(self) -> tuple[ChildRun, ...]:
@@ -203,30 +205,30 @@ class Run:
 
     def steer(self, text: str) -> bool:
         """Say something to the model: it comes behind the results of the turn that is under way."""
-        return self._post(Steer(validation.text("run, steer", text)))
+        return self._send(Steer(validation.check_text("run, steer", text)))
 
     def extend(self, *, seconds: float = 0.0, by: str = "caller", **amounts: float) -> bool:
         """Raise ceilings, as in `extend(turns=10, usd=0.5)`, never above what the registry allows; `seconds` add time.
 
         What is under way keeps the deadline it began with.
         """
-        return self._post(extension(self._driver.ceilings, seconds, by, amounts))
+        return self._send(build_extension(self._driver.ceilings, seconds, by, amounts))
 
     def cancel(self, by: str = "caller") -> bool:
         """End it now: what is under way is cut, what was done is kept."""
-        return self._post(Cancel(validation.text("run, cancelled by", by)))
+        return self._send(Cancel(validation.check_text("run, cancelled by", by)))
 
-    def _post(self, letter: Signal) -> bool:
+    def _send(self, signal: Signal) -> bool:
         self._refuse_in_a_forked_child()
-        return not self._driver.recorder.ended and self._driver.mailbox.post(letter)
+        return not self._driver.recorder.ended and self._driver.signals.send(signal)
 
     def begin(self) -> Self:
         """Start it on the private event loop."""
-        self._begun = True
+        self._started = True
         try:
-            PRIVATE_LOOP.start(self._drive_there)
+            PRIVATE_LOOP.start(self._drive_on_private_loop)
         except KeyboardInterrupt as interrupt:
-            self._interrupted(interrupt)
+            self._handle_interrupt(interrupt)
             raise
         return self
 
@@ -235,10 +237,10 @@ class Run:
         try:
             return self.begin().result()
         except KeyboardInterrupt as interrupt:
-            self._interrupted(interrupt)
+            self._handle_interrupt(interrupt)
             raise
 
-    async def _drive_there(self) -> None:
+    async def _drive_on_private_loop(self) -> None:
         try:
             await self._drive()
         except BaseException as error:  # it would end the event loop of everybody
@@ -258,39 +260,39 @@ class Run:
         Ctrl-C cancels the run, lets it close for at most 5 seconds or until the next Ctrl-C, and is raised with the
         partial result on it, as `interrupt.result`; None where it has not closed.
         """
-        self._sync_door("`await run.aresult()`")
-        longest = validation.duration("run, result's timeout", timeout)
+        self._check_sync("`await run.aresult()`")
+        longest = validation.parse_duration("run, result's timeout", timeout)
         try:
             if not self._stream.wait(longest):
                 raise TimeoutError(f"the run goes on after {timeout:g} s")
-            return self._given()
+            return self._get_result()
         except KeyboardInterrupt as interrupt:
-            self._interrupted(interrupt)
+            self._handle_interrupt(interrupt)
             raise
 
     def __iter__(self) -> Iterator[Event]:
         """Every event from the first, as it happens; the last is run_ended."""
-        self._sync_door("`async for event in run`")
+        self._check_sync("`async for event in run`")
         try:
             yield from self._stream
         except KeyboardInterrupt as interrupt:
-            self._interrupted(interrupt)
+            self._handle_interrupt(interrupt)
             raise
 
-    def _interrupted(self, interrupt: KeyboardInterrupt) -> None:
+    def _handle_interrupt(self, interrupt: KeyboardInterrupt) -> None:
         """Close it, once, and leave the result on the interrupt."""
-        if not self._begun or hasattr(interrupt, "result"):
+        if not self._started or hasattr(interrupt, "result"):
             return
         with contextlib.suppress(KeyboardInterrupt):  # the second one, which ends the waiting
-            self._waited = True
+            self._waited_for_close = True
             self.cancel("ctrl-c")
             self._stream.wait(_CLOSING_S)
         interrupt.result = self._driver.result  # pyright: ignore[reportAttributeAccessIssue]
 
-    def _sync_door(self, instead: str) -> None:
+    def _check_sync(self, instead: str) -> None:
         self._refuse_in_a_forked_child()
-        PRIVATE_LOOP.refuse_inside(f"`await agent.arun(...)`, or {instead}")
-        if not self._begun:
+        PRIVATE_LOOP.raise_if_inside(f"`await agent.arun(...)`, or {instead}")
+        if not self._started:
             raise ConfigError("run", "a sync call on a run that was opened in an event loop", f"{instead}")
 
     def _refuse_in_a_forked_child(self) -> None:
@@ -298,14 +300,14 @@ class Run:
             raise ConfigError("run", "a handle that was made before the fork", "a run of the child's own")
 
     def __enter__(self) -> Self:
-        self._sync_door("`async with`")
+        self._check_sync("`async with`")
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: object) -> None:
-        self._sync_door("`async with`")
+        self._check_sync("`async with`")
         if isinstance(error, KeyboardInterrupt):
-            self._interrupted(error)
-        if self._waited:
+            self._handle_interrupt(error)
+        if self._waited_for_close:
             return
         if not self.ended:
             self.cancel("left")
@@ -313,28 +315,28 @@ class Run:
 
     async def aresult(self) -> Result:
         """Wait for its end."""
-        done = self._async_door()
+        done = self._check_async()
         await done.wait()
-        return self._given()
+        return self._get_result()
 
-    def _given(self) -> Result:
+    def _get_result(self) -> Result:
         if self._error is not None or self._driver.result is None:
             raise self._error or ConfigError("run", "a run without a result", "a report to Flyball's makers")
         return self._driver.result
 
     def __aiter__(self) -> AsyncIterator[Event]:
         """Every event from the first, as it happens; the last is run_ended."""
-        self._async_door()
+        self._check_async()
         return aiter(self._stream)
 
-    def _async_door(self) -> anyio.Event:
+    def _check_async(self) -> anyio.Event:
         self._refuse_in_a_forked_child()
         if self._done is None:
             raise ConfigError("run", "a run that is not open here", "`async with agent.open(...) as run`")
         return self._done
 
     async def __aenter__(self) -> Self:
-        if self._done is not None or self._begun:
+        if self._done is not None or self._started:
             raise ConfigError("run", "a run that has begun", "a new one: agent.open(...)")
         self._done = anyio.Event()
         self._tasks = anyio.create_task_group()

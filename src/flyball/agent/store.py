@@ -12,15 +12,15 @@ from ..budget.deadline import Clock
 from ..errors import ConfigError, ResumeError
 from ..loop.effects import Extend
 from ..loop.plan import AgentSpec, Plan
-from ..person import Question, Verdict, answers_of
-from ..runtime.history import restored
+from ..person import Question, Verdict, parse_answers
+from ..runtime.history import restore_plan
 from ..runtime.journal import Resumption, RunJournal
 from ..runtime.lease import SessionLease
 from ..store import Entry, Store, open_store
 from .options import ResumeOptions
-from .run import extension
+from .run import build_extension
 
-GO_ON = "Go on where this was left, with what is done already."
+CONTINUE_PROMPT = "Go on where this was left, with what is done already."
 """What a run is asked that begins anew from the messages of another."""
 
 
@@ -28,7 +28,7 @@ GO_ON = "Go on where this was left, with what is done already."
 class RunStore:
     """The store of an agent, opened when the first run needs it."""
 
-    given: Store | str
+    store_or_uri: Store | str
     lease_seconds: float
     clock: Clock
     _opened: Store | None = None
@@ -36,16 +36,16 @@ class RunStore:
     """Guards `_opened`. Not held while a store is opened, which may take long."""
 
     def __post_init__(self) -> None:
-        if not isinstance(self.given, str) and not callable(getattr(self.given, "keep", None)):
-            raise ConfigError("agent, store", self.given, "a Store, or its address such as 'sqlite:///runs.db'")
-        validation.timeout("agent, lease_seconds", self.lease_seconds)
+        if not isinstance(self.store_or_uri, str) and not callable(getattr(self.store_or_uri, "keep", None)):
+            raise ConfigError("agent, store", self.store_or_uri, "a Store, or its address such as 'sqlite:///runs.db'")
+        validation.parse_timeout("agent, lease_seconds", self.lease_seconds)
 
     @property
     def store(self) -> Store:
         """Where runs are kept."""
         if self._opened is not None:
             return self._opened
-        opened = open_store(self.given) if isinstance(self.given, str) else self.given
+        opened = open_store(self.store_or_uri) if isinstance(self.store_or_uri, str) else self.store_or_uri
         with self._lock:
             if self._opened is None:
                 self._opened = opened
@@ -53,12 +53,12 @@ class RunStore:
             opened.close()
         return self._opened
 
-    def fresh(self, plan: Plan, wait_s: float) -> RunJournal:
+    def open_journal(self, plan: Plan, wait_s: float) -> RunJournal:
         """The keeper of a run that begins; one without a session has its own."""
         plan.session_id = plan.session_id or plan.run_id
         return RunJournal(SessionLease(self.store, plan.session_id, self.lease_seconds, wait_s), self.clock)
 
-    def entry(self, run_id: str) -> Entry:
+    def read_entry(self, run_id: str) -> Entry:
         """The run that is to go on."""
         entry = self.store.runs.get(run_id)
         if entry is None:
@@ -69,35 +69,37 @@ class RunStore:
             )
         return entry
 
-    def again(self, entry: Entry, terrain: AgentSpec, options: ResumeOptions) -> tuple[Plan, RunJournal]:
+    def reopen_journal(self, entry: Entry, spec: AgentSpec, options: ResumeOptions) -> tuple[Plan, RunJournal]:
         """The plan of a run that goes on, and its keeper."""
-        validation.options("resume", options, ResumeOptions.__annotations__)
+        validation.check_options("resume", options, ResumeOptions.__annotations__)
         rows = self.store.journal.read(entry.run_id)
         if not rows:
             raise ResumeError(f"run {entry.run_id}", "a run without a journal", "one that this version has kept")
-        plan = restored(Plan(shared=terrain, run_id=entry.run_id, messages=()), rows[0].data)
-        if plan.within and options.get("within") is None:
+        plan = restore_plan(Plan(spec=spec, run_id=entry.run_id, messages=()), rows[0].data)
+        if plan.has_shared_budget and options.get("within") is None:
             raise ResumeError(
                 f"run {entry.run_id}", "a run that shares an envelope with others", "that envelope, as within="
             )
-        tenure = SessionLease(self.store, plan.session_id or plan.run_id, self.lease_seconds, wait_s("resume", options))
-        return plan, RunJournal(tenure, self.clock, Resumption(_extension(plan, options)))
+        tenure = SessionLease(
+            self.store, plan.session_id or plan.run_id, self.lease_seconds, read_wait_seconds("resume", options)
+        )
+        return plan, RunJournal(tenure, self.clock, Resumption(_build_extension(plan, options)))
 
 
-def wait_s(where: str, options: Mapping[str, Any]) -> float:
+def read_wait_seconds(where: str, options: Mapping[str, Any]) -> float:
     """How long a run may wait for another that holds its session."""
-    return validation.duration(f"{where}, wait_seconds", options.get("wait_seconds", 0.0))
+    return validation.parse_duration(f"{where}, wait_seconds", options.get("wait_seconds", 0.0))
 
 
-def _extension(plan: Plan, options: ResumeOptions) -> Extend | None:
+def _build_extension(plan: Plan, options: ResumeOptions) -> Extend | None:
     if not options.get("extend"):
         return None
     more = dict(options.get("extend") or {})
-    return extension(plan.shared.terms.budgets, more.pop("seconds", 0.0), "caller", more)
+    return build_extension(plan.spec.limits.budgets, more.pop("seconds", 0.0), "caller", more)
 
 
-def verdicts_of(entry: Entry, answers: Mapping[str, Verdict | bool] | None) -> dict[str, Verdict]:
+def parse_verdicts(entry: Entry, answers: Mapping[str, Verdict | bool] | None) -> dict[str, Verdict]:
     """What is answered to the questions of a paused run; anything else is refused before it goes on."""
     record: Mapping[str, Any] = {} if entry.finish is None else entry.finish.record or {}
     asked = {row["id"]: Question(row["id"], row["text"]) for row in record.get("questions", ())}
-    return answers_of({} if answers is None else answers, asked)
+    return parse_answers({} if answers is None else answers, asked)

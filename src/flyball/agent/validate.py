@@ -13,13 +13,13 @@ from ..budget.limits import Limits, ResolvedLimits, RunKind
 from ..budget.price import Unpriced
 from ..budget.registry import IterationBudgetRegistry
 from ..completion.assertions import Assertions
-from ..completion.policy import Asserted
+from ..completion.policy import AssertionPolicy
 from ..errors import ConfigError
 from ..loop.plan import ModelCard
 from ..loop.state import LoopClock
 from ..message import Message, MessageType, Role
 from ..models import Model
-from ..models.catalog import context_tokens_of, price_for
+from ..models.catalog import context_tokens_of, find_price
 from ..progress import Policy
 from ..result import Result, Stop
 from ..rules import RuleSet
@@ -32,14 +32,14 @@ Task = str | Message | Mapping[str, Any] | Sequence[str | Message | Mapping[str,
 """What a run is about: a text, or a conversation whose last message is the task."""
 
 
-def check_function(where: str, given: object) -> None:
+def check_function(where: str, value: object) -> None:
     """What is called and not awaited: of an `async def` every answer would be a coroutine, and so true."""
-    call = getattr(given, "__call__", None)  # noqa: B004
-    if not callable(given) or inspect.iscoroutinefunction(given) or inspect.iscoroutinefunction(call):
-        raise ConfigError(where, given, "a function that is not async")
+    call = getattr(value, "__call__", None)  # noqa: B004
+    if not callable(value) or inspect.iscoroutinefunction(value) or inspect.iscoroutinefunction(call):
+        raise ConfigError(where, value, "a function that is not async")
 
 
-def refuse_money(where: str, money: IterationBudget | None, models: Iterable[tuple[Model, ModelCard]]) -> None:
+def check_money_limit(where: str, money: IterationBudget | None, models: Iterable[tuple[Model, ModelCard]]) -> None:
     """A limit that nobody can hold is refused, not forgotten."""
     for model, card in models if money is not None and money.ceiling is not None else ():
         if card.price is None:
@@ -53,25 +53,29 @@ def refuse_money(where: str, money: IterationBudget | None, models: Iterable[tup
             raise ConfigError(where, money.unit.show(money.ceiling), expected)
 
 
-def card_of(where: str, model: Model, settings: Settings, most_output: int | None) -> ModelCard:
+def build_model_card(where: str, model: Model, settings: Settings, max_output_tokens: int | None) -> ModelCard:
     """What is known of a model, and so what may be asked of it."""
-    own = validation.whole_or_none(f"{where}'s max_output_tokens", getattr(model, "max_output_tokens", None), least=1)
-    context = validation.whole_or_none(f"{where}'s context_tokens", getattr(model, "context_tokens", None), least=1)
+    own = validation.check_optional_int(
+        f"{where}'s max_output_tokens", getattr(model, "max_output_tokens", None), min_value=1
+    )
+    context = validation.check_optional_int(
+        f"{where}'s context_tokens", getattr(model, "context_tokens", None), min_value=1
+    )
     return ModelCard(
-        price=price_for(model, settings),
-        max_output_tokens=min((most for most in (own, most_output) if most is not None), default=None),
+        price=find_price(model, settings),
+        max_output_tokens=min((most for most in (own, max_output_tokens) if most is not None), default=None),
         context_tokens=context_tokens_of(model.provider, model.name) if context is None else context,
         count=getattr(model, "count", None),
     )
 
 
-def ceilings_of(terms: ResolvedLimits) -> Mapping[str, Any]:
+def snapshot_ceilings(resolved_limits: ResolvedLimits) -> Mapping[str, Any]:
     """The ceilings, as the first event tells them."""
-    with terms.open(LoopClock(0.0)) as opened:
+    with resolved_limits.open(LoopClock(0.0)) as opened:
         return opened.snapshot()
 
 
-def pause_of(result: Result) -> PausedRun:
+def get_pause(result: Result) -> PausedRun:
     """What a paused run goes on from."""
     if not isinstance(result, Result):  # pyright: ignore[reportUnnecessaryIsInstance]
         raise ConfigError("resume", result, "a result of a paused run")
@@ -83,19 +87,19 @@ def pause_of(result: Result) -> PausedRun:
     raise ConfigError("resume", f"a result that is {result.stop.value}", "a paused one")
 
 
-def completion_of(source: object, offered: Sequence[str] | None) -> tuple[Assertions | None, Policy | None]:
+def build_completion(source: object, offered: Sequence[str] | None) -> tuple[Assertions | None, Policy | None]:
     """The assertions, where that is what was given, and the policy that is asked; None where `offered` is not known."""
     if isinstance(source, Assertions | Mapping | str | Path):
         assertions = Assertions.of(cast("Assertions", source))
-        return assertions, Asserted(assertions, offered=offered)
-    if isinstance(source, Asserted):
+        return assertions, AssertionPolicy(assertions, available_tools=offered)
+    if isinstance(source, AssertionPolicy):
         return source.assertions, source
     if inspect.iscoroutinefunction(source) or (source is not None and not callable(source)):
         raise ConfigError("agent, completion", source, "a policy (a function), assertions, or the path of a TOML file")
     return None, cast("Policy | None", source)
 
 
-def messages_of(task: Task, run_id: str, at: float) -> list[Message]:
+def normalize_task(task: Task, run_id: str, at: float) -> list[Message]:
     """What a run is about, as messages."""
     if isinstance(task, str) and task.strip():
         return [Message(run_id, 0, at, MessageType.TEXT, Role.USER, task)]
@@ -109,73 +113,73 @@ def messages_of(task: Task, run_id: str, at: float) -> list[Message]:
     return messages
 
 
-def rules_of(given: object, settings: Settings) -> RuleSet:
+def load_rules(source: object, settings: Settings) -> RuleSet:
     """The rules in files, or those that were loaded before, and the core rules."""
-    if isinstance(given, RuleSet):
-        return given.with_core(settings)
-    paths = [given] if isinstance(given, str | Path) else given
+    if isinstance(source, RuleSet):
+        return source.with_core(settings)
+    paths = [source] if isinstance(source, str | Path) else source
     if isinstance(paths, Sequence) and all(isinstance(path, str | Path) for path in cast("Sequence[object]", paths)):
         files = cast("Sequence[str | Path]", paths)
         for path in files:
             if not Path(path).exists():  # a bad file is reported; one that is not there would guard nothing in silence
                 raise ConfigError("agent, rules", str(path), "a file or folder that exists")
         return RuleSet.load(*files, settings=settings).with_core(settings)
-    raise ConfigError("agent, rules", given, "a RuleSet, or paths of rule files")
+    raise ConfigError("agent, rules", source, "a RuleSet, or paths of rule files")
 
 
-def model_of(where: str, given: Any) -> Model:
+def resolve_model(where: str, model: Any) -> Model:
     """A model, or the one that a text names; a ConfigError for whatever is neither."""
-    if isinstance(given, str):
+    if isinstance(model, str):
         from ..models.by_name import named  # and with it what a wire needs
 
-        return named(given, where)
-    missing = [name for name in ("name", "provider", "price") if not hasattr(given, name)]
-    missing += [name for name in ("ready", "ask") if not callable(getattr(given, name, None))]
-    if missing or isinstance(given, type):
+        return named(model, where)
+    missing = [name for name in ("name", "provider", "price") if not hasattr(model, name)]
+    missing += [name for name in ("ready", "ask") if not callable(getattr(model, name, None))]
+    if missing or isinstance(model, type):
         expected = "a model: a name such as openai:gpt-5.5, or something with name, provider, price, ready and ask"
-        raise ConfigError(where, given, expected)
-    if given.price is not None and not callable(getattr(given.price, "cost", None)):
-        raise ConfigError(f"{where}'s price", given.price, "a price, such as a TokenPrice, or None")
-    return given
+        raise ConfigError(where, model, expected)
+    if model.price is not None and not callable(getattr(model.price, "cost", None)):
+        raise ConfigError(f"{where}'s price", model.price, "a price, such as a TokenPrice, or None")
+    return model
 
 
-def check_agent(given: Mapping[str, Any]) -> None:
+def check_agent(options: Mapping[str, Any]) -> None:
     """Look at all that an agent is given, before anything is made of it; a ConfigError names the first mistake."""
-    validation.kind("agent, limits", given["limits"], Limits)
-    validation.text("agent, name", given["name"])
-    validation.kind("agent, metadata", given["metadata"], Mapping)
-    validation.whole_or_none("agent, max_output_tokens", given["max_output_tokens"])
-    validation.whole("agent, events_kept", given["events_kept"])
-    validation.member("agent, kind", given["kind"], RunKind)
-    if given["compact"] is not None and not callable(given["compact"]):
-        raise ConfigError("agent, compact", given["compact"], "a function of messages that gives a text")
-    validation.timeout("agent, approver_seconds", given["approver_seconds"])
-    if given["approver"] is not None and not callable(given["approver"]):
-        raise ConfigError("agent, approver", given["approver"], "a function of the question, sync or async")
-    if given["on_exhausted"] not in ("grace", "ask"):
-        raise ConfigError("agent, on_exhausted", given["on_exhausted"], "one of grace, ask")
-    validation.member("agent, unpriced", given["unpriced"], Unpriced)
-    validation.member("agent, duplicates", given["duplicates"], Duplicates)
+    validation.check_type("agent, limits", options["limits"], Limits)
+    validation.check_text("agent, name", options["name"])
+    validation.check_type("agent, metadata", options["metadata"], Mapping)
+    validation.check_optional_int("agent, max_output_tokens", options["max_output_tokens"])
+    validation.check_int("agent, events_kept", options["events_kept"])
+    validation.parse_enum("agent, kind", options["kind"], RunKind)
+    if options["compact"] is not None and not callable(options["compact"]):
+        raise ConfigError("agent, compact", options["compact"], "a function of messages that gives a text")
+    validation.parse_timeout("agent, approver_seconds", options["approver_seconds"])
+    if options["approver"] is not None and not callable(options["approver"]):
+        raise ConfigError("agent, approver", options["approver"], "a function of the question, sync or async")
+    if options["on_exhausted"] not in ("grace", "ask"):
+        raise ConfigError("agent, on_exhausted", options["on_exhausted"], "one of grace, ask")
+    validation.parse_enum("agent, unpriced", options["unpriced"], Unpriced)
+    validation.parse_enum("agent, duplicates", options["duplicates"], Duplicates)
     for name, kind in (("repetition", Thresholds), ("reflection", Reflection)):
-        if given[name] is not None:
-            validation.kind(f"agent, {name}", given[name], kind)
-    if given["instructions"] is not None:
-        validation.kind("agent, instructions", given["instructions"], str)
-    validation.kind("agent, description", given["description"], str)
+        if options[name] is not None:
+            validation.check_type(f"agent, {name}", options[name], kind)
+    if options["instructions"] is not None:
+        validation.check_type("agent, instructions", options["instructions"], str)
+    validation.check_type("agent, description", options["description"], str)
     for name in ("tools", "children", "hooks", "sinks"):
-        if isinstance(one := given[name], str) or not isinstance(one, Iterable):
+        if isinstance(one := options[name], str) or not isinstance(one, Iterable):
             raise ConfigError(f"agent, {name}", one, "a list")
     for name in ("grace", "single_turn"):
-        validation.kind(f"agent, {name}", given[name], bool)
+        validation.check_type(f"agent, {name}", options[name], bool)
     for name, functions in {
-        "should_continue": () if given["should_continue"] is None else (given["should_continue"],),
-        "completion": (given["completion"],) if callable(given["completion"]) else (),
-        "hooks": given["hooks"],
-        "sinks": given["sinks"],
+        "should_continue": () if options["should_continue"] is None else (options["should_continue"],),
+        "completion": (options["completion"],) if callable(options["completion"]) else (),
+        "hooks": options["hooks"],
+        "sinks": options["sinks"],
     }.items():
         for one in functions:
             check_function(f"agent, {name}", one)
-    if given["registry"] is not None:
-        validation.kind("agent, registry", given["registry"], IterationBudgetRegistry)
-        if given["settings"] is not None:
-            raise ConfigError("agent, settings", given["settings"], "none beside a registry, which has its own")
+    if options["registry"] is not None:
+        validation.check_type("agent, registry", options["registry"], IterationBudgetRegistry)
+        if options["settings"] is not None:
+            raise ConfigError("agent, settings", options["settings"], "none beside a registry, which has its own")

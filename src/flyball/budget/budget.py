@@ -15,7 +15,7 @@ from typing import Any, Final, Self
 from .._internal import validation
 from ..errors import BudgetExceeded, ConfigError
 from ..unit import Unit
-from .snapshot import BudgetSnapshot, Extension, share
+from .snapshot import BudgetSnapshot, Extension, compute_ratio
 
 _NO_REFUNDS: Mapping[str, int] = MappingProxyType({})
 
@@ -51,22 +51,22 @@ class IterationBudget:
         refund_limit: int | None = None,
         unit: Unit = Unit.COUNT,
     ) -> None:
-        self.name: Final = validation.text("budget name", name)
+        self.name: Final = validation.check_text("budget name", name)
         where = f"budget {name!r}"
-        self.maximum: Final = validation.whole_or_none(f"{where}, maximum", maximum)
-        self.refund_limit: Final = validation.whole_or_none(f"{where}, refund_limit", refund_limit)
-        self.unit: Final = validation.member(f"{where}, unit", unit, Unit)
-        self._ceiling = validation.whole_or_none(f"{where}, ceiling", ceiling)
+        self.maximum: Final = validation.check_optional_int(f"{where}, maximum", maximum)
+        self.refund_limit: Final = validation.check_optional_int(f"{where}, refund_limit", refund_limit)
+        self.unit: Final = validation.parse_enum(f"{where}, unit", unit, Unit)
+        self._ceiling = validation.check_optional_int(f"{where}, ceiling", ceiling)
         if self.maximum is not None and (self._ceiling is None or self._ceiling > self.maximum):
             raise ConfigError(f"{where}, ceiling", ceiling, f"at most its maximum of {maximum}")
-        self._used = self._brought = validation.whole(f"{where}, start", start)
+        self._used = self._brought = validation.check_int(f"{where}, start", start)
         self._held = self._unsettled = 0
         # What `used` may grow to: the ceiling less what is held. So one comparison decides a claim.
         self._room: int | float = math.inf if self._ceiling is None else self._ceiling
         self._refunds = _NO_REFUNDS
         self._extensions: tuple[Extension, ...] = ()
         self._parent = parent
-        self._lock = self._family_lock(parent, beside)
+        self._lock = self._choose_lock(parent, beside)
 
     def anew(self, beside: IterationBudget | None = None, most: int | None = None) -> IterationBudget:
         """A fresh budget with this one's ceiling, `most` at most; faster than a new one, as all was checked before."""
@@ -136,29 +136,29 @@ class IterationBudget:
 
     def increment(self, amount: int = 1) -> int:
         """Count a fact, whatever the ceiling says, and give the new count."""
-        validation.amount(self.name, amount)
+        validation.check_amount(self.name, amount)
         with self._lock:
-            for budget in self._line():
+            for budget in self._with_ancestors():
                 budget._used += amount
             return self._used
 
     def refund(self, amount: int = 1, *, reason: str) -> int:
         """Give back up to `amount` and tell how much it was: the least that this budget and every ancestor can."""
-        validation.amount(self.name, amount)
-        validation.text(f"budget {self.name!r}, reason of a refund", reason)
+        validation.check_amount(self.name, amount)
+        validation.check_text(f"budget {self.name!r}, reason of a refund", reason)
         with self._lock:
-            given = min(amount, *(budget._refundable() for budget in self._line()))
+            given = min(amount, *(budget._refundable() for budget in self._with_ancestors()))
             if given <= 0:
                 return 0
-            for budget in self._line():
+            for budget in self._with_ancestors():
                 budget._used -= given
                 budget._refunds = {**budget._refunds, reason: budget._refunds.get(reason, 0) + given}
             return given
 
     def extend(self, amount: int, *, by: str) -> int:
         """Raise this budget's own ceiling by up to `amount`, never above its maximum, and tell by how much."""
-        validation.amount(self.name, amount)
-        validation.text(f"budget {self.name!r}, by whom it is extended", by)
+        validation.check_amount(self.name, amount)
+        validation.check_text(f"budget {self.name!r}, by whom it is extended", by)
         with self._lock:
             if self._ceiling is None:
                 return 0
@@ -201,7 +201,7 @@ class IterationBudget:
         with self._lock:
             if self._parent is None:
                 return self._room - self._used if self._room > self._used else 0
-            return max(0, min(one._room - one._used for one in self._line()))
+            return max(0, min(one._room - one._used for one in self._with_ancestors()))
 
     @property
     def exceeded(self) -> bool:
@@ -211,7 +211,7 @@ class IterationBudget:
     @property
     def ratio(self) -> float:
         """Used of ceiling: 0.0 without a ceiling, above 1.0 when facts have passed it."""
-        return share(self._used, self._ceiling)
+        return compute_ratio(self._used, self._ceiling)
 
     @property
     def claimed(self) -> int:
@@ -299,7 +299,7 @@ class IterationBudget:
         held = f", {self.unit.show(now.held)} held" if now.held else ""
         return f"<IterationBudget {self.name}: {self.unit.show(now.used)} of {self.unit.show(now.ceiling)}{held}>"
 
-    def _family_lock(self, parent: IterationBudget | None, beside: IterationBudget | None) -> RLock:
+    def _choose_lock(self, parent: IterationBudget | None, beside: IterationBudget | None) -> RLock:
         """The lock of the family this budget joins, or a new one.
 
         It can be re-entered because a finaliser may run inside a critical section of its own thread and release a hold
@@ -314,7 +314,7 @@ class IterationBudget:
         relative = parent or beside
         return RLock() if relative is None else relative._lock
 
-    def _line(self) -> Iterator[IterationBudget]:
+    def _with_ancestors(self) -> Iterator[IterationBudget]:
         """This budget and its ancestors. The lock is held."""
         budget: IterationBudget | None = self
         while budget is not None:
@@ -324,7 +324,7 @@ class IterationBudget:
     def _claim(self, amount: int, *, hold: bool = False) -> BudgetExceeded | None:
         """Count or hold for the whole line, or for none of it: then the error that says who refused."""
         if amount.__class__ is not int or amount < 1:
-            validation.amount(self.name, amount)
+            validation.check_amount(self.name, amount)
         with self._lock:
             budget: IterationBudget | None = self
             while budget is not None:
@@ -347,28 +347,28 @@ class IterationBudget:
         return used if limit is None else min(used, limit - sum(self._refunds.values()))
 
 
-class Sheaf(dict[str, IterationBudget]):
+class LazyBudgets(dict[str, IterationBudget]):
     """The budgets of one run beside each other, each made when somebody looks at it: at most of them nobody does."""
 
-    __slots__ = ("_models", "_turns")
+    __slots__ = ("_templates", "_turns")
 
-    def __init__(self, models: Mapping[str, IterationBudget], turns: IterationBudget) -> None:
+    def __init__(self, templates: Mapping[str, IterationBudget], turns: IterationBudget) -> None:
         self["turns"] = turns
-        self._models = models
+        self._templates = templates
         self._turns = turns
 
     def __missing__(self, name: str) -> IterationBudget:
-        return self.setdefault(name, self._models[name].anew(self._turns))  # of two threads, one has made it
+        return self.setdefault(name, self._templates[name].anew(self._turns))  # of two threads, one has made it
 
     def __contains__(self, name: object) -> bool:
-        return name in self._models or super().__contains__(name)
+        return name in self._templates or super().__contains__(name)
 
     def get(self, name: str, default: Any = None) -> Any:  # pyright: ignore[reportIncompatibleMethodOverride]
         """The budget of that name, or the default."""
         return self[name] if name in self else default  # noqa: SIM401 - this is `get`
 
     def __iter__(self) -> Iterator[str]:
-        return iter(dict.fromkeys([*self._models, *super().keys()]))
+        return iter(dict.fromkeys([*self._templates, *super().keys()]))
 
     def __len__(self) -> int:
         return len(list(iter(self)))
@@ -434,7 +434,7 @@ class Hold:
     def settle(self, amount: int) -> bool:
         """Book the fact, 0 or more, also when it is more than was held; False if this hold was closed before."""
         if amount.__class__ is not int or amount < 0:
-            validation.amount(self._budget.name, amount, least=0)
+            validation.check_amount(self._budget.name, amount, min_value=0)
         budget, held = self._budget, self._amount
         lock = budget._lock
         lock.acquire()

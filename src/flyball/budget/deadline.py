@@ -59,7 +59,7 @@ class Deadline:
     @classmethod
     def after(cls, seconds: float | None, clock: Clock = SYSTEM) -> Deadline:
         """The moment that is `seconds` away; None and `math.inf` are never."""
-        return cls(clock.now() + validation.duration("deadline, seconds", seconds), clock)
+        return cls(clock.now() + validation.parse_duration("deadline, seconds", seconds), clock)
 
     @property
     def remaining(self) -> float:
@@ -77,10 +77,10 @@ class Deadline:
 
     def postponed(self, seconds: float) -> Deadline:
         """The same deadline, later by `seconds`."""
-        return Deadline(self.at + validation.duration("deadline, postponed by", seconds), self.clock)
+        return Deadline(self.at + validation.parse_duration("deadline, postponed by", seconds), self.clock)
 
 
-def moment(at: float, clock: Clock) -> Deadline:
+def create_deadline(at: float, clock: Clock) -> Deadline:
     """A deadline at a moment that was reckoned, and so need not be looked at: in a third of the time."""
     deadline, keep = object.__new__(Deadline), object.__setattr__
     keep(deadline, "at", at)
@@ -145,7 +145,7 @@ class DeadlineToken:
 
     def wait(self, seconds: float) -> bool:
         """Sleep for `seconds`, or until it expires; True when it has expired: `while not token.wait(1): ...`."""
-        until = self._now() + validation.duration("token, seconds to wait", seconds)
+        until = self._now() + validation.parse_duration("token, seconds to wait", seconds)
         condition = self._root()._shared_condition()
         with condition:
             while not self.is_expired() and self._now() < until:
@@ -173,10 +173,10 @@ class DeadlineToken:
 
     def _shared_condition(self) -> Condition:
         """One condition for a whole family of tokens, made when somebody first waits: most never do."""
-        with _MAKING_A_CONDITION:
+        with _CONDITION_LOCK:
             if self._condition is None:
                 self._condition = Condition()
             return self._condition
 
 
-_MAKING_A_CONDITION = Lock()
+_CONDITION_LOCK = Lock()

@@ -12,9 +12,9 @@ from typing import Any
 from .._internal import validation
 from ..errors import ConfigError
 from ..unit import Unit
-from .budget import IterationBudget, Sheaf
-from .deadline import SYSTEM, Clock, Deadline, moment
-from .price import Price, most
+from .budget import IterationBudget, LazyBudgets
+from .deadline import SYSTEM, Clock, Deadline, create_deadline
+from .price import Price, compute_max_total_cost
 from .registry import UNSET, IterationBudgetRegistry, Resolution, Unset
 from .run_budget import TurnBudget
 
@@ -27,7 +27,7 @@ class RunKind(StrEnum):
     CHILD = "child"
 
 
-_COUNTED = ("turns", "tool_calls", "reflections", "nudges", "retries", "tokens", "usd", "children", "depth")
+_COUNTED_FIELDS = ("turns", "tool_calls", "reflections", "nudges", "retries", "tokens", "usd", "children", "depth")
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,13 +69,13 @@ class Limits:
     reserve: Reserve = field(default_factory=Reserve)
 
     def __post_init__(self) -> None:
-        validation.kind("limits, calls", self.calls, Mapping)
-        validation.kind("limits, tool_seconds", self.tool_seconds, Mapping)
-        validation.kind("limits, reserve", self.reserve, Reserve)
+        validation.check_type("limits, calls", self.calls, Mapping)
+        validation.check_type("limits, tool_seconds", self.tool_seconds, Mapping)
+        validation.check_type("limits, reserve", self.reserve, Reserve)
         for tool, calls in self.calls.items():
-            validation.whole(f"limits, calls of {tool!r}", calls)
+            validation.check_int(f"limits, calls of {tool!r}", calls)
         for tool, seconds in self.tool_seconds.items():
-            validation.timeout(f"limits, seconds of {tool!r}", seconds)
+            validation.parse_timeout(f"limits, seconds of {tool!r}", seconds)
         if self.until is not None and (not isinstance(self.until, datetime) or self.until.tzinfo is None):  # pyright: ignore[reportUnnecessaryIsInstance]
             raise ConfigError("limits, until", self.until, "a datetime with a time zone")
 
@@ -84,7 +84,7 @@ class Limits:
     ) -> dict[str, Resolution]:
         """How each ceiling comes about, by the field's name."""
         registry = registry or IterationBudgetRegistry()
-        return {field: registry.explain(name, getattr(self, field)) for field, name in _registered(kind).items()}
+        return {field: registry.explain(name, getattr(self, field)) for field, name in _registered_names(kind).items()}
 
     def open(
         self,
@@ -102,10 +102,12 @@ class Limits:
     ) -> ResolvedLimits:
         """These limits with every setting looked up, to be opened for many runs."""
         registry = registry or IterationBudgetRegistry()
-        resolved = {name: registry.resolve(known, getattr(self, name)) for name, known in _registered(kind).items()}
-        budgets = {name: resolved[name].budget() for name in _COUNTED}
+        resolved = {
+            name: registry.resolve(known, getattr(self, name)) for name, known in _registered_names(kind).items()
+        }
+        budgets = {name: resolved[name].create_budget() for name in _COUNTED_FIELDS}
         budgets |= {f"calls.{tool}": IterationBudget(f"calls_of_{tool}", calls) for tool, calls in self.calls.items()}
-        seconds = validation.duration("limits, seconds", resolved["seconds"].value)
+        seconds = validation.parse_duration("limits, seconds", resolved["seconds"].value)
         most = resolved["seconds"].bounds.high
         return ResolvedLimits(
             self,
@@ -117,8 +119,8 @@ class Limits:
                 for name in ("tokens", "usd")
                 if grace
             },
-            most_seconds=math.inf if most is None else float(most),
-            usual_reserve_s=self.reserve_of("seconds", seconds, Unit.SECONDS) if grace else 0.0,
+            max_extended_seconds=math.inf if most is None else float(most),
+            default_reserve_s=self.reserve_of("seconds", seconds, Unit.SECONDS) if grace else 0.0,
             grace=grace,
         )
 
@@ -130,8 +132,8 @@ class Limits:
                 raise ConfigError(f"limits, reserve.{name}", given, f"no reserve, as there is no ceiling for {name}")
             return 0
         if given is UNSET:
-            return _share(name, limit)
-        amount = validation.amount_of(f"limits, reserve.{name}", given, unit)
+            return _default_reserve(name, limit)
+        amount = validation.parse_amount(f"limits, reserve.{name}", given, unit)
         if amount >= limit:
             raise ConfigError(f"limits, reserve.{name}", given, f"less than the run's {unit.show(limit)}")
         return amount
@@ -148,7 +150,7 @@ class Limits:
         refunds, report = turns, 1
         parts = [turns, refunds, explained["retries"].ceiling, explained["reflections"].ceiling, report]
         requests = None if None in parts else sum(part for part in parts if part is not None)
-        priced = None if price is None or tokens is None else most(price, tokens, requests)
+        priced = None if price is None or tokens is None else compute_max_total_cost(price, tokens, requests)
         costs = [explained["usd"].ceiling, priced]
         return WorstCase(turns, requests, tokens, min((cost for cost in costs if cost is not None), default=None))
 
@@ -161,11 +163,11 @@ class ResolvedLimits:
     budgets: Mapping[str, IterationBudget]
     """One of each, never used: a run gets its own."""
     seconds: float
-    most_seconds: float
+    max_extended_seconds: float
     """What the seconds may be extended to."""
     context_tokens: int | None
     reserve: Mapping[str, int]
-    usual_reserve_s: float
+    default_reserve_s: float
     grace: bool
 
     def ceilings(self) -> dict[str, float | int | None]:
@@ -173,24 +175,28 @@ class ResolvedLimits:
         counted = {name: budget.ceiling for name, budget in self.budgets.items()}
         return {**counted, "seconds": self.seconds, "context_tokens": self.context_tokens}
 
-    def with_ceilings(self, known: Mapping[str, Any]) -> ResolvedLimits:
+    def with_ceilings(self, recorded: Mapping[str, Any]) -> ResolvedLimits:
         """The terms of a run that began with other ceilings."""
-        if known == self.ceilings():
+        if recorded == self.ceilings():
             return self
-        budgets = {name: self._recast(name, known[name]) for name in known if name not in ("seconds", "context_tokens")}
-        seconds, reserve_of = known["seconds"], self.limits.reserve_of
+        budgets = {
+            name: self._budget_with_ceiling(name, recorded[name])
+            for name in recorded
+            if name not in ("seconds", "context_tokens")
+        }
+        seconds, reserve_of = recorded["seconds"], self.limits.reserve_of
         shares = {name: int(reserve_of(name, budgets[name].ceiling, budgets[name].unit)) for name in self.reserve}
         usual = reserve_of("seconds", seconds, Unit.SECONDS) if self.grace else 0.0
         return replace(
             self,
             budgets=budgets,
             seconds=seconds,
-            context_tokens=known["context_tokens"],
+            context_tokens=recorded["context_tokens"],
             reserve=shares,
             usual_reserve_s=usual,
         )
 
-    def _recast(self, name: str, ceiling: int | None) -> IterationBudget:
+    def _budget_with_ceiling(self, name: str, ceiling: int | None) -> IterationBudget:
         mine = self.budgets.get(name)
         if mine is None:
             return IterationBudget(name.replace("calls.", "calls_of_"), ceiling)
@@ -200,8 +206,8 @@ class ResolvedLimits:
     def open(
         self,
         clock: Clock = SYSTEM,
-        most_s: float = math.inf,
-        most: Mapping[str, int] | None = None,
+        max_seconds: float = math.inf,
+        max_amounts: Mapping[str, int] | None = None,
         level: int = 0,
     ) -> TurnBudget:
         """The envelope of one run that starts now; limits never raise what it inherits (`most_s`, `most`).
@@ -209,42 +215,42 @@ class ResolvedLimits:
         `level` is how many runs are above it: its depth counts from there.
         """
         until, now = self.limits.until, clock.now()
-        until_s = most_s if until is None else min(most_s, max(0.0, until.timestamp() - clock.wall()))
+        until_s = max_seconds if until is None else min(max_seconds, max(0.0, until.timestamp() - clock.wall()))
         turns = self.budgets["turns"].anew()
-        budgets = Sheaf(self.budgets, turns)
-        for name, amount in (most or {}).items():
+        budgets = LazyBudgets(self.budgets, turns)
+        for name, amount in (max_amounts or {}).items():
             budgets[name] = self.budgets[name].anew(turns, amount)
         if level:
-            budgets["depth"] = self._depth(level, (most or {}).get("depth"), turns)
+            budgets["depth"] = self._create_depth_budget(level, (max_amounts or {}).get("depth"), turns)
         return TurnBudget(
             budgets,
-            moment(now + self.seconds, clock),
+            create_deadline(now + self.seconds, clock),
             until=None if until_s == math.inf else Deadline(now + until_s, clock),
             seconds=min(self.seconds, until_s),
             context_tokens=self.context_tokens,
-            reserve_s=self.reserve_s(until_s),
-            reserve=self.reserve if most is None else self._inherited_reserve(most),
+            reserve_s=self.compute_reserve_s(until_s),
+            reserve=self.reserve if max_amounts is None else self._narrow_reserve(max_amounts),
             tool_seconds=self.limits.tool_seconds,
-            counts_tools=len(self.budgets) > len(_COUNTED),
+            counts_tools=len(self.budgets) > len(_COUNTED_FIELDS),
         )
 
-    def _depth(self, level: int, most: int | None, beside: IterationBudget) -> IterationBudget:
+    def _create_depth_budget(self, level: int, max_depth: int | None, beside: IterationBudget) -> IterationBudget:
         """The depth of a run that is so deep already; its own limit counts from there, its parent's from the top."""
         own = self.budgets["depth"].ceiling
-        known = [amount for amount in (None if own is None else level + own, most) if amount is not None]
+        known = [amount for amount in (None if own is None else level + own, max_depth) if amount is not None]
         ceiling = min(known, default=None)
         return IterationBudget("depth", ceiling, start=level, beside=beside, maximum=ceiling)
 
-    def _inherited_reserve(self, most: Mapping[str, int]) -> dict[str, int]:
+    def _narrow_reserve(self, max_amounts: Mapping[str, int]) -> dict[str, int]:
         """Where less is inherited than the limits allow, the usual share of that."""
-        shares = {name: int(_share(name, amount)) for name, amount in most.items()}
+        shares = {name: int(_default_reserve(name, amount)) for name, amount in max_amounts.items()}
         return {name: min(amount, shares.get(name, amount)) for name, amount in self.reserve.items()}
 
-    def reserve_s(self, most_s: float = math.inf) -> float:
+    def compute_reserve_s(self, max_seconds: float = math.inf) -> float:
         """The seconds that are set aside for the report."""
-        if most_s >= self.seconds or not self.grace:
-            return self.usual_reserve_s
-        return self.limits.reserve_of("seconds", max(0.0, most_s), Unit.SECONDS)
+        if max_seconds >= self.seconds or not self.grace:
+            return self.default_reserve_s
+        return self.limits.reserve_of("seconds", max(0.0, max_seconds), Unit.SECONDS)
 
 
 @dataclass(frozen=True, slots=True)
@@ -268,19 +274,19 @@ class WorstCase:
         )
 
 
-def _registered(kind: RunKind) -> dict[str, str]:
+def _registered_names(kind: RunKind) -> dict[str, str]:
     """The registered budget behind each field."""
     turns = {
         RunKind.AGENT: "agent_iterations",
         RunKind.CONVERSATION: "conversation_turns",
         RunKind.CHILD: "child_iterations",
     }
-    names = {name: name for name in (*_COUNTED, "context_tokens")}
+    names = {name: name for name in (*_COUNTED_FIELDS, "context_tokens")}
     seconds = "child_seconds" if kind is RunKind.CHILD else "seconds"
     return names | {"usd": "cost_usd", "turns": turns[kind], "seconds": seconds}
 
 
-def _share(name: str, limit: int | float) -> int | float:
+def _default_reserve(name: str, limit: int | float) -> int | float:
     match name:
         case "seconds":
             return min(20.0, limit * 0.15)

@@ -15,7 +15,7 @@ from ..errors import ConfigError
 from ..unit import Unit
 from .usage import Usage
 
-_PER_TOKEN = 1_000_000
+_TOKENS_PER_PRICE = 1_000_000
 """Prices are for a million tokens."""
 
 
@@ -58,7 +58,7 @@ class _Rates(NamedTuple):
     output: int
     cached: int
     written: int
-    dearest: int
+    max_input: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,21 +85,21 @@ class TokenPrice:
     """How many of the rates' units are a billionth of a dollar, for a million tokens."""
 
     def __post_init__(self) -> None:
-        _check("price", self)
+        _check_prices("price", self)
         starts = tuple(tier.above for tier in self.tiers)
         for number, tier in enumerate(self.tiers):
-            validation.whole(f"price, tiers[{number}].above", tier.above)
-            _check(f"price, tiers[{number}]", tier)
+            validation.check_int(f"price, tiers[{number}].above", tier.above)
+            _check_prices(f"price, tiers[{number}]", tier)
         if sorted(set(starts)) != list(starts):
             raise ConfigError("price, tiers", starts, "tiers that each begin above the one before")
-        rows = [_dollars(row) for row in (self, *self.tiers)]
+        rows = [_to_decimals(row) for row in (self, *self.tiers)]
         places = max(0, *[-int(dollars.normalize().as_tuple().exponent) - 9 for row in rows for dollars in row])
-        rates = tuple(_rates(row, places) for row in rows)
+        rates = tuple(_to_rates(row, places) for row in rows)
         keep = object.__setattr__
         keep(self, "_rates", rates)
         keep(self, "_worst", tuple(accumulate(rates, lambda one, other: _Rates(*map(max, one, other)))))
         keep(self, "_starts", starts)
-        keep(self, "_unit", _PER_TOKEN * 10**places)
+        keep(self, "_unit", _TOKENS_PER_PRICE * 10**places)
 
     def cost(self, usage: Usage) -> int:
         """Billionths of a dollar for one request, rounded up: a limit must not leak."""
@@ -122,49 +122,49 @@ class TokenPrice:
     def worst(self, input: int, output: int) -> int:
         """The most that a request of up to so many tokens can cost, whichever of them are cached or written."""
         rates = self._worst[bisect_left(self._starts, input)]
-        return -(-(input * rates.dearest + output * rates.output) // self._unit)
+        return -(-(input * rates.max_input + output * rates.output) // self._unit)
 
     def most(self, tokens: int, requests: int) -> int:
         """The most that so many tokens can cost in so many requests, whichever way they flow."""
         rates = self._worst[bisect_left(self._starts, tokens)]
-        dearest = max(rates.dearest, rates.output)
+        dearest = max(rates.max_input, rates.output)
         rounded = 0 if all(rate % self._unit == 0 for rate in rates) else max(0, requests - 1)
         return -(-tokens * dearest // self._unit) + rounded
 
 
-def _check(where: str, row: TokenPrice | Tier) -> None:
+def _check_prices(where: str, row: TokenPrice | Tier) -> None:
     cached, written = (row.input if dollars is None else dollars for dollars in (row.cached, row.written))
     for name, dollars in {"input": row.input, "output": row.output, "cached": cached, "written": written}.items():
-        validation.amount_of(f"{where}, {name}", dollars, Unit.USD)
+        validation.parse_amount(f"{where}, {name}", dollars, Unit.USD)
 
 
-def _dollars(row: TokenPrice | Tier) -> tuple[Decimal, Decimal, Decimal, Decimal]:
+def _to_decimals(row: TokenPrice | Tier) -> tuple[Decimal, Decimal, Decimal, Decimal]:
     """A row as it was written down: 0.1 is a tenth, not what a float makes of it."""
     cached = row.input if row.cached is None else row.cached
     written = row.input if row.written is None else row.written
     return Decimal(str(row.input)), Decimal(str(row.output)), Decimal(str(cached)), Decimal(str(written))
 
 
-def _rates(row: tuple[Decimal, ...], places: int) -> _Rates:
+def _to_rates(row: tuple[Decimal, ...], places: int) -> _Rates:
     input, output, cached, written = [int(dollars.scaleb(9 + places)) for dollars in row]
     return _Rates(input, output, cached, written, max(input, cached, written))
 
 
-def worst(price: Price, input: int, output: int) -> int:
+def compute_max_request_cost(price: Price, input_tokens: int, output_tokens: int) -> int:
     """The most that a request of up to so many tokens can cost. Of a price that is not ours the corners are tried."""
     if type(price) is TokenPrice:
-        return price.worst(input, output)
-    splits = [(0, 0), (input, 0), (0, input)]
+        return price.worst(input_tokens, output_tokens)
+    splits = [(0, 0), (input_tokens, 0), (0, input_tokens)]
     return max(
-        price.cost(Usage(input, output, cached, reasoning, written))
+        price.cost(Usage(input_tokens, output_tokens, cached, reasoning, written))
         for cached, written in splits
-        for reasoning in {0, output}
+        for reasoning in {0, output_tokens}
     )
 
 
-def most(price: Price, tokens: int, requests: int | None = None) -> int:
+def compute_max_total_cost(price: Price, tokens: int, requests: int | None = None) -> int:
     """The most that so many tokens can cost, whichever way and in however many requests they flow."""
     requests = tokens if requests is None else min(requests, tokens)
     if type(price) is TokenPrice:
         return price.most(tokens, requests)
-    return worst(price, tokens, tokens) + requests
+    return compute_max_request_cost(price, tokens, tokens) + requests

@@ -39,10 +39,10 @@ class BudgetSpec:
     unit: Unit = Unit.COUNT
 
     def __post_init__(self) -> None:
-        validation.text("budget name", self.name)
-        object.__setattr__(self, "unit", validation.member(f"budget {self.name!r}, unit", self.unit, Unit))
+        validation.check_text("budget name", self.name)
+        object.__setattr__(self, "unit", validation.parse_enum(f"budget {self.name!r}, unit", self.unit, Unit))
         if self.setting is not None:
-            validation.text(f"budget {self.name!r}, setting", self.setting)
+            validation.check_text(f"budget {self.name!r}, setting", self.setting)
         bounds, default = self.bounds, self.inner("default", self.default)
         if bounds.low < 0:
             raise self.error("min", self.min, "at least 0")
@@ -79,7 +79,7 @@ class CeilingBounds:
 
     low: Amount
     high: Amount | None
-    narrowed: Setting | None = None
+    narrowed_by: Setting | None = None
 
     def clamp(self, amount: Amount | None) -> Amount | None:
         """The nearest amount inside."""
@@ -90,7 +90,7 @@ class CeilingBounds:
     def show(self, unit: Unit) -> str:
         """For a person: `from 1 to 50`, and which setting made it so."""
         high = "up" if self.high is None else f"to {unit.show(self.high)}"
-        by = f", narrowed by {self.narrowed.source}" if self.narrowed else ""
+        by = f", narrowed by {self.narrowed_by.source}" if self.narrowed_by else ""
         return f"from {unit.show(self.low)} {high}{by}"
 
 
@@ -101,12 +101,12 @@ class Resolution:
     spec: BudgetSpec
     value: Amount | None
     """The ceiling, as counted inside; None is no ceiling."""
-    asked: Amount | None
+    requested: Amount | None
     """What was asked for, before the clamp."""
     source: str
     """Who asked: `the ceiling given in code`, a setting's source, or `the default`."""
     bounds: CeilingBounds
-    by_setting: bool = False
+    is_from_setting: bool = False
 
     @property
     def ceiling(self) -> int | None:
@@ -114,11 +114,11 @@ class Resolution:
         return None if self.value is None else int(self.value)
 
     @property
-    def clamped(self) -> bool:
+    def is_clamped(self) -> bool:
         """Whether the bounds changed what was asked for."""
-        return self.value != self.asked
+        return self.value != self.requested
 
-    def budget(
+    def create_budget(
         self, start: Amount = 0, parent: IterationBudget | None = None, beside: IterationBudget | None = None
     ) -> IterationBudget:
         """A fresh counter with this ceiling."""
@@ -127,7 +127,7 @@ class Resolution:
         return IterationBudget(
             self.spec.name,
             self.ceiling,
-            start=int(validation.amount_of(f"budget {self.spec.name!r}, start", start, self.spec.unit)),
+            start=int(validation.parse_amount(f"budget {self.spec.name!r}, start", start, self.spec.unit)),
             parent=parent,
             beside=beside,
             maximum=None if self.bounds.high is None else int(self.bounds.high),
@@ -136,8 +136,8 @@ class Resolution:
 
     def __str__(self) -> str:
         show = self.spec.unit.show
-        clamped = f"; clamped from {show(self.asked)} (allowed: {self.bounds.show(self.spec.unit)})"
-        return f"{self.spec.name}: {show(self.value)}, from {self.source}{clamped if self.clamped else ''}"
+        clamped = f"; clamped from {show(self.requested)} (allowed: {self.bounds.show(self.spec.unit)})"
+        return f"{self.spec.name}: {show(self.value)}, from {self.source}{clamped if self.is_clamped else ''}"
 
 
 BUILT_IN = (
@@ -192,7 +192,7 @@ class IterationBudgetRegistry:
         unit: Unit | str = Unit.COUNT,
     ) -> BudgetSpec:
         """Declare a budget; declaring a name again replaces it."""
-        spec = BudgetSpec(name, default, min, max, setting, validation.member(f"budget {name!r}, unit", unit, Unit))
+        spec = BudgetSpec(name, default, min, max, setting, validation.parse_enum(f"budget {name!r}, unit", unit, Unit))
         self._specs[name] = spec
         return spec
 
@@ -206,12 +206,12 @@ class IterationBudgetRegistry:
         beside: IterationBudget | None = None,
     ) -> IterationBudget:
         """A fresh counter whose ceiling is the one given here, else the setting's, else the default; then clamped."""
-        return self.resolve(name, ceiling).budget(start, parent, beside)
+        return self.resolve(name, ceiling).create_budget(start, parent, beside)
 
     def resolve(self, name: str, ceiling: Amount | Unset | None = UNSET) -> Resolution:
         """The same as `explain`, for use: a setting that had to be clamped is logged, once."""
         resolution = self.explain(name, ceiling)
-        if resolution.clamped and resolution.by_setting and name not in self._logged:
+        if resolution.is_clamped and resolution.is_from_setting and name not in self._logged:
             self._logged.add(name)
             log.warning("%s", resolution)
         return resolution
@@ -221,7 +221,7 @@ class IterationBudgetRegistry:
         spec = self._specs.get(name) if isinstance(name, str) else None  # pyright: ignore[reportUnnecessaryIsInstance]
         if spec is None:
             raise UnknownBudget(name, tuple(self._specs))
-        bounds = self._bounds(spec)
+        bounds = self._resolve_bounds(spec)
         setting = self.settings.find(spec.setting) if spec.setting else None
         if ceiling is not UNSET:
             asked = spec.inner("ceiling", ceiling)
@@ -229,33 +229,33 @@ class IterationBudgetRegistry:
                 raise spec.error("ceiling", None, f"a value {bounds.show(spec.unit)}")
             return Resolution(spec, bounds.clamp(asked), asked, "the ceiling given in code", bounds)
         if setting is not None:
-            asked = _setting_amount(spec, setting, bounds)
-            return Resolution(spec, bounds.clamp(asked), asked, setting.source, bounds, by_setting=True)
+            asked = _parse_ceiling(spec, setting, bounds)
+            return Resolution(spec, bounds.clamp(asked), asked, setting.source, bounds, is_from_setting=True)
         default = spec.inner("default", spec.default)
         return Resolution(spec, bounds.clamp(default), default, "the default", bounds)
 
-    def _bounds(self, spec: BudgetSpec) -> CeilingBounds:
+    def _resolve_bounds(self, spec: BudgetSpec) -> CeilingBounds:
         """The spec's bounds, narrowed by `[clamp]` in the settings; the environment may narrow what the file says."""
         bounds = spec.bounds
         clamps = list(self.settings.every(f"clamp.{spec.setting}")) if spec.setting else []
         for setting in reversed(clamps):
-            most = _parsed(spec, setting, spec.unit.expected)
+            most = _parse_setting(spec, setting, spec.unit.expected)
             if bounds.clamp(most) != most:
                 raise setting.error(f"a value {bounds.show(spec.unit)}: a clamp can only narrow")
             bounds = CeilingBounds(bounds.low, most, setting)
         return bounds
 
 
-def _setting_amount(spec: BudgetSpec, setting: Setting, bounds: CeilingBounds) -> Amount | None:
+def _parse_ceiling(spec: BudgetSpec, setting: Setting, bounds: CeilingBounds) -> Amount | None:
     value = setting.value
     if value is not None and not (isinstance(value, str) and value.strip().lower() == "none"):
-        return _parsed(spec, setting, spec.unit.expected + ("" if bounds.high is not None else ", or none"))
+        return _parse_setting(spec, setting, spec.unit.expected + ("" if bounds.high is not None else ", or none"))
     if bounds.high is not None:
         raise setting.error(f"a value {bounds.show(spec.unit)}")
     return None
 
 
-def _parsed(spec: BudgetSpec, setting: Setting, expected: str) -> Amount:
+def _parse_setting(spec: BudgetSpec, setting: Setting, expected: str) -> Amount:
     try:
         return spec.unit.parse(setting.value)
     except ValueError:

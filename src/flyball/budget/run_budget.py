@@ -14,7 +14,7 @@ from .budget import Hold, IterationBudget
 from .deadline import SYSTEM, Clock, Deadline
 from .snapshot import BudgetSnapshot
 
-_KEYS = {"turns": "steps"}
+_SNAPSHOT_NAMES = {"turns": "steps"}
 """How the seed's snapshot calls a budget, where that is not our name for it."""
 
 
@@ -35,7 +35,7 @@ class Refusal:
     warning: str
 
 
-class _Readings(Mapping[str, BudgetSnapshot]):
+class _FinalSnapshots(Mapping[str, BudgetSnapshot]):
     """The snapshots of budgets that change no more."""
 
     __slots__ = ("_envelope", "_taken")
@@ -44,25 +44,25 @@ class _Readings(Mapping[str, BudgetSnapshot]):
         self._envelope: TurnBudget | None = envelope
         self._taken: dict[str, BudgetSnapshot] = {}
 
-    def _all(self) -> dict[str, BudgetSnapshot]:
+    def _take(self) -> dict[str, BudgetSnapshot]:
         if self._envelope is not None:
             self._taken, self._envelope = self._envelope.readings(), None
         return self._taken
 
     def __getitem__(self, name: str) -> BudgetSnapshot:
-        return self._all()[name]
+        return self._take()[name]
 
     def __iter__(self) -> Iterator[str]:
-        return iter(self._all())
+        return iter(self._take())
 
     def __len__(self) -> int:
-        return len(self._all())
+        return len(self._take())
 
     def __repr__(self) -> str:
-        return repr(self._all())
+        return repr(self._take())
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return dict, (self._all(),)
+        return dict, (self._take(),)
 
 
 class TurnBudget:
@@ -103,7 +103,7 @@ class TurnBudget:
         """Whoever holds it sees and changes all budgets as in one step."""
         self.seconds = seconds
         """What the run was given."""
-        self._keep_moments()
+        self._update_deadlines()
         self.counts_tools = counts_tools
         """Whether some tool has a budget of its own."""
         self.moves = 0
@@ -127,7 +127,7 @@ class TurnBudget:
         clock: Clock = SYSTEM,
     ) -> TurnBudget:
         """An envelope from plain numbers; `max_tool_calls=None` means as many as steps."""
-        seconds = validation.timeout("turn budget, timeout_s", timeout_s)
+        seconds = validation.parse_timeout("turn budget, timeout_s", timeout_s)
         steps = IterationBudget("agent_iterations", max_steps)
         calls = max_steps if max_tool_calls is None else max_tool_calls
         budgets = {
@@ -135,7 +135,7 @@ class TurnBudget:
             "tool_calls": IterationBudget("tool_calls", calls, beside=steps),
             "reflections": IterationBudget("reflections", max_reflections, beside=steps),
         }
-        context = validation.whole_or_none("turn budget, max_context_tokens", max_context_tokens)
+        context = validation.check_optional_int("turn budget, max_context_tokens", max_context_tokens)
         return cls(budgets, Deadline.after(seconds, clock), seconds=seconds, context_tokens=context)
 
     @property
@@ -159,10 +159,10 @@ class TurnBudget:
     def tool_deadline(self, cap_s: float | None = None, tool: str | None = None) -> float:
         """The moment by which one call must end: when work ends, after `cap_s` seconds, or when the tool's are over."""
         own = self.tool_seconds.get(tool, math.inf) if tool is not None else math.inf
-        cap = min(validation.duration("cap_s of a tool", cap_s), own)
+        cap = min(validation.parse_duration("cap_s of a tool", cap_s), own)
         return min(self.work_at, self.clock.now() + cap)
 
-    def _keep_moments(self) -> None:
+    def _update_deadlines(self) -> None:
         """Reckon the two moments anew, as a loop looks at them all the time."""
         at = self._deadline.at
         self.hard_at = at if self._until is None else min(at, self._until.at)
@@ -175,15 +175,18 @@ class TurnBudget:
 
         The floor lets a call outlive its run; pass 0 where that must not be.
         """
-        cap, floor = validation.duration("cap_s of a tool", cap_s), validation.duration("floor_s of a tool", floor_s)
+        cap, floor = (
+            validation.parse_duration("cap_s of a tool", cap_s),
+            validation.parse_duration("floor_s of a tool", floor_s),
+        )
         return min(cap, max(floor, self.remaining_s()))
 
     def postpone(self, seconds: float, reason: str) -> None:
         """Move the run's deadline: time that was spent waiting for a person is not work. `until` stays where it is."""
-        validation.text("envelope, reason of a postponement", reason)
+        validation.check_text("envelope, reason of a postponement", reason)
         with self.lock:
             self._deadline = self._deadline.postponed(seconds)
-            self._keep_moments()
+            self._update_deadlines()
             self.moves += 1
             self._postponements += (Postponement(seconds, reason),)
 
@@ -216,7 +219,7 @@ class TurnBudget:
         """Claim from several budgets, all or nothing; what refuses is remembered in `flags`."""
         if len(amounts) == 1:
             [(name, amount)] = amounts.items()
-            if self._budget(name).consume(amount):
+            if self._require_budget(name).consume(amount):
                 return True
             self.refuse(name)
             return False
@@ -228,9 +231,9 @@ class TurnBudget:
 
     def try_hold(self, **amounts: int) -> dict[str, Hold] | None:
         """Hold in several budgets, all or nothing; what refuses is remembered in `flags`."""
-        budgets = {name: self._budget(name) for name in amounts}
+        budgets = {name: self._require_budget(name) for name in amounts}
         for name, amount in amounts.items():
-            validation.amount(budgets[name].name, amount)
+            validation.check_amount(budgets[name].name, amount)
         with self.lock:
             holds = {name: hold for name, budget in budgets.items() if (hold := budget.try_hold(amounts[name]))}
             if len(holds) == len(amounts):
@@ -252,7 +255,7 @@ class TurnBudget:
                 shown = Unit.COUNT.show(self.context_tokens)
                 refusal = Refusal(name, "max_context_tokens_reached", f"Maximum context tokens ({shown}) reached.")
             case _:
-                budget = self._budget(name)
+                budget = self._require_budget(name)
                 refusal = Refusal(name, budget.to_response_flag(), budget.warning)
                 if budget.extensions and name in self._refusals:
                     self._refusals[name] = refusal  # the old one tells of a ceiling that is gone
@@ -319,7 +322,7 @@ class TurnBudget:
 
     def last_readings(self) -> Mapping[str, BudgetSnapshot]:
         """The same for an envelope whose run is over: taken when somebody looks, which many never do."""
-        return _Readings(self)
+        return _FinalSnapshots(self)
 
     def snapshot(self) -> dict[str, Any]:
         """Where the run stands, in JSON types; None is no ceiling, or no deadline."""
@@ -327,7 +330,7 @@ class TurnBudget:
             remaining = self.remaining_s()
             counts = dict[str, int | None]()
             for name, budget in self.budgets.items():
-                key = _KEYS.get(name, name)
+                key = _SNAPSHOT_NAMES.get(name, name)
                 counts |= {f"{key}_used": budget.used, f"{key}_max": budget.ceiling}
             return {
                 "remaining_s": None if math.isinf(remaining) else remaining,
@@ -336,7 +339,7 @@ class TurnBudget:
                 "context_tokens_max": self.context_tokens,
             }
 
-    def _budget(self, name: str) -> IterationBudget:
+    def _require_budget(self, name: str) -> IterationBudget:
         budget = self.budgets.get(name)
         if budget is None:
             raise UnknownBudget(name, tuple(self.budgets))

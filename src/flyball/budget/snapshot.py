@@ -8,7 +8,7 @@ from dataclasses import asdict, dataclass, field, fields
 from typing import Any, cast
 
 from .._internal import validation
-from ..errors import ConfigError, nearest
+from ..errors import ConfigError, suggest_names
 from ..unit import Unit
 
 
@@ -67,7 +67,7 @@ class BudgetSnapshot:
     @property
     def ratio(self) -> float:
         """Used of ceiling: 0.0 without a ceiling, above 1.0 when facts have passed it."""
-        return share(self.used, self.ceiling)
+        return compute_ratio(self.used, self.ceiling)
 
     def to_dict(self) -> dict[str, Any]:
         """The same in JSON types; `from_dict` reads it back."""
@@ -80,13 +80,13 @@ class BudgetSnapshot:
     def from_dict(cls, data: Mapping[str, Any]) -> BudgetSnapshot:
         """Read what `to_dict` wrote; a ConfigError names the first thing it cannot have written."""
         _check_keys("budget snapshot", data, {f.name for f in fields(cls)})
-        where = f"snapshot of budget {validation.text('budget snapshot, name', data['name'])!r}"
+        where = f"snapshot of budget {validation.check_text('budget snapshot, name', data['name'])!r}"
 
         def count(key: str) -> int:
-            return validation.whole(f"{where}, {key}", data[key])
+            return validation.check_int(f"{where}, {key}", data[key])
 
         def bound(key: str) -> int | None:
-            return validation.whole_or_none(f"{where}, {key}", data[key])
+            return validation.check_optional_int(f"{where}, {key}", data[key])
 
         return cls(
             name=data["name"],
@@ -95,42 +95,43 @@ class BudgetSnapshot:
             held=count("held"),
             unsettled=count("unsettled"),
             brought=count("brought"),
-            refunds=_refunds(f"{where}, refunds", data["refunds"]),
+            refunds=_parse_refunds(f"{where}, refunds", data["refunds"]),
             refund_limit=bound("refund_limit"),
             maximum=bound("maximum"),
-            extensions=_extensions(f"{where}, extensions", data["extensions"]),
-            unit=validation.member(f"{where}, unit", data["unit"], Unit),
+            extensions=_parse_extensions(f"{where}, extensions", data["extensions"]),
+            unit=validation.parse_enum(f"{where}, unit", data["unit"], Unit),
         )
 
 
-def share(used: int, ceiling: int | None) -> float:
+def compute_ratio(used: int, ceiling: int | None) -> float:
     """Used of ceiling; where nothing is allowed, all of it is used."""
     if ceiling is None:
         return 0.0
     return used / ceiling if ceiling else 1.0
 
 
-def _refunds(where: str, data: object) -> dict[str, int]:
+def _parse_refunds(where: str, data: object) -> dict[str, int]:
     if not isinstance(data, Mapping):
         raise ConfigError(where, data, "a mapping of reasons to amounts")
     rows = cast("Mapping[object, object]", data)
     return {
-        validation.text(where, reason): validation.whole(f"{where}, {reason}", amount)
+        validation.check_text(where, reason): validation.check_int(f"{where}, {reason}", amount)
         for reason, amount in rows.items()
     }
 
 
-def _extensions(where: str, data: object) -> tuple[Extension, ...]:
+def _parse_extensions(where: str, data: object) -> tuple[Extension, ...]:
     if not isinstance(data, Sequence) or isinstance(data, str):
         raise ConfigError(where, data, "a list of extensions")
     rows = cast("Sequence[Mapping[str, Any]]", data)
-    return tuple(_extension(f"{where}[{n}]", row) for n, row in enumerate(rows))
+    return tuple(_parse_extension(f"{where}[{n}]", row) for n, row in enumerate(rows))
 
 
-def _extension(where: str, row: Mapping[str, Any]) -> Extension:
+def _parse_extension(where: str, row: Mapping[str, Any]) -> Extension:
     _check_keys(where, row, {"amount", "by"})
     return Extension(
-        validation.whole(f"{where}.amount", row["amount"], least=1), validation.text(f"{where}.by", row["by"])
+        validation.check_int(f"{where}.amount", row["amount"], min_value=1),
+        validation.check_text(f"{where}.by", row["by"]),
     )
 
 
@@ -140,6 +141,6 @@ def _check_keys(where: str, data: object, known: set[str]) -> None:
         raise ConfigError(where, data, f"a mapping with the keys {', '.join(sorted(known))}")
     keys = {str(key) for key in cast("Mapping[object, object]", data)}
     for key in sorted(keys - known):
-        raise ConfigError(where, key, f"the key {' or '.join(nearest(key, known) or sorted(known))}")
+        raise ConfigError(where, key, f"the key {' or '.join(suggest_names(key, known) or sorted(known))}")
     for key in sorted(known - keys):
         raise ConfigError(where, sorted(keys), f"the key {key!r} too")

@@ -7,11 +7,11 @@ from bisect import bisect_right
 from collections.abc import Sequence
 
 from .budget import Hold
-from .price import Price, worst
+from .price import Price, compute_max_request_cost
 from .run_budget import TurnBudget
 from .usage import Usage
 
-_MOST_TOKENS = 1_000_000_000
+_MAX_TOKENS = 1_000_000_000
 """More than any request or reply has: where the search for what some money buys may end."""
 
 Holds = dict[str, Hold]
@@ -22,8 +22,18 @@ class Spending:
     """What requests may use of a run's tokens and money, and what they have used."""
 
     __slots__ = (
-        "_model", "_tokens", "_unpriced", "_usd", "_used", "costs", "envelope", "estimated", "input_is_told",
-        "largest_input", "limited", "price",
+        "_model",
+        "_tokens",
+        "_unpriced",
+        "_usd",
+        "_used",
+        "costs",
+        "envelope",
+        "estimated_requests",
+        "is_input_expected",
+        "is_limited",
+        "largest_input_tokens",
+        "price",
     )  # fmt: skip
 
     def __init__(self, envelope: TurnBudget, price: Price | None = None, model: str = "unknown") -> None:
@@ -32,19 +42,19 @@ class Spending:
         self.costs: dict[str, int] = {}
         """Billionths of a dollar, by model; only of those that have a price."""
         self._unpriced: dict[str, None] = {}
-        self.estimated = 0
+        self.estimated_requests = 0
         """Of how many requests nobody told what they used."""
-        self.pay_for(model, price)
-        self.largest_input = 0
+        self.set_model(model, price)
+        self.largest_input_tokens = 0
         """Of all requests so far: the next one, in a conversation that grows, will hardly be smaller."""
-        self.input_is_told = False
+        self.is_input_expected = False
         """Whether the loop tells what input it expects; then nothing has to be guessed."""
 
         self._tokens, self._usd = envelope.budgets["tokens"], envelope.budgets["usd"]
-        self.limited = self._tokens.ceiling is not None or self._usd.ceiling is not None
+        self.is_limited = self._tokens.ceiling is not None or self._usd.ceiling is not None
         """Whether anything has to be set aside at all."""
 
-    def pay_for(self, model: str, price: Price | None) -> None:
+    def set_model(self, model: str, price: Price | None) -> None:
         """From now on the requests are those of this model."""
         self._model = model
         self.price = price
@@ -67,37 +77,37 @@ class Spending:
         return Usage.summed(*self._used)
 
     @property
-    def likely_input(self) -> int:
+    def likely_input_tokens(self) -> int:
         """The input of the next request, as far as one can know."""
-        return 0 if self.input_is_told else self.largest_input
+        return 0 if self.is_input_expected else self.largest_input_tokens
 
-    def output_room(self, input: int) -> int | None:
+    def compute_max_output(self, input_tokens: int) -> int | None:
         """How many tokens the reply to so many may have; None where nothing limits it."""
-        room = self._tokens.available - input
+        room = self._tokens.available - input_tokens
         if self.price is not None and (money := self._usd.available) != math.inf:
-            room = min(room, _affordable(self.price, input, int(money)))
+            room = min(room, _affordable_output(self.price, input_tokens, int(money)))
         return None if room == math.inf else max(0, int(room))
 
-    def input_room(self, output: int) -> float:
+    def compute_max_input(self, output_tokens: int) -> float:
         """How many tokens may be read where so many are to be said; infinitely many where nothing limits it."""
-        room = self._tokens.available - output
+        room = self._tokens.available - output_tokens
         if self.price is not None and (money := self._usd.available) != math.inf:
-            room = min(room, _readable(self.price, output, int(money)))
+            room = min(room, _affordable_input(self.price, output_tokens, int(money)))
         return max(0, room)
 
-    def short_of(self, input: int) -> tuple[str, ...]:
+    def find_short_budgets(self, input_tokens: int) -> tuple[str, ...]:
         """The budgets that have no room for such a request and a reply of one token."""
         budgets = self.envelope.budgets
-        short = [] if budgets["tokens"].available > input else ["tokens"]
-        if self.price is not None and worst(self.price, input, 1) > budgets["usd"].available:
+        short = [] if budgets["tokens"].available > input_tokens else ["tokens"]
+        if self.price is not None and compute_max_request_cost(self.price, input_tokens, 1) > budgets["usd"].available:
             short.append("usd")
         return tuple(short)
 
-    def hold(self, input: int, output: int) -> Holds | None:
+    def hold(self, input_tokens: int, output_tokens: int) -> Holds | None:
         """Set the worst case aside; None, and nothing is, where a budget refuses."""
-        tokens = input + output
+        tokens = input_tokens + output_tokens
         if self.price is not None:
-            amounts = {"tokens": tokens, "usd": worst(self.price, input, output)}
+            amounts = {"tokens": tokens, "usd": compute_max_request_cost(self.price, input_tokens, output_tokens)}
             return self.envelope.try_hold(**{name: amount for name, amount in amounts.items() if amount})
         if not tokens:
             return {}
@@ -106,16 +116,24 @@ class Spending:
             self.envelope.refuse("tokens")
         return None if hold is None else {"tokens": hold}
 
-    def hold_most(self, input: int, most: int | None) -> tuple[Holds, int | None] | None:
+    def hold_up_to(self, input_tokens: int, max_output_tokens: int | None) -> tuple[Holds, int | None] | None:
         """Set aside the input and the longest reply that there is room for, `most` at most; and how long that is."""
-        if self.price is None and input > 0:  # then tokens are all there is to set aside
-            hold = self._tokens.hold_some(input + 1, math.inf if most is None else input + most)
+        if self.price is None and input_tokens > 0:  # then tokens are all there is to set aside
+            hold = self._tokens.hold_some(
+                input_tokens + 1, math.inf if max_output_tokens is None else input_tokens + max_output_tokens
+            )
             if hold is not None:
-                return {"tokens": hold}, hold.amount - input
+                return {"tokens": hold}, hold.amount - input_tokens
         with self.envelope.lock:
-            room = self.output_room(input)
-            output = room if most is None else most if room is None else min(room, most)
-            holds = self.hold(input, output or 0) if output != 0 else None
+            room = self.compute_max_output(input_tokens)
+            output = (
+                room
+                if max_output_tokens is None
+                else max_output_tokens
+                if room is None
+                else min(room, max_output_tokens)
+            )
+            holds = self.hold(input_tokens, output or 0) if output != 0 else None
         return None if holds is None else (holds, output)
 
     def settle(self, holds: Sequence[Holds], usage: Usage) -> dict[str, int]:
@@ -124,7 +142,7 @@ class Spending:
         facts = {"tokens": input + output, "usd": 0 if self.price is None else self.price.cost(usage)}
         lock.acquire()
         try:
-            self._book(holds, facts)
+            self._settle_amounts(holds, facts)
             used = self._used
             used[0] += input
             used[1] += output
@@ -132,26 +150,29 @@ class Spending:
                 used[2] += usage.cached
                 used[3] += usage.reasoning
                 used[4] += usage.written
-            if input > self.largest_input:
-                self.largest_input = input
+            if input > self.largest_input_tokens:
+                self.largest_input_tokens = input
         finally:
             lock.release()
         return facts
 
-    def book(self, holds: Sequence[Holds], input: int = 0, output: int = 0) -> dict[str, int]:
+    def settle_estimate(self, holds: Sequence[Holds], input_tokens: int = 0, output_tokens: int = 0) -> dict[str, int]:
         """Book what was set aside, or so many tokens where that is more, as nobody told what was used; and tell it.
 
         What guards assumes the worst.
         """
         with self.envelope.lock:
-            facts = {"tokens": input + output, "usd": 0 if self.price is None else worst(self.price, input, output)}
+            facts = {
+                "tokens": input_tokens + output_tokens,
+                "usd": 0 if self.price is None else compute_max_request_cost(self.price, input_tokens, output_tokens),
+            }
             for name, least in facts.items():
                 facts[name] = max(least, sum(row[name].amount for row in holds if name in row))
-            self._book(holds, facts)
-            self.estimated += 1
+            self._settle_amounts(holds, facts)
+            self.estimated_requests += 1
         return facts
 
-    def _book(self, holds: Sequence[Holds], facts: dict[str, int]) -> None:
+    def _settle_amounts(self, holds: Sequence[Holds], facts: dict[str, int]) -> None:
         """Settle what was set aside to the facts, and count what is more."""
         if self.price is None:
             self._unpriced[self._model] = None
@@ -166,15 +187,23 @@ class Spending:
                 self.envelope.budgets[name].increment(fact)
 
 
-def _affordable(price: Price, input: int, money: int) -> float:
+def _affordable_output(price: Price, input_tokens: int, money: int) -> float:
     """How many tokens of output the money buys, the input being paid; infinitely many where they are free."""
-    if worst(price, input, _MOST_TOKENS) <= money:
+    if compute_max_request_cost(price, input_tokens, _MAX_TOKENS) <= money:
         return math.inf
-    return bisect_right(range(_MOST_TOKENS), money, key=lambda output: worst(price, input, output)) - 1
+    return (
+        bisect_right(
+            range(_MAX_TOKENS), money, key=lambda output: compute_max_request_cost(price, input_tokens, output)
+        )
+        - 1
+    )
 
 
-def _readable(price: Price, output: int, money: int) -> float:
+def _affordable_input(price: Price, output_tokens: int, money: int) -> float:
     """How many tokens of input the money buys, the output being paid; infinitely many where they are free."""
-    if worst(price, _MOST_TOKENS, output) <= money:
+    if compute_max_request_cost(price, _MAX_TOKENS, output_tokens) <= money:
         return math.inf
-    return bisect_right(range(_MOST_TOKENS), money, key=lambda input: worst(price, input, output)) - 1
+    return (
+        bisect_right(range(_MAX_TOKENS), money, key=lambda input: compute_max_request_cost(price, input, output_tokens))
+        - 1
+    )

@@ -9,7 +9,7 @@ from typing import cast
 from .._internal import validation
 from ..errors import ConfigError
 
-_WHOLE = {int}
+_INT_ONLY = {int}
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,10 +26,10 @@ class Usage:
 
     def __post_init__(self) -> None:
         counts = (self.input, self.output, self.cached, self.reasoning, self.written)
-        if set(map(type, counts)) == _WHOLE and min(counts) >= 0:
+        if set(map(type, counts)) == _INT_ONLY and min(counts) >= 0:
             return
         for name in ("input", "output", "cached", "reasoning", "written"):
-            validation.whole(f"usage, {name}", getattr(self, name))
+            validation.check_int(f"usage, {name}", getattr(self, name))
 
     @property
     def total(self) -> int:
@@ -67,37 +67,41 @@ class Usage:
             return usage
         read = _Reader(usage)
         if read.has("prompt_tokens"):
-            return _openai(read, "prompt_tokens", "completion_tokens")
+            return _parse_openai(read, "prompt_tokens", "completion_tokens")
         if read.has("cache_read_input_tokens") or read.has("cache_creation_input_tokens"):
-            return _anthropic(read)
+            return _parse_anthropic(read)
         if read.has("input_tokens"):
-            return _openai(read, "input_tokens", "output_tokens")
+            return _parse_openai(read, "input_tokens", "output_tokens")
         if read.has("input") or read.has("output"):
             cached, written = read.count("cached"), read.count("written")
-            return _parts_within(read.count("input"), read.count("output"), cached, read.count("reasoning"), written)
+            return _clamp_parts(read.count("input"), read.count("output"), cached, read.count("reasoning"), written)
         raise ConfigError("usage", usage, "input_tokens and output_tokens, or prompt_tokens and completion_tokens")
 
 
-def _openai(read: _Reader, given: str, made: str) -> Usage:
-    of_input = read.below(f"{given}_details")
+def _parse_openai(reader: _Reader, input_key: str, output_key: str) -> Usage:
+    of_input = reader.child(f"{input_key}_details")
     cached, written = of_input.count("cached_tokens"), of_input.count("cache_write_tokens")
-    return _parts_within(read.count(given), read.count(made), cached, _reasoning(read, made), written)
+    return _clamp_parts(
+        reader.count(input_key), reader.count(output_key), cached, _count_reasoning(reader, output_key), written
+    )
 
 
-def _anthropic(read: _Reader) -> Usage:
+def _parse_anthropic(reader: _Reader) -> Usage:
     """What is read from or written to the cache is not part of this provider's input_tokens."""
-    cached = read.count("cache_read_input_tokens")
-    written = read.count("cache_creation_input_tokens")
-    whole = read.count("input_tokens") + cached + written
-    return _parts_within(whole, read.count("output_tokens"), cached, _reasoning(read, "output_tokens"), written)
+    cached = reader.count("cache_read_input_tokens")
+    written = reader.count("cache_creation_input_tokens")
+    whole = reader.count("input_tokens") + cached + written
+    return _clamp_parts(
+        whole, reader.count("output_tokens"), cached, _count_reasoning(reader, "output_tokens"), written
+    )
 
 
-def _reasoning(read: _Reader, made: str) -> int:
-    of_output = read.below(f"{made}_details")
+def _count_reasoning(reader: _Reader, output_key: str) -> int:
+    of_output = reader.child(f"{output_key}_details")
     return of_output.count("reasoning_tokens") or of_output.count("thinking_tokens")
 
 
-def _parts_within(input: int, output: int, cached: int, reasoning: int, written: int) -> Usage:
+def _clamp_parts(input: int, output: int, cached: int, reasoning: int, written: int) -> Usage:
     """A part cannot be more than the whole, whatever a server says."""
     cached = min(cached, input)
     return Usage(input, output, cached, min(reasoning, output), min(written, input - cached))
@@ -118,7 +122,7 @@ class _Reader:
     def has(self, name: str) -> bool:
         return self.get(name) is not None
 
-    def below(self, name: str) -> _Reader:
+    def child(self, name: str) -> _Reader:
         return _Reader(self.get(name))
 
     def count(self, name: str) -> int:

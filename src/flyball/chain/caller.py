@@ -12,7 +12,7 @@ from typing import Any
 from ..budget.deadline import SYSTEM, Clock, Deadline
 from ..budget.run_budget import TurnBudget
 
-COUNTED = ("turns", "tokens", "usd")
+COUNTED_BUDGETS = ("turns", "tokens", "usd")
 """What a chain carries of budgets."""
 _NEVER = Deadline(math.inf)
 
@@ -41,27 +41,27 @@ class Caller:
     """When its context was to be used at the latest, in seconds since the epoch."""
     signed: bool = False
     """Whether a key that we know has signed this; else it is what the caller says of itself."""
-    lent: list[TurnBudget] = field(default_factory=list[TurnBudget])
+    shared_envelopes: list[TurnBudget] = field(default_factory=list[TurnBudget])
     """What runs took that share an envelope of another with more than this request."""
 
     @property
-    def left_s(self) -> float:
+    def remaining_s(self) -> float:
         """The seconds that the chain leaves now; `math.inf` is no limit."""
         return self.deadline.remaining
 
     @property
     def left(self) -> dict[str, int]:
         """What the chain leaves now of turns, tokens and money (in billionths of a dollar), where it says so."""
-        left = left_in(self.envelope)
-        for other in self.lent:
+        left = get_remaining(self.envelope)
+        for other in self.shared_envelopes:
             left = {name: max(0, amount - other.budgets[name].used) for name, amount in left.items()}
         return left
 
 
-def left_in(envelope: TurnBudget | None) -> dict[str, int]:
+def get_remaining(envelope: TurnBudget | None) -> dict[str, int]:
     """What an envelope leaves now of turns, tokens and money, where it has a ceiling."""
     budgets = {} if envelope is None else envelope.budgets
-    left = {name: budgets[name].available for name in COUNTED if name in budgets}
+    left = {name: budgets[name].available for name in COUNTED_BUDGETS if name in budgets}
     return {name: int(amount) for name, amount in left.items() if amount != math.inf}
 
 
@@ -80,21 +80,21 @@ class Position:
     clock: Clock = SYSTEM
 
     @property
-    def left_s(self) -> float:
+    def remaining_s(self) -> float:
         """The seconds that are left for that call."""
         return max(0.0, self.until - self.clock.now())
 
-    def inside(self, run_id: str, envelope: TurnBudget | None, until: float, clock: Clock) -> Position:
+    def for_call(self, run_id: str, envelope: TurnBudget | None, until: float, clock: Clock) -> Position:
         """The place of one call, in a run that is here."""
         return Position(self.caller, self.chain, self.run_id or run_id, envelope, until, clock)
 
-    def below(self, run_id: str) -> Position:
+    def for_children(self, run_id: str) -> Position:
         """The place of the children of a run that is here."""
         return Position(self.caller, self.chain, self.run_id or run_id)
 
 
-_NOWHERE = Position()
-POSITION: ContextVar[Position] = ContextVar("flyball_chain_position", default=_NOWHERE)
+_NO_POSITION = Position()
+POSITION: ContextVar[Position] = ContextVar("flyball_chain_position", default=_NO_POSITION)
 
 
 def current() -> Caller | None:

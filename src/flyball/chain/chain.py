@@ -14,18 +14,18 @@ from ..budget.registry import UNSET, IterationBudgetRegistry, Unset
 from ..budget.run_budget import TurnBudget
 from ..errors import ConfigError
 from ..settings import Settings
-from .caller import POSITION, Caller, Position, left_in
-from .hop import DEPTH_HEADER, ROOT_HEADER, VALUE, Header, HopCheck, fresh_root
-from .hop_context import HOST, NAME, ROOT, HopContext, place
+from .caller import POSITION, Caller, Position, get_remaining
+from .hop import CONTEXT_HEADER, DEPTH_HEADER, ROOT_HEADER, Header, HopCheck, create_root_id
+from .hop_context import HOST, NAME, ROOT, HopContext, format_address
 from .keys import CURRENT, PREVIOUS, Keys
-from .outgoing import attach
+from .outgoing import attach_headers
 from .refusal import ChainRefusal, RefusalCode
 
 SETTINGS = ("chain.name", "chain.host", CURRENT, PREVIOUS, "chain.require_signature")
 """The keys that are read."""
-_LONGEST_VALID_S = 86_400
+_MAX_VALID_S = 86_400
 _COMPATIBLE = {"datamachine": ("X-Datamachine-Chain-Depth", "datamachine_chain_depth_exceeded")}
-_FULL = {
+_HEADER_NAMES = {
     "x-flyball-chain": "X-Flyball-Chain",
     DEPTH_HEADER: "X-Flyball-Chain-Depth",
     ROOT_HEADER: "X-Flyball-Chain-Root",
@@ -62,19 +62,19 @@ class Chain:
     def __post_init__(self) -> None:
         registry = self.registry or IterationBudgetRegistry(settings=self.settings)
         settings = registry.settings
-        name = _named("name", self.name, settings, f"agent-{fresh_root()[:12]}")
-        host = _named("host", self.host, settings, platform.node())
-        keys = Keys.of(settings) if self.keys is None else self.keys
-        required = _required(self.require_signature, settings, keys)
-        if not validation.timeout("chain, valid_s", self.valid_s) <= _LONGEST_VALID_S:
-            raise ConfigError("chain, valid_s", self.valid_s, f"at most {_LONGEST_VALID_S:,} seconds")
+        name = _resolve_name("name", self.name, settings, f"agent-{create_root_id()[:12]}")
+        host = _resolve_name("host", self.host, settings, platform.node())
+        keys = Keys.from_settings(settings) if self.keys is None else self.keys
+        required = _resolve_require_signature(self.require_signature, settings, keys)
+        if not validation.parse_timeout("chain, valid_s", self.valid_s) <= _MAX_VALID_S:
+            raise ConfigError("chain, valid_s", self.valid_s, f"at most {_MAX_VALID_S:,} seconds")
         if self.compat is not None and self.compat not in _COMPATIBLE:
             raise ConfigError("chain, compat", self.compat, f"None, or one of {', '.join(_COMPATIBLE)}")
         header, code = _COMPATIBLE.get(self.compat or "", ("", RefusalCode.DEPTH.value))
         for attribute, value in (("name", name), ("host", host), ("keys", keys), ("require_signature", required)):
             object.__setattr__(self, attribute, value)
         hop = HopCheck(
-            place=place(name, host),
+            address=format_address(name, host),
             depth=registry.create("chain_depth", ceiling=self.ceiling),
             keys=keys,
             signature_required=required,
@@ -101,9 +101,13 @@ class Chain:
 
     def headers_at(self, position: Position, within: TurnBudget | None = None) -> dict[str, str]:
         """The same for a certain place in a chain."""
-        context = self._context(position, within)
-        sent = {VALUE: context.sealed(self.keys), DEPTH_HEADER: str(context.depth), ROOT_HEADER: context.root}
-        named = {_FULL[name]: text for name, text in sent.items()}
+        context = self._build_context(position, within)
+        sent = {
+            CONTEXT_HEADER: context.to_header(self.keys),
+            DEPTH_HEADER: str(context.depth),
+            ROOT_HEADER: context.root,
+        }
+        named = {_HEADER_NAMES[name]: text for name, text in sent.items()}
         return named if self.compat is None else {**named, _COMPATIBLE[self.compat][0]: str(context.depth)}
 
     def hook(self, request: Any) -> None:
@@ -111,20 +115,20 @@ class Chain:
 
         What the request had under these names is gone then. A redirect to another host gets none of them.
         """
-        attach(request, self.headers)
+        attach_headers(request, self.headers)
 
     async def ahook(self, request: Any) -> None:
         """The same for an async client."""
-        attach(request, self.headers)
+        attach_headers(request, self.headers)
 
     def __repr__(self) -> str:
-        return f"<Chain {self._check.place}: ceiling {self._check.ceiling}, {self.keys or 'no keys'}>"
+        return f"<Chain {self._check.address}: ceiling {self._check.ceiling}, {self.keys or 'no keys'}>"
 
-    def _context(self, position: Position, within: TurnBudget | None) -> HopContext:
-        caller = position.caller or _top(position.run_id, self._check.ceiling)
-        seconds = min(position.left_s, caller.left_s, math.inf if within is None else within.remaining_s())
+    def _build_context(self, position: Position, within: TurnBudget | None) -> HopContext:
+        caller = position.caller or _create_top_caller(position.run_id, self._check.ceiling)
+        seconds = min(position.remaining_s, caller.remaining_s, math.inf if within is None else within.remaining_s())
         left: dict[str, int] = {}
-        for some in (left_in(position.envelope), caller.left, left_in(within)):
+        for some in (get_remaining(position.envelope), caller.left, get_remaining(within)):
             left |= {name: min(amount, left.get(name, amount)) for name, amount in some.items()}
         assert self.name is not None
         assert self.host is not None
@@ -134,7 +138,7 @@ class Chain:
             root=caller.root,
             depth=caller.depth,
             ceiling=min(self._check.ceiling, caller.ceiling),
-            path=(*caller.path, self._check.place),
+            path=(*caller.path, self._check.address),
             seconds=None if seconds == math.inf else math.floor(seconds * 1000) / 1000,
             turns=left.get("turns"),
             tokens=left.get("tokens"),
@@ -154,31 +158,31 @@ def headers_at(position: Position, within: TurnBudget | None = None) -> dict[str
     return chain.headers_at(position, within)
 
 
-def _top(run_id: str, ceiling: int) -> Caller:
+def _create_top_caller(run_id: str, ceiling: int) -> Caller:
     """Where nobody has called: all calls of one run belong to one chain, which has its name."""
-    return Caller(root=run_id if ROOT.fullmatch(run_id) else fresh_root(), ceiling=ceiling)
+    return Caller(root=run_id if ROOT.fullmatch(run_id) else create_root_id(), ceiling=ceiling)
 
 
-def _named(what: Literal["name", "host"], given: object, settings: Settings, default: str) -> str:
-    pattern = NAME if what == "name" else HOST
-    most = 64 if what == "name" else 253
-    expected = f"at most {most} letters, digits, or {'. _ -' if what == 'name' else '. : _ - [ ]'}"
-    setting = settings.find(f"chain.{what}") if given is None else None
-    found = given if setting is None else setting.value
+def _resolve_name(field_name: Literal["name", "host"], value: object, settings: Settings, default: str) -> str:
+    pattern = NAME if field_name == "name" else HOST
+    most = 64 if field_name == "name" else 253
+    expected = f"at most {most} letters, digits, or {'. _ -' if field_name == 'name' else '. : _ - [ ]'}"
+    setting = settings.find(f"chain.{field_name}") if value is None else None
+    found = value if setting is None else setting.value
     if found is None:
         return default if pattern.fullmatch(default) else ""
     if isinstance(found, str) and pattern.fullmatch(found):
         return found
-    raise ConfigError(f"chain, {what}", given, expected) if setting is None else setting.error(expected)
+    raise ConfigError(f"chain, {field_name}", value, expected) if setting is None else setting.error(expected)
 
 
-def _required(given: bool | None, settings: Settings, keys: Keys | None) -> bool:
+def _resolve_require_signature(value: bool | None, settings: Settings, keys: Keys | None) -> bool:
     """Whether contexts must be signed; that cannot be, where no key is known to look at a signature with."""
-    setting = settings.find("chain.require_signature") if given is None else None
-    found = given if setting is None else {"true": True, "false": False}.get(str(setting.value).lower(), setting.value)
+    setting = settings.find("chain.require_signature") if value is None else None
+    found = value if setting is None else {"true": True, "false": False}.get(str(setting.value).lower(), setting.value)
     if found is None:
         return keys is not None
     expected = "true or false" if keys else f"false, as there is no key; {CURRENT} would be one"
     if isinstance(found, bool) and (keys is not None or not found):
         return found
-    raise ConfigError("chain, require_signature", given, expected) if setting is None else setting.error(expected)
+    raise ConfigError("chain, require_signature", value, expected) if setting is None else setting.error(expected)

@@ -11,21 +11,21 @@ from dataclasses import dataclass, field
 from ..budget.budget import IterationBudget
 from ..budget.deadline import Clock, Deadline
 from ..budget.run_budget import TurnBudget
-from ..errors import shown
+from ..errors import quote_value
 from ..unit import Unit
-from .caller import COUNTED, Caller
-from .hop_context import LONGEST, ROOT, HopContext, SignedContext
+from .caller import COUNTED_BUDGETS, Caller
+from .hop_context import MAX_LENGTH, ROOT, HopContext, SignedContext
 from .keys import Keys
 from .refusal import ChainRefusal, RefusalCode
 
-VALUE, DEPTH_HEADER, ROOT_HEADER = "x-flyball-chain", "x-flyball-chain-depth", "x-flyball-chain-root"
+CONTEXT_HEADER, DEPTH_HEADER, ROOT_HEADER = "x-flyball-chain", "x-flyball-chain-depth", "x-flyball-chain-root"
 _DEPTH = re.compile(r"0|[1-9][0-9]{0,5}", re.ASCII)
 _LEEWAY_S = 30.0
 """How much the clocks of two services may differ; only the expiry depends on them."""
 Header = tuple[str | bytes, str | bytes]
 
 
-def fresh_root() -> str:
+def create_root_id() -> str:
     """The id of a chain that begins here."""
     return os.urandom(16).hex()
 
@@ -34,7 +34,7 @@ def fresh_root() -> str:
 class HopCheck:
     """All that decides whether a hop is served. Asking it changes nothing."""
 
-    place: str
+    address: str
     """Who we are on a path."""
     depth: IterationBudget
     """The registered budget `chain_depth`, of which every request gets its own."""
@@ -48,7 +48,7 @@ class HopCheck:
     _left: dict[str, IterationBudget] = field(init=False)
 
     def __post_init__(self) -> None:
-        names = (VALUE, ROOT_HEADER, *self.depth_headers)
+        names = (CONTEXT_HEADER, ROOT_HEADER, *self.depth_headers)
         left = {name: IterationBudget(f"chain_{name}", None) for name in ("turns", "tokens")}
         object.__setattr__(self, "_known", {name.encode(): name for name in names})
         object.__setattr__(self, "_left", left | {"usd": IterationBudget("chain_usd", None, unit=Unit.USD)})
@@ -69,81 +69,87 @@ class HopCheck:
             if name is not None:
                 text = value.decode("latin-1") if isinstance(value, bytes) else value
                 if name in told:
-                    return self._invalid(f"{name}: found it twice; expected it once")
-                if len(text) > LONGEST:
-                    return self._invalid(f"{name}: found {len(text):,} characters; expected {LONGEST:,} at most")
+                    return self._refuse_invalid(f"{name}: found it twice; expected it once")
+                if len(text) > MAX_LENGTH:
+                    return self._refuse_invalid(
+                        f"{name}: found {len(text):,} characters; expected {MAX_LENGTH:,} at most"
+                    )
                 told[name] = text
         if not told:
-            return Caller(root=fresh_root(), ceiling=self.ceiling)
-        sealed = told.pop(VALUE, None)
-        return self._plain(told) if sealed is None else self._signed(sealed, told)
+            return Caller(root=create_root_id(), ceiling=self.ceiling)
+        sealed = told.pop(CONTEXT_HEADER, None)
+        return self._check_unsigned(told) if sealed is None else self._check_signed(sealed, told)
 
-    def _plain(self, told: dict[str, str]) -> Caller | ChainRefusal:
+    def _check_unsigned(self, headers: dict[str, str]) -> Caller | ChainRefusal:
         """Nothing but the headers for people who read logs."""
         if self.signature_required:
-            return self._refusal(RefusalCode.UNSIGNED, f"{VALUE}: found none; expected one that is signed")
-        problem = self._malformed(told)
+            return self._refuse(RefusalCode.UNSIGNED, f"{CONTEXT_HEADER}: found none; expected one that is signed")
+        problem = self._find_malformed(headers)
         if problem:
-            return self._invalid(problem)
-        depths = {told[name] for name in self.depth_headers if name in told}
+            return self._refuse_invalid(problem)
+        depths = {headers[name] for name in self.depth_headers if name in headers}
         if len(depths) != 1:
             found = f"{len(depths)} different ones" if depths else "none"
-            return self._invalid(f"{self.depth_headers[0]}: found {found}; expected one depth")
-        return self._counted(
-            HopContext(root=told.get(ROOT_HEADER) or fresh_root(), depth=int(depths.pop())), signed=False
+            return self._refuse_invalid(f"{self.depth_headers[0]}: found {found}; expected one depth")
+        return self._count_hop(
+            HopContext(root=headers.get(ROOT_HEADER) or create_root_id(), depth=int(depths.pop())), signed=False
         )
 
-    def _signed(self, value: str, told: dict[str, str]) -> Caller | ChainRefusal:
+    def _check_signed(self, value: str, headers: dict[str, str]) -> Caller | ChainRefusal:
         try:
-            sealed = SignedContext.of(value)
-            distrust = sealed.distrust(self.keys, self.signature_required)
+            sealed = SignedContext.parse(value)
+            distrust = sealed.check_signature(self.keys, self.signature_required)
             if distrust is not None:
                 found = "no signature" if distrust is RefusalCode.UNSIGNED else "a signature that is not right"
-                return self._refusal(distrust, f"{VALUE}: found {found}; expected one by a key that is known here")
-            context = sealed.opened()
+                return self._refuse(
+                    distrust, f"{CONTEXT_HEADER}: found {found}; expected one by a key that is known here"
+                )
+            context = sealed.decode()
         except ValueError as error:
-            return self._invalid(f"{VALUE}: {error}")
-        problem = self._malformed(told) or self._disagreement(context, told)
+            return self._refuse_invalid(f"{CONTEXT_HEADER}: {error}")
+        problem = self._find_malformed(headers) or self._find_mismatch(context, headers)
         if problem:
-            return self._invalid(problem)
+            return self._refuse_invalid(problem)
         if context.expires is not None and context.expires + _LEEWAY_S < self.clock.wall():
-            return self._refusal(RefusalCode.EXPIRED, f"{VALUE}: found one that has expired; expected a fresh one")
-        return self._counted(context, signed=self.keys is not None and bool(sealed.signature))
+            return self._refuse(
+                RefusalCode.EXPIRED, f"{CONTEXT_HEADER}: found one that has expired; expected a fresh one"
+            )
+        return self._count_hop(context, signed=self.keys is not None and bool(sealed.signature))
 
-    def _malformed(self, told: dict[str, str]) -> str | None:
+    def _find_malformed(self, headers: dict[str, str]) -> str | None:
         """What is wrong with the plain headers by themselves."""
-        for name, text in told.items():
+        for name, text in headers.items():
             if name == ROOT_HEADER and ROOT.fullmatch(text) is None:
-                return f"{name}: found {shown(text)}; expected 1 to 64 letters, digits, or . _ : -"
+                return f"{name}: found {quote_value(text)}; expected 1 to 64 letters, digits, or . _ : -"
             if name != ROOT_HEADER and _DEPTH.fullmatch(text) is None:
-                return f"{name}: found {shown(text)}; expected a whole number from 0 to 999999"
+                return f"{name}: found {quote_value(text)}; expected a whole number from 0 to 999999"
         return None
 
-    def _disagreement(self, context: HopContext, told: dict[str, str]) -> str | None:
+    def _find_mismatch(self, context: HopContext, headers: dict[str, str]) -> str | None:
         """Where a plain header says something else than the signed value."""
-        for name, text in told.items():
+        for name, text in headers.items():
             value = context.root if name == ROOT_HEADER else str(context.depth)
             if text != value:
-                return f"{name}: found {shown(text)}; expected {value}, as {VALUE} says"
+                return f"{name}: found {quote_value(text)}; expected {value}, as {CONTEXT_HEADER} says"
         return None
 
-    def _counted(self, context: HopContext, signed: bool) -> Caller | ChainRefusal:
+    def _count_hop(self, context: HopContext, signed: bool) -> Caller | ChainRefusal:
         """Count the hop before looking at the ceiling: reaching that refuses."""
         budget = self.depth.anew(most=context.ceiling)
         context.depth, context.ceiling = budget.increment(context.depth + 1), budget.ceiling
         if budget.exceeded:
-            return self._refusal(RefusalCode.DEPTH, f"{budget.warning} This would be hop {context.depth}.", context)
-        if self.place in context.path:
-            way = " -> ".join((*context.path, self.place))
-            return self._refusal(
-                RefusalCode.CYCLE, f"{self.place} is on the path of this chain already: {way}.", context
+            return self._refuse(RefusalCode.DEPTH, f"{budget.warning} This would be hop {context.depth}.", context)
+        if self.address in context.path:
+            way = " -> ".join((*context.path, self.address))
+            return self._refuse(
+                RefusalCode.CYCLE, f"{self.address} is on the path of this chain already: {way}.", context
             )
-        spent = [name for name in ("seconds", *COUNTED) if getattr(context, name) == 0]
+        spent = [name for name in ("seconds", *COUNTED_BUDGETS) if getattr(context, name) == 0]
         if spent:
-            return self._refusal(RefusalCode.BUDGET, f"The chain has nothing left of: {', '.join(spent)}.", context)
-        return self._caller(context, signed)
+            return self._refuse(RefusalCode.BUDGET, f"The chain has nothing left of: {', '.join(spent)}.", context)
+        return self._build_caller(context, signed)
 
-    def _caller(self, context: HopContext, signed: bool) -> Caller:
+    def _build_caller(self, context: HopContext, signed: bool) -> Caller:
         seconds = math.inf if context.seconds is None else context.seconds
         deadline = Deadline(self.clock.now() + seconds, self.clock)
         return Caller(
@@ -154,12 +160,12 @@ class HopCheck:
             host=context.host,
             path=context.path,
             deadline=deadline,
-            envelope=self._envelope(context, deadline),
+            envelope=self._build_envelope(context, deadline),
             expires=context.expires,
             signed=signed,
         )
 
-    def _envelope(self, context: HopContext, deadline: Deadline) -> TurnBudget | None:
+    def _build_envelope(self, context: HopContext, deadline: Deadline) -> TurnBudget | None:
         """What the runs of this hop share; None where the chain says nothing of budgets."""
         if context.turns is None and context.tokens is None and context.usd is None:
             return None
@@ -167,10 +173,10 @@ class HopCheck:
         tokens, usd = self._left["tokens"].anew(turns, context.tokens), self._left["usd"].anew(turns, context.usd)
         return TurnBudget({"turns": turns, "tokens": tokens, "usd": usd}, deadline)
 
-    def _invalid(self, message: str) -> ChainRefusal:
-        return self._refusal(RefusalCode.INVALID, message)
+    def _refuse_invalid(self, message: str) -> ChainRefusal:
+        return self._refuse(RefusalCode.INVALID, message)
 
-    def _refusal(self, code: RefusalCode, message: str, context: HopContext | None = None) -> ChainRefusal:
+    def _refuse(self, code: RefusalCode, message: str, context: HopContext | None = None) -> ChainRefusal:
         named = self.depth_code if code is RefusalCode.DEPTH else code.value
         if context is None:
             return ChainRefusal(named, code.status, message, ceiling=self.ceiling)

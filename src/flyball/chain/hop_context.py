@@ -17,18 +17,18 @@ from .keys import Keys
 from .refusal import RefusalCode
 
 VERSION = "1"
-LONGEST = 8_192
+MAX_LENGTH = 8_192
 """Characters of a value; ten agents with the longest names need half of that."""
 NAME = re.compile(r"[A-Za-z0-9._-]{1,64}")
 """Strict, because a name is told to models: no sentence fits into it."""
 HOST = re.compile(r"[A-Za-z0-9.:_\[\]-]{0,253}")
 ROOT = re.compile(r"[A-Za-z0-9._:-]{1,64}")
-_PLACE = re.compile(rf"{NAME.pattern}(@{HOST.pattern})?")
-_MOST_HOPS, _MOST_AMOUNT, _MOST_SECONDS = 999_999, 2**63 - 1, 1e12
-_LONGEST_PATH = 64
+_ADDRESS = re.compile(rf"{NAME.pattern}(@{HOST.pattern})?")
+_MAX_HOPS, _MAX_AMOUNT, _MAX_SECONDS = 999_999, 2**63 - 1, 1e12
+_MAX_PATH = 64
 
 
-def place(name: str, host: str) -> str:
+def format_address(name: str, host: str) -> str:
     """How an agent is called on the path of a chain."""
     return f"{name}@{host}" if host else name
 
@@ -53,7 +53,7 @@ class HopContext:
     expires: float | None = None
     """Seconds since the epoch."""
 
-    def sealed(self, keys: Keys | None) -> str:
+    def to_header(self, keys: Keys | None) -> str:
         """The header value."""
         record = {name: getattr(self, name) for name in _FIELDS}
         payload = urlsafe_b64encode(json.dumps(record, separators=(",", ":")).encode()).rstrip(b"=").decode()
@@ -70,14 +70,14 @@ class SignedContext:
     signature: str
 
     @classmethod
-    def of(cls, value: str) -> SignedContext:
+    def parse(cls, value: str) -> SignedContext:
         """Take a value apart; ValueError where it is none."""
         parts = value.split(".")
         if len(parts) != 4 or parts[0] != VERSION or not parts[2] or bool(parts[1]) != bool(parts[3]):
             raise ValueError(f"expected {VERSION}.KEY_ID.PAYLOAD.SIGNATURE")
         return cls(parts[1], parts[2], parts[3])
 
-    def distrust(self, keys: Keys | None, required: bool) -> RefusalCode | None:
+    def check_signature(self, keys: Keys | None, required: bool) -> RefusalCode | None:
         """Why it is not to be believed; None where it is signed well, or need not be signed."""
         if not self.signature:
             return RefusalCode.UNSIGNED if required else None
@@ -86,7 +86,7 @@ class SignedContext:
         text = f"{VERSION}.{self.key_id}.{self.payload}".encode()
         return None if keys.accepts(self.key_id, text, self.signature.encode()) else RefusalCode.FORGED
 
-    def opened(self) -> HopContext:
+    def decode(self) -> HopContext:
         """The context in it; ValueError where it is none."""
         try:
             padded = self.payload.replace("-", "+").replace("_", "/") + "=" * (-len(self.payload) % 4)
@@ -101,56 +101,56 @@ class SignedContext:
                 raise ValueError(f"the payload's {name} is not what it must be")
         fields["path"] = tuple(fields["path"])
         context = HopContext(**fields)
-        if context.path[-1] != place(context.agent, context.host) or len(context.path) > context.depth + 1:
+        if context.path[-1] != format_address(context.agent, context.host) or len(context.path) > context.depth + 1:
             raise ValueError("the payload's path does not end with its agent, or has more agents than hops")
         return context
 
 
-def _refuse(constant: str) -> NoReturn:
+def _reject_constant(constant: str) -> NoReturn:
     raise ValueError(constant)
 
 
-_JSON = json.JSONDecoder(parse_constant=_refuse)
+_JSON = json.JSONDecoder(parse_constant=_reject_constant)
 """Ours knows no infinity, and makes nothing anew for each value."""
 
 
-def _text(pattern: re.Pattern[str]) -> Callable[[object], bool]:
+def _matches(pattern: re.Pattern[str]) -> Callable[[object], bool]:
     return lambda found: isinstance(found, str) and pattern.fullmatch(found) is not None
 
 
-def _whole(least: int, most: int) -> Callable[[object], bool]:
-    return lambda found: type(found) is int and least <= found <= most
+def _is_int_between(min_value: int, max_value: int) -> Callable[[object], bool]:
+    return lambda found: type(found) is int and min_value <= found <= max_value
 
 
-def _amount(found: object) -> bool:
-    return found is None or (type(found) is int and 0 <= found <= _MOST_AMOUNT)
+def _is_amount(found: object) -> bool:
+    return found is None or (type(found) is int and 0 <= found <= _MAX_AMOUNT)
 
 
-def _seconds(found: object) -> bool:
-    return type(found) in (int, float) and 0 <= cast("float", found) <= _MOST_SECONDS
+def _is_seconds(found: object) -> bool:
+    return type(found) in (int, float) and 0 <= cast("float", found) <= _MAX_SECONDS
 
 
-_is_place = _text(_PLACE)
+_is_address = _matches(_ADDRESS)
 
 
-def _path(found: object) -> bool:
+def _is_path(found: object) -> bool:
     if not isinstance(found, list):
         return False
     places = cast("list[object]", found)
-    return 0 < len(places) <= _LONGEST_PATH and all(map(_is_place, places))
+    return 0 < len(places) <= _MAX_PATH and all(map(_is_address, places))
 
 
 _FIELDS: dict[str, Callable[[object], bool]] = {
-    "agent": _text(NAME),
-    "host": _text(HOST),
-    "root": _text(ROOT),
-    "depth": _whole(0, _MOST_HOPS),
-    "ceiling": _whole(1, _MOST_HOPS),
-    "path": _path,
-    "seconds": lambda found: found is None or _seconds(found),
-    "turns": _amount,
-    "tokens": _amount,
-    "usd": _amount,
-    "expires": _seconds,
+    "agent": _matches(NAME),
+    "host": _matches(HOST),
+    "root": _matches(ROOT),
+    "depth": _is_int_between(0, _MAX_HOPS),
+    "ceiling": _is_int_between(1, _MAX_HOPS),
+    "path": _is_path,
+    "seconds": lambda found: found is None or _is_seconds(found),
+    "turns": _is_amount,
+    "tokens": _is_amount,
+    "usd": _is_amount,
+    "expires": _is_seconds,
 }
 """The payload's fields, all of them always there, and what each must be."""

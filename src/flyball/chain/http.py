@@ -36,7 +36,7 @@ class ChainDepthMiddleware:
         found = self.chain.check(scope["headers"])
         if isinstance(found, ChainRefusal):
             log.info("refused a hop: %s: %s", found.code, found.message)
-            await _refuse(found, scope, send)
+            await _send_refusal(found, scope, send)
             return
         token = POSITION.set(Position(found, self.chain))
         try:
@@ -45,7 +45,7 @@ class ChainDepthMiddleware:
             POSITION.reset(token)
 
 
-async def _refuse(refusal: ChainRefusal, scope: Any, send: Any) -> None:
+async def _send_refusal(refusal: ChainRefusal, scope: Any, send: Any) -> None:
     kind = "http.response"
     if scope["type"] == "websocket":
         if "websocket.http.response" not in (scope.get("extensions") or {}):

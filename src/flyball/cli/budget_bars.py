@@ -8,9 +8,9 @@ from dataclasses import dataclass
 from ..budget.snapshot import BudgetSnapshot
 from ..unit import Unit
 
-_ALWAYS = ("turns", "tool_calls", "tokens", "usd")
+_ALWAYS_SHOWN = ("turns", "tool_calls", "tokens", "usd")
 """What one wants to see even while it is 0; other budgets are shown when something of them is used."""
-_PLACE = "depth"
+_DEPTH = "depth"
 """This one says where in a tree a run stands: it does not go up."""
 _WIDTH = 32
 
@@ -25,7 +25,7 @@ class Bar:
     unit: Unit = Unit.COUNT
 
     @property
-    def full(self) -> bool:
+    def is_full(self) -> bool:
         """Whether nothing is left."""
         return self.used >= self.ceiling
 
@@ -34,7 +34,7 @@ class Bar:
         """How much of how much."""
         return f"{self.unit.show(self.used)} of {self.unit.show(self.ceiling)}"
 
-    def text(self, ascii_only: bool = False) -> str:
+    def render(self, ascii_only: bool = False) -> str:
         """It in one line.
 
         >>> Bar("turns", 3, 6).text(ascii_only=True)
@@ -45,10 +45,10 @@ class Bar:
         return f"{self.name:>12} {done * filled}{left * (_WIDTH - filled)} {self.amount}"
 
 
-def bars(budgets: Mapping[str, BudgetSnapshot], seconds: float, work_seconds: float) -> Iterable[Bar]:
+def build_bars(budgets: Mapping[str, BudgetSnapshot], seconds: float, work_seconds: float) -> Iterable[Bar]:
     """One for each budget that matters, and one for the time."""
     for name, budget in budgets.items():
-        if budget.ceiling is not None and (budget.used or name in _ALWAYS) and name != _PLACE:
+        if budget.ceiling is not None and (budget.used or name in _ALWAYS_SHOWN) and name != _DEPTH:
             yield Bar(name.replace("_", " "), budget.used, budget.ceiling, budget.unit)
     if work_seconds > 0:
         yield Bar("seconds", round(seconds, 1), round(work_seconds, 1), Unit.SECONDS)

@@ -19,14 +19,14 @@ _SETTINGS = {
 }
 
 
-def hints(record: RunRecord) -> list[str]:
+def build_hints(record: RunRecord) -> list[str]:
     """What would let it go on, the most likely first; nothing where it completed and no limit was met."""
-    return [*_limits(record), *_others(record)]
+    return [*_iter_limit_hints(record), *_iter_other_hints(record)]
 
 
-def _limits(record: RunRecord) -> Iterator[str]:
+def _iter_limit_hints(record: RunRecord) -> Iterator[str]:
     """One for each limit that refused: what to type for twice as much, if that is allowed."""
-    flags = record.told.texts("flags")
+    flags = record.data.text_list("flags")
     for name, budget in record.budgets.items():
         if f"max_{budget.name}_reached" not in flags or not budget.ceiling:
             continue
@@ -34,43 +34,43 @@ def _limits(record: RunRecord) -> Iterator[str]:
         if more <= budget.ceiling:
             yield f"{name.replace('_', ' ')}: {budget.unit.show(budget.ceiling)} is the most that is allowed"
         elif name in _OPTIONS and record.is_stored:
-            yield f"{_resumed(record)} {_OPTIONS[name]} +{_typed(budget, more - budget.ceiling)}"
-        elif name in _OPTIONS and record.place:  # options are about the run at the top
-            yield f"{name}={_typed(budget, more)} in the limits of {record.name}"
+            yield f"{_format_resume_command(record)} {_OPTIONS[name]} +{_format_amount(budget, more - budget.ceiling)}"
+        elif name in _OPTIONS and record.tree_path:  # options are about the run at the top
+            yield f"{name}={_format_amount(budget, more)} in the limits of {record.name}"
         elif name in _OPTIONS:
-            yield f"{_OPTIONS[name]} {_typed(budget, more)}"
+            yield f"{_OPTIONS[name]} {_format_amount(budget, more)}"
         elif name in _SETTINGS:
-            yield f"{variable_for(_SETTINGS[name])}={_typed(budget, more)} in the environment"
+            yield f"{variable_for(_SETTINGS[name])}={_format_amount(budget, more)} in the environment"
     if "max_seconds_reached" in flags or record.stop is Stop.DEADLINE:
-        yield _time(record)
+        yield _build_time_hint(record)
 
 
-def _time(record: RunRecord) -> str:
-    used = record.told.number("seconds")
+def _build_time_hint(record: RunRecord) -> str:
+    used = record.data.number("seconds")
     if record.is_stored:
-        return f"{_resumed(record)} --seconds +{max(1.0, used):.0f}"
-    if record.place:
+        return f"{_format_resume_command(record)} --seconds +{max(1.0, used):.0f}"
+    if record.tree_path:
         return f"seconds={2 * used:.0f} in the limits of {record.name}"
     return f"--seconds {2 * used:.0f} or more"
 
 
-def _resumed(record: RunRecord) -> str:
-    return f"flyball resume {record.told.text('run_id')}"
+def _format_resume_command(record: RunRecord) -> str:
+    return f"flyball resume {record.data.text('run_id')}"
 
 
-def _others(record: RunRecord) -> Iterator[str]:
-    told = record.told
+def _iter_other_hints(record: RunRecord) -> Iterator[str]:
+    told = record.data
     match record.stop:
         case None if record.is_stored:
-            yield _resumed(record)
+            yield _format_resume_command(record)
         case Stop.PAUSED if record.is_stored:
-            said = [f"--answer {question.text('id')}=y" for question in told.inners("questions")]
-            yield f"{_resumed(record)} {' '.join(said)}"
+            said = [f"--answer {question.text('id')}=y" for question in told.nested_list("questions")]
+            yield f"{_format_resume_command(record)} {' '.join(said)}"
         case Stop.PAUSED:
             yield "a terminal, on which you are asked, or --yes"
         case Stop.HALTED if told.text("stopped_by"):
             yield f"a look at {told.text('stopped_by')}, which halted it: flyball rules list"
-        case Stop.UNFINISHED if missing := told.inner("completion").texts("missing"):
+        case Stop.UNFINISHED if missing := told.nested("completion").text_list("missing"):
             yield f"what is missing: {', '.join(missing)}"
         case Stop.FAILED:
             yield "the error mended, and the same command again"
@@ -80,5 +80,5 @@ def _others(record: RunRecord) -> Iterator[str]:
             pass
 
 
-def _typed(budget: BudgetSnapshot, amount: int) -> str:
+def _format_amount(budget: BudgetSnapshot, amount: int) -> str:
     return f"{budget.unit.outer(amount):g}" if budget.unit != "count" else str(amount)

@@ -9,11 +9,11 @@ from typing import IO
 import typer
 
 from ..errors import ConfigError, ConfigErrors, FlyballError
-from ..person import visible
+from ..person import escape_unprintable
 from ..result import Stop
 
-USAGE = 2
-CODES = {
+USAGE_EXIT_CODE = 2
+EXIT_CODES = {
     Stop.COMPLETED: 0,
     Stop.FAILED: 1,
     Stop.BUDGET: 3,
@@ -27,31 +27,31 @@ CODES = {
 }
 
 
-def say(line: str, *, err: bool = False) -> None:
+def print_line(line: str, *, err: bool = False) -> None:
     """Print a line; what in it would steer the terminal is shown, not sent, as rules and paths may be anybody's."""
-    put(visible(line), sys.stderr if err else None)
+    print_raw(escape_unprintable(line), sys.stderr if err else None)
 
 
-def put(text: str, file: IO[str] | None = None) -> None:
+def print_raw(text: str, file: IO[str] | None = None) -> None:
     """Print a text as it is, at once; a BrokenPipeError says that nobody reads any more."""
     typer.echo(text, file)
 
 
-def refused(mistake: Exception | str) -> typer.Exit:
+def exit_with_error(error: Exception | str) -> typer.Exit:
     """Tell what is wrong with a call of the command, each mistake in one line; to be raised."""
-    mistakes = mistake.errors if isinstance(mistake, ConfigErrors) else [mistake]
+    mistakes = error.errors if isinstance(error, ConfigErrors) else [error]
     for one in mistakes:
-        say(f"flyball: {one}", err=True)
-    return typer.Exit(USAGE)
+        print_line(f"flyball: {one}", err=True)
+    return typer.Exit(USAGE_EXIT_CODE)
 
 
-MISTAKE = (FlyballError, OSError)
+USER_ERRORS = (FlyballError, OSError)
 """What a mistake of the user raises."""
 
-_LONGEST = 400
+_MAX_CELL_CHARS = 400
 
 
-def print_table(heads: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
+def print_table(headers: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
     """Print rows under their heads. On a terminal a line ends where that ends; a column in which nothing stands is left
     out."""
     from rich.console import Console
@@ -61,22 +61,22 @@ def print_table(heads: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
     console = Console(highlight=False, markup=False, emoji=False)
     if not console.is_terminal:
         console.width = 10_000  # a pipe has no edge
-    used = [n for n in range(len(heads)) if any(row[n] for row in rows)]
-    columns = [Column(heads[n], no_wrap=True, overflow="ellipsis") for n in used]
+    used = [n for n in range(len(headers)) if any(row[n] for row in rows)]
+    columns = [Column(headers[n], no_wrap=True, overflow="ellipsis") for n in used]
     table = Table(*columns, box=None, pad_edge=False, header_style="dim")
     for row in rows:
-        table.add_row(*[Text(_cell(row[n])) for n in used])
+        table.add_row(*[Text(_format_cell(row[n])) for n in used])
     with console.capture() as capture:
         console.print(table)
-    put("\n".join(line.rstrip() for line in capture.get().splitlines()))
+    print_raw("\n".join(line.rstrip() for line in capture.get().splitlines()))
 
 
-def _cell(text: str) -> str:
-    line = " ".join(text[: 2 * _LONGEST].split())
-    return visible(line if len(line) <= _LONGEST else f"{line[:_LONGEST]}…")
+def _format_cell(text: str) -> str:
+    line = " ".join(text[: 2 * _MAX_CELL_CHARS].split())
+    return escape_unprintable(line if len(line) <= _MAX_CELL_CHARS else f"{line[:_MAX_CELL_CHARS]}…")
 
 
-def agreed(question: str, yes: bool) -> bool:
+def confirm(question: str, yes: bool) -> bool:
     """Whether it may be done: by --yes, or because somebody at the terminal says so.
 
     Where nobody can be asked it is a ConfigError: what deletes must not be taken for granted.
@@ -85,9 +85,9 @@ def agreed(question: str, yes: bool) -> bool:
         return True
     if not sys.stdin.isatty():
         raise ConfigError(question, "nobody at a terminal who can be asked", "--yes")
-    sys.stderr.write(visible(f"{question} (y or n) "))
+    sys.stderr.write(escape_unprintable(f"{question} (y or n) "))
     sys.stderr.flush()
     agrees = sys.stdin.readline().strip().lower() in ("y", "yes")
     if not agrees:
-        say("nothing was deleted", err=True)
+        print_line("nothing was deleted", err=True)
     return agrees

@@ -17,12 +17,12 @@ import typer
 
 from ..errors import ResumeError
 from ..event import AskedPerson, Event, RunStarted
-from ..history.record import data_of, keep
-from ..person import About, Approver, Question, Verdict, allow, harmless
+from ..history.record import result_to_dict, save_last_record
+from ..person import About, Approver, Question, Verdict, allow, escape_control_characters
 from ..result import Stop
 from ..unit import Unit
-from .live import Events, Lines, Live, RunView, Silence
-from .output import CODES, MISTAKE, put, refused, say
+from .live import JsonLinesView, Lines, Live, RunView, SilentView
+from .output import EXIT_CODES, USER_ERRORS, exit_with_error, print_line, print_raw
 from .run_config import RunConfig
 from .saved_config import ConfigSavingStore
 from .store_option import StoreLocation
@@ -38,7 +38,7 @@ _CURSOR = "\x1b[?25h"
 
 
 @contextmanager
-def cancelled_by_ctrl_c(going: Run) -> Generator[None]:
+def cancel_on_ctrl_c(run: Run) -> Generator[None]:
     """The first Ctrl-C cancels the run; from then on, also behind this block, the next one ends the program."""
     if current_thread() is not main_thread():  # where no signal ever comes
         yield
@@ -48,8 +48,8 @@ def cancelled_by_ctrl_c(going: Run) -> Generator[None]:
     def interrupt(_signal: int, _frame: FrameType | None) -> None:
         nonlocal interrupted
         interrupted = True
-        signal.signal(signal.SIGINT, _stop)
-        going.cancel("Ctrl-C")
+        signal.signal(signal.SIGINT, _exit_at_once)
+        run.cancel("Ctrl-C")
 
     before = signal.signal(signal.SIGINT, interrupt)
     try:
@@ -59,17 +59,17 @@ def cancelled_by_ctrl_c(going: Run) -> Generator[None]:
             signal.signal(signal.SIGINT, before)
 
 
-def _stop(_signal: int, _frame: FrameType | None) -> None:
+def _exit_at_once(_signal: int, _frame: FrameType | None) -> None:
     """Leave without closing anything: what hangs would hang here, too. Programs of tools die with their parent."""
     shown = _CURSOR if sys.stderr.isatty() else ""
     with suppress(OSError):  # nobody sees it
         os.write(2, f"{shown}\nflyball: stopped at once; what it did last may not be kept\n".encode())
-    os._exit(CODES[Stop.CANCELLED])
+    os._exit(EXIT_CODES[Stop.CANCELLED])
 
 
-def approver_for(yes: bool, view: RunView) -> Approver | None:
+def build_approver(approve_all: bool, view: RunView) -> Approver | None:
     """Whoever answers; None where nobody can, and a run that must ask pauses."""
-    if yes:
+    if approve_all:
         return lambda question: allow() if question.about is About.CALL else None
     if not (sys.stdin.isatty() and sys.stderr.isatty()):
         return None
@@ -81,11 +81,11 @@ class TerminalApprover:
 
     def __init__(self, view: RunView) -> None:
         self._view = view
-        self._turn = Lock()
+        self._lock = Lock()
         self._names: dict[str, str] = {}
         self._askers: dict[tuple[str, str], str] = {}
 
-    def hear(self, event: Event) -> None:
+    def receive_event(self, event: Event) -> None:
         """Learn who asks what; a sink, so that it is known before the question comes."""
         header = event.header
         if isinstance(event, RunStarted) and header.parent_run_id is not None:
@@ -100,11 +100,11 @@ class TerminalApprover:
         name = self._askers.get((question.id, question.text))
         if name:
             question = replace(question, text=f"{name}: {question.text}")
-        with self._turn, self._view.aside():
-            return ask_on_terminal(question, _typed)
+        with self._lock, self._view.pause_output():
+            return ask_on_terminal(question, _read_line)
 
 
-def _typed(prompt: str) -> str:
+def _read_line(prompt: str) -> str:
     """Like `input`, but on standard error, as the answer's stream may lead elsewhere.
 
     And without the lock of `sys.stdin`: who holds it when the program ends, because nobody typed anything before
@@ -130,117 +130,123 @@ class OutputMode:
     as_json: bool = False
     as_jsonl: bool = False
 
-    def view(self) -> RunView:
+    def build_view(self) -> RunView:
         """What shows the run while it goes on; a wrong call is refused."""
         if self.as_json and self.as_jsonl:
-            raise refused("--json and --jsonl: found both; expected one of them")
+            raise exit_with_error("--json and --jsonl: found both; expected one of them")
         if self.as_jsonl:
-            return Events()
-        return Silence() if self.quiet else _view()
+            return JsonLinesView()
+        return SilentView() if self.quiet else _build_view()
 
 
 @contextmanager
-def keeping(given: str | None) -> Generator[Store | None]:
+def open_run_store(uri: str | None) -> Generator[Store | None]:
     """The store of a run; None where nothing is to be kept."""
     try:
-        store = _opened(StoreLocation.of(given))
-    except MISTAKE as error:
-        raise refused(error) from None
+        store = _open_store(StoreLocation.resolve(uri))
+    except USER_ERRORS as error:
+        raise exit_with_error(error) from None
     with nullcontext() if store is None else store:
         yield store
 
 
-def _opened(place: StoreLocation) -> Store | None:
+def _open_store(location: StoreLocation) -> Store | None:
     """The store; None where the usual place cannot be had, which is told, and no reason not to run."""
-    if place.keeps_nothing:
+    if location.is_disabled:
         return None
     try:
-        return place.open()
-    except MISTAKE as error:
-        if not place.is_usual:
+        return location.open()
+    except USER_ERRORS as error:
+        if not location.is_default:
             raise
-        say(f"flyball: this run is not kept: {error}", err=True)
+        print_line(f"flyball: this run is not kept: {error}", err=True)
         return None
 
 
-def conduct(outfit: RunConfig, begin: Callable[[Agent], Run], telling: OutputMode, store: Store | None) -> None:
+def execute_run(
+    config: RunConfig, start_run: Callable[[Agent], Run], output_mode: OutputMode, store: Store | None
+) -> None:
     """Begin a run, show it, and exit with the code of its end."""
-    result = _carried_out(outfit, begin, telling.view(), store)
-    stored = _outlives(store)
+    result = _run_to_end(config, start_run, output_mode.build_view(), store)
+    stored = _is_persistent(store)
     with suppress(BrokenPipeError):  # why it ended is in the exit code, too
-        _keep(result, stored)
-        if not telling.as_jsonl:
-            _print(result, telling, stored)
-    raise typer.Exit(CODES[result.stop])
+        _save_record(result, stored)
+        if not output_mode.as_jsonl:
+            _print_result(result, output_mode, stored)
+    raise typer.Exit(EXIT_CODES[result.stop])
 
 
-def _view() -> RunView:
+def _build_view() -> RunView:
     from rich.console import Console
 
     console = Console(stderr=True, highlight=False, markup=False, emoji=False)
     return Live(console) if sys.stderr.isatty() and not console.is_dumb_terminal else Lines(console)
 
 
-def _outlives(store: Store | None) -> bool:
+def _is_persistent(store: Store | None) -> bool:
     """Whether what it keeps is still there when this process has ended."""
     from ..store import MemoryStore
 
     return store is not None and not isinstance(store, MemoryStore)
 
 
-def _carried_out(outfit: RunConfig, begin: Callable[[Agent], Run], view: RunView, store: Store | None) -> Result:
+def _run_to_end(config: RunConfig, start_run: Callable[[Agent], Run], view: RunView, store: Store | None) -> Result:
     try:
-        approver = approver_for(outfit.yes, view)
-        sinks = [approver.hear] if isinstance(approver, TerminalApprover) else []
-        agent = outfit.agent([view.watch], approver, sinks, None if store is None else ConfigSavingStore(store, outfit))
-    except MISTAKE as error:
-        raise refused(error) from None
+        approver = build_approver(config.yes, view)
+        sinks = [approver.receive_event] if isinstance(approver, TerminalApprover) else []
+        agent = config.build_agent(
+            [view.watch], approver, sinks, None if store is None else ConfigSavingStore(store, config)
+        )
+    except USER_ERRORS as error:
+        raise exit_with_error(error) from None
     with view:
         try:
-            going = begin(agent)
-        except MISTAKE as error:
-            raise refused(error) from None
-        with cancelled_by_ctrl_c(going):
+            going = start_run(agent)
+        except USER_ERRORS as error:
+            raise exit_with_error(error) from None
+        with cancel_on_ctrl_c(going):
             try:
-                _show(going, view)
+                _show_events(going, view)
                 return going.result()
             except ResumeError as error:  # found out when it reads what was kept
-                raise refused(error) from None
+                raise exit_with_error(error) from None
 
 
-def _show(going: Run, view: RunView) -> None:
+def _show_events(run: Run, view: RunView) -> None:
     """Show every event; a run that nobody looks at any more is cancelled, as Ctrl-C would."""
-    for event in going:
+    for event in run:
         try:
             view.show(event)
         except BrokenPipeError:
-            going.cancel("a closed pipe")
-            view = Silence()
+            run.cancel("a closed pipe")
+            view = SilentView()
 
 
-def _print(result: Result, telling: OutputMode, stored: bool) -> None:
-    if telling.as_json:
-        put(json.dumps(data_of(result, stored), indent=2))
+def _print_result(result: Result, output_mode: OutputMode, stored: bool) -> None:
+    if output_mode.as_json:
+        print_raw(json.dumps(result_to_dict(result, stored), indent=2))
         return
     text = result.text if result.output is None else json.dumps(result.output, ensure_ascii=False)
     if text:
-        put(harmless(text.rstrip("\n")))
-    if not telling.quiet:
-        say(f"{result.stop.value}: {result.explain()}", err=True)
+        print_raw(escape_control_characters(text.rstrip("\n")))
+    if not output_mode.quiet:
+        print_line(f"{result.stop.value}: {result.explain()}", err=True)
         if result.children:
-            say(_in_all(result), err=True)
+            print_line(_format_tree_totals(result), err=True)
         for question in result.questions:
-            say(f"it waits for an answer: {question.text} ({_how(result, question, stored)})", err=True)
+            print_line(
+                f"it waits for an answer: {question.text} ({_format_answer_hint(result, question, stored)})", err=True
+            )
 
 
-def _how(result: Result, question: Question, stored: bool) -> str:
+def _format_answer_hint(result: Result, question: Question, stored: bool) -> str:
     """How that can be answered."""
     if stored:
         return f"flyball resume {result.run_id} --answer {question.id}=y, or =n"
     return "run it on a terminal, or with --yes"
 
 
-def _in_all(result: Result) -> str:
+def _format_tree_totals(result: Result) -> str:
     """What it took together with its children; `flyball why` draws them."""
     runs = [result]
     for run in runs:  # it grows meanwhile
@@ -251,9 +257,9 @@ def _in_all(result: Result) -> str:
     return f"with its children: {len(runs):,} runs, {turns:,} turns, {tokens:,} tokens{money}"
 
 
-def _keep(result: Result, stored: bool) -> None:
+def _save_record(result: Result, stored: bool) -> None:
     """For `flyball why`; a run has ended well or badly whether or not it can be kept."""
     try:
-        keep(result, stored)
+        save_last_record(result, stored)
     except OSError as error:
-        say(f"flyball: this run is not kept for `flyball why`: {error}", err=True)
+        print_line(f"flyball: this run is not kept for `flyball why`: {error}", err=True)

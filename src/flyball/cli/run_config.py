@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
 from ..budget.limits import Limits
-from ..errors import ConfigError, ConfigErrors, nearest
+from ..errors import ConfigError, ConfigErrors, suggest_names
 from ..person import Approver
 from ..settings import Settings
 
@@ -22,17 +22,17 @@ if TYPE_CHECKING:
     from ..recorder import Sink
     from ..store import Store
 
-_MOST_MISTAKES = 10
+_MAX_ERRORS = 10
 _LONGEST = 1_000
 """Characters of one mistake: it may quote the whole answer."""
 
 
-def form_of(path: Path) -> Form:
+def load_output_form(path: Path) -> Form:
     """The form of answers that fit the JSON schema in a file; a ConfigError where that is none."""
     from ..agent.output import Form
     from ..tools.schema_check import SchemaCheck, TooComplex, Uncheckable
 
-    schema = _read(path)
+    schema = _read_schema(path)
     validators: Any = importlib.import_module("jsonschema.validators")
     kind = validators.validator_for(schema, default=validators.Draft202012Validator)
     try:
@@ -41,18 +41,18 @@ def form_of(path: Path) -> Form:
         raise ConfigError(f"run, {path}", error.message, "a JSON schema") from error
     check = SchemaCheck(schema)
 
-    def mistakes(value: Any) -> Sequence[str]:
+    def find_errors(value: Any) -> Sequence[str]:
         try:
-            return check.problems(value, lambda one: [f"{one.json_path}: {one.message}"[:_LONGEST]], _MOST_MISTAKES)
+            return check.problems(value, lambda one: [f"{one.json_path}: {one.message}"[:_LONGEST]], _MAX_ERRORS)
         except TooComplex as error:
             return [f"the answer cannot be checked: {error}"]
         except Uncheckable as error:
             raise ConfigError(f"run, {path}", str(error), "a JSON schema that can be checked") from error
 
-    return Form(schema, mistakes)
+    return Form(schema, find_errors)
 
 
-def _read(path: Path) -> dict[str, Any]:
+def _read_schema(path: Path) -> dict[str, Any]:
     try:
         schema: object = json.loads(path.read_text(encoding="utf-8"))
     except OSError as error:
@@ -89,7 +89,7 @@ class RunConfig:
     schema: Path | None = None
     yes: bool = False
 
-    def agent(
+    def build_agent(
         self,
         hooks: Sequence[Hook] = (),
         approver: Approver | None = None,
@@ -100,14 +100,14 @@ class RunConfig:
         from ..agent.agent import Agent
 
         agent = Agent(
-            model=self.named_model,
-            tools=self._tools(),
-            children=[one for reference in self.children for one in _imported(reference, _CHILDREN)],
+            model=self.model_name,
+            tools=self._build_tools(),
+            children=[one for reference in self.children for one in _import_objects(reference, _CHILDREN)],
             limits=Limits(**self.limits),
             rules=[*self.rules],
             completion=self.completion,
             instructions=self.system,
-            output=None if self.schema is None else form_of(self.schema),
+            output=None if self.schema is None else load_output_form(self.schema),
             approver=approver,
             approver_seconds=None,
             hooks=hooks,
@@ -119,7 +119,7 @@ class RunConfig:
         return agent
 
     @property
-    def named_model(self) -> str:
+    def model_name(self) -> str:
         """The model that was asked for, or that the settings name."""
         told = Settings.load().find("model")
         named = self.model or (told.value if told is not None else None)
@@ -128,14 +128,14 @@ class RunConfig:
             raise ConfigError("run, model", found, _NO_MODEL)
         return named
 
-    def _tools(self) -> list[Any]:
+    def _build_tools(self) -> list[Any]:
         tools: list[Any] = []
         if self.toolbox:
             from ..toolbox import by_name
 
             tools += by_name(",".join(self.toolbox), approve=not self.yes)
         for reference in self.tools:
-            tools += _imported(reference, _TOOLS)
+            tools += _import_objects(reference, _TOOLS)
         for server in self.mcp:
             from ..tools import mcp
 
@@ -143,7 +143,7 @@ class RunConfig:
         return tools
 
 
-def _imported(reference: str, kind: tuple[str, str]) -> list[Any]:
+def _import_objects(reference: str, kind: tuple[str, str]) -> list[Any]:
     """What `module:attribute` names: one thing of a kind, or several; modules of this folder count too."""
     option, things = kind
     where, expected = f"{option} {reference}", f"MODULE:NAME, where NAME is {things}, or a list of them"
@@ -158,7 +158,7 @@ def _imported(reference: str, kind: tuple[str, str]) -> list[Any]:
     except (Exception, SystemExit) as error:  # whatever a user's module does when it is loaded
         raise ConfigError(where, f"{type(error).__name__}: {error}", "a module that can be imported here") from error
     if not hasattr(module, name):
-        near = nearest(name, [one for one in vars(module) if not one.startswith("_")])
+        near = suggest_names(name, [one for one in vars(module) if not one.startswith("_")])
         hint = f"; did you mean {near[0]}?" if near else ""
         raise ConfigError(where, f"no {name} in {module_name}", expected + hint)
     found: object = getattr(module, name)

@@ -7,14 +7,14 @@ from dataclasses import dataclass
 from typing import TypeVar
 
 from ..history.record import RunRecord
-from ..person import visible
+from ..person import escape_unprintable
 from ..result import Stop
 
 _Node = TypeVar("_Node")
 
 
-def branches(
-    top: Sequence[_Node], below: Callable[[_Node], Sequence[_Node]], ascii_only: bool = False
+def iter_branches(
+    roots: Sequence[_Node], get_children: Callable[[_Node], Sequence[_Node]], ascii_only: bool = False
 ) -> Iterator[tuple[str, _Node]]:
     """Each node behind its branch, a parent before its children.
 
@@ -22,16 +22,16 @@ def branches(
     ['├─ a', '│  └─ c', '└─ b']
     """
     fork, last, through = ("|- ", "`- ", "|  ") if ascii_only else ("├─ ", "└─ ", "│  ")
-    coming = [("", node, n == 0) for n, node in enumerate(reversed(top))]
+    coming = [("", node, n == 0) for n, node in enumerate(reversed(roots))]
     while coming:
         left, node, ends = coming.pop()
         yield left + (last if ends else fork), node
         under = left + ("   " if ends else through)
-        coming += [(under, one, n == 0) for n, one in enumerate(reversed(below(node)))]
+        coming += [(under, one, n == 0) for n, one in enumerate(reversed(get_children(node)))]
 
 
-_FIRST, _LAST = 12, 24
-HEADS = ("run", "turns", "tokens", "cost", "took", "why it ended")
+_HEAD_ROWS, _TAIL_ROWS = 12, 24
+HEADERS = ("run", "turns", "tokens", "cost", "took", "why it ended")
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,43 +47,46 @@ class TreeRow:
     """Whether it is one run, and not several."""
 
 
-def kin(record: RunRecord, every: bool = False, ascii_only: bool = False) -> list[TreeRow]:
+def build_tree_rows(record: RunRecord, show_all: bool = False, ascii_only: bool = False) -> list[TreeRow]:
     """The run, those below it, and their sum; of a big tree, but for `every`, the middle is one line."""
-    below = branches(record.children, lambda one: one.children, ascii_only)
+    below = iter_branches(record.children, lambda one: one.children, ascii_only)
     drawn = [("", record), *below]
-    lines = [TreeRow(branch, visible(one.label), _cells(one), one.stop, is_run=True) for branch, one in drawn]
-    if not every and len(lines) > _FIRST + _LAST + 1:
-        between = [one for _, one in drawn[_FIRST:-_LAST]]
-        more = TreeRow("", f"{len(between):,} more", _sum(between, "--all shows them"))
-        lines = [*lines[:_FIRST], more, *lines[-_LAST:]]
+    lines = [
+        TreeRow(branch, escape_unprintable(one.label), _build_cells(one), one.stop, is_run=True)
+        for branch, one in drawn
+    ]
+    if not show_all and len(lines) > _HEAD_ROWS + _TAIL_ROWS + 1:
+        between = [one for _, one in drawn[_HEAD_ROWS:-_TAIL_ROWS]]
+        more = TreeRow("", f"{len(between):,} more", _build_total_cells(between, "--all shows them"))
+        lines = [*lines[:_HEAD_ROWS], more, *lines[-_TAIL_ROWS:]]
     everyone = [one for _, one in drawn]
-    return [*lines, TreeRow("", f"{len(everyone):,} runs", _sum(everyone, ""))]
+    return [*lines, TreeRow("", f"{len(everyone):,} runs", _build_total_cells(everyone, ""))]
 
 
-def _cells(record: RunRecord) -> tuple[str, str, str, str, str]:
+def _build_cells(record: RunRecord) -> tuple[str, str, str, str, str]:
     turns = record.budgets.get("turns")
     most = "" if turns is None or turns.ceiling is None else f" of {turns.ceiling:,}"
-    used = f"{record.told.whole('turns'):,}{most}", f"{record.tokens:,}", _cost([record])
-    return *used, f"{record.told.number('seconds'):.1f} s", visible(_reason(record))
+    used = f"{record.data.integer('turns'):,}{most}", f"{record.tokens:,}", _format_cost([record])
+    return *used, f"{record.data.number('seconds'):.1f} s", escape_unprintable(_format_reason(record))
 
 
-def _sum(records: Sequence[RunRecord], why: str) -> tuple[str, str, str, str, str]:
-    turns, tokens = sum(one.told.whole("turns") for one in records), sum(one.tokens for one in records)
-    return f"{turns:,}", f"{tokens:,}", _cost(records), "", why
+def _build_total_cells(records: Sequence[RunRecord], reason: str) -> tuple[str, str, str, str, str]:
+    turns, tokens = sum(one.data.integer("turns") for one in records), sum(one.tokens for one in records)
+    return f"{turns:,}", f"{tokens:,}", _format_cost(records), "", reason
 
 
-def _cost(records: Sequence[RunRecord]) -> str:
+def _format_cost(records: Sequence[RunRecord]) -> str:
     """What they cost together, and whether that is all."""
     cost = sum(one.cost for one in records)
-    unknown = any(one.told.texts("unpriced") for one in records)
+    unknown = any(one.data.text_list("unpriced") for one in records)
     if not cost:
         return "?" if unknown else ""
     return f"${cost:.4g}{' and ?' if unknown else ''}"
 
 
-def _reason(record: RunRecord) -> str:
+def _format_reason(record: RunRecord) -> str:
     """Why it ended, and the limit, the error, or whoever did it."""
-    told, stop = record.told, record.stop
-    more = told.inner("error").text("message") or ("" if stop is Stop.COMPLETED else told.text("warning"))
+    told, stop = record.data, record.stop
+    more = told.nested("error").text("message") or ("" if stop is Stop.COMPLETED else told.text("warning"))
     more = more or (f"by {told.text('stopped_by')}" if told.text("stopped_by") else "")
-    return f"{record.word}: {' '.join(more.split())}" if more else record.word
+    return f"{record.status}: {' '.join(more.split())}" if more else record.status

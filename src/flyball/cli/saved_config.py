@@ -20,7 +20,7 @@ from .run_config import RunConfig
 if TYPE_CHECKING:
     from ..store import Entry, Step, Store
 
-KEY = "flyball_run"
+METADATA_KEY = "flyball_run"
 _HIDDEN = "***"
 _SECRET = re.compile(
     r"(?i)://[^/\s]*@|[?&][^#\s=?&]*=|(?:token|key|secret)(?:=|:|\s+)\S"
@@ -34,9 +34,9 @@ _PATHS = ("completion", "schema")
 class ConfigSavingStore:
     """A store that writes the keepsake of an outfit into the start of each run at the top; all else is the store's."""
 
-    def __init__(self, store: Store, outfit: RunConfig) -> None:
+    def __init__(self, store: Store, config: RunConfig) -> None:
         self._store = store
-        self._data = kept(outfit)
+        self._saved_config = config_to_dict(config)
         self.transcript, self.journal, self.lease = store.transcript, store.journal, store.lease
         self.state, self.runs = store.state, store.runs
         self.prune, self.close = store.prune, store.close
@@ -45,7 +45,7 @@ class ConfigSavingStore:
         """Keep all of a step in one commit, or nothing of it."""
         start = step.start
         if start is not None and start.parent is None:
-            step = replace(step, start=replace(start, metadata={**start.metadata, KEY: self._data}))
+            step = replace(step, start=replace(start, metadata={**start.metadata, METADATA_KEY: self._saved_config}))
         self._store.keep(step)
 
     def __enter__(self) -> ConfigSavingStore:
@@ -57,45 +57,45 @@ class ConfigSavingStore:
         self.close()
 
 
-def kept(outfit: RunConfig) -> dict[str, Any]:
+def config_to_dict(config: RunConfig) -> dict[str, Any]:
     """An outfit in JSON types, without what may be a secret; and the folder in which it was put on."""
-    texts = {"model": _hidden(outfit.named_model), "system": outfit.system}
-    lists = {"toolbox": outfit.toolbox, "tools": outfit.tools, "children": outfit.children, "rules": outfit.rules}
-    paths = {"completion": outfit.completion, "schema": outfit.schema}
+    texts = {"model": _redact(config.model_name), "system": config.system}
+    lists = {"toolbox": config.toolbox, "tools": config.tools, "children": config.children, "rules": config.rules}
+    paths = {"completion": config.completion, "schema": config.schema}
     data: dict[str, Any] = {
         **texts,
         **{name: None if path is None else str(path) for name, path in paths.items()},
         **{name: [str(one) for one in several] for name, several in lists.items()},
-        "mcp": [_hidden(one) for one in outfit.mcp],
-        "limits": dict(outfit.limits),
-        "yes": outfit.yes,
+        "mcp": [_redact(one) for one in config.mcp],
+        "limits": dict(config.limits),
+        "yes": config.yes,
     }
     return {"folder": str(Path.cwd()), **{name: value for name, value in data.items() if value}}
 
 
-def _hidden(text: str) -> str:
+def _redact(text: str) -> str:
     return _HIDDEN if _SECRET.search(text) else text
 
 
-def outfit_of(entry: Entry, given: Mapping[str, Any]) -> RunConfig:
+def load_config(entry: Entry, overrides: Mapping[str, Any]) -> RunConfig:
     """The outfit of a run, with what is `given` anew in place of what it had; and this process goes to its folder.
 
     A ConfigError says what is missing: a run that a program of one's own has started can only go on there.
     """
     where = f"run {entry.run_id}"
-    told = JsonReader(entry.start.metadata).inner(KEY)
+    told = JsonReader(entry.start.metadata).nested(METADATA_KEY)
     if not told.text("folder"):
         raise ConfigError(where, "one that `flyball run` has not started", "agent.resume(run_id) in its own program")
-    _enter(where, told.text("folder"))
+    _change_folder(where, told.text("folder"))
     values: dict[str, Any] = {
         **{name: told.text(name) or None for name in ("model", "system")},
-        **{name: tuple(told.texts(name)) for name in ("toolbox", "tools", "children", "mcp")},
+        **{name: tuple(told.text_list(name)) for name in ("toolbox", "tools", "children", "mcp")},
         **{name: Path(told.text(name)) if told.text(name) else None for name in _PATHS},
-        "rules": tuple(Path(path) for path in told.texts("rules")),
-        "limits": told.inner("limits").plain,
+        "rules": tuple(Path(path) for path in told.text_list("rules")),
+        "limits": told.nested("limits").raw,
         "yes": told.get("yes") is True,
     }
-    values |= {name: value for name, value in given.items() if value}
+    values |= {name: value for name, value in overrides.items() if value}
     for name in _MAY_HIDE:
         found = values[name]
         if _HIDDEN in (found if isinstance(found, tuple) else (found,)):
@@ -103,7 +103,7 @@ def outfit_of(entry: Entry, given: Mapping[str, Any]) -> RunConfig:
     return RunConfig(**values)
 
 
-def _enter(where: str, folder: str) -> None:
+def _change_folder(where: str, folder: str) -> None:
     """Go where the run was started: what it reads and loads is named from there."""
     try:
         if folder:

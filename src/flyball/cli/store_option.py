@@ -19,11 +19,11 @@ if TYPE_CHECKING:
     from ..store import Store
 
 _SQLITE = "sqlite:///"
-_NOTHING = "none"
+_NO_STORE = "none"
 """The word for no store at all."""
 _EXPECTED = "an address such as sqlite:///runs.db, memory:, or the word none"
 
-At = Annotated[
+StoreOption = Annotated[
     str | None,
     typer.Option("--store", metavar="URI", help="Where runs are kept: sqlite:///PATH; else the setting `store`."),
 ]
@@ -34,30 +34,30 @@ class StoreLocation:
     """A store by its address, whether or not it is there yet."""
 
     uri: str
-    by: str
+    source: str
     """Who named it: an option, a setting, or the default."""
 
     @classmethod
-    def of(cls, given: str | None) -> StoreLocation:
+    def resolve(cls, uri: str | None) -> StoreLocation:
         """The store that is meant: the one given, else that of the settings, else a file of the user's own."""
-        if given is not None:
-            return cls(given.strip(), "--store")
+        if uri is not None:
+            return cls(uri.strip(), "--store")
         told = Settings.load().find("store")
         if told is None:
-            return cls(_SQLITE + quote((folders.data() / "runs.db").as_posix()), "default")
+            return cls(_SQLITE + quote((folders.find_data_folder() / "runs.db").as_posix()), "default")
         if not isinstance(told.value, str):
             raise told.error(_EXPECTED)
         return cls(told.value.strip(), told.source)
 
     @property
-    def is_usual(self) -> bool:
+    def is_default(self) -> bool:
         """Whether nobody has asked for it."""
-        return self.by == "default"
+        return self.source == "default"
 
     @property
-    def keeps_nothing(self) -> bool:
+    def is_disabled(self) -> bool:
         """Whether runs are not to be kept at all."""
-        return self.uri.lower() == _NOTHING
+        return self.uri.lower() == _NO_STORE
 
     @property
     def path(self) -> Path | None:
@@ -75,17 +75,17 @@ class StoreLocation:
         """Open it; the default one may have to be made first, and only its user may look into its folder."""
         from ..store import open_store
 
-        if self.keeps_nothing:
+        if self.is_disabled:
             raise ConfigError("store", self.uri, "one that keeps something, such as sqlite:///runs.db")
-        if self.is_usual and self.path is not None:
+        if self.is_default and self.path is not None:
             self.path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
         return open_store(self.uri)
 
     @contextmanager
-    def looked_into(self) -> Generator[Store]:
+    def open_existing(self) -> Generator[Store]:
         """Open it for a while. One that is not there yet has nothing in it, and looking does not make it."""
         from ..store import MemoryStore
 
-        missing = self.keeps_nothing or (self.path is not None and not self.path.exists())
+        missing = self.is_disabled or (self.path is not None and not self.path.exists())
         with MemoryStore() if missing else self.open() as store:
             yield store

@@ -7,72 +7,77 @@ import re
 from collections.abc import Iterator
 
 from ..history.record import JsonReader, RunRecord
-from ..person import harmless
-from .report import end, plain, shown, summary
-from .run_tree import HEADS, kin
+from ..person import escape_control_characters
+from .report import escape_markdown, format_summary, format_task, iter_end_sections
+from .run_tree import HEADERS, build_tree_rows
 
 _FENCE = re.compile(r"`{3,}")
-_WHO = {"user": "User", "assistant": "Agent", "system": "System", "tool": "Tool"}
+_ROLE_NAMES = {"user": "User", "assistant": "Agent", "system": "System", "tool": "Tool"}
 
 
-def conversation(record: RunRecord) -> str:
+def render_conversation(record: RunRecord) -> str:
     """The run, and behind it each of those below it; what a model or a tool said is only text in it."""
-    parts = ["\n".join(_run(one)) for one in record.tree()]
+    parts = ["\n".join(_iter_run(one)) for one in record.iter_tree()]
     return "\n\n".join(parts)
 
 
-def _run(record: RunRecord) -> Iterator[str]:
-    level = "##" if record.place else "#"
-    name = f"{record.label}: " if record.place else ""
-    yield f"{level} {plain(name + shown(record.task))}"
+def _iter_run(record: RunRecord) -> Iterator[str]:
+    level = "##" if record.tree_path else "#"
+    name = f"{record.label}: " if record.tree_path else ""
+    yield f"{level} {escape_markdown(name + format_task(record.task))}"
     yield ""
-    yield f"**{record.word}** · {plain(summary(record))}"
-    earlier = len(record.told.inners("messages")) - len(record.messages)
+    yield f"**{record.status}** · {escape_markdown(format_summary(record))}"
+    earlier = len(record.data.nested_list("messages")) - len(record.messages)
     if earlier:
         yield f"\n{earlier:,} messages were said before, in earlier runs of its session."
     for message in record.messages:
-        yield from _said(message, record.outcomes)
-    if record.children and not record.place:
-        yield "\n| " + " | ".join(HEADS) + " |\n|---|---:|---:|---:|---:|---|"
-        yield from (f"| {plain(line.name)} | {' | '.join(map(plain, line.cells))} |" for line in kin(record, True))
+        yield from _iter_message(message, record.outcomes)
+    if record.children and not record.tree_path:
+        yield "\n| " + " | ".join(HEADERS) + " |\n|---|---:|---:|---:|---:|---|"
+        yield from (
+            f"| {escape_markdown(line.name)} | {' | '.join(map(escape_markdown, line.cells))} |"
+            for line in build_tree_rows(record, True)
+        )
     yield "\n---"
-    for heading, text, _ in end(record):
+    for heading, text, _ in iter_end_sections(record):
         yield f"\n**{heading}:**\n"
-        yield from (f"> {plain(line)}" for line in text.splitlines())
+        yield from (f"> {escape_markdown(line)}" for line in text.splitlines())
 
 
-def _said(message: JsonReader, outcomes: dict[str, JsonReader]) -> Iterator[str]:
-    payload, text = message.inner("payload"), message.text("content")
+def _iter_message(message: JsonReader, outcomes: dict[str, JsonReader]) -> Iterator[str]:
+    payload, text = message.nested("payload"), message.text("content")
     match message.text("type"):
         case "tool_call":
-            yield f"\n**Call** `{_inline(payload.text('name'))}` {_code(_arguments(payload.get('arguments')))}"
+            yield f"\n**Call** `{_format_inline(payload.text('name'))}` {_format_code(_format_arguments(payload.get('arguments')))}"
         case "tool_result":
             status = outcomes.get(payload.text("call_id"), JsonReader({})).text("status").replace("_", " ")
-            name = _inline(payload.text("name")) or "call"
-            yield f"\n**Outcome** of `{name}`{f', {status}' if status else ''}: {_code(text)}"
+            name = _format_inline(payload.text("name")) or "call"
+            yield f"\n**Outcome** of `{name}`{f', {status}' if status else ''}: {_format_code(text)}"
         case _ if text.strip():
-            yield f"\n**{_WHO.get(message.text('role'), 'Agent')}**\n"
-            yield from (f"> {plain(line)}".rstrip() for line in harmless(text.strip()).splitlines())
+            yield f"\n**{_ROLE_NAMES.get(message.text('role'), 'Agent')}**\n"
+            yield from (
+                f"> {escape_markdown(line)}".rstrip() for line in escape_control_characters(text.strip()).splitlines()
+            )
         case _:
             pass
 
 
-def _arguments(given: object) -> str:
+def _format_arguments(arguments: object) -> str:
     """What a call was made with; a model may have written what is no JSON."""
-    if given is None:
+    if arguments is None:
         return ""
-    return given if isinstance(given, str) else json.dumps(given, ensure_ascii=False)
+    return arguments if isinstance(arguments, str) else json.dumps(arguments, ensure_ascii=False)
 
 
-def _inline(text: str) -> str:
-    return harmless(" ".join(text.split())).replace("`", "'")
+def _format_inline(text: str) -> str:
+    return escape_control_characters(" ".join(text.split())).replace("`", "'")
 
 
-def _code(text: str) -> str:
+def _format_code(text: str) -> str:
     """A text as code: in its line, or, if it has several, in a fence that nothing in it can close."""
     if not text.strip():
         return ""
     if "\n" not in text.strip() and "`" not in text:
-        return f"`{harmless(text.strip())}`"
+        return f"`{escape_control_characters(text.strip())}`"
     fence = "`" * max([2, *(len(found) for found in _FENCE.findall(text))]) + "`"
-    return f"\n\n{fence}text\n{harmless(text.rstrip())}\n{fence}"
+    return f"\n\n{fence}text\n{escape_control_characters(text.rstrip())}\n{fence}"

@@ -13,7 +13,7 @@ from tempfile import TemporaryDirectory
 
 from ..agent.agent import Agent
 from ..errors import FlyballError
-from ..models.by_name import KEYS
+from ..models.by_name import KEY_VARIABLES
 from ..outcome import Outcome
 from ..request import Call
 from ..settings import Settings
@@ -24,7 +24,7 @@ from .rule_checks import Check, Hint
 LOCAL = "local:smollm2"
 OLDEST = (3, 11)
 _REQUIREMENT = re.compile(r"([\w.-]+).*;.*\bextra\s*==\s*['\"]([\w-]+)['\"]")
-_SERVER = """
+_SERVER_CODE = """
 from mcp.server.mcpserver import MCPServer
 server = MCPServer("doctor", log_level="ERROR")
 @server.tool()
@@ -36,20 +36,20 @@ server.run()
 
 def installation_checks() -> list[Check]:
     """All there is to look at but rules; nothing is asked of the network."""
-    tools = {"files": _files, "python": _python, "shell": _shell, "fetch": _fetch}
+    tools = {"files": _check_files, "python": _check_python_tool, "shell": _check_shell, "fetch": _check_fetch}
     there = ["fetch"] if sys.platform == "win32" else [*tools]
     return [
-        Check(f"python {platform.python_version()}", _version),
-        *[Check(f"extra {name}", partial(_extra, name, wanted)) for name, wanted in extras().items()],
-        *[Check(f"key of {provider}", partial(_key, variable)) for provider, variable in KEYS.items()],
-        Check(f"model {LOCAL}", _local),
-        Check("model that is asked by default", _model),
+        Check(f"python {platform.python_version()}", _check_python_version),
+        *[Check(f"extra {name}", partial(_check_extra, name, wanted)) for name, wanted in read_extras().items()],
+        *[Check(f"key of {provider}", partial(_check_key, variable)) for provider, variable in KEY_VARIABLES.items()],
+        Check(f"model {LOCAL}", _check_local_model),
+        Check("model that is asked by default", _check_default_model),
         *[Check(f"toolbox {name}", tools[name]) for name in there],
-        Check("tools of an MCP server", _mcp),
+        Check("tools of an MCP server", _check_mcp),
     ]
 
 
-def extras() -> dict[str, list[str]]:
+def read_extras() -> dict[str, list[str]]:
     """The packages of each extra, as the installed package tells."""
     try:
         required = metadata.requires("flyball") or []
@@ -62,12 +62,12 @@ def extras() -> dict[str, list[str]]:
     return found
 
 
-def _version() -> Iterator[str]:
+def _check_python_version() -> Iterator[str]:
     if sys.version_info < OLDEST:
         yield f"found {platform.python_version()}; expected {'.'.join(map(str, OLDEST))} or later"
 
 
-def _extra(name: str, packages: Sequence[str]) -> Iterator[str]:
+def _check_extra(name: str, packages: Sequence[str]) -> Iterator[str]:
     missing = [package for package in packages if not _is_installed(package)]
     if missing:
         yield Hint(f"without {', '.join(missing)}; pip install 'flyball[{name}]'")
@@ -81,12 +81,12 @@ def _is_installed(package: str) -> bool:
     return True
 
 
-def _key(variable: str) -> Iterator[str]:
+def _check_key(variable: str) -> Iterator[str]:
     if not os.environ.get(variable):
         yield Hint(f"{variable} is not set")
 
 
-def _local() -> Iterator[str]:
+def _check_local_model() -> Iterator[str]:
     from ..models import named
 
     try:
@@ -97,7 +97,7 @@ def _local() -> Iterator[str]:
         yield Hint(missing)
 
 
-def _model() -> Iterator[str]:
+def _check_default_model() -> Iterator[str]:
     """Whether what the settings name can be asked."""
     from ..models import named
 
@@ -110,66 +110,68 @@ def _model() -> Iterator[str]:
         yield f"{told.value} ({told.source}): {missing}"
 
 
-def _files() -> Iterator[str]:
+def _check_files() -> Iterator[str]:
     from ..toolbox import files, write
 
     with TemporaryDirectory(prefix="flyball-doctor-") as folder:
         tools = [*files(folder), *write(folder)]
-        wrote, read, up = _called(
+        wrote, read, up = _call_tools(
             tools,
             ("write_file", {"path": "a.txt", "text": "steam"}),
             ("read_file", {"path": "a.txt"}),
             ("read_file", {"path": "../a.txt"}),
         )
-        yield from _unless("write", wrote.ok, wrote)
-        yield from _unless("read", "steam" in read.text, read)
-        yield from _unless("stay below its root", not up.ok, up)
+        yield from _report_failure("write", wrote.ok, wrote)
+        yield from _report_failure("read", "steam" in read.text, read)
+        yield from _report_failure("stay below its root", not up.ok, up)
 
 
-def _python() -> Iterator[str]:
+def _check_python_tool() -> Iterator[str]:
     from ..toolbox import python
 
-    yield from _program(python, "python", {"code": "print(6 * 7)"})
+    yield from _check_program(python, "python", {"code": "print(6 * 7)"})
 
 
-def _shell() -> Iterator[str]:
+def _check_shell() -> Iterator[str]:
     from ..toolbox import shell
 
-    yield from _program(shell, "shell", {"command": "echo 42"})
+    yield from _check_program(shell, "shell", {"command": "echo 42"})
 
 
-def _program(make: Callable[..., list[Tool]], name: str, arguments: Mapping[str, str]) -> Iterator[str]:
+def _check_program(make: Callable[..., list[Tool]], name: str, arguments: Mapping[str, str]) -> Iterator[str]:
     with TemporaryDirectory(prefix="flyball-doctor-") as folder:
-        [ran] = _called(make(folder, approve=False), (name, arguments))
-        yield from _unless("run a program", ran.ok and "42" in ran.text, ran)
+        [ran] = _call_tools(make(folder, approve=False), (name, arguments))
+        yield from _report_failure("run a program", ran.ok and "42" in ran.text, ran)
 
 
-def _fetch() -> Iterator[str]:
+def _check_fetch() -> Iterator[str]:
     from ..toolbox import fetch
 
-    [refused] = _called(fetch(), ("fetch", {"url": "http://127.0.0.1:9/"}))
-    yield from _unless("refuse an address of this machine", "expected a public address" in refused.text, refused)
+    [refused] = _call_tools(fetch(), ("fetch", {"url": "http://127.0.0.1:9/"}))
+    yield from _report_failure(
+        "refuse an address of this machine", "expected a public address" in refused.text, refused
+    )
 
 
-def _mcp() -> Iterator[str]:
+def _check_mcp() -> Iterator[str]:
     """A server that is started for it answers a call."""
     if not _is_installed("mcp"):
         yield Hint("needs the extra 'mcp'")
         return
     from ..tools import mcp
 
-    server = mcp([sys.executable, "-c", _SERVER], name="the doctor's server")
+    server = mcp([sys.executable, "-c", _SERVER_CODE], name="the doctor's server")
     agent = Agent(model=ScriptedModel(call("add", a=40, b=2), say("42")), tools=[server], settings=Settings())
     result = agent.run("What is 40 + 2?")
     if not (result.completed and result.tool_results[0].ok):
         yield result.explain()
 
 
-def _called(tools: Sequence[Tool], *calls: tuple[str, Mapping[str, str]]) -> Sequence[Outcome]:
+def _call_tools(tools: Sequence[Tool], *calls: tuple[str, Mapping[str, str]]) -> Sequence[Outcome]:
     asked = [Call(str(n), name, dict(arguments)) for n, (name, arguments) in enumerate(calls)]
     return BoundedToolExecutor(tools).execute(*asked)
 
 
-def _unless(what: str, held: bool, outcome: Outcome) -> Iterator[str]:
-    if not held:
-        yield f"could not {what}: {outcome.text}"
+def _report_failure(action: str, succeeded: bool, outcome: Outcome) -> Iterator[str]:
+    if not succeeded:
+        yield f"could not {action}: {outcome.text}"

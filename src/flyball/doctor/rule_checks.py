@@ -27,14 +27,17 @@ from ..testing import Line, ScriptedModel, call, say, together
 from ..tools import tool
 
 TURNS = 4
-WORDS = "The doctor was here."
+NOTICE_TEXT = "The doctor was here."
 """What rules say."""
-ANEW: Sequence[Line] = [together(call("look", n=1), call("look", n=-1)), *[call("look", n=n) for n in range(2, 20)]]
-THE_SAME: Sequence[Line] = [call("look", n=1)] * 20
+VARIED_SCRIPT: Sequence[Line] = [
+    together(call("look", n=1), call("look", n=-1)),
+    *[call("look", n=n) for n in range(2, 20)],
+]
+REPEATED_SCRIPT: Sequence[Line] = [call("look", n=1)] * 20
 
 
 @dataclass(slots=True)
-class Seen:
+class RunObservation:
     """What there was to see of a run."""
 
     result: Result
@@ -46,19 +49,19 @@ class Seen:
     """What was said where a call was not made."""
     logged: Sequence[str] = ()
 
-    def told(self, rule: str) -> list[tuple[str, dict[str, Any]]]:
+    def list_emitted(self, rule: str) -> list[tuple[str, dict[str, Any]]]:
         """The events and log lines that a rule told."""
         emitted = [event for event in self.result.events if isinstance(event, RuleEmitted)]
         return [(event.name, dict(event.data)) for event in emitted if event.rule == rule]
 
-    def shown(self, words: str = WORDS) -> list[int]:
+    def find_notice_requests(self, text: str = NOTICE_TEXT) -> list[int]:
         """With which requests the model was shown a notice; 0 where it is in the history, where it must not be."""
-        kept = [0 for message in self.result.messages if words in message.content]
-        return kept + [n for n, notices in enumerate(self.notices, 1) for notice in notices if notice == words]
+        kept = [0 for message in self.result.messages if text in message.content]
+        return kept + [n for n, notices in enumerate(self.notices, 1) for notice in notices if notice == text]
 
-    def denied(self) -> int:
+    def count_denied(self) -> int:
         """How many calls were denied with the rule's words."""
-        return sum(denial.endswith(WORDS) for denial in self.denials)
+        return sum(denial.endswith(NOTICE_TEXT) for denial in self.denials)
 
 
 @tool(effects="read")
@@ -69,7 +72,7 @@ def look(n: int) -> str:
     return f"seen {n}"
 
 
-def in_agent(rules: RuleSet, script: Sequence[Line] = ANEW, turns: int = TURNS) -> Seen:
+def run_in_agent(rules: RuleSet, script: Sequence[Line] = VARIED_SCRIPT, turns: int = TURNS) -> RunObservation:
     """A run of an agent, by its sync door."""
     own, other = (ScriptedModel(*script, grace=say("A report."), name=name) for name in ("own", "other"))
     agent = Agent(
@@ -81,21 +84,21 @@ def in_agent(rules: RuleSet, script: Sequence[Line] = ANEW, turns: int = TURNS) 
         approver=lambda question: deny(question.text),
         settings={},
     )
-    with _log() as lines:
+    with _capture_log() as lines:
         result = agent.run("Look around.")
     denials = [outcome.text for outcome in result.tool_results if isinstance(outcome, Denied)]
     asked = [*own.requests, *other.requests]
     models = ["own"] * len(own.requests) + ["other"] * len(other.requests)
-    return Seen(result, [request.notices for request in asked], models, denials, lines)
+    return RunObservation(result, [request.notices for request in asked], models, denials, lines)
 
 
-def in_govern(rules: RuleSet, script: Sequence[Line] = ANEW, turns: int = TURNS) -> Seen:
+def run_in_govern(rules: RuleSet, script: Sequence[Line] = VARIED_SCRIPT, turns: int = TURNS) -> RunObservation:
     """A governed loop that makes the calls of the script."""
     notices: list[tuple[str, ...]] = []
     models: list[str] = []
     denials: list[str] = []
     registry = IterationBudgetRegistry(settings={})
-    with _log() as lines, govern(Limits(turns=turns), rules=rules.with_core(), registry=registry) as run:
+    with _capture_log() as lines, govern(Limits(turns=turns), rules=rules.with_core(), registry=registry) as run:
         for turn, line in zip(run, script, strict=False):
             notices.append(turn.messages_to_add)
             models.append(turn.model or "own")
@@ -107,18 +110,18 @@ def in_govern(rules: RuleSet, script: Sequence[Line] = ANEW, turns: int = TURNS)
                     turn.tool_ended(Failure(call_id="", tool=name, kind="ValueError", error="nothing there"))
                 else:
                     turn.tool_ended(Success(call_id="", tool=name, content="seen", value="seen"))
-    return Seen(run.result(), notices, models, denials, lines)
+    return RunObservation(run.result(), notices, models, denials, lines)
 
 
-Door = Callable[[RuleSet, Sequence[Line], int], Seen]
-DOORS: Mapping[str, Door] = {"an agent": in_agent, "govern": in_govern}
+RuleRunner = Callable[[RuleSet, Sequence[Line], int], RunObservation]
+RULE_RUNNERS: Mapping[str, RuleRunner] = {"an agent": run_in_agent, "govern": run_in_govern}
 
 
 @contextmanager
-def _log() -> Generator[list[str]]:
+def _capture_log() -> Generator[list[str]]:
     """The lines that rules write to their log meanwhile, which nobody else gets."""
     lines: list[str] = []
-    handler, log = _Lines(lines), logging.getLogger("flyball.rules")
+    handler, log = _LineHandler(lines), logging.getLogger("flyball.rules")
     before = log.propagate, log.level
     log.addHandler(handler)
     log.propagate = False
@@ -131,7 +134,7 @@ def _log() -> Generator[list[str]]:
         log.setLevel(before[1])
 
 
-class _Lines(logging.Handler):
+class _LineHandler(logging.Handler):
     """Keeps the lines of a log."""
 
     def __init__(self, lines: list[str]) -> None:
@@ -158,17 +161,17 @@ class Check:
     """Something to prove."""
 
     name: str
-    look: Callable[[], Iterable[str]]
+    inspect: Callable[[], Iterable[str]]
     """What is wrong, in words, and hints; nothing where all is well. What it raises is wrong too."""
 
-    def wrong(self) -> tuple[str, ...]:
+    def find_errors(self) -> tuple[str, ...]:
         """What is wrong; it never raises."""
-        return tuple(one for one in self.found() if not isinstance(one, Hint))
+        return tuple(one for one in self.run() if not isinstance(one, Hint))
 
-    def found(self) -> tuple[str, ...]:
+    def run(self) -> tuple[str, ...]:
         """What is wrong, and hints; it never raises."""
         try:
-            return tuple(self.look())
+            return tuple(self.inspect())
         except FlyballError as error:
             return (str(error),)
         except Exception as error:
@@ -176,7 +179,7 @@ class Check:
 
 
 @dataclass(frozen=True, slots=True)
-class _Written:
+class _RuleFile:
     """A rule as it is written to a file."""
 
     id: str
@@ -195,47 +198,47 @@ class _Written:
 
 
 @dataclass(frozen=True, slots=True)
-class _Proof:
+class _ActionCheck:
     """A rule's action, and what must be seen of it when it acts in the second turn."""
 
     action: str
-    look: Callable[[Seen], object]
+    observe: Callable[[RunObservation], object]
     expected: object
     trigger: Trigger = Trigger.TURN_START
 
 
-_PROOFS: Mapping[str, _Proof] = {
-    "notify_self": _Proof(f'message = "{WORDS}"', lambda seen: seen.shown(), [2]),
-    "log": _Proof(
+_ACTION_CHECKS: Mapping[str, _ActionCheck] = {
+    "notify_self": _ActionCheck(f'message = "{NOTICE_TEXT}"', lambda seen: seen.find_notice_requests(), [2]),
+    "log": _ActionCheck(
         'message = "turn {{ context.turn.iteration_count }}"\nlevel = "warning"',
-        lambda seen: (seen.logged, seen.told("doctor")),
+        lambda seen: (seen.logged, seen.list_emitted("doctor")),
         (["doctor: turn 2"], [("log.warning", {"message": "turn 2"})]),
     ),
-    "set_state": _Proof(
+    "set_state": _ActionCheck(
         'key = "turn"\nvalue = "{{ context.turn.iteration_count }}"',
-        lambda seen: seen.told("witness"),
+        lambda seen: seen.list_emitted("witness"),
         [("log.info", {"message": "2 at the end"})],
     ),
-    "emit_event": _Proof(
+    "emit_event": _ActionCheck(
         'name = "doctor"\ndata.turn = "{{ context.turn.iteration_count }}"',
-        lambda seen: seen.told("doctor"),
+        lambda seen: seen.list_emitted("doctor"),
         [("doctor", {"turn": 2})],
     ),
-    "deny": _Proof(f'message = "{WORDS}"', Seen.denied, 1, Trigger.TOOL_CALL),
-    "stop": _Proof(
+    "deny": _ActionCheck(f'message = "{NOTICE_TEXT}"', RunObservation.count_denied, 1, Trigger.TOOL_CALL),
+    "stop": _ActionCheck(
         'message = "Enough."',
         lambda seen: (seen.result.stop.value, seen.result.stopped_by, len(seen.notices)),
         ("halted", "doctor", 2 + 1),
         Trigger.TURN_END,
     ),
-    "extend": _Proof('budget = "turns"\namount = 3', lambda seen: len(seen.notices), TURNS + 3 + 1),
-    "ask": _Proof(f'message = "{WORDS}"', Seen.denied, 1, Trigger.TOOL_CALL),
-    "use_model": _Proof('model = "other"', lambda seen: seen.models, ["own", *["other"] * TURNS]),
+    "extend": _ActionCheck('budget = "turns"\namount = 3', lambda seen: len(seen.notices), TURNS + 3 + 1),
+    "ask": _ActionCheck(f'message = "{NOTICE_TEXT}"', RunObservation.count_denied, 1, Trigger.TOOL_CALL),
+    "use_model": _ActionCheck('model = "other"', lambda seen: seen.models, ["own", *["other"] * TURNS]),
 }
-_WITNESS = _Written(
+_STATE_LOGGER = _RuleFile(
     "witness", Trigger.SESSION_END, "log", 'message = "{{ context.state.turn }} at the end"', "'turn' in context.state"
 )
-_TELLER = _Written("teller", Trigger.QUERY_START, "emit_event", 'name = "doctor"')
+_EVENT_EMITTER = _RuleFile("teller", Trigger.QUERY_START, "emit_event", 'name = "doctor"')
 _DELIVERIES: Mapping[str, tuple[Trigger, str, list[int]]] = {
     "turn_start": (Trigger.TURN_END, "context.turn.iteration_count == 1", [2]),
     "after_tool": (Trigger.TOOL_CALL, "context.turn.iteration_count == 1", [2]),
@@ -246,75 +249,91 @@ _DELIVERIES: Mapping[str, tuple[Trigger, str, list[int]]] = {
 
 def checks() -> list[Check]:
     """All there is to prove of rules."""
-    hooks = [(trigger, name) for trigger in Trigger for name in DOORS]
+    hooks = [(trigger, name) for trigger in Trigger for name in RULE_RUNNERS]
     hooks.remove((Trigger.STALLED, "govern"))  # which does not see what calls come to unless it is told
     return [
-        Check("core rules load", _core_loads),
-        Check("core rules pass their own tests", _core_passes),
-        *[Check(f"hook {trigger.value} in {name}", partial(_hook, DOORS[name], trigger)) for trigger, name in hooks],
+        Check("core rules load", _check_core_loads),
+        Check("core rules pass their own tests", _check_core_tests),
         *[
-            Check(f"action {type_} in {name}", partial(_action, DOORS[name], type_))
-            for type_ in ACTIONS
-            for name in DOORS
+            Check(f"hook {trigger.value} in {name}", partial(_check_hook, RULE_RUNNERS[name], trigger))
+            for trigger, name in hooks
         ],
-        *[Check(f"notice {at} in {name}", partial(_notice, DOORS[name], at)) for at in _DELIVERIES for name in DOORS],
-        *[Check(f"notice at turn 8 of 10 in {name}", partial(_seed, DOORS[name])) for name in DOORS],
+        *[
+            Check(f"action {type_} in {name}", partial(_check_action, RULE_RUNNERS[name], type_))
+            for type_ in ACTIONS
+            for name in RULE_RUNNERS
+        ],
+        *[
+            Check(f"notice {at} in {name}", partial(_check_notice, RULE_RUNNERS[name], at))
+            for at in _DELIVERIES
+            for name in RULE_RUNNERS
+        ],
+        *[
+            Check(f"notice at turn 8 of 10 in {name}", partial(_check_core_warning, RULE_RUNNERS[name]))
+            for name in RULE_RUNNERS
+        ],
     ]
 
 
-def _core_loads() -> Iterator[str]:
+def _check_core_loads() -> Iterator[str]:
     core = RuleSet.core()
     yield from map(str, core.problems)
     there = {rule.id for rule in core if rule.core and rule.enabled}
     yield from (f"{id_} is not there" for id_ in CORE if id_ not in there)
 
 
-def _core_passes() -> Iterator[str]:
+def _check_core_tests() -> Iterator[str]:
     for rule in RuleSet.core():
         yield from failures(rule)
 
 
-def _hook(door: Door, trigger: Trigger) -> Iterator[str]:
+def _check_hook(runner: RuleRunner, trigger: Trigger) -> Iterator[str]:
     """A rule that looks at this moment writes to the log."""
-    rule = _Written("doctor", trigger, "log", 'message = "fired"')
+    rule = _RuleFile("doctor", trigger, "log", 'message = "fired"')
     stalls = trigger is Trigger.STALLED
-    seen = _run(door, rule, _TELLER, script=THE_SAME if stalls else ANEW, turns=12 if stalls else TURNS)
-    if not seen.told("doctor"):
+    seen = _run_with_rules(
+        runner, rule, _EVENT_EMITTER, script=REPEATED_SCRIPT if stalls else VARIED_SCRIPT, turns=12 if stalls else TURNS
+    )
+    if not seen.list_emitted("doctor"):
         yield f"a rule with this trigger never fired in a run of {len(seen.notices)} requests"
 
 
-def _action(door: Door, type_: str) -> Iterator[str]:
+def _check_action(runner: RuleRunner, type_: str) -> Iterator[str]:
     """A rule that does this in the second turn is seen to do it."""
-    proof = _PROOFS[type_]
-    rule = _Written("doctor", proof.trigger, type_, proof.action, "context.turn.iteration_count == 2")
-    seen = _run(door, rule, _WITNESS)
-    yield from _unless(proof.look(seen), proof.expected, seen)
+    proof = _ACTION_CHECKS[type_]
+    rule = _RuleFile("doctor", proof.trigger, type_, proof.action, "context.turn.iteration_count == 2")
+    seen = _run_with_rules(runner, rule, _STATE_LOGGER)
+    yield from _report_difference(proof.observe(seen), proof.expected, seen)
 
 
-def _notice(door: Door, deliver_at: str) -> Iterator[str]:
+def _check_notice(runner: RuleRunner, deliver_at: str) -> Iterator[str]:
     """A notice comes with the right request, once, and is not kept in the history."""
     trigger, condition, expected = _DELIVERIES[deliver_at]
-    keys = f'message = "{WORDS}"\ndeliver_at = "{deliver_at}"'
-    seen = _run(door, _Written("doctor", trigger, "notify_self", keys, condition, "crossing"))
-    yield from _unless(seen.shown(), expected, seen)
+    keys = f'message = "{NOTICE_TEXT}"\ndeliver_at = "{deliver_at}"'
+    seen = _run_with_rules(runner, _RuleFile("doctor", trigger, "notify_self", keys, condition, "crossing"))
+    yield from _report_difference(seen.find_notice_requests(), expected, seen)
 
 
-def _seed(door: Door) -> Iterator[str]:
+def _check_core_warning(runner: RuleRunner) -> Iterator[str]:
     """The sentence of the seed, said by a core rule."""
-    seen = door(RuleSet(), ANEW, 10)
-    yield from _unless(seen.shown(WARNING), [8], seen)
+    seen = runner(RuleSet(), VARIED_SCRIPT, 10)
+    yield from _report_difference(seen.find_notice_requests(WARNING), [8], seen)
 
 
-def _run(door: Door, *rules: _Written, script: Sequence[Line] = ANEW, turns: int = TURNS) -> Seen:
+def _run_with_rules(
+    runner: RuleRunner, *rules: _RuleFile, script: Sequence[Line] = VARIED_SCRIPT, turns: int = TURNS
+) -> RunObservation:
     """A run with rules that are read from files, as anybody's are."""
     with TemporaryDirectory(prefix="flyball-doctor-") as folder:
         for rule in rules:
             Path(folder, f"{rule.id}.toml").write_text(rule.text, encoding="utf-8")
-        return door(RuleSet.load(folder, strict=True), script, turns)
+        return runner(RuleSet.load(folder, strict=True), script, turns)
 
 
-def _unless(found: object, expected: object, seen: Seen) -> Iterator[str]:
+def _report_difference(found: object, expected: object, observation: RunObservation) -> Iterator[str]:
     if found != expected:
-        ended = f"the run ended as {seen.result.stop.value}"
-        faults = [f"{event.rule}: {event.reason}" for event in seen.result.events if isinstance(event, RuleFailed)]
+        ended = f"the run ended as {observation.result.stop.value}"
+        faults = [
+            f"{event.rule}: {event.reason}" for event in observation.result.events if isinstance(event, RuleFailed)
+        ]
         yield "; ".join([f"expected {expected}, saw {found}", ended, *faults])

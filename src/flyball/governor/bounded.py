@@ -47,21 +47,21 @@ def bounded(
     """
     if (ceiling is None) == (registry is None):
         raise ConfigError(f"bounded {name!r}", (ceiling, registry), "a ceiling or a registry, and not both")
-    kind = validation.member(f"bounded {name!r}, counts", counts, Counts)
+    kind = validation.parse_enum(f"bounded {name!r}, counts", counts, Counts)
 
-    def make(start: int = 0) -> IterationBudget:
+    def create_budget(start: int = 0) -> IterationBudget:
         return IterationBudget(name, ceiling, start=start) if registry is None else registry.create(name, start)
 
-    make()  # a wrong name or ceiling is told here, where it stands
+    create_budget()  # a wrong name or ceiling is told here, where it stands
 
     def decorate(function: Callable[P, R]) -> Callable[P, R]:
         if inspect.isgeneratorfunction(function) or inspect.isasyncgenfunction(function):
             raise ConfigError(f"bounded {name!r}", function, "a function that is no generator")
-        bound = _Bound(make, kind)
+        bound = _Bound(create_budget, kind)
 
         @functools.wraps(function)
         def call(*args: P.args, **kwargs: P.kwargs) -> R:
-            with bound.call():
+            with bound.claim_call():
                 result = function(*args, **kwargs)
             if inspect.iscoroutine(result):
                 result.close()
@@ -70,7 +70,7 @@ def bounded(
 
         @functools.wraps(function)
         async def acall(*args: P.args, **kwargs: P.kwargs) -> Any:
-            with bound.call():
+            with bound.claim_call():
                 return await cast("Callable[P, Any]", function)(*args, **kwargs)
 
         return cast("Callable[P, R]", acall) if inspect.iscoroutinefunction(function) else call
@@ -81,13 +81,13 @@ def bounded(
 class _Bound:
     """The budget of the call that is under way here, if one is."""
 
-    def __init__(self, make: Callable[[int], IterationBudget], counts: Counts) -> None:
-        self.make = make
+    def __init__(self, create_budget: Callable[[int], IterationBudget], counts: Counts) -> None:
+        self.create_budget = create_budget
         self.counts = counts
         self.current: ContextVar[IterationBudget | None] = ContextVar("flyball_bounded", default=None)
 
     @contextmanager
-    def call(self) -> Generator[None]:
+    def claim_call(self) -> Generator[None]:
         """Claim one call, for as long as it lasts.
 
         Each level of depth has a budget of its own that starts at its caller's count: tasks that run side by side are
@@ -95,7 +95,7 @@ class _Bound:
         """
         budget = self.current.get()
         if budget is None or self.counts is Counts.DEPTH:
-            budget = self.make(budget.used if budget else 0)
+            budget = self.create_budget(budget.used if budget else 0)
         budget.spend()
         token = self.current.set(budget)
         try:

@@ -21,7 +21,7 @@ from ..progress import Point
 from ..recorder import Fields, Recorder, Sink
 from ..result import Result, Stop
 from ..rules import RuleSet
-from .orders import Ruling
+from .orders import ActiveRules
 from .turn import Turn
 
 
@@ -55,16 +55,16 @@ class govern:  # noqa: N801  (people read it as the verb: `with govern(limits) a
     metadata: Mapping[str, Any] = field(default_factory=dict[str, Any])
 
     def __post_init__(self) -> None:
-        validation.kind("govern, limits", self.limits, Limits)
-        validation.whole_or_none("govern, max_output_tokens", self.max_output_tokens)
-        validation.whole("govern, events_kept", self.events_kept)
-        validation.kind("govern, metadata", self.metadata, Mapping)
-        validation.kind("govern, sinks", self.sinks, Iterable)
-        validation.member("govern, unpriced", self.unpriced, Unpriced)
+        validation.check_type("govern, limits", self.limits, Limits)
+        validation.check_optional_int("govern, max_output_tokens", self.max_output_tokens)
+        validation.check_int("govern, events_kept", self.events_kept)
+        validation.check_type("govern, metadata", self.metadata, Mapping)
+        validation.check_type("govern, sinks", self.sinks, Iterable)
+        validation.parse_enum("govern, unpriced", self.unpriced, Unpriced)
         if self.price is not None and not callable(getattr(self.price, "cost", None)):
             raise ConfigError("govern, price", self.price, "a price, such as TokenPrice(input=3, output=15)")
         self.lock = RLock()
-        self._open: _Open | None = None
+        self._state: _RunState | None = None
         self._result: Result | None = None
         self._stops: set[Stop] = set()
         self._error: BaseException | str | None = None
@@ -75,7 +75,7 @@ class govern:  # noqa: N801  (people read it as the verb: `with govern(limits) a
     def complete(self, text: str = "") -> None:
         """End the run with its answer. In the grace turn that is the report, and the reason of the end stays."""
         self._text = text
-        if not self._now().graced:
+        if not self._require_open().is_grace:
             self._stops.add(Stop.COMPLETED)
 
     def fail(self, error: BaseException | str) -> None:
@@ -90,9 +90,9 @@ class govern:  # noqa: N801  (people read it as the verb: `with govern(limits) a
 
     def halt(self, by: str, message: str = "", *, grace: bool = False) -> None:
         """End the run when its next turn is asked for; with `grace`, after one last turn for a report."""
-        if Stop.HALTED in self._stops or self._now().ending:
+        if Stop.HALTED in self._stops or self._require_open().is_ending:
             return
-        self._halted_by, self._now().halts_with_grace = by, grace and self.grace
+        self._halted_by, self._require_open().halts_with_grace = by, grace and self.grace
         if not self._stops - {Stop.COMPLETED}:  # else what goes before has its own
             self._warning = message or None
         self._stops.add(Stop.HALTED)
@@ -107,7 +107,7 @@ class govern:  # noqa: N801  (people read it as the verb: `with govern(limits) a
     @property
     def envelope(self) -> TurnBudget:
         """The run's budgets and deadlines, while it goes on."""
-        return self._now().purse.envelope
+        return self._require_open().spending.envelope
 
     def result(self) -> Result:
         """All there is to know, once the `with` block is left."""
@@ -116,7 +116,7 @@ class govern:  # noqa: N801  (people read it as the verb: `with govern(limits) a
         return self._result
 
     def __enter__(self) -> Self:
-        if self._open is not None:
+        if self._state is not None:
             raise ConfigError("govern", "a run that was used before", "a new govern(...) for each run")
         header = event.Header(self.run_id, self.session_id, self.clock.wall(), dict(self.metadata))
         recorder = Recorder(header, self.sinks, self.events_kept)
@@ -128,16 +128,16 @@ class govern:  # noqa: N801  (people read it as the verb: `with govern(limits) a
             expected = f"a price, because there is a limit of {money.unit.show(money.ceiling)}: TokenPrice(input=..., "
             expected += 'output=...); or unpriced="tokens_only" if the limit need not hold'
             raise ConfigError("govern, price", None, expected)
-        self._open = _Open(Spending(envelope, self.price, self.model), recorder, self.clock.now())
+        self._state = _RunState(Spending(envelope, self.price, self.model), recorder, self.clock.now())
         self.tell(event.RunStarted, envelope.snapshot(), None)
         if self.rules is not None:
-            most_s = max(0.0, terms.most_seconds - terms.seconds)
-            self._open.ruling = Ruling(self.rules, self, self.run_id, envelope, self.metadata, most_s)
-        self._consult(Point.RUN_STARTED)
+            most_s = max(0.0, terms.max_extended_seconds - terms.seconds)
+            self._state.active_rules = ActiveRules(self.rules, self, self.run_id, envelope, self.metadata, most_s)
+        self._consult_rules(Point.RUN_STARTED)
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, _: object) -> None:
-        run = self._now()
+        run = self._require_open()
         self._close_turn(run)
         if isinstance(error, Exception | SystemExit):
             self.fail(error)
@@ -151,19 +151,19 @@ class govern:  # noqa: N801  (people read it as the verb: `with govern(limits) a
         return self
 
     def __next__(self) -> Turn:
-        run = self._now()
+        run = self._require_open()
         self._close_turn(run)
-        if self._stops == {Stop.HALTED} and run.halts_with_grace and not run.graced and self._grace_fits(run):
+        if self._stops == {Stop.HALTED} and run.halts_with_grace and not run.is_grace and self._try_open_reserve(run):
             return self._open_turn(run, grace=True)
         if self._stops:
             raise StopIteration
-        refused = self._refused_by(run.purse)
+        refused = self._claim_turn(run.spending)
         if refused is None:
-            return self._open_turn(run, grace=False) if self._begins_turn(run) else self.__next__()
+            return self._open_turn(run, grace=False) if self._try_start_turn(run) else self.__next__()
         self._stops.add(Stop.DEADLINE if refused == "seconds" else Stop.BUDGET)
-        self._warning = run.purse.envelope.refuse(refused).warning
+        self._warning = run.spending.envelope.refuse(refused).warning
         self.tell_refusals()
-        if self.grace and self._grace_fits(run):
+        if self.grace and self._try_open_reserve(run):
             return self._open_turn(run, grace=True)
         raise StopIteration
 
@@ -182,59 +182,66 @@ class govern:  # noqa: N801  (people read it as the verb: `with govern(limits) a
         except StopIteration:
             raise StopAsyncIteration from None
 
-    def _now(self) -> _Open:
-        if self._open is None:
+    def _require_open(self) -> _RunState:
+        if self._state is None:
             raise ConfigError("govern", "a run that was not entered", "`with govern(...) as run:` around the loop")
-        return self._open
+        return self._state
 
-    def _refused_by(self, purse: Spending) -> str | None:
+    def _claim_turn(self, spending: Spending) -> str | None:
         """Claim the next turn; else the budget that stands against it."""
-        envelope = purse.envelope
+        envelope = spending.envelope
         if envelope.is_expired():
             return "seconds"
         with envelope.lock:
-            short = purse.short_of(purse.likely_input)
+            short = spending.find_short_budgets(spending.likely_input_tokens)
             for name in short:
                 envelope.refuse(name)
             if short:
                 return short[0]
             return None if envelope.claim_step() else "turns"
 
-    def _grace_fits(self, run: _Open) -> bool:
+    def _try_open_reserve(self, run: _RunState) -> bool:
         """Open the reserve, and see whether a request fits into it."""
-        envelope = run.purse.envelope
+        envelope = run.spending.envelope
         envelope.open_reserve()
-        return not envelope.hard.expired and not run.purse.short_of(run.purse.likely_input)
+        return not envelope.hard.expired and not run.spending.find_short_budgets(run.spending.likely_input_tokens)
 
-    def _begins_turn(self, run: _Open) -> bool:
+    def _try_start_turn(self, run: _RunState) -> bool:
         """Whether the turn that was claimed may be taken; one that a rule stops before anything is asked was none."""
         run.number += 1
         self.tell(event.TurnStarted)
-        self._consult(Point.TURN_STARTED)
+        self._consult_rules(Point.TURN_STARTED)
         if not self._stops:
             return True
-        given = run.purse.envelope.budgets["turns"].refund(reason="round_never_started")
+        given = run.spending.envelope.budgets["turns"].refund(reason="round_never_started")
         if given:
             self.tell(event.Refunded, "turns", given, "round_never_started")
         self.tell(event.TurnEnded)
         return False
 
-    def _open_turn(self, run: _Open, *, grace: bool) -> Turn:
-        run.graced, ruling = grace, run.ruling
+    def _open_turn(self, run: _RunState, *, grace: bool) -> Turn:
+        run.is_grace, ruling = grace, run.active_rules
         if grace:
             self.tell(event.GraceStarted, self._stop.value)
-        run.turn = Turn(run.number, run.purse, grace=grace, cap=self.max_output_tokens, teller=self, ruling=ruling)
+        run.turn = Turn(
+            run.number,
+            run.spending,
+            grace=grace,
+            max_output_tokens=self.max_output_tokens,
+            teller=self,
+            active_rules=ruling,
+        )
         return run.turn
 
-    def _consult(self, point: Point, about: object = None) -> None:
+    def _consult_rules(self, point: Point, about: object = None) -> None:
         """Ask the rules, if there are any."""
-        run = self._now()
-        if run.ruling is not None:
-            run.ruling.progress.turn, run.ruling.progress.requests = run.number, run.requests
-            run.ruling.progress.input_tokens = run.purse.likely_input
-            run.ruling.consult(point, about)
+        run = self._require_open()
+        if run.active_rules is not None:
+            run.active_rules.progress.turn, run.active_rules.progress.requests = run.number, run.requests
+            run.active_rules.progress.input_tokens = run.spending.likely_input_tokens
+            run.active_rules.consult(point, about)
 
-    def _close_turn(self, run: _Open) -> None:
+    def _close_turn(self, run: _RunState) -> None:
         turn, run.turn = run.turn, None
         if turn is None:
             return
@@ -244,7 +251,7 @@ class govern:  # noqa: N801  (people read it as the verb: `with govern(limits) a
         if turn.grace:
             self.tell(event.GraceEnded, bool(self._text))
         else:
-            self._consult(Point.TURN_ENDED)
+            self._consult_rules(Point.TURN_ENDED)
             self.tell(event.TurnEnded)
 
     @property
@@ -254,43 +261,43 @@ class govern:  # noqa: N801  (people read it as the verb: `with govern(limits) a
 
     def tell(self, kind: Callable[[int, float, int, event.Header, *Fields], event.Event], *fields: *Fields) -> None:
         """Record an event; from another thread than the loop's it waits until the loop has something to tell."""
-        run = self._now()
+        run = self._require_open()
         with self.lock:
             if self._result is None:
-                run.untold.append(lambda: run.recorder.emit(kind, *fields))
-        self._tell_all(run)
+                run.pending_events.append(lambda: run.recorder.emit(kind, *fields))
+        self._flush_events(run)
 
-    def _tell_all(self, run: _Open) -> None:
+    def _flush_events(self, run: _RunState) -> None:
         """Sinks are called on the thread of the loop, one event at a time, in the order things happened."""
         if get_ident() != run.thread:
             return
-        while run.untold:
+        while run.pending_events:
             run.recorder.at = self.clock.now() - run.started
             run.recorder.turn = run.number
-            run.untold.pop(0)()
+            run.pending_events.pop(0)()
 
     def tell_refusals(self) -> None:
         """Record each budget's first refusal."""
-        run = self._now()
+        run = self._require_open()
         with self.lock:
-            refusals = run.purse.envelope.refusals[run.told :]
-            run.told += len(refusals)
+            refusals = run.spending.envelope.refusals[run.emitted_refusals :]
+            run.emitted_refusals += len(refusals)
         for refusal in refusals:
             self.tell(event.BudgetRefused, refusal.budget, refusal.flag)
             if get_ident() == run.thread:
-                self._consult(Point.BUDGET_REFUSED, refusal.budget)
+                self._consult_rules(Point.BUDGET_REFUSED, refusal.budget)
 
-    def _finish(self, run: _Open) -> None:
+    def _finish(self, run: _RunState) -> None:
         """Make the result; only now, because whatever raises before must be in it."""
-        run.ending = True
+        run.is_ending = True
         with self.lock:
-            envelope, purse, stop = run.purse.envelope, run.purse, self._stop
+            envelope, purse, stop = run.spending.envelope, run.spending, self._stop
             envelope.close()
             turns = envelope.budgets["turns"].used
             by = self._halted_by if stop is Stop.HALTED else None
-            error = _described(self._error) if stop is Stop.FAILED else None
+            error = _describe_error(self._error) if stop is Stop.FAILED else None
             self.tell_refusals()
-            self._consult(Point.RUN_ENDED, stop.value)
+            self._consult_rules(Point.RUN_ENDED, stop.value)
             budgets = envelope.readings()
             self.tell(event.RunEnded, stop.value, by, envelope.flags, turns, run.requests, budgets)
             self._result = Result(
@@ -304,9 +311,9 @@ class govern:  # noqa: N801  (people read it as the verb: `with govern(limits) a
                 usage=purse.usage,
                 cost=purse.costs,
                 unpriced=purse.unpriced,
-                estimated_requests=purse.estimated,
+                estimated_requests=purse.estimated_requests,
                 budgets=budgets,
-                events=run.recorder.record,
+                events=run.recorder.recorded_events,
                 events_dropped=run.recorder.dropped,
                 sink_errors=run.recorder.sink_errors,
                 error=error,
@@ -318,30 +325,30 @@ class govern:  # noqa: N801  (people read it as the verb: `with govern(limits) a
 
 
 @dataclass(slots=True)
-class _Open:
+class _RunState:
     """What a run has while it goes on."""
 
-    purse: Spending
+    spending: Spending
     recorder: Recorder
     started: float
     turn: Turn | None = None
     number: int = 0
     requests: int = 0
-    told: int = 0
-    graced: bool = False
+    emitted_refusals: int = 0
+    is_grace: bool = False
     halts_with_grace: bool = False
-    ending: bool = False
-    ruling: Ruling | None = None
+    is_ending: bool = False
+    active_rules: ActiveRules | None = None
     thread: int = field(default_factory=get_ident)
-    untold: list[Callable[[], object]] = field(default_factory=list[Callable[[], object]])
+    pending_events: list[Callable[[], object]] = field(default_factory=list[Callable[[], object]])
 
     @property
     def waited_s(self) -> float:
         """The time that was no work; what rules have given more of is."""
-        return self.purse.envelope.postponed_s - (0.0 if self.ruling is None else self.ruling.extended_s)
+        return self.spending.envelope.postponed_s - (0.0 if self.active_rules is None else self.active_rules.extended_s)
 
 
-def _described(error: BaseException | str | None) -> dict[str, Any]:
+def _describe_error(error: BaseException | str | None) -> dict[str, Any]:
     try:
         message = str(error or "")
     except Exception:  # an error that cannot tell what it is must not take the result along

@@ -14,7 +14,7 @@ from ..progress import AskPerson, Deliver, Emit, Fault, Halt, Notice, Point, Pro
 from ..recorder import Teller
 from ..request import Call
 from ..rules import RuleSet
-from ..rules.engine import in_order
+from ..rules.engine import sort_notices
 
 
 class Governed(Teller, Protocol):
@@ -30,7 +30,7 @@ class Governed(Teller, Protocol):
         ...
 
 
-class Ruling:
+class ActiveRules:
     """The rules of one governed run. Calls may be claimed on any thread, one after the other."""
 
     def __init__(
@@ -40,7 +40,7 @@ class Ruling:
         run_id: str,
         envelope: TurnBudget,
         metadata: Mapping[str, Any],
-        most_s: float = math.inf,
+        max_extension_s: float = math.inf,
     ) -> None:
         """`most_s` is by how much the deadline may be moved."""
         self._engine = rules.begin()
@@ -51,9 +51,9 @@ class Ruling:
         """The model that a rule wants to be asked."""
         self.extended_s = 0.0
         """By how much rules have moved the deadline."""
-        self._most_s = most_s
-        self._waiting: list[Notice] = []
-        self._later: list[Notice] = []
+        self._max_extension_s = max_extension_s
+        self._pending_notices: list[Notice] = []
+        self._after_tool_notices: list[Notice] = []
         """Those that wait for the result of a tool first."""
         self._veto: Veto | None = None
         self._lock = run.lock
@@ -62,18 +62,18 @@ class Ruling:
         """Ask the rules, and do what they order."""
         with self._lock:
             for order in self._engine(point, self.progress, about):
-                self._obey(order, point)
+                self._apply_order(order, point)
 
-    def notices(self, *, grace: bool) -> tuple[str, ...]:
+    def pop_notices(self, *, grace: bool) -> tuple[str, ...]:
         """Those that go with the next request, the most urgent first."""
         with self._lock:
-            now = in_order(n for n in self._waiting if not grace or n.deliver_at == Deliver.IMMEDIATE)
-            self._waiting = [notice for notice in self._waiting if notice not in now]
+            now = sort_notices(n for n in self._pending_notices if not grace or n.deliver_at == Deliver.IMMEDIATE)
+            self._pending_notices = [notice for notice in self._pending_notices if notice not in now]
         for notice in now:
             self._run.tell(event.NoticeDelivered, notice.by, notice.text, notice.category, notice.priority)
         return tuple(notice.text for notice in now)
 
-    def vetoed(self, name: str, arguments: Mapping[str, Any]) -> str | None:
+    def find_veto(self, name: str, arguments: Mapping[str, Any]) -> str | None:
         """Why a call may not be made; a question nobody can be asked means no, and so does a stop."""
         call = Call("", name, arguments)
         with self._lock:
@@ -82,7 +82,7 @@ class Ruling:
             self.consult(Point.TOOL_CALLED, call)
             return None if self._veto is None else self._veto.message
 
-    def ended(self, outcome: Outcome) -> None:
+    def record_outcome(self, outcome: Outcome) -> None:
         """Learn what a call came to, and ask the rules about it."""
         progress = self.progress
         with self._lock:
@@ -90,14 +90,14 @@ class Ruling:
             counts = progress.successes if outcome.ok else progress.failures
             counts[outcome.tool] = counts.get(outcome.tool, 0) + 1
             self.consult(Point.TOOL_ENDED, outcome)
-            self._waiting += self._later
-            self._later = []
+            self._pending_notices += self._after_tool_notices
+            self._after_tool_notices = []
 
-    def _obey(self, order: object, point: Point) -> None:
+    def _apply_order(self, order: object, point: Point) -> None:
         match order:
             case Notice():
                 waits = order.deliver_at == Deliver.AFTER_TOOL and point is not Point.TOOL_ENDED
-                (self._later if waits else self._waiting).append(order)
+                (self._after_tool_notices if waits else self._pending_notices).append(order)
             case Veto():
                 self._veto = self._veto or order
             case AskPerson(text, by):
@@ -111,7 +111,7 @@ class Ruling:
                     self._veto = self._veto or Veto(message or "the run is halted", by)
                 self._run.halt(by, message, grace=grace)
             case Raise(name, amount, by):
-                self._raise(name, amount, by)
+                self._extend_budget(name, amount, by)
             case SetState(key, value):
                 self.state[key] = value
             case Emit(name, data, by):
@@ -123,10 +123,10 @@ class Ruling:
             case _:
                 pass
 
-    def _raise(self, name: str, amount: float, by: str) -> None:
+    def _extend_budget(self, name: str, amount: float, by: str) -> None:
         envelope = self.progress.envelope
         if name == "seconds":
-            seconds = min(float(amount), max(0.0, self._most_s - self.extended_s))
+            seconds = min(float(amount), max(0.0, self._max_extension_s - self.extended_s))
             if seconds:
                 self.extended_s += seconds
                 envelope.postpone(seconds, f"extended by {by}")

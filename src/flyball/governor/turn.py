@@ -14,7 +14,7 @@ from ..errors import ConfigError
 from ..event import Refunded
 from ..outcome import Outcome
 from ..recorder import Teller
-from .orders import Ruling
+from .orders import ActiveRules
 
 
 class TurnTeller(Teller, Protocol):
@@ -31,35 +31,35 @@ class Turn:
     def __init__(
         self,
         number: int,
-        purse: Spending,
+        spending: Spending,
         *,
         grace: bool,
-        cap: int | None,
+        max_output_tokens: int | None,
         teller: TurnTeller,
-        ruling: Ruling | None = None,
+        active_rules: ActiveRules | None = None,
     ) -> None:
         self.number = number
         self.grace = grace
-        self.messages_to_add = () if ruling is None else ruling.notices(grace=grace)
+        self.messages_to_add = () if active_rules is None else active_rules.pop_notices(grace=grace)
         """Notices for the model: add them behind the newest message of this request only."""
         self.requests = 0
-        self._purse = purse
-        self._cap = cap
+        self._spending = spending
+        self._max_output_tokens = max_output_tokens
         self._teller = teller
-        self._ruling = ruling
+        self._active_rules = active_rules
         self.denied: str | None = None
         """Why the last call that was claimed may not be made, where a rule says so."""
         self._holds: list[Holds] = []
-        self._expected = False
+        self._is_input_held = False
         self._output: int | None = None
-        self._read = False
-        self._given_back = False
+        self._is_output_held = False
+        self._is_refunded = False
         self._closed = False
 
     @property
     def envelope(self) -> TurnBudget:
         """The run's budgets and deadlines."""
-        return self._purse.envelope
+        return self._spending.envelope
 
     @property
     def deadline(self) -> Deadline:
@@ -72,20 +72,20 @@ class Turn:
 
     def expect(self, input_tokens: int) -> bool:
         """Set the coming input aside, before `max_output_tokens` is read; False where it does not fit."""
-        validation.amount("tokens", input_tokens)
+        validation.check_amount("tokens", input_tokens)
         with self.envelope.lock:
-            self._must_be_open("expect()")
-            self._purse.input_is_told = self._expected = True
+            self._require_open("expect()")
+            self._spending.is_input_expected = self._is_input_held = True
             context = self.envelope.context_tokens
             if context is not None and input_tokens > context:
                 self.envelope.refuse("context_tokens")
                 holds = None
             else:
-                holds = self._purse.hold(input_tokens, 0)
+                holds = self._spending.hold(input_tokens, 0)
             if holds is not None:
                 self._holds.append(holds)
                 return True
-            self._read, self._output = True, 0  # whoever goes on all the same has no room for a reply
+            self._is_output_held, self._output = True, 0  # whoever goes on all the same has no room for a reply
         self._teller.tell_refusals()
         return False
 
@@ -93,10 +93,10 @@ class Turn:
     def max_output_tokens(self) -> int | None:
         """The most tokens the reply may have; None where nothing limits it. What it says is set aside until settled."""
         with self.envelope.lock:
-            if not self._read:
-                self._must_be_open("max_output_tokens")
-                self._read = True
-                self._output = self._set_output_aside()
+            if not self._is_output_held:
+                self._require_open("max_output_tokens")
+                self._is_output_held = True
+                self._output = self._hold_output()
             return self._output
 
     def settle(self, usage: object) -> None:
@@ -106,23 +106,23 @@ class Turn:
         """
         used = Usage.of(usage)
         with self.envelope.lock:
-            self._must_be_open("settle()")
-            self._purse.settle(self._holds, used)
+            self._require_open("settle()")
+            self._spending.settle(self._holds, used)
             self._holds.clear()
-            self._expected = self._read = False
+            self._is_input_held = self._is_output_held = False
             self.requests += 1
 
     @property
     def model(self) -> str | None:
         """The model that a rule wants to be asked, if one does."""
-        return None if self._ruling is None else self._ruling.model
+        return None if self._active_rules is None else self._active_rules.model
 
     def claim_tool(self, name: str, arguments: Mapping[str, Any] | None = None) -> bool:
         """Claim a call of a tool: False where no call or time for work is left, in the report, and after the turn.
 
         Where there are rules, they are asked too; `denied` tells why they say no.
         """
-        self.denied = None if self._ruling is None else self._ruling.vetoed(name, arguments or {})
+        self.denied = None if self._active_rules is None else self._active_rules.find_veto(name, arguments or {})
         if self.denied is not None:
             return False
         with self.envelope.lock:
@@ -137,8 +137,8 @@ class Turn:
 
     def tool_ended(self, outcome: Outcome) -> None:
         """Tell the rules what a call came to: a Success, Failure or Timeout of `flyball.outcome`."""
-        if self._ruling is not None:
-            self._ruling.ended(outcome)
+        if self._active_rules is not None:
+            self._active_rules.record_outcome(outcome)
 
     def token(self, tool: str | None = None, cap_s: float | None = None) -> DeadlineToken:
         """What a tool that stops in time looks at: it expires with this turn's work, or with the tool's own seconds."""
@@ -147,10 +147,10 @@ class Turn:
     def refund(self, reason: str) -> int:
         """Give this turn back, once, for a round that never started or was cheap: 1, or 0 where it cannot be."""
         with self.envelope.lock:
-            if self.grace or self._closed or self._given_back:
+            if self.grace or self._closed or self._is_refunded:
                 return 0
             given = self.envelope.budgets["turns"].refund(reason=reason)
-            self._given_back = bool(given)
+            self._is_refunded = bool(given)
         if given:
             self._teller.tell(Refunded, "turns", given, reason)
         return given
@@ -159,22 +159,22 @@ class Turn:
         """End the turn: what was set aside and never settled is booked whole."""
         with self.envelope.lock:
             self._closed = True
-            if self._holds or not (self.requests or self._given_back):
-                self._purse.book(self._holds)
+            if self._holds or not (self.requests or self._is_refunded):
+                self._spending.settle_estimate(self._holds)
             self._holds.clear()
             self.requests = max(1, self.requests)
 
-    def _must_be_open(self, what: str) -> None:
+    def _require_open(self, operation: str) -> None:
         if self._closed:
             raise ConfigError(
-                f"turn {self.number}, {what}", "a turn that is over", "to come before the next turn is asked for"
+                f"turn {self.number}, {operation}", "a turn that is over", "to come before the next turn is asked for"
             )
 
-    def _set_output_aside(self) -> int | None:
+    def _hold_output(self) -> int | None:
         """Input that was expected is already set aside; otherwise room is left for the largest there was."""
-        input_tokens = 0 if self._expected else self._purse.largest_input
-        room = self._purse.output_room(input_tokens)
-        output = min((most for most in (room, self._cap) if most is not None), default=None)
+        input_tokens = 0 if self._is_input_held else self._spending.largest_input_tokens
+        room = self._spending.compute_max_output(input_tokens)
+        output = min((most for most in (room, self._max_output_tokens) if most is not None), default=None)
         if output:
-            self._holds.append(self._purse.hold(input_tokens, output) or {})
+            self._holds.append(self._spending.hold(input_tokens, output) or {})
         return output

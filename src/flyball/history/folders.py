@@ -7,27 +7,27 @@ import sys
 from pathlib import Path
 
 
-def state() -> Path:
+def find_state_folder() -> Path:
     """What is only of the last call; an OSError where this user has no folder at all."""
-    return _ours("XDG_STATE_HOME", ".local/state")
+    return _find_folder("XDG_STATE_HOME", ".local/state")
 
 
-def data() -> Path:
+def find_data_folder() -> Path:
     """What is worth keeping; an OSError where this user has no folder at all."""
-    return _ours("XDG_DATA_HOME", ".local/share")
+    return _find_folder("XDG_DATA_HOME", ".local/share")
 
 
-def _ours(variable: str, usual: str) -> Path:
+def _find_folder(variable: str, default: str) -> Path:
     if sys.platform == "win32":
         local = os.environ.get("LOCALAPPDATA")
-        return (Path(local) if local else _home() / "AppData" / "Local") / "flyball"
+        return (Path(local) if local else _find_home() / "AppData" / "Local") / "flyball"
     if sys.platform == "darwin":
-        return _home() / "Library" / "Application Support" / "flyball"
+        return _find_home() / "Library" / "Application Support" / "flyball"
     named = Path(os.environ.get(variable) or ".")
-    return (named if named.is_absolute() else _home() / usual) / "flyball"
+    return (named if named.is_absolute() else _find_home() / default) / "flyball"
 
 
-def _home() -> Path:
+def _find_home() -> Path:
     try:
         return Path.home()
     except RuntimeError as error:

@@ -34,7 +34,7 @@ class JsonReader:
         return (str(key) for key in self._data)
 
     @property
-    def plain(self) -> dict[str, object]:
+    def raw(self) -> dict[str, object]:
         """All of it, as it is."""
         return dict(self._data)
 
@@ -54,19 +54,19 @@ class JsonReader:
             return 0.0
         return float(value) if math.isfinite(value) else 0.0
 
-    def whole(self, key: str) -> int:
+    def integer(self, key: str) -> int:
         """A whole number."""
         return int(self.number(key))
 
-    def inner(self, key: str) -> JsonReader:
+    def nested(self, key: str) -> JsonReader:
         """The object below."""
         return JsonReader(self._data.get(key))
 
-    def inners(self, key: str) -> list[JsonReader]:
+    def nested_list(self, key: str) -> list[JsonReader]:
         """The objects of a list."""
         return [JsonReader(cast("object", one)) for one in self._list(key) if isinstance(one, dict)]
 
-    def texts(self, key: str) -> list[str]:
+    def text_list(self, key: str) -> list[str]:
         """The texts of a list."""
         return [one for one in self._list(key) if isinstance(one, str)]
 
@@ -82,7 +82,7 @@ _EXPECTED = "a record as `flyball run --json` prints it"
 class RunRecord:
     """What a record tells of a run; whoever wrote it is not trusted."""
 
-    told: JsonReader
+    data: JsonReader
     stop: Stop | None
     """Why it ended; None for one that has not, of which only a store can tell."""
     budgets: dict[str, BudgetSnapshot]
@@ -90,66 +90,68 @@ class RunRecord:
     """Those of the runs that it has delegated, in the order in which they were announced."""
     name: str = ""
     """The agent's."""
-    place: str = ""
+    tree_path: str = ""
     """Where in its tree it stands: 2.1 is the first child of the second; nothing is the top."""
 
     @classmethod
-    def of(cls, data: object, ended: bool = True) -> RunRecord:
+    def from_dict(cls, data: object, require_end: bool = True) -> RunRecord:
         """Read a record, which must be `ended` or may not be; a ValueError says what it cannot be without."""
-        return cls._of(JsonReader(data), "", "", ended)
+        return cls._from_reader(JsonReader(data), "", "", require_end)
 
     @classmethod
-    def _of(cls, told: JsonReader, name: str, place: str, ended: bool) -> RunRecord:
-        has_ended = told.get("stop") in list(Stop)
-        if not has_ended and (ended or told.get("stop") is not None):
+    def _from_reader(cls, reader: JsonReader, name: str, tree_path: str, require_end: bool) -> RunRecord:
+        has_ended = reader.get("stop") in list(Stop)
+        if not has_ended and (require_end or reader.get("stop") is not None):
             raise ValueError("no record of a run: it has no `stop` that is known here")
-        if not (isinstance(told.get("events"), list) and isinstance(told.get("explanation"), str)):
+        if not (isinstance(reader.get("events"), list) and isinstance(reader.get("explanation"), str)):
             raise ValueError("no record of a run: it has no `events` and `explanation`")
-        budgets = told.inner("budgets")
+        budgets = reader.nested("budgets")
         read = {name: BudgetSnapshot.from_dict(budgets.get(name)) for name in budgets}  # pyright: ignore[reportArgumentType]
-        events = told.inners("events")
+        events = reader.nested_list("events")
         name = name or next((event.text("agent") for event in events if event.text("event") == "run_started"), "")
         announced = {event.text("child_id"): event.text("agent") for event in events if event.text("child_id")}
         order = {run_id: n for n, run_id in enumerate(announced)}
-        children = sorted(told.inners("children"), key=lambda child: order.get(child.text("run_id"), len(order)))
+        children = sorted(reader.nested_list("children"), key=lambda child: order.get(child.text("run_id"), len(order)))
         below = [
-            cls._of(child, announced.get(child.text("run_id"), ""), f"{place}.{n}".lstrip("."), ended)
+            cls._from_reader(
+                child, announced.get(child.text("run_id"), ""), f"{tree_path}.{n}".lstrip("."), require_end
+            )
             for n, child in enumerate(children, 1)
         ]
-        return cls(told, Stop(told.text("stop")) if has_ended else None, read, below, name, place)
+        return cls(reader, Stop(reader.text("stop")) if has_ended else None, read, below, name, tree_path)
 
     @property
-    def word(self) -> str:
+    def status(self) -> str:
         """Why it ended, in a word; or that it has not."""
-        return self.told.text("word") or "not ended" if self.stop is None else self.stop.value
+        return self.data.text("word") or "not ended" if self.stop is None else self.stop.value
 
     @property
     def is_stored(self) -> bool:
         """Whether a store has it, from which it may go on."""
-        return self.told.get("stored") is True and not self.place
+        return self.data.get("stored") is True and not self.tree_path
 
     @property
     def label(self) -> str:
         """Its agent's name, and its place, as several may have the same name."""
-        return f"{self.name or 'agent'} {self.place}".rstrip()
+        return f"{self.name or 'agent'} {self.tree_path}".rstrip()
 
     @property
     def cost(self) -> float:
         """What it cost, in dollars, without its children."""
-        cost = self.told.inner("cost_usd")
+        cost = self.data.nested("cost_usd")
         return sum(cost.number(model) for model in cost)
 
     @property
     def tokens(self) -> int:
         """What its own requests took."""
-        usage = self.told.inner("usage")
-        return usage.whole("input") + usage.whole("output")
+        usage = self.data.nested("usage")
+        return usage.integer("input") + usage.integer("output")
 
-    def at(self, place: str) -> RunRecord | None:
+    def find_run(self, tree_path: str) -> RunRecord | None:
         """The run at a place in the tree below; None where there is none."""
-        return next((record for record in self.tree() if record.place == place), None)
+        return next((record for record in self.iter_tree() if record.tree_path == tree_path), None)
 
-    def tree(self) -> Iterator[RunRecord]:
+    def iter_tree(self) -> Iterator[RunRecord]:
         """It and all runs below it, a parent before its children."""
         coming: list[RunRecord] = [self]
         while coming:
@@ -166,30 +168,30 @@ class RunRecord:
                 break
             if message.text("role") == "user":
                 said = message.text("content")
-        return said or self.told.text("task")
+        return said or self.data.text("task")
 
     @property
     def messages(self) -> list[JsonReader]:
         """What was said in it; not what an earlier run of its session has said."""
-        said = self.told.inners("messages")
-        own = [message for message in said if message.text("id").startswith(f"{self.told.text('run_id')}:")]
+        said = self.data.nested_list("messages")
+        own = [message for message in said if message.text("id").startswith(f"{self.data.text('run_id')}:")]
         return own or said
 
     @property
     def events(self) -> list[JsonReader]:
         """What happened, in order."""
-        return self.told.inners("events")
+        return self.data.nested_list("events")
 
     @property
     def calls(self) -> dict[str, object]:
         """What each call was called with, by its id; also those that were never made."""
-        said = [one.inner("payload") for one in self.told.inners("messages") if one.text("type") == "tool_call"]
-        return {call.text("call_id"): _arguments(call.get("arguments")) for call in said}
+        said = [one.nested("payload") for one in self.data.nested_list("messages") if one.text("type") == "tool_call"]
+        return {call.text("call_id"): _parse_arguments(call.get("arguments")) for call in said}
 
     @property
     def outcomes(self) -> dict[str, JsonReader]:
         """What each call came to, by the call's id."""
-        return {one.text("call_id"): one for one in self.told.inners("tool_execution_results")}
+        return {one.text("call_id"): one for one in self.data.nested_list("tool_execution_results")}
 
     @property
     def started(self) -> str:
@@ -200,54 +202,54 @@ class RunRecord:
     def work_seconds(self) -> float:
         """How long it was allowed to work; 0 where that is not told."""
         first = next(iter(self.events), JsonReader({}))
-        return first.inner("limits").number("remaining_s")
+        return first.nested("limits").number("remaining_s")
 
 
-def _arguments(given: object) -> object:
+def _parse_arguments(arguments: object) -> object:
     try:
-        return json.loads(given) if isinstance(given, str) else given
+        return json.loads(arguments) if isinstance(arguments, str) else arguments
     except (ValueError, RecursionError):  # the model may have written what is no JSON
         return None
 
 
-def data_of(result: Result, stored: bool) -> dict[str, Any]:
+def result_to_dict(result: Result, stored: bool) -> dict[str, Any]:
     """The record of a run in JSON types, and whether a store has it."""
     return {**result.to_dict(), "stored": True} if stored else result.to_dict()
 
 
-def keep(result: Result, stored: bool = False) -> Path:
+def save_last_record(result: Result, stored: bool = False) -> Path:
     """Keep the record of a run as that of the last one; only its user may read it. An OSError where that cannot be.
 
     `stored` says that a store has the run, too.
     """
-    path = folders.state() / "last.json"
+    path = folders.find_state_folder() / "last.json"
     path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
     beside = path.with_name(f".{path.name}.{os.getpid()}")
     try:
         with open(os.open(beside, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w", encoding="utf-8") as file:  # noqa: PTH123
-            json.dump(data_of(result, stored), file)
+            json.dump(result_to_dict(result, stored), file)
         beside.replace(path)
     finally:
         beside.unlink(missing_ok=True)
     return path
 
 
-def last_kept_at() -> float:
+def read_last_saved_at() -> float:
     """When the record of the last run was kept, in seconds since the epoch; 0 where there is none."""
     try:
-        return (folders.state() / "last.json").stat().st_mtime
+        return (folders.find_state_folder() / "last.json").stat().st_mtime
     except FileNotFoundError:
         return 0.0
 
 
-def kept(path: Path | None = None) -> RunRecord:
+def load_record(path: Path | None = None) -> RunRecord:
     """The record in a file (`-` is standard input), or that of the last run; a ConfigError where there is none."""
-    where = folders.state() / "last.json" if path is None else path
+    where = folders.find_state_folder() / "last.json" if path is None else path
     if path is None and not where.exists():
         raise ConfigError("why", "no run yet", "`flyball run TASK` first, or the file of a saved --json record")
     try:
         text = sys.stdin.read() if str(where) == "-" else where.read_text(encoding="utf-8")
-        return RunRecord.of(json.loads(text))
+        return RunRecord.from_dict(json.loads(text))
     except OSError as error:
         raise ConfigError(f"why, {where}", error.strerror or str(error), _EXPECTED) from error
     except json.JSONDecodeError as error:

@@ -7,13 +7,13 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any, cast
 
-from ..errors import shown
+from ..errors import quote_value
 from ..unit import Unit
 from .record import JsonReader
 
-_LONGEST = 400
-_FIRST, _LAST = 12, 24
-_NO_END = "no answer is known"
+_MAX_CHARS = 400
+_HEAD_ROWS, _TAIL_ROWS = 12, 24
+_NO_ANSWER = "no answer is known"
 _PURPOSES = {"grace": "reports", "reflection": "looks back"}
 _FINISHES = {"stop": "", "length": ", cut off by its limit", "cut": ", cut off by us"}
 
@@ -44,11 +44,11 @@ class RowKind(StrEnum):
     WARNED = "warned"
 
 
-class Mark(StrEnum):
+class Severity(StrEnum):
     """How bad it is, for who shows it in colour."""
 
     GOOD = ""
-    TOLD = "told"
+    INFO = "told"
     WARN = "warn"
     BAD = "bad"
 
@@ -60,18 +60,18 @@ class TimelineRow:
     kind: RowKind
     turn: int
     at: float
-    what: str
+    subject: str
     outcome: str = ""
-    words: str = ""
+    details: str = ""
     """More of what became of it."""
     tokens: int | None = None
     seconds: float | None = None
-    mark: Mark = Mark.GOOD
+    severity: Severity = Severity.GOOD
 
     @property
     def text(self) -> str:
         """What, and what became of it."""
-        return ": ".join(part for part in (self.what, self.outcome, self.words) if part)
+        return ": ".join(part for part in (self.subject, self.outcome, self.details) if part)
 
     @property
     def line(self) -> str:
@@ -90,164 +90,168 @@ class TimelineReader:
     ) -> None:
         self._calls = dict(calls or {})
         self._outcomes = outcomes or {}
-        self._asked = JsonReader({})
-        self._started: dict[str, JsonReader] = {}
+        self._request = JsonReader({})
+        self._started_calls: dict[str, JsonReader] = {}
 
     def read(self, event: JsonReader) -> TimelineRow | None:
         """The line that an event completes; None where it tells nothing of its own."""
         match event.text("event"):
             case "model_requested":
-                self._asked = event
+                self._request = event
             case "model_replied":
-                return self._replied(event)
+                return self._build_model_row(event)
             case "tool_started":
-                self._started[event.text("call_id")] = event
+                self._started_calls[event.text("call_id")] = event
             case "tool_ended":
-                return self._ended(event)
-            case kind if kind in _SIMPLE:
-                about, what, mark = _SIMPLE[kind](event)
-                return TimelineRow(about, event.whole("turn"), event.number("at"), what, mark=mark)
+                return self._build_call_row(event)
+            case kind if kind in _ROW_BUILDERS:
+                about, what, mark = _ROW_BUILDERS[kind](event)
+                return TimelineRow(about, event.integer("turn"), event.number("at"), what, severity=mark)
             case _:
                 pass
         return None
 
-    def left(self) -> Iterator[TimelineRow]:
+    def iter_unfinished(self) -> Iterator[TimelineRow]:
         """The lines of what was begun, and has no end among the events: the run was stopped meanwhile."""
-        if self._asked.text("event"):
-            asked = self._asked
+        if self._request.text("event"):
+            asked = self._request
             model = asked.text("model") or "the model"
-            yield TimelineRow(RowKind.MODEL, asked.whole("turn"), asked.number("at"), model, _NO_END, mark=Mark.WARN)
-        for call in self._started.values():
-            what = call_text(call.text("tool"), call.get("arguments"))
-            yield TimelineRow(RowKind.CALL, call.whole("turn"), call.number("at"), what, _NO_END, mark=Mark.WARN)
+            yield TimelineRow(
+                RowKind.MODEL, asked.integer("turn"), asked.number("at"), model, _NO_ANSWER, severity=Severity.WARN
+            )
+        for call in self._started_calls.values():
+            what = format_call(call.text("tool"), call.get("arguments"))
+            yield TimelineRow(
+                RowKind.CALL, call.integer("turn"), call.number("at"), what, _NO_ANSWER, severity=Severity.WARN
+            )
 
-    def _replied(self, event: JsonReader) -> TimelineRow:
-        asked, error = self._asked, event.text("error")
-        self._asked = JsonReader({})
+    def _build_model_row(self, event: JsonReader) -> TimelineRow:
+        asked, error = self._request, event.text("error")
+        self._request = JsonReader({})
         return TimelineRow(
             RowKind.MODEL,
-            event.whole("turn"),
+            event.integer("turn"),
             asked.number("at"),
             asked.text("model") or "the model",
-            "failed" if error else _said(event),
-            one_line(error),
-            event.whole("input_tokens") + event.whole("output_tokens"),
+            "failed" if error else _describe_reply(event),
+            to_one_line(error),
+            event.integer("input_tokens") + event.integer("output_tokens"),
             max(0.0, event.number("at") - asked.number("at")),
-            Mark.BAD if error else Mark.GOOD,
+            Severity.BAD if error else Severity.GOOD,
         )
 
-    def _ended(self, event: JsonReader) -> TimelineRow:
+    def _build_call_row(self, event: JsonReader) -> TimelineRow:
         key, tool, status = event.text("call_id"), event.text("tool"), event.text("status")
-        started = self._started.pop(key, event)
+        started = self._started_calls.pop(key, event)
         arguments = started.get("arguments") or self._calls.get(key)
         outcome = status.replace("_", " ") + (f" ({event.text('reason')})" if event.text("reason") else "")
         told = self._outcomes.get(key, JsonReader({}))
         return TimelineRow(
             RowKind.CALL,
-            event.whole("turn"),
+            event.integer("turn"),
             started.number("at"),
-            call_text(tool, arguments) if arguments is not None or started is not event else tool,
+            format_call(tool, arguments) if arguments is not None or started is not event else tool,
             outcome,
-            one_line(told.text("message") or told.text("text")),
+            to_one_line(told.text("message") or told.text("text")),
             seconds=event.number("seconds"),
-            mark=Mark.GOOD if status == "done" else Mark.BAD,
+            severity=Severity.GOOD if status == "done" else Severity.BAD,
         )
 
 
-def rows(
+def build_rows(
     events: list[JsonReader], calls: Mapping[str, object], outcomes: Mapping[str, JsonReader]
 ) -> list[TimelineRow]:
     """The lines of all events, in the order of time."""
     reader = TimelineReader(calls, outcomes)
     read = [row for event in events if (row := reader.read(event))]
-    return sorted([*read, *reader.left()], key=lambda row: row.at)
+    return sorted([*read, *reader.iter_unfinished()], key=lambda row: row.at)
 
 
-def shortened(lines: list[TimelineRow]) -> list[TimelineRow]:
+def shorten_rows(timeline: list[TimelineRow]) -> list[TimelineRow]:
     """The lines as one screen has place for them: of a long run the first and the last, and what is between in one."""
-    if len(lines) <= _FIRST + _LAST + 1:
-        return lines
-    between = lines[_FIRST:-_LAST]
-    failed = sum(row.mark is Mark.BAD for row in between)
+    if len(timeline) <= _HEAD_ROWS + _TAIL_ROWS + 1:
+        return timeline
+    between = timeline[_HEAD_ROWS:-_TAIL_ROWS]
+    failed = sum(row.severity is Severity.BAD for row in between)
     turns = f"turns {between[0].turn} to {between[-1].turn}, of which {failed:,} failed"
     what = f"{len(between):,} lines, {turns}; --all shows them"
     tokens, seconds = sum(row.tokens or 0 for row in between), between[-1].at - between[0].at
     first = between[0]
-    more = TimelineRow(RowKind.MORE, first.turn, first.at, what, tokens=tokens, seconds=seconds, mark=Mark.WARN)
-    return [*lines[:_FIRST], more, *lines[-_LAST:]]
+    more = TimelineRow(RowKind.MORE, first.turn, first.at, what, tokens=tokens, seconds=seconds, severity=Severity.WARN)
+    return [*timeline[:_HEAD_ROWS], more, *timeline[-_TAIL_ROWS:]]
 
 
-def call_text(tool: str, arguments: object) -> str:
+def format_call(tool: str, arguments: object) -> str:
     """A call as one would write it in Python, cut where it is long."""
     given = cast("dict[str, Any]", arguments) if isinstance(arguments, Mapping) else {}
-    return one_line(f"{tool}({', '.join(f'{name}={shown(value)}' for name, value in given.items())})")
+    return to_one_line(f"{tool}({', '.join(f'{name}={quote_value(value)}' for name, value in given.items())})")
 
 
-def one_line(text: str) -> str:
+def to_one_line(text: str) -> str:
     """The text without line breaks, cut where it is long."""
-    line = " ".join(text[: 2 * _LONGEST].split())
-    return line if len(line) <= _LONGEST else f"{line[:_LONGEST]}…"
+    line = " ".join(text[: 2 * _MAX_CHARS].split())
+    return line if len(line) <= _MAX_CHARS else f"{line[:_MAX_CHARS]}…"
 
 
-def _said(event: JsonReader) -> str:
-    calls, finish = event.whole("calls"), event.text("finish")
+def _describe_reply(event: JsonReader) -> str:
+    calls, finish = event.integer("calls"), event.text("finish")
     if calls:
         return f"wants {calls} call{'s' if calls != 1 else ''}"
     said = _PURPOSES.get(event.text("purpose"), "answers")
     return f"{said}{_FINISHES.get(finish, f', {finish}' if finish else '')}"
 
 
-def _amount(event: JsonReader, key: str) -> str:
+def _format_amount(event: JsonReader, key: str) -> str:
     """So much of a budget, as a person would write it."""
-    return (Unit.USD if event.text("budget") in ("usd", "cost_usd") else Unit.COUNT).show(event.whole(key))
+    return (Unit.USD if event.text("budget") in ("usd", "cost_usd") else Unit.COUNT).show(event.integer(key))
 
 
-def _answer(event: JsonReader) -> str:
+def _format_answer(event: JsonReader) -> str:
     approved = event.get("approved")
     said = "yes" if approved is True else "no" if approved is False else "not yet"
-    return f"{said}, {one_line(event.text('text'))}" if event.text("text") else said
+    return f"{said}, {to_one_line(event.text('text'))}" if event.text("text") else said
 
 
-_Simple = Callable[[JsonReader], tuple[RowKind, str, Mark]]
-_SIMPLE: Mapping[str, _Simple] = {
-    "retried": lambda event: (RowKind.AGAIN, f"after {event.number('wait_s'):.1f} s", Mark.WARN),
-    "asked_person": lambda event: (RowKind.ASKED, one_line(event.text("text")), Mark.TOLD),
-    "person_answered": lambda event: (RowKind.ANSWERED, _answer(event), Mark.TOLD),
+_RowBuilder = Callable[[JsonReader], tuple[RowKind, str, Severity]]
+_ROW_BUILDERS: Mapping[str, _RowBuilder] = {
+    "retried": lambda event: (RowKind.AGAIN, f"after {event.number('wait_s'):.1f} s", Severity.WARN),
+    "asked_person": lambda event: (RowKind.ASKED, to_one_line(event.text("text")), Severity.INFO),
+    "person_answered": lambda event: (RowKind.ANSWERED, _format_answer(event), Severity.INFO),
     "elided": lambda event: (
-        RowKind.ELIDED, f"{event.whole('messages')} old messages, {event.whole('tokens'):,} tokens", Mark.WARN
+        RowKind.ELIDED, f"{event.integer('messages')} old messages, {event.integer('tokens'):,} tokens", Severity.WARN
     ),
     "extended": lambda event: (
-        RowKind.EXTENDED, f"{event.text('budget')} by {_amount(event, 'amount')} ({event.text('by')})", Mark.TOLD
+        RowKind.EXTENDED, f"{event.text('budget')} by {_format_amount(event, 'amount')} ({event.text('by')})", Severity.INFO
     ),
     "postponed": lambda event: (
-        RowKind.EXTENDED, f"seconds by {event.number('seconds'):g} ({event.text('reason')})", Mark.TOLD
+        RowKind.EXTENDED, f"seconds by {event.number('seconds'):g} ({event.text('reason')})", Severity.INFO
     ),
     "grace_started": lambda event: (
-        RowKind.GRACE, "one last request, without tools, from what was set aside", Mark.WARN
+        RowKind.GRACE, "one last request, without tools, from what was set aside", Severity.WARN
     ),
-    "late_result_dropped": lambda event: (RowKind.LATE, f"{event.text('tool')} came back, and was dropped", Mark.WARN),
-    "notice_delivered": lambda event: (RowKind.NOTICE, one_line(event.text("text")), Mark.TOLD),
-    "nudged": lambda event: (RowKind.NUDGE, one_line(event.text("text")), Mark.TOLD),
-    "reflected": lambda event: (RowKind.REFLECTION, one_line(event.text("text")), Mark.TOLD),
+    "late_result_dropped": lambda event: (RowKind.LATE, f"{event.text('tool')} came back, and was dropped", Severity.WARN),
+    "notice_delivered": lambda event: (RowKind.NOTICE, to_one_line(event.text("text")), Severity.INFO),
+    "nudged": lambda event: (RowKind.NUDGE, to_one_line(event.text("text")), Severity.INFO),
+    "reflected": lambda event: (RowKind.REFLECTION, to_one_line(event.text("text")), Severity.INFO),
     "refunded": lambda event: (
-        RowKind.REFUND, f"{_amount(event, 'amount')} of {event.text('budget')}: {event.text('reason')}", Mark.TOLD
+        RowKind.REFUND, f"{_format_amount(event, 'amount')} of {event.text('budget')}: {event.text('reason')}", Severity.INFO
     ),
-    "budget_refused": lambda event: (RowKind.REFUSED, event.text("flag"), Mark.BAD),
+    "budget_refused": lambda event: (RowKind.REFUSED, event.text("flag"), Severity.BAD),
     "budget_warned": lambda event: (
-        RowKind.WARNED, f"{event.text('budget')}: {_amount(event, 'used')} of {_amount(event, 'ceiling')}", Mark.WARN
+        RowKind.WARNED, f"{event.text('budget')}: {_format_amount(event, 'used')} of {_format_amount(event, 'ceiling')}", Severity.WARN
     ),
     "repeated": lambda event: (
-        RowKind.REPEATS, f"{event.text('tool')}, {event.whole('times')} times: {event.text('action')}", Mark.WARN
+        RowKind.REPEATS, f"{event.text('tool')}, {event.integer('times')} times: {event.text('action')}", Severity.WARN
     ),
     "rule_failed": lambda event: (
-        RowKind.RULE, f"{event.text('rule')} failed: {one_line(event.text('reason'))}", Mark.WARN
+        RowKind.RULE, f"{event.text('rule')} failed: {to_one_line(event.text('reason'))}", Severity.WARN
     ),
-    "rule_emitted": lambda event: (RowKind.RULE, f"{event.text('rule')} tells {_emitted(event)}", Mark.TOLD),
-    "steered": lambda event: (RowKind.STEERED, one_line(event.text("text")), Mark.TOLD),
+    "rule_emitted": lambda event: (RowKind.RULE, f"{event.text('rule')} tells {_format_emitted(event)}", Severity.INFO),
+    "steered": lambda event: (RowKind.STEERED, to_one_line(event.text("text")), Severity.INFO),
 }  # fmt: skip
 
 
-def _emitted(event: JsonReader) -> str:
-    data = event.inner("data")
-    said = data.text("message") or ", ".join(f"{name}={shown(data.get(name))}" for name in data)
-    return f"{event.text('name')}: {one_line(said)}" if said else event.text("name")
+def _format_emitted(event: JsonReader) -> str:
+    data = event.nested("data")
+    said = data.text("message") or ", ".join(f"{name}={quote_value(data.get(name))}" for name in data)
+    return f"{event.text('name')}: {to_one_line(said)}" if said else event.text("name")

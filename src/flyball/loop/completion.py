@@ -13,74 +13,74 @@ from .ending import End
 from .state import RunState
 
 
-def conclude(course: RunState, reply: Reply) -> End | None:
+def handle_final_reply(run: RunState, reply: Reply) -> End | None:
     """What becomes of a reply without calls: the end, or None where the run goes on."""
     if reply.finish is Finish.CUT:
-        return _after_cut(course)
+        return _handle_cut_reply(run)
     if reply.finish is Finish.CONTENT_FILTER:
         message = "the provider's filter stopped the reply"
         return End(Stop.FAILED, error={"code": "content_filter", "kind": "ContentFilter", "message": message})
-    called_off = course.called_off()  # a whole answer that came in time is one, even if the time is over now
+    called_off = run.check_cancelled()  # a whole answer that came in time is one, even if the time is over now
     if called_off is not None:
         return called_off
-    if course.steered:
+    if run.steered:
         return None
-    policy = course.shared.completion
-    return End(Stop.COMPLETED) if policy is None else _decided(course, policy(course.progress))
+    policy = run.spec.completion
+    return End(Stop.COMPLETED) if policy is None else _apply_decision(run, policy(run.progress))
 
 
-def _decided(course: RunState, decision: Decision) -> End | None:
-    missing, satisfied = _checked(course, decision)
+def _apply_decision(run: RunState, decision: Decision) -> End | None:
+    missing, satisfied = _record_check(run, decision)
     if isinstance(decision, Complete):
         return End(Stop.COMPLETED, output=decision.output)
-    if isinstance(decision, GoOn) and not course.shared.single_turn and course.envelope.claim(nudges=1):
-        course.nudge = decision.message
-        course.tell_model(decision.message)
-        count = course.envelope.budgets["nudges"].used
-        course.recorder.emit(event.Nudged, decision.message, missing, satisfied, count)
+    if isinstance(decision, GoOn) and not run.spec.single_turn and run.envelope.claim(nudges=1):
+        run.nudge = decision.message
+        run.add_user_message(decision.message)
+        count = run.envelope.budgets["nudges"].used
+        run.recorder.emit(event.Nudged, decision.message, missing, satisfied, count)
         return None
-    course.tell_refusals()
+    run.emit_refusals()
     return End(Stop.UNFINISHED)
 
 
-def done_early(course: RunState) -> End | None:
+def check_early_completion(run: RunState) -> End | None:
     """The end of a run whose assertions name outcomes, one of which a batch has brought about.
 
     One that was complete before goes on because somebody wants more of it: then its model says when that is done.
     """
-    shared = course.shared
+    shared = run.spec
     if shared.assertions is None or not shared.assertions.may_end_early or shared.output_schema is not None:
         return None
-    if course.completion.get("complete") or course.disturbance() is not None:
+    if run.completion.get("complete") or run.check_interruption() is not None:
         return None
-    if shared.completion is None or not shared.assertions.check(course.progress.evidence).complete:
+    if shared.completion is None or not shared.assertions.check(run.progress.evidence).complete:
         return None
-    decision = shared.completion(course.progress)
+    decision = shared.completion(run.progress)
     if not isinstance(decision, Complete):  # a policy behind the assertions: the model has not ended, so no nudge
         return None
-    _checked(course, decision)
+    _record_check(run, decision)
     return End(Stop.COMPLETED)
 
 
-def _checked(course: RunState, decision: Decision) -> tuple[tuple[str, ...], tuple[str, ...]]:
+def _record_check(run: RunState, decision: Decision) -> tuple[tuple[str, ...], tuple[str, ...]]:
     """Keep and tell what a decision says is missing and satisfied, with what the assertions say of it."""
     if not isinstance(decision, Complete | GoOn | Unfinished):  # pyright: ignore[reportUnnecessaryIsInstance]
         raise ConfigError("completion policy, its decision", decision, "Complete(), GoOn(message) or Unfinished()")
-    complete, assertions = isinstance(decision, Complete), course.shared.assertions
+    complete, assertions = isinstance(decision, Complete), run.spec.assertions
     missing = () if isinstance(decision, Complete) else decision.missing
     satisfied = decision.satisfied
     if assertions is not None:
-        findings = assertions.check(course.progress.evidence)
+        findings = assertions.check(run.progress.evidence)
         missing = tuple(dict.fromkeys([*missing, *findings.missing]))
         satisfied = tuple(dict.fromkeys([*satisfied, *findings.satisfied]))
-    course.completion = {"complete": complete, "missing": list(missing), "satisfied": list(satisfied)}
-    course.recorder.emit(event.CompletionChecked, complete, missing, satisfied)
+    run.completion = {"complete": complete, "missing": list(missing), "satisfied": list(satisfied)}
+    run.recorder.emit(event.CompletionChecked, complete, missing, satisfied)
     return missing, satisfied
 
 
-def preflight(course: RunState) -> End | None:
+def check_required_tools(run: RunState) -> End | None:
     """The end of a run that could never prove what it must, because the tools for it are not offered."""
-    assertions, offered = course.shared.assertions, course.shared.tool_names
+    assertions, offered = run.spec.assertions, run.spec.tool_names
     unavailable = () if assertions is None else assertions.unavailable(offered)
     if assertions is None or not unavailable:
         return None
@@ -96,27 +96,27 @@ def preflight(course: RunState) -> End | None:
     return End(Stop.FAILED, error=error)
 
 
-def diagnosis(course: RunState, stop: Stop) -> dict[str, Any]:
+def describe_completion(run: RunState, stop: Stop) -> dict[str, Any]:
     """What the result says about completion, on every kind of end; empty where nobody asked."""
-    if course.shared.completion is None:
+    if run.spec.completion is None:
         return {}
-    found: dict[str, Any] = dict(course.completion)
-    assertions = course.shared.assertions
+    found: dict[str, Any] = dict(run.completion)
+    assertions = run.spec.assertions
     if assertions is not None:
         if stop not in (Stop.UNFINISHED, Stop.COMPLETED):  # those were decided by what was found last
-            findings = assertions.check(course.progress.evidence)
-            missing = [*findings.missing, *(["output"] if course.shared.output_schema is not None else [])]
+            findings = assertions.check(run.progress.evidence)
+            missing = [*findings.missing, *(["output"] if run.spec.output_schema is not None else [])]
             found = {"complete": not missing, "missing": missing, "satisfied": list(findings.satisfied)}
         found["required"] = assertions.required()
-    nudges = course.envelope.budgets["nudges"].used
+    nudges = run.envelope.budgets["nudges"].used
     nothing: dict[str, Any] = {"complete": False, "missing": [], "satisfied": []}
-    return nothing | found | {"nudge_count": nudges, "nudge": course.nudge}
+    return nothing | found | {"nudge_count": nudges, "nudge": run.nudge}
 
 
-def _after_cut(course: RunState) -> End | None:
+def _handle_cut_reply(run: RunState) -> End | None:
     """A reply is cut by a cancel or at its deadline; only where more time was given meanwhile is that not the end."""
-    end = course.must_end()
-    if end is None and course.envelope.work_at > course.asked_until:
-        course.tell_model("The reply was cut off when the time was over. There is more time now: go on.")
+    end = run.check_end()
+    if end is None and run.envelope.work_at > run.request_deadline:
+        run.add_user_message("The reply was cut off when the time was over. There is more time now: go on.")
         return None
     return end or End(Stop.CANCELLED, by="driver")

@@ -72,7 +72,7 @@ class Grant(Effect[Refusal | None]):
     What is taken is taken all or nothing; a refusal is of that alone.
     """
 
-    take: Mapping[str, int] = field(default_factory=dict[str, int])
+    claim: Mapping[str, int] = field(default_factory=dict[str, int])
     """Counts to claim; tokens and money to hold."""
     settle: Mapping[str, int] | None = None
     """What was used of what is held."""
@@ -145,13 +145,13 @@ class Stalled:
 
 
 @dataclass(frozen=True, slots=True)
-class Unkept:
+class StoreFailed:
     """The store cannot keep what happens, so nothing more may happen; `error` is as a result tells it."""
 
     error: Mapping[str, Any]
 
 
-Signal = Cancel | Steer | Extend | TimeUp | LeaseLost | Late | Stalled | Unkept
+Signal = Cancel | Steer | Extend | TimeUp | LeaseLost | Late | Stalled | StoreFailed
 """What comes in while the loop waits."""
 
 
@@ -184,7 +184,7 @@ class Fingerprint:
 
     def next(self, effect: Effect[Any]) -> int:
         """What it would be with one more."""
-        text = json.dumps([_TAGS[type(effect)], _news(effect)], sort_keys=True, default=str)
+        text = json.dumps([_TAGS[type(effect)], _fingerprint_data(effect)], sort_keys=True, default=str)
         return zlib.crc32(text.encode("utf-8", "replace"), self.value)
 
 
@@ -192,7 +192,7 @@ _TAGS: dict[type[Any], str] = {Ask: "Ask", Act: "Act", Append: "Append", Grant: 
 """Names of effects in fingerprints, which are stored data: a name stays when its class is renamed."""
 
 
-def _news(effect: Effect[Any]) -> Any:
+def _fingerprint_data(effect: Effect[Any]) -> Any:
     """What is new in an effect; the messages of a request were new when they were appended."""
     match effect:
         case Ask(request):

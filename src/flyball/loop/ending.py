@@ -39,7 +39,7 @@ class Continue(StrEnum):
     """The provider found the conversation too long, and less of it is shown now."""
 
 
-def described(error: BaseException) -> dict[str, Any]:
+def describe_error(error: BaseException) -> dict[str, Any]:
     """An error as a result carries it."""
     try:
         message = str(error)

@@ -7,64 +7,64 @@ from typing import TYPE_CHECKING
 from .. import event
 from ..errors import ConfigError
 from ..progress import AskPerson, Deliver, Emit, Fault, Halt, Notice, Order, Point, Raise, SetState, UseModel, Veto
-from ..request import Purpose, tokens_of
-from ..rules.engine import in_order
+from ..request import Purpose, estimate_tokens
+from ..rules.engine import sort_notices
 from .effects import Extend
-from .signals import extend
+from .signals import apply_extension
 
 if TYPE_CHECKING:
     from .state import RunState
 
 
-def obey(course: RunState, order: Order, point: Point | None = None) -> Veto | None:
+def apply_order(run: RunState, order: Order, point: Point | None = None) -> Veto | None:
     """Do what somebody orders; a veto is given back."""
     match order:
         case Veto():
             return order
         case Halt():
-            course.halt_by(order)
+            run.request_halt(order)
         case Notice():
             waits = order.deliver_at == Deliver.AFTER_TOOL and point is not Point.TOOL_ENDED
-            course.notices.later(order) if waits else course.show(order)
+            run.notices.add_after_tool(order) if waits else run.add_notice(order)
         case Raise(name, amount, by):
             seconds = float(amount) if name == "seconds" else 0.0
-            extend(course, Extend({} if seconds else {name: int(amount)}, seconds, by))
+            apply_extension(run, Extend({} if seconds else {name: int(amount)}, seconds, by))
         case AskPerson():
-            course.asks = [*course.asks, order]
+            run.rule_questions = [*run.rule_questions, order]
         case UseModel(model, by):
-            _use(course, model, by)
+            _switch_model(run, model, by)
         case SetState(key, value):
-            _set(course, key, value)
+            _set_state(run, key, value)
         case Emit(name, data, by):
-            course.recorder.emit(event.RuleEmitted, by, name, data)
+            run.recorder.emit(event.RuleEmitted, by, name, data)
         case Fault(by, trigger, reason):
-            course.faults = [*course.faults, {"rule": by, "trigger": trigger, "reason": reason}]
-            course.recorder.emit(event.RuleFailed, by, trigger, reason)
+            run.faults = [*run.faults, {"rule": by, "trigger": trigger, "reason": reason}]
+            run.recorder.emit(event.RuleFailed, by, trigger, reason)
         case _:
             raise ConfigError("a hook's order", order, "an Order of flyball.progress, such as a Notice or a Veto")
     return None
 
 
-def _use(course: RunState, name: str, by: str) -> None:
+def _switch_model(run: RunState, name: str, by: str) -> None:
     """Ask another model from now on, if it can be asked; else the run goes on as it was."""
-    if name == course.model_name:
+    if name == run.model_name:
         return
-    model = course.shared.models[name]
+    model = run.spec.models[name]
     try:
         reason = model.ready()
     except Exception as error:
         reason = f"{type(error).__name__}: {error}"
     if reason is None:
-        course.use_model(name)
+        run.use_model(name)
     else:
-        obey(course, Fault(by, "use_model", f"the model {name} is not ready: {reason}"))
+        apply_order(run, Fault(by, "use_model", f"the model {name} is not ready: {reason}"))
 
 
-def _set(course: RunState, key: str, value: object) -> None:
+def _set_state(run: RunState, key: str, value: object) -> None:
     if value is None:
-        course.state.pop(key, None)
+        run.state.pop(key, None)
     else:
-        course.state[key] = value
+        run.state[key] = value
 
 
 _TURN = Purpose.TURN  # found once: see course.py
@@ -73,43 +73,43 @@ _TURN = Purpose.TURN  # found once: see course.py
 class Notices:
     """Those that wait for a request, and those that wait for the result of a tool first."""
 
-    __slots__ = ("_later", "tokens", "waiting")
+    __slots__ = ("_deferred", "pending", "tokens")
 
     def __init__(self) -> None:
-        self.waiting: list[Notice] = []
+        self.pending: list[Notice] = []
         self.tokens = 0
         """More than those that wait take of a request."""
-        self._later: list[Notice] = []
+        self._deferred: list[Notice] = []
 
     def add(self, notice: Notice) -> None:
         """Have it in the next request, once."""
-        if notice in self.waiting:
+        if notice in self.pending:
             return
-        self.waiting.append(notice)
-        self.tokens += tokens_of(notice.text)
+        self.pending.append(notice)
+        self.tokens += estimate_tokens(notice.text)
 
-    def later(self, notice: Notice) -> None:
+    def add_after_tool(self, notice: Notice) -> None:
         """Have it in the request behind the next result of a tool."""
-        self._later.append(notice)
+        self._deferred.append(notice)
 
     @property
-    def waits_for_a_tool(self) -> bool:
+    def has_deferred(self) -> bool:
         """Whether some wait for a result first."""
-        return bool(self._later)
+        return bool(self._deferred)
 
-    def tool_ended(self) -> None:
+    def release_deferred(self) -> None:
         """Now there is a result of a tool."""
-        for notice in self._later:
+        for notice in self._deferred:
             self.add(notice)
-        self._later.clear()
+        self._deferred.clear()
 
-    def due(self, purpose: Purpose) -> tuple[Notice, ...]:
+    def select_due(self, purpose: Purpose) -> tuple[Notice, ...]:
         """Those that go with a request for this, the most urgent first."""
         if purpose is _TURN:
-            return tuple(in_order(self.waiting))
-        return tuple(in_order(notice for notice in self.waiting if notice.deliver_at == Deliver.IMMEDIATE))
+            return tuple(sort_notices(self.pending))
+        return tuple(sort_notices(notice for notice in self.pending if notice.deliver_at == Deliver.IMMEDIATE))
 
-    def seen(self, notices: tuple[Notice, ...]) -> None:
+    def mark_delivered(self, notices: tuple[Notice, ...]) -> None:
         """The model has seen these."""
-        self.waiting = [notice for notice in self.waiting if all(notice is not one for one in notices)]
-        self.tokens = sum(tokens_of(notice.text) for notice in self.waiting)
+        self.pending = [notice for notice in self.pending if all(notice is not one for one in notices)]
+        self.tokens = sum(estimate_tokens(notice.text) for notice in self.pending)

@@ -12,84 +12,84 @@ from ..progress import Point
 from ..recorder import Recorder
 from ..result import Result, Stop
 from . import shared_budget
-from .approval import ask_for_more
-from .completion import diagnosis, preflight
+from .approval import ask_for_extension
+from .completion import check_required_tools, describe_completion
 from .effects import Flow
-from .ending import Continue, End, described
-from .grace import grace
+from .ending import Continue, End, describe_error
+from .grace import take_grace_turn
 from .plan import Plan
 from .reflection import reflect
 from .state import RunState
-from .turn import or_end, take_turn
+from .turn import check_continue, take_turn
 
-_ORDER = list(Stop)
-MORE_HELPS = (Stop.BUDGET, Stop.DEADLINE)
+_STOP_ORDER = list(Stop)
+EXTENDABLE_STOPS = (Stop.BUDGET, Stop.DEADLINE)
 """Ends after which a run that is given more goes on."""
 
 
 def converse(plan: Plan, recorder: Recorder) -> Flow[Result]:
     """One run, from its task to its result. It never raises; whatever does raise in it ends the run as failed."""
     course = RunState(plan, recorder)
-    recorder.emit(event.RunStarted, _limits_shown(course), course.shared.agent)
+    recorder.emit(event.RunStarted, _read_initial_limits(course), course.spec.agent)
     try:
         try:
-            end = yield from _until_the_end(course)
+            end = yield from _run_turns(course)
         except (KeyboardInterrupt, GeneratorExit):
             raise
         except BaseException as error:  # nobody can cancel here, so an asyncio.CancelledError is a callback's own
-            end = yield from _closed(course, End(Stop.FAILED, error=described(error)))
+            end = yield from _close_run(course, End(Stop.FAILED, error=describe_error(error)))
     except BaseException:  # it is closed from outside, or Ctrl-C came inside a callback
-        _finish(course, End(Stop.CANCELLED, by="closed"))
+        _build_result(course, End(Stop.CANCELLED, by="closed"))
         raise
-    return _finish(course, end)
+    return _build_result(course, end)
 
 
-def _limits_shown(course: RunState) -> Mapping[str, Any]:
+def _read_initial_limits(run: RunState) -> Mapping[str, Any]:
     """The ceilings and the time; nearly always what all runs of this agent begin with."""
-    if course.plan.level:  # it may have less, of its parent's
-        return course.envelope.snapshot()
-    shown, seconds = course.shared.limits_shown, course.envelope.remaining_s()
+    if run.plan.level:  # it may have less, of its parent's
+        return run.envelope.snapshot()
+    shown, seconds = run.spec.limits_snapshot, run.envelope.remaining_s()
     if shown.get("remaining_s") == seconds > 0:
         return shown
     return {**shown, "remaining_s": None if seconds == inf else seconds, "expired": seconds <= 0}
 
 
-def _until_the_end(course: RunState) -> Flow[End]:
+def _run_turns(run: RunState) -> Flow[End]:
     """Turn after turn. The end is decided when all is kept, so that what came in until then still counts."""
-    going = _begin(course)
+    going = _check_start(run)
     while True:
         while going is None or isinstance(going, Continue):
-            going = yield from take_turn(course)
-            if course.plan.keeps and not _is_paused(going):
-                yield from course.append()
-            if course.shared.reflection is not None and isinstance(going, Continue):
-                yield from reflect(course, course.shared.reflection)
-        if course.shared.asks_for_more and going.stop in MORE_HELPS:
-            going = yield from ask_for_more(course, going)
+            going = yield from take_turn(run)
+            if run.plan.has_transcript and not _is_paused(going):
+                yield from run.append_to_transcript()
+            if run.spec.reflection is not None and isinstance(going, Continue):
+                yield from reflect(run, run.spec.reflection)
+        if run.spec.asks_for_extension and going.stop in EXTENDABLE_STOPS:
+            going = yield from ask_for_extension(run, going)
             if going is None:
                 continue
-        end = yield from _closed(course, going)
-        if end.budget in course.extended and end.stop in MORE_HELPS:
-            course.envelope.set_aside_again()
+        end = yield from _close_run(run, going)
+        if end.budget in run.extended and end.stop in EXTENDABLE_STOPS:
+            run.envelope.set_aside_again()
             going = None
-        elif end.stop is not Stop.COMPLETED or not course.put_steered():
+        elif end.stop is not Stop.COMPLETED or not run.add_steered():
             return end
         else:
-            going = or_end(course, Continue.STEERED)
+            going = check_continue(run, Continue.STEERED)
 
 
-def _closed(course: RunState, end: End) -> Flow[End]:
+def _close_run(run: RunState, end: End) -> Flow[End]:
     """The end, with its report, when all is kept; also what was steered in, as its sender was told that it came."""
-    end, course.extended = _the_first_reason(course, end), frozenset()
+    end, run.extended = _select_strongest_end(run, end), frozenset()
     if end.stop is not Stop.COMPLETED:
-        course.put_steered()
-    end = yield from grace(course, end)
-    yield from shared_budget.pay(course)
+        run.add_steered()
+    end = yield from take_grace_turn(run, end)
+    yield from shared_budget.flush(run)
     while True:
-        if course.plan.keeps and not _is_paused(end):
-            yield from course.append()
-        if end.stop is Stop.COMPLETED or not course.put_steered():
-            return _the_first_reason(course, end)
+        if run.plan.has_transcript and not _is_paused(end):
+            yield from run.append_to_transcript()
+        if end.stop is Stop.COMPLETED or not run.add_steered():
+            return _select_strongest_end(run, end)
 
 
 def _is_paused(end: object) -> bool:
@@ -97,48 +97,48 @@ def _is_paused(end: object) -> bool:
     return isinstance(end, End) and end.stop is Stop.PAUSED
 
 
-def _begin(course: RunState) -> End | None:
-    if course.plan.contended is not None:
-        return End(Stop.CONTENDED, warning=course.plan.contended)
-    course.consult(Point.RUN_STARTED)
-    if course.plan.called_off is not None:
-        return End(Stop.CANCELLED, by=course.plan.called_off)
-    if course.plan.obstacle is not None:
-        return End(Stop.FAILED, error=dict(course.plan.obstacle))
-    unprovable = preflight(course)
+def _check_start(run: RunState) -> End | None:
+    if run.plan.contention is not None:
+        return End(Stop.CONTENDED, warning=run.plan.contention)
+    run.call_hooks(Point.RUN_STARTED)
+    if run.plan.cancelled_by is not None:
+        return End(Stop.CANCELLED, by=run.plan.cancelled_by)
+    if run.plan.start_error is not None:
+        return End(Stop.FAILED, error=dict(run.plan.start_error))
+    unprovable = check_required_tools(run)
     if unprovable is not None:
         return unprovable
-    reason = course.model.ready()
+    reason = run.model.ready()
     if reason is None:
         return None
     return End(Stop.FAILED, error={"code": "model_not_ready", "kind": "ModelError", "message": reason})
 
 
-def _the_first_reason(course: RunState, end: End) -> End:
+def _select_strongest_end(run: RunState, end: End) -> End:
     """What came up while the end was decided and told counts too, where it goes before: a cancel, a hook's orders."""
-    late = course.disturbance()
-    if late is None or late.stop is Stop.STALLED or _ORDER.index(late.stop) >= _ORDER.index(end.stop):
+    late = run.check_interruption()
+    if late is None or late.stop is Stop.STALLED or _STOP_ORDER.index(late.stop) >= _STOP_ORDER.index(end.stop):
         return end
     if late.stop is Stop.HALTED:  # the time may be over too, and goes before
-        late = course.must_end() or late
+        late = run.check_end() or late
     return replace(late, text=end.text)
 
 
-def _finish(course: RunState, end: End) -> Result:
+def _build_result(run: RunState, end: End) -> Result:
     """Exactly one run_ended, and the result."""
-    envelope, progress, recorder = course.envelope, course.progress, course.recorder
+    envelope, progress, recorder = run.envelope, run.progress, run.recorder
     recorder.ended = True
     try:
-        course.tell_refusals()
-        course.consult(Point.RUN_ENDED, end.stop)
+        run.emit_refusals()
+        run.call_hooks(Point.RUN_ENDED, end.stop)
     finally:  # Ctrl-C may come inside a hook
-        if course.shared.children:
-            course.admission.close()
+        if run.spec.children:
+            run.admission.close()
         envelope.close()
         flags = envelope.flags
         budgets = envelope.last_readings()
-        recorder.emit(event.RunEnded, end.stop, end.by, flags, course.turns, progress.requests, budgets)
-    plan, purse = course.plan, course.purse
+        recorder.emit(event.RunEnded, end.stop, end.by, flags, run.turns, progress.requests, budgets)
+    plan, purse = run.plan, run.spending
     return Result(
         stop=end.stop,
         text=progress.text if end.text is None else end.text,
@@ -146,31 +146,31 @@ def _finish(course: RunState, end: End) -> Result:
         stopped_by=end.by,
         flags=flags,
         warning=end.warning,
-        turns=course.turns,
+        turns=run.turns,
         requests=progress.requests,
-        messages=tuple(course.history),
+        messages=tuple(run.history),
         tool_results=tuple(progress.results),
         last_calls=tuple(progress.calls),
         usage=purse.usage,
         cost=purse.costs,
         unpriced=purse.unpriced,
-        estimated_requests=purse.estimated,
+        estimated_requests=purse.estimated_requests,
         budgets=budgets,
-        events=recorder.record,
+        events=recorder.recorded_events,
         events_dropped=recorder.dropped,
         sink_errors=recorder.sink_errors,
-        finish=course.finish,
-        hung=max(0, course.hung),
-        state=course.state,
-        sensitive=course.shared.sensitive,
-        completion=diagnosis(course, end.stop),
-        reflections=tuple(course.reflections),
-        faults=tuple(course.faults),
-        children=tuple(course.children),
-        questions=tuple(course.questions) if end.stop is Stop.PAUSED else (),
+        finish=run.finish,
+        hung=max(0, run.hung),
+        state=run.state,
+        sensitive=run.spec.sensitive,
+        completion=describe_completion(run, end.stop),
+        reflections=tuple(run.reflections),
+        faults=tuple(run.faults),
+        children=tuple(run.children),
+        questions=tuple(run.questions) if end.stop is Stop.PAUSED else (),
         error=end.error,
         run_id=plan.run_id,
         session_id=plan.session_id,
         metadata=plan.metadata,
-        seconds=course.clock.at,
+        seconds=run.clock.at,
     )

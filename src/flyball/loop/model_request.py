@@ -18,110 +18,110 @@ from ..request import (
     Purpose,
     Reply,
     Request,
-    bytes_of,
-    tokens_of_reply,
+    estimate_bytes,
+    estimate_reply_tokens,
 )
 from ..result import Stop
 from . import shared_budget
-from .compaction import estimated, shorten
+from .compaction import estimate_request_tokens, shorten
 from .effects import Ask, Flow, Wait
 from .ending import Continue, End
 from .state import RunState
 
 _TURN = Purpose.TURN  # found once: see course.py
-_UNTOLD = Usage()
-_LEAST_CONTEXT = 1_000
+_NO_USAGE = Usage()
+_MIN_CONTEXT_TOKENS = 1_000
 """Tokens: a provider that says that this is too long means something else."""
-_FIRST_WAIT_S, _LONGEST_WAIT_S = 0.5, 60.0
-_UNUSED = {"tokens": 0, "usd": 0}
-_UNHEARD = ModelFailure(FailureKind.FINAL, "GeneratorExit", "cut", "nobody waited for the reply")
+_FIRST_BACKOFF_S, _MAX_BACKOFF_S = 0.5, 60.0
+_NOTHING_USED = {"tokens": 0, "usd": 0}
+_CLOSED_FAILURE = ModelFailure(FailureKind.FINAL, "GeneratorExit", "cut", "nobody waited for the reply")
 
 
-def ask(course: RunState) -> Flow[Reply | End | Continue]:
+def ask_model(run: RunState) -> Flow[Reply | End | Continue]:
     """Ask for the next turn, again where that may help; the reply, or why there is none."""
     attempt, empty = 1, False
     while True:
-        request, tokens = _request(course)
-        if tokens > course.context_most:
-            end = yield from _shortened(course, tokens)
+        request, tokens = _build_request(run)
+        if tokens > run.max_input_tokens:
+            end = yield from _shorten_request(run, tokens)
             if end is not None:
                 return end
-            request, tokens = _request(course)
-        holds = _held(course, request, tokens)
-        if not isinstance(holds, End) and course.plan.within:
-            holds = yield from _granted(course, holds)
+            request, tokens = _build_request(run)
+        holds = _reserve_request(run, request, tokens)
+        if not isinstance(holds, End) and run.plan.has_shared_budget:
+            holds = yield from _claim_shared(run, holds)
         if isinstance(holds, End):
             return holds
-        answer = yield from send(course, request, tokens, holds, course.envelope.work_at, attempt)
+        answer = yield from send_request(run, request, tokens, holds, run.envelope.work_at, attempt)
         if isinstance(answer, Reply):
-            if answer.calls or empty or answer.text.strip() or not _may_try_again(course, answer):
+            if answer.calls or empty or answer.text.strip() or not _may_retry_empty(run, answer):
                 return answer
             empty = True
-            for notice in course.carried:
-                course.show(notice)
-            course.recorder.emit(event.Retried, attempt, 0.0, "the reply was empty")
+            for notice in run.sent_notices:
+                run.add_notice(notice)
+            run.recorder.emit(event.Retried, attempt, 0.0, "the reply was empty")
         else:
-            end = yield from _after_failure(course, answer, attempt)
+            end = yield from _handle_failure(run, answer, attempt)
             if end is not None:
                 return end
         attempt += 1
-        end = course.must_end()
+        end = run.check_end()
         if end is not None:
             return end
 
 
-def send(
-    course: RunState, request: Request, tokens: int, holds: Holds, deadline: float, attempt: int = 1
+def send_request(
+    run: RunState, request: Request, tokens: int, holds: Holds, deadline: float, attempt: int = 1
 ) -> Flow[Reply | ModelFailure]:
     """Ask once, for at most so many tokens of input, and book what it used."""
-    progress, model, purpose = course.progress, course.model, request.purpose
+    progress, model, purpose = run.progress, run.model, request.purpose
     progress.requests += 1
     progress.input_tokens = tokens
-    more = tokens - course.input_tokens
-    course.recorder.emit(
+    more = tokens - run.input_tokens
+    run.recorder.emit(
         event.ModelRequested,
         purpose,
         model.name,
         model.provider,
         len(request.messages),
         tokens,
-        course.shared.tool_names if request.tools else (),
+        run.spec.tool_names if request.tools else (),
         attempt,
-        course.size + bytes_of(more) if more > 0 else course.size,
-        None if deadline == math.inf else deadline - course.clock.at,
+        run.request_bytes + estimate_bytes(more) if more > 0 else run.request_bytes,
+        None if deadline == math.inf else deadline - run.clock.at,
     )
-    course.asked_until = deadline
+    run.request_deadline = deadline
     effect = Ask(request, deadline)
     try:
-        answer = course.hear(effect, (yield effect))
+        answer = run.receive(effect, (yield effect))
     except BaseException:  # the loop is closed in the middle of it: nobody knows what it used
-        course.purse.book((holds,), tokens)
-        _tell(course, purpose, _UNHEARD, True)
+        run.spending.settle_estimate((holds,), tokens)
+        _emit_reply(run, purpose, _CLOSED_FAILURE, True)
         raise
-    facts, guessed = _booked(course, request, tokens, holds, answer)
+    facts, guessed = _settle_usage(run, request, tokens, holds, answer)
     if isinstance(answer, Reply):
         if request.notices:
-            course.delivered()
+            run.mark_notices_delivered()
         usage = answer.usage
         if usage is not None and usage.input and purpose is _TURN:
-            course.input_tokens = usage.input
-    _tell(course, purpose, answer, guessed)
-    if course.plan.within:
-        shared_budget.settle(course, facts)
+            run.input_tokens = usage.input
+    _emit_reply(run, purpose, answer, guessed)
+    if run.plan.has_shared_budget:
+        shared_budget.settle(run, facts)
     return answer
 
 
-def _tell(course: RunState, purpose: Purpose, answer: Reply | ModelFailure, guessed: bool) -> None:
-    kind, emit = event.ModelReplied, course.recorder.emit
+def _emit_reply(run: RunState, purpose: Purpose, answer: Reply | ModelFailure, is_estimate: bool) -> None:
+    kind, emit = event.ModelReplied, run.recorder.emit
     if isinstance(answer, ModelFailure):
-        emit(kind, purpose, None, 0, 0, 0, answer.message, answer.code, 0, 0, guessed)
+        emit(kind, purpose, None, 0, 0, 0, answer.message, answer.code, 0, 0, is_estimate)
         return
-    used, calls, finish = answer.usage or _UNTOLD, len(answer.calls), answer.finish
-    emit(kind, purpose, finish, used.input, used.output, calls, None, None, used.cached, used.reasoning, guessed)
+    used, calls, finish = answer.usage or _NO_USAGE, len(answer.calls), answer.finish
+    emit(kind, purpose, finish, used.input, used.output, calls, None, None, used.cached, used.reasoning, is_estimate)
 
 
-def _booked(
-    course: RunState, request: Request, tokens: int, holds: Holds, answer: Reply | ModelFailure
+def _settle_usage(
+    run: RunState, request: Request, tokens: int, holds: Holds, answer: Reply | ModelFailure
 ) -> tuple[dict[str, int], bool]:
     """Book what a request has used; that, and whether it is an estimate, because nobody told.
 
@@ -130,135 +130,135 @@ def _booked(
     """
     if isinstance(answer, Reply):
         if answer.usage is not None:
-            return course.purse.settle((holds,), answer.usage), False
+            return run.spending.settle((holds,), answer.usage), False
     elif not answer.began:
-        _release(holds)
-        return _UNUSED, False
-    came = tokens_of_reply(answer) if isinstance(answer, Reply) else 0
+        _release_holds(holds)
+        return _NOTHING_USED, False
+    came = estimate_reply_tokens(answer) if isinstance(answer, Reply) else 0
     most = request.max_output_tokens
-    return course.purse.book((holds,), tokens, came if most is None else min(came, most)), True
+    return run.spending.settle_estimate((holds,), tokens, came if most is None else min(came, most)), True
 
 
-def _release(holds: Holds) -> None:
+def _release_holds(holds: Holds) -> None:
     for hold in holds.values():
         hold.release()
 
 
-def _request(course: RunState) -> tuple[Request, int]:
+def _build_request(run: RunState) -> tuple[Request, int]:
     """The next request, and how many tokens it takes at most."""
-    shared, waiting = course.shared, course.notices.waiting
-    shown, schema = History(course.context.messages), shared.output_schema
-    run_id, model, turns = course.plan.run_id, course.model_name, course.turns
+    shared, waiting = run.spec, run.notices.pending
+    shown, schema = History(run.context.messages), shared.output_schema
+    run_id, model, turns = run.plan.run_id, run.model_name, run.turns
     request = Request(shown, shared.instructions, shared.tools, _TURN, None, schema, (), run_id, model, turns)
-    course.carried = ()
+    run.sent_notices = ()
     if waiting:
-        course.addressed(request, course.notices.due(_TURN))
-    count = course.card.count
-    return request, course.input_tokens + course.notices.tokens if count is None else count(request)
+        run.prepare_request(request, run.notices.select_due(_TURN))
+    count = run.card.count
+    return request, run.input_tokens + run.notices.tokens if count is None else count(request)
 
 
-def _shortened(course: RunState, tokens: int) -> Flow[End | None]:
+def _shorten_request(run: RunState, tokens: int) -> Flow[End | None]:
     """Show less; or why the run ends, if somebody has ended it meanwhile."""
-    most = int(course.context_most)
-    if course.card.count is not None:  # it counts otherwise than the estimate by which is shortened
-        most = most * estimated(course) // tokens
-    yield from shorten(course, most)
-    end = course.must_end()
+    most = int(run.max_input_tokens)
+    if run.card.count is not None:  # it counts otherwise than the estimate by which is shortened
+        most = most * estimate_request_tokens(run) // tokens
+    yield from shorten(run, most)
+    end = run.check_end()
     if end is not None:
-        course.refund_turn("round_never_started")
+        run.refund_turn("round_never_started")
     return end
 
 
-def _held(course: RunState, request: Request, tokens: int) -> Holds | End:
+def _reserve_request(run: RunState, request: Request, tokens: int) -> Holds | End:
     """The most that the request can use, set aside; or why it is not made, and then the turn is given back."""
-    if tokens > course.context_most:
-        return _never_started(course, "context_tokens")
-    if not course.purse.limited and not course.plan.within:
-        request.max_output_tokens = course.shared.max_output_tokens
+    if tokens > run.max_input_tokens:
+        return _refuse_turn(run, "context_tokens")
+    if not run.spending.is_limited and not run.plan.has_shared_budget:
+        request.max_output_tokens = run.spec.max_output_tokens
         return {}
-    longest = course.card.output_room(tokens)
-    held = course.purse.hold_most(tokens, longest)
+    longest = run.card.output_room(tokens)
+    held = run.spending.hold_up_to(tokens, longest)
     if held is None:
-        end = course.refused(next(iter(course.purse.short_of(tokens)), "tokens"))
-        held = course.purse.hold_most(tokens, longest)  # a rule may have given more, when it heard
+        end = run.refuse_budget(next(iter(run.spending.find_short_budgets(tokens)), "tokens"))
+        held = run.spending.hold_up_to(tokens, longest)  # a rule may have given more, when it heard
         if held is None:
-            course.refund_turn("round_never_started")
+            run.refund_turn("round_never_started")
             return end
     holds, request.max_output_tokens = held
     return holds
 
 
-def _granted(course: RunState, holds: Holds) -> Flow[Holds | End]:
+def _claim_shared(run: RunState, holds: Holds) -> Flow[Holds | End]:
     """The same in the budgets that others share, and with it the turn, if this is its first request."""
-    turns = 0 if course.granted else 1
-    refusal = yield from shared_budget.take(course, turns=turns, **{name: hold.amount for name, hold in holds.items()})
-    course.granted = course.granted or refusal is None
-    end = course.must_end()
+    turns = 0 if run.shared_turn_claimed else 1
+    refusal = yield from shared_budget.claim(run, turns=turns, **{name: hold.amount for name, hold in holds.items()})
+    run.shared_turn_claimed = run.shared_turn_claimed or refusal is None
+    end = run.check_end()
     if end is None:
         if refusal is None:
             return holds
-        end = course.refused(refusal.budget)
-    course.refund_turn("round_never_started")
-    let_go(course, holds, taken=refusal is None)
+        end = run.refuse_budget(refusal.budget)
+    run.refund_turn("round_never_started")
+    release_request(run, holds, claimed=refusal is None)
     return end
 
 
-def let_go(course: RunState, holds: Holds, taken: bool) -> None:
+def release_request(run: RunState, holds: Holds, claimed: bool) -> None:
     """Free what was set aside for a request that is not made after all."""
-    _release(holds)
-    if taken:
-        shared_budget.settle(course, _UNUSED)
+    _release_holds(holds)
+    if claimed:
+        shared_budget.settle(run, _NOTHING_USED)
 
 
-def _never_started(course: RunState, budget: str) -> End:
-    end = course.refused(budget)
-    course.refund_turn("round_never_started")
+def _refuse_turn(run: RunState, budget: str) -> End:
+    end = run.refuse_budget(budget)
+    run.refund_turn("round_never_started")
     return end
 
 
-def _may_try_again(course: RunState, empty: Reply) -> bool:
-    if empty.finish is not Finish.STOP or course.envelope.claim(retries=1):
-        return empty.finish is Finish.STOP
-    course.tell_refusals()
+def _may_retry_empty(run: RunState, reply: Reply) -> bool:
+    if reply.finish is not Finish.STOP or run.envelope.claim(retries=1):
+        return reply.finish is Finish.STOP
+    run.emit_refusals()
     return False
 
 
-def _after_failure(course: RunState, failure: ModelFailure, attempt: int) -> Flow[End | Continue | None]:
+def _handle_failure(run: RunState, failure: ModelFailure, attempt: int) -> Flow[End | Continue | None]:
     """Wait for the next attempt, or why there is none."""
     error = {"code": failure.code, "kind": failure.error, "message": failure.message}
-    yield from shared_budget.pay(course)
-    must_end = None if failure.kind is FailureKind.FINAL else course.must_end()
+    yield from shared_budget.flush(run)
+    must_end = None if failure.kind is FailureKind.FINAL else run.check_end()
     if must_end is not None:
         return must_end
     if failure.kind is FailureKind.CONTEXT:
-        return (yield from _too_long(course, error))
+        return (yield from _handle_context_overflow(run, error))
     if failure.kind is FailureKind.INTERRUPTED:  # which was no fault of the model's
-        course.recorder.emit(event.Retried, attempt, 0.0, failure.message)
+        run.recorder.emit(event.Retried, attempt, 0.0, failure.message)
         return None
-    if failure.kind is FailureKind.FINAL or not course.envelope.claim(retries=1):
-        course.tell_refusals()
-        course.refund_turn("round_never_started")
+    if failure.kind is FailureKind.FINAL or not run.envelope.claim(retries=1):
+        run.emit_refusals()
+        run.refund_turn("round_never_started")
         return End(Stop.FAILED, error=error)
-    wait_s = _wait_s(course, failure, attempt)
-    if course.clock.at + wait_s >= course.envelope.work_at:
-        return replace(_never_started(course, "seconds"), error=error)
-    course.recorder.emit(event.Retried, attempt, wait_s, failure.message)
-    yield from course.do(Wait(course.clock.at + wait_s))
+    wait_s = _compute_backoff_s(run, failure, attempt)
+    if run.clock.at + wait_s >= run.envelope.work_at:
+        return replace(_refuse_turn(run, "seconds"), error=error)
+    run.recorder.emit(event.Retried, attempt, wait_s, failure.message)
+    yield from run.perform(Wait(run.clock.at + wait_s))
     return None
 
 
-def _too_long(course: RunState, error: dict[str, Any]) -> Flow[End | Continue]:
+def _handle_context_overflow(run: RunState, error: dict[str, Any]) -> Flow[End | Continue]:
     """The provider takes less than the limits say: less is shown from now on, in another turn; or the run ends."""
-    most = estimated(course) - 1
-    course.context_most = min(course.context_most, max(most * 9 // 10, _LEAST_CONTEXT))
-    if not (yield from shorten(course, most)):
-        return replace(_never_started(course, "context_tokens"), error=error)
-    course.refund_turn("round_never_started")
-    return course.must_end() or Continue.SHORTENED
+    most = estimate_request_tokens(run) - 1
+    run.max_input_tokens = min(run.max_input_tokens, max(most * 9 // 10, _MIN_CONTEXT_TOKENS))
+    if not (yield from shorten(run, most)):
+        return replace(_refuse_turn(run, "context_tokens"), error=error)
+    run.refund_turn("round_never_started")
+    return run.check_end() or Continue.SHORTENED
 
 
-def _wait_s(course: RunState, failure: ModelFailure, attempt: int) -> float:
+def _compute_backoff_s(run: RunState, failure: ModelFailure, attempt: int) -> float:
     """Twice as long each time, less up to a half, or many runs would come back at once; the provider's word counts."""
-    usual = min(_LONGEST_WAIT_S, _FIRST_WAIT_S * 2 ** (attempt - 1))
-    jitter = random.Random(course.plan.seed * 1_000 + course.progress.requests).uniform(0.5, 1.0)
+    usual = min(_MAX_BACKOFF_S, _FIRST_BACKOFF_S * 2 ** (attempt - 1))
+    jitter = random.Random(run.plan.seed * 1_000 + run.progress.requests).uniform(0.5, 1.0)
     return max(failure.after_s or 0.0, usual * jitter)

@@ -17,7 +17,7 @@ from ..outcome import Denied, Outcome
 from ..progress import Hook, Point, Policy, Progress
 from ..request import Call, Request
 from ..rules import RuleSet
-from ..rules.thresholds import Beginning
+from ..rules.thresholds import StartCache
 from ..steadiness import Duplicates, Reflection, Thresholds
 from ..tool_rules import ToolRules
 from .effects import Doable
@@ -62,12 +62,12 @@ class Prepared(Protocol):
         ...
 
     @property
-    def ordered(self) -> dict[str, Any] | None:
+    def ordered_arguments(self) -> dict[str, Any] | None:
         """The same in one order, whatever that was in which they were written; None where that is not so."""
         ...
 
     @property
-    def shown(self) -> dict[str, Any]:
+    def redacted_arguments(self) -> dict[str, Any]:
         """The arguments as events may show them."""
         ...
 
@@ -85,7 +85,7 @@ class Prepared(Protocol):
 class CallAdmission(Protocol):
     """Which calls of one run are made; `tools.Admission` is one."""
 
-    def groups(self, calls: Sequence[Call]) -> Iterable[Sequence[Call]]:
+    def group_calls(self, calls: Sequence[Call]) -> Iterable[Sequence[Call]]:
         """The calls that may be made side by side, group after group, in the order asked."""
         ...
 
@@ -93,15 +93,15 @@ class CallAdmission(Protocol):
         """The call with its arguments checked, or why it is not made."""
         ...
 
-    def short(self, act: Any) -> Denied | None:
+    def check_budget(self, tool_call: Any) -> Denied | None:
         """Why the call could not be counted now; None where it could."""
         ...
 
-    def claim(self, act: Any) -> Denied | None:
+    def claim(self, tool_call: Any) -> Denied | None:
         """Count the call; or why it is not made."""
         ...
 
-    def unclaim(self, act: Any, reason: str) -> Sequence[str]:
+    def refund(self, tool_call: Any, reason: str) -> Sequence[str]:
         """Give back what was claimed for a call that is not made after all; the budgets that got it back."""
         ...
 
@@ -164,12 +164,12 @@ class ModelCard:
         reply = quarter if self.max_output_tokens is None else min(quarter, self.max_output_tokens)
         return min(most, self.context_tokens - reply)
 
-    def output_room(self, input: int) -> int | None:
+    def output_room(self, input_tokens: int) -> int | None:
         """The most tokens of a reply to so many: the longest, and no more than the model takes beside them."""
         most = self.max_output_tokens
         if self.context_tokens is None:
             return most
-        beside = max(1, self.context_tokens - input)
+        beside = max(1, self.context_tokens - input_tokens)
         return beside if most is None else min(most, beside)
 
 
@@ -179,36 +179,36 @@ class AgentSpec:
 
     model: ModelFacts
     model_is_async: bool
-    terms: ResolvedLimits
+    limits: ResolvedLimits
     admission: Callable[[TurnBudget], CallAdmission]
     origin: object = field(default_factory=object)
     """Whose it is: the same for all that were made from one."""
     sources: Sequence[Any] = ()
     """Where more tools come from; whoever drives a run opens them first, and goes on with what `offering` gives."""
-    offering: Callable[[AgentSpec, Sequence[Sequence[Any]]], AgentSpec] | None = None
+    resolve_tools: Callable[[AgentSpec, Sequence[Sequence[Any]]], AgentSpec] | None = None
     """A terrain with these tools and those that the sources have given, one list for each."""
-    only: frozenset[str] | None = None
+    allowed_tools: frozenset[str] | None = None
     """The tools to which it is narrowed; None where it is not."""
     tools: Sequence[Mapping[str, Any]] = ()
     """What the model is told of the tools."""
     tool_names: tuple[str, ...] = ()
     sensitive: Mapping[str, frozenset[str]] = field(default_factory=dict[str, frozenset[str]])
     """The parameters, by tool, that exports do not show."""
-    asking: frozenset[str] = frozenset()
+    approval_tools: frozenset[str] = frozenset()
     """The tools of which some calls need a person."""
     children: Sequence[Any] = ()
     """The edges to those that it may delegate to."""
     may_delegate: bool = False
     """Whether runs of it may have children: it has some to delegate to, or a tool that may find its own."""
-    hire: Callable[[object], Any] | None = None
+    resolve_child: Callable[[object], Any] | None = None
     """The edge to a child that a tool wants: one of those, by its name, or an agent."""
-    children_joined: bool = False
+    join_duplicate_children: bool = False
     """Whether equal tasks of one batch are one run."""
-    children_at_once: int = 1
+    max_concurrent_children: int = 1
     children_stall_s: float = math.inf
-    cheap: frozenset[str] = frozenset()
+    cheap_tools: frozenset[str] = frozenset()
     """The tools of which a round costs no turn."""
-    limits_shown: Mapping[str, Any] = field(default_factory=dict[str, Any])
+    limits_snapshot: Mapping[str, Any] = field(default_factory=dict[str, Any])
     """The ceilings, as the first event tells them."""
     instructions: str | None = None
     output_schema: Mapping[str, Any] | None = None
@@ -226,9 +226,9 @@ class AgentSpec:
     rules: RuleSet | None = None
     rule_points: frozenset[Point] = frozenset()
     """When some rule looks."""
-    beginning: Beginning | None = None
+    beginning: StartCache | None = None
     """What is known of the first look of rules, in runs that inherit nothing."""
-    rules_ask: bool = False
+    rules_need_approval: bool = False
     """Whether some rule wants a person to agree to calls."""
     models: Mapping[str, ModelFacts] = field(default_factory=dict[str, ModelFacts])
     """Those that a rule may have asked instead, by name."""
@@ -240,7 +240,7 @@ class AgentSpec:
     """The most that one reply may have, by the agent's word; the model's own counts only where a budget limits."""
     grace: bool = True
     single_turn: bool = False
-    asks_for_more: bool = False
+    asks_for_extension: bool = False
     """Whether a person is asked for more when a limit is met."""
 
 
@@ -248,7 +248,7 @@ class AgentSpec:
 class Plan:
     """One run: what it is about, and what is its own."""
 
-    shared: AgentSpec
+    spec: AgentSpec
     run_id: str
     messages: Sequence[Message]
     """The task, behind what was said before."""
@@ -260,31 +260,31 @@ class Plan:
     state: dict[str, Any] = field(default_factory=dict[str, Any])
     """What tools have set; the run's own."""
     metadata: Mapping[str, Any] = field(default_factory=dict[str, Any])
-    most_s: float = math.inf
+    max_seconds: float = math.inf
     """What others leave of the time."""
-    most: Mapping[str, int] | None = None
+    max_amounts: Mapping[str, int] | None = None
     """What others leave of tokens and money."""
-    keeps: bool = False
+    has_transcript: bool = False
     """Whether there is a transcript, in which what is said must be kept."""
-    kept: int = 0
+    stored_count: int = 0
     """How many of the messages are in it already."""
     number: int = 1
     """Which run of its session it is."""
-    told: str = ""
+    extra_instructions: str = ""
     """What its instructions say beside those of its agent."""
-    contended: str | None = None
+    contention: str | None = None
     """Who else works on its session, so that it cannot begin."""
-    spent_s: float = 0.0
+    elapsed_s: float = 0.0
     """What of its time was over when its loop began: opening its sources took it."""
-    obstacle: Mapping[str, Any] | None = None
+    start_error: Mapping[str, Any] | None = None
     """Why it cannot begin, as a result tells an error."""
-    called_off: str | None = None
+    cancelled_by: str | None = None
     """Who has ended it before it could begin."""
     parent_run_id: str | None = None
     """The run that has delegated this one."""
     level: int = 0
     """How many runs are above it."""
-    within: bool = False
+    has_shared_budget: bool = False
     """Whether claims also count in budgets that others share."""
     seed: int = 0
     """For the jitter of waits."""

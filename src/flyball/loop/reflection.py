@@ -9,98 +9,98 @@ from ..budget.spending import Holds
 from ..message import Message, MessageType, Role
 from ..outcome import Failure, Timeout
 from ..progress import Notice
-from ..request import FailureKind, Finish, ModelFailure, Purpose, Request, tokens_of, tokens_of_message
+from ..request import FailureKind, Finish, ModelFailure, Purpose, Request, estimate_message_tokens, estimate_tokens
 from ..steadiness import Reflection
 from . import shared_budget
 from .compaction import shorten
 from .effects import Flow
-from .model_request import let_go, send
+from .model_request import release_request, send_request
 from .state import RunState
 
-_LONGEST_S = 30.0
-_LONGEST_REPLY = 2_000
+_MAX_SECONDS = 30.0
+_MAX_REPLY_TOKENS = 2_000
 """Tokens: nobody tells what a reply used that came too late, and then so much is booked at most."""
-_LONGEST_GUIDANCE = 4_000
+_MAX_GUIDANCE_CHARACTERS = 4_000
 """Characters that the next turn is shown."""
 _RUN_ENDS = "the run ends."
 
 
 @dataclass(frozen=True, slots=True)
-class Missed:
+class SkippedReflection:
     """Why there is no reflection."""
 
-    why: str
+    reason: str
 
 
-def reflect(course: RunState, reflection: Reflection) -> Flow[None]:
+def reflect(run: RunState, reflection: Reflection) -> Flow[None]:
     """Look back, if it is time for that. What stands against it is noted, and the run goes on."""
-    if course.turns == course.looked_back or not _due(course, reflection):
+    if run.turns == run.reflected_at_turn or not _is_due(run, reflection):
         return
-    course.looked_back = course.turns
-    found = yield from _looked_back(course, reflection.prompt)
-    if course.called_off() is not None:
+    run.reflected_at_turn = run.turns
+    found = yield from _request_reflection(run, reflection.prompt)
+    if run.check_cancelled() is not None:
         return
     if isinstance(found, str):
-        shown = found if len(found) <= _LONGEST_GUIDANCE else f"{found[:_LONGEST_GUIDANCE]}…"
-        course.show(Notice(f"Looking back at the work so far: {shown}", by="reflection", category="reflection"))
-    text = found if isinstance(found, str) else f"(No reflection: {found.why})"
-    course.reflections = [*course.reflections, text]
-    course.recorder.emit(event.Reflected, text)
+        shown = found if len(found) <= _MAX_GUIDANCE_CHARACTERS else f"{found[:_MAX_GUIDANCE_CHARACTERS]}…"
+        run.add_notice(Notice(f"Looking back at the work so far: {shown}", by="reflection", category="reflection"))
+    text = found if isinstance(found, str) else f"(No reflection: {found.reason})"
+    run.reflections = [*run.reflections, text]
+    run.recorder.emit(event.Reflected, text)
 
 
-def _due(course: RunState, reflection: Reflection) -> bool:
+def _is_due(run: RunState, reflection: Reflection) -> bool:
     """Whether it is time, and another turn can follow; that no reflection is left is noted once."""
-    if course.must_end() is not None or course.envelope.budgets["turns"].exceeded:
+    if run.check_end() is not None or run.envelope.budgets["turns"].exceeded:
         return False
-    if any(refusal.budget == "reflections" for refusal in course.envelope.refusals):
+    if any(refusal.budget == "reflections" for refusal in run.envelope.refusals):
         return False
-    failed = any(isinstance(outcome, Failure | Timeout) for outcome in course.progress.outcomes)
-    on_time = reflection.every is not None and course.turns % reflection.every == 0
+    failed = any(isinstance(outcome, Failure | Timeout) for outcome in run.progress.outcomes)
+    on_time = reflection.every is not None and run.turns % reflection.every == 0
     return on_time or (reflection.after_failure and failed)
 
 
-def _looked_back(course: RunState, prompt: str) -> Flow[str | Missed]:
+def _request_reflection(run: RunState, prompt: str) -> Flow[str | SkippedReflection]:
     """What the model says, or why it says nothing."""
-    if not course.envelope.claim_reflection():
-        course.tell_refusals()
-        return Missed(course.envelope.budgets["reflections"].warning)
-    n, at = course.next_n, course.clock.wall()
-    asked = Message(course.plan.run_id, n, at, MessageType.TEXT, Role.USER, prompt)
-    tokens = tokens_of_message(asked)
-    notices = course.notices.due(Purpose.REFLECTION)
-    tokens += sum(tokens_of(notice.text) for notice in notices)
-    if course.input_tokens + tokens > course.context_most:
-        yield from shorten(course, int(course.context_most) - tokens)
-        if course.must_end() is not None:
-            return Missed(_RUN_ENDS)
-    if course.input_tokens + tokens > course.context_most:
-        return Missed("the conversation is too long.")
-    request = Request([*course.context.messages, asked], course.shared.instructions, (), Purpose.REFLECTION)
-    return (yield from _asked(course, course.addressed(request, notices), course.input_tokens + tokens))
+    if not run.envelope.claim_reflection():
+        run.emit_refusals()
+        return SkippedReflection(run.envelope.budgets["reflections"].warning)
+    n, at = run.next_n, run.clock.wall()
+    asked = Message(run.plan.run_id, n, at, MessageType.TEXT, Role.USER, prompt)
+    tokens = estimate_message_tokens(asked)
+    notices = run.notices.select_due(Purpose.REFLECTION)
+    tokens += sum(estimate_tokens(notice.text) for notice in notices)
+    if run.input_tokens + tokens > run.max_input_tokens:
+        yield from shorten(run, int(run.max_input_tokens) - tokens)
+        if run.check_end() is not None:
+            return SkippedReflection(_RUN_ENDS)
+    if run.input_tokens + tokens > run.max_input_tokens:
+        return SkippedReflection("the conversation is too long.")
+    request = Request([*run.context.messages, asked], run.spec.instructions, (), Purpose.REFLECTION)
+    return (yield from _send_reflection(run, run.prepare_request(request, notices), run.input_tokens + tokens))
 
 
-def _asked(course: RunState, request: Request, tokens: int) -> Flow[str | Missed]:
-    most = course.card.output_room(tokens)
-    longest = _LONGEST_REPLY if most is None else min(_LONGEST_REPLY, most)
+def _send_reflection(run: RunState, request: Request, tokens: int) -> Flow[str | SkippedReflection]:
+    most = run.card.output_room(tokens)
+    longest = _MAX_REPLY_TOKENS if most is None else min(_MAX_REPLY_TOKENS, most)
     holds: Holds = {}
-    if course.purse.limited or course.plan.within:
-        held = course.purse.hold_most(tokens, longest)
+    if run.spending.is_limited or run.plan.has_shared_budget:
+        held = run.spending.hold_up_to(tokens, longest)
         if held is None:
-            return Missed("what is left of tokens or money does not allow it.")
+            return SkippedReflection("what is left of tokens or money does not allow it.")
         holds, longest = held
     request.max_output_tokens = longest
-    if course.plan.within:
-        refusal = yield from shared_budget.take(course, **{name: hold.amount for name, hold in holds.items()})
-        if refusal is not None or course.must_end() is not None:
-            let_go(course, holds, taken=refusal is None)
-            return Missed(_RUN_ENDS if refusal is None else refusal.warning)
-    deadline = min(course.envelope.work_at, course.clock.at + _LONGEST_S)
-    reply = yield from send(course, request, tokens, holds, deadline)
+    if run.plan.has_shared_budget:
+        refusal = yield from shared_budget.claim(run, **{name: hold.amount for name, hold in holds.items()})
+        if refusal is not None or run.check_end() is not None:
+            release_request(run, holds, claimed=refusal is None)
+            return SkippedReflection(_RUN_ENDS if refusal is None else refusal.warning)
+    deadline = min(run.envelope.work_at, run.clock.at + _MAX_SECONDS)
+    reply = yield from send_request(run, request, tokens, holds, deadline)
     if isinstance(reply, ModelFailure):
-        again = reply.kind is FailureKind.INTERRUPTED and course.must_end() is None
-        return (yield from _asked(course, request, tokens)) if again else Missed(reply.message)
+        again = reply.kind is FailureKind.INTERRUPTED and run.check_end() is None
+        return (yield from _send_reflection(run, request, tokens)) if again else SkippedReflection(reply.message)
     if reply.finish is Finish.CUT:
-        return Missed("it took too long.")
+        return SkippedReflection("it took too long.")
     if reply.finish is Finish.CONTENT_FILTER:
-        return Missed("the provider's filter stopped it.")
-    return reply.text.strip() or Missed("the model said nothing.")
+        return SkippedReflection("the provider's filter stopped it.")
+    return reply.text.strip() or SkippedReflection("the model said nothing.")

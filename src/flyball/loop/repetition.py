@@ -14,22 +14,22 @@ from typing import Any, cast
 
 from ..outcome import Failure, Outcome, Success
 from ..request import Call
-from ..steadiness import RING, Thresholds
+from ..steadiness import WINDOW_SIZE, Thresholds
 
-_ALIKE = 8_000
+_COMPARED_CHARACTERS = 8_000
 """Characters of an excerpt that are compared; behind them it names its artifact, which is another for each call."""
-_decoded = json.JSONDecoder().raw_decode  # takes a third of the time of json.loads
+_decode_json = json.JSONDecoder().raw_decode  # takes a third of the time of json.loads
 
-_PLAIN = frozenset({str, int, float, bool, type(None)})
+_PLAIN_TYPES = frozenset({str, int, float, bool, type(None)})
 
 Key = tuple[str, str]
 """A tool, and its arguments in one canonical form."""
 _NONE: frozenset[Key] = frozenset()
-Made = tuple[Key, Outcome | None]
+RecordedCall = tuple[Key, Outcome | None]
 """A call, and what it came to; None of a poll, which is never the same."""
 
 
-def key_of(call: Call, values: Mapping[str, object] | None = None) -> Key:
+def build_call_key(call: Call, values: Mapping[str, object] | None = None) -> Key:
     """The same for calls that differ in the order of keys only; 1 and 1.0 are not the same.
 
     Where the arguments were read already, and are plain, those `values` are in one order, and nothing is read again.
@@ -37,33 +37,33 @@ def key_of(call: Call, values: Mapping[str, object] | None = None) -> Key:
     >>> key_of(Call("1", "add", '{"b": 1.0, "a": 1}'))
     ('add', "(('a', 1), ('b', 1.0))")
     """
-    if values is not None and _PLAIN.issuperset(map(type, values.values())):
+    if values is not None and _PLAIN_TYPES.issuperset(map(type, values.values())):
         return call.name, repr(values)
     arguments = call.arguments
     try:
         if isinstance(arguments, str) and arguments.find("{", 1) < 0:  # nothing in it has keys to be sorted
-            table = _read(arguments)
+            table = _parse_json(arguments)
             return call.name, repr(tuple(sorted(table.items())) if isinstance(table, dict) else table)
-        return call.name, _canonical(_read(arguments) if isinstance(arguments, str) else dict(arguments))
+        return call.name, _canonical(_parse_json(arguments) if isinstance(arguments, str) else dict(arguments))
     except (TypeError, ValueError, RecursionError):  # what cannot be read is equal to itself only
         return call.name, repr(arguments)
 
 
-def _read(text: str) -> dict[str, Any] | list[Any] | str | float | bool | None:
-    value, end = _decoded(text.lstrip())
+def _parse_json(text: str) -> dict[str, Any] | list[Any] | str | float | bool | None:
+    value, end = _decode_json(text.lstrip())
     return value if end == len(text) else json.loads(text)
 
 
 def _canonical(value: object) -> str:
-    return repr(_in_order(value))
+    return repr(_sort_keys(value))
 
 
-def _in_order(value: object) -> object:
+def _sort_keys(value: object) -> object:
     """A table as its sorted rows, in a tuple, which no list is."""
     if isinstance(value, dict):
         table = cast("dict[str, object]", value)
-        return tuple([(key, _in_order(table[key])) for key in sorted(table)])
-    return list(map(_in_order, cast("list[object]", value))) if isinstance(value, list) else value
+        return tuple([(key, _sort_keys(table[key])) for key in sorted(table)])
+    return list(map(_sort_keys, cast("list[object]", value))) if isinstance(value, list) else value
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,114 +78,122 @@ class Repetition:
     """The calls of one run, as far as it matters that they come again."""
 
     __slots__ = (
-        "_answered", "_circle", "_denied_in", "_failed", "_ring", "_seen", "_thresholds", "_told_in", "_writing",
+        "_failure_counts",
+        "_first_denied_turn",
+        "_loop_keys",
+        "_notice_turn",
+        "_recent",
+        "_seen_keys",
+        "_successes",
+        "_thresholds",
+        "_write_keys",
         "stalled",
     )  # fmt: skip
 
     def __init__(self, thresholds: Thresholds) -> None:
         self._thresholds = thresholds
-        self._answered: dict[Key, Success] = {}
-        self._writing: tuple[Key, ...] = ()
+        self._successes: dict[Key, Success] = {}
+        self._write_keys: tuple[Key, ...] = ()
         """Those of them that wrote."""
-        self._failed: dict[tuple[Key, str], int] = {}
-        self._seen: set[Key] = set()
-        self._ring: list[Made] = []
+        self._failure_counts: dict[tuple[Key, str], int] = {}
+        self._seen_keys: set[Key] = set()
+        self._recent: list[RecordedCall] = []
         """The newest calls."""
-        self._circle = _NONE
+        self._loop_keys = _NONE
         """The calls of the loop that the model was told of."""
-        self._told_in = 0
+        self._notice_turn = 0
         """The turn at whose end it was told."""
-        self._denied_in: int | None = None
+        self._first_denied_turn: int | None = None
         """The turn in which it was first denied."""
         self.stalled = False
         """Whether the model went on though it was told and denied."""
 
-    def answered(self, key: Key) -> Success | None:
+    def find_success(self, key: Key) -> Success | None:
         """The success that an equal call had, where nothing has changed since."""
-        return self._answered.get(key)
+        return self._successes.get(key)
 
-    def changed(self) -> None:
+    def forget_results(self) -> None:
         """Something is other than it was: no earlier result holds any more."""
-        self._answered.clear()
-        self._writing = ()
+        self._successes.clear()
+        self._write_keys = ()
 
-    def doubted(self) -> None:
+    def forget_reads(self) -> None:
         """Something may be other than it was: what was read must be read again, but nothing written twice for that."""
-        self._answered = {key: self._answered[key] for key in self._writing}
+        self._successes = {key: self._successes[key] for key in self._write_keys}
 
-    def told_anew(self) -> None:
+    def reset(self) -> None:
         """The user has said something: what was done before may be wanted again."""
-        self.changed()
-        self._ring.clear()
-        self._progressed()
+        self.forget_results()
+        self._recent.clear()
+        self._clear_loop()
 
-    def goes_round(self, key: Key, turn: int) -> bool:
+    def is_looping(self, key: Key, turn: int) -> bool:
         """Whether a call goes on with the loop that the model was told of; it cannot know that in the same turn."""
-        return key in self._circle and turn > self._told_in
+        return key in self._loop_keys and turn > self._notice_turn
 
-    def deny(self, turn: int) -> None:
+    def record_denial(self, turn: int) -> None:
         """Such a call is denied; one in a later turn, when the model has seen that, means that it is stuck."""
-        self.stalled = self._denied_in is not None and turn > self._denied_in
-        if self._denied_in is None:
-            self._denied_in = turn
+        self.stalled = self._first_denied_turn is not None and turn > self._first_denied_turn
+        if self._first_denied_turn is None:
+            self._first_denied_turn = turn
 
-    def learn(self, key: Key, outcome: Outcome, turn: int, writes: bool = False, polls: bool = False) -> Loop | None:
+    def record(self, key: Key, outcome: Outcome, turn: int, writes: bool = False, polls: bool = False) -> Loop | None:
         """Learn what a call came to; the loop that it closes, if it does, for the model to be told of."""
         if type(outcome) is Success:
             if writes:
-                self.changed()
-                self._writing = (key,)
-            self._answered[key] = outcome
+                self.forget_results()
+                self._write_keys = (key,)
+            self._successes[key] = outcome
         elif writes:
-            self.doubted()
-        if self._circle and key not in self._circle:
-            self._progressed()
-        ring = self._ring
+            self.forget_reads()
+        if self._loop_keys and key not in self._loop_keys:
+            self._clear_loop()
+        ring = self._recent
         ring.append((key, None if polls else outcome))
-        if len(ring) > 2 * RING:
-            del ring[:-RING]
-        if key in self._seen:
-            return None if self._circle else self._closed(turn)
-        self._seen.add(key)
+        if len(ring) > 2 * WINDOW_SIZE:
+            del ring[:-WINDOW_SIZE]
+        if key in self._seen_keys:
+            return None if self._loop_keys else self._find_loop(turn)
+        self._seen_keys.add(key)
         return None
 
-    def failed_again(self, key: Key, outcome: Failure) -> bool:
+    def record_failure(self, key: Key, outcome: Failure) -> bool:
         """Whether a call has failed in the same way so often that a hint may help; told once."""
-        times = self._failed[key, outcome.kind] = self._failed.get((key, outcome.kind), 0) + 1
+        times = self._failure_counts[key, outcome.kind] = self._failure_counts.get((key, outcome.kind), 0) + 1
         return times == self._thresholds.failures
 
-    def _progressed(self) -> None:
-        self._circle, self._denied_in, self.stalled = _NONE, None, False
+    def _clear_loop(self) -> None:
+        self._loop_keys, self._first_denied_turn, self.stalled = _NONE, None, False
 
-    def _closed(self, turn: int) -> Loop | None:
+    def _find_loop(self, turn: int) -> Loop | None:
         """The shortest loop that the newest call closes."""
         same, rounds, longest = self._thresholds.same, self._thresholds.rounds, self._thresholds.longest
         for period in range(1, longest + 1):
             times = same if period == 1 else rounds
             if times is None or not self._repeats(period, times):
                 continue
-            newest = self._ring[-period:]
-            if period == 1 or not all(_alike(one, newest[0]) for one in newest):
-                self._circle, self._told_in = frozenset(key for key, _ in newest), turn
+            newest = self._recent[-period:]
+            if period == 1 or not all(_is_same_call(one, newest[0]) for one in newest):
+                self._loop_keys, self._notice_turn = frozenset(key for key, _ in newest), turn
                 return Loop(tuple(tool for (tool, _), _ in newest), times)
         return None
 
     def _repeats(self, period: int, times: int) -> bool:
         """Whether each of the newest calls is what it was a period before."""
-        ring, length = self._ring, period * times
+        ring, length = self._recent, period * times
         if len(ring) < length:
             return False
-        return all(_alike(ring[-place], ring[-place - period]) for place in range(1, length - period + 1))
+        return all(_is_same_call(ring[-place], ring[-place - period]) for place in range(1, length - period + 1))
 
 
-def _alike(one: Made, other: Made) -> bool:
+def _is_same_call(left: RecordedCall, right: RecordedCall) -> bool:
     """Whether it is the same call with the same result; looked at only where a key comes again."""
-    if one[0] != other[0] or one[1] is None or other[1] is None:
+    if left[0] != right[0] or left[1] is None or right[1] is None:
         return False
-    return one[1] is other[1] or _result(one[1]) == _result(other[1])
+    return left[1] is right[1] or _get_comparable_result(left[1]) == _get_comparable_result(right[1])
 
 
-def _result(outcome: Outcome) -> object:
+def _get_comparable_result(outcome: Outcome) -> object:
     if outcome.artifact is None:
-        return outcome.status, outcome.words
-    return outcome.status, outcome.words[:_ALIKE], outcome.artifact.size
+        return outcome.status, outcome.text_without_note
+    return outcome.status, outcome.text_without_note[:_COMPARED_CHARACTERS], outcome.artifact.size

@@ -13,39 +13,39 @@ from .effects import Flow, Grant
 from .state import RunState
 
 
-def take(course: RunState, **amounts: int) -> Flow[Refusal | None]:
+def claim(run: RunState, **amounts: int) -> Flow[Refusal | None]:
     """Take from the shared budgets, all or nothing; the refusal is remembered as the run's own."""
-    grant, course.debt = _debt(course), None
-    grant.take = {name: amount for name, amount in amounts.items() if amount}
-    refusal = yield from course.do(grant)
+    grant, run.pending_grant = _get_pending_grant(run), None
+    grant.claim = {name: amount for name, amount in amounts.items() if amount}
+    refusal = yield from run.perform(grant)
     if refusal is not None:
-        course.envelope.remember(refusal)
-        course.tell_refusals()
+        run.envelope.remember(refusal)
+        run.emit_refusals()
     return refusal
 
 
-def settle(course: RunState, facts: Mapping[str, int]) -> None:
+def settle(run: RunState, facts: Mapping[str, int]) -> None:
     """Book what a request has used there."""
-    _debt(course).settle = facts
+    _get_pending_grant(run).settle = facts
 
 
-def give_back(course: RunState, reason: str, amounts: Mapping[str, int]) -> None:
+def refund(run: RunState, reason: str, amounts: Mapping[str, int]) -> None:
     """Give something back there."""
-    given = _debt(course).refund.setdefault(reason, {})
+    given = _get_pending_grant(run).refund.setdefault(reason, {})
     for name, amount in amounts.items():
         given[name] = given.get(name, 0) + amount
 
 
-def pay(course: RunState) -> Flow[None]:
+def flush(run: RunState) -> Flow[None]:
     """Tell them now, as others may wait for it. Before anything slow but calls, whose own Grants tell it.
 
     Whoever goes on then looks whether the run was ended meanwhile.
     """
-    debt, course.debt = course.debt, None
+    debt, run.pending_grant = run.pending_grant, None
     if debt is not None:
-        yield from course.do(debt)
+        yield from run.perform(debt)
 
 
-def _debt(course: RunState) -> Grant:
-    course.debt = course.debt or Grant()
-    return course.debt
+def _get_pending_grant(run: RunState) -> Grant:
+    run.pending_grant = run.pending_grant or Grant()
+    return run.pending_grant

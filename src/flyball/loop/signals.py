@@ -6,53 +6,53 @@ from typing import TYPE_CHECKING
 
 from .. import event
 from ..errors import UnknownBudget
-from .effects import Cancel, Extend, Late, LeaseLost, Signal, Stalled, Steer, TimeUp, Unkept
+from .effects import Cancel, Extend, Late, LeaseLost, Signal, Stalled, Steer, StoreFailed, TimeUp
 
 if TYPE_CHECKING:
     from .state import RunState
 
 
-def hear(course: RunState, letter: Signal) -> None:
+def apply_signal(run: RunState, signal: Signal) -> None:
     """Note what somebody wants of the run."""
-    match letter:
+    match signal:
         case Cancel(by):
-            course.cancelled = course.cancelled or by
+            run.cancelled = run.cancelled or by
         case Steer(text):
-            course.steered = [*course.steered, text]
+            run.steered = [*run.steered, text]
         case Extend():
-            extend(course, letter)
+            apply_extension(run, signal)
         case TimeUp():
-            course.time_up = True
+            run.time_up = True
         case LeaseLost():
-            course.lease_lost = True
+            run.lease_lost = True
         case Stalled(seconds):
-            course.idle_s = seconds
-        case Unkept(error):
-            course.failure = dict(error)
+            run.idle_s = seconds
+        case StoreFailed(error):
+            run.failure = dict(error)
         case Late(call_id, tool, own):
-            course.hung -= own
-            course.repetition.doubted()
-            course.recorder.emit(event.LateResultDropped, call_id, tool)
+            run.hung -= own
+            run.repetition.forget_reads()
+            run.recorder.emit(event.LateResultDropped, call_id, tool)
 
 
-def extend(course: RunState, letter: Extend) -> bool:
+def apply_extension(run: RunState, extension: Extend) -> bool:
     """Raise ceilings and the time, as far as the registry allows; whether there is more of anything now."""
-    raised = [_lift(course, name, amount, letter.by) for name, amount in letter.amounts.items()]
-    terms, given = course.shared.terms, course.envelope.postponed_s
-    seconds = min(letter.seconds, max(0.0, terms.most_seconds - terms.seconds - given))
+    raised = [_raise_ceiling(run, name, amount, extension.by) for name, amount in extension.amounts.items()]
+    terms, given = run.spec.limits, run.envelope.postponed_s
+    seconds = min(extension.seconds, max(0.0, terms.max_extended_seconds - terms.seconds - given))
     if seconds:
-        course.envelope.postpone(seconds, f"extended by {letter.by}")
-        course.recorder.emit(event.Postponed, seconds, f"extended by {letter.by}")
-        course.extended |= {"seconds"}
+        run.envelope.postpone(seconds, f"extended by {extension.by}")
+        run.recorder.emit(event.Postponed, seconds, f"extended by {extension.by}")
+        run.extended |= {"seconds"}
     return bool(seconds) or any(raised)
 
 
-def _lift(course: RunState, name: str, amount: int, by: str) -> int:
-    budgets = course.envelope.budgets
+def _raise_ceiling(run: RunState, name: str, amount: int, by: str) -> int:
+    budgets = run.envelope.budgets
     if name not in budgets:
         raise UnknownBudget(name, tuple(budgets))
     raised = budgets[name].extend(amount, by=by)
     if raised:
-        course.recorder.emit(event.Extended, name, raised, by)
-        course.extended |= {name}
+        run.recorder.emit(event.Extended, name, raised, by)
+        run.extended |= {name}
     return raised

@@ -15,18 +15,28 @@ from ..outcome import Cancelled, Denied, Outcome, Reason, Status
 from ..person import Question, Verdict
 from ..progress import AskPerson, Evidence, Halt, Notice, Point, Progress, Veto
 from ..recorder import Recorder
-from ..request import TOKENS_AROUND, Call, Finish, Reply, Request, bytes_of, tokens_of, tokens_of_call, tokens_of_parts
+from ..request import (
+    MESSAGE_OVERHEAD_TOKENS,
+    Call,
+    Finish,
+    Reply,
+    Request,
+    estimate_bytes,
+    estimate_call_tokens,
+    estimate_content_tokens,
+    estimate_tokens,
+)
 from ..result import Result, Stop
-from ..rules.thresholds import Beginning
+from ..rules.thresholds import StartCache
 from ..unit import Unit
 from .effects import Answer, Append, Effect, Flow, Grant
-from .ending import End, described
+from .ending import End, describe_error
 from .evidence import EvidenceTracker
-from .hooks import Notices, obey
+from .hooks import Notices, apply_order
 from .messages import RequestContext
 from .plan import Plan
 from .repetition import Key, Repetition
-from .signals import hear
+from .signals import apply_signal
 
 
 class LoopClock:
@@ -57,7 +67,7 @@ T = TypeVar("T")
 _CALL, _RESULT = MessageType.TOOL_CALL, MessageType.TOOL_RESULT
 _ASSISTANT, _TOOL = Role.ASSISTANT, Role.TOOL
 _DONE, _TOOL_ENDED = Status.DONE, Point.TOOL_ENDED
-_LESS_THAN_TIME = (Stop.HALTED, Stop.STALLED)
+_WEAKER_THAN_DEADLINE = (Stop.HALTED, Stop.STALLED)
 _NONE: frozenset[str] = frozenset()
 
 
@@ -65,26 +75,74 @@ class RunState:
     """Where a run stands."""
 
     __slots__ = (
-        "_disturbed", "_refusals_told", "_shift", "admission", "asked_more", "asked_until", "asks", "call_ids",
-        "cancelled", "card", "carried", "children", "clock", "completion", "context", "context_most", "debt",
-        "envelope", "extended", "failure", "faults", "finish", "granted", "halt", "history", "hooks", "hung", "idle_s",
-        "input_tokens", "kept", "keys", "lease_lost", "looked_back", "model", "model_name", "notices", "nudge", "owed",
-        "plan", "progress", "purse", "questions", "recorder", "reflections", "repetition", "rules", "shared", "size",
-        "state", "steered", "time_up", "turns", "verdicts", "witness",
+        "_interrupted",
+        "_number_offset",
+        "_refusals_reported",
+        "admission",
+        "call_ids",
+        "call_keys",
+        "cancelled",
+        "card",
+        "children",
+        "clock",
+        "completion",
+        "context",
+        "envelope",
+        "evidence",
+        "extended",
+        "extension_asked",
+        "failure",
+        "faults",
+        "finish",
+        "halt",
+        "history",
+        "hooks",
+        "hung",
+        "idle_s",
+        "input_tokens",
+        "lease_lost",
+        "max_input_tokens",
+        "model",
+        "model_name",
+        "notices",
+        "nudge",
+        "pending_grant",
+        "plan",
+        "progress",
+        "questions",
+        "recorder",
+        "reflected_at_turn",
+        "reflections",
+        "refund_reason",
+        "repetition",
+        "request_bytes",
+        "request_deadline",
+        "rule_questions",
+        "rules",
+        "sent_notices",
+        "shared_turn_claimed",
+        "spec",
+        "spending",
+        "state",
+        "steered",
+        "stored_count",
+        "time_up",
+        "turns",
+        "verdicts",
     )  # fmt: skip
 
     def __init__(self, plan: Plan, recorder: Recorder) -> None:
-        shared = plan.shared
+        shared = plan.spec
         self.plan = plan
-        self.shared = shared
+        self.spec = shared
         self.recorder = recorder
         self.clock = LoopClock(plan.started_at)
-        self.envelope = shared.terms.open(self.clock, plan.most_s, plan.most, plan.level)
-        if plan.spent_s:
-            self.clock.at = recorder.at = plan.spent_s
+        self.envelope = shared.limits.open(self.clock, plan.max_seconds, plan.max_amounts, plan.level)
+        if plan.elapsed_s:
+            self.clock.at = recorder.at = plan.elapsed_s
         self.card = shared.cards[""]
         """What is known of the model that is asked."""
-        self.purse = Spending(self.envelope, self.card.price, shared.model.name)
+        self.spending = Spending(self.envelope, self.card.price, shared.model.name)
         self.admission = shared.admission(self.envelope)
         self.history: list[Message] = list(plan.messages)
         self.context = RequestContext(self.history)
@@ -93,14 +151,14 @@ class RunState:
         self.progress = Progress(
             plan.run_id, self.envelope, self.history, self.state, plan.metadata, 0, 0, "", (), (), [], {}, {}
         )
-        self.witness: EvidenceTracker | None = None
+        self.evidence: EvidenceTracker | None = None
         if shared.completion is not None or shared.tool_rules is not None:
             self.progress.evidence = Evidence(self.state)
-            self.progress.task = _task_of(self.history)
+            self.progress.task = _find_task(self.history)
             book = None if shared.tool_rules is None else shared.tool_rules.begin()
-            self.witness = EvidenceTracker(self.progress.evidence, book)
+            self.evidence = EvidenceTracker(self.progress.evidence, book)
         self.repetition = Repetition(shared.thresholds)
-        self.keys: dict[str, Key] = {}
+        self.call_keys: dict[str, Key] = {}
         """What the calls under way are compared by."""
         self.rules = None if shared.rules is None else shared.rules.begin(self._beginning())
         self.hooks = shared.hooks if self.rules is None else (*shared.hooks, self.rules)
@@ -108,40 +166,40 @@ class RunState:
         self.completion: dict[str, Any] = {}
         self.input_tokens = self.card.base_tokens + self.context.tokens
         """An upper estimate of what the next request takes: what the last one took, and what was said since."""
-        self.size = bytes_of(self.input_tokens)
+        self.request_bytes = estimate_bytes(self.input_tokens)
         """An estimate of its bytes."""
         self.call_ids: set[str] = set()
-        self._shift = 0
+        self._number_offset = 0
         if len(self.history) > 1:
-            self._go_on_from(self.history)
-        self._begin()
+            self._load_history(self.history)
+        self._init_progress()
 
-    def _beginning(self) -> Beginning | None:
+    def _beginning(self) -> StartCache | None:
         """What is known of the first look of rules, where the run begins as all runs of its agent do."""
-        plan, shared = self.plan, self.shared
-        inherits = plan.most is not None or plan.most_s != inf or plan.level or plan.spent_s
-        if inherits or shared.rules is None or shared.terms.limits.until is not None:
+        plan, shared = self.plan, self.spec
+        inherits = plan.max_amounts is not None or plan.max_seconds != inf or plan.level or plan.elapsed_s
+        if inherits or shared.rules is None or shared.limits.limits.until is not None:
             return None
         if shared.beginning is None:
-            shared.beginning = Beginning()
-            shared.beginning.watch = shared.rules.begin().look_before(self.progress)
+            shared.beginning = StartCache()
+            shared.beginning.watch = shared.rules.begin().build_initial_watch(self.progress)
         return shared.beginning
 
-    def _begin(self) -> None:
+    def _init_progress(self) -> None:
         """What every run begins with: nothing has happened yet."""
-        self.progress.agent, self.progress.number = self.shared.agent, self.plan.number
-        self.model, self.model_name = self.shared.model, ""
+        self.progress.agent, self.progress.number = self.spec.agent, self.plan.number
+        self.model, self.model_name = self.spec.model, ""
         """Who is asked, and its name where it is not the agent's own."""
-        self.kept = self.plan.kept
+        self.stored_count = self.plan.stored_count
         """How many messages of the history are in the transcript."""
         self.nudge: str | None = None
-        self.asked_until = 0.0
+        self.request_deadline = 0.0
         """The deadline of the last request."""
         self.notices = Notices()
-        self.carried: tuple[Notice, ...] = ()
+        self.sent_notices: tuple[Notice, ...] = ()
         """Those of the last request."""
         self.steered: Sequence[str] = ()
-        self.asks: Sequence[AskPerson] = ()
+        self.rule_questions: Sequence[AskPerson] = ()
         """What rules want a person to be asked."""
         self.children: Sequence[Result] = ()
         """What runs that were delegated have come to."""
@@ -161,28 +219,28 @@ class RunState:
         """How many took place: a fact that no refund lowers."""
         self.hung = 0
         self.reflections: Sequence[str] = ()
-        self.looked_back = 0
+        self.reflected_at_turn = 0
         """After how many turns that was done last."""
         self.questions: Sequence[Question] = ()
         """Those that nobody has answered yet."""
         self.verdicts: dict[str, Verdict] = {}
         """What a person said to the calls under way."""
-        self.asked_more: tuple[str, int] | None = None
+        self.extension_asked: tuple[str, int] | None = None
         """The limit of which more was asked for, and after how many turns."""
-        self._disturbed = False
+        self._interrupted = False
         """Whether anything but the time could end the run from outside."""
-        self.owed: str | None = None
+        self.refund_reason: str | None = None
         """Why the turn under way was given back, where others share the budget and must get it back too."""
-        self.granted = False
+        self.shared_turn_claimed = False
         """Whether the turn under way was taken there."""
-        self.debt: Grant | None = None
+        self.pending_grant: Grant | None = None
         """What they are still to be told."""
-        self._refusals_told = 0
+        self._refusals_reported = 0
 
-    def _go_on_from(self, history: Sequence[Message]) -> None:
+    def _load_history(self, history: Sequence[Message]) -> None:
         """What was said before has its ids: of calls, and of messages where an earlier run had this one's name."""
         numbers = [message.n for message in history if message.run == self.plan.run_id]
-        self._shift = max(0, max(numbers, default=0) + 1 - len(history))
+        self._number_offset = max(0, max(numbers, default=0) + 1 - len(history))
         self.call_ids.update(
             str((message.payload or {}).get("call_id")) for message in history if message.type is MessageType.TOOL_CALL
         )
@@ -190,35 +248,35 @@ class RunState:
     @property
     def next_n(self) -> int:
         """The number of the message that comes next."""
-        return len(self.history) + self._shift
+        return len(self.history) + self._number_offset
 
-    def do(self, effect: Effect[T]) -> Flow[T]:
+    def perform(self, effect: Effect[T]) -> Flow[T]:
         """Have something done, and hear what it came to and what else has come in."""
-        return self.hear(effect, (yield effect))
+        return self.receive(effect, (yield effect))
 
-    def hear(self, effect: Effect[T], answer: Answer[Any]) -> T:
+    def receive(self, effect: Effect[T], answer: Answer[Any]) -> T:
         """What an effect came to; the time and the letters that came with it are noted."""
         self.clock.at = self.recorder.at = answer.at
         if answer.mail:
-            self._disturbed = True
+            self._interrupted = True
             for letter in answer.mail:
-                hear(self, letter)
+                apply_signal(self, letter)
         return answer.value
 
-    def must_end(self) -> End | None:
+    def check_end(self) -> End | None:
         """Whether the run may not go on, whatever it was about to do."""
-        if not self._disturbed and self.clock.at < self.envelope.work_at:
+        if not self._interrupted and self.clock.at < self.envelope.work_at:
             return None
-        end = self.disturbance()
-        if (self.time_up or self.envelope.is_expired()) and (end is None or end.stop in _LESS_THAN_TIME):
-            return self.refused("seconds")
+        end = self.check_interruption()
+        if (self.time_up or self.envelope.is_expired()) and (end is None or end.stop in _WEAKER_THAN_DEADLINE):
+            return self.refuse_budget("seconds")
         return end
 
-    def disturbance(self) -> End | None:
+    def check_interruption(self) -> End | None:
         """Whether anything but the time ends the run from outside: somebody, or a hook."""
-        if not self._disturbed:
+        if not self._interrupted:
             return None
-        called_off = self.called_off()
+        called_off = self.check_cancelled()
         if called_off is not None:
             return called_off
         if self.failure is not None:
@@ -229,7 +287,7 @@ class RunState:
             return End(Stop.STALLED, warning=f"Nothing came of it for {Unit.SECONDS.show(self.idle_s)}.")
         return None
 
-    def called_off(self) -> End | None:
+    def check_cancelled(self) -> End | None:
         """Whether somebody ended the run from outside."""
         if self.lease_lost:
             return End(Stop.CONTENDED)
@@ -237,38 +295,38 @@ class RunState:
 
     def is_over(self) -> bool:
         """Whether no call is made any more, because the run was called off or its time is over."""
-        return self.called_off() is not None or self.time_up or self.envelope.is_expired()
+        return self.check_cancelled() is not None or self.time_up or self.envelope.is_expired()
 
-    def refused(self, budget: str) -> End:
+    def refuse_budget(self, budget: str) -> End:
         """The end of a run that a budget, or the time, does not let go on."""
         refusal = self.envelope.refuse(budget)
-        self.tell_refusals()
+        self.emit_refusals()
         stop = Stop.DEADLINE if budget == "seconds" else Stop.BUDGET
         return End(stop, warning=refusal.warning, budget=budget)
 
-    def tell_refusals(self) -> None:
+    def emit_refusals(self) -> None:
         """Record each budget's first refusal, and ask the hooks about it."""
-        if self._refusals_told == self.envelope.refusal_count:
+        if self._refusals_reported == self.envelope.refusal_count:
             return
         refusals = self.envelope.refusals
-        while self._refusals_told < len(refusals):
-            refusal = refusals[self._refusals_told]
-            self._refusals_told += 1
+        while self._refusals_reported < len(refusals):
+            refusal = refusals[self._refusals_reported]
+            self._refusals_reported += 1
             self.recorder.emit(event.BudgetRefused, refusal.budget, refusal.flag)
-            self.consult(Point.BUDGET_REFUSED, refusal.budget)
+            self.call_hooks(Point.BUDGET_REFUSED, refusal.budget)
 
-    def consult(self, point: Point, about: object = None) -> Veto | None:
+    def call_hooks(self, point: Point, about: object = None) -> Veto | None:
         """Ask the hooks, and do what they order; a veto is the caller's business.
 
         One that raises ends the run, but not in the middle of something: every pair must close. Where it could have
         vetoed a call, it did.
         """
-        veto, progress, shared = None, self.progress, self.shared
-        looks = point in shared.rule_points and not (self.rules and self.rules.rests(point, progress, about))
+        veto, progress, shared = None, self.progress, self.spec
+        looks = point in shared.rule_points and not (self.rules and self.rules.can_skip(point, progress, about))
         for hook in self.hooks if looks else shared.hooks:
             try:
                 for order in hook(point, progress, about) or ():
-                    said = obey(self, order, point)
+                    said = apply_order(self, order, point)
                     veto = veto or said  # the first counts, as with a halt
             except (KeyboardInterrupt, GeneratorExit):
                 raise
@@ -276,46 +334,46 @@ class RunState:
                 if point is Point.TOOL_CALLED:
                     veto = veto or Veto(f"a hook failed ({type(error).__name__}), so the call is not made")
                 else:
-                    self.failure = self.failure or described(error)
-                    self._disturbed = True
+                    self.failure = self.failure or describe_error(error)
+                    self._interrupted = True
         return veto
 
-    def halt_by(self, order: Halt) -> None:
+    def request_halt(self, order: Halt) -> None:
         """Somebody wants the run to end; the first counts."""
         self.halt = self.halt or order
-        self._disturbed = True
+        self._interrupted = True
 
-    def show(self, notice: Notice) -> None:
+    def add_notice(self, notice: Notice) -> None:
         """Have a notice in the next request."""
         self.notices.add(notice)
 
-    def addressed(self, request: Request, notices: tuple[Notice, ...]) -> Request:
+    def prepare_request(self, request: Request, notices: tuple[Notice, ...]) -> Request:
         """A request of this run, to the model that is asked now, with these notices."""
         request.run_id, request.model, request.turns = self.plan.run_id, self.model_name, self.turns
         if notices:
             request.notices = tuple([notice.text for notice in notices])
-        self.carried = notices
+        self.sent_notices = notices
         return request
 
-    def delivered(self) -> None:
+    def mark_notices_delivered(self) -> None:
         """The model has seen the notices of the last request."""
-        for notice in self.carried:
+        for notice in self.sent_notices:
             self.recorder.emit(event.NoticeDelivered, notice.by, notice.text, notice.category, notice.priority)
-        self.notices.seen(self.carried)
+        self.notices.mark_delivered(self.sent_notices)
 
     def use_model(self, name: str) -> None:
         """Ask another model from now on; it counts otherwise, so what the old one told of its input is of no use."""
-        self.model_name, self.model, self.card = name, self.shared.models[name], self.shared.cards[name]
-        self.purse.pay_for(self.model.name, self.card.price)
+        self.model_name, self.model, self.card = name, self.spec.models[name], self.spec.cards[name]
+        self.spending.set_model(self.model.name, self.card.price)
         self._fit_to_model()
         self.input_tokens = self.card.base_tokens + self.context.tokens
 
     def _fit_to_model(self) -> None:
-        self.context_most = self.card.input_room(self.shared.terms.context_tokens)
+        self.max_input_tokens = self.card.input_room(self.spec.limits.context_tokens)
         """The most tokens of a request; less than the limits say where the model takes less."""
-        self.envelope.context_tokens = None if self.context_most == inf else int(self.context_most)
+        self.envelope.context_tokens = None if self.max_input_tokens == inf else int(self.max_input_tokens)
 
-    def say(
+    def add_message(
         self,
         kind: MessageType,
         role: Role,
@@ -324,9 +382,9 @@ class RunState:
         group: int | None = None,
     ) -> None:
         """Add a message to the history."""
-        self._put(kind, role, content, payload, group, tokens_of_parts(content, payload))
+        self._append_message(kind, role, content, payload, group, estimate_content_tokens(content, payload))
 
-    def _put(
+    def _append_message(
         self,
         kind: MessageType,
         role: Role,
@@ -337,41 +395,48 @@ class RunState:
     ) -> None:
         """The same where it is known how many tokens it has at most."""
         history, clock = self.history, self.clock
-        n, at = len(history) + self._shift, clock.started_at + clock.at
+        n, at = len(history) + self._number_offset, clock.started_at + clock.at
         message = Message(self.plan.run_id, n, at, kind, role, content, payload, None, group)
         history.append(message)
         shown = self.context.messages
         if shown is not history:
             shown.append(message)
         self.input_tokens += tokens
-        self.size += 3 * tokens // 2
+        self.request_bytes += 3 * tokens // 2
 
-    def tell_model(self, text: str) -> None:
+    def add_user_message(self, text: str) -> None:
         """Add a message that the model reads as the user's."""
-        self.say(MessageType.TEXT, Role.USER, text)
+        self.add_message(MessageType.TEXT, Role.USER, text)
 
-    def say_reply(self, reply: Reply) -> Sequence[Call]:
+    def add_reply(self, reply: Reply) -> Sequence[Call]:
         """Add what the model said and asked for; the calls come back with ids of their own."""
         before, first = self.input_tokens, len(self.history)
-        calls = self._with_own_ids(reply.calls) if reply.calls else ()
+        calls = self._assign_call_ids(reply.calls) if reply.calls else ()
         alone = len(calls) == 1 and not reply.text and not reply.parts
         group = None if alone or len(calls) + len(reply.parts) + bool(reply.text) < 2 else self.next_n
         for part in reply.parts:
-            self.say(MessageType.MULTIMODAL_PART, _ASSISTANT, "", dict(part), group)
+            self.add_message(MessageType.MULTIMODAL_PART, _ASSISTANT, "", dict(part), group)
         if reply.text:
-            self.say(MessageType.TEXT, Role.ASSISTANT, reply.text, None, group)
+            self.add_message(MessageType.TEXT, Role.ASSISTANT, reply.text, None, group)
             self.progress.text = reply.text
         for call in calls:
             name, arguments = call.name, call.arguments
             payload = {"call_id": call.id, "name": name, "arguments": arguments}
-            self._put(_CALL, _ASSISTANT, "", payload, group, tokens_of_call(name, arguments) + TOKENS_AROUND + 1)
+            self._append_message(
+                _CALL,
+                _ASSISTANT,
+                "",
+                payload,
+                group,
+                estimate_call_tokens(name, arguments) + MESSAGE_OVERHEAD_TOKENS + 1,
+            )
         if reply.usage is not None and reply.usage.input and reply.usage.output:  # a fact, and so no estimate
-            self.input_tokens = before + reply.usage.output + TOKENS_AROUND * (len(self.history) - first)
+            self.input_tokens = before + reply.usage.output + MESSAGE_OVERHEAD_TOKENS * (len(self.history) - first)
         self.progress.calls = calls
         self.finish = reply.finish
         return calls
 
-    def _with_own_ids(self, calls: tuple[Call, ...]) -> Sequence[Call]:
+    def _assign_call_ids(self, calls: tuple[Call, ...]) -> Sequence[Call]:
         """Some models number the calls of every reply anew; a result must find its call all the same."""
         own: list[Call] = []
         for call in calls:
@@ -387,7 +452,7 @@ class RunState:
             n += 1
         return f"{name}-{n}"
 
-    def end_call(self, outcome: Outcome, group: int | None) -> None:
+    def record_outcome(self, outcome: Outcome, group: int | None) -> None:
         """Keep what a call came to: in the record, in the history, in the counts."""
         progress, call_id, tool, status = self.progress, outcome.call_id, outcome.tool, outcome.status
         reason = None if outcome.same_as is None else Reason.DUPLICATE
@@ -396,29 +461,29 @@ class RunState:
         ok = status is _DONE
         self.recorder.emit(event.ToolEnded, call_id, tool, status, reason, outcome.seconds)
         payload, text = {"call_id": call_id, "name": tool, "is_error": not ok}, outcome.text
-        self._put(_RESULT, _TOOL, text, payload, group, tokens_of(text) + TOKENS_AROUND)
+        self._append_message(_RESULT, _TOOL, text, payload, group, estimate_tokens(text) + MESSAGE_OVERHEAD_TOKENS)
         progress.results.append(outcome)
         counts = progress.successes if ok else progress.failures
         counts[tool] = counts.get(tool, 0) + 1
         if self.hooks:
-            self.consult(_TOOL_ENDED, outcome)
-        if self.notices.waits_for_a_tool:
-            self.notices.tool_ended()
+            self.call_hooks(_TOOL_ENDED, outcome)
+        if self.notices.has_deferred:
+            self.notices.release_deferred()
 
-    def append(self) -> Flow[None]:
+    def append_to_transcript(self) -> Flow[None]:
         """Have what was said since the last time kept in the transcript, if there is one."""
-        new = self.history[self.kept :]
+        new = self.history[self.stored_count :]
         if new:
-            self.kept = len(self.history)
-            yield from self.do(Append(new))
+            self.stored_count = len(self.history)
+            yield from self.perform(Append(new))
 
-    def put_steered(self) -> bool:
+    def add_steered(self) -> bool:
         """Put steered messages behind what was said; whether there were any."""
         steered, self.steered = self.steered, ()
         for text in steered:
-            self.tell_model(text)
+            self.add_user_message(text)
             self.recorder.emit(event.Steered, text)
-            self.repetition.told_anew()
+            self.repetition.reset()
         return bool(steered)
 
     def refund_turn(self, reason: str) -> int:
@@ -426,19 +491,19 @@ class RunState:
         given = self.envelope.budgets["turns"].refund(reason=reason)
         if given:
             self.recorder.emit(event.Refunded, "turns", given, reason)
-            self.owed = reason
+            self.refund_reason = reason
         return given
 
-    def abandon_calls(self) -> None:
+    def cancel_open_calls(self) -> None:
         """Something raised in the middle of a turn: the calls that have no outcome yet get theirs."""
         ended = {outcome.call_id for outcome in self.progress.results}
         for call in self.progress.calls:
             if call.id not in ended:
                 with suppress(BaseException):  # of a hook's; what raised first is raised
-                    self.end_call(Cancelled(call_id=call.id, tool=call.name), None)
+                    self.record_outcome(Cancelled(call_id=call.id, tool=call.name), None)
 
 
-def _task_of(history: Sequence[Message]) -> str:
+def _find_task(history: Sequence[Message]) -> str:
     """The last thing that the user said before the run began."""
     asked = [message.content for message in history if message.role is Role.USER and message.content]
     return asked[-1] if asked else ""

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from ..errors import ConfigError, nearest
-from .endpoint import bare
+from ..errors import ConfigError, suggest_names
+from .endpoint import redact_url
 from .model import Model
 
-_FORMS = "openai:NAME, anthropic:NAME, http://HOST:PORT/v1#NAME, local:smollm2, local:PATH.gguf or script:PATH.toml"
+_EXPECTED_FORMS = (
+    "openai:NAME, anthropic:NAME, http://HOST:PORT/v1#NAME, local:smollm2, local:PATH.gguf or script:PATH.toml"
+)
 
-KEYS = {"openai": "OPENAI_API_KEY", "anthropic": "ANTHROPIC_API_KEY"}
+KEY_VARIABLES = {"openai": "OPENAI_API_KEY", "anthropic": "ANTHROPIC_API_KEY"}
 """The variables in which providers' keys are looked for."""
 
 
@@ -20,7 +22,7 @@ def named(reference: str, where: str = "model") -> Model:
     """
     scheme, _, rest = reference.partition(":")
     if scheme in ("http", "https"):
-        return _elsewhere(reference, where)
+        return _model_from_url(reference, where)
     if rest and scheme == "openai":
         from .openai import OpenAIModel
 
@@ -34,18 +36,18 @@ def named(reference: str, where: str = "model") -> Model:
 
         return LocalModel(rest)
     if rest and scheme == "script":
-        from .script_file import scripted
+        from .script_file import load_script
 
-        return scripted(rest)
-    near = nearest(scheme, ("openai", "anthropic", "local", "script", "http")) if rest else []
-    hint = f"; did you mean {bare(f'{near[0]}:{rest}')}?" if near else ""
-    raise ConfigError(where, bare(reference), f"{_FORMS}{hint}")
+        return load_script(rest)
+    near = suggest_names(scheme, ("openai", "anthropic", "local", "script", "http")) if rest else []
+    hint = f"; did you mean {redact_url(f'{near[0]}:{rest}')}?" if near else ""
+    raise ConfigError(where, redact_url(reference), f"{_EXPECTED_FORMS}{hint}")
 
 
-def _elsewhere(reference: str, where: str) -> Model:
+def _model_from_url(reference: str, where: str) -> Model:
     from .openai import OpenAIModel
 
     url, _, name = reference.partition("#")
     if not name:
-        raise ConfigError(where, bare(url), f"the model's name behind a #, as in {bare(url)}#NAME")
+        raise ConfigError(where, redact_url(url), f"the model's name behind a #, as in {redact_url(url)}#NAME")
     return OpenAIModel(name, url=url)

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 from .._internal import validation
 from ..budget.price import Price, Tier, TokenPrice
-from ..errors import ConfigError, SettingError, nearest
+from ..errors import ConfigError, SettingError, suggest_names
 from ..settings import Setting, Settings
 from ..unit import Unit
 from .model import Model
@@ -21,10 +21,15 @@ from .model import Model
 if TYPE_CHECKING:
     from genai_prices.types import ModelInfo, ModelPrice
 
-OURS = "flyball"
+TEST_PROVIDER = "flyball"
 """The provider of models that cost nothing and are in no table: those of tests."""
-_KINDS = {"input": "input_mtok", "output": "output_mtok", "cached": "cache_read_mtok", "written": "cache_write_mtok"}
-_NOT_ASKED_FOR = {
+_PRICE_FIELDS = {
+    "input": "input_mtok",
+    "output": "output_mtok",
+    "cached": "cache_read_mtok",
+    "written": "cache_write_mtok",
+}
+_UNUSED_PRICE_FIELDS = {
     "cache_audio_read_mtok",
     "cache_write_1h_mtok",
     "input_audio_mtok",
@@ -34,7 +39,7 @@ _NOT_ASKED_FOR = {
 """What costs extra, and no request of ours asks for."""
 
 
-def price_for(model: Model, settings: Settings) -> Price | None:
+def find_price(model: Model, settings: Settings) -> Price | None:
     """What a model's tokens cost: its own word, else that of the settings, else that of the table."""
     return price_of(model.provider, model.name, settings) if model.price is None else model.price
 
@@ -49,18 +54,18 @@ def price_of(provider: str | None, name: str, settings: Settings | None = None) 
         for key in (f"{provider}:{name}", name) if provider else (name,):
             told = settings.at("prices", key)
             if told is not None:
-                return _told(settings, told, key)
-    known = _known(provider, name)
-    return None if known is None else _by_token(list(_prices_of(known)))
+                return _parse_price(settings, told, key)
+    known = _find_model(provider, name)
+    return None if known is None else _to_token_price(list(_iter_current_prices(known)))
 
 
 def context_tokens_of(provider: str | None, name: str) -> int | None:
     """How many tokens a known model takes at once; None where nobody knows."""
-    known = _known(provider, name)
+    known = _find_model(provider, name)
     return None if known is None else known.context_window
 
 
-def known_models(providers: Sequence[str]) -> Iterator[tuple[str, str, TokenPrice | None, int | None]]:
+def iter_known_models(providers: Sequence[str]) -> Iterator[tuple[str, str, TokenPrice | None, int | None]]:
     """The models of these providers that are in the table and not on their way out: provider, name, price, context."""
     from genai_prices.data_snapshot import get_snapshot
 
@@ -68,15 +73,15 @@ def known_models(providers: Sequence[str]) -> Iterator[tuple[str, str, TokenPric
     for provider in providers:
         for model in known[provider].models:
             if not model.deprecated:
-                yield provider, model.id, _by_token(list(_prices_of(model))), model.context_window
+                yield provider, model.id, _to_token_price(list(_iter_current_prices(model))), model.context_window
 
 
-def wrong_prices(settings: Settings) -> list[SettingError]:
+def find_price_errors(settings: Settings) -> list[SettingError]:
     """What cannot be used in `[prices]`, table by table."""
     wrong: list[SettingError] = []
     try:
         tables = settings.at("prices")
-        for key in _table(tables, "a table for each model") if tables is not None else ():
+        for key in _require_table(tables, "a table for each model") if tables is not None else ():
             try:
                 price_of(None, key, settings)
             except SettingError as error:
@@ -86,23 +91,23 @@ def wrong_prices(settings: Settings) -> list[SettingError]:
     return wrong
 
 
-def _told(settings: Settings, told: Setting, key: str) -> TokenPrice:
+def _parse_price(settings: Settings, setting: Setting, key: str) -> TokenPrice:
     expected = "input and output, and perhaps cached and written, in dollars for a million tokens"
     given: dict[str, Any] = {}
-    for name in _table(told, f"a table with {expected}"):
+    for name in _require_table(setting, f"a table with {expected}"):
         one = settings.at("prices", key, name)
         assert one is not None, "it is in the table"
-        if name not in _KINDS:
-            meant = nearest(name, _KINDS)[:1] or [*_KINDS]
+        if name not in _PRICE_FIELDS:
+            meant = suggest_names(name, _PRICE_FIELDS)[:1] or [*_PRICE_FIELDS]
             raise SettingError(one.key, one.source, name, f"the key {' or '.join(meant)}")
         _check_amount(one)
         given[name] = one.value
     if "input" not in given or "output" not in given:
-        raise told.error(expected)
+        raise setting.error(expected)
     return TokenPrice(**given)
 
 
-def _table(setting: Setting, expected: str) -> Mapping[str, object]:
+def _require_table(setting: Setting, expected: str) -> Mapping[str, object]:
     value = setting.value
     if not isinstance(value, Mapping):
         raise setting.error(expected)
@@ -111,14 +116,14 @@ def _table(setting: Setting, expected: str) -> Mapping[str, object]:
 
 def _check_amount(setting: Setting) -> None:
     try:
-        validation.amount_of(setting.key, setting.value, Unit.USD)
+        validation.parse_amount(setting.key, setting.value, Unit.USD)
     except ConfigError:
         raise setting.error("dollars for a million tokens, such as 0.5, at least 0") from None
 
 
-def _known(provider: str | None, name: str) -> ModelInfo | None:
+def _find_model(provider: str | None, name: str) -> ModelInfo | None:
     """The model in the table, of the provider that has exactly this name: another's price would be a guess."""
-    if provider is None or provider == OURS or ":" in provider:  # no provider is called like a server's port
+    if provider is None or provider == TEST_PROVIDER or ":" in provider:  # no provider is called like a server's port
         return None
     from genai_prices.data_snapshot import get_snapshot
 
@@ -127,7 +132,7 @@ def _known(provider: str | None, name: str) -> ModelInfo | None:
     return None if found is None else found.find_model(name, all_providers=providers)
 
 
-def _prices_of(model: ModelInfo) -> Iterator[ModelPrice]:
+def _iter_current_prices(model: ModelInfo) -> Iterator[ModelPrice]:
     """The prices that hold today: several where they change with the time of day."""
     from genai_prices.types import ModelPrice, TimeOfDateConstraint
 
@@ -143,33 +148,33 @@ def _prices_of(model: ModelInfo) -> Iterator[ModelPrice]:
             return
 
 
-def _by_token(prices: Sequence[ModelPrice]) -> TokenPrice | None:
+def _to_token_price(prices: Sequence[ModelPrice]) -> TokenPrice | None:
     """The price by tokens, the dearest of several; None where something else is billed too, which nobody counts."""
     for price in prices:
         billed = {name for name, value in vars(price).items() if value is not None}
-        if not {"input_mtok", "output_mtok"} <= billed <= {*_KINDS.values(), *_NOT_ASKED_FOR}:
+        if not {"input_mtok", "output_mtok"} <= billed <= {*_PRICE_FIELDS.values(), *_UNUSED_PRICE_FIELDS}:
             return None
     values: list[Any] = [value for price in prices for value in vars(price).values()]
     starts = sorted({tier.start for value in values for tier in getattr(value, "tiers", ())})
     if not prices:
         return None
-    tiers = tuple(Tier(above=start, **_row(prices, start + 1)) for start in starts)
-    return TokenPrice(**_row(prices, 0), tiers=tiers)
+    tiers = tuple(Tier(above=start, **_build_price_row(prices, start + 1)) for start in starts)
+    return TokenPrice(**_build_price_row(prices, 0), tiers=tiers)
 
 
-def _row(prices: Sequence[ModelPrice], input: int) -> dict[str, float]:
+def _build_price_row(prices: Sequence[ModelPrice], input_tokens: int) -> dict[str, float]:
     """What each kind of token costs in a request with so many tokens of input."""
     rows: list[dict[str, Decimal]] = []
     for price in prices:
-        row = {kind: _at(getattr(price, name), input) for kind, name in _KINDS.items()}
+        row = {kind: _select_tier_price(getattr(price, name), input_tokens) for kind, name in _PRICE_FIELDS.items()}
         rows.append({kind: dollars for kind, dollars in row.items() if dollars is not None})
     kinds = {kind for row in rows for kind in row}
     return {kind: float(max(row.get(kind, row["input"]) for row in rows)) for kind in sorted(kinds)}
 
 
-def _at(price: Any, input: int) -> Decimal | None:
+def _select_tier_price(price: Any, input_tokens: int) -> Decimal | None:
     """The price for so much input; above a tier's start that tier's holds for all tokens."""
     if price is None or isinstance(price, Decimal):
         return price
-    tiers = [tier.price for tier in price.tiers if input > tier.start]
+    tiers = [tier.price for tier in price.tiers if input_tokens > tier.start]
     return tiers[-1] if tiers else price.base

@@ -10,10 +10,10 @@ from email.utils import parsedate_to_datetime
 from typing import Any, cast
 
 from ..errors import ContextTooLong, ModelError, Retryable
-from .endpoint import without
+from .endpoint import redact
 
-_PASSING = frozenset({408, 409, 425, 429})
-_MOST_WORDS = 500
+_RETRYABLE_STATUSES = frozenset({408, 409, 425, 429})
+_MAX_MESSAGE_LENGTH = 500
 _READ = 1_000_000
 """Characters of an error that are looked at. The rest is cut first, whatever is in it."""
 _LONGEST_KIND = 200
@@ -24,17 +24,17 @@ _TOO_LONG = re.compile(
     r"|input token count|inputs?`? tokens \+",
     re.IGNORECASE,
 )
-_PASSING_KINDS = frozenset({"overloaded_error", "api_error", "rate_limit_error", "timeout_error", "server_error"})
+_RETRYABLE_KINDS = frozenset({"overloaded_error", "api_error", "rate_limit_error", "timeout_error", "server_error"})
 
 
-def refused(
-    who: str, status: int, headers: Mapping[str, str], body: bytes, hint: str = "", secrets: Sequence[str] = ()
+def error_from_response(
+    host: str, status: int, headers: Mapping[str, str], body: bytes, hint: str = "", secrets: Sequence[str] = ()
 ) -> ModelError:
     """The error for an HTTP status that is no success; it has the provider's words, without the secrets."""
-    kind, words = words_of(body, secrets)
-    message = f"{who} answered {status}: {words or 'nothing more'}"
-    if status in _PASSING or status >= 500:
-        return Retryable(message, _retry_after(headers))
+    kind, words = parse_error_body(body, secrets)
+    message = f"{host} answered {status}: {words or 'nothing more'}"
+    if status in _RETRYABLE_STATUSES or status >= 500:
+        return Retryable(message, _parse_retry_after(headers))
     if status == _TOO_LARGE or (status == 400 and _is_too_long(kind, words)):
         return ContextTooLong(message)
     if 300 <= status < 400:
@@ -42,59 +42,59 @@ def refused(
     return ModelError(message + hint)
 
 
-def broken_off(who: str, error: Mapping[str, Any], secrets: Sequence[str] = ()) -> ModelError:
+def error_from_stream(host: str, error: Mapping[str, Any], secrets: Sequence[str] = ()) -> ModelError:
     """The error that a provider told inside a stream that had begun well, without the secrets."""
-    kind, words = _told(error, secrets)
-    message = f"{who} broke off: {words or kind or 'it did not say why'}"
+    kind, words = _parse_error_object(error, secrets)
+    message = f"{host} broke off: {words or kind or 'it did not say why'}"
     code = error.get("code")
-    passing = kind in _PASSING_KINDS or (isinstance(code, int) and (code in _PASSING or code >= 500))
+    passing = kind in _RETRYABLE_KINDS or (isinstance(code, int) and (code in _RETRYABLE_STATUSES or code >= 500))
     if passing or not (kind or words):
         return Retryable(message)
     return ContextTooLong(message) if _is_too_long(kind, words) else ModelError(message)
 
 
-def words_of(body: bytes, secrets: Sequence[str] = ()) -> tuple[str, str]:
+def parse_error_body(body: bytes, secrets: Sequence[str] = ()) -> tuple[str, str]:
     """The kind and the words of an error as providers write them; of whatever else, its beginning."""
     text = body[: 4 * _READ].decode("utf-8", "replace").strip()
     try:
         data: object = json.loads(text)
     except (ValueError, RecursionError):
-        return "", shortened(_without_tags(_start(text, secrets)), secrets)
+        return "", redact_and_shorten(_without_tags(_start(text, secrets)), secrets)
     while isinstance(data, list) and data:  # one provider puts its error into a list
         data = cast("list[object]", data)[0]
     if not isinstance(data, dict):
-        return "", shortened(text, secrets)
+        return "", redact_and_shorten(text, secrets)
     fields = cast("dict[str, Any]", data)
     error = fields.get("error")
-    kind, words = _told(cast("dict[str, Any]", error) if isinstance(error, dict) else fields, secrets)
+    kind, words = _parse_error_object(cast("dict[str, Any]", error) if isinstance(error, dict) else fields, secrets)
     if isinstance(error, str):
         words = words or error
-    return kind, shortened(words or text, secrets)
+    return kind, redact_and_shorten(words or text, secrets)
 
 
-def _told(error: Mapping[str, Any], secrets: Sequence[str]) -> tuple[str, str]:
+def _parse_error_object(error: Mapping[str, Any], secrets: Sequence[str]) -> tuple[str, str]:
     """Kind (its code, where that is a word, tells more than its type) and words of an error object."""
     kinds = [value for key in ("code", "type", "status") if isinstance(value := error.get(key), str)]
     words = [value for key in ("message", "detail") if isinstance(value := error.get(key), str)]
-    return (kinds or [""])[0][:_LONGEST_KIND], shortened((words or [""])[0], secrets)
+    return (kinds or [""])[0][:_LONGEST_KIND], redact_and_shorten((words or [""])[0], secrets)
 
 
-def _is_too_long(kind: str, words: str) -> bool:
-    return bool(_TOO_LONG.search(kind) or _TOO_LONG.search(words))
+def _is_too_long(kind: str, message: str) -> bool:
+    return bool(_TOO_LONG.search(kind) or _TOO_LONG.search(message))
 
 
-def shortened(words: str, secrets: Sequence[str], most: int = _MOST_WORDS) -> str:
+def redact_and_shorten(text: str, secrets: Sequence[str], max_length: int = _MAX_MESSAGE_LENGTH) -> str:
     """Words in one line, cut if they are long. Secrets go first: of one that is cut, nobody would know the rest."""
-    words = " ".join(_start(words, secrets).split())
-    return words if len(words) <= most else f"{words[:most]}…"
+    text = " ".join(_start(text, secrets).split())
+    return text if len(text) <= max_length else f"{text[:max_length]}…"
 
 
 def _start(text: str, secrets: Sequence[str]) -> str:
     """Return the start of a text without the secrets, and without a secret that the cut would leave in part."""
     if len(text) <= _READ:
-        return without(secrets, text)
+        return redact(secrets, text)
     longest = max(map(len, secrets), default=0)
-    hidden = without(secrets, text[: _READ + longest])
+    hidden = redact(secrets, text[: _READ + longest])
     return hidden[: len(hidden) - longest]
 
 
@@ -107,7 +107,7 @@ def _without_tags(text: str) -> str:
     return re.sub(r"<[^>]*>", " ", text[:end]) + text[end:]
 
 
-def _retry_after(headers: Mapping[str, str]) -> float | None:
+def _parse_retry_after(headers: Mapping[str, str]) -> float | None:
     """Seconds that the provider asks us to wait: a number, in one header of milliseconds, or a date."""
     for header, unit in (("retry-after-ms", 1_000.0), ("retry-after", 1.0)):
         try:

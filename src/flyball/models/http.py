@@ -12,210 +12,212 @@ import httpx2
 
 from ..errors import ModelError, Retryable
 from ..request import Reply, Request
-from .client import shared_client
-from .endpoint import Endpoint, Provider, without
-from .failures import broken_off, refused, shortened
-from .model import Tell
+from .client import get_shared_client
+from .endpoint import Endpoint, Provider, redact
+from .failures import error_from_response, error_from_stream, redact_and_shorten
+from .model import OnText
 from .options import HttpOptions, RequestOptions, Timeouts
-from .reply import Json, ReplyParser, malformed
+from .reply import Json, ReplyParser, malformed_reply
 from .sse import EventReader
 
-_END_S = 1.0
+_STREAM_END_SECONDS = 1.0
 """How long a server that has said everything may take to end its stream; then its connection is not used again."""
 
 
-class Waiting:
+class ReplyTimer:
     """The time that is left for one reply."""
 
-    __slots__ = ("_between", "_complaint", "_first", "_until", "_whole", "scope")
+    __slots__ = ("_between", "_first", "_max_seconds", "_reason", "_until", "scope")
 
-    def __init__(self, patience: Timeouts) -> None:
+    def __init__(self, timeouts: Timeouts) -> None:
         now = anyio.current_time()
-        self._whole, self._first, self._between = patience.whole, patience.first, patience.between
-        self._until = now + (inf if patience.whole is None else patience.whole)
+        self._max_seconds, self._first, self._between = timeouts.whole, timeouts.first, timeouts.between
+        self._until = now + (inf if timeouts.whole is None else timeouts.whole)
         self.scope = anyio.CancelScope()
-        self._complaint = ""
-        self._expect(now, patience.first, f"said nothing for {patience.first} s")
+        self._reason = ""
+        self._set_deadline(now, timeouts.first, f"said nothing for {timeouts.first} s")
 
-    def heard(self) -> None:
+    def note_token(self) -> None:
         """A token came; the next must come in time too."""
-        self._expect(anyio.current_time(), self._between, f"fell silent for {self._between} s in the middle of a reply")
+        self._set_deadline(
+            anyio.current_time(), self._between, f"fell silent for {self._between} s in the middle of a reply"
+        )
 
-    def finish(self) -> None:
+    def expect_end(self) -> None:
         """Everything was said; only the end of the stream is to come."""
-        self.scope.deadline = min(self.scope.deadline, anyio.current_time() + _END_S)
+        self.scope.deadline = min(self.scope.deadline, anyio.current_time() + _STREAM_END_SECONDS)
 
-    def complaint(self) -> str:
+    def describe_timeout(self) -> str:
         """What it was that took too long."""
-        return self._complaint
+        return self._reason
 
-    def _expect(self, now: float, seconds: float | None, complaint: str) -> None:
+    def _set_deadline(self, now: float, seconds: float | None, reason: str) -> None:
         at = now + (inf if seconds is None else seconds)
         self.scope.deadline = min(at, self._until)
-        self._complaint = complaint if at <= self._until else f"needs more than {self._whole} s for a reply"
+        self._reason = reason if at <= self._until else f"needs more than {self._max_seconds} s for a reply"
 
 
-_MOST_BYTES = 64 * 2**20
+_MAX_BYTES = 64 * 2**20
 """More than any reply has: what is longer comes from a server that does not know its end."""
 _MOST_ERROR_BYTES = 2**20
 """Bytes of an error page that are read. Its first 500 characters are shown."""
-_EXCERPT = 80
+_EXCERPT_LENGTH = 80
 
 
 class HttpModel(ABC):
     """What the two wires share. `ask` makes one attempt; a run asks again by itself."""
 
-    _house: ClassVar[Provider]
+    _provider_spec: ClassVar[Provider]
 
     def __init__(self, name: str, **options: Unpack[HttpOptions]) -> None:
-        self._address = Endpoint(self._house, options)
-        self._wish = RequestOptions(name, options)
-        self._patience = options.get("patience", Timeouts())
+        self._endpoint = Endpoint(self._provider_spec, options)
+        self._request_options = RequestOptions(name, options)
+        self._timeouts = options.get("patience", Timeouts())
         self._stream = options.get("stream", True)
         self._client = options.get("client")
         self.name = name
-        self.provider: str | None = self._address.provider
+        self.provider: str | None = self._endpoint.provider
         self.price = options.get("price")
-        self.max_output_tokens = options.get("max_output_tokens", self._address.max_output_tokens)
+        self.max_output_tokens = options.get("max_output_tokens", self._endpoint.max_output_tokens)
         self.context_tokens = options.get("context_tokens")
 
     def __repr__(self) -> str:
-        return f"<{type(self).__name__} {self.name} at {self._address.url}>"
+        return f"<{type(self).__name__} {self.name} at {self._endpoint.url}>"
 
     def ready(self) -> str | None:
         """Why it cannot be asked: no key, where one is needed."""
-        return self._address.lacks()
+        return self._endpoint.describe_missing()
 
     def secrets(self) -> tuple[str, ...]:
         """What must not be written anywhere."""
-        return self._address.secrets()
+        return self._endpoint.secrets()
 
-    def body(self, request: Request) -> Json:
+    def build_body(self, request: Request) -> Json:
         """What is sent for a request, with the user's own fields."""
-        return self._wish.added(self._body(request))
+        return self._request_options.merge_into(self._build_base_body(request))
 
     @abstractmethod
-    def _body(self, request: Request) -> Json:
+    def _build_base_body(self, request: Request) -> Json:
         """The request as the provider wants it."""
 
     @abstractmethod
-    def ear(self, tell: Tell | None = None) -> ReplyParser:
+    def create_parser(self, on_text: OnText | None = None) -> ReplyParser:
         """Something to hear the reply with."""
 
-    async def ask(self, request: Request, tell: Tell | None = None, /) -> Reply:
+    async def ask(self, request: Request, tell: OnText | None = None, /) -> Reply:
         """Ask once."""
-        ear = self.ear(tell)
-        content = _written(self.body(request))
+        ear = self.create_parser(tell)
+        content = _encode_json(self.build_body(request))
         try:
-            await self._exchange(content, ear)
-            return ear.reply()
+            await self._send_and_receive(content, ear)
+            return ear.build_reply()
         except ModelError as error:
-            raise _cleaned(error, self.secrets()) from None
+            raise _redact_error(error, self.secrets()) from None
 
-    async def _exchange(self, content: bytes, ear: ReplyParser) -> None:
+    async def _send_and_receive(self, content: bytes, parser: ReplyParser) -> None:
         """Send, and hear all of the reply, for as long as patience lasts."""
-        waiting = Waiting(self._patience)
+        waiting = ReplyTimer(self._timeouts)
         try:
             with waiting.scope:
-                await self._send(content, ear, waiting)
+                await self._send(content, parser, waiting)
         except httpx2.ConnectError as error:
-            raise Retryable(f"{self._who} cannot be reached: {_words(error)}") from None
+            raise Retryable(f"{self._host} cannot be reached: {_describe_error(error)}") from None
         except (httpx2.ConnectTimeout, httpx2.PoolTimeout):
-            raise Retryable(f"{self._who} cannot be reached: no connection in {self._patience.connect} s") from None
+            raise Retryable(f"{self._host} cannot be reached: no connection in {self._timeouts.connect} s") from None
         except httpx2.DecodingError as error:
-            raise malformed(_words(error)) from None
+            raise malformed_reply(_describe_error(error)) from None
         except httpx2.UnsupportedProtocol as error:
-            raise ModelError(f"{self._who} cannot be asked: {_words(error)}") from None
+            raise ModelError(f"{self._host} cannot be asked: {_describe_error(error)}") from None
         except httpx2.TransportError as error:
-            if ear.finish is None:
-                raise Retryable(f"{self._who} broke off: {_words(error)}", began=ear.began) from None
-        if waiting.scope.cancelled_caught and ear.finish is None:
-            raise Retryable(f"{self._who} {waiting.complaint()}", began=True)
+            if parser.finish is None:
+                raise Retryable(f"{self._host} broke off: {_describe_error(error)}", began=parser.has_started) from None
+        if waiting.scope.cancelled_caught and parser.finish is None:
+            raise Retryable(f"{self._host} {waiting.describe_timeout()}", began=True)
 
     @property
-    def _who(self) -> str:
-        return self._address.host
+    def _host(self) -> str:
+        return self._endpoint.host
 
-    async def _send(self, content: bytes, ear: ReplyParser, waiting: Waiting) -> None:
-        client = self._client or await shared_client()
-        timeout = httpx2.Timeout(None, connect=self._patience.connect)
+    async def _send(self, content: bytes, parser: ReplyParser, timer: ReplyTimer) -> None:
+        client = self._client or await get_shared_client()
+        timeout = httpx2.Timeout(None, connect=self._timeouts.connect)
         request = client.build_request(
-            "POST", self._address.endpoint, content=content, headers=self._address.headers(), timeout=timeout
+            "POST", self._endpoint.request_url, content=content, headers=self._endpoint.build_headers(), timeout=timeout
         )
         response = await client.send(request, stream=True, follow_redirects=False)
         try:
             if response.status_code != 200:
-                raise await self._refused(response)
+                raise await self._error_from_response(response)
             if self._stream and not response.headers.get("content-type", "").startswith("application/json"):
-                await self._hear_stream(response, ear, waiting)
+                await self._receive_stream(response, parser, timer)
             else:
-                self._hear(await _bounded(response, ear), ear)
+                self._parse_body(await _read_bounded(response, parser), parser)
         finally:
             await response.aclose()
 
-    async def _refused(self, response: httpx2.Response) -> ModelError:
-        status, body = response.status_code, await _bounded(response, most=_MOST_ERROR_BYTES)
-        hint = self._address.hint() if status in (401, 403) else ""
-        return refused(self._who, status, response.headers, body, hint, self.secrets())
+    async def _error_from_response(self, response: httpx2.Response) -> ModelError:
+        status, body = response.status_code, await _read_bounded(response, most=_MOST_ERROR_BYTES)
+        hint = self._endpoint.describe_key_source() if status in (401, 403) else ""
+        return error_from_response(self._host, status, response.headers, body, hint, self.secrets())
 
-    def _hear(self, body: bytes, ear: ReplyParser) -> None:
-        reply = self._read(body)
+    def _parse_body(self, body: bytes, parser: ReplyParser) -> None:
+        reply = self._parse_json(body)
         if reply.get("error"):
-            raise self._broken_off(reply["error"], ear)
-        ear.hear_whole(reply)
-        if ear.finish is None:
-            raise malformed("there is nothing in it")
+            raise self._error_from_stream(reply["error"], parser)
+        parser.parse_reply(reply)
+        if parser.finish is None:
+            raise malformed_reply("there is nothing in it")
 
-    async def _hear_stream(self, response: httpx2.Response, ear: ReplyParser, waiting: Waiting) -> None:
+    async def _receive_stream(self, response: httpx2.Response, parser: ReplyParser, timer: ReplyTimer) -> None:
         reader, size = EventReader(), 0
         async for chunk in response.aiter_bytes():
             size += len(chunk)
-            if size > _MOST_BYTES:
-                raise ModelError(f"{self._who} does not end: {size} bytes came", began=True)
-            self._hear_events(reader.feed(chunk), ear, waiting)
-        self._hear_events(reader.close(), ear, waiting)
-        if ear.finish is None:
-            raise Retryable(f"{self._who} broke off: the stream ended before the reply did", began=ear.began)
+            if size > _MAX_BYTES:
+                raise ModelError(f"{self._host} does not end: {size} bytes came", began=True)
+            self._parse_events(reader.feed(chunk), parser, timer)
+        self._parse_events(reader.close(), parser, timer)
+        if parser.finish is None:
+            raise Retryable(f"{self._host} broke off: the stream ended before the reply did", began=parser.has_started)
 
-    def _hear_events(self, events: list[bytes], ear: ReplyParser, waiting: Waiting) -> None:
-        before = ear.pieces
+    def _parse_events(self, events: list[bytes], parser: ReplyParser, timer: ReplyTimer) -> None:
+        before = parser.piece_count
         for data in events:
             if data == b"[DONE]":
-                ear.ended = True
+                parser.is_ended = True
                 continue
-            event = self._read(data)
+            event = self._parse_json(data)
             if event.get("error"):
-                raise self._broken_off(event["error"], ear)
-            ear.hear(event)
-        if ear.ended:
-            waiting.finish()
-        elif ear.pieces > before:
-            waiting.heard()
+                raise self._error_from_stream(event["error"], parser)
+            parser.parse_event(event)
+        if parser.is_ended:
+            timer.expect_end()
+        elif parser.piece_count > before:
+            timer.note_token()
 
-    def _broken_off(self, error: object, ear: ReplyParser) -> ModelError:
+    def _error_from_stream(self, error: object, parser: ReplyParser) -> ModelError:
         fields = cast("Json", error) if isinstance(error, dict) else {"message": str(error)}
-        told = broken_off(self._who, fields, self.secrets())
-        told.began = ear.began
+        told = error_from_stream(self._host, fields, self.secrets())
+        told.began = parser.has_started
         return told
 
-    def _read(self, data: bytes) -> Json:
+    def _parse_json(self, data: bytes) -> Json:
         try:
             found: object = json.loads(data)
         except (ValueError, RecursionError):
-            excerpt = shortened(data.decode("utf-8", "replace"), self.secrets(), _EXCERPT)
-            raise malformed(f"no JSON, or half of it: {excerpt!r}") from None
+            excerpt = redact_and_shorten(data.decode("utf-8", "replace"), self.secrets(), _EXCERPT_LENGTH)
+            raise malformed_reply(f"no JSON, or half of it: {excerpt!r}") from None
         if not isinstance(found, dict):
-            raise malformed(f"a {type(found).__name__} where an object belongs")
+            raise malformed_reply(f"a {type(found).__name__} where an object belongs")
         return cast("Json", found)
 
 
-async def _bounded(response: httpx2.Response, ear: ReplyParser | None = None, most: int = _MOST_BYTES) -> bytes:
+async def _read_bounded(response: httpx2.Response, parser: ReplyParser | None = None, most: int = _MAX_BYTES) -> bytes:
     """The whole body, as far as it is of any sensible size."""
     chunks: list[bytes] = []
     size = 0
     async for chunk in response.aiter_bytes():
-        if ear is not None:
-            ear.pieces += 1
+        if parser is not None:
+            parser.piece_count += 1
         chunks.append(chunk)
         size += len(chunk)
         if size > most:
@@ -223,17 +225,17 @@ async def _bounded(response: httpx2.Response, ear: ReplyParser | None = None, mo
     return b"".join(chunks)
 
 
-def _written(body: Json) -> bytes:
+def _encode_json(body: Json) -> bytes:
     """JSON in UTF-8; half a character, which some models and tools let slip, becomes a question mark."""
     return json.dumps(body, ensure_ascii=False, separators=(",", ":"), default=str).encode("utf-8", "replace")
 
 
-def _words(error: Exception) -> str:
+def _describe_error(error: Exception) -> str:
     return " ".join(str(error).split()) or type(error).__name__
 
 
-def _cleaned(error: ModelError, secrets: tuple[str, ...]) -> ModelError:
+def _redact_error(error: ModelError, secrets: tuple[str, ...]) -> ModelError:
     """The same error, whose message has none of the secrets; a provider may have said them back."""
-    error.message = without(secrets, error.message)
+    error.message = redact(secrets, error.message)
     error.args = (error.message, *error.args[1:])
     return error

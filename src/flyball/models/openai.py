@@ -9,9 +9,9 @@ from ..request import Finish, Request
 from ..wire.writer import write_openai
 from .endpoint import Provider
 from .http import HttpModel
-from .model import Tell
-from .reply import MOST_INDEXES, Json, PartialCall, ReplyParser, dict_of, list_of, text_of
-from .structured import call_id, closed, is_strict, tool_name, wanted
+from .model import OnText
+from .reply import MOST_INDEXES, Json, PartialCall, ReplyParser, expect_dict, expect_list, expect_text
+from .structured import close_schema, describe_schema, is_strict_schema, sanitize_call_id, sanitize_tool_name
 
 _FINISHES = {
     "stop": Finish.STOP,
@@ -28,7 +28,7 @@ class OpenAIModel(HttpModel):
     The key is `key=` or OPENAI_API_KEY. With `url=` it is `key=` or FLYBALL_API_KEY, or there is none.
     """
 
-    _house: ClassVar[Provider] = Provider(
+    _provider_spec: ClassVar[Provider] = Provider(
         name="openai",
         url="https://api.openai.com/v1",
         url_variable="OPENAI_BASE_URL",
@@ -39,25 +39,25 @@ class OpenAIModel(HttpModel):
         max_output_elsewhere=4_096,
     )
 
-    def _body(self, request: Request) -> Json:
+    def _build_base_body(self, request: Request) -> Json:
         """The request as this API wants it."""
-        form = _form(request.output_schema) if request.output_schema else None
-        body: Json = {"model": self.name, "messages": _messages(request, form)}
+        form = _build_output_format(request.output_schema) if request.output_schema else None
+        body: Json = {"model": self.name, "messages": _build_messages(request, form)}
         if request.tools:
             body["tools"] = [{"type": "function", "function": dict(tool)} for tool in request.tools]
-            self._choose(body)
+            self._set_tool_choice(body)
         if isinstance(form, dict):
             body["response_format"] = {"type": "json_schema", "json_schema": form}
         if request.max_output_tokens is not None:
             # Servers that speak alike know the older name.
-            body["max_completion_tokens" if self._address.at_home else "max_tokens"] = request.max_output_tokens
+            body["max_completion_tokens" if self._endpoint.is_official else "max_tokens"] = request.max_output_tokens
         if self._stream:
             body["stream"] = True
             body["stream_options"] = {"include_usage": True}
         return body
 
-    def _choose(self, body: Json) -> None:
-        wish = self._wish
+    def _set_tool_choice(self, body: Json) -> None:
+        wish = self._request_options
         if wish.forced_tool is not None:
             body["tool_choice"] = {"type": "function", "function": {"name": wish.forced_tool}}
         elif wish.tool_choice is not None:
@@ -65,87 +65,91 @@ class OpenAIModel(HttpModel):
         if wish.parallel is not None:
             body["parallel_tool_calls"] = wish.parallel
 
-    def ear(self, tell: Tell | None = None) -> ReplyParser:
+    def create_parser(self, on_text: OnText | None = None) -> ReplyParser:
         """Something to hear a reply with."""
-        return _OpenAIEar(self.provider, tell)
+        return _OpenAIReplyParser(self.provider, on_text)
 
 
-def _form(schema: Mapping[str, Any]) -> Json | str:
+def _build_output_format(schema: Mapping[str, Any]) -> Json | str:
     """The form of the answer, enforced if that can be; words that ask for one that is no object, which is refused."""
-    enforced = closed(schema)
-    if enforced is not None and is_strict(enforced):
+    enforced = close_schema(schema)
+    if enforced is not None and is_strict_schema(enforced):
         return {"name": "answer", "schema": enforced, "strict": True}
-    return {"name": "answer", "schema": schema, "strict": False} if schema.get("type") == "object" else wanted(schema)
+    return (
+        {"name": "answer", "schema": schema, "strict": False}
+        if schema.get("type") == "object"
+        else describe_schema(schema)
+    )
 
 
-def _messages(request: Request, form: Json | str | None) -> list[Json]:
-    texts = [text for text in (request.instructions, form) if text and isinstance(text, str)]
+def _build_messages(request: Request, output_format: Json | str | None) -> list[Json]:
+    texts = [text for text in (request.instructions, output_format) if text and isinstance(text, str)]
     head: list[Json] = [{"role": "system", "content": "\n\n".join(texts)}] if texts else []
     tail: list[Json] = [{"role": "user", "content": notice} for notice in request.notices]
     said = write_openai(request.messages)
     for message in said:
         if message["role"] == "tool":  # the name of the tool is for other readers; this API has no such field
             message.pop("name", None)
-            message["tool_call_id"] = call_id(message["tool_call_id"])
+            message["tool_call_id"] = sanitize_call_id(message["tool_call_id"])
         for call in message.get("tool_calls", ()):
-            call["id"], function = call_id(call["id"]), call["function"]
-            function["name"] = tool_name(function["name"])
+            call["id"], function = sanitize_call_id(call["id"]), call["function"]
+            function["name"] = sanitize_tool_name(function["name"])
     return [*head, *said, *tail]
 
 
-class _OpenAIEar(ReplyParser):
+class _OpenAIReplyParser(ReplyParser):
     """Hears chunks with a `delta`, or one reply with a `message`."""
 
-    def __init__(self, provider: str | None, tell: Tell | None = None) -> None:
-        super().__init__(provider, tell)
-        self._indexed: dict[int, PartialCall] = {}
+    def __init__(self, provider: str | None, on_text: OnText | None = None) -> None:
+        super().__init__(provider, on_text)
+        self._calls_by_index: dict[int, PartialCall] = {}
 
-    def hear(self, event: Json) -> None:
+    def parse_event(self, event: Json) -> None:
         """Take a chunk. The last one may come behind the end: what was used."""
-        self._head(event)
-        for choice in list_of(event.get("choices"), "choices")[:1]:
-            fields = dict_of(choice, "a choice")
-            self._said(dict_of(fields.get("delta"), "a delta"))
-            self._finished(fields.get("finish_reason"))
+        self._parse_header(event)
+        for choice in expect_list(event.get("choices"), "choices")[:1]:
+            fields = expect_dict(choice, "a choice")
+            self._parse_message(expect_dict(fields.get("delta"), "a delta"))
+            self._set_finish(fields.get("finish_reason"))
 
-    def hear_whole(self, reply: Json) -> None:
+    def parse_reply(self, reply: Json) -> None:
         """Take a reply."""
-        self._head(reply)
-        for choice in list_of(reply.get("choices"), "choices")[:1]:
-            fields = dict_of(choice, "a choice")
+        self._parse_header(reply)
+        for choice in expect_list(reply.get("choices"), "choices")[:1]:
+            fields = expect_dict(choice, "a choice")
             if "message" in fields:
-                self._said(dict_of(fields["message"], "a message"))
-                self._finished(fields.get("finish_reason") or "stop")
+                self._parse_message(expect_dict(fields["message"], "a message"))
+                self._set_finish(fields.get("finish_reason") or "stop")
 
-    def _head(self, event: Json) -> None:
+    def _parse_header(self, event: Json) -> None:
         if event.get("usage") is not None:
-            self.use(event["usage"])
+            self.set_usage(event["usage"])
         if self.model is None and isinstance(event.get("model"), str):
             self.model = event["model"]
 
-    def _said(self, said: Json) -> None:
-        self.say(said.get("content"))
-        self.say(said.get("refusal"))
-        if said.get("reasoning_content") or said.get("reasoning"):
-            self.pieces += 1
-        for piece in list_of(said.get("tool_calls"), "tool_calls"):
-            self.pieces += 1
-            self._called(dict_of(piece, "a tool call"))
+    def _parse_message(self, message: Json) -> None:
+        self.add_text(message.get("content"))
+        self.add_text(message.get("refusal"))
+        if message.get("reasoning_content") or message.get("reasoning"):
+            self.piece_count += 1
+        for piece in expect_list(message.get("tool_calls"), "tool_calls"):
+            self.piece_count += 1
+            self._add_call_piece(expect_dict(piece, "a tool call"))
 
-    def _called(self, piece: Json) -> None:
+    def _add_call_piece(self, piece: Json) -> None:
         """A call, or a further piece of one. Some servers leave the index out, or send 0 with every call."""
-        function = dict_of(piece.get("function"), "a function")
-        index, id, name = piece.get("index"), text_of(piece.get("id")), text_of(function.get("name"))
+        function = expect_dict(piece.get("function"), "a function")
+        index, id, name = piece.get("index"), expect_text(piece.get("id")), expect_text(function.get("name"))
         index = index if isinstance(index, int) and 0 <= index < MOST_INDEXES else None
-        call = None if index is None else self._indexed.get(index)
+        call = None if index is None else self._calls_by_index.get(index)
         if call is None or (id and call.id and id != call.id):
             call = PartialCall()
             self.calls.append(call)
             if index is not None:
-                self._indexed[index] = call
+                self._calls_by_index[index] = call
         call.id, call.name = call.id or id, call.name or name
-        call.hear(function.get("arguments"))
+        call.add_arguments(function.get("arguments"))
 
-    def _finished(self, reason: object) -> None:
+    def _set_finish(self, reason: object) -> None:
         if reason is not None:
             self.finish = _FINISHES.get(str(reason), Finish.STOP)

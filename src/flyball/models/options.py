@@ -31,7 +31,7 @@ class Timeouts:
 
     def __post_init__(self) -> None:
         for name in ("connect", "first", "between", "whole"):
-            validation.timeout(f"patience, {name}", getattr(self, name))
+            validation.parse_timeout(f"patience, {name}", getattr(self, name))
 
 
 class HttpOptions(TypedDict, total=False):
@@ -64,7 +64,7 @@ class HttpOptions(TypedDict, total=False):
     """A client of your own, with your proxies and certificates; it serves one event loop, and is yours to close."""
 
 
-_OURS = {
+_RESERVED_FIELDS = {
     "model": "the model's name, given first",
     "messages": "the task of the run",
     "system": "instructions= of the agent",
@@ -78,32 +78,32 @@ _OURS = {
     "n": "one reply for each request; start several runs",
 }
 """Fields that a limit, a pair of call and result, or the reading of the reply depends on."""
-_CHOICES = ("auto", "required", "none")
+_TOOL_CHOICES = ("auto", "required", "none")
 
 
 class RequestOptions:
     """The checked options of a request."""
 
     def __init__(self, name: str, options: HttpOptions) -> None:
-        validation.text("model, name", name)
-        validation.options(f"model {name}", options, HttpOptions.__annotations__)
-        validation.whole_or_none(f"model {name}, max_output_tokens", options.get("max_output_tokens"), least=1)
-        validation.whole_or_none(f"model {name}, context_tokens", options.get("context_tokens"), least=1)
-        self.body = _body(name, options.get("body", {}))
+        validation.check_text("model, name", name)
+        validation.check_options(f"model {name}", options, HttpOptions.__annotations__)
+        validation.check_optional_int(f"model {name}, max_output_tokens", options.get("max_output_tokens"), min_value=1)
+        validation.check_optional_int(f"model {name}, context_tokens", options.get("context_tokens"), min_value=1)
+        self.body = _validate_body(name, options.get("body", {}))
         self.tool_choice: str | None = options.get("tool_choice")
         self.parallel: bool | None = options.get("parallel_calls")
         if self.tool_choice is not None:
-            validation.text(f"model {name}, tool_choice", self.tool_choice)
+            validation.check_text(f"model {name}, tool_choice", self.tool_choice)
         for option in ("parallel_calls", "stream"):
             if option in options:
-                validation.kind(f"model {name}, {option}", options.get(option), bool)
+                validation.check_type(f"model {name}, {option}", options.get(option), bool)
 
     @property
     def forced_tool(self) -> str | None:
         """The one tool that must be called, if it is one by name."""
-        return None if self.tool_choice in (None, *_CHOICES) else self.tool_choice
+        return None if self.tool_choice in (None, *_TOOL_CHOICES) else self.tool_choice
 
-    def added(self, body: dict[str, Any]) -> dict[str, Any]:
+    def merge_into(self, body: dict[str, Any]) -> dict[str, Any]:
         """The body with the user's fields; of one that both have and that has fields itself, these are put together."""
         for field, value in self.body.items():
             both = isinstance(value, dict) and isinstance(body.get(field), dict)
@@ -111,14 +111,14 @@ class RequestOptions:
         return body
 
 
-def _body(name: str, given: object) -> dict[str, Any]:
+def _validate_body(name: str, value: object) -> dict[str, Any]:
     where = f"model {name}, body"
-    if not isinstance(given, Mapping):
-        raise ConfigError(where, given, "fields of a request by name")
-    body = dict(cast("Mapping[str, Any]", given))
+    if not isinstance(value, Mapping):
+        raise ConfigError(where, value, "fields of a request by name")
+    body = dict(cast("Mapping[str, Any]", value))
     for field in body:
-        if field in _OURS:
-            raise ConfigError(f"{where}, {field}", body[field], f"not there, but as {_OURS[field]}")
+        if field in _RESERVED_FIELDS:
+            raise ConfigError(f"{where}, {field}", body[field], f"not there, but as {_RESERVED_FIELDS[field]}")
     try:
         json.dumps(body, allow_nan=False)
     except (TypeError, ValueError) as error:

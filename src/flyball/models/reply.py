@@ -19,9 +19,9 @@ MOST_INDEXES = 1_000_000
 class ReplyParser(ABC):
     """Hears one reply. What it cannot understand it raises as a Retryable: the next reply may be well-formed."""
 
-    def __init__(self, provider: str | None, tell: Callable[[str], None] | None = None) -> None:
+    def __init__(self, provider: str | None, on_text: Callable[[str], None] | None = None) -> None:
         self._provider = provider
-        self._tell = tell
+        self._on_text = on_text
         self._text: list[str] = []
         self.calls: list[PartialCall] = []
         self.parts: list[Json] = []
@@ -30,43 +30,43 @@ class ReplyParser(ABC):
         self.finish: Finish | None = None
         """Why it ended; None while it has not, and a reply without one is not whole."""
         self.model: str | None = None
-        self.pieces = 0
+        self.piece_count = 0
         """How many came with something of the reply in them: what keeps a connection open is none."""
-        self.ended = False
+        self.is_ended = False
         """Whether the provider said that nothing more will come."""
 
     @property
-    def began(self) -> bool:
+    def has_started(self) -> bool:
         """Whether a token came."""
-        return self.pieces > 0
+        return self.piece_count > 0
 
     @abstractmethod
-    def hear(self, event: Json) -> None:
+    def parse_event(self, event: Json) -> None:
         """Take an event of a stream."""
 
     @abstractmethod
-    def hear_whole(self, reply: Json) -> None:
+    def parse_reply(self, reply: Json) -> None:
         """Take a reply that came in one piece."""
 
-    def say(self, piece: object) -> None:
+    def add_text(self, piece: object) -> None:
         """Take a piece of the text."""
-        text = text_of(piece)
+        text = expect_text(piece)
         if text:
-            self.pieces += 1
+            self.piece_count += 1
             self._text.append(text)
-            if self._tell is not None:
-                self._tell(text)
+            if self._on_text is not None:
+                self._on_text(text)
 
-    def use(self, usage: object) -> None:
+    def set_usage(self, usage: object) -> None:
         """Take what it used; nonsense counts as not told, and is then booked at the estimate."""
         try:
             self.usage = Usage.of(usage)
         except ConfigError:
             self.usage = None
 
-    def reply(self) -> Reply:
+    def build_reply(self) -> Reply:
         """All that was said."""
-        calls = tuple(call.call() for call in self.calls)
+        calls = tuple(call.build_call() for call in self.calls)
         finish = self.finish or Finish.STOP
         if calls and finish is Finish.STOP:  # some servers of OpenAI's shape say so all the same
             finish = Finish.CALLS
@@ -84,45 +84,45 @@ class PartialCall:
         self.name = name
         self._arguments: list[str] = []
 
-    def hear(self, arguments: object) -> None:
+    def add_arguments(self, arguments: object) -> None:
         """Take a piece of the arguments; some servers send a dict instead of its JSON."""
         if isinstance(arguments, dict):
             self._arguments = [json.dumps(arguments, ensure_ascii=False)]
         else:
-            self._arguments.append(text_of(arguments))
+            self._arguments.append(expect_text(arguments))
 
-    def call(self) -> Call:
+    def build_call(self) -> Call:
         """The call. Arguments that are no JSON, or half of it, are told to the model when they are checked."""
         return Call(self.id, self.name, "".join(self._arguments) or "{}")
 
 
-def text_of(value: object) -> str:
+def expect_text(value: object) -> str:
     """A text, where there should be one; None counts as none."""
     if value is None:
         return ""
     if not isinstance(value, str):
-        raise malformed(f"a {type(value).__name__} where a text belongs")
+        raise malformed_reply(f"a {type(value).__name__} where a text belongs")
     return value
 
 
-def dict_of(value: object, what: str) -> Json:
+def expect_dict(value: object, label: str) -> Json:
     """A dict, where there should be one; None counts as an empty one."""
     if value is None:
         return {}
     if not isinstance(value, dict):
-        raise malformed(f"a {type(value).__name__} as {what}")
+        raise malformed_reply(f"a {type(value).__name__} as {label}")
     return cast("Json", value)
 
 
-def list_of(value: object, what: str) -> list[object]:
+def expect_list(value: object, label: str) -> list[object]:
     """A list, where there should be one; None counts as an empty one."""
     if value is None:
         return []
     if not isinstance(value, list):
-        raise malformed(f"a {type(value).__name__} as {what}")
+        raise malformed_reply(f"a {type(value).__name__} as {label}")
     return cast("list[object]", value)
 
 
-def malformed(what: str) -> Retryable:
+def malformed_reply(detail: str) -> Retryable:
     """The error for a reply that breaks the rules of its wire."""
-    return Retryable(f"the reply is malformed: {what}", began=True)
+    return Retryable(f"the reply is malformed: {detail}", began=True)

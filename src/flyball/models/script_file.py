@@ -35,8 +35,14 @@ from ..errors import ContextTooLong, ModelError, Retryable
 from ..request import FailureKind, Finish, Usage
 from .scripted import Line, ModelOptions, ScriptedModel
 
-_BOOK: Mapping[str, object] = {"name": "scripted", "loop": False, "reply": (), "grace": None, "reflection": None}
-_LINE: Mapping[str, object] = {
+_SCRIPT_FIELDS: Mapping[str, object] = {
+    "name": "scripted",
+    "loop": False,
+    "reply": (),
+    "grace": None,
+    "reflection": None,
+}
+_LINE_FIELDS: Mapping[str, object] = {
     "text": "",
     "pieces": (),
     "calls": (),
@@ -45,59 +51,61 @@ _LINE: Mapping[str, object] = {
     "finish": "",
     "error": None,
 }
-_USAGE: Mapping[str, object] = {"input": 0, "output": 0, "cached": 0, "reasoning": 0, "written": 0}
-_ERROR: Mapping[str, object] = {"kind": "final", "message": "", "after": None}
-_CALL: Mapping[str, object] = {"name": "", "arguments": {}}
+_USAGE_FIELDS: Mapping[str, object] = {"input": 0, "output": 0, "cached": 0, "reasoning": 0, "written": 0}
+_ERROR_FIELDS: Mapping[str, object] = {"kind": "final", "message": "", "after": None}
+_CALL_FIELDS: Mapping[str, object] = {"name": "", "arguments": {}}
 
 
-def scripted(path: str | Path) -> ScriptedModel:
+def load_script(path: str | Path) -> ScriptedModel:
     """The scripted model of a file; every mistake in it is told, with its line."""
     document = TomlDocument.read(Path(path))
     page = TableDocument("script", document, str(path))
-    given = TableValue(page, document.data).fields(_BOOK, "a script")
-    lines = [_line(entry) for entry in given["reply"].items("tables: [[reply]]")]
+    given = TableValue(page, document.data).fields(_SCRIPT_FIELDS, "a script")
+    lines = [_read_line(entry) for entry in given["reply"].items("tables: [[reply]]")]
     if not lines:
-        given["reply"].wrong("at least one [[reply]]")
+        given["reply"].add_error("at least one [[reply]]")
     options: ModelOptions = {
         "name": given["name"].name("a name"),
-        "grace": _aside(given["grace"]),
-        "reflection": _aside(given["reflection"]),
+        "grace": _read_optional_line(given["grace"]),
+        "reflection": _read_optional_line(given["reflection"]),
     }
     loops = given["loop"].flag()
-    page.finish()
+    page.raise_errors()
     return (ScriptedModel.looping if loops else ScriptedModel)(*lines, **options)
 
 
-def _aside(entry: TableValue) -> Line | None:
-    return None if entry.value is None else _line(entry)
+def _read_optional_line(entry: TableValue) -> Line | None:
+    return None if entry.value is None else _read_line(entry)
 
 
-def _line(entry: TableValue) -> Line:
-    given = entry.fields(_LINE, "a table with text, calls or an error")
+def _read_line(entry: TableValue) -> Line:
+    given = entry.fields(_LINE_FIELDS, "a table with text, calls or an error")
     pieces = tuple(piece.text("a piece of the text") for piece in given["pieces"].items("pieces of the text"))
     text = given["text"].text("a text") if given["text"].value else ""
     if pieces and text:
-        given["text"].wrong("no text beside pieces, which are the text")
-    calls = tuple(_call(call) for call in given["calls"].items("tables, each with the name of a tool and arguments"))
-    error = None if given["error"].value is None else _error(given["error"])
+        given["text"].add_error("no text beside pieces, which are the text")
+    calls = tuple(
+        _read_call(call) for call in given["calls"].items("tables, each with the name of a tool and arguments")
+    )
+    error = None if given["error"].value is None else _read_error(given["error"])
     if error is None and not (text or pieces or calls):
-        entry.wrong("text, pieces, calls or an error")
+        entry.add_error("text, pieces, calls or an error")
     finish = given["finish"]
     if finish.value and finish.value not in list(Finish):
-        finish.wrong(f"one of {', '.join(Finish)}")
+        finish.add_error(f"one of {', '.join(Finish)}")
     return Line(
         "".join(pieces) or text,
         calls,
-        _usage(given["usage"]),
+        _read_usage(given["usage"]),
         Finish(finish.value) if finish.value in list(Finish) else None,
-        _seconds(given["after"]),
+        _read_seconds(given["after"]),
         error,
         pieces,
     )
 
 
-def _call(entry: TableValue) -> tuple[str, str | dict[str, Any]]:
-    given = entry.fields(_CALL, "a table with the name of a tool and arguments")
+def _read_call(entry: TableValue) -> tuple[str, str | dict[str, Any]]:
+    given = entry.fields(_CALL_FIELDS, "a table with the name of a tool and arguments")
     arguments = given["arguments"]
     name = given["name"].name("the name of a tool")
     if isinstance(arguments.value, str):
@@ -105,29 +113,29 @@ def _call(entry: TableValue) -> tuple[str, str | dict[str, Any]]:
     return name, {key: value.json() for key, value in arguments.table("a table, or JSON text").items()}
 
 
-def _usage(entry: TableValue) -> Usage | None:
+def _read_usage(entry: TableValue) -> Usage | None:
     if entry.value is None:
         return Line().usage
     if entry.value == "unknown":
         return None
-    given = entry.fields(_USAGE, 'a table with input and output, or "unknown"')
-    return Usage(**{name: count.whole(least=0) for name, count in given.items()})
+    given = entry.fields(_USAGE_FIELDS, 'a table with input and output, or "unknown"')
+    return Usage(**{name: count.integer(min_value=0) for name, count in given.items()})
 
 
-def _error(entry: TableValue) -> ModelError:
-    given = entry.fields(_ERROR, "a table with kind and message")
+def _read_error(entry: TableValue) -> ModelError:
+    given = entry.fields(_ERROR_FIELDS, "a table with kind and message")
     kind, message = given["kind"], given["message"].text("what went wrong")
     if kind.value not in list(FailureKind):
-        kind.wrong(f"one of {', '.join(FailureKind)}")
-    after = None if given["after"].value is None else _seconds(given["after"])
+        kind.add_error(f"one of {', '.join(FailureKind)}")
+    after = None if given["after"].value is None else _read_seconds(given["after"])
     if kind.value == FailureKind.RETRYABLE:
         return Retryable(message, after)
     return ContextTooLong(message) if kind.value == FailureKind.CONTEXT else ModelError(message)
 
 
-def _seconds(entry: TableValue) -> float:
+def _read_seconds(entry: TableValue) -> float:
     value = entry.value
     if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value < 10**9:
-        entry.wrong("seconds, 0 or more")
+        entry.add_error("seconds, 0 or more")
         return 0.0
     return float(value)

@@ -9,34 +9,34 @@ from typing import Any, cast
 
 Schema = Mapping[str, Any]
 
-_DEPTH = 50
-_INNER = ("properties", "$defs", "definitions")
-_LISTS = {"anyOf": "anyOf", "oneOf": "anyOf", "allOf": "allOf", "prefixItems": None}
+_MAX_DEPTH = 50
+_SCHEMA_TABLE_KEYS = ("properties", "$defs", "definitions")
+_SCHEMA_LIST_KEYS = {"anyOf": "anyOf", "oneOf": "anyOf", "allOf": "allOf", "prefixItems": None}
 """Keys with a list of schemas, and what they become: no provider enforces that only one fits, or the order of items."""
-_ENFORCED = frozenset({"$ref", "const", "description", "enum", "required", "title", "type"})
-_FORMATS = frozenset({"date", "date-time", "duration", "email", "hostname", "ipv4", "ipv6", "time", "uuid"})
-_DEMANDS_NOTHING = frozenset({"$comment", "$schema", "additionalProperties", "default", "discriminator", "examples"})
+_ENFORCED_KEYS = frozenset({"$ref", "const", "description", "enum", "required", "title", "type"})
+_ENFORCED_FORMATS = frozenset({"date", "date-time", "duration", "email", "hostname", "ipv4", "ipv6", "time", "uuid"})
+_IGNORED_KEYS = frozenset({"$comment", "$schema", "additionalProperties", "default", "discriminator", "examples"})
 
 
-def is_strict(schema: Schema) -> bool:
+def is_strict_schema(schema: Schema) -> bool:
     """Whether OpenAI enforces it: an object, of which every object is closed and needs all its properties."""
     return schema.get("type") == "object" and all(
         part.get("additionalProperties") is False and set(part.get("properties", {})) <= set(part.get("required", ()))
-        for part in _objects(schema)
+        for part in _find_objects(schema)
     )
 
 
-def closed(schema: Schema) -> dict[str, Any] | None:
+def close_schema(schema: Schema) -> dict[str, Any] | None:
     """The same as providers enforce it; None where an object must stay open, like any dict.
 
     All its objects are closed, and what else no provider enforces is told in the description instead.
     """
-    if any(not part.get("properties") or _is_open(part) for part in _objects(schema)):
+    if any(not part.get("properties") or _is_open(part) for part in _find_objects(schema)):
         return None
-    return _closed(schema)
+    return _close_part(schema)
 
 
-def wanted(schema: Schema) -> str:
+def describe_schema(schema: Schema) -> str:
     """The words that ask for an answer of this form, where nobody can enforce it."""
     return f"Answer with nothing but JSON that fits this schema: {json.dumps(schema, ensure_ascii=False)}"
 
@@ -45,40 +45,44 @@ def _is_open(part: Schema) -> bool:
     return part.get("additionalProperties", False) is not False or "patternProperties" in part
 
 
-def _objects(schema: Schema, depth: int = _DEPTH) -> list[Schema]:
+def _find_objects(schema: Schema, depth: int = _MAX_DEPTH) -> list[Schema]:
     """The schemas in it that are of objects."""
     if not depth:
         return [{}]
     found = [schema] if schema.get("type") == "object" or "properties" in schema else []
-    return [*found, *(one for part in _parts(schema) for one in _objects(part, depth - 1))]
+    return [*found, *(one for part in _list_subschemas(schema) for one in _find_objects(part, depth - 1))]
 
 
-def _parts(schema: Schema) -> list[Schema]:
+def _list_subschemas(schema: Schema) -> list[Schema]:
     parts: list[object] = [schema.get("items")]
-    for key in _INNER:
+    for key in _SCHEMA_TABLE_KEYS:
         inner = schema.get(key)
         parts += list(cast("Mapping[str, object]", inner).values()) if isinstance(inner, Mapping) else []
-    for key in _LISTS:
+    for key in _SCHEMA_LIST_KEYS:
         inner = schema.get(key)
         parts += cast("list[object]", inner) if isinstance(inner, list) else []
     return [cast("Schema", part) for part in parts if isinstance(part, Mapping)]
 
 
-def _closed(value: Any) -> Any:
+def _close_part(value: Any) -> Any:
     if not isinstance(value, Mapping):
         return value
     kept: dict[str, Any] = {}
     told: dict[str, Any] = {}
     for key, inner in cast("Schema", value).items():
-        if key in _INNER:
-            kept[key] = {name: _closed(part) for name, part in inner.items()}
-        elif name := _LISTS.get(key):
-            kept[name] = [_closed(part) for part in inner]
+        if key in _SCHEMA_TABLE_KEYS:
+            kept[key] = {name: _close_part(part) for name, part in inner.items()}
+        elif name := _SCHEMA_LIST_KEYS.get(key):
+            kept[name] = [_close_part(part) for part in inner]
         elif key == "items":
-            kept[key] = _closed(inner)
-        elif key in _ENFORCED or (key == "format" and inner in _FORMATS) or (key == "minItems" and inner in (0, 1)):
+            kept[key] = _close_part(inner)
+        elif (
+            key in _ENFORCED_KEYS
+            or (key == "format" and inner in _ENFORCED_FORMATS)
+            or (key == "minItems" and inner in (0, 1))
+        ):
             kept[key] = inner
-        elif key not in _DEMANDS_NOTHING:
+        elif key not in _IGNORED_KEYS:
             told[key] = inner
     if "$ref" in kept:  # it stands alone, beside what it may refer to
         return {key: inner for key, inner in kept.items() if key in ("$ref", "$defs", "definitions")}
@@ -89,15 +93,15 @@ def _closed(value: Any) -> Any:
     return kept
 
 
-_ODD = re.compile(r"[^a-zA-Z0-9_-]")
-_LONGEST_ID = 40
+_INVALID_CHARACTERS = re.compile(r"[^a-zA-Z0-9_-]")
+_MAX_ID_LENGTH = 40
 
 
-def call_id(id: str) -> str:
+def sanitize_call_id(value: str) -> str:
     """The id of a call; of a long one the end, because ids often begin alike."""
-    return _ODD.sub("_", id)[-_LONGEST_ID:]
+    return _INVALID_CHARACTERS.sub("_", value)[-_MAX_ID_LENGTH:]
 
 
-def tool_name(name: str) -> str:
+def sanitize_tool_name(name: str) -> str:
     """The name of a tool that was called, also where there is none of that name."""
-    return _ODD.sub("_", name) or "_"
+    return _INVALID_CHARACTERS.sub("_", name) or "_"

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any, ClassVar, Self, cast
 
-from ..errors import RuleError, nearest
+from ..errors import RuleError, suggest_names
 from ..progress import (
     AskPerson,
     Deliver,
@@ -24,7 +24,7 @@ from ..progress import (
 from ..unit import Unit
 from .reader import RuleReader
 from .template import Template
-from .view import Table, View, kind
+from .view import Table, View, describe_type
 from .vocabulary import BUDGETS
 
 
@@ -41,11 +41,11 @@ class Action:
         """The action that a table describes; what is wrong with it is noted."""
         raise NotImplementedError
 
-    def orders(self, view: View, rule: str) -> list[Order]:
+    def build_orders(self, view: View, rule: str) -> list[Order]:
         """What the loop is asked for; a RuleError where a template cannot be filled in."""
         raise NotImplementedError
 
-    def closed(self, rule: str, why: str) -> list[Order]:
+    def build_fallback_orders(self, rule: str, reason: str) -> list[Order]:
         """What it orders all the same where it cannot say what it should: what guards fails closed."""
         return []
 
@@ -74,15 +74,15 @@ class NotifySelf(Action):
     def read(cls, reader: RuleReader, table: Mapping[str, Any]) -> Self:
         """As the table says."""
         return cls(
-            reader.template("message", table),
-            reader.text(("action", "category"), table) or "notice",
-            reader.member(("action", "priority"), table, Priority, Priority.NORMAL),
-            reader.member(("action", "deliver_at"), table, Deliver, Deliver.TURN_START),
+            reader.read_template("message", table),
+            reader.read_text(("action", "category"), table) or "notice",
+            reader.read_member(("action", "priority"), table, Priority, Priority.NORMAL),
+            reader.read_member(("action", "deliver_at"), table, Deliver, Deliver.TURN_START),
         )
 
-    def orders(self, view: View, rule: str) -> list[Order]:
+    def build_orders(self, view: View, rule: str) -> list[Order]:
         """A notice."""
-        return [Notice(self.message.text(view), rule, self.category, self.priority, self.deliver_at)]
+        return [Notice(self.message.render(view), rule, self.category, self.priority, self.deliver_at)]
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,16 +97,16 @@ class Log(Action):
     @classmethod
     def read(cls, reader: RuleReader, table: Mapping[str, Any]) -> Self:
         """As the table says."""
-        level = reader.member(("action", "level"), table, Level, Level.INFO)
-        return cls(reader.template("message", table), level)
+        level = reader.read_member(("action", "level"), table, Level, Level.INFO)
+        return cls(reader.read_template("message", table), level)
 
-    def orders(self, view: View, rule: str) -> list[Order]:
+    def build_orders(self, view: View, rule: str) -> list[Order]:
         """An event of that level."""
-        return [Emit(f"log.{self.level.value}", {"message": self.message.text(view)}, rule)]
+        return [Emit(f"log.{self.level.value}", {"message": self.message.render(view)}, rule)]
 
 
 @dataclass(frozen=True, slots=True)
-class SetsState(Action):
+class SetStateAction(Action):
     """Set a value in the run's state, or count one up."""
 
     type = "set_state"
@@ -118,23 +118,23 @@ class SetsState(Action):
     @classmethod
     def read(cls, reader: RuleReader, table: Mapping[str, Any]) -> Self:
         """As the table says."""
-        key = reader.text(("action", "key"), table, required=True) or ""
+        key = reader.read_text(("action", "key"), table, required=True) or ""
         given = [name for name in ("value", "increment") if name in table]
         if len(given) != 1:
-            reader.wrong(("action",), given, "either value or increment")
+            reader.add_error(("action",), given, "either value or increment")
         increment = table.get("increment")
         if increment is not None and (isinstance(increment, bool) or not isinstance(increment, int | float)):
-            reader.wrong(("action", "increment"), increment, "a number")
-        return cls(key, reader.value("value", table), increment)
+            reader.add_error(("action", "increment"), increment, "a number")
+        return cls(key, reader.read_value("value", table), increment)
 
-    def orders(self, view: View, rule: str) -> list[Order]:
+    def build_orders(self, view: View, rule: str) -> list[Order]:
         """The new value; a template that is one expression keeps its type."""
         if self.value is not None:
-            return [SetState(self.key, self.value.value(view), rule)]
+            return [SetState(self.key, self.value.render_value(view), rule)]
         state = view.get("context.state")
         before = state[self.key] if isinstance(state, Table) and self.key in state else 0
         if not isinstance(before, int | float):
-            raise RuleError(f"context.state.{self.key} is {kind(before)}, and nothing to be counted up")
+            raise RuleError(f"context.state.{self.key} is {describe_type(before)}, and nothing to be counted up")
         return [SetState(self.key, before + (self.increment or 0), rule)]
 
 
@@ -150,19 +150,19 @@ class EmitEvent(Action):
     @classmethod
     def read(cls, reader: RuleReader, table: Mapping[str, Any]) -> Self:
         """As the table says."""
-        name = reader.text(("action", "name"), table, required=True) or ""
+        name = reader.read_text(("action", "name"), table, required=True) or ""
         if name.startswith("log."):
-            reader.wrong(("action", "name"), name, 'another name, or type = "log": log.* are the log\'s own')
+            reader.add_error(("action", "name"), name, 'another name, or type = "log": log.* are the log\'s own')
         given: Any = table.get("data", {})
         if not isinstance(given, dict):
-            reader.wrong(("action", "data"), given, "a table")
+            reader.add_error(("action", "data"), given, "a table")
         data = cast("dict[str, Any]", given if isinstance(given, dict) else {})
-        templates = [(key, reader.value(key, data, ("action", "data"))) for key in data]
+        templates = [(key, reader.read_value(key, data, ("action", "data"))) for key in data]
         return cls(name, tuple((key, template) for key, template in templates if template is not None))
 
-    def orders(self, view: View, rule: str) -> list[Order]:
+    def build_orders(self, view: View, rule: str) -> list[Order]:
         """The event, with its data filled in."""
-        return [Emit(self.name, {key: template.value(view) for key, template in self.data}, rule)]
+        return [Emit(self.name, {key: template.render_value(view) for key, template in self.data}, rule)]
 
 
 @dataclass(frozen=True, slots=True)
@@ -175,7 +175,7 @@ class MessageAction(Action):
     @classmethod
     def read(cls, reader: RuleReader, table: Mapping[str, Any]) -> Self:
         """As the table says."""
-        return cls(reader.template("message", table))
+        return cls(reader.read_template("message", table))
 
 
 class Deny(MessageAction):
@@ -184,13 +184,13 @@ class Deny(MessageAction):
     __slots__ = ()
     type = "deny"
 
-    def orders(self, view: View, rule: str) -> list[Order]:
+    def build_orders(self, view: View, rule: str) -> list[Order]:
         """A veto."""
-        return [Veto(self.message.text(view), rule)]
+        return [Veto(self.message.render(view), rule)]
 
-    def closed(self, rule: str, why: str) -> list[Order]:
+    def build_fallback_orders(self, rule: str, reason: str) -> list[Order]:
         """A veto in plain words."""
-        return [Veto(f"the rule {rule} does not allow it; {why}", rule)]
+        return [Veto(f"the rule {rule} does not allow it; {reason}", rule)]
 
 
 @dataclass(frozen=True, slots=True)
@@ -205,15 +205,15 @@ class StopRun(Action):
     @classmethod
     def read(cls, reader: RuleReader, table: Mapping[str, Any]) -> Self:
         """As the table says."""
-        return cls(reader.template("message", table), reader.flag(("action", "grace"), table, True))
+        return cls(reader.read_template("message", table), reader.read_bool(("action", "grace"), table, True))
 
-    def orders(self, view: View, rule: str) -> list[Order]:
+    def build_orders(self, view: View, rule: str) -> list[Order]:
         """A halt."""
-        return [Halt(rule, self.message.text(view), self.grace)]
+        return [Halt(rule, self.message.render(view), self.grace)]
 
-    def closed(self, rule: str, why: str) -> list[Order]:
+    def build_fallback_orders(self, rule: str, reason: str) -> list[Order]:
         """A halt in plain words."""
-        return [Halt(rule, f"The rule {rule} stops the run; {why}.", self.grace)]
+        return [Halt(rule, f"The rule {rule} stops the run; {reason}.", self.grace)]
 
 
 @dataclass(frozen=True, slots=True)
@@ -228,40 +228,40 @@ class ExtendBudget(Action):
     @classmethod
     def read(cls, reader: RuleReader, table: Mapping[str, Any]) -> Self:
         """As the table says."""
-        budget, amount = reader.text(("action", "budget"), table, required=True), table.get("amount")
+        budget, amount = reader.read_text(("action", "budget"), table, required=True), table.get("amount")
         if budget is not None and budget not in BUDGETS:
-            near = nearest(budget, BUDGETS) or BUDGETS
-            reader.wrong(("action", "budget"), budget, f"a budget: {' or '.join(near)}")
+            near = suggest_names(budget, BUDGETS) or BUDGETS
+            reader.add_error(("action", "budget"), budget, f"a budget: {' or '.join(near)}")
         if isinstance(amount, bool) or not isinstance(amount, int | float) or not 0 < amount < 1e15:
-            reader.wrong(("action", "amount"), amount, "how much more, above 0")
+            reader.add_error(("action", "amount"), amount, "how much more, above 0")
             amount = 0
         elif budget not in ("usd", "seconds") and amount != int(amount):
-            reader.wrong(("action", "amount"), amount, f"a whole number of {budget}")
+            reader.add_error(("action", "amount"), amount, f"a whole number of {budget}")
         return cls(budget or "", amount)
 
-    def orders(self, view: View, rule: str) -> list[Order]:
+    def build_orders(self, view: View, rule: str) -> list[Order]:
         """More of one budget."""
         unit = {"usd": Unit.USD, "seconds": Unit.SECONDS}.get(self.budget, Unit.COUNT)
         return [Raise(self.budget, unit.parse(self.amount), rule)]
 
 
-class AsksPerson(MessageAction):
+class AskPersonAction(MessageAction):
     """Ask a person: about the call, or whether the run may go on."""
 
     __slots__ = ()
     type = "ask"
 
-    def orders(self, view: View, rule: str) -> list[Order]:
+    def build_orders(self, view: View, rule: str) -> list[Order]:
         """A question."""
-        return [AskPerson(self.message.text(view), rule)]
+        return [AskPerson(self.message.render(view), rule)]
 
-    def closed(self, rule: str, why: str) -> list[Order]:
+    def build_fallback_orders(self, rule: str, reason: str) -> list[Order]:
         """A question in plain words."""
-        return [AskPerson(f"The rule {rule} wants a person to agree; {why}. Go on?", rule)]
+        return [AskPerson(f"The rule {rule} wants a person to agree; {reason}. Go on?", rule)]
 
 
 @dataclass(frozen=True, slots=True)
-class UsesModel(Action):
+class UseModelAction(Action):
     """Ask another of the agent's models from now on."""
 
     type = "use_model"
@@ -271,15 +271,25 @@ class UsesModel(Action):
     @classmethod
     def read(cls, reader: RuleReader, table: Mapping[str, Any]) -> Self:
         """As the table says."""
-        return cls(reader.text(("action", "model"), table, required=True) or "")
+        return cls(reader.read_text(("action", "model"), table, required=True) or "")
 
-    def orders(self, view: View, rule: str) -> list[Order]:
+    def build_orders(self, view: View, rule: str) -> list[Order]:
         """The model's name."""
         return [UseModel(self.model, rule)]
 
 
 ACTIONS: Mapping[str, type[Action]] = {
     kind.type: kind
-    for kind in (NotifySelf, Log, SetsState, EmitEvent, Deny, StopRun, ExtendBudget, AsksPerson, UsesModel)
+    for kind in (
+        NotifySelf,
+        Log,
+        SetStateAction,
+        EmitEvent,
+        Deny,
+        StopRun,
+        ExtendBudget,
+        AskPersonAction,
+        UseModelAction,
+    )
 }
 """By the name that `type` gives."""

@@ -24,12 +24,12 @@ from typing import Any
 
 from ..errors import ConfigError, ConfigErrors
 from .operations import FUNCTIONS
-from .view import LARGEST, View
-from .vocabulary import WORDS, Helper, Vocabulary, likely
+from .view import MAX_INT, View
+from .vocabulary import CONSTANTS, Helper, Vocabulary, suggest_or_list_names
 
-MOST_CHARACTERS = 2_000
+MAX_CHARACTERS = 2_000
 """Of one expression. So much the parser can read whatever it says; what is longer it never sees."""
-MOST_PARTS, MOST_LEVELS = 300, 30
+MAX_PARTS, MAX_LEVELS = 300, 30
 """Of the tree that it reads."""
 
 Span = tuple[int | None, int | None, int | None, int | None]
@@ -44,69 +44,73 @@ class Source:
     """
 
     def __init__(self, text: str, where: str, start: int = 0, end: int | None = None) -> None:
-        self.whole = text
+        self.full_text = text
         self.where = where
         self.start = start
         self.text = text[start:end]
 
-    def tree(self) -> ast.expr:
+    def parse(self) -> ast.expr:
         """What is written here, or a ConfigError."""
-        if len(self.text) > MOST_CHARACTERS:
-            raise self.mistake(0, self.text, f"an expression of at most {MOST_CHARACTERS:,} characters")
-        tree = self._parsed()
+        if len(self.text) > MAX_CHARACTERS:
+            raise self.build_error(0, self.text, f"an expression of at most {MAX_CHARACTERS:,} characters")
+        tree = self._parse_text()
         if (tree.lineno, tree.col_offset) == (1, 0):
-            raise self.mistake(0, self.text.strip(), "one expression")
-        if any(count > MOST_PARTS or level > MOST_LEVELS for count, level in _sizes(tree)):
-            expected = f"an expression of at most {MOST_PARTS} parts, {MOST_LEVELS} in each other"
-            raise self.mistake(0, self.text.strip(), expected)
+            raise self.build_error(0, self.text.strip(), "one expression")
+        if any(count > MAX_PARTS or level > MAX_LEVELS for count, level in _measure_nodes(tree)):
+            expected = f"an expression of at most {MAX_PARTS} parts, {MAX_LEVELS} in each other"
+            raise self.build_error(0, self.text.strip(), expected)
         return tree
 
-    def _parsed(self) -> ast.expr:
+    def _parse_text(self) -> ast.expr:
         try:
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore")  # what Python finds odd is for the rules here to allow or refuse
                 return ast.parse(f"({self.text}\n)", mode="eval").body
         except SyntaxError as error:
-            place, told = self._offset(error.lineno or 1, max(error.offset or 1, 1) - 1), error.msg
+            place, told = self._find_offset(error.lineno or 1, max(error.offset or 1, 1) - 1), error.msg
         except (ValueError, RecursionError, MemoryError) as error:  # null bytes, half characters, a deep tree
             place, told = 0, str(error) or "too deep"
-        raise self.mistake(place, self.text.strip(), f"an expression in Python's syntax: {told}")
+        raise self.build_error(place, self.text.strip(), f"an expression in Python's syntax: {told}")
 
-    def mistake(self, at: ast.expr | int, found: object, expected: str) -> ConfigError:
+    def build_error(self, at: ast.expr | int, found: object, expected: str) -> ConfigError:
         """The error for what stands at a node, or behind so many characters."""
-        offset = at if isinstance(at, int) else self._offset(at.lineno, self._characters(at.lineno, at.col_offset))
-        before = self.whole[: self.start + offset]
+        offset = (
+            at
+            if isinstance(at, int)
+            else self._find_offset(at.lineno, self._count_characters(at.lineno, at.col_offset))
+        )
+        before = self.full_text[: self.start + offset]
         column = f"column {len(before) - before.rfind(chr(10))}"
-        line = f"line {before.count(chr(10)) + 1}, " if "\n" in self.whole else ""
+        line = f"line {before.count(chr(10)) + 1}, " if "\n" in self.full_text else ""
         return ConfigError(f"{self.where}, {line}{column}", found, expected)
 
-    def quoted(self, span: Span) -> str:
+    def quote_span(self, span: Span) -> str:
         """The words at a place; all of them where it is not known."""
         line, last, column, behind = span
         if line is None or last is None or column is None or behind is None:
             return self.text.strip()
-        start = self._offset(line, self._characters(line, column))
-        return self.text[start : self._offset(last, self._characters(last, behind))]
+        start = self._find_offset(line, self._count_characters(line, column))
+        return self.text[start : self._find_offset(last, self._count_characters(last, behind))]
 
-    def words(self, node: ast.expr) -> str:
+    def quote_node(self, node: ast.expr) -> str:
         """What was written for a node."""
-        return self.quoted((node.lineno, node.end_lineno, node.col_offset, node.end_col_offset))
+        return self.quote_span((node.lineno, node.end_lineno, node.col_offset, node.end_col_offset))
 
-    def _lines(self) -> list[str]:
+    def _split_lines(self) -> list[str]:
         return f"({self.text}".split("\n")
 
-    def _characters(self, line: int, column: int) -> int:
+    def _count_characters(self, line: int, column: int) -> int:
         """The parser counts bytes."""
-        lines = self._lines()
+        lines = self._split_lines()
         return len(lines[line - 1].encode()[:column].decode(errors="ignore")) if line <= len(lines) else 0
 
-    def _offset(self, line: int, column: int) -> int:
+    def _find_offset(self, line: int, column: int) -> int:
         """How many characters of the text stand before a place; our own brackets are no part of it."""
-        before = sum(len(line) + 1 for line in self._lines()[: line - 1])
+        before = sum(len(line) + 1 for line in self._split_lines()[: line - 1])
         return min(max(before + column - 1, 0), len(self.text))
 
 
-def _sizes(tree: ast.expr) -> Iterator[tuple[int, int]]:
+def _measure_nodes(tree: ast.expr) -> Iterator[tuple[int, int]]:
     """After each part: how many there were so far, and in how many others it stands."""
     waiting: list[tuple[ast.AST, int]] = [(tree, 1)]
     count = 0
@@ -117,9 +121,9 @@ def _sizes(tree: ast.expr) -> Iterator[tuple[int, int]]:
         waiting.extend((child, level + 1) for child in ast.iter_child_nodes(node))
 
 
-FILE = "<a rule>"
+CODE_FILENAME = "<a rule>"
 """What the code of every expression says that it was read from."""
-_VIEW = "the view"
+_VIEW_NAME = "the view"
 """What the code calls its argument; no author and no helper can be called so."""
 
 
@@ -129,180 +133,182 @@ class Compiler:
     def __init__(self, source: Source, vocabulary: Vocabulary) -> None:
         self.source = source
         self.vocabulary = vocabulary
-        self.mistakes: list[ConfigError] = []
+        self.errors: list[ConfigError] = []
 
-    def compiled(self) -> Callable[[View], object]:
+    def build_function(self) -> Callable[[View], object]:
         """The code as a function of a view; `ConfigErrors` if there are any."""
         try:
-            body = self.whole(self.source.tree())
+            body = self.convert_root(self.source.parse())
         except ConfigError as mistake:
             raise ConfigErrors((mistake,)) from None
-        if self.mistakes:
-            raise ConfigErrors(tuple(self.mistakes))
-        tree = ast.Expression(function(body, _VIEW))
-        return eval(compile(ast.fix_missing_locations(tree), FILE, "eval"), self.vocabulary.namespace)
+        if self.errors:
+            raise ConfigErrors(tuple(self.errors))
+        tree = ast.Expression(build_lambda(body, _VIEW_NAME))
+        return eval(compile(ast.fix_missing_locations(tree), CODE_FILENAME, "eval"), self.vocabulary.namespace)
 
-    def whole(self, node: ast.expr) -> ast.expr:
+    def convert_root(self, node: ast.expr) -> ast.expr:
         """The new node for the root of the tree."""
-        return self.new(node)
+        return self.convert(node)
 
-    def new(self, node: ast.expr) -> ast.expr:
+    def convert(self, node: ast.expr) -> ast.expr:
         """The new node for an old one, pointing to where that stands; any that is not allowed is a mistake."""
-        allowed = _ALLOWED.get(type(node))
+        allowed = _CONVERTERS.get(type(node))
         if allowed is None:
-            return self.wrong(node, f"an expression without {_NAMES.get(type(node), type(node).__name__)}")
+            return self.add_error(node, f"an expression without {_NODE_NAMES.get(type(node), type(node).__name__)}")
         return ast.copy_location(allowed(self, node), node)
 
-    def wrong(self, node: ast.expr, expected: str, found: str | None = None) -> ast.expr:
+    def add_error(self, node: ast.expr, expected: str, found: str | None = None) -> ast.expr:
         """A mistake; the node only holds the place, so that the rest can be looked at."""
-        self.mistakes.append(self.source.mistake(node, found or self.source.words(node), expected))
+        self.errors.append(self.source.build_error(node, found or self.source.quote_node(node), expected))
         return ast.copy_location(ast.Constant(None), node)
 
-    def constant(self, node: ast.Constant) -> ast.expr:
+    def convert_constant(self, node: ast.Constant) -> ast.expr:
         """A number, a text, true, false or none."""
-        if type(node.value) is int and node.value > LARGEST:
-            return self.wrong(node, "a number of at most 64 bits")
+        if type(node.value) is int and node.value > MAX_INT:
+            return self.add_error(node, "a number of at most 64 bits")
         if type(node.value) not in {NoneType, bool, int, float, str}:
-            return self.wrong(node, "a number, a text, true, false or none")
+            return self.add_error(node, "a number, a text, true, false or none")
         return ast.Constant(node.value)
 
-    def name(self, node: ast.Name) -> ast.expr:
+    def convert_name(self, node: ast.Name) -> ast.expr:
         """A value that the view has by this name."""
         known = self.vocabulary
-        if node.id in WORDS:
-            return ast.Constant(WORDS[node.id])
+        if node.id in CONSTANTS:
+            return ast.Constant(CONSTANTS[node.id])
         if node.id in FUNCTIONS or node.id in known.helpers:
-            return self.wrong(node, f"a call: {node.id}(…)")
+            return self.add_error(node, f"a call: {node.id}(…)")
         if node.id not in known.tree:
-            return self.wrong(node, " or ".join(likely(node.id, [*known.tree, *FUNCTIONS, *known.helpers])))
-        return self.looked_up((node.id,), node)
+            return self.add_error(
+                node, " or ".join(suggest_or_list_names(node.id, [*known.tree, *FUNCTIONS, *known.helpers]))
+            )
+        return self.build_lookup((node.id,), node)
 
-    def looked_up(self, path: tuple[str, ...], node: ast.expr) -> ast.expr:
+    def build_lookup(self, path: tuple[str, ...], node: ast.expr) -> ast.expr:
         """A value that the view has by a dotted name."""
-        meant = self.vocabulary.meant(path)
+        meant = self.vocabulary.suggest_correction(path)
         if meant is not None:
-            return self.wrong(node, meant)
-        return ast.Subscript(ast.Name(_VIEW, ast.Load()), ast.Constant(".".join(path)), ast.Load())
+            return self.add_error(node, meant)
+        return ast.Subscript(ast.Name(_VIEW_NAME, ast.Load()), ast.Constant(".".join(path)), ast.Load())
 
-    def field(self, node: ast.Attribute) -> ast.expr:
+    def convert_attribute(self, node: ast.Attribute) -> ast.expr:
         """What stands behind a dot."""
         if node.attr.startswith("__"):
-            return self.wrong(node, "a field whose name does not begin with __")
-        path = self.path(node)
+            return self.add_error(node, "a field whose name does not begin with __")
+        path = self.find_path(node)
         if path is not None:
-            return self.looked_up(path, node)
+            return self.build_lookup(path, node)
         match node.value:
             case ast.Call(func=ast.Name(id=name)) if name in self.vocabulary.helpers:
                 fields = self.vocabulary.helpers[name].fields
                 if fields and node.attr not in fields:
-                    self.wrong(node, " or ".join(likely(node.attr, fields)), node.attr)
+                    self.add_error(node, " or ".join(suggest_or_list_names(node.attr, fields)), node.attr)
             case _:
                 pass
-        return call(".", self.new(node.value), ast.Constant(node.attr))
+        return build_call(".", self.convert(node.value), ast.Constant(node.attr))
 
-    def path(self, node: ast.expr) -> tuple[str, ...] | None:
+    def find_path(self, node: ast.expr) -> tuple[str, ...] | None:
         """A dotted name that is known before anything runs; `a["b"]` is one, too."""
         match node:
             case ast.Name(id=name) if name in self.vocabulary.tree:
                 return (name,)
             case ast.Attribute(value=owner, attr=name) if not name.startswith("__"):
-                above = self.path(owner)
+                above = self.find_path(owner)
             case ast.Subscript(value=owner, slice=ast.Constant(value=str(name))) if "." not in name:
-                above = self.path(owner)
+                above = self.find_path(owner)
             case _:
                 return None
         return None if above is None else (*above, name)
 
-    def item(self, node: ast.Subscript) -> ast.expr:
+    def convert_subscript(self, node: ast.Subscript) -> ast.expr:
         """What stands in brackets behind a value: an index, a name, or a slice."""
-        path = self.path(node)
+        path = self.find_path(node)
         if path is not None:
-            return self.looked_up(path, node)
-        value, key = self.new(node.value), node.slice
+            return self.build_lookup(path, node)
+        value, key = self.convert(node.value), node.slice
         if not isinstance(key, ast.Slice):
-            return call("[]", value, self.new(key))
-        ends = [ast.Constant(None) if end is None else self.new(end) for end in (key.lower, key.upper, key.step)]
-        return call("[:]", value, *ends)
+            return build_call("[]", value, self.convert(key))
+        ends = [ast.Constant(None) if end is None else self.convert(end) for end in (key.lower, key.upper, key.step)]
+        return build_call("[:]", value, *ends)
 
-    def called(self, node: ast.Call) -> ast.expr:
+    def convert_call(self, node: ast.Call) -> ast.expr:
         """A call of a function of the language or of the vocabulary, by its name."""
         functions = [*FUNCTIONS, *self.vocabulary.helpers]
         if not isinstance(node.func, ast.Name):
-            return self.wrong(node, f"a call of {', '.join(functions)}")
+            return self.add_error(node, f"a call of {', '.join(functions)}")
         name = node.func.id
         if name not in functions:
-            return self.wrong(node.func, " or ".join(likely(name, functions)))
+            return self.add_error(node.func, " or ".join(suggest_or_list_names(name, functions)))
         helper = self.vocabulary.helpers.get(name)
-        least, most = FUNCTIONS[name][1:] if helper is None else (helper.takes, helper.takes)
-        arguments = self.arguments(node, least, most)
+        least, most = FUNCTIONS[name][1:] if helper is None else (helper.argument_count, helper.argument_count)
+        arguments = self.convert_arguments(node, least, most)
         if helper is None:
-            return call(name, *arguments)
-        self.choice(helper, node.args)
-        return call(name, ast.Name(_VIEW, ast.Load()), *arguments)
+            return build_call(name, *arguments)
+        self.check_choice(helper, node.args)
+        return build_call(name, ast.Name(_VIEW_NAME, ast.Load()), *arguments)
 
-    def arguments(self, node: ast.Call, least: int, most: int) -> list[ast.expr]:
+    def convert_arguments(self, node: ast.Call, min_count: int, max_count: int) -> list[ast.expr]:
         """What a function is called with: values without names, and not too few or too many."""
         for keyword in node.keywords:
-            self.wrong(keyword.value, f"an argument without {'**' if keyword.arg is None else f'{keyword.arg}='}")
-        if not least <= len(node.args) <= most:
-            number = str(most) if least == most else f"{least} to {most}"
-            self.wrong(node, f"{number} argument{'' if most == 1 else 's'}")
-        return [self.new(argument) for argument in node.args]
+            self.add_error(keyword.value, f"an argument without {'**' if keyword.arg is None else f'{keyword.arg}='}")
+        if not min_count <= len(node.args) <= max_count:
+            number = str(max_count) if min_count == max_count else f"{min_count} to {max_count}"
+            self.add_error(node, f"{number} argument{'' if max_count == 1 else 's'}")
+        return [self.convert(argument) for argument in node.args]
 
-    def choice(self, helper: Helper, arguments: list[ast.expr]) -> None:
+    def check_choice(self, helper: Helper, arguments: list[ast.expr]) -> None:
         """That a text which is written as the first argument of a helper is one that it knows."""
         first = arguments[0] if arguments and helper.choices else None
         if isinstance(first, ast.Constant) and isinstance(first.value, str) and first.value not in helper.choices:
-            self.wrong(first, " or ".join(likely(first.value, helper.choices)), first.value)
+            self.add_error(first, " or ".join(suggest_or_list_names(first.value, helper.choices)), first.value)
 
-    def items(self, node: ast.List | ast.Tuple) -> ast.expr:
+    def convert_list(self, node: ast.List | ast.Tuple) -> ast.expr:
         """A list; what Python calls a tuple is one as well."""
-        return ast.List([self.new(item) for item in node.elts], ast.Load())
+        return ast.List([self.convert(item) for item in node.elts], ast.Load())
 
-    def any_or_all(self, node: ast.BoolOp) -> ast.expr:
+    def convert_bool_op(self, node: ast.BoolOp) -> ast.expr:
         """And, or."""
-        return ast.BoolOp(node.op, [self.new(value) for value in node.values])
+        return ast.BoolOp(node.op, [self.convert(value) for value in node.values])
 
-    def signed(self, node: ast.UnaryOp) -> ast.expr:
+    def convert_unary_op(self, node: ast.UnaryOp) -> ast.expr:
         """Not, and a sign before a number."""
         if not isinstance(node.op, ast.Not | ast.USub | ast.UAdd):
-            self.wrong(node, "an expression without ~")
-        return ast.UnaryOp(node.op, self.new(node.operand))
+            self.add_error(node, "an expression without ~")
+        return ast.UnaryOp(node.op, self.convert(node.operand))
 
-    def operation(self, node: ast.BinOp) -> ast.expr:
+    def convert_binary_op(self, node: ast.BinOp) -> ast.expr:
         """Arithmetic."""
         sign = _SIGNS.get(type(node.op))
         if sign is None:
-            self.wrong(node, f"an expression without {_NAMES.get(type(node.op), type(node.op).__name__)}")
-        return call(sign or "+", self.new(node.left), self.new(node.right))
+            self.add_error(node, f"an expression without {_NODE_NAMES.get(type(node.op), type(node.op).__name__)}")
+        return build_call(sign or "+", self.convert(node.left), self.convert(node.right))
 
-    def comparison(self, node: ast.Compare) -> ast.expr:
+    def convert_comparison(self, node: ast.Compare) -> ast.expr:
         """One comparison, or a chain; `is` is for none alone."""
-        left, others = self.new(node.left), [self.new(other) for other in node.comparators]
+        left, others = self.convert(node.left), [self.convert(other) for other in node.comparators]
         for sign, old, new in zip(node.ops, node.comparators, others, strict=True):
             none = isinstance(new, ast.Constant) and new.value is None
-            if type(sign) in _SAME and not none:
-                self.wrong(old, "none behind is, or == in place of is")
-        return ast.Compare(left, [_SAME.get(type(sign), sign) for sign in node.ops], others)
+            if type(sign) in _IDENTITY_OPERATORS and not none:
+                self.add_error(old, "none behind is, or == in place of is")
+        return ast.Compare(left, [_IDENTITY_OPERATORS.get(type(sign), sign) for sign in node.ops], others)
 
-    def choice_of_two(self, node: ast.IfExp) -> ast.expr:
+    def convert_conditional(self, node: ast.IfExp) -> ast.expr:
         """If, else."""
-        return ast.IfExp(self.new(node.test), self.new(node.body), self.new(node.orelse))
+        return ast.IfExp(self.convert(node.test), self.convert(node.body), self.convert(node.orelse))
 
 
-_ALLOWED: dict[type[ast.expr], Callable[[Compiler, Any], ast.expr]] = {
-    ast.Attribute: Compiler.field,
-    ast.BinOp: Compiler.operation,
-    ast.BoolOp: Compiler.any_or_all,
-    ast.Call: Compiler.called,
-    ast.Compare: Compiler.comparison,
-    ast.Constant: Compiler.constant,
-    ast.IfExp: Compiler.choice_of_two,
-    ast.List: Compiler.items,
-    ast.Name: Compiler.name,
-    ast.Subscript: Compiler.item,
-    ast.Tuple: Compiler.items,
-    ast.UnaryOp: Compiler.signed,
+_CONVERTERS: dict[type[ast.expr], Callable[[Compiler, Any], ast.expr]] = {
+    ast.Attribute: Compiler.convert_attribute,
+    ast.BinOp: Compiler.convert_binary_op,
+    ast.BoolOp: Compiler.convert_bool_op,
+    ast.Call: Compiler.convert_call,
+    ast.Compare: Compiler.convert_comparison,
+    ast.Constant: Compiler.convert_constant,
+    ast.IfExp: Compiler.convert_conditional,
+    ast.List: Compiler.convert_list,
+    ast.Name: Compiler.convert_name,
+    ast.Subscript: Compiler.convert_subscript,
+    ast.Tuple: Compiler.convert_list,
+    ast.UnaryOp: Compiler.convert_unary_op,
 }
 _SIGNS: dict[type[ast.operator], str] = {
     ast.Add: "+",
@@ -312,9 +318,9 @@ _SIGNS: dict[type[ast.operator], str] = {
     ast.FloorDiv: "//",
     ast.Mod: "%",
 }
-_SAME: dict[type[ast.cmpop], ast.cmpop] = {ast.Is: ast.Eq(), ast.IsNot: ast.NotEq()}
+_IDENTITY_OPERATORS: dict[type[ast.cmpop], ast.cmpop] = {ast.Is: ast.Eq(), ast.IsNot: ast.NotEq()}
 """Nothing but none equals none."""
-_NAMES: dict[type[ast.AST], str] = {
+_NODE_NAMES: dict[type[ast.AST], str] = {
     ast.Await: "await",
     ast.BitAnd: "& (and is spelt out)",
     ast.BitOr: "| (or is spelt out; a filter stands at the end of a template's expression)",
@@ -339,12 +345,12 @@ _NAMES: dict[type[ast.AST], str] = {
 """What the most usual of all that is not allowed is called; this table decides nothing."""
 
 
-def call(name: str, *arguments: ast.expr) -> ast.expr:
+def build_call(name: str, *arguments: ast.expr) -> ast.expr:
     """The new node for a call of one of the functions that the code knows."""
     return ast.Call(ast.Name(name, ast.Load()), list(arguments), [])
 
 
-def function(body: ast.expr, *names: str) -> ast.expr:
+def build_lambda(body: ast.expr, *names: str) -> ast.expr:
     """The new node for a function."""
     arguments = ast.arguments([], [ast.arg(name) for name in names], None, [], [], None, [])
     return ast.copy_location(ast.Lambda(arguments, body), body)

@@ -25,7 +25,7 @@ from types import TracebackType
 
 from .._internal import validation
 from ..errors import RuleError
-from .compiler import FILE, Compiler, Source, Span
+from .compiler import CODE_FILENAME, Compiler, Source, Span
 from .view import NoField, View
 from .vocabulary import Vocabulary
 
@@ -37,18 +37,18 @@ class Expression:
 
     def __init__(self, compiler: Compiler) -> None:
         self.source = compiler.source
-        self._run = compiler.compiled()
+        self._run = compiler.build_function()
 
-    def value(self, view: View) -> object:
+    def compute(self, view: View) -> object:
         """What comes out, as a plain value; a RuleError where nothing does."""
         try:
             return self._run(view)
         except Exception as error:
-            raise self._told(error) from error
+            raise self._to_rule_error(error) from error
 
-    def _told(self, error: Exception) -> RuleError:
+    def _to_rule_error(self, error: Exception) -> RuleError:
         reason = error.reason if isinstance(error, RuleError) else str(error) or type(error).__name__
-        words = self.source.quoted(_place(error.__traceback__))
+        words = self.source.quote_span(_find_span(error.__traceback__))
         return RuleError(reason, " ".join(words.split()))
 
 
@@ -72,22 +72,22 @@ class Condition(Expression):
 
     def __init__(self, text: str, vocabulary: Vocabulary, where: str = "condition") -> None:
         """`where` is what a mistake says of the place; all mistakes are raised together, as one `ConfigErrors`."""
-        super().__init__(Compiler(Source(validation.text(where, text), where), vocabulary))
+        super().__init__(Compiler(Source(validation.check_text(where, text), where), vocabulary))
 
     def evaluate(self, view: View) -> ConditionResult:
         """Whether it is true of what a view shows. What cannot be worked out is false, with a reason."""
         try:
             return _YES if self._run(view) else _NO
         except Exception as error:
-            return ConditionResult(False, str(self._told(error)), isinstance(error, NoField | IndexError))
+            return ConditionResult(False, str(self._to_rule_error(error)), isinstance(error, NoField | IndexError))
 
 
-def _place(trace: TracebackType | None) -> Span:
+def _find_span(trace: TracebackType | None) -> Span:
     """Where in an expression an error arose: its code remembers from where in the text each step was made."""
     span: Span = (None, None, None, None)
     while trace is not None:
         code = trace.tb_frame.f_code
-        if code.co_filename == FILE:
+        if code.co_filename == CODE_FILENAME:
             [span] = islice(code.co_positions(), trace.tb_lasti // 2, trace.tb_lasti // 2 + 1)
         trace = trace.tb_next
     return span

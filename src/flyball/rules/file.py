@@ -9,16 +9,16 @@ from pathlib import Path
 from typing import Any, cast
 
 from .._internal.toml import TomlDocument
-from ..errors import ConfigErrors, TomlError, nearest
+from ..errors import ConfigErrors, TomlError, suggest_names
 from .actions import ACTIONS, Action, Deny
 from .expression import Condition
 from .reader import RuleReader
 from .rule import Fire, Rule, Trial, Trigger, Value
-from .vocabulary import vocabulary
+from .vocabulary import build_vocabulary
 
-MOST_BYTES = 200_000
-_TABLES = ("rule", "condition", "action", "params", "test")
-_RULE = (
+MAX_BYTES = 200_000
+_TABLE_NAMES = ("rule", "condition", "action", "params", "test")
+_RULE_KEYS = (
     "id", "trigger", "name", "description", "version", "priority", "enabled", "core", "fire", "cooldown_turns", "event",
 )  # fmt: skip
 _KEBAB = re.compile(r"[a-z][a-z0-9]*(-[a-z0-9]+)*")
@@ -28,7 +28,7 @@ Overrides = Callable[[str, str], object]
 """What the settings say about a parameter, by the rule's id and its name; None where they say nothing."""
 
 
-def read(path: Path, overrides: Overrides | None = None) -> Rule:
+def read_rule(path: Path, overrides: Overrides | None = None) -> Rule:
     """The rule in a file; `ConfigErrors` with all that is wrong with it, or a TomlError where it cannot be read at all."""
     try:
         found = path.stat()
@@ -38,9 +38,9 @@ def read(path: Path, overrides: Overrides | None = None) -> Rule:
     if not stat.S_ISREG(found.st_mode):
         raise TomlError(str(path), "no regular file", "a file that can be read")
     size = found.st_size
-    if size > MOST_BYTES:
-        raise TomlError(str(path), f"{size:,} bytes", f"a rule of at most {MOST_BYTES:,} bytes")
-    return RuleFile(TomlDocument.read(path), str(path), overrides).rule()
+    if size > MAX_BYTES:
+        raise TomlError(str(path), f"{size:,} bytes", f"a rule of at most {MAX_BYTES:,} bytes")
+    return RuleFile(TomlDocument.read(path), str(path), overrides).parse_rule()
 
 
 class RuleFile(RuleReader):
@@ -50,22 +50,22 @@ class RuleFile(RuleReader):
         super().__init__(document, source)
         self._overrides = overrides
 
-    def rule(self) -> Rule:
+    def parse_rule(self) -> Rule:
         """The rule; or `ConfigErrors`."""
         data = self.document.data
-        self.known((), data, _TABLES)
-        head = self.table("rule", required=True)
-        self.known(("rule",), head, _RULE)
-        id_ = self._id(head)
-        trigger = self.member(("rule", "trigger"), head, Trigger, None)
-        params = self._params(id_ or "")
-        self.words = vocabulary(params)
-        condition = self._condition()
-        action = self._action(trigger)
-        tests = self._tests()
-        fields = self._header(head, trigger)
-        if self.mistakes:
-            raise ConfigErrors(tuple(self.mistakes))
+        self.check_keys((), data, _TABLE_NAMES)
+        head = self.read_table("rule", required=True)
+        self.check_keys(("rule",), head, _RULE_KEYS)
+        id_ = self._read_id(head)
+        trigger = self.read_member(("rule", "trigger"), head, Trigger, None)
+        params = self._read_params(id_ or "")
+        self.vocabulary = build_vocabulary(params)
+        condition = self._read_condition()
+        action = self._read_action(trigger)
+        tests = self._read_tests()
+        fields = self._read_header(head, trigger)
+        if self.errors:
+            raise ConfigErrors(tuple(self.errors))
         return Rule(
             id=id_ or "",
             trigger=cast("Trigger", trigger),
@@ -77,42 +77,42 @@ class RuleFile(RuleReader):
             **fields,
         )
 
-    def _id(self, head: Mapping[str, Any]) -> str | None:
-        id_ = self.text(("rule", "id"), head, required=True)
+    def _read_id(self, head: Mapping[str, Any]) -> str | None:
+        id_ = self.read_text(("rule", "id"), head, required=True)
         if id_ is not None and not _KEBAB.fullmatch(id_):
-            self.wrong(("rule", "id"), id_, "small letters, digits and single hyphens, such as my-rule")
+            self.add_error(("rule", "id"), id_, "small letters, digits and single hyphens, such as my-rule")
         return id_
 
-    def _header(self, head: Mapping[str, Any], trigger: Trigger | None) -> dict[str, Any]:
-        event = self.text(("rule", "event"), head)
+    def _read_header(self, head: Mapping[str, Any], trigger: Trigger | None) -> dict[str, Any]:
+        event = self.read_text(("rule", "event"), head)
         if event is not None and trigger is not Trigger.EVENT:
-            self.wrong(("rule", "event"), event, f'no such key, or trigger = "{Trigger.EVENT.value}"')
+            self.add_error(("rule", "event"), event, f'no such key, or trigger = "{Trigger.EVENT.value}"')
         return {
-            "name": self.text(("rule", "name"), head) or "",
-            "description": self.text(("rule", "description"), head) or "",
-            "version": self.text(("rule", "version"), head) or "",
-            "priority": self.whole(("rule", "priority"), head, 100, 1, 1_000),
-            "enabled": self.flag(("rule", "enabled"), head, True),
-            "core": self.flag(("rule", "core"), head, False),
-            "fire": self.member(("rule", "fire"), head, Fire, Fire.ALWAYS),
-            "cooldown_turns": self.whole(("rule", "cooldown_turns"), head, 0, 0, 1_000),
+            "name": self.read_text(("rule", "name"), head) or "",
+            "description": self.read_text(("rule", "description"), head) or "",
+            "version": self.read_text(("rule", "version"), head) or "",
+            "priority": self.read_int(("rule", "priority"), head, 100, 1, 1_000),
+            "enabled": self.read_bool(("rule", "enabled"), head, True),
+            "core": self.read_bool(("rule", "core"), head, False),
+            "fire": self.read_member(("rule", "fire"), head, Fire, Fire.ALWAYS),
+            "cooldown_turns": self.read_int(("rule", "cooldown_turns"), head, 0, 0, 1_000),
             "event": event,
         }
 
-    def _params(self, rule: str) -> dict[str, Value]:
+    def _read_params(self, rule: str) -> dict[str, Value]:
         params: dict[str, Value] = {}
-        for name, default in self.table("params").items():
+        for name, default in self.read_table("params").items():
             place = ("params", name)
             if not _NAME.fullmatch(name):
-                self.wrong(place, name, "a name of letters, digits and _")
+                self.add_error(place, name, "a name of letters, digits and _")
             elif not isinstance(default, bool | int | float | str):
-                self.wrong(place, default, "a number, a text, true or false")
+                self.add_error(place, default, "a number, a text, true or false")
             else:
                 params[name] = default
-                self._override(rule, name, default, params)
+                self._apply_override(rule, name, default, params)
         return params
 
-    def _override(self, rule: str, name: str, default: Value, params: dict[str, Value]) -> None:
+    def _apply_override(self, rule: str, name: str, default: Value, params: dict[str, Value]) -> None:
         given = None if self._overrides is None else self._overrides(rule, name)
         if given is None:
             return
@@ -122,52 +122,54 @@ class RuleFile(RuleReader):
         if type(given) is kind:
             params[name] = given
         else:
-            self.wrong(("params", name), given, f"a {kind.__name__}, as the rule's own {default!r}; in the settings")
+            self.add_error(
+                ("params", name), given, f"a {kind.__name__}, as the rule's own {default!r}; in the settings"
+            )
 
-    def _condition(self) -> Condition | None:
-        table = self.table("condition")
-        self.known(("condition",), table, ("expression",))
-        text = self.text(("condition", "expression"), table, required="condition" in self.document.data)
+    def _read_condition(self) -> Condition | None:
+        table = self.read_table("condition")
+        self.check_keys(("condition",), table, ("expression",))
+        text = self.read_text(("condition", "expression"), table, required="condition" in self.document.data)
         if text is None:
             return None
-        return self.compiled(("condition", "expression"), lambda where: Condition(text, self.words, where))
+        return self.compile_value(("condition", "expression"), lambda where: Condition(text, self.vocabulary, where))
 
-    def _action(self, trigger: Trigger | None) -> Action | None:
-        table = self.table("action", required=True)
-        kind = self.text(("action", "type"), table, required="action" in self.document.data)
+    def _read_action(self, trigger: Trigger | None) -> Action | None:
+        table = self.read_table("action", required=True)
+        kind = self.read_text(("action", "type"), table, required="action" in self.document.data)
         if kind is None:
             return None
         if kind not in ACTIONS:
-            near = nearest(kind, ACTIONS) or sorted(ACTIONS)
-            self.wrong(("action", "type"), kind, f"an action: {' or '.join(near)}")
+            near = suggest_names(kind, ACTIONS) or sorted(ACTIONS)
+            self.add_error(("action", "type"), kind, f"an action: {' or '.join(near)}")
             return None
         action = ACTIONS[kind]
-        self.known(("action",), table, ("type", *action.keys))
+        self.check_keys(("action",), table, ("type", *action.keys))
         if kind == Deny.type and trigger not in (Trigger.TOOL_CALL, None):
-            self.wrong(("action", "type"), kind, f'another action, or trigger = "{Trigger.TOOL_CALL.value}"')
+            self.add_error(("action", "type"), kind, f'another action, or trigger = "{Trigger.TOOL_CALL.value}"')
         return action.read(self, table)
 
-    def _tests(self) -> tuple[Trial, ...]:
+    def _read_tests(self) -> tuple[Trial, ...]:
         given = self.document.data.get("test", [])
         if not isinstance(given, list):
-            self.wrong(("test",), given, "tables [[test]]")
+            self.add_error(("test",), given, "tables [[test]]")
             return ()
-        return tuple(self._test(n, entry) for n, entry in enumerate(cast("list[Any]", given)))
+        return tuple(self._read_test(n, entry) for n, entry in enumerate(cast("list[Any]", given)))
 
-    def _test(self, n: int, entry: Any) -> Trial:
+    def _read_test(self, n: int, entry: Any) -> Trial:
         if not isinstance(entry, dict):
-            self.wrong(("test", n), entry, "a table [[test]]")
+            self.add_error(("test", n), entry, "a table [[test]]")
         table = cast("dict[str, Any]", entry if isinstance(entry, dict) else {})
         if table.get("fires") is False and "message" in table:
-            self.wrong(("test", n, "message"), table["message"], "none, where it does not fire")
-        self.known(("test", n), table, ("context", "fires", "message"))
+            self.add_error(("test", n, "message"), table["message"], "none, where it does not fire")
+        self.check_keys(("test", n), table, ("context", "fires", "message"))
         context = table.get("context", {})
         if not isinstance(context, dict):
-            self.wrong(("test", n, "context"), context, "a table: what the rule sees")
+            self.add_error(("test", n, "context"), context, "a table: what the rule sees")
             context = {}
         return Trial(
             context=cast("dict[str, Any]", context),
-            fires=self.flag(("test", n, "fires"), table, True),
-            message=self.text(("test", n, "message"), table),
+            fires=self.read_bool(("test", n, "fires"), table, True),
+            message=self.read_text(("test", n, "message"), table),
             line=self.document.line("test", n),
         )

@@ -12,34 +12,36 @@ from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
 from ..errors import RuleError
-from .view import LARGEST, MOST, Table, field_of, kind, plain
+from .view import MAX_INT, MAX_ITEMS, Table, describe_type, get_field, to_plain
 
-_SMALLEST = -LARGEST
-_NUMBERS: frozenset[type] = frozenset({int, float, bool})
-_MANY: frozenset[type] = frozenset({list, Table})
-_LONGEST_NUMBER = 100
+_MIN_INT = -MAX_INT
+_NUMBER_TYPES: frozenset[type] = frozenset({int, float, bool})
+_CONTAINER_TYPES: frozenset[type] = frozenset({list, Table})
+_MAX_NUMBER_LENGTH = 100
 """Characters of a text that is read as a number."""
-_MOST_DIGITS = 15
+_MAX_DIGITS = 15
 """Behind the point, of which a float has no more; `round(5, -10**9)` would compute 10 to that power."""
 
 
 def _add(left: Any, right: Any) -> Any:
     if type(left) is str or type(left) is list:
-        return _joined(left, right)
+        return _join(left, right)
     result = left + right
-    return result if type(result) is not int or _SMALLEST <= result <= LARGEST else _whole(result)
+    return result if type(result) is not int or _MIN_INT <= result <= MAX_INT else _check_int(result)
 
 
-def _joined(left: Any, right: Any) -> Any:
+def _join(left: Any, right: Any) -> Any:
     """Two texts or two lists."""
-    if type(left) is type(right) and len(left) + len(right) > MOST:
-        raise RuleError(f"{kind(left)} of more than {MOST:,} {'characters' if type(left) is str else 'items'}")
+    if type(left) is type(right) and len(left) + len(right) > MAX_ITEMS:
+        raise RuleError(
+            f"{describe_type(left)} of more than {MAX_ITEMS:,} {'characters' if type(left) is str else 'items'}"
+        )
     return left + right
 
 
 def _subtract(left: Any, right: Any) -> Any:
     result = left - right
-    return result if type(result) is not int or _SMALLEST <= result <= LARGEST else _whole(result)
+    return result if type(result) is not int or _MIN_INT <= result <= MAX_INT else _check_int(result)
 
 
 def _multiply(left: Any, right: Any) -> Any:
@@ -47,8 +49,8 @@ def _multiply(left: Any, right: Any) -> Any:
     try:
         result = +left * +right
     except TypeError:
-        raise TypeError(f"* is for numbers, not for {kind(left)} and {kind(right)}") from None
-    return result if type(result) is not int or _SMALLEST <= result <= LARGEST else _whole(result)
+        raise TypeError(f"* is for numbers, not for {describe_type(left)} and {describe_type(right)}") from None
+    return result if type(result) is not int or _MIN_INT <= result <= MAX_INT else _check_int(result)
 
 
 def _remainder(left: Any, right: Any) -> Any:
@@ -56,12 +58,12 @@ def _remainder(left: Any, right: Any) -> Any:
     try:
         return +left % right
     except TypeError:
-        raise TypeError(f"% is for numbers, not for {kind(left)} and {kind(right)}") from None
+        raise TypeError(f"% is for numbers, not for {describe_type(left)} and {describe_type(right)}") from None
 
 
-def _whole(value: Any) -> Any:
+def _check_int(value: Any) -> Any:
     """What is made by way of ints stays within their bounds."""
-    if type(value) is int and not _SMALLEST <= value <= LARGEST:
+    if type(value) is int and not _MIN_INT <= value <= MAX_INT:
         raise RuleError("a number of more than 64 bits")
     return value
 
@@ -72,8 +74,8 @@ def _slice(value: Any, start: Any, stop: Any, step: Any) -> Any:
 
 
 def _round(value: Any, digits: Any = None) -> Any:
-    _number(value)
-    return _whole(round(value, digits if digits is None else _digits(digits, -_MOST_DIGITS)))
+    _check_number(value)
+    return _check_int(round(value, digits if digits is None else _check_digits(digits, -_MAX_DIGITS)))
 
 
 def _percent(value: Any, digits: Any = 0) -> str:
@@ -82,69 +84,69 @@ def _percent(value: Any, digits: Any = 0) -> str:
     >>> _percent(0.725), _percent(2, 1)
     ('72%', '200.0%')
     """
-    return f"{_number(value):.{_digits(digits, 0)}%}"
+    return f"{_check_number(value):.{_check_digits(digits, 0)}%}"
 
 
-def _digits(value: Any, least: int) -> int:
-    if type(value) is int and least <= value <= _MOST_DIGITS:
+def _check_digits(value: Any, min_digits: int) -> int:
+    if type(value) is int and min_digits <= value <= _MAX_DIGITS:
         return value
-    raise ValueError(f"digits are a whole number from {least} to {_MOST_DIGITS}")
+    raise ValueError(f"digits are a whole number from {min_digits} to {_MAX_DIGITS}")
 
 
-def _number(value: Any) -> Any:
-    if type(value) in _NUMBERS:
+def _check_number(value: Any) -> Any:
+    if type(value) in _NUMBER_TYPES:
         return value
-    raise TypeError(f"{kind(value)} is no number")
+    raise TypeError(f"{describe_type(value)} is no number")
 
 
 def _int(value: Any) -> Any:
-    return _whole(int(_read(value)))
+    return _check_int(int(_check_numeric_text(value)))
 
 
 def _float(value: Any) -> float:
-    return float(_read(value))
+    return float(_check_numeric_text(value))
 
 
-def _read(value: Any) -> Any:
+def _check_numeric_text(value: Any) -> Any:
     """What is to be read as a number, if it is not too long for one."""
-    if type(value) is str and len(value) > _LONGEST_NUMBER:
-        raise ValueError(f"a text of more than {_LONGEST_NUMBER} characters is no number")
+    if type(value) is str and len(value) > _MAX_NUMBER_LENGTH:
+        raise ValueError(f"a text of more than {_MAX_NUMBER_LENGTH} characters is no number")
     return value
 
 
-def text(value: object, most: int = MOST) -> str:
+def to_text(value: object, max_characters: int = MAX_ITEMS) -> str:
     """A value as Python writes it, in no more than so many characters."""
-    written = str(plain(value, most) if type(value) in _MANY else value)
-    if len(written) > most:
-        raise RuleError(f"a text of more than {most:,} characters")
+    written = str(to_plain(value, max_characters) if type(value) in _CONTAINER_TYPES else value)
+    if len(written) > max_characters:
+        raise RuleError(f"a text of more than {max_characters:,} characters")
     return written
 
 
 def _sum(value: Any) -> Any:
-    return _whole(sum(value))
+    return _check_int(sum(value))
 
 
 def _sorted(value: Any) -> list[Any]:
-    if len(value) > MOST:
-        raise RuleError(f"{kind(value)} of more than {MOST:,} items")
+    if len(value) > MAX_ITEMS:
+        raise RuleError(f"{describe_type(value)} of more than {MAX_ITEMS:,} items")
     return sorted(value)
 
 
-def _default(value: Callable[[], object], instead: Callable[[], object]) -> object:
+def _default(value: Callable[[], object], fallback: Callable[[], object]) -> object:
     """A value, or where it is none, or cannot be worked out, another."""
     try:
         found = value()
     except Exception:
         found = None
-    return instead() if found is None else found
+    return fallback() if found is None else found
 
 
 class Function(NamedTuple):
     """A function that an expression may call, and with how many arguments."""
 
     call: Callable[..., object]
-    least: int = 1
-    most: int = 1
+    min_arguments: int = 1
+    max_arguments: int = 1
 
 
 FUNCTIONS: Mapping[str, Function] = {
@@ -155,11 +157,11 @@ FUNCTIONS: Mapping[str, Function] = {
     "float": Function(_float),
     "int": Function(_int),
     "len": Function(len),
-    "max": Function(max, most=100),
-    "min": Function(min, most=100),
-    "round": Function(_round, most=2),
+    "max": Function(max, max_arguments=100),
+    "min": Function(min, max_arguments=100),
+    "round": Function(_round, max_arguments=2),
     "sorted": Function(_sorted),
-    "str": Function(text),
+    "str": Function(to_text),
     "sum": Function(_sum),
 }
 _PYTHON: Any = operator
@@ -170,7 +172,7 @@ SIGNS: Mapping[str, Callable[..., object]] = {
     "/": _PYTHON.truediv,
     "//": _PYTHON.floordiv,
     "%": _remainder,
-    ".": field_of,
+    ".": get_field,
     "[]": _PYTHON.getitem,
     "[:]": _slice,
     "|default": _default,

@@ -90,6 +90,6 @@ class Rule:
         object.__setattr__(self, "named_params", named)
 
     @property
-    def order(self) -> tuple[int, str, str]:
+    def sort_key(self) -> tuple[int, str, str]:
         """Which of several rules comes first: the higher priority, then the file's name."""
         return -self.priority, self.source.replace("\\", "/").rpartition("/")[2], self.id

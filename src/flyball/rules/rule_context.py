@@ -8,12 +8,12 @@ from collections.abc import Callable, Mapping
 from math import inf
 from typing import Any
 
-from .._internal.jsonable import jsonable
-from ..outcome import Ended, Failure, Success, Timeout
+from .._internal.jsonable import to_jsonable
+from ..outcome import BaseOutcome, Failure, Success, Timeout
 from ..progress import Progress
 from ..request import Call
-from .view import Lazy, Table, View, field_of
-from .vocabulary import BUDGETS, READING
+from .view import Lazy, Table, View, get_field
+from .vocabulary import BUDGETS, READINGS
 
 
 class RuleEvent:
@@ -33,11 +33,11 @@ class RuleContext(View):
     what has parts of its own is made into tables.
     """
 
-    __slots__ = ("about", "changes", "progress")
+    __slots__ = ("changes", "progress", "subject")
 
     def __init__(self, progress: Progress, about: object, changes: dict[str, object] | None = None) -> None:
         self.progress = progress
-        self.about = about
+        self.subject = about
         self.changes = {} if changes is None else changes
         """What the rules of this moment have set in the state so far; None is what they have deleted."""
 
@@ -48,17 +48,17 @@ class RuleContext(View):
             del self[name]
 
     def __missing__(self, name: str) -> object:
-        look = _LEAVES.get(name)
+        look = _FIELD_READERS.get(name)
         if look is not None:
             self[name] = found = look(self)
             return found
         if name == "context":
-            self[name] = context = Table(_parts(self), "context")
+            self[name] = context = Table(_build_parts(self), "context")
             return context
         return super().__missing__(name)
 
 
-_RESERVED = frozenset({"tokens", "usd"})
+_RESERVED_BUDGETS = frozenset({"tokens", "usd"})
 
 
 class _Budget:
@@ -68,33 +68,33 @@ class _Budget:
 
     def __init__(self, name: str) -> None:
         self._name = name
-        self._reserved = name in _RESERVED
+        self._reserved = name in _RESERVED_BUDGETS
 
-    def _room(self, sight: RuleContext) -> int | None:
+    def _work_ceiling(self, context: RuleContext) -> int | None:
         """What work may use; None without a ceiling."""
-        envelope = sight.progress.envelope
+        envelope = context.progress.envelope
         budget = envelope.budgets.get(self._name)
         if budget is None or budget.ceiling is None:
             return None
         return budget.ceiling - envelope.reserved(self._name) if self._reserved else budget.ceiling
 
-    def used(self, sight: RuleContext) -> object:
-        budget = sight.progress.envelope.budgets.get(self._name)
+    def used(self, context: RuleContext) -> object:
+        budget = context.progress.envelope.budgets.get(self._name)
         return None if budget is None else budget.unit.outer(budget.used)
 
-    def ceiling(self, sight: RuleContext) -> object:
-        budget = sight.progress.envelope.budgets.get(self._name)
+    def ceiling(self, context: RuleContext) -> object:
+        budget = context.progress.envelope.budgets.get(self._name)
         return None if budget is None else budget.unit.outer(budget.ceiling)
 
-    def remaining(self, sight: RuleContext) -> object:
-        room = self._room(sight)
+    def remaining(self, context: RuleContext) -> object:
+        room = self._work_ceiling(context)
         if room is None:
             return None
-        budget = sight.progress.envelope.budgets[self._name]
+        budget = context.progress.envelope.budgets[self._name]
         return budget.unit.outer(max(0, room - budget.used))
 
-    def ratio(self, sight: RuleContext) -> float:
-        envelope = sight.progress.envelope
+    def ratio(self, context: RuleContext) -> float:
+        envelope = context.progress.envelope
         budget = envelope.budgets.get(self._name)
         if budget is None or (room := budget.ceiling) is None:
             return 0.0
@@ -108,19 +108,19 @@ class _Time:
 
     __slots__ = ()
 
-    def used(self, sight: RuleContext) -> float:
-        return _elapsed(sight.progress)
+    def used(self, context: RuleContext) -> float:
+        return _elapsed_seconds(context.progress)
 
-    def ceiling(self, sight: RuleContext) -> float | None:
-        whole = _elapsed(sight.progress) + sight.progress.envelope.remaining_s()
+    def ceiling(self, context: RuleContext) -> float | None:
+        whole = _elapsed_seconds(context.progress) + context.progress.envelope.remaining_s()
         return None if whole == inf else whole
 
-    def remaining(self, sight: RuleContext) -> float | None:
-        left = sight.progress.envelope.remaining_s()
+    def remaining(self, context: RuleContext) -> float | None:
+        left = context.progress.envelope.remaining_s()
         return None if left == inf else left
 
-    def ratio(self, sight: RuleContext) -> float:
-        envelope = sight.progress.envelope
+    def ratio(self, context: RuleContext) -> float:
+        envelope = context.progress.envelope
         left = max(0.0, envelope.work_at - envelope.clock.now())
         if left == inf:
             return 0.0
@@ -128,91 +128,93 @@ class _Time:
         return (whole - left) / whole if whole > 0 else 1.0
 
 
-def _readings(name: str) -> dict[str, Callable[[RuleContext], object]]:
+def _build_readings(name: str) -> dict[str, Callable[[RuleContext], object]]:
     numbers = _Time() if name == "seconds" else _Budget(name)
-    return {reading: getattr(numbers, reading) for reading in READING}
+    return {reading: getattr(numbers, reading) for reading in READINGS}
 
 
-def _elapsed(progress: Progress) -> float:
+def _elapsed_seconds(progress: Progress) -> float:
     envelope = progress.envelope
     return max(0.0, envelope.seconds + envelope.postponed_s - envelope.reserve_s - envelope.remaining_s())
 
 
-def _token_usage(sight: RuleContext) -> int:
-    tokens = sight.progress.envelope.budgets.get("tokens")
+def _token_usage(context: RuleContext) -> int:
+    tokens = context.progress.envelope.budgets.get("tokens")
     return 0 if tokens is None else tokens.used
 
 
-def _context_usage(sight: RuleContext) -> float:
-    most = sight.progress.envelope.context_tokens
-    return sight.progress.input_tokens / most if most else 0.0
+def _context_usage(context: RuleContext) -> float:
+    most = context.progress.envelope.context_tokens
+    return context.progress.input_tokens / most if most else 0.0
 
 
-def _tool_name(sight: RuleContext) -> object:
-    about = sight.about
-    if isinstance(about, Ended):
+def _tool_name(context: RuleContext) -> object:
+    about = context.subject
+    if isinstance(about, BaseOutcome):
         return about.tool
-    return about.name if isinstance(about, Call) else field_of(sight["context.result"], "tool_name")
+    return about.name if isinstance(about, Call) else get_field(context["context.result"], "tool_name")
 
 
-def _characters(sight: RuleContext) -> int | None:
-    about = sight.about
-    if not isinstance(about, Ended):
+def _characters(context: RuleContext) -> int | None:
+    about = context.subject
+    if not isinstance(about, BaseOutcome):
         return None
-    return len(about.words) if about.artifact is None else about.artifact.size
+    return len(about.text_without_note) if about.artifact is None else about.artifact.size
 
 
-_LEAVES: dict[str, Callable[[RuleContext], object]] = {
+_FIELD_READERS: dict[str, Callable[[RuleContext], object]] = {
     "context.turn.number": lambda sight: sight.progress.number,
     "context.turn.iteration_count": lambda sight: sight.progress.envelope.budgets["turns"].used,
     "context.turn.max_iterations": lambda sight: sight.progress.envelope.budgets["turns"].ceiling,
     "context.turn.token_usage": _token_usage,
     "context.turn.context_usage": _context_usage,
-    "context.run.elapsed": lambda sight: _elapsed(sight.progress),
+    "context.run.elapsed": lambda sight: _elapsed_seconds(sight.progress),
     "context.run.remaining": lambda sight: sight.progress.envelope.remaining_s(),
     "context.history.total_tool_calls": lambda sight: len(sight.progress.results),
-    "context.history.total_failures": lambda sight: sum(_failed(sight.progress).values()),
+    "context.history.total_failures": lambda sight: sum(_count_failures(sight.progress).values()),
     "context.history.completed": lambda sight: Table(sight.progress.successes, "context.history.completed"),
-    "context.history.failed": lambda sight: Table(_failed(sight.progress), "context.history.failed"),
+    "context.history.failed": lambda sight: Table(_count_failures(sight.progress), "context.history.failed"),
     "context.result.tool_name": _tool_name,
     "context.result.characters": _characters,
-    **{f"context.budget.{name}.{reading}": look for name in BUDGETS for reading, look in _readings(name).items()},
+    **{f"context.budget.{name}.{reading}": look for name in BUDGETS for reading, look in _build_readings(name).items()},
 }
 """Fields that are found at once: numbers, and what the helpers look at."""
 
 
-def _parts(sight: RuleContext) -> dict[str, object]:
+def _build_parts(context: RuleContext) -> dict[str, object]:
     """Whatever has fields of its own; and the rest, for those who look at a whole part."""
-    progress, about = sight.progress, sight.about
+    progress, about = context.progress, context.subject
     parts: dict[str, object] = {
         "run": Lazy(lambda: _run(progress)),
         "history": Lazy(lambda: _history(progress)),
         "call": Lazy(lambda: _call(about)),
         "result": Lazy(lambda: _result(about)),
         "event": Lazy(lambda: _event(about)),
-        "state": Lazy(lambda: _state(sight)),
-        "user": Lazy(lambda: _mapping(progress, "user")),
-        "project": Lazy(lambda: _mapping(progress, "project")),
-        "turn": Lazy(lambda: _leaves(sight, "context.turn.")),
+        "state": Lazy(lambda: _read_state(context)),
+        "user": Lazy(lambda: _read_mapping(progress, "user")),
+        "project": Lazy(lambda: _read_mapping(progress, "project")),
+        "turn": Lazy(lambda: _read_fields(context, "context.turn.")),
     }
     names = dict.fromkeys([*BUDGETS, *progress.envelope.budgets])
-    parts["budget"] = {name: Lazy(lambda name=name: _budget(sight, name)) for name in names}
+    parts["budget"] = {name: Lazy(lambda name=name: _read_budget(context, name)) for name in names}
     return parts
 
 
-def _leaves(sight: RuleContext, prefix: str) -> dict[str, object]:
-    return {name.removeprefix(prefix): look(sight) for name, look in _LEAVES.items() if name.startswith(prefix)}
+def _read_fields(context: RuleContext, prefix: str) -> dict[str, object]:
+    return {
+        name.removeprefix(prefix): look(context) for name, look in _FIELD_READERS.items() if name.startswith(prefix)
+    }
 
 
-def _budget(sight: RuleContext, name: str) -> dict[str, object]:
+def _read_budget(context: RuleContext, name: str) -> dict[str, object]:
     """Also one that only this run has, such as the calls of one tool."""
-    return {reading: look(sight) for reading, look in _readings(name).items()}
+    return {reading: look(context) for reading, look in _build_readings(name).items()}
 
 
-def _state(sight: RuleContext) -> dict[str, Any]:
-    gone = {key for key, value in sight.changes.items() if value is None}
-    state = {**sight.progress.state, **sight.changes}
-    return jsonable({key: value for key, value in state.items() if key not in gone})
+def _read_state(context: RuleContext) -> dict[str, Any]:
+    gone = {key for key, value in context.changes.items() if value is None}
+    state = {**context.progress.state, **context.changes}
+    return to_jsonable({key: value for key, value in state.items() if key not in gone})
 
 
 def _run(progress: Progress) -> dict[str, Any]:
@@ -220,13 +222,13 @@ def _run(progress: Progress) -> dict[str, Any]:
         "id": progress.run_id,
         "mode": str(progress.metadata.get("mode", "")),
         "agent": progress.agent,
-        "metadata": jsonable(dict(progress.metadata)),
-        "elapsed": _elapsed(progress),
+        "metadata": to_jsonable(dict(progress.metadata)),
+        "elapsed": _elapsed_seconds(progress),
         "remaining": progress.envelope.remaining_s(),
     }
 
 
-def _failed(progress: Progress) -> dict[str, int]:
+def _count_failures(progress: Progress) -> dict[str, int]:
     """How often each tool failed or timed out; a call that was denied was never made."""
     return dict(Counter(outcome.tool for outcome in progress.results if isinstance(outcome, Failure | Timeout)))
 
@@ -245,7 +247,7 @@ def _history(progress: Progress) -> dict[str, Any]:
             lambda: [{"tool": outcome.tool, "error": outcome.text} for outcome in results if not outcome.ok]
         ),
         "completed": dict(progress.successes),
-        "failed": _failed(progress),
+        "failed": _count_failures(progress),
         "total_tool_calls": len(results),
         "total_failures": sum(progress.failures.values()),
     }
@@ -254,13 +256,13 @@ def _history(progress: Progress) -> dict[str, Any]:
 def _call(about: object) -> dict[str, Any]:
     if not isinstance(about, Call):
         return {}
-    return {"tool_name": about.name, "arguments": _arguments(about)}
+    return {"tool_name": about.name, "arguments": _parse_arguments(about)}
 
 
-def _arguments(call: Call) -> Any:
+def _parse_arguments(call: Call) -> Any:
     """What the model wrote; as a table where that can be read."""
     if not isinstance(call.arguments, str):
-        return jsonable(dict(call.arguments))
+        return to_jsonable(dict(call.arguments))
     try:
         return json.loads(call.arguments)
     except (ValueError, RecursionError):
@@ -270,15 +272,15 @@ def _arguments(call: Call) -> Any:
 def _result(about: object) -> dict[str, Any]:
     if isinstance(about, Call):
         return {"tool_name": about.name}
-    if not isinstance(about, Ended):
+    if not isinstance(about, BaseOutcome):
         return {}
     return {
         "tool_name": about.tool,
         "success": about.ok,
-        "result": Lazy(lambda: jsonable(about.value) if isinstance(about, Success) else None),
+        "result": Lazy(lambda: to_jsonable(about.value) if isinstance(about, Success) else None),
         "error": None if about.ok else about.text,
         "duration_ms": about.seconds * 1_000,
-        "characters": len(about.words) if about.artifact is None else about.artifact.size,
+        "characters": len(about.text_without_note) if about.artifact is None else about.artifact.size,
     }
 
 
@@ -288,6 +290,6 @@ def _event(about: object) -> dict[str, Any]:
     return {"name": str(about), "data": {}} if isinstance(about, str) else {}
 
 
-def _mapping(progress: Progress, name: str) -> dict[str, Any]:
+def _read_mapping(progress: Progress, name: str) -> dict[str, Any]:
     given: Any = progress.metadata.get(name)
-    return jsonable(dict(given)) if isinstance(given, Mapping) else {}  # pyright: ignore[reportUnknownArgumentType]
+    return to_jsonable(dict(given)) if isinstance(given, Mapping) else {}  # pyright: ignore[reportUnknownArgumentType]

@@ -21,13 +21,13 @@ from collections.abc import Iterator
 
 from .._internal import validation
 from ..errors import ConfigError, ConfigErrors, RuleError
-from .compiler import MOST_CHARACTERS, Compiler, Source, call, function
+from .compiler import MAX_CHARACTERS, Compiler, Source, build_call, build_lambda
 from .expression import Expression
-from .operations import text as written
-from .view import View, plain
-from .vocabulary import Vocabulary, likely
+from .operations import to_text as written
+from .view import View, to_plain
+from .vocabulary import Vocabulary, suggest_or_list_names
 
-MOST_WRITTEN = 10_000
+MAX_TEMPLATE_CHARACTERS = 10_000
 """Characters of a template, and of what comes out of it."""
 
 _FILTERS = {"default": (1, 1), "percent": (0, 1), "round": (0, 1)}
@@ -39,82 +39,84 @@ _TOKEN = re.compile(r""""(?:\\.|[^"\\])*"|'(?:\\.|[^'\\])*'|\}\}|.""", re.DOTALL
 class Template:
     """A text that was found right, ready to be filled in. It has no state, and any thread may use it."""
 
-    __slots__ = ("_parts", "most")
+    __slots__ = ("_parts", "max_characters")
 
-    def __init__(self, text: str, vocabulary: Vocabulary, where: str = "template", most: int = MOST_WRITTEN) -> None:
+    def __init__(
+        self, text: str, vocabulary: Vocabulary, where: str = "template", max_characters: int = MAX_TEMPLATE_CHARACTERS
+    ) -> None:
         """`where` is what a mistake says of the place; all mistakes are raised together, as one `ConfigErrors`."""
-        validation.kind(where, text, str)
-        if len(text) > MOST_WRITTEN:
-            raise ConfigErrors((ConfigError(where, text, f"at most {MOST_WRITTEN:,} characters"),))
-        self.most = most
+        validation.check_type(where, text, str)
+        if len(text) > MAX_TEMPLATE_CHARACTERS:
+            raise ConfigErrors((ConfigError(where, text, f"at most {MAX_TEMPLATE_CHARACTERS:,} characters"),))
+        self.max_characters = max_characters
         self._parts: list[str | Expression] = []
         mistakes: list[ConfigError] = []
-        for part in _parts(text, where):
+        for part in _split_parts(text, where):
             try:
-                self._parts.append(Expression(_Filtering(part, vocabulary)) if isinstance(part, Source) else part)
+                self._parts.append(Expression(_FilterCompiler(part, vocabulary)) if isinstance(part, Source) else part)
             except ConfigErrors as found:
                 mistakes.extend(found.errors)
         if mistakes:
             raise ConfigErrors(tuple(mistakes))
 
-    def text(self, view: View) -> str:
+    def render(self, view: View) -> str:
         """The text with everything filled in. A RuleError tells what could not be, or that it grew too long."""
-        left = self.most
+        left = self.max_characters
         texts: list[str] = []
         for part in self._parts:
-            texts.append(part if isinstance(part, str) else written(part.value(view), self.most))
+            texts.append(part if isinstance(part, str) else written(part.compute(view), self.max_characters))
             left -= len(texts[-1])
             if left < 0:
-                raise RuleError(f"the text has more than {self.most:,} characters")
+                raise RuleError(f"the text has more than {self.max_characters:,} characters")
         return "".join(texts)
 
-    def value(self, view: View) -> object:
+    def render_value(self, view: View) -> object:
         """As `text`; but where the template is one expression and nothing else, the value itself, of its own type."""
         match self._parts:
             case [Expression() as only]:
-                return plain(only.value(view), self.most)
+                return to_plain(only.compute(view), self.max_characters)
             case _:
-                return self.text(view)
+                return self.render(view)
 
 
-def _parts(text: str, where: str) -> Iterator[str | Source]:
+def _split_parts(text: str, where: str) -> Iterator[str | Source]:
     """The texts between the expressions, and the expressions."""
     done = 0
     while (opened := text.find(_OPEN, done)) >= 0:
         if opened > done:
             yield text[done:opened]
         start = opened + len(_OPEN)
-        closed = _closed(text, start)
-        yield _Unclosed(text, where, opened) if closed is None else Source(text, where, start, closed)
+        closed = _find_close(text, start)
+        yield _UnclosedSource(text, where, opened) if closed is None else Source(text, where, start, closed)
         done = len(text) if closed is None else closed + len(_CLOSE)
     if done < len(text):
         yield text[done:]
 
 
-def _closed(text: str, start: int) -> int | None:
+def _find_close(text: str, start: int) -> int | None:
     """Where the braces close that opened just before; those in quotes are text."""
-    tokens = _TOKEN.finditer(text, start, start + MOST_CHARACTERS + len(_CLOSE))
+    tokens = _TOKEN.finditer(text, start, start + MAX_CHARACTERS + len(_CLOSE))
     return next((token.start() for token in tokens if token[0] == _CLOSE), None)
 
 
-class _Unclosed(Source):
+class _UnclosedSource(Source):
     """An expression without end."""
 
-    def tree(self) -> ast.expr:
-        raise self.mistake(0, self.text, f"{_CLOSE} within {MOST_CHARACTERS:,} characters")
+    def parse(self) -> ast.expr:
+        raise self.build_error(0, self.text, f"{_CLOSE} within {MAX_CHARACTERS:,} characters")
 
 
-class _Filtering(Compiler):
+class _FilterCompiler(Compiler):
     """A compiler that knows filters, at the end of an expression and nowhere else."""
 
-    def whole(self, node: ast.expr) -> ast.expr:
+    def convert_root(self, node: ast.expr) -> ast.expr:
         """The new node for a value with filters."""
         if not (isinstance(node, ast.BinOp) and isinstance(node.op, ast.BitOr)):
-            return self.new(node)
-        value = self.whole(node.left)
-        return ast.copy_location(self.filtered(value, node.right), node)
+            return self.convert(node)
+        value = self.convert_root(node.left)
+        return ast.copy_location(self.apply_filter(value, node.right), node)
 
-    def filtered(self, value: ast.expr, node: ast.expr) -> ast.expr:
+    def apply_filter(self, value: ast.expr, node: ast.expr) -> ast.expr:
         """The new node for a value with one filter more."""
         match node:
             case ast.Name(id=name):
@@ -122,10 +124,10 @@ class _Filtering(Compiler):
             case ast.Call(func=ast.Name(id=name)):
                 asked = node
             case _:
-                return self.wrong(node, f"a filter: {', '.join(_FILTERS)}")
+                return self.add_error(node, f"a filter: {', '.join(_FILTERS)}")
         if name not in _FILTERS:
-            return self.wrong(node, f"the filter {' or '.join(likely(name, _FILTERS))}")
-        arguments = self.arguments(asked, *_FILTERS[name])
+            return self.add_error(node, f"the filter {' or '.join(suggest_or_list_names(name, _FILTERS))}")
+        arguments = self.convert_arguments(asked, *_FILTERS[name])
         if name == "default":
-            return call("|default", function(value), *map(function, arguments))
-        return call(f"|{name}", value, *arguments)
+            return build_call("|default", build_lambda(value), *map(build_lambda, arguments))
+        return build_call(f"|{name}", value, *arguments)

@@ -19,14 +19,14 @@ from ..progress import Progress
 from .rule import Rule
 from .vocabulary import BUDGETS
 
-_NEAR = 1e-6
+_TOLERANCE_SECONDS = 1e-6
 """Seconds around a moment in which it is better to look."""
 _SIGNS = (ast.Gt, ast.GtE, ast.Lt, ast.LtE, ast.Eq, ast.NotEq)
 _COUNTS = {"context.turn.iteration_count": ("turns", "used"), "context.turn.token_usage": ("tokens", "used")}
-_READINGS, _OF_TIME = frozenset({"used", "ratio", "remaining"}), frozenset({"ratio", "remaining"})
+_READINGS, _TIME_READINGS = frozenset({"used", "ratio", "remaining"}), frozenset({"ratio", "remaining"})
 
 
-class Compared(NamedTuple):
+class Comparison(NamedTuple):
     """A field that a rule compares with a number; the field by its budget and reading, or ("", "characters")."""
 
     budget: str
@@ -34,44 +34,44 @@ class Compared(NamedTuple):
     number: float
 
 
-def compared(rules: Iterable[Rule]) -> dict[str, Sequence[Compared]] | None:
+def find_comparisons(rules: Iterable[Rule]) -> dict[str, Sequence[Comparison]] | None:
     """All that these rules compare, by their ids; None where one of them does anything else."""
-    found: dict[str, Sequence[Compared]] = {}
+    found: dict[str, Sequence[Comparison]] = {}
     for rule in rules:
-        parts = None if rule.condition is None else _parts(rule, rule.condition.source.tree())
+        parts = None if rule.condition is None else _collect_comparisons(rule, rule.condition.source.parse())
         if parts is None:
             return None
         found[rule.id] = parts
     return found
 
 
-def _parts(rule: Rule, node: ast.expr) -> list[Compared] | None:
+def _collect_comparisons(rule: Rule, node: ast.expr) -> list[Comparison] | None:
     match node:
         case ast.BoolOp(values=values):
-            parts = [_parts(rule, value) for value in values]
+            parts = [_collect_comparisons(rule, value) for value in values]
             return None if None in parts else [one for part in parts for one in part or ()]
         case ast.UnaryOp(op=ast.Not(), operand=operand):
-            return _parts(rule, operand)
+            return _collect_comparisons(rule, operand)
         case ast.Compare(left=left, ops=[sign], comparators=[right]) if isinstance(sign, _SIGNS):
-            one = _one(rule, left, right) or _one(rule, right, left)
+            one = _parse_comparison(rule, left, right) or _parse_comparison(rule, right, left)
             return None if one is None else [one]
         case _:
             return None
 
 
-def _one(rule: Rule, field: ast.expr, number: ast.expr) -> Compared | None:
-    name, value = ast.unparse(field), _number(rule, number)
+def _parse_comparison(rule: Rule, field: ast.expr, number: ast.expr) -> Comparison | None:
+    name, value = ast.unparse(field), _parse_number(rule, number)
     if value is None:
         return None
     if name == "context.result.characters":
-        return Compared("", "characters", value)
-    budget, reading = _COUNTS.get(name) or _reading(name)
+        return Comparison("", "characters", value)
+    budget, reading = _COUNTS.get(name) or _parse_field(name)
     exact = reading == "ratio" or budget != "usd"  # dollars are fractions
-    known = budget in BUDGETS and reading in (_OF_TIME if budget == "seconds" else _READINGS)
-    return Compared(budget, reading, value) if known and exact else None
+    known = budget in BUDGETS and reading in (_TIME_READINGS if budget == "seconds" else _READINGS)
+    return Comparison(budget, reading, value) if known and exact else None
 
 
-def _reading(name: str) -> tuple[str, str]:
+def _parse_field(name: str) -> tuple[str, str]:
     match name.split("."):
         case ["context", "budget", budget, reading]:
             return budget, reading
@@ -79,7 +79,7 @@ def _reading(name: str) -> tuple[str, str]:
             return "", ""
 
 
-def _number(rule: Rule, node: ast.expr) -> float | None:
+def _parse_number(rule: Rule, node: ast.expr) -> float | None:
     value: object = None
     match node:
         case ast.Constant(value=found):
@@ -97,62 +97,64 @@ Span = tuple[str, float, float, int | None]
 """A budget, between which counts nothing turns over, and its ceiling, by which that was reckoned."""
 
 
-class Points:
+class ThresholdTable:
     """Where what some rules compare turns over, in a run with these ceilings. Any number of runs may share it."""
 
-    __slots__ = ("_rules", "ceilings", "compared", "counts", "moments", "moves", "rules")
+    __slots__ = ("_rules", "ceilings", "comparisons", "counts", "moments", "moves", "rules")
 
-    def __init__(self, rules: Sequence[Rule], compared: Mapping[str, Sequence[Compared]], envelope: TurnBudget) -> None:
+    def __init__(
+        self, rules: Sequence[Rule], comparisons: Mapping[str, Sequence[Comparison]], envelope: TurnBudget
+    ) -> None:
         self.rules = rules
-        self.compared = compared
+        self.comparisons = comparisons
         self.moves = envelope.moves
         self.counts: dict[str, list[float]] = {}
         self.ceilings: dict[str, int | None] = {}
         self.moments: list[float] = []
         self._rules: dict[tuple[str, ...], list[Rule]] = {}
-        for one in {one for row in compared.values() for one in row}:
+        for one in {one for row in comparisons.values() for one in row}:
             if one.budget == "seconds":
-                self.moments += _moments(one, envelope)
+                self.moments += _compute_moments(one, envelope)
             elif one.budget:
-                self.counts.setdefault(one.budget, []).extend(_counts(one, envelope))
+                self.counts.setdefault(one.budget, []).extend(_compute_counts(one, envelope))
                 self.ceilings[one.budget] = envelope.budgets[one.budget].ceiling
         self.moments.sort()
 
-    def around(self, progress: Progress) -> list[Span]:
+    def find_spans(self, progress: Progress) -> list[Span]:
         """Between which counts the run is now."""
-        spans = [self.span(name, progress.envelope.budgets[name].used) for name in self.counts]
+        spans = [self.find_span(name, progress.envelope.budgets[name].used) for name in self.counts]
         return [span for span in spans if span[1] != -math.inf or span[2] != math.inf or span[3] is not None]
 
-    def span(self, name: str, used: int) -> Span:
+    def find_span(self, name: str, used: int) -> Span:
         """Between which counts a budget is."""
-        return name, *_around(used, self.counts[name]), self.ceilings[name]
+        return name, *_find_interval(used, self.counts[name]), self.ceilings[name]
 
-    def next_moment(self, now: float) -> float:
+    def find_next_moment(self, now: float) -> float:
         """When the time turns something over."""
         return next((moment for moment in self.moments if moment > now), math.inf)
 
-    def about(self, names: Iterable[str]) -> Sequence[Rule]:
+    def find_rules(self, names: Iterable[str]) -> Sequence[Rule]:
         """The rules that compare any of these, in their order."""
         wanted = tuple(names)
         found = self._rules.get(wanted)
         if found is None:
-            ids = {id for id, row in self.compared.items() if any(one.budget in wanted for one in row)}
+            ids = {id for id, row in self.comparisons.items() if any(one.budget in wanted for one in row)}
             found = self._rules[wanted] = [rule for rule in self.rules if rule.id in ids]
         return found
 
 
-class Watch:
+class ThresholdWatch:
     """The rules of one moment, in one run: which of them have to look."""
 
     __slots__ = ("_moves", "_points", "_spans", "_until")
 
-    def __init__(self, points: Points, spans: Sequence[Span], until: float) -> None:
+    def __init__(self, points: ThresholdTable, spans: Sequence[Span], until: float) -> None:
         self._points = points
         self._spans = spans
         self._until = until
         self._moves = points.moves
 
-    def lasts(self, progress: Progress) -> bool:
+    def is_unchanged(self, progress: Progress) -> bool:
         """Whether nothing has turned over since they looked."""
         envelope = progress.envelope
         if envelope.clock.now() >= self._until or envelope.moves != self._moves:
@@ -164,7 +166,7 @@ class Watch:
                 return False
         return True
 
-    def turned(self, progress: Progress) -> Sequence[Rule] | None:
+    def find_changed_rules(self, progress: Progress) -> Sequence[Rule] | None:
         """Those for which something has turned over; None where that must be reckoned anew."""
         envelope, names = progress.envelope, list[str]()
         if envelope.moves != self._moves:
@@ -177,49 +179,49 @@ class Watch:
                 names.append(name)
         if envelope.clock.now() >= self._until:
             names.append("seconds")
-        return self._points.about(names)
+        return self._points.find_rules(names)
 
-    def looked(self, progress: Progress) -> Watch:
+    def advance(self, progress: Progress) -> ThresholdWatch:
         """How it goes on when those have looked."""
         points, budgets, now = self._points, progress.envelope.budgets, progress.envelope.clock.now()
         spans: list[Span] = []
         for span in self._spans:
             used = budgets[span[0]]._used
-            spans.append(span if span[1] <= used < span[2] else points.span(span[0], used))
-        return Watch(points, spans, self._until if now < self._until else points.next_moment(now))
+            spans.append(span if span[1] <= used < span[2] else points.find_span(span[0], used))
+        return ThresholdWatch(points, spans, self._until if now < self._until else points.find_next_moment(now))
 
 
-def watch_of(points: Points, progress: Progress) -> Watch:
+def create_watch(points: ThresholdTable, progress: Progress) -> ThresholdWatch:
     """A watch for rules all of which have just looked."""
-    return Watch(points, points.around(progress), points.next_moment(progress.envelope.clock.now()))
+    return ThresholdWatch(points, points.find_spans(progress), points.find_next_moment(progress.envelope.clock.now()))
 
 
-class Beginning:
+class StartCache:
     """What is known of runs that begin alike, from those that did before."""
 
-    __slots__ = ("small", "watch")
+    __slots__ = ("quiet_sizes", "watch")
 
     def __init__(self) -> None:
-        self.watch: Watch | None = None
+        self.watch: ThresholdWatch | None = None
         """How long rules that look at the start of a turn find nothing."""
-        self.small: tuple[float, float] | None = None
+        self.quiet_sizes: tuple[float, float] | None = None
         """The sizes of results in which rules find nothing."""
 
 
-def _counts(one: Compared, envelope: TurnBudget) -> tuple[float, float]:
+def _compute_counts(comparison: Comparison, envelope: TurnBudget) -> tuple[float, float]:
     """From what count on a field is the number or beyond it, and from which it is beyond."""
-    budget, number = envelope.budgets[one.budget], one.number
-    room = None if budget.ceiling is None else budget.ceiling - envelope.reserved(one.budget)
-    if one.reading == "used":
-        return _beyond(one)
+    budget, number = envelope.budgets[comparison.budget], comparison.number
+    room = None if budget.ceiling is None else budget.ceiling - envelope.reserved(comparison.budget)
+    if comparison.reading == "used":
+        return _compute_bounds(comparison)
     if room is None:
         return math.inf, math.inf
-    if one.reading == "remaining":
+    if comparison.reading == "remaining":
         return room - math.floor(number), math.inf if number <= 0 else room - math.ceil(number) + 1
-    return _share(room, number)
+    return _compute_ratio_counts(room, number)
 
 
-def _share(room: int, number: float) -> tuple[float, float]:
+def _compute_ratio_counts(room: int, number: float) -> tuple[float, float]:
     if room <= 0:
         return math.inf, math.inf
     least = max(0, math.floor(number * room) - 1)
@@ -231,16 +233,18 @@ def _share(room: int, number: float) -> tuple[float, float]:
     return least, more
 
 
-def _moments(one: Compared, envelope: TurnBudget) -> list[float]:
+def _compute_moments(comparison: Comparison, envelope: TurnBudget) -> list[float]:
     """When the time turns a field over, and a little sooner and later, as these are not exact."""
     if envelope.work_at == math.inf:
         return []
     whole = envelope.seconds + envelope.postponed_s - envelope.reserve_s
-    at = envelope.work_at - (one.number if one.reading == "remaining" else whole * (1 - one.number))
-    return [at - _NEAR, at, at + _NEAR]
+    at = envelope.work_at - (
+        comparison.number if comparison.reading == "remaining" else whole * (1 - comparison.number)
+    )
+    return [at - _TOLERANCE_SECONDS, at, at + _TOLERANCE_SECONDS]
 
 
-def _around(value: float, points: Iterable[float]) -> tuple[float, float]:
+def _find_interval(value: float, points: Iterable[float]) -> tuple[float, float]:
     """The points before and behind a value."""
     low, high = -math.inf, math.inf
     for point in points:
@@ -251,13 +255,13 @@ def _around(value: float, points: Iterable[float]) -> tuple[float, float]:
     return low, high
 
 
-def sizes(compared: Mapping[str, Sequence[Compared]], size: int) -> tuple[float, float] | None:
+def find_size_interval(comparisons: Mapping[str, Sequence[Comparison]], size: int) -> tuple[float, float] | None:
     """From and to which size of a result these rules find the same; None where they look at anything else."""
-    if any(one.budget for row in compared.values() for one in row):
+    if any(one.budget for row in comparisons.values() for one in row):
         return None
-    points = [point for row in compared.values() for one in row for point in _beyond(one)]
-    return _around(size, points)
+    points = [point for row in comparisons.values() for one in row for point in _compute_bounds(one)]
+    return _find_interval(size, points)
 
 
-def _beyond(one: Compared) -> tuple[float, float]:
-    return math.ceil(one.number), math.floor(one.number) + 1
+def _compute_bounds(comparison: Comparison) -> tuple[float, float]:
+    return math.ceil(comparison.number), math.floor(comparison.number) + 1

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from .._internal.jsonable import jsonable
+from .._internal.jsonable import to_jsonable
 from ..errors import RuleError
 from ..progress import AskPerson, Emit, Halt, Notice, Order, SetState, UseModel, Veto
 from .rule import Rule
@@ -25,11 +25,11 @@ class TrialFinding:
 
     def to_dict(self) -> dict[str, Any]:
         """The same in JSON types."""
-        orders = [{"order": type(order).__name__, **jsonable(order)} for order in self.orders]
+        orders = [{"order": type(order).__name__, **to_jsonable(order)} for order in self.orders]
         return {"rule": self.rule, "fires": self.fires, "reason": self.reason, "orders": orders}
 
 
-def tried(rule: Rule, context: Mapping[str, Any]) -> TrialFinding:
+def try_rule(rule: Rule, context: Mapping[str, Any]) -> TrialFinding:
     """What the rule would do; it is asked as if it had never fired."""
     view = View({"context": dict(context)})
     view.update(rule.named_params)
@@ -41,7 +41,7 @@ def tried(rule: Rule, context: Mapping[str, Any]) -> TrialFinding:
         if not verdict.value:
             return TrialFinding(rule.id, False, verdict.reason)
     try:
-        return TrialFinding(rule.id, True, None, tuple(rule.action.orders(view, rule.id)))
+        return TrialFinding(rule.id, True, None, tuple(rule.action.build_orders(view, rule.id)))
     except RuleError as error:
         return TrialFinding(rule.id, True, str(error))
     except Exception as error:  # as in a run: it is told, and the other rules have their say
@@ -51,22 +51,22 @@ def tried(rule: Rule, context: Mapping[str, Any]) -> TrialFinding:
 def failures(rule: Rule) -> Iterator[str]:
     """Which of its own tests a rule does not pass, and why."""
     for number, test in enumerate(rule.tests, 1):
-        found = tried(rule, test.context)
+        found = try_rule(rule, test.context)
         where = f"{rule.source}:{test.line}: test {number} of {rule.id}"
         if found.fires != test.fires:
             expected = "expected it to fire" if test.fires else "expected it not to"
-            yield f"{where}: it {'fires' if found.fires else 'does not fire'}; {expected}{_because(found.reason)}"
+            yield f"{where}: it {'fires' if found.fires else 'does not fire'}; {expected}{_format_reason(found.reason)}"
         elif found.fires and found.reason is not None:
             yield f"{where}: {found.reason}"
-        elif found.fires and test.message is not None and test.message not in (said := _said(found.orders)):
+        elif found.fires and test.message is not None and test.message not in (said := _collect_texts(found.orders)):
             yield f"{where}: it says {said}; expected {test.message!r}"
 
 
-def _because(reason: str | None) -> str:
+def _format_reason(reason: str | None) -> str:
     return f" ({reason})" if reason else ""
 
 
-def _said(orders: tuple[Order, ...]) -> list[str]:
+def _collect_texts(orders: tuple[Order, ...]) -> list[str]:
     """What orders say in words: to the model, a person or the log; or the value or name that they set."""
     said: list[object] = []
     for order in orders:

@@ -6,11 +6,11 @@ from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
 from typing import Any, cast
 
-from ..errors import ConfigError, RuleError, nearest, shown
+from ..errors import ConfigError, RuleError, quote_value, suggest_names
 from .operations import FUNCTIONS, SIGNS
-from .view import Table, View, frozen
+from .view import Table, View, freeze
 
-WORDS = {"true": True, "false": False, "none": None}
+CONSTANTS = {"true": True, "false": False, "none": None}
 """As well as Python's own."""
 
 Tree = dict[str, "Tree"]
@@ -25,14 +25,14 @@ class Helper:
     """
 
     function: Callable[..., object]
-    takes: int = 1
+    argument_count: int = 1
     """How many arguments an expression gives it."""
     choices: Collection[str] = ()
     """What a text that is written as its first argument may be; empty: anything."""
     fields: Collection[str] = ()
     """What may stand behind a dot after its call; empty: anything."""
 
-    def called(self, name: str) -> Callable[..., object]:
+    def wrap(self, name: str) -> Callable[..., object]:
         """The function as the code of an expression calls it: what it returns is plain, and what it raises is told."""
         function, result = self.function, f"{name}(…)"
 
@@ -42,8 +42,8 @@ class Helper:
             except RuleError:
                 raise
             except Exception as error:
-                raise RuleError(f"{name} failed: {shown(error)}") from error
-            return frozen(found, result)
+                raise RuleError(f"{name} failed: {quote_value(error)}") from error
+            return freeze(found, result)
 
         return call
 
@@ -67,15 +67,15 @@ class Vocabulary:
             below = tree
             for part in dotted.split("."):
                 below = below.setdefault(part, {})
-        ours = FUNCTIONS.keys() | WORDS.keys()
+        ours = FUNCTIONS.keys() | CONSTANTS.keys()
         if taken := sorted(tree.keys() & ours | self.helpers.keys() & (tree.keys() | ours)):
             raise ConfigError("vocabulary", taken, "names that are not taken")
         functions = {name: function.call for name, function in FUNCTIONS.items()}
-        helpers = {name: helper.called(name) for name, helper in self.helpers.items()}
+        helpers = {name: helper.wrap(name) for name, helper in self.helpers.items()}
         object.__setattr__(self, "tree", tree)
         object.__setattr__(self, "namespace", {"__builtins__": {}, **SIGNS, **functions, **helpers})
 
-    def meant(self, path: tuple[str, ...]) -> str | None:
+    def suggest_correction(self, path: tuple[str, ...]) -> str | None:
         """What should have been written for a dotted name that begins well; None: it is right as it is."""
         known, anything = self.tree[path[0]], True
         for place, part in enumerate(path[1:], 1):
@@ -83,21 +83,21 @@ class Vocabulary:
                 return None if anything else f"{'.'.join(path[:place])}, which has no fields"
             anything = part not in known
             if anything and "*" not in known:
-                return " or ".join(".".join((*path[:place], name)) for name in likely(part, known))
+                return " or ".join(".".join((*path[:place], name)) for name in suggest_or_list_names(part, known))
             known = known["*" if anything else part]
         return None
 
 
-def likely(name: str, known: Collection[str]) -> list[str]:
+def suggest_or_list_names(name: str, known: Collection[str]) -> list[str]:
     """The nearest of the known names, or all of them."""
-    return nearest(name, known) or sorted(known)
+    return suggest_names(name, known) or sorted(known)
 
 
 BUDGETS = (
     "turns", "tool_calls", "reflections", "nudges", "retries", "tokens", "usd", "children", "depth", "seconds",
 )  # fmt: skip
 """What every run counts; `turns` is always the run's own, and `seconds` is its time for work."""
-READING = ("used", "ceiling", "remaining", "ratio")
+READINGS = ("used", "ceiling", "remaining", "ratio")
 
 _FIELDS = {
     "turn": ("number", "iteration_count", "max_iterations", "token_usage", "context_usage"),
@@ -109,30 +109,30 @@ _FIELDS = {
     "state": ("*",),
     "user": ("*",),
     "project": ("*",),
-    "budget": tuple(f"{name}.{reading}" for name in BUDGETS for reading in READING),
+    "budget": tuple(f"{name}.{reading}" for name in BUDGETS for reading in READINGS),
 }
 FIELDS = tuple(f"context.{part}.{field}" for part, fields in _FIELDS.items() for field in fields)
 
 
-def vocabulary(params: Collection[str] = ()) -> Vocabulary:
+def build_vocabulary(params: Collection[str] = ()) -> Vocabulary:
     """The names that the expressions of one rule may use; `params` are its own."""
     own = tuple(f"params.{name}" for name in params)
     return Vocabulary({"context", *(["params"] if params else [])}, (*FIELDS, *own), _HELPERS)
 
 
 def _tool_completed(view: View, name: str) -> bool:
-    return _times(view, "context.history.completed", name) > 0
+    return _read_count(view, "context.history.completed", name) > 0
 
 
 def _tool_failed(view: View, name: str) -> bool:
-    return _times(view, "context.history.failed", name) > 0
+    return _read_count(view, "context.history.failed", name) > 0
 
 
 def _failure_count(view: View, name: str) -> int:
-    return _times(view, "context.history.failed", name)
+    return _read_count(view, "context.history.failed", name)
 
 
-def _times(view: View, table: str, name: str) -> int:
+def _read_count(view: View, table: str, name: str) -> int:
     counts = cast("Table", view[table])
     return cast("int", counts[name]) if name in counts else 0
 
@@ -155,5 +155,5 @@ _HELPERS = {
     "failure_count": Helper(_failure_count),
     "context_above_threshold": Helper(_context_above),
     "message_count_above": Helper(_messages_above),
-    "budget": Helper(_budget, choices=BUDGETS, fields=READING),
+    "budget": Helper(_budget, choices=BUDGETS, fields=READINGS),
 }

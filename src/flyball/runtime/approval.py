@@ -11,8 +11,15 @@ from typing import Any
 import anyio
 import anyio.lowlevel
 
-from .._internal.workers import Worker, WorkerPool, context_elsewhere, free_worker, hand_over, is_being_cancelled
-from ..person import Approver, Question, Verdict, verdict_of
+from .._internal.workers import (
+    Worker,
+    WorkerPool,
+    copy_context_for_thread,
+    is_being_cancelled,
+    run_and_wait,
+    wait_for_worker,
+)
+from ..person import Approver, Question, Verdict, to_verdict
 from .history import PausedRun
 
 
@@ -26,10 +33,10 @@ class Person:
     paused: PausedRun | None = None
 
 
-_DESKS = WorkerPool(workers=1_000, most_hung=1_000)
+_APPROVER_WORKERS = WorkerPool(max_workers=1_000, max_hung=1_000)
 """Where approvers that block wait for a person, for minutes: in the workers of tools and models nobody else could work.
 """
-NOBODY = Person()
+NO_PERSON = Person()
 """Nobody is asked."""
 
 
@@ -45,7 +52,7 @@ class ApprovalCaller:
         self._verdicts = dict(person.verdicts)
         self._worker: Worker | None = None
 
-    async def decide(self, question: Question, most_s: float = inf) -> Verdict:
+    async def decide(self, question: Question, max_seconds: float = inf) -> Verdict:
         """What a person says; no answer in time means no. It raises only when it is cut."""
         await anyio.lowlevel.checkpoint()  # who was cancelled before must not have the call made by an answer of before
         known = self._verdicts.pop(question.id, None)
@@ -53,49 +60,49 @@ class ApprovalCaller:
             return known
         if self._approver is None:
             return Verdict(None)
-        seconds = max(0.0, min(self._seconds, most_s))
+        seconds = max(0.0, min(self._seconds, max_seconds))
         try:
             if self._is_async:
-                return await self._awaited(question, seconds)
-            return await self._in_a_worker(question, seconds)
+                return await self._ask_async(question, seconds)
+            return await self._ask_in_worker(question, seconds)
         except anyio.get_cancelled_exc_class() as error:
             if is_being_cancelled():
                 raise
-            return _failed(error)
+            return _build_failed_verdict(error)
         except (KeyboardInterrupt, GeneratorExit):
             raise
         except BaseException as error:  # what guards fails closed
-            return _failed(error)
+            return _build_failed_verdict(error)
 
-    def cut(self) -> Verdict:
+    def interrupt(self) -> Verdict:
         """Nobody waits for the answer any more."""
         if self._worker is not None:
-            _DESKS.give_up(self._worker)
+            _APPROVER_WORKERS.abandon(self._worker)
             self._worker = None
         return Verdict(None)
 
-    async def _awaited(self, question: Question, seconds: float) -> Verdict:
+    async def _ask_async(self, question: Question, seconds: float) -> Verdict:
         with anyio.move_on_after(seconds):
-            return verdict_of(await self._approver(question))
-        return _nobody(seconds)
+            return to_verdict(await self._approver(question))
+        return _build_timeout_verdict(seconds)
 
-    async def _in_a_worker(self, question: Question, seconds: float) -> Verdict:
+    async def _ask_in_worker(self, question: Question, seconds: float) -> Verdict:
         late = anyio.current_time() + seconds
-        worker = await free_worker(_DESKS, lambda: anyio.current_time() >= late)
+        worker = await wait_for_worker(_APPROVER_WORKERS, lambda: anyio.current_time() >= late)
         if worker is None:
-            return Verdict(False, f"nobody could be asked: no worker is free; {_DESKS.hung} hang")
+            return Verdict(False, f"nobody could be asked: no worker is free; {_APPROVER_WORKERS.hung} hang")
         self._worker = worker
-        came, context = list[Verdict](), context_elsewhere()
+        came, context = list[Verdict](), copy_context_for_thread()
 
         def work() -> None:
             try:
-                came.append(verdict_of(context.run(self._approver, question)))
+                came.append(to_verdict(context.run(self._approver, question)))
             except BaseException as error:
-                came.append(_failed(error))
+                came.append(_build_failed_verdict(error))
 
-        if not await hand_over(worker, work, seconds):
-            self.cut()
-            return _nobody(seconds)
+        if not await run_and_wait(worker, work, seconds):
+            self.interrupt()
+            return _build_timeout_verdict(seconds)
         self._worker = None
         return came[0]
 
@@ -106,9 +113,9 @@ def is_async(approver: Approver | None) -> bool:
     return inspect.iscoroutinefunction(approver) or inspect.iscoroutinefunction(call)
 
 
-def _nobody(seconds: float) -> Verdict:
+def _build_timeout_verdict(seconds: float) -> Verdict:
     return Verdict(False, f"nobody answered within {seconds:g} s")
 
 
-def _failed(error: BaseException) -> Verdict:
+def _build_failed_verdict(error: BaseException) -> Verdict:
     return Verdict(False, f"nobody could be asked ({type(error).__name__})")

@@ -19,7 +19,7 @@ from ..recorder import Fields, Recorder
 from ..result import Result
 from ..tools.call import ToolCallRun
 from ..unit import Unit
-from .shared_budget import left_of
+from .shared_budget import read_remaining
 
 
 @dataclass(slots=True, kw_only=True)
@@ -28,94 +28,96 @@ class ChildBudgets:
 
     recorder: Recorder
     """The parent's: whoever hears of it hears of its children too."""
-    within: TurnBudget | None
+    shared_budget: TurnBudget | None
     """What the parent shares with others."""
-    ceiling: TurnBudget | None
+    tree_budget: TurnBudget | None
     """What the whole tree shares."""
-    hire: Callable[[object], ChildSpec] | None = None
+    resolve_child: Callable[[object], ChildSpec] | None = None
     """The edge to a child that a tool wants."""
-    hired_now: int = 0
+    uncounted_children: int = 0
     """How many children tools have found themselves since the loop counted last."""
     _pool: tuple[object, TurnBudget] | None = field(default=None, init=False)
     """What is shared in the batch that is under way."""
 
-    def plan(self, task: ChildTask, clock: Clock, until: float) -> tuple[Plan, TurnBudget | None]:
+    def build_plan(self, task: ChildTask, clock: Clock, until: float) -> tuple[Plan, TurnBudget | None]:
         """The plan of a child that begins now, and what it shares; ConfigError where a limit cannot be held.
 
         `clock` is the parent's own time, and `until` when its work ends.
         """
-        within = self._shared_by(task, Deadline(until, clock))
-        task.edge.guard(_money(task, within))
+        within = self._find_shared_budget(task, Deadline(until, clock))
+        task.spec.check_money_limit(_find_money_budget(task, within))
         left_s = until - clock.now()
         if within is None:
-            return task.plan(left_s, clock.wall()), None
-        return task.plan(min(left_s, within.remaining_s()), clock.wall(), left_of(within)), within
+            return task.build_plan(left_s, clock.wall()), None
+        return task.build_plan(min(left_s, within.remaining_s()), clock.wall(), read_remaining(within)), within
 
-    def hired(self, act: ToolCallRun, child: object, goal: str, context: str) -> ChildTask:
+    def claim_child(self, tool_call: ToolCallRun, child: object, goal: str, context: str) -> ChildTask:
         """The task of a child that a tool has found itself; BudgetExceeded where no more may be.
 
         It is counted here and in what the run shares; the loop counts it when the call has ended.
         """
-        assert self.hire is not None, "an agent's run"
-        assert act.envelope is not None, "an agent's run"
-        task = ChildTask(edge=self.hire(child), goal=validation.text("ctx.delegate, goal", goal), context=context)
-        depth, children = act.envelope.budgets["depth"], act.envelope.budgets["children"]
-        left = children.available - self.hired_now
+        assert self.resolve_child is not None, "an agent's run"
+        assert tool_call.envelope is not None, "an agent's run"
+        task = ChildTask(
+            spec=self.resolve_child(child), goal=validation.check_text("ctx.delegate, goal", goal), context=context
+        )
+        depth, children = tool_call.envelope.budgets["depth"], tool_call.envelope.budgets["children"]
+        left = children.available - self.uncounted_children
         for budget, available in ((depth, depth.available), (children, left)):
             if available < 1:
                 raise BudgetExceeded(budget.name, 1, available, budget.ceiling)
-        above = None if self.within is None else self.within.budgets.get("children")
+        above = None if self.shared_budget is None else self.shared_budget.budgets.get("children")
         if above is not None:
             above.spend()
         run_id = self.recorder.header.run_id
-        task.run_id, task.parent_run_id = f"{run_id}.{act.call.id}.{self.hired_now}", run_id
-        task.level, self.hired_now = int(depth.used) + 1, self.hired_now + 1
+        task.run_id, task.parent_run_id = f"{run_id}.{tool_call.call.id}.{self.uncounted_children}", run_id
+        task.level, self.uncounted_children = int(depth.used) + 1, self.uncounted_children + 1
         if depth.ceiling is not None:
-            task.most["depth"] = depth.ceiling
-        self._tell(ChildStarted, task.run_id, task.edge.name)
+            task.max_amounts["depth"] = depth.ceiling
+        self._emit(ChildStarted, task.run_id, task.spec.name)
         return task
 
-    def part(self, act: ToolCallRun, task: ChildTask, result: Result, now: float) -> None:
+    def add_result(self, tool_call: ToolCallRun, task: ChildTask, result: Result, now: float) -> None:
         """What it came to is part of the tool's call."""
-        act.children = (*act.children, result)
+        tool_call.children = (*tool_call.children, result)
         if not self.recorder.ended:
             self.recorder.at = now
-            self._tell(ChildEnded, task.run_id, task.edge.name, result.stop.value)
+            self._emit(ChildEnded, task.run_id, task.spec.name, result.stop.value)
 
-    def _tell(self, kind: Callable[[int, float, int, Header, *Fields], Event], *fields: *Fields) -> None:
-        self.recorder.aside += 1
+    def _emit(self, kind: Callable[[int, float, int, Header, *Fields], Event], *fields: *Fields) -> None:
+        self.recorder.other_event_count += 1
         self.recorder.emit(kind, *fields)
 
-    def recorder_of(self, task: ChildTask, plan: Plan) -> Recorder:
+    def build_recorder(self, task: ChildTask, plan: Plan) -> Recorder:
         """Who records a child: its own sinks hear of it, and its parent's."""
-        own = task.edge.sinks
+        own = task.spec.sinks
         inherited = [sink for sink in self.recorder.sinks if sink not in own]
-        return Recorder(plan.header, (*own, *inherited), task.edge.events_kept)
+        return Recorder(plan.header, (*own, *inherited), task.spec.events_kept)
 
-    def not_begun(
-        self, task: ChildTask, wall: float, called_off: str | None = None, obstacle: Mapping[str, Any] | None = None
+    def build_unstarted_result(
+        self, task: ChildTask, now: float, cancelled_by: str | None = None, error: Mapping[str, Any] | None = None
     ) -> Result:
         """The end of a child that could not begin: a run like every other, in which nothing happened."""
-        plan = replace(task.plan(0.0, wall), called_off=called_off, obstacle=obstacle)
+        plan = replace(task.build_plan(0.0, now), cancelled_by=cancelled_by, start_error=error)
         try:
-            next(converse(plan, self.recorder_of(task, plan)))
+            next(converse(plan, self.build_recorder(task, plan)))
         except StopIteration as end:
             return end.value
         raise AssertionError("a run that cannot begin wants nothing done")
 
-    def _shared_by(self, task: ChildTask, until: Deadline) -> TurnBudget | None:
-        if task.edge.mode is Mode.INDEPENDENT:
-            return self.ceiling
+    def _find_shared_budget(self, task: ChildTask, until: Deadline) -> TurnBudget | None:
+        if task.spec.mode is Mode.INDEPENDENT:
+            return self.tree_budget
         if task.pool is None:
-            return self.within
+            return self.shared_budget
         if self._pool is None or self._pool[0] is not task.pool:
-            self._pool = task.pool, pool_of(task.pool, self.within, until)
+            self._pool = task.pool, build_pool(task.pool, self.shared_budget, until)
         return self._pool[1]
 
 
-def pool_of(amounts: Mapping[str, int | None], within: TurnBudget | None, until: Deadline) -> TurnBudget:
+def build_pool(amounts: Mapping[str, int | None], shared_budget: TurnBudget | None, until: Deadline) -> TurnBudget:
     """Amounts that runs share; what they take counts also in an envelope that these are within."""
-    above = {} if within is None else within.budgets
+    above = {} if shared_budget is None else shared_budget.budgets
     turns = IterationBudget("shared_turns", amounts["turns"], parent=above.get("turns"))
     budgets = {"turns": turns}
     for name in amounts:
@@ -127,8 +129,8 @@ def pool_of(amounts: Mapping[str, int | None], within: TurnBudget | None, until:
     return TurnBudget(budgets, until)
 
 
-def _money(task: ChildTask, within: TurnBudget | None) -> IterationBudget | None:
+def _find_money_budget(task: ChildTask, shared_budget: TurnBudget | None) -> IterationBudget | None:
     """The limit of money that a child inherits, if it does."""
-    if "usd" in task.most:
-        return IterationBudget("cost_usd", task.most["usd"], unit=Unit.USD)
-    return None if within is None else within.budgets.get("usd")
+    if "usd" in task.max_amounts:
+        return IterationBudget("cost_usd", task.max_amounts["usd"], unit=Unit.USD)
+    return None if shared_budget is None else shared_budget.budgets.get("usd")

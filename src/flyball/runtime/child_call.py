@@ -10,20 +10,20 @@ from typing import Any
 from ..budget.run_budget import TurnBudget
 from ..errors import RemoteRefused
 from ..loop.child_task import ChildTask
-from ..loop.children import own_tasks
+from ..loop.children import distinct_tasks
 from ..outcome import Denied, Failure, Reason, Success
 from ..request import Call
 from ..result import Result, Stop
 from ..tools.call import ToolCallRun
-from ..tools.excerpt import MOST_CHARACTERS
+from ..tools.excerpt import MAX_CHARACTERS
 from ..tools.tool import Tool
 
-_ORDER = list(Stop)
-_FRAME = 500
+_STOP_ORDER = list(Stop)
+_HEADER_CHARACTERS = 500
 """Characters that are kept free for what is told of a child beside its words, which seldom takes as many."""
 
 
-class ChildAct(ToolCallRun):
+class ChildCallRun(ToolCallRun):
     """A call of `delegate` that was admitted. Each of its tasks is a run, and has a result when it is closed."""
 
     __slots__ = ("counts", "tasks")
@@ -33,65 +33,69 @@ class ChildAct(ToolCallRun):
     ) -> None:
         super().__init__(call, tool, values, math.inf, envelope)
         self.tasks: Sequence[ChildTask] = tasks
-        self.counts = {"tool_calls": 1, "children": self.size}
+        self.counts = {"tool_calls": 1, "children": self.child_count}
 
     @property
-    def size(self) -> int:
+    def child_count(self) -> int:
         """How many children it has: tasks that join in an equal one are none."""
-        return len(own_tasks(self.tasks))
+        return len(distinct_tasks(self.tasks))
 
     @property
-    def whole(self) -> bool:
+    def is_complete(self) -> bool:
         """Whether all its tasks have come to their results."""
         return all(task.result is not None for task in self.tasks)
 
-    def end(self, now: float) -> bool:
+    def close(self, now: float) -> bool:
         """Close it, as all its children have ended: done if all of them completed."""
         results = [task.result for task in self.tasks if task.result is not None]
         assert len(results) == len(self.tasks), "every task has its result"
-        header, text = self._header(now), _told(self.tasks, results)
+        header, text = self._header(now), _format_results(self.tasks, results)
         if all(result.completed for result in results):
-            value = [_row(task, result) for task, result in zip(self.tasks, results, strict=True)]
+            value = [_to_row(task, result) for task, result in zip(self.tasks, results, strict=True)]
             return self.gate.close(Success(content=text, value=value, **header))
-        if all(_refused(result) for result in results):
+        if all(_is_refused(result) for result in results):
             return self.gate.close(Denied(reason=Reason.REFUSED, message=text, **header))
-        kind = min((result.stop for result in results), key=_ORDER.index)
+        kind = min((result.stop for result in results), key=_STOP_ORDER.index)
         return self.gate.close(Failure(kind=kind.value, error=text, **header))
 
     def _header(self, now: float) -> dict[str, Any]:
-        ended = (task.ended for task in own_tasks(self.tasks))
-        return {**super()._header(now), "children": tuple(result for result in ended if result is not None)}
+        ended = (task.own_result for task in distinct_tasks(self.tasks))
+        return {**super()._outcome_fields(now), "children": tuple(result for result in ended if result is not None)}
 
 
-def _refused(result: Result) -> bool:
+def _is_refused(result: Result) -> bool:
     """Whether a remote agent said no, so that nothing was run."""
     return result.error is not None and result.error.get("code") == RemoteRefused.code
 
 
-def _told(tasks: Sequence[ChildTask], results: Sequence[Result]) -> str:
+def _format_results(tasks: Sequence[ChildTask], results: Sequence[Result]) -> str:
     """What the parent's model reads of them, each with its share of the room."""
-    room = max(_FRAME, MOST_CHARACTERS // len(results) - _FRAME)
-    accounts = [_account(task, result, room) for task, result in zip(tasks, results, strict=True)]
+    room = max(_HEADER_CHARACTERS, MAX_CHARACTERS // len(results) - _HEADER_CHARACTERS)
+    accounts = [_format_result(task, result, room) for task, result in zip(tasks, results, strict=True)]
     if len(accounts) == 1:
         return accounts[0]
     return "\n\n".join(f"[{n}] {account}" for n, account in enumerate(accounts, 1))
 
 
-def _account(task: ChildTask, result: Result, room: int) -> str:
+def _format_result(task: ChildTask, result: Result, max_characters: int) -> str:
     """Why a child ended, what it used of what, what it did, and its words."""
     flags = f" ({', '.join(result.flags)})" if result.flags else ""
-    calls = _calls(result)
+    calls = _format_calls(result)
     made = f" Its calls: {calls}." if calls else ""
-    head = _cut(f"{task.edge.name}: {result.stop.value}{flags}. {result.explain()}{made}", 2 * _FRAME)
-    return f"{head}\n{_cut(result.text.strip() or 'It said nothing.', room)}"
+    head = _truncate(f"{task.spec.name}: {result.stop.value}{flags}. {result.explain()}{made}", 2 * _HEADER_CHARACTERS)
+    return f"{head}\n{_truncate(result.text.strip() or 'It said nothing.', max_characters)}"
 
 
-def _cut(text: str, most: int) -> str:
+def _truncate(text: str, max_characters: int) -> str:
     """A text as long as it may be: a remote agent may write whatever it likes, also where ours are brief."""
-    return text if len(text) <= most else f"{text[:most]}… ({len(text)} characters; the rest is not shown)"
+    return (
+        text
+        if len(text) <= max_characters
+        else f"{text[:max_characters]}… ({len(text)} characters; the rest is not shown)"
+    )
 
 
-def _calls(result: Result) -> str:
+def _format_calls(result: Result) -> str:
     """A short trace: how often each tool was called, and how often that did not help."""
     made = Counter(outcome.tool for outcome in result.tool_results)
     failed = Counter(outcome.tool for outcome in result.tool_results if not outcome.ok)
@@ -99,10 +103,10 @@ def _calls(result: Result) -> str:
     return ", ".join(rows[:10]) + (", …" if len(rows) > 10 else "")
 
 
-def _row(task: ChildTask, result: Result) -> dict[str, Any]:
+def _to_row(task: ChildTask, result: Result) -> dict[str, Any]:
     """The same for programs."""
     return {
-        "child": task.edge.name,
+        "child": task.spec.name,
         "run_id": result.run_id,
         "stop": result.stop.value,
         "flags": list(result.flags),

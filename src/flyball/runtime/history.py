@@ -10,7 +10,7 @@ from typing import Any, cast
 from .. import __version__
 from ..budget.run_budget import Refusal, TurnBudget
 from ..errors import ConfigError, ResumeError
-from ..loop.child_task import told
+from ..loop.child_task import add_instructions
 from ..loop.effects import (
     Act,
     Answer,
@@ -25,8 +25,8 @@ from ..loop.effects import (
     Signal,
     Stalled,
     Steer,
+    StoreFailed,
     TimeUp,
-    Unkept,
 )
 from ..loop.plan import Plan
 from ..outcome import Outcome
@@ -42,48 +42,58 @@ class PausedRun:
     Going on is the same loop again, fed with those answers. It is kept in memory: a copy by pickle has none.
     """
 
-    __slots__ = ("_taken", "agent", "answers", "letters", "plan", "question_id", "said", "sink_errors", "within")
+    __slots__ = (
+        "_claimed",
+        "agent",
+        "answers",
+        "later_verdicts",
+        "plan",
+        "question_id",
+        "shared_budget",
+        "signals",
+        "sink_errors",
+    )
 
     def __init__(
         self,
         plan: Plan,
         answers: Sequence[Answer[Any]],
         result: Result,
-        said: Mapping[str, Verdict],
-        unheard: Sequence[Signal],
-        within: TurnBudget | None,
+        later_verdicts: Mapping[str, Verdict],
+        pending_signals: Sequence[Signal],
+        shared_budget: TurnBudget | None,
     ) -> None:
         place = next(n for n, answer in enumerate(answers) if is_open(answer.value))
         self.plan = plan
         self.answers = answers[:place]
         self.question_id = result.questions[0].id
         """What was asked then."""
-        self.said = said
+        self.later_verdicts = later_verdicts
         """What was answered to later questions of the batch: nobody is asked that again."""
         self.sink_errors = result.sink_errors
-        self.within = within
+        self.shared_budget = shared_budget
         mail = [letter for answer in answers[place:] for letter in answer.mail]
-        self.letters = [letter for letter in (*mail, *unheard) if isinstance(letter, Steer | Extend | Late)]
+        self.signals = [letter for letter in (*mail, *pending_signals) if isinstance(letter, Steer | Extend | Late)]
         """What came in while the run was closed: its senders were told that it came."""
         self.agent: object = None
         """Whose run it is, where nobody else has that in hand."""
-        self._taken = Lock()
+        self._claimed = Lock()
 
     @property
     def at(self) -> float:
         """The run's active seconds until then."""
         return self.answers[-1].at if self.answers else 0.0
 
-    def take(self) -> None:
+    def claim(self) -> None:
         """Go on from here, once: what comes next would else be done twice."""
-        if not self._taken.acquire(blocking=False):
+        if not self._claimed.acquire(blocking=False):
             raise ConfigError(
                 "resume", "a result from which the run went on already", "the result that it came to then"
             )
 
-    def give_back(self) -> None:
+    def release(self) -> None:
         """It could not go on; nothing was done, and it may be tried again."""
-        self._taken.release()
+        self._claimed.release()
 
     def __reduce__(self) -> tuple[Any, ...]:
         return _nothing, ()
@@ -94,7 +104,7 @@ def is_open(value: object) -> bool:
     return isinstance(value, Verdict) and value.approved is None
 
 
-def came_from(effect: Effect[Any] | None, value: Any) -> bool:
+def is_answer_to(effect: Effect[Any] | None, value: Any) -> bool:
     """Whether this can be what the effect came to; a run that goes another way when it is played again is found out."""
     match effect:
         case None:
@@ -118,18 +128,18 @@ def _nothing() -> None:
 
 FORMAT = 1
 """The format of journals that this version writes, and the newest that it reads. Rows without a number are of 1."""
-CODE = Codec(
+JOURNAL_CODEC = Codec(
     tags={
         "Answer": Answer, "Cancel": Cancel, "Steer": Steer, "Extend": Extend, "TimeUp": TimeUp, "LeaseLost": LeaseLost,
-        "Late": Late, "Stalled": Stalled, "Unkept": Unkept,
+        "Late": Late, "Stalled": Stalled, "Unkept": StoreFailed,
     }
 )  # fmt: skip
 """How journals are written."""
 _PLAN_KEYS = {
     "run_id": "run_id", "messages": "messages", "session_id": "session_id", "started_at": "started_at",
-    "until": "until", "state": "state", "metadata": "metadata", "most_s": "most_s", "most": "most",
-    "number": "number", "spent_s": "spent_s", "parent_run_id": "parent_run_id", "level": "level", "within": "within",
-    "seed": "seed", "told": "told",
+    "until": "until", "state": "state", "metadata": "metadata", "most_s": "max_seconds", "most": "max_amounts",
+    "number": "number", "spent_s": "elapsed_s", "parent_run_id": "parent_run_id", "level": "level", "within": "has_shared_budget",
+    "seed": "seed", "told": "extra_instructions",
 }  # fmt: skip
 """Keys in the first row of a journal, and the fields of a plan that they hold. The keys are stored data."""
 
@@ -140,7 +150,7 @@ class StartedEffect:
 
     events: int = 0
     """How many events the loop had told when it began."""
-    print: int = 0
+    fingerprint: int = 0
     """The fingerprint of the run with it."""
     question: str | None = None
     """The id of what a person was asked."""
@@ -153,13 +163,13 @@ class RunHistory:
     """What happened in a run until it was left."""
 
     answers: list[Answer[Any]] = field(default_factory=list[Answer[Any]])
-    begun: list[StartedEffect] = field(default_factory=list[StartedEffect])
+    started: list[StartedEffect] = field(default_factory=list[StartedEffect])
     """Each effect; there is one more of them than answers where the last was not answered."""
     take: int = 0
     """How often the run was taken up again."""
-    said: dict[str, Verdict] = field(default_factory=dict[str, Verdict])
+    later_verdicts: dict[str, Verdict] = field(default_factory=dict[str, Verdict])
     """What was answered to questions behind the one that stayed open."""
-    letters: list[Signal] = field(default_factory=list[Signal])
+    signals: list[Signal] = field(default_factory=list[Signal])
     """What came in behind it."""
     at: float = 0.0
     """The run's active seconds until then; also those of answers that do not count any more, as time only grows."""
@@ -167,79 +177,79 @@ class RunHistory:
     @property
     def events(self) -> int:
         """How many events of the loop are in the store for certain."""
-        return self.begun[-1].events if self.begun else 0
+        return self.started[-1].events if self.started else 0
 
     @property
     def unanswered(self) -> StartedEffect | None:
         """The effect that was begun and not answered, if there is one."""
-        return self.begun[len(self.answers)] if len(self.begun) > len(self.answers) else None
+        return self.started[len(self.answers)] if len(self.started) > len(self.answers) else None
 
-    def until_open(self) -> RunHistory:
+    def truncate_at_question(self) -> RunHistory:
         """The same, as it was when the first question that nobody answered was about to be asked."""
         place = next((n for n, answer in enumerate(self.answers) if is_open(answer.value)), None)
         if place is None:
             return self
         behind = range(place + 1, len(self.answers))
-        verdicts = {self.begun[n].question: self.answers[n].value for n in behind}
+        verdicts = {self.started[n].question: self.answers[n].value for n in behind}
         mail = [letter for answer in self.answers[place:] for letter in answer.mail]
         return RunHistory(
             self.answers[:place],
-            self.begun[: place + 1],
+            self.started[: place + 1],
             self.take,
             {key: one for key, one in verdicts.items() if key and isinstance(one, Verdict) and not is_open(one)},
             [letter for letter in mail if isinstance(letter, Steer | Extend | Late)],
             self.at,
         )
 
-    def extended(self, letters: Sequence[Signal]) -> None:
+    def add_signals(self, signals: Sequence[Signal]) -> None:
         """More was given when the last answer came."""
         last = self.answers[-1]
-        self.answers[-1] = replace(last, mail=(*last.mail, *letters))
+        self.answers[-1] = replace(last, mail=(*last.mail, *signals))
 
 
-def past_of(rows: Iterable[Row]) -> RunHistory:
+def parse_journal(rows: Iterable[Row]) -> RunHistory:
     """Read a journal. What a run did before it was taken up again at some place, from there on, does not count."""
     past = RunHistory()
     for row in rows:
         if row.take > past.take:
             past.take = row.take
             kept = row.n + (row.kind is Kind.EXTENDED)
-            del past.answers[kept:], past.begun[kept:]
+            del past.answers[kept:], past.started[kept:]
         match row.kind:
             case Kind.STARTED:
-                past.begun.append(StartedEffect(print=row.fingerprint, **CODE.loads(row.data)))
+                past.started.append(StartedEffect(fingerprint=row.fingerprint, **JOURNAL_CODEC.loads(row.data)))
             case Kind.OUTCOME:
-                call_id, outcome = CODE.loads(row.data)
-                past.begun[-1].outcomes[call_id] = outcome
+                call_id, outcome = JOURNAL_CODEC.loads(row.data)
+                past.started[-1].outcomes[call_id] = outcome
             case Kind.ANSWER:
-                if len(past.begun) == row.n:  # it was interrupted, and answered without being begun again
-                    past.begun.append(StartedEffect(print=row.fingerprint))
-                past.answers.append(CODE.loads(row.data))
+                if len(past.started) == row.n:  # it was interrupted, and answered without being begun again
+                    past.started.append(StartedEffect(fingerprint=row.fingerprint))
+                past.answers.append(JOURNAL_CODEC.loads(row.data))
                 past.at = past.answers[-1].at
             case Kind.EXTENDED:
-                past.extended(CODE.loads(row.data))
+                past.add_signals(JOURNAL_CODEC.loads(row.data))
             case Kind.RUN:
                 pass
     return past
 
 
-def plan_told(plan: Plan) -> str:
+def encode_plan(plan: Plan) -> str:
     """What a run began with, for the first row of its journal."""
     own: dict[str, Any] = {key: getattr(plan, name) for key, name in _PLAN_KEYS.items()}
     about = {"format": FORMAT, "version": str(__version__)}
-    return CODE.dumps({**own, "limits": plan.shared.terms.ceilings(), "agent": plan.shared.agent, **about})
+    return JOURNAL_CODEC.dumps({**own, "limits": plan.spec.limits.ceilings(), "agent": plan.spec.agent, **about})
 
 
-def restored(plan: Plan, row: str) -> Plan:
+def restore_plan(plan: Plan, row: str) -> Plan:
     """The plan of a run that goes on: all that was its own then, on the terrain that its agent has now."""
-    data: Mapping[str, Any] = CODE.loads(row)
+    data: Mapping[str, Any] = JOURNAL_CODEC.loads(row)
     _check_format(plan.run_id, data)
-    terms = plan.shared.terms.with_ceilings(data["limits"])
-    shared = plan.shared if terms is plan.shared.terms else replace(plan.shared, terms=terms)
-    if data["told"] != plan.told:
-        shared = told(shared, data["told"], instead_of=plan.told)
+    limits = plan.spec.limits.with_ceilings(data["limits"])
+    spec = plan.spec if limits is plan.spec.limits else replace(plan.spec, limits=limits)
+    if data["told"] != plan.extra_instructions:
+        spec = add_instructions(spec, data["told"], replacing=plan.extra_instructions)
     own = {name: data[key] for key, name in _PLAN_KEYS.items()}
-    return replace(plan, shared=shared, **own)
+    return replace(plan, spec=spec, **own)
 
 
 def _check_format(run_id: str, data: Mapping[str, Any]) -> None:

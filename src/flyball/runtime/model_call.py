@@ -15,14 +15,14 @@ import anyio
 from .._internal.workers import (
     Worker,
     WorkerPool,
-    call_soon,
-    context_elsewhere,
-    free_worker,
-    hand_over,
+    copy_context_for_thread,
+    get_call_soon,
     is_being_cancelled,
+    run_and_wait,
+    wait_for_worker,
 )
 from ..budget.usage import Usage
-from ..errors import ModelError, Retryable, shown
+from ..errors import ModelError, Retryable, quote_value
 from ..models import Model
 from ..request import Call, Finish, ModelFailure, Reply, Request
 
@@ -31,13 +31,13 @@ class ModelCaller:
     """The requests of one run, one at a time."""
 
     __slots__ = (
+        "_call_soon",
+        "_chunks",
         "_is_async",
         "_model",
-        "_others",
+        "_on_text",
+        "_other_models",
         "_request",
-        "_said",
-        "_soon",
-        "_tell",
         "_thread",
         "_worker",
         "_workers",
@@ -48,99 +48,99 @@ class ModelCaller:
         model: Model,
         is_async: bool,
         workers: WorkerPool,
-        tell: Callable[[str], None],
-        others: Mapping[str, Any] | None = None,
+        on_text: Callable[[str], None],
+        other_models: Mapping[str, Any] | None = None,
     ) -> None:
         self._model: Any = model
-        self._others = others or {}
+        self._other_models = other_models or {}
         """Other models that may be asked, by name."""
         self._is_async = is_async
         self._workers = workers
-        self._tell: Callable[[str], None] | None = tell
+        self._on_text: Callable[[str], None] | None = on_text
         self._request: Request | None = None
-        self._said: list[str] | None = None
+        self._chunks: list[str] | None = None
         self._worker: Worker | None = None
-        self._soon: Callable[[Callable[[], object]], object] | None = None
+        self._call_soon: Callable[[Callable[[], object]], object] | None = None
         self._thread = 0
 
-    def here(self, soon: Callable[[Callable[[], object]], object], thread: int) -> None:
+    def bind_thread(self, schedule: Callable[[Callable[[], object]], object], thread: int) -> None:
         """What is told from other threads is to be heard in this one."""
-        self._soon, self._thread = soon, thread
+        self._call_soon, self._thread = schedule, thread
 
     async def ask(self, request: Request) -> Reply | ModelFailure:
         """One attempt. It raises only when it is cut; `cut` then gives what there is."""
-        self._request, self._said = request, None
-        if self._soon is None:
-            self._soon, self._thread = call_soon(), get_ident()
-        model = self._others.get(request.model, self._model)
+        self._request, self._chunks = request, None
+        if self._call_soon is None:
+            self._call_soon, self._thread = get_call_soon(), get_ident()
+        model = self._other_models.get(request.model, self._model)
         try:
             if self._is_async if model is self._model else inspect.iscoroutinefunction(model.ask):
-                reply: Reply | ModelFailure = await model.ask(request, partial(self._told, request))
+                reply: Reply | ModelFailure = await model.ask(request, partial(self._receive_text, request))
             else:
-                reply = await self._in_a_worker(model, request)
+                reply = await self._ask_in_worker(model, request)
         except anyio.get_cancelled_exc_class() as error:
             if is_being_cancelled():
                 raise
-            return ModelFailure.of(error)
+            return ModelFailure.from_error(error)
         except (KeyboardInterrupt, GeneratorExit):
             raise
         except BaseException as error:  # also asyncio's CancelledError in trio
-            return ModelFailure.of(error)
+            return ModelFailure.from_error(error)
         self._request = None
         if isinstance(reply, ModelFailure):
             return reply
-        flaw = None if _is_plain(reply) else _flaw(reply)
-        return reply if flaw is None else ModelFailure.of(ModelError(f"the model gave {flaw}"))
+        flaw = None if _is_well_formed(reply) else _find_flaw(reply)
+        return reply if flaw is None else ModelFailure.from_error(ModelError(f"the model gave {flaw}"))
 
-    def cut(self) -> Reply:
+    def interrupt(self) -> Reply:
         """What there is of a reply that is not waited for any longer; one that was never asked for has used nothing."""
         if self._request is None:
             return Reply(usage=Usage(), finish=Finish.CUT)
         self._request = None
         if self._worker is not None:
-            self._workers.give_up(self._worker)
+            self._workers.abandon(self._worker)
             self._worker = None  # the next model may be one that is awaited
-        return Reply("".join(self._said or ()), finish=Finish.CUT)
+        return Reply("".join(self._chunks or ()), finish=Finish.CUT)
 
-    def leave(self) -> None:
+    def detach(self) -> None:
         """Nobody listens any more."""
-        self._tell = None
+        self._on_text = None
 
-    def _told(self, request: Request, text: str) -> None:
+    def _receive_text(self, request: Request, text: str) -> None:
         """From any thread; events are told on the run's own."""
         if get_ident() == self._thread:
-            self._heard(request, text)
-        elif self._soon is not None:
+            self._add_text(request, text)
+        elif self._call_soon is not None:
             with contextlib.suppress(RuntimeError):  # the event loop is closed, and nobody listens any more
-                self._soon(partial(self._heard, request, text))
+                self._call_soon(partial(self._add_text, request, text))
 
-    def _heard(self, request: Request, text: str) -> None:
+    def _add_text(self, request: Request, text: str) -> None:
         if request is self._request:  # else it was cut
-            if self._said is None:
-                self._said = []
-            self._said.append(text)
-            if self._tell is not None:
-                self._tell(text)
+            if self._chunks is None:
+                self._chunks = []
+            self._chunks.append(text)
+            if self._on_text is not None:
+                self._on_text(text)
 
-    async def _in_a_worker(self, model: Any, request: Request) -> Reply | ModelFailure:
-        worker = await free_worker(self._workers, lambda: False)
+    async def _ask_in_worker(self, model: Any, request: Request) -> Reply | ModelFailure:
+        worker = await wait_for_worker(self._workers, lambda: False)
         if worker is None:
             raise Retryable(f"no worker is free; {self._workers.hung} hang")
         self._worker = worker
-        came, context = list[Reply | BaseException](), context_elsewhere()
+        came, context = list[Reply | BaseException](), copy_context_for_thread()
 
         def work() -> None:
             try:
-                came.append(context.run(model.ask, request, partial(self._told, request)))
+                came.append(context.run(model.ask, request, partial(self._receive_text, request)))
             except BaseException as error:
                 came.append(error)
 
-        await hand_over(worker, work, inf)
+        await run_and_wait(worker, work, inf)
         self._worker = None
-        return ModelFailure.of(came[0]) if isinstance(came[0], BaseException) else came[0]
+        return ModelFailure.from_error(came[0]) if isinstance(came[0], BaseException) else came[0]
 
 
-def _is_plain(reply: Any) -> bool:
+def _is_well_formed(reply: Any) -> bool:
     """Whether nothing can be wrong with a reply, told fast."""
     if type(reply) is not Reply or type(reply.text) is not str or type(reply.finish) is not Finish:
         return False
@@ -150,7 +150,7 @@ def _is_plain(reply: Any) -> bool:
     return reply.usage is None or type(reply.usage) is Usage
 
 
-def _flaw(reply: Any) -> str | None:
+def _find_flaw(reply: Any) -> str | None:
     """What is wrong with what a model gave: the loop must be able to rely on it."""
     if not isinstance(reply, Reply):
         return f"a {type(reply).__name__}; expected a Reply"
@@ -160,4 +160,4 @@ def _flaw(reply: Any) -> str | None:
         parts += [("call", call, Call), ("call's id", getattr(call, "id", ""), str)]
         parts += [("call's name", getattr(call, "name", ""), str)]
     wrong = [(name, found, kind) for name, found, kind in parts if not isinstance(found, kind)]
-    return next((f"the {name} {shown(found)}; expected {kind}" for name, found, kind in wrong), None)
+    return next((f"the {name} {quote_value(found)}; expected {kind}" for name, found, kind in wrong), None)

@@ -13,8 +13,8 @@ from ..recorder import Recorder, Sink
 from ..request import FailureKind, ModelFailure
 from ..result import Result, Stop
 from ..tools.call import ToolCallRun
-from .child_call import ChildAct
-from .history import PausedRun, RunHistory, StartedEffect, came_from
+from .child_call import ChildCallRun
+from .history import PausedRun, RunHistory, StartedEffect, is_answer_to
 from .journal import RunJournal
 
 if TYPE_CHECKING:
@@ -26,119 +26,121 @@ _INTERRUPTED = ModelFailure(
 _UNKNOWN = "the process ended while this was under way. Whether it had an effect is not known"
 
 
-def resumed(driver: Driver, past: RunHistory, keeper: RunJournal) -> Effect[Any] | None:
+def resume_run(driver: Driver, history: RunHistory, journal: RunJournal) -> Effect[Any] | None:
     """What the loop of a run that is kept wants next; None where it had come to its end."""
-    effect = _replayed(driver, past, keeper)
-    driver.pace.begin_at(past.at + driver.pace.now())
-    for letter in past.letters:
-        driver.mailbox.post(letter)
-    begun = past.unanswered
+    effect = _replay_answers(driver, history, journal)
+    driver.timer.set_elapsed(history.at + driver.timer.now())
+    for letter in history.signals:
+        driver.signals.send(letter)
+    begun = history.unanswered
     match effect:
         case Ask() if begun is not None:
-            keeper.passed(effect)
-            return driver.answer(effect, _INTERRUPTED)
+            journal.record_replayed(effect)
+            return driver.send_answer(effect, _INTERRUPTED)
         case Append() | Wait() if begun is not None:  # what is to be kept was, in one commit with its beginning
-            keeper.passed(effect)
-            return driver.answer(effect, None)
+            journal.record_replayed(effect)
+            return driver.send_answer(effect, None)
         case Act() if begun is not None:
-            _take_up(effect, begun)
+            _reopen_calls(effect, begun)
             return effect
         case _:
             return effect
 
 
-def _replayed(driver: Driver, past: RunHistory, keeper: RunJournal) -> Effect[Any] | None:
+def _replay_answers(driver: Driver, history: RunHistory, journal: RunJournal) -> Effect[Any] | None:
     """Tell the loop all answers again; ResumeError where it wants something else than it did."""
-    hush = EventMuter(driver.recorder, past.events, keeper)
+    hush = EventMuter(driver.recorder, history.events, journal)
     effect = driver.advance(None)
-    for n, begun in enumerate(past.begun):
-        if effect is None or not keeper.fits(begun, effect):
-            hush.for_good()
-            driver.abandon()
+    for n, begun in enumerate(history.started):
+        if effect is None or not journal.matches(begun, effect):
+            hush.mute()
+            driver.close_loop()
             wants = "the end" if effect is None else f"the effect {type(effect).__name__}"
-            found = f"{wants} as step {n + 1} of {len(past.begun)}, which was another: code, rules or tools changed"
+            found = (
+                f"{wants} as step {n + 1} of {len(history.started)}, which was another: code, rules or tools changed"
+            )
             where = f"run {driver.recorder.header.run_id}"
             raise ResumeError(where, found, "the same agent; or from_messages=True")
-        if n < len(past.answers):
-            keeper.passed(effect)
-            effect = _told_again(driver, effect, past.answers[n])
-    hush.end()
+        if n < len(history.answers):
+            journal.record_replayed(effect)
+            effect = _replay_answer(driver, effect, history.answers[n])
+    hush.unmute()
     return effect
 
 
-def _told_again(driver: Driver, effect: Effect[Any], answer: Answer[Any]) -> Effect[Any] | None:
-    if isinstance(effect, Grant) and answer.value is None and driver.lender is not None:
-        driver.lender.again(effect)
+def _replay_answer(driver: Driver, effect: Effect[Any], answer: Answer[Any]) -> Effect[Any] | None:
+    if isinstance(effect, Grant) and answer.value is None and driver.budget_client is not None:
+        driver.budget_client.reapply(effect)
     driver.answers.append(answer)
     return driver.advance(answer)
 
 
-def _take_up(effect: Act, begun: StartedEffect) -> None:
+def _reopen_calls(effect: Act, started: StartedEffect) -> None:
     """Leave those calls of a batch open that may be made again; the others have their outcome, or nobody knows it."""
     for act in cast("Sequence[ToolCallRun]", effect.acts):
-        _give_up_those_elsewhere(act.tasks)
-        known = begun.outcomes.get(act.call.id)
-        if known is None and not act.tool.idempotent and not isinstance(act, ChildAct):
+        _fail_remote_children(act.tasks)
+        known = started.outcomes.get(act.call.id)
+        if known is None and not act.tool.idempotent and not isinstance(act, ChildCallRun):
             known = Failure(kind="Interrupted", error=_UNKNOWN, call_id=act.call.id, tool=act.tool.name)
         if known is not None:
             act.gate.close(known)
 
 
-def _give_up_those_elsewhere(tasks: Sequence[Any]) -> None:
+def _fail_remote_children(tasks: Sequence[Any]) -> None:
     """Children at other services have no journal here, so they are not begun anew: nobody knows what came of them."""
     for task in tasks:
-        if task.edge.runner is not None:
+        if task.spec.runner is not None:
             error = {"code": "interrupted", "kind": "Interrupted", "message": _UNKNOWN}
-            task.ended = Result(stop=Stop.FAILED, error=error, run_id=task.run_id)
+            task.own_result = Result(stop=Stop.FAILED, error=error, run_id=task.run_id)
 
 
 class EventMuter:
     """Keeps quiet about events that were told before; those that were lost with the process are told."""
 
-    def __init__(self, recorder: Recorder, told: int, keeper: RunJournal) -> None:
+    def __init__(self, recorder: Recorder, reported_count: int, journal: RunJournal) -> None:
         self._recorder = recorder
         self._sinks: tuple[Sink, ...] = recorder.sinks
-        self._told = told
-        self._next = keeper.next_event
-        self._over = keeper.over
-        if told or self._over:
-            recorder.sinks = (self._heard,)
+        self._reported_count = reported_count
+        self._next = journal.next_event
+        self._has_ended = journal.has_ended
+        if reported_count or self._has_ended:
+            recorder.sinks = (self._on_event,)
 
-    def _heard(self, event: Event) -> None:
-        if event.seq + 1 == self._told and not self._over:
-            self.end()
+    def _on_event(self, event: Event) -> None:
+        if event.seq + 1 == self._reported_count and not self._has_ended:
+            self.unmute()
 
-    def end(self) -> None:
+    def unmute(self) -> None:
         """Tell everything from now on."""
-        if self._recorder.sinks != self._sinks and not self._over:
-            self._recorder.aside += self._next - self._recorder.seq
+        if self._recorder.sinks != self._sinks and not self._has_ended:
+            self._recorder.other_event_count += self._next - self._recorder.seq
             self._recorder.seq = self._next
             self._recorder.sinks = self._sinks
 
-    def for_good(self) -> None:
+    def mute(self) -> None:
         """Tell nothing any more."""
         self._recorder.sinks = ()
 
 
-def played(driver: Driver, pause: PausedRun) -> Effect[Any]:
+def replay_pause(driver: Driver, pause: PausedRun) -> Effect[Any]:
     """Play a run that was paused in this process until it asks; who watches has seen it."""
     recorder, sinks = driver.recorder, driver.recorder.sinks
     recorder.sinks = ()
     effect = driver.advance(None)
     for answer in pause.answers:
-        if not came_from(effect, answer.value):
+        if not is_answer_to(effect, answer.value):
             break
         driver.answers.append(answer)
         effect = driver.advance(answer)
     arrived = len(driver.answers) == len(pause.answers) and isinstance(effect, Decide)
     if not arrived or cast("Decide", effect).question.id != pause.question_id:
-        driver.abandon()
-        pause.give_back()
+        driver.close_loop()
+        pause.release()
         found = f"a {type(effect).__name__}" if driver.result is None else driver.result.explain()
         raise ConfigError(
             "resume", found, "the open question: hooks, callbacks and the model must decide the same again"
         )
     recorder.sinks, recorder.sink_errors = sinks, pause.sink_errors
-    for letter in pause.letters:
-        driver.mailbox.post(letter)
+    for letter in pause.signals:
+        driver.signals.send(letter)
     return cast("Decide", effect)

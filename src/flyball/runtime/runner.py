@@ -6,51 +6,51 @@ from collections.abc import Callable, Coroutine, Mapping, Sequence
 from threading import RLock
 from typing import Any, Protocol
 
-from ..loop.effects import Cancel, Extend, LeaseLost, Signal, Steer, Unkept
+from ..loop.effects import Cancel, Extend, LeaseLost, Signal, Steer, StoreFailed
 from ..recorder import Recorder
 from ..result import Result
 
 
-class Mailbox:
+class SignalQueue:
     """Takes letters from any thread until the run is past the point where they could still count.
 
     The driver holds `lock` from the moment it empties the box until the loop has heard the letters and decided; so
     whoever is told that a letter was taken knows that the run hears it.
     """
 
-    __slots__ = ("_cut", "cutting", "ended", "letters", "lock", "reporting")
+    __slots__ = ("_on_cancel", "ended", "in_grace_turn", "is_cancelling", "lock", "pending")
 
     def __init__(self) -> None:
         self.lock = RLock()
         self.ended = False
-        self.reporting = False
+        self.in_grace_turn = False
         """In the grace turn: nothing can be steered or extended any more."""
-        self.cutting = False
+        self.is_cancelling = False
         """Whether somebody wants what is under way to be cut."""
-        self.letters: list[Signal] = []
-        self._cut: Callable[[], object] | None = None
+        self.pending: list[Signal] = []
+        self._on_cancel: Callable[[], object] | None = None
 
-    def post(self, letter: Signal) -> bool:
+    def send(self, signal: Signal) -> bool:
         """Leave a letter; False where it comes too late."""
-        urgent = isinstance(letter, Cancel | LeaseLost | Unkept)
+        urgent = isinstance(signal, Cancel | LeaseLost | StoreFailed)
         with self.lock:
-            if self.ended or (self.reporting and isinstance(letter, Steer | Extend)):
+            if self.ended or (self.in_grace_turn and isinstance(signal, Steer | Extend)):
                 return False
-            self.letters.append(letter)
+            self.pending.append(signal)
             if urgent:
-                self.cutting = True
-                if self._cut is not None:
-                    self._cut()
+                self.is_cancelling = True
+                if self._on_cancel is not None:
+                    self._on_cancel()
             return True
 
-    def on_cut(self, cut: Callable[[], object] | None) -> None:
+    def on_cancel(self, callback: Callable[[], object] | None) -> None:
         """What to call when somebody wants what is under way to be cut; it may be called from any thread."""
         with self.lock:
-            self._cut = cut
+            self._on_cancel = callback
 
-    def empty(self) -> Sequence[Signal]:
+    def drain(self) -> Sequence[Signal]:
         """All letters since the last time; `lock` is held."""
-        letters, self.letters = self.letters, []
+        letters, self.pending = self.pending, []
         return letters
 
 
@@ -68,7 +68,7 @@ class Runner(Protocol):
         ...
 
     @property
-    def mailbox(self) -> Mailbox:
+    def signals(self) -> SignalQueue:
         """Where letters for the run are left."""
         ...
 

@@ -9,7 +9,7 @@ from ..budget.budget import Hold
 from ..budget.run_budget import Refusal, TurnBudget
 from ..loop.effects import Grant
 
-_USED_AT_ONCE = frozenset({"turns", "tool_calls", "children"})
+_SETTLED_IMMEDIATELY = frozenset({"turns", "tool_calls", "children"})
 
 
 class SharedBudgetClient:
@@ -17,25 +17,25 @@ class SharedBudgetClient:
 
     def __init__(self, envelope: TurnBudget) -> None:
         self._envelope = envelope
-        self._open: dict[str, Hold] = {}
+        self._holds: dict[str, Hold] = {}
 
-    def grant(self, wanted: Grant) -> Refusal | None:
+    def apply(self, grant: Grant) -> Refusal | None:
         """Do it; where something is taken, the refusal that stands against it."""
-        for reason, amounts in wanted.refund.items():
-            for name, amount in self._known(amounts).items():
+        for reason, amounts in grant.refund.items():
+            for name, amount in self._select_known(amounts).items():
                 self._envelope.budgets[name].refund(amount, reason=reason)
-        if wanted.settle is not None:
-            self._settle(self._known(wanted.settle))
-        return self._take(self._known(wanted.take)) if wanted.take else None
+        if grant.settle is not None:
+            self._settle(self._select_known(grant.settle))
+        return self._claim(self._select_known(grant.claim)) if grant.claim else None
 
-    def _known(self, amounts: Mapping[str, int]) -> dict[str, int]:
+    def _select_known(self, amounts: Mapping[str, int]) -> dict[str, int]:
         return {name: amount for name, amount in amounts.items() if name in self._envelope.budgets}
 
-    def again(self, granted: Grant) -> None:
+    def reapply(self, grant: Grant) -> None:
         """Do again what was granted before. Others may have taken in another order then, so it cannot be refused."""
-        if self.grant(granted) is not None:
-            for name, amount in self._known(granted.take).items():
-                if name in _USED_AT_ONCE:
+        if self.apply(grant) is not None:
+            for name, amount in self._select_known(grant.claim).items():
+                if name in _SETTLED_IMMEDIATELY:
                     self._envelope.budgets[name].increment(amount)
 
     def close(self) -> None:
@@ -43,14 +43,14 @@ class SharedBudgetClient:
         self._settle({})
 
     def _settle(self, facts: dict[str, int]) -> None:
-        for name, hold in self._open.items():
+        for name, hold in self._holds.items():
             hold.settle(facts.pop(name, hold.amount))
-        self._open = {}
+        self._holds = {}
         for name, fact in facts.items():
             if fact:  # it happened, though nothing was held for it
                 self._envelope.budgets[name].increment(fact)
 
-    def _take(self, amounts: dict[str, int]) -> Refusal | None:
+    def _claim(self, amounts: dict[str, int]) -> Refusal | None:
         envelope = self._envelope
         with envelope.lock:
             if envelope.is_expired():
@@ -60,14 +60,14 @@ class SharedBudgetClient:
                 short = [name for name, amount in amounts.items() if envelope.budgets[name].available < amount]
                 return envelope.refuse(short[0])
             for name, hold in holds.items():
-                if name in _USED_AT_ONCE:
+                if name in _SETTLED_IMMEDIATELY:
                     hold.settle(hold.amount)
                 else:
-                    self._open[name] = hold
+                    self._holds[name] = hold
         return None
 
 
-def left_of(shared: TurnBudget) -> dict[str, int]:
+def read_remaining(shared_budget: TurnBudget) -> dict[str, int]:
     """What others leave of tokens and money now: a run must not hold less than the worst that its requests can do."""
-    left = {name: shared.budgets[name].available for name in ("tokens", "usd") if name in shared.budgets}
+    left = {name: shared_budget.budgets[name].available for name in ("tokens", "usd") if name in shared_budget.budgets}
     return {name: int(amount) for name, amount in left.items() if amount != math.inf}

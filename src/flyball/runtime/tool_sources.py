@@ -12,10 +12,10 @@ from typing import Any
 import anyio
 from anyio.abc import TaskGroup
 
-from .._internal.workers import call_soon
+from .._internal.workers import get_call_soon
 from ..errors import SourceError
 from ..loop.effects import Effect
-from ..loop.ending import described
+from ..loop.ending import describe_error
 from ..loop.loop import converse
 from ..loop.state import LoopClock
 from ..result import Result
@@ -36,7 +36,7 @@ class _Source:
         self.source = source
         self.tools: Sequence[Tool] | None = None
         self.error: Exception | None = None
-        self.left = False
+        self.is_closed = False
         self.scope = anyio.CancelScope(shield=True)
         """Nobody else's cancel comes through: a source that is open is closed, not cut."""
 
@@ -45,24 +45,24 @@ class OpenSources:
     """The sources of one run. They are opened side by side, and closed so."""
 
     def __init__(self, sources: Sequence[ToolSource]) -> None:
-        self._seats = [_Source(source) for source in sources]
+        self._sources = [_Source(source) for source in sources]
         self._settled = anyio.Event()
         self._release = anyio.Event()
 
     @property
     def missing(self) -> str:
         """The names of those that are not open."""
-        return ", ".join(seat.source.name for seat in self._seats if seat.tools is None)
+        return ", ".join(seat.source.name for seat in self._sources if seat.tools is None)
 
     async def open(self, tasks: TaskGroup) -> list[Sequence[Tool]]:
         """Their tools, when all are open; it raises what the first that cannot be opened raises."""
-        for seat in self._seats:
-            tasks.start_soon(self._hold, seat)
+        for seat in self._sources:
+            tasks.start_soon(self._open_source, seat)
         await self._settled.wait()
-        for seat in self._seats:
+        for seat in self._sources:
             if seat.error is not None:
                 raise seat.error
-        return [seat.tools or () for seat in self._seats]
+        return [seat.tools or () for seat in self._sources]
 
     def close(self) -> None:
         """Have them all closed, whatever is being cancelled; their task group waits for that.
@@ -71,31 +71,33 @@ class OpenSources:
         """
         self._release.set()
         late = anyio.current_time() + _CLOSING_S
-        for seat in self._seats:
+        for seat in self._sources:
             if seat.tools is None:
                 seat.scope.cancel()
             else:
                 seat.scope.deadline = late
 
-    async def _hold(self, seat: _Source) -> None:
+    async def _open_source(self, source: _Source) -> None:
         try:
-            with seat.scope:
-                async with seat.source.open() as tools:
-                    seat.tools = tuple(tools)
+            with source.scope:
+                async with source.source.open() as tools:
+                    source.tools = tuple(tools)
                     self._settle()
                     await self._release.wait()
         except Exception as error:
-            if seat.tools is None:
-                seat.error = error
+            if source.tools is None:
+                source.error = error
             else:
-                log.debug("%s went wrong while it was open", seat.source.name, exc_info=True)
+                log.debug("%s went wrong while it was open", source.source.name, exc_info=True)
         finally:
-            seat.left = True
+            source.is_closed = True
             self._settle()
 
     def _settle(self) -> None:
-        seats = self._seats
-        if any(seat.error is not None for seat in seats) or all(seat.tools is not None or seat.left for seat in seats):
+        seats = self._sources
+        if any(seat.error is not None for seat in seats) or all(
+            seat.tools is not None or seat.is_closed for seat in seats
+        ):
             self._settled.set()
 
 
@@ -108,13 +110,13 @@ class SourcedDriver(Driver):
 
     __slots__ = ()
 
-    async def _driven(self) -> Result:
-        self._soon, self._thread = call_soon(), get_ident()
-        self.mailbox.on_cut(self._want_cut)
-        holding, raised = OpenSources(self._plan.shared.sources), list[BaseException]()
+    async def _drive(self) -> Result:
+        self._call_soon, self._thread = get_call_soon(), get_ident()
+        self.signals.on_cancel(self._request_cancel)
+        holding, raised = OpenSources(self._plan.spec.sources), list[BaseException]()
         async with anyio.create_task_group() as tasks:
             try:
-                await self._with_open(holding, tasks)
+                await self._drive_open(holding, tasks)
             except BaseException as error:  # kept from the task group, which would wrap it
                 raised.append(error)
             finally:
@@ -124,55 +126,57 @@ class SourcedDriver(Driver):
         assert self.result is not None, "a loop that has ended has its result"
         return self.result
 
-    async def _with_open(self, holding: OpenSources, tasks: TaskGroup) -> None:
+    async def _drive_open(self, sources: OpenSources, tasks: TaskGroup) -> None:
         try:
-            error = await self._open(holding, tasks)
+            error = await self._open(sources, tasks)
         except BaseException:  # the task is cancelled: the run closes as it does later on
-            self.mailbox.post(self._cancelled)
-            await super()._driven()
+            self.signals.send(self._cancelled)
+            await super()._drive()
             raise
-        if error is not None and self._goes_on:
+        if error is not None and self._is_resumed:
             if self._paused is not None:
-                self._paused.give_back()
-            self._part()
+                self._paused.release()
+            self._break_cycles()
             raise error
-        await super()._driven()
+        await super()._drive()
 
-    async def _open(self, holding: OpenSources, tasks: TaskGroup) -> Exception | None:
+    async def _open(self, sources: OpenSources, tasks: TaskGroup) -> Exception | None:
         """Have the plan with the tools of the sources; or why that cannot be, where nobody has ended the run."""
         plan, error = self._plan, None
-        limit_s = math.inf if self._goes_on else self._work_s()
+        limit_s = math.inf if self._is_resumed else self._compute_work_s()
         with anyio.CancelScope(deadline=anyio.current_time() + limit_s) as scope:
             self._scope = scope
             try:
-                if limit_s > 0 and not self.mailbox.cutting:  # else the loop ends it at once
-                    assert plan.shared.offering is not None, "who has sources can offer their tools"
-                    plan = replace(plan, shared=plan.shared.offering(plan.shared, await holding.open(tasks)))
+                if limit_s > 0 and not self.signals.is_cancelling:  # else the loop ends it at once
+                    assert plan.spec.resolve_tools is not None, "who has sources can offer their tools"
+                    plan = replace(plan, spec=plan.spec.resolve_tools(plan.spec, await sources.open(tasks)))
             except Exception as found:
                 error = found
-        if self.mailbox.cutting:
+        if self.signals.is_cancelling:
             return None
         if scope.cancelled_caught:
-            error = SourceError(holding.missing, f"not open within {limit_s:g} s, all the time that this run may work")
-        if not self._goes_on:
-            plan = replace(plan, spent_s=self.pace.now(), obstacle=None if error is None else described(error))
+            error = SourceError(sources.missing, f"not open within {limit_s:g} s, all the time that this run may work")
+        if not self._is_resumed:
+            plan = replace(
+                plan, elapsed_s=self.timer.now(), start_error=None if error is None else describe_error(error)
+            )
         self._plan, self._loop = plan, converse(plan, self.recorder)
         return error
 
     @property
-    def _goes_on(self) -> bool:
+    def _is_resumed(self) -> bool:
         """Whether it was left before: then nothing of it is lost where a source cannot be opened now."""
-        return self._paused is not None or (self._keeper is not None and self._keeper.past is not None)
+        return self._paused is not None or (self._journal is not None and self._journal.history is not None)
 
-    def _work_s(self) -> float:
+    def _compute_work_s(self) -> float:
         """The seconds that the run has for its work."""
         plan = self._plan
-        with plan.shared.terms.open(LoopClock(plan.started_at), plan.most_s, plan.most) as envelope:
+        with plan.spec.limits.open(LoopClock(plan.started_at), plan.max_seconds, plan.max_amounts) as envelope:
             return envelope.work_at
 
-    def _played(self, pause: PausedRun) -> Effect[Any]:
+    def _replay_pause(self, pause: PausedRun) -> Effect[Any]:
         """Play it again, and go on with what opening took off its time."""
-        opened_s = self.pace.now()
-        effect = super()._played(pause)
-        self.pace.begin_at(pause.at + opened_s)
+        opened_s = self.timer.now()
+        effect = super()._replay_pause(pause)
+        self.timer.set_elapsed(pause.at + opened_s)
         return effect

@@ -19,11 +19,21 @@ from ..chain import Chain, ChainDepthMiddleware, current
 from ..errors import ConfigError
 from ..message import Message, MessageType, Role
 from ..result import Result, Stop
-from .asgi import GONE, Client, ClientGone, Problem, Receive, Scope, Send, answer, watch
-from .request import ChatRequest, read, wish_of
-from .stream import break_off, finish, stream
+from .asgi import (
+    CANCELLED_BY_CLIENT,
+    Client,
+    ClientGone,
+    Problem,
+    Receive,
+    Scope,
+    Send,
+    cancel_on_disconnect,
+    send_json,
+)
+from .request import ChatRequest, parse_request, read_body
+from .stream import send_events, send_problem, send_result
 
-_MOST_MESSAGES = 1_000
+_MAX_MESSAGES = 1_000
 
 
 @dataclass(slots=True)
@@ -31,12 +41,12 @@ class ChatSession:
     """A conversation that lasts over runs. One run at a time goes on in it."""
 
     messages: Sequence[Message] = ()
-    busy: bool = False
+    is_busy: bool = False
 
-    def keep(self, messages: Sequence[Message]) -> None:
+    def store_messages(self, messages: Sequence[Message]) -> None:
         """Keep what was said; of a very long conversation the end, from where a user spoke."""
-        first = max(0, len(messages) - _MOST_MESSAGES)
-        while first and first < len(messages) and not _is_asked(messages[first]):
+        first = max(0, len(messages) - _MAX_MESSAGES)
+        while first and first < len(messages) and not _is_user_text(messages[first]):
             first += 1
         self.messages = tuple(messages[first:])
 
@@ -44,8 +54,8 @@ class ChatSession:
 class ChatSessions:
     """At most so many sessions. The one that was used least lately gives way, unless a run is at it."""
 
-    def __init__(self, most: int) -> None:
-        self._most = most
+    def __init__(self, max_sessions: int) -> None:
+        self._max_sessions = max_sessions
         self._by_key: dict[tuple[str, str], ChatSession] = {}
 
     def __len__(self) -> int:
@@ -55,32 +65,34 @@ class ChatSessions:
         """The session of that caller and name; a new one where there was none."""
         session = self._by_key.pop(key, None) or ChatSession()
         self._by_key[key] = session  # now it is the newest
-        surplus = len(self._by_key) - self._most
-        idle = [other for other, one in self._by_key.items() if not one.busy and one is not session]
+        surplus = len(self._by_key) - self._max_sessions
+        idle = [other for other, one in self._by_key.items() if not one.is_busy and one is not session]
         for other in idle[: max(0, surplus)]:
             del self._by_key[other]
         return session
 
 
-def _is_asked(message: Message) -> bool:
+def _is_user_text(message: Message) -> bool:
     return message.role is Role.USER and message.type is MessageType.TEXT
 
 
 log = logging.getLogger(__name__)
 
-Check = Callable[[str], "bool | Awaitable[bool]"]
+TokenCheck = Callable[[str], "bool | Awaitable[bool]"]
 """Says whether a bearer token is good. It may be async, for as long as a body may take; it must not block. Whatever it
 raises means no."""
 
-_CLOSING_S = 10.0
+_SHUTDOWN_S = 10.0
 """How long runs that are ended with the server may take to close."""
-_FAULT = Problem(500, "internal_error", "Something went wrong here; the service's log has it.")
+_INTERNAL_ERROR = Problem(500, "internal_error", "Something went wrong here; the service's log has it.")
 _UNPRICED = Problem(
     422, "limit_not_held", "A limit of money cannot be held: nobody knows what the agent's model costs."
 )
 _BUSY = Problem(409, "session_busy", "A run goes on in this session; wait for its end.")
-_FULL = Problem(503, "too_many_runs", "As many runs as are allowed go on; try again later.", {"retry-after": "1"})
-_CLOSING = Problem(503, "shutting_down", "The service is shutting down.")
+_TOO_MANY_RUNS = Problem(
+    503, "too_many_runs", "As many runs as are allowed go on; try again later.", {"retry-after": "1"}
+)
+_SHUTTING_DOWN = Problem(503, "shutting_down", "The service is shutting down.")
 _NO_TOKEN = Problem(
     401, "token_refused", "A bearer token that this service knows is needed.", {"www-authenticate": "Bearer"}
 )
@@ -92,10 +104,10 @@ class AppLimits:
     """What the app allows whoever comes in."""
 
     path: str = "/chat"
-    token: Check | None = None
-    most_runs: int = 32
-    most_sessions: int = 1_000
-    most_bytes: int = 1_000_000
+    token: TokenCheck | None = None
+    max_runs: int = 32
+    max_sessions: int = 1_000
+    max_bytes: int = 1_000_000
     read_s: float = 10.0
     send_s: float = 30.0
     run_s: float = math.inf
@@ -107,11 +119,11 @@ class ChatApp:
     It may be mounted in another app; where that does not pass on ASGI's lifespan, `close` ends the runs that go on.
     """
 
-    def __init__(self, agent: Agent, doorway: AppLimits, chain: Chain | None = None) -> None:
+    def __init__(self, agent: Agent, limits: AppLimits, chain: Chain | None = None) -> None:
         self._agent = agent
-        self._door = self._serve if chain is None else ChainDepthMiddleware(self._serve, chain)
-        self._doorway = doorway
-        self._sessions = ChatSessions(doorway.most_sessions)
+        self._handler = self._serve if chain is None else ChainDepthMiddleware(self._serve, chain)
+        self._limits = limits
+        self._sessions = ChatSessions(limits.max_sessions)
         self._runs: set[Run] = set()
         self._closing = False
 
@@ -129,20 +141,20 @@ class ChatApp:
     async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
         """Serve one connection, as ASGI has it."""
         if scope["type"] == "lifespan":
-            await self._live(receive, send)
+            await self._handle_lifespan(receive, send)
         elif scope["type"] == "http":
-            await self._door(scope, receive, send)
+            await self._handler(scope, receive, send)
         else:  # a web socket, which is closed before it is open
             await send({"type": f"{scope['type']}.close"})
 
-    async def _live(self, receive: Receive, send: Send) -> None:
+    async def _handle_lifespan(self, receive: Receive, send: Send) -> None:
         while True:
             said = await receive()
             if said["type"] == "lifespan.startup":
                 self._closing = False
             elif said["type"] == "lifespan.shutdown":
                 self.close()
-                with anyio.move_on_after(_CLOSING_S):
+                with anyio.move_on_after(_SHUTDOWN_S):
                     while self._runs:
                         await anyio.sleep(0.01)
             await send({"type": f"{said['type']}.complete"})
@@ -151,47 +163,49 @@ class ChatApp:
 
     async def _serve(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer one request; whatever goes wrong, with a problem, unless the client is gone."""
-        client = Client(send, self._doorway.send_s)
+        client = Client(send, self._limits.send_s)
         try:
-            problem = await self._answered(scope, receive, client)
+            problem = await self._handle_request(scope, receive, client)
         except ClientGone:
             return
         except Exception:
             log.exception("a request could not be served")
-            problem = _FAULT
+            problem = _INTERNAL_ERROR
         if problem is not None:
             try:
-                await (break_off(problem, client) if client.begun else problem.send(client))
+                await (send_problem(problem, client) if client.started else problem.send(client))
             except ClientGone:
                 return
 
-    async def _answered(self, scope: Scope, receive: Receive, client: Client) -> Problem | None:
+    async def _handle_request(self, scope: Scope, receive: Receive, client: Client) -> Problem | None:
         """Have the request done; or why it is not."""
-        headers = _headers(scope)
-        wrong = self._wrong_door(scope) or await self._stranger(headers) or self._unable()
+        headers = _parse_headers(scope)
+        wrong = self._check_route(scope) or await self._check_token(headers) or self._check_capacity()
         if wrong is not None:
             return wrong
         if not _is_json(headers.get("content-type", "")):
             return _NOT_JSON
-        doorway = self._doorway
-        body = await read(receive, headers.get("content-length"), doorway.most_bytes, doorway.read_s)
-        wish = body if isinstance(body, Problem) else wish_of(body)
+        doorway = self._limits
+        body = await read_body(receive, headers.get("content-length"), doorway.max_bytes, doorway.read_s)
+        wish = body if isinstance(body, Problem) else parse_request(body)
         if isinstance(wish, Problem):
             return wish
         streams = "text/event-stream" in headers.get("accept", "").lower()
-        return self._unable() or await self._seated(wish, _who(headers), receive, client, streams)
+        return self._check_capacity() or await self._run_in_session(
+            wish, _identify_caller(headers), receive, client, streams
+        )
 
-    def _wrong_door(self, scope: Scope) -> Problem | None:
+    def _check_route(self, scope: Scope) -> Problem | None:
         path = str(scope["path"]).removeprefix(scope.get("root_path", "").rstrip("/"))
-        if path.rstrip("/") != self._doorway.path.rstrip("/"):
-            return Problem(404, "not_found", f"There is nothing here; the agent is at {self._doorway.path}.")
+        if path.rstrip("/") != self._limits.path.rstrip("/"):
+            return Problem(404, "not_found", f"There is nothing here; the agent is at {self._limits.path}.")
         if scope["method"] != "POST":
             return Problem(405, "method_not_allowed", "Only POST is served here.", {"allow": "POST"})
         return None
 
-    async def _stranger(self, headers: Mapping[str, str]) -> Problem | None:
+    async def _check_token(self, headers: Mapping[str, str]) -> Problem | None:
         """What guards fails closed: a check that cannot be made means no."""
-        check_token = self._doorway.token
+        check_token = self._limits.token
         if check_token is None:
             return None
         scheme, _, token = headers.get("authorization", "").partition(" ")
@@ -199,87 +213,91 @@ class ChatApp:
             return _NO_TOKEN
         try:
             said = check_token(token.strip())
-            with anyio.fail_after(self._doorway.read_s):
+            with anyio.fail_after(self._limits.read_s):
                 known = await said if inspect.isawaitable(said) else said
         except Exception as error:
             log.warning("the check of a token raised a %s, which means no", type(error).__name__)
             return _NO_TOKEN
         return None if known is True else _NO_TOKEN
 
-    def _unable(self) -> Problem | None:
+    def _check_capacity(self) -> Problem | None:
         if self._closing:
-            return _CLOSING
-        return _FULL if len(self._runs) >= self._doorway.most_runs else None
+            return _SHUTTING_DOWN
+        return _TOO_MANY_RUNS if len(self._runs) >= self._limits.max_runs else None
 
-    async def _seated(
-        self, wish: ChatRequest, who: str, receive: Receive, client: Client, streams: bool
+    async def _run_in_session(
+        self, request: ChatRequest, caller_id: str, receive: Receive, client: Client, wants_stream: bool
     ) -> Problem | None:
         """Have it done in its session, which nobody else gets meanwhile; a store knows by itself who has one."""
-        in_memory = wish.session is not None and self._agent.store is None
-        session = self._sessions.open((who, str(wish.session))) if in_memory else ChatSession()
-        if session.busy:
+        in_memory = request.session is not None and self._agent.store is None
+        session = self._sessions.open((caller_id, str(request.session))) if in_memory else ChatSession()
+        if session.is_busy:
             return _BUSY
-        session.busy = True
+        session.is_busy = True
         try:
-            opened = self._opened(wish, session, who)
+            opened = self._open_run(request, session, caller_id)
             if isinstance(opened, Problem):
                 return opened
-            result = await self._done(opened, receive, client, streams)
-            session.keep(result.messages)
+            result = await self._run_to_end(opened, receive, client, wants_stream)
+            session.store_messages(result.messages)
         finally:
-            session.busy = False
+            session.is_busy = False
         if result.stop is Stop.CONTENDED:
             return _BUSY
         # Only now: who has the answer may ask the next thing at once.
-        if result.stopped_by != GONE:
-            await (finish(result, client) if streams else answer(client, 200, "application/json", result.to_dict()))
+        if result.stopped_by != CANCELLED_BY_CLIENT:
+            await (
+                send_result(result, client)
+                if wants_stream
+                else send_json(client, 200, "application/json", result.to_dict())
+            )
         return None
 
-    def _opened(self, wish: ChatRequest, session: ChatSession, who: str) -> Run | Problem:
+    def _open_run(self, request: ChatRequest, session: ChatSession, caller_id: str) -> Run | Problem:
         """The run, which nobody has begun yet."""
         agent, options = self._agent, dict[str, Any]()
-        within = wish.envelope(self._doorway.run_s, agent.clock)
+        within = request.build_envelope(self._limits.run_s, agent.clock)
         if within is not None:
             options["within"] = within
-        if wish.session is not None:
-            options["session"] = self._name_of(wish.session, who)
+        if request.session is not None:
+            options["session"] = self._qualify_session(request.session, caller_id)
         # What the agent says of its runs stands: a client may only add to it.
-        metadata = {key: value for key, value in wish.metadata.items() if key not in agent.metadata}
+        metadata = {key: value for key, value in request.metadata.items() if key not in agent.metadata}
         try:
-            return agent.open([*session.messages, *wish.messages], metadata=metadata, **options)
+            return agent.open([*session.messages, *request.messages], metadata=metadata, **options)
         except ConfigError:
             caller = current()
-            if "usd" in wish.limits or (caller is not None and "usd" in caller.left):
+            if "usd" in request.limits or (caller is not None and "usd" in caller.left):
                 return _UNPRICED
             raise
 
-    def _name_of(self, session: str, who: str) -> str:
+    def _qualify_session(self, session: str, caller_id: str) -> str:
         """What a session is called in the agent's store, where others have theirs; else as the client calls it."""
-        shared = self._agent.store is not None and self._doorway.token is not None
-        return f"{who[:32]}:{session}" if shared else session
+        shared = self._agent.store is not None and self._limits.token is not None
+        return f"{caller_id[:32]}:{session}" if shared else session
 
-    async def _done(self, run: Run, receive: Receive, client: Client, streams: bool) -> Result:
+    async def _run_to_end(self, run: Run, receive: Receive, client: Client, wants_stream: bool) -> Result:
         """Run it to its end; a client that goes away ends it."""
         self._runs.add(run)
         try:
             async with run, anyio.create_task_group() as tasks:
-                tasks.start_soon(watch, receive, run)
-                if streams:
-                    await self._streamed(run, client)
+                tasks.start_soon(cancel_on_disconnect, receive, run)
+                if wants_stream:
+                    await self._stream_events(run, client)
                 await run.aresult()
                 tasks.cancel_scope.cancel()
         finally:
             self._runs.discard(run)
         return await run.aresult()
 
-    async def _streamed(self, run: Run, client: Client) -> None:
+    async def _stream_events(self, run: Run, client: Client) -> None:
         try:
-            await stream(run, client)
+            await send_events(run, client)
         except ClientGone:
-            run.cancel(GONE)
+            run.cancel(CANCELLED_BY_CLIENT)
 
 
-def _headers(scope: Scope) -> dict[str, str]:
+def _parse_headers(scope: Scope) -> dict[str, str]:
     """The headers by their names; of one that comes twice, the first."""
     headers: dict[str, str] = {}
     for name, value in scope["headers"]:
@@ -293,7 +311,7 @@ def _is_json(content_type: str) -> bool:
     return kind.strip() == "application/json" and charset in ("", "utf-8", "utf8")
 
 
-def _who(headers: Mapping[str, str]) -> str:
+def _identify_caller(headers: Mapping[str, str]) -> str:
     """Whose sessions they are: nobody goes on with the conversation of another. The token itself is not kept."""
     scheme, _, token = headers.get("authorization", "").partition(" ")
     return hashlib.sha256(f"{scheme.lower()} {token.strip()}".encode("latin-1")).hexdigest()
@@ -302,7 +320,7 @@ def _who(headers: Mapping[str, str]) -> str:
 def chat_app(
     agent: Agent,
     *,
-    token: Check | None = None,
+    token: TokenCheck | None = None,
     chain: Chain | None = None,
     path: str = "/chat",
     runs: int = 32,
@@ -318,19 +336,19 @@ def chat_app(
     for at most `run_seconds`, within the agent's limits. Sessions are in the agent's store; if it has none, so many
     `sessions` are kept in memory.
     """
-    validation.kind("chat_app, agent", agent, Agent)
-    validation.text("chat_app, path", path)
+    validation.check_type("chat_app, agent", agent, Agent)
+    validation.check_text("chat_app, path", path)
     if chain is not None:
-        validation.kind("chat_app, chain", chain, Chain)
+        validation.check_type("chat_app, chain", chain, Chain)
     if token is not None and not callable(token):
         raise ConfigError("chat_app, token", "no function", "a function of a token that says whether it is good")
     doorway = AppLimits(
         path=path if path.startswith("/") else f"/{path}",
         token=token,
-        most_runs=validation.whole("chat_app, runs", runs, least=1),
-        most_sessions=validation.whole("chat_app, sessions", sessions, least=1),
-        most_bytes=validation.whole("chat_app, body_bytes", body_bytes, least=1),
-        read_s=validation.timeout("chat_app, read_seconds", read_seconds),
-        run_s=validation.timeout("chat_app, run_seconds", run_seconds),
+        max_runs=validation.check_int("chat_app, runs", runs, min_value=1),
+        max_sessions=validation.check_int("chat_app, sessions", sessions, min_value=1),
+        max_bytes=validation.check_int("chat_app, body_bytes", body_bytes, min_value=1),
+        read_s=validation.parse_timeout("chat_app, read_seconds", read_seconds),
+        run_s=validation.parse_timeout("chat_app, run_seconds", run_seconds),
     )
     return ChatApp(agent, doorway, chain)

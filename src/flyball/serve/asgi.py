@@ -31,25 +31,30 @@ class Problem:
     async def send(self, send: Send) -> None:
         """Answer with it, as RFC 9457 writes problems."""
         record = {"type": "about:blank", "status": self.status, "code": self.code, "detail": self.message}
-        await answer(send, self.status, "application/problem+json", record, self.headers)
+        await send_json(send, self.status, "application/problem+json", record, self.headers)
 
 
-async def answer(
-    send: Send, status: int, kind: str, record: Mapping[str, Any], headers: Mapping[str, str] | None = None
+async def send_json(
+    send: Send, status: int, content_type: str, record: Mapping[str, Any], headers: Mapping[str, str] | None = None
 ) -> None:
     """Answer with JSON, whole."""
     body = json.dumps(record, ensure_ascii=False).encode("utf-8", "replace")
-    more = {"content-type": kind, "content-length": str(len(body)), "cache-control": "no-store", **(headers or {})}
-    await send({"type": "http.response.start", "status": status, "headers": raw(more)})
+    more = {
+        "content-type": content_type,
+        "content-length": str(len(body)),
+        "cache-control": "no-store",
+        **(headers or {}),
+    }
+    await send({"type": "http.response.start", "status": status, "headers": encode_headers(more)})
     await send({"type": "http.response.body", "body": body})
 
 
-def raw(headers: Mapping[str, str]) -> list[tuple[bytes, bytes]]:
+def encode_headers(headers: Mapping[str, str]) -> list[tuple[bytes, bytes]]:
     """Headers as ASGI wants them."""
     return [(name.encode("ascii"), value.encode("latin-1")) for name, value in headers.items()]
 
 
-GONE = "client"
+CANCELLED_BY_CLIENT = "client"
 """Who has cancelled a run whose client went away."""
 
 
@@ -60,23 +65,23 @@ class ClientGone(Exception):
 class Client:
     """Sends for as long as the client takes it; knows whether the answer has begun."""
 
-    def __init__(self, send: Send, seconds: float) -> None:
+    def __init__(self, send: Send, timeout_s: float) -> None:
         self._send = send
-        self._seconds = seconds
-        self.begun = False
+        self._timeout_s = timeout_s
+        self.started = False
 
     async def __call__(self, message: Message) -> None:
         """Send it, as ASGI has it; Gone where it is not taken."""
-        self.begun = True
+        self.started = True
         try:
-            with anyio.fail_after(self._seconds):
+            with anyio.fail_after(self._timeout_s):
                 await self._send(message)
         except OSError as error:  # a TimeoutError is one, and so is what servers raise for a broken connection
             raise ClientGone from error
 
 
-async def watch(receive: Receive, run: Run) -> None:
+async def cancel_on_disconnect(receive: Receive, run: Run) -> None:
     """End a run whose client goes away."""
     while (await receive())["type"] != "http.disconnect":
         await anyio.lowlevel.checkpoint()
-    run.cancel(GONE)
+    run.cancel(CANCELLED_BY_CLIENT)

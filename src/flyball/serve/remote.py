@@ -17,7 +17,7 @@ from ..chain.chain import headers_at
 from ..errors import ConfigError, RemoteError
 from ..loop.child_task import ChildSpec, Mode
 from ..loop.plan import AgentSpec, ModelCard
-from ..models.endpoint import HIDDEN, bare
+from ..models.endpoint import HIDDEN, redact_url
 from ..tools import Admission, Toolset
 from .remote_run import RemoteRunner
 
@@ -42,9 +42,9 @@ class RemoteAgent:
         """All that its runs need here: how much they may take, and who asks for them."""
         terms = self.limits.terms(registry, kind=RunKind.CHILD, grace=False)  # the report is made there
         terrain = AgentSpec(
-            model=_Elsewhere(urlsplit(self.url).netloc),
+            model=_RemoteModel(urlsplit(self.url).netloc),
             model_is_async=True,
-            terms=terms,
+            limits=terms,
             admission=partial(Admission, Toolset()),
             cards={"": ModelCard()},
             agent=self.name,
@@ -52,27 +52,27 @@ class RemoteAgent:
         return ChildSpec(
             name=self.name,
             description=self.description,
-            terrain=terrain,
+            agent_spec=terrain,
             mode=mode,
             metadata=self.metadata,
-            runner=partial(RemoteRunner, self.ask),
+            make_runner=partial(RemoteRunner, self.ask),
         )
 
     async def ask(
-        self, body: Mapping[str, Any], position: Position, hear: Callable[[dict[str, Any]], None]
+        self, body: Mapping[str, Any], position: Position, on_event: Callable[[dict[str, Any]], None]
     ) -> Mapping[str, Any]:
         """Have a task done there: the record of the run; RemoteError where there is none."""
         from .remote_request import RemoteRequest  # and with it an HTTP client, which only those who call need
 
-        token = self._revealed()
+        token = self._resolve_token()
         headers = {"content-type": "application/json", "accept": "text/event-stream, application/json"}
         if token is not None:
             headers["authorization"] = f"Bearer {token}"
         headers |= headers_at(position) if self.chain is None else self.chain.headers_at(position)
         secrets = () if token is None else (token,)
-        return await RemoteRequest(self.name, self.url, headers, body, self.connect_s, secrets).make(hear)
+        return await RemoteRequest(self.name, self.url, headers, body, self.connect_s, secrets).send(on_event)
 
-    def _revealed(self) -> str | None:
+    def _resolve_token(self) -> str | None:
         """The token; whatever is wrong with it is told without it."""
         try:
             token = self.token() if callable(self.token) else self.token
@@ -103,27 +103,27 @@ def remote_agent(
     `url` is where it is served by `chat_app`; without a path, at `/chat`. `limits` are what its runs may take, which
     the service is told and can only narrow. `chain` is who we are to it, where that is not the service that runs here.
     """
-    validation.text("remote_agent, name", name)
-    validation.kind("remote_agent, description", description, str)
+    validation.check_text("remote_agent, name", name)
+    validation.check_type("remote_agent, description", description, str)
     if token is not None and not callable(token) and not _is_token(token):
         raise ConfigError("remote_agent, token", f"a {type(token).__name__}", "a text without spaces, or a function")
     for what, given, kind in (("limits", limits, Limits), ("chain", chain, Chain), ("metadata", metadata, Mapping)):
         if given is not None:
-            validation.kind(f"remote_agent, {what}", given, kind)
+            validation.check_type(f"remote_agent, {what}", given, kind)
     return RemoteAgent(
-        url=_address(url),
+        url=_parse_url(url),
         name=name,
         description=description,
         token=token,
         limits=limits or Limits(),
         chain=chain,
-        connect_s=validation.timeout("remote_agent, connect_seconds", connect_seconds),
+        connect_s=validation.parse_timeout("remote_agent, connect_seconds", connect_seconds),
         metadata=metadata or {},
     )
 
 
 @dataclass(frozen=True, slots=True)
-class _Elsewhere:
+class _RemoteModel:
     """Stands where a run here has its model."""
 
     name: str
@@ -135,9 +135,9 @@ class _Elsewhere:
         return "a remote agent has no model here; it needs a driver that can ask its service"
 
 
-def _address(url: object) -> str:
+def _parse_url(url: object) -> str:
     expected = "http:// or https://, a host and a path, without a user or a password; token= is for that"
-    found = bare(url) if isinstance(url, str) else url
+    found = redact_url(url) if isinstance(url, str) else url
     try:
         parts = urlsplit(url) if isinstance(url, str) else None
         good = parts is not None and parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0

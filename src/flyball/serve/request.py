@@ -13,7 +13,7 @@ import anyio
 from ..budget.budget import IterationBudget
 from ..budget.deadline import Clock, Deadline
 from ..budget.run_budget import TurnBudget
-from ..errors import MessageError, nearest
+from ..errors import MessageError, suggest_names
 from ..message import Role
 from ..unit import Unit
 from ..wire import normalize
@@ -25,10 +25,10 @@ LIMITS: Mapping[str, Unit] = {
     "usd": Unit.USD,
     "seconds": Unit.SECONDS,
 }
-_NAMES = {"turns": "agent_iterations", "tokens": "tokens", "usd": "cost_usd"}
+_BUDGET_NAMES = {"turns": "agent_iterations", "tokens": "tokens", "usd": "cost_usd"}
 _KEYS = ("message", "messages", "session", "metadata", "limits")
-_LONGEST_SESSION = 200
-_GONE = Problem(400, "client_gone", "The client went away before its request was whole.")
+_MAX_SESSION_CHARS = 200
+_CLIENT_GONE = Problem(400, "client_gone", "The client went away before its request was whole.")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -42,33 +42,38 @@ class ChatRequest:
     limits: Mapping[str, int | float] = field(default_factory=dict[str, int | float])
     """What it allows the run, as counted inside; that can only narrow."""
 
-    def envelope(self, most_s: float, clock: Clock) -> TurnBudget | None:
+    def build_envelope(self, max_seconds: float, clock: Clock) -> TurnBudget | None:
         """What the run, and all runs below it, must stay within; None where nobody says so."""
-        seconds = min(most_s, self.limits.get("seconds", math.inf))
+        seconds = min(max_seconds, self.limits.get("seconds", math.inf))
         if seconds == math.inf and not self.limits:
             return None
-        turns = IterationBudget(_NAMES["turns"], self._ceiling("turns"))
+        turns = IterationBudget(_BUDGET_NAMES["turns"], self._ceiling("turns"))
         budgets = {"turns": turns}
         for name in ("tokens", "usd"):
-            budgets[name] = IterationBudget(_NAMES[name], self._ceiling(name), beside=turns, unit=LIMITS[name])
+            budgets[name] = IterationBudget(_BUDGET_NAMES[name], self._ceiling(name), beside=turns, unit=LIMITS[name])
         return TurnBudget(budgets, Deadline.after(seconds, clock), seconds=seconds)
 
     def _ceiling(self, name: str) -> int | None:
         return int(self.limits[name]) if name in self.limits else None
 
 
-async def read(receive: Receive, length: str | None, most_bytes: int, seconds: float) -> bytes | Problem:
+async def read_body(receive: Receive, content_length: str | None, max_bytes: int, timeout_s: float) -> bytes | Problem:
     """The whole body, if it is not too long and comes in time."""
-    too_large = Problem(413, "body_too_large", f"The body is larger than {most_bytes:,} bytes.")
-    if length is not None and length.isdecimal() and len(length) < 20 and int(length) > most_bytes:
+    too_large = Problem(413, "body_too_large", f"The body is larger than {max_bytes:,} bytes.")
+    if (
+        content_length is not None
+        and content_length.isdecimal()
+        and len(content_length) < 20
+        and int(content_length) > max_bytes
+    ):
         return too_large
     parts: list[bytes] = []
-    left = most_bytes
-    with anyio.move_on_after(seconds):
+    left = max_bytes
+    with anyio.move_on_after(timeout_s):
         while True:
             said = await receive()
             if said["type"] == "http.disconnect":
-                return _GONE
+                return _CLIENT_GONE
             part: bytes = said.get("body", b"")
             left -= len(part)
             if left < 0:
@@ -76,52 +81,54 @@ async def read(receive: Receive, length: str | None, most_bytes: int, seconds: f
             parts.append(part)
             if not said.get("more_body", False):
                 return b"".join(parts)
-    return Problem(408, "body_too_slow", f"The body did not come within {seconds:g} s.", {"connection": "close"})
+    return Problem(408, "body_too_slow", f"The body did not come within {timeout_s:g} s.", {"connection": "close"})
 
 
-def wish_of(body: bytes) -> ChatRequest | Problem:
+def parse_request(body: bytes) -> ChatRequest | Problem:
     """What a body asks for, or what is wrong with it."""
     try:
-        given: object = json.loads(body, parse_constant=_no_number)
+        given: object = json.loads(body, parse_constant=_reject_constant)
     except (ValueError, RecursionError):
         return Problem(400, "body_not_json", "The body is no JSON.")
     if not isinstance(given, dict):
         return Problem(400, "body_not_json", "The body must be a JSON object.")
     try:
-        return _wish(cast("dict[str, Any]", given))
+        return _parse_fields(cast("dict[str, Any]", given))
     except MessageError as error:
-        return _wrong(str(error))
+        return _build_invalid_problem(str(error))
     except ValueError as error:
-        return _wrong(str(error))
+        return _build_invalid_problem(str(error))
 
 
-def _wrong(message: str) -> Problem:
+def _build_invalid_problem(message: str) -> Problem:
     return Problem(422, "request_invalid", message)
 
 
-def _no_number(name: str) -> None:
+def _reject_constant(name: str) -> None:
     raise ValueError(name)
 
 
-def _wish(given: Mapping[str, Any]) -> ChatRequest:
-    for key in given:
+def _parse_fields(data: Mapping[str, Any]) -> ChatRequest:
+    for key in data:
         if key not in _KEYS:
-            raise ValueError(f"{key[:100]!r} is not known; did you mean {(nearest(key[:100], _KEYS) or _KEYS)[0]!r}?")
-    session, metadata = given.get("session"), given.get("metadata")
-    if session is not None and not (_is_name(session) and len(session) <= _LONGEST_SESSION):
-        raise ValueError(f"`session` must be a printable text of 1 to {_LONGEST_SESSION} characters.")
+            raise ValueError(
+                f"{key[:100]!r} is not known; did you mean {(suggest_names(key[:100], _KEYS) or _KEYS)[0]!r}?"
+            )
+    session, metadata = data.get("session"), data.get("metadata")
+    if session is not None and not (_is_name(session) and len(session) <= _MAX_SESSION_CHARS):
+        raise ValueError(f"`session` must be a printable text of 1 to {_MAX_SESSION_CHARS} characters.")
     if metadata is not None and not isinstance(metadata, dict):
         raise ValueError("`metadata` must be an object.")
     return ChatRequest(
-        messages=_messages(given),
+        messages=_parse_messages(data),
         session=session,
         metadata=cast("dict[str, Any]", metadata or {}),
-        limits=_limits(given.get("limits")),
+        limits=_parse_limits(data.get("limits")),
     )
 
 
-def _messages(given: Mapping[str, Any]) -> Sequence[Any]:
-    message, messages = given.get("message"), given.get("messages")
+def _parse_messages(data: Mapping[str, Any]) -> Sequence[Any]:
+    message, messages = data.get("message"), data.get("messages")
     if (message is None) == (messages is None):
         raise ValueError("Give `message`, a text, or `messages`, a conversation whose last message is the task.")
     if messages is None and not (isinstance(message, str) and message.strip()):
@@ -137,13 +144,13 @@ def _messages(given: Mapping[str, Any]) -> Sequence[Any]:
     return said
 
 
-def _limits(given: object) -> dict[str, int | float]:
-    if given is None:
+def _parse_limits(data: object) -> dict[str, int | float]:
+    if data is None:
         return {}
-    if not isinstance(given, dict):
+    if not isinstance(data, dict):
         raise ValueError("`limits` must be an object.")
     limits: dict[str, int | float] = {}
-    for name, amount in cast("dict[str, object]", given).items():
+    for name, amount in cast("dict[str, object]", data).items():
         unit = LIMITS.get(name)
         if unit is None:
             raise ValueError(f"`limits` knows {', '.join(LIMITS)}; {name[:100]!r} is none of them.")

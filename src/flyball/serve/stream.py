@@ -11,27 +11,27 @@ import anyio
 from ..agent.run import Run
 from ..event import Event, RunEnded
 from ..result import Result, Stop
-from .asgi import Problem, Send, raw
+from .asgi import Problem, Send, encode_headers
 
 _HEADERS = {"content-type": "text/event-stream", "cache-control": "no-store", "x-accel-buffering": "no"}
 _PING_S = 15.0
 """Whatever stands between us and the client may close what is silent for longer."""
-_OPENING = 2
+_OPENING_EVENTS = 2
 """So many events tell whether a run could begin; they come at once."""
 
 
-async def stream(run: Run, send: Send) -> None:
+async def send_events(run: Run, send: Send) -> None:
     """Send every event as it happens; nothing, where the run cannot have its session: that has a status of its own."""
     events, opening = aiter(run), list[Event]()
     async for event in events:
         opening.append(event)
-        if len(opening) == _OPENING:
+        if len(opening) == _OPENING_EVENTS:
             break
     if not opening or (isinstance(opening[-1], RunEnded) and opening[-1].stop == Stop.CONTENDED.value):
         return
-    await send({"type": "http.response.start", "status": 200, "headers": raw(_HEADERS)})
+    await send({"type": "http.response.start", "status": 200, "headers": encode_headers(_HEADERS)})
     for event in opening:
-        await _send(send, _written(event.kind, event.to_dict()))
+        await _send_chunk(send, _encode_event(event.kind, event.to_dict()))
     while True:
         event = None
         try:
@@ -39,24 +39,24 @@ async def stream(run: Run, send: Send) -> None:
                 event = await anext(events)
         except StopAsyncIteration:
             return
-        await _send(send, b":\n\n" if event is None else _written(event.kind, event.to_dict()))
+        await _send_chunk(send, b":\n\n" if event is None else _encode_event(event.kind, event.to_dict()))
 
 
-async def finish(result: Result, send: Send) -> None:
+async def send_result(result: Result, send: Send) -> None:
     """Send the record, as the last event."""
-    await _send(send, _written("result", result.to_dict()), more=False)
+    await _send_chunk(send, _encode_event("result", result.to_dict()), more=False)
 
 
-async def break_off(problem: Problem, send: Send) -> None:
+async def send_problem(problem: Problem, send: Send) -> None:
     """End a stream that has begun, and say why."""
     record = {"status": problem.status, "code": problem.code, "detail": problem.message}
-    await _send(send, _written("problem", record), more=False)
+    await _send_chunk(send, _encode_event("problem", record), more=False)
 
 
-async def _send(send: Send, body: bytes, more: bool = True) -> None:
+async def _send_chunk(send: Send, body: bytes, more: bool = True) -> None:
     await send({"type": "http.response.body", "body": body, "more_body": more})
 
 
-def _written(name: str, record: Mapping[str, Any]) -> bytes:
+def _encode_event(name: str, record: Mapping[str, Any]) -> bytes:
     """JSON has no line ends, so one line of data is enough."""
     return f"event: {name}\ndata: {json.dumps(record, ensure_ascii=False)}\n\n".encode("utf-8", "replace")

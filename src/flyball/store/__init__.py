@@ -60,7 +60,7 @@ def _options(uri: str, query: str) -> dict[str, str]:
         options = dict(parse_qsl(query, keep_blank_values=True, strict_parsing=True)) if query else {}
     except ValueError:
         raise ConfigError("store", uri, "options such as ?synchronous=full") from None
-    validation.options("store", options, ("synchronous", "busy_seconds"))
+    validation.check_options("store", options, ("synchronous", "busy_seconds"))
     return options
 
 

@@ -30,7 +30,7 @@ from typing import Any, cast
 
 from pydantic_core import PydanticSerializationError, to_json
 
-from .._internal.jsonable import jsonable
+from .._internal.jsonable import to_jsonable
 from ..budget.run_budget import Refusal
 from ..budget.snapshot import BudgetSnapshot, Extension
 from ..budget.usage import Usage
@@ -43,12 +43,12 @@ from ..result import Result, Stop
 from ..unit import Unit
 
 _TAG, _VALUE = "$", "v"
-_DEEPEST = 60
+_MAX_DEPTH = 60
 """Levels of containers within one field: what is deeper is a mistake, or contains itself."""
-_WIDEST = 1 << 63
+_MAX_INT = 1 << 63
 """An int beyond this is written by its digits in base 16: there is no limit to those."""
-_ITSELF = frozenset({str, bool, type(None)})
-_NEVER: dict[type[Any], frozenset[str]] = {Result: frozenset({"events", "pause"})}
+_PLAIN_TYPES = frozenset({str, bool, type(None)})
+_SKIPPED_FIELDS: dict[type[Any], frozenset[str]] = {Result: frozenset({"events", "pause"})}
 """Events are kept on their own, and a pause is one of this process."""
 
 KNOWN: dict[str, type[Any]] = {
@@ -81,9 +81,9 @@ class Codec:
             bytes: _write_bytes,
             list: self._write_list,
             dict: self._write_dict,
-            tuple: self._tagged("tuple"),
-            set: self._tagged("set"),
-            frozenset: self._tagged("frozenset"),
+            tuple: self._build_items_writer("tuple"),
+            set: self._build_items_writer("set"),
+            frozenset: self._build_items_writer("frozenset"),
         }
         self._readers: dict[str, _Read] = {
             "int": lambda row: int(row[_VALUE], 16),
@@ -96,8 +96,8 @@ class Codec:
         }
         known = [*KNOWN.items(), *tags.items(), *((kind.__name__, kind) for kind in classes)]
         for tag, kind in known:
-            self._learn(tag, kind)
-        self._keys = {tag: _keys(kind) for tag, kind in known}
+            self._register(tag, kind)
+        self._keys = {tag: _list_keys(kind) for tag, kind in known}
         self._encode = json.JSONEncoder(allow_nan=False, separators=(",", ":")).encode
         self._decode = json.JSONDecoder(object_hook=self._read).decode
 
@@ -110,7 +110,7 @@ class Codec:
         try:
             return self._encode(self._write(value, 0))
         except (_TooDeep, RecursionError):
-            return self._encode(self._write(jsonable(value), 0))
+            return self._encode(self._write(to_jsonable(value), 0))
 
     def loads(self, text: str) -> Any:
         """Read what `dumps` wrote; a StoreError names what nobody here can have written."""
@@ -123,28 +123,28 @@ class Codec:
                 " that this version has written",
             ) from error
 
-    def _learn(self, name: str, kind: type[Any]) -> None:
+    def _register(self, name: str, kind: type[Any]) -> None:
         if name in self._readers:
             raise StoreError("code", f"found two classes called {name}; expected a name for each of them")
         if issubclass(kind, Enum):
             self._writers[kind] = lambda value, _depth: {_TAG: name, _VALUE: value.value}
             self._readers[name] = lambda row: kind(row[_VALUE])
         elif is_dataclass(kind):
-            self._writers[kind] = self._field_writer(name, _slots(kind))
+            self._writers[kind] = self._build_field_writer(name, _list_stored_fields(kind))
             self._readers[name] = lambda row: kind(**{key: value for key, value in row.items() if key != _TAG})
         else:
             raise StoreError("code", f"found the class {name}; expected dataclasses and enums")
 
     def _write(self, value: object, depth: int) -> Any:
         kind = type(value)
-        if kind in _ITSELF:
+        if kind in _PLAIN_TYPES:
             return value
-        if depth > _DEEPEST:
+        if depth > _MAX_DEPTH:
             raise _TooDeep
         write = self._writers.get(kind)
         return self._write_other(value, depth) if write is None else write(value, depth)
 
-    def _field_writer(self, name: str, slots: Sequence[tuple[str, object]]) -> _Write:
+    def _build_field_writer(self, name: str, slots: Sequence[tuple[str, object]]) -> _Write:
         """Writes a dataclass. Within each of its fields levels are counted anew: only a tool's value has many."""
         write = self._write
 
@@ -157,12 +157,12 @@ class Codec:
                 try:
                     row[key] = write(found, 0)
                 except _TooDeep:
-                    row[key] = write(jsonable(found), 0)
+                    row[key] = write(to_jsonable(found), 0)
             return row
 
         return write_fields
 
-    def _tagged(self, name: str) -> _Write:
+    def _build_items_writer(self, name: str) -> _Write:
         def write_items(value: Iterable[Any], depth: int) -> dict[str, Any]:
             return {_TAG: name, _VALUE: [self._write(item, depth + 1) for item in value]}
 
@@ -182,7 +182,7 @@ class Codec:
             return self._write_dict(dict(cast("Mapping[Any, Any]", value)), depth)
         if isinstance(value, Sequence) and not isinstance(value, str | bytes | bytearray):
             return self._write_list(cast("Sequence[Any]", value), depth)
-        return self._write(jsonable(value), depth)
+        return self._write(to_jsonable(value), depth)
 
     def _read(self, row: dict[str, Any]) -> Any:
         name = row.get(_TAG)
@@ -198,20 +198,20 @@ class Codec:
         return read(row)
 
 
-def _slots(kind: Any) -> list[tuple[str, object]]:
+def _list_stored_fields(kind: Any) -> list[tuple[str, object]]:
     """The fields that are written, each with its default."""
-    never = _NEVER.get(kind, frozenset())
+    never = _SKIPPED_FIELDS.get(kind, frozenset())
     return [(one.name, one.default) for one in fields(kind) if one.init and one.name not in never]
 
 
-def _keys(kind: Any) -> tuple[str, ...]:
+def _list_keys(kind: Any) -> tuple[str, ...]:
     if issubclass(kind, Enum):
         return tuple(str(member.value) for member in kind)
-    return tuple(name for name, _ in _slots(kind))
+    return tuple(name for name, _ in _list_stored_fields(kind))
 
 
 def _write_int(value: int, _depth: int) -> Any:
-    return value if -_WIDEST < value < _WIDEST else {_TAG: "int", _VALUE: hex(value)}
+    return value if -_MAX_INT < value < _MAX_INT else {_TAG: "int", _VALUE: hex(value)}
 
 
 def _write_float(value: float, _depth: int) -> Any:
@@ -225,7 +225,7 @@ def _write_bytes(value: bytes, _depth: int) -> Any:
 _write = json.JSONEncoder(allow_nan=False, separators=(",", ":")).encode
 
 
-def to_rows(events: Sequence[Mapping[str, Any]]) -> str:
+def to_events_text(events: Sequence[Mapping[str, Any]]) -> str:
     """Events, which are in JSON types already, as JSON; in a third of the time."""
     try:
         return to_json(events).decode()
@@ -238,7 +238,7 @@ def to_text(value: object) -> str:
     try:
         return _write(value)
     except (TypeError, ValueError, RecursionError):
-        return _write(jsonable(value))
+        return _write(to_jsonable(value))
 
 
 def to_value(text: str) -> Any:
@@ -270,6 +270,6 @@ def to_message(text: str) -> Message:
     return Message(**row)
 
 
-def clean(text: str) -> str:
+def replace_surrogates(text: str) -> str:
     """A text without halves of surrogate pairs, which no database takes."""
     return text.encode("utf-8", "replace").decode("utf-8")

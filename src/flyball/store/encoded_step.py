@@ -6,10 +6,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
 
-from .codec import Codec, clean, to_line, to_rows, to_text, to_value
+from .codec import Codec, replace_surrogates, to_events_text, to_line, to_text, to_value
 from .records import Guard, Kind, Row, RunFinish, Start, Step
 
-CODE = Codec()
+STATE_CODEC = Codec()
 """In which states are kept."""
 
 
@@ -44,7 +44,7 @@ class EncodedStep:
         step.check()
         start, finish = step.start, step.finish
         if start is not None:
-            start = replace(start, agent=clean(start.agent), task=clean(start.task))
+            start = replace(start, agent=replace_surrogates(start.agent), task=replace_surrogates(start.task))
         return cls(
             step.run_id,
             step.guard,
@@ -52,8 +52,8 @@ class EncodedStep:
             to_text(start.metadata) if start else "",
             step.rows,
             [to_line(message) for message in step.messages],
-            None if step.state is None else CODE.dumps(dict(step.state)),
-            to_rows(step.events) if step.events else None,
+            None if step.state is None else STATE_CODEC.dumps(dict(step.state)),
+            to_events_text(step.events) if step.events else None,
             [event["seq"] for event in step.events],
             [(row.take, row.n) for row in step.rows if row.kind is Kind.ANSWER],
             finish,
@@ -63,11 +63,11 @@ class EncodedStep:
         )
 
 
-def rise(last: tuple[int, int] | None, answers: Sequence[tuple[int, int]]) -> bool:
+def is_increasing(last: tuple[int, int] | None, answers: Sequence[tuple[int, int]]) -> bool:
     """Whether each answer is to a later effect, or in a later take, than the one before: so none comes twice."""
     return all(before < after for before, after in pairwise(answers if last is None else (last, *answers)))
 
 
-def later(events: str, last: int) -> str:
+def filter_events_after(events: str, seq: int) -> str:
     """Of these events, those behind a number."""
-    return to_text([event for event in to_value(events) if event["seq"] > last])
+    return to_text([event for event in to_value(events) if event["seq"] > seq])

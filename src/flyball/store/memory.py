@@ -11,8 +11,8 @@ from typing import Any
 from ..budget.deadline import SYSTEM, Clock
 from ..message import Message
 from . import errors
-from .codec import clean, to_message, to_value
-from .encoded_step import CODE, EncodedStep, rise
+from .codec import replace_surrogates, to_message, to_value
+from .encoded_step import STATE_CODEC, EncodedStep, is_increasing
 from .records import Entry, Guard, Holder, Pruned, Query, Row, RunFinish, Session, Start, Step
 from .store import Closing
 
@@ -42,11 +42,11 @@ class RunTable:
     finish: RunFinish | None = None
     record: str | None = None
     rows: list[Row] = field(default_factory=list[Row])
-    answered: tuple[int, int] | None = None
+    last_answer: tuple[int, int] | None = None
     """The take and the effect of the last answer."""
     events: dict[int, Any] = field(default_factory=dict[int, Any])
 
-    def fits(self, query: Query) -> bool:
+    def matches(self, query: Query) -> bool:
         """Whether it is wanted."""
         start, stop = self.start, self.finish.stop if self.finish else None
         return (
@@ -59,11 +59,11 @@ class RunTable:
             and (query.before is None or start.at < query.before)
         )
 
-    def entry(self, run_id: str, *, whole: bool) -> Entry:
+    def to_entry(self, run_id: str, *, with_record: bool) -> Entry:
         """What others see of it; with its record if it is to be whole."""
         start, finish = replace(self.start, metadata=to_value(self.metadata)), self.finish
         if finish is not None:
-            finish = replace(finish, record=to_value(self.record) if whole and self.record is not None else None)
+            finish = replace(finish, record=to_value(self.record) if with_record and self.record is not None else None)
         return Entry(run_id, start, finish, self.updated_at)
 
 
@@ -79,10 +79,10 @@ class MemoryTables:
         self._lock = Lock()
         self._closed = False
 
-    def opened(self) -> Lock:
+    def get_lock(self) -> Lock:
         """The lock, of a store that is not closed."""
         if self._closed:
-            raise errors.closed(WHERE)
+            raise errors.store_closed(WHERE)
         return self._lock
 
     def close(self) -> None:
@@ -91,57 +91,57 @@ class MemoryTables:
             self._closed = True
             self.sessions, self.runs, self.leases = {}, {}, {}
 
-    def check(self, pack: EncodedStep) -> None:
+    def check(self, encoded: EncodedStep) -> None:
         """Refuse a step before anything of it is written."""
-        if pack.guard and not self.holds(pack.guard):
-            newest = self.leases.get(pack.guard.session)
-            raise errors.stale(WHERE, pack.guard, newest.fence if newest else None)
-        if pack.run_id is None:
+        if encoded.guard and not self.is_held(encoded.guard):
+            newest = self.leases.get(encoded.guard.session)
+            raise errors.stale_fence(WHERE, encoded.guard, newest.fence if newest else None)
+        if encoded.run_id is None:
             return
-        run = self.runs.get(pack.run_id)
-        if run is None and pack.start is None:
-            raise errors.unknown(WHERE, pack.run_id)
-        if run is not None and pack.start is not None:
-            raise errors.known(WHERE, pack.run_id)
-        if not rise(run.answered if run else None, pack.answers):
-            raise errors.twice(WHERE, pack.run_id)
+        run = self.runs.get(encoded.run_id)
+        if run is None and encoded.start is None:
+            raise errors.unknown_run(WHERE, encoded.run_id)
+        if run is not None and encoded.start is not None:
+            raise errors.duplicate_run(WHERE, encoded.run_id)
+        if not is_increasing(run.last_answer if run else None, encoded.answers):
+            raise errors.duplicate_answer(WHERE, encoded.run_id)
 
-    def put(self, pack: EncodedStep) -> None:
+    def write_step(self, encoded: EncodedStep) -> None:
         """Write a step that was checked."""
         now = self.clock.wall()
-        if pack.run_id is not None:
-            self._put_run(pack.run_id, pack, now)
-        if pack.guard is not None and (pack.lines or pack.state is not None):
-            session = self.session(pack.guard.session, now)
-            session.lines += pack.lines
-            session.state = session.state if pack.state is None else pack.state
-        if pack.guard is not None and pack.release:
-            del self.leases[pack.guard.session]
+        if encoded.run_id is not None:
+            self._write_run(encoded.run_id, encoded, now)
+        if encoded.guard is not None and (encoded.lines or encoded.state is not None):
+            session = self.touch_session(encoded.guard.session, now)
+            session.lines += encoded.lines
+            session.state = session.state if encoded.state is None else encoded.state
+        if encoded.guard is not None and encoded.release:
+            del self.leases[encoded.guard.session]
 
-    def _put_run(self, run_id: str, pack: EncodedStep, now: float) -> None:
-        if pack.start is not None:
-            above = self.runs.get(pack.start.parent or "")
-            self.runs[run_id] = RunTable(pack.start, pack.metadata, above.root if above else run_id, now)
-            if pack.start.session is not None:
-                self.session(pack.start.session, now)
+    def _write_run(self, run_id: str, encoded: EncodedStep, now: float) -> None:
+        if encoded.start is not None:
+            above = self.runs.get(encoded.start.parent or "")
+            self.runs[run_id] = RunTable(encoded.start, encoded.metadata, above.root if above else run_id, now)
+            if encoded.start.session is not None:
+                self.touch_session(encoded.start.session, now)
         run = self.runs[run_id]
         run.updated_at = now
-        run.rows += pack.rows
-        run.answered = pack.answers[-1] if pack.answers else run.answered
+        run.rows += encoded.rows
+        run.last_answer = encoded.answers[-1] if encoded.answers else run.last_answer
         last = next(reversed(run.events), -1)
-        run.events.update({event["seq"]: event for event in to_value(pack.events or "[]") if event["seq"] > last})
-        if pack.again:
+        run.events.update({event["seq"]: event for event in to_value(encoded.events or "[]") if event["seq"] > last})
+        if encoded.again:
             run.finish = run.record = None
-        if pack.finish is not None:
-            run.finish, run.record = pack.finish, pack.record
+        if encoded.finish is not None:
+            run.finish, run.record = encoded.finish, encoded.record
 
-    def session(self, name: str, now: float) -> SessionTable:
+    def touch_session(self, name: str, now: float) -> SessionTable:
         """A session that is written to now."""
         session = self.sessions.setdefault(name, SessionTable(now, now))
         session.updated_at = now
         return session
 
-    def holds(self, guard: Guard) -> bool:
+    def is_held(self, guard: Guard) -> bool:
         """Whether nobody has taken the lease since; it may have expired."""
         holder = self.leases.get(guard.session)
         return holder is not None and holder.fence == guard.fence
@@ -151,15 +151,15 @@ class MemoryTables:
         holder = self.leases.get(session)
         return holder if holder and holder.expires > self.clock.wall() else None
 
-    def delete(self, session: str) -> bool:
+    def delete_session(self, session: str) -> bool:
         """Forget a session and its runs; whether there was anything."""
         found = self.sessions.pop(session, None) is not None
         roots = {run.root for run in self.runs.values() if run.start.session == session}
-        self.forget(roots)
+        self.delete_trees(roots)
         self.leases.pop(session, None)
         return found or bool(roots)
 
-    def forget(self, roots: set[str]) -> int:
+    def delete_trees(self, roots: set[str]) -> int:
         """Forget whole trees of runs; how many they were."""
         gone = [run_id for run_id, run in self.runs.items() if run.root in roots]
         for run_id in gone:
@@ -173,7 +173,7 @@ class MemoryTables:
             for run_id, run in self.runs.items()
             if run.updated_at >= before or any(self.holder(key or "") for key in (run_id, run.start.session))
         }
-        runs = self.forget({run.root for run in self.runs.values()} - live)
+        runs = self.delete_trees({run.root for run in self.runs.values()} - live)
         used = {run.start.session for run in self.runs.values()}
         old = [
             name
@@ -189,28 +189,28 @@ class MemoryStore(Closing):
     """Keeps everything in this process; safe between threads. `clock` is where leases get their time from."""
 
     def __init__(self, clock: Clock = SYSTEM) -> None:
-        self.shelf = MemoryTables(clock)
+        self.tables = MemoryTables(clock)
         self.transcript = MemoryTranscript(self)
         self.journal = MemoryJournal(self)
-        self.lease = MemoryLease(self.shelf)
+        self.lease = MemoryLease(self.tables)
         self.state = MemoryState(self)
         self.runs = MemoryRuns(self)
 
     def keep(self, step: Step) -> None:
         """Keep all of a step, or nothing of it."""
         pack = EncodedStep.of(step)
-        with self.shelf.opened():
-            self.shelf.check(pack)
-            self.shelf.put(pack)
+        with self.tables.get_lock():
+            self.tables.check(pack)
+            self.tables.write_step(pack)
 
     def prune(self, before: float) -> Pruned:
         """Throw away runs and sessions untouched since then, but for those that are held."""
-        with self.shelf.opened():
-            return self.shelf.prune(before)
+        with self.tables.get_lock():
+            return self.tables.prune(before)
 
     def close(self) -> None:
         """Forget everything."""
-        self.shelf.close()
+        self.tables.close()
 
     def __repr__(self) -> str:
         return "<MemoryStore>"
@@ -221,7 +221,7 @@ class MemoryTranscript:
 
     def __init__(self, store: MemoryStore) -> None:
         self._store = store
-        self._shelf = store.shelf
+        self._tables = store.tables
 
     def append(self, guard: Guard, messages: Sequence[Message]) -> None:
         """Add messages to the end of the guard's session."""
@@ -229,32 +229,32 @@ class MemoryTranscript:
 
     def read(self, session: str, after: int = 0) -> list[Message]:
         """The messages behind the first `after` ones."""
-        with self._shelf.opened():
-            found = self._shelf.sessions.get(session)
+        with self._tables.get_lock():
+            found = self._tables.sessions.get(session)
             lines = found.lines[after:] if found else []
         return [to_message(line) for line in lines]
 
     def sessions(self, session: str | None = None, limit: int = 100) -> list[Session]:
         """All sessions, or this one; the newest first."""
-        with self._shelf.opened():
+        with self._tables.get_lock():
             rows = [
                 Session(name, row.title, row.created_at, row.updated_at, len(row.lines))
-                for name, row in self._shelf.sessions.items()
+                for name, row in self._tables.sessions.items()
                 if session in (None, name)
             ]
         return sorted(rows, key=lambda row: row.updated_at, reverse=True)[:limit]
 
     def title(self, session: str, title: str) -> None:
         """Name a session."""
-        with self._shelf.opened():
-            self._shelf.session(session, self._shelf.clock.wall()).title = clean(title)
+        with self._tables.get_lock():
+            self._tables.touch_session(session, self._tables.clock.wall()).title = replace_surrogates(title)
 
     def delete(self, session: str) -> bool:
         """Forget a session with its state and all of its runs."""
-        with self._shelf.opened():
-            if holder := self._shelf.holder(session):
-                raise errors.busy(WHERE, holder)
-            return self._shelf.delete(session)
+        with self._tables.get_lock():
+            if holder := self._tables.holder(session):
+                raise errors.session_busy(WHERE, holder)
+            return self._tables.delete_session(session)
 
 
 class MemoryJournal:
@@ -269,46 +269,46 @@ class MemoryJournal:
 
     def read(self, run_id: str, after: int = 0) -> list[Row]:
         """The rows behind the first `after` ones."""
-        shelf = self._store.shelf
-        with shelf.opened():
+        shelf = self._store.tables
+        with shelf.get_lock():
             return shelf.runs[run_id].rows[after:] if run_id in shelf.runs else []
 
 
 class MemoryLease:
     """Leases, in memory."""
 
-    def __init__(self, shelf: MemoryTables) -> None:
-        self._shelf = shelf
+    def __init__(self, tables: MemoryTables) -> None:
+        self._tables = tables
 
     def acquire(self, session: str, owner: str, seconds: float) -> Guard | Holder:
         """Take the lease if it is free or has expired; else who has it."""
-        with self._shelf.opened():
-            if holder := self._shelf.holder(session):
+        with self._tables.get_lock():
+            if holder := self._tables.holder(session):
                 return holder
-            self._shelf.fence += 1
-            now = self._shelf.clock.wall()
-            self._shelf.leases[session] = Holder(session, owner, self._shelf.fence, now, now + seconds)
-            return Guard(session, self._shelf.fence)
+            self._tables.fence += 1
+            now = self._tables.clock.wall()
+            self._tables.leases[session] = Holder(session, owner, self._tables.fence, now, now + seconds)
+            return Guard(session, self._tables.fence)
 
     def renew(self, guard: Guard, seconds: float) -> bool:
         """Have it for so many seconds from now."""
-        with self._shelf.opened():
-            if held := self._shelf.holds(guard):
-                leases, expires = self._shelf.leases, self._shelf.clock.wall() + seconds
+        with self._tables.get_lock():
+            if held := self._tables.is_held(guard):
+                leases, expires = self._tables.leases, self._tables.clock.wall() + seconds
                 leases[guard.session] = replace(leases[guard.session], expires=expires)
             return held
 
     def release(self, guard: Guard) -> bool:
         """Give it back."""
-        with self._shelf.opened():
-            if held := self._shelf.holds(guard):
-                del self._shelf.leases[guard.session]
+        with self._tables.get_lock():
+            if held := self._tables.is_held(guard):
+                del self._tables.leases[guard.session]
             return held
 
     def holder(self, session: str) -> Holder | None:
         """Who has it, if anybody."""
-        with self._shelf.opened():
-            return self._shelf.holder(session)
+        with self._tables.get_lock():
+            return self._tables.holder(session)
 
 
 class MemoryState:
@@ -319,10 +319,10 @@ class MemoryState:
 
     def get(self, session: str) -> dict[str, Any]:
         """All of it."""
-        with self._store.shelf.opened():
-            found = self._store.shelf.sessions.get(session)
+        with self._store.tables.get_lock():
+            found = self._store.tables.sessions.get(session)
             text = found.state if found else None
-        return {} if text is None else CODE.loads(text)
+        return {} if text is None else STATE_CODEC.loads(text)
 
     def put(self, guard: Guard, state: Mapping[str, Any]) -> None:
         """Set all of it anew."""
@@ -334,7 +334,7 @@ class MemoryRuns:
 
     def __init__(self, store: MemoryStore) -> None:
         self._store = store
-        self._shelf = store.shelf
+        self._tables = store.tables
 
     def start(self, run_id: str, start: Start, guard: Guard | None = None) -> None:
         """Enter a run."""
@@ -347,19 +347,23 @@ class MemoryRuns:
     def list(self, query: Query | None = None) -> list[Entry]:
         """Those that are wanted, the newest first."""
         query = query or Query()
-        with self._shelf.opened():
-            found = [run.entry(run_id, whole=False) for run_id, run in self._shelf.runs.items() if run.fits(query)]
+        with self._tables.get_lock():
+            found = [
+                run.to_entry(run_id, with_record=False)
+                for run_id, run in self._tables.runs.items()
+                if run.matches(query)
+            ]
         return sorted(found, key=lambda entry: (entry.start.at, entry.run_id), reverse=True)[: query.limit]
 
     def get(self, run_id: str) -> Entry | None:
         """One of them, with its record."""
-        with self._shelf.opened():
-            run = self._shelf.runs.get(run_id)
-            return run.entry(run_id, whole=True) if run else None
+        with self._tables.get_lock():
+            run = self._tables.runs.get(run_id)
+            return run.to_entry(run_id, with_record=True) if run else None
 
     def events(self, run_id: str, after: int = -1) -> list[dict[str, Any]]:
         """Its events behind a number."""
-        with self._shelf.opened():
-            run = self._shelf.runs.get(run_id)
+        with self._tables.get_lock():
+            run = self._tables.runs.get(run_id)
             found = [event for number, event in run.events.items() if number > after] if run else []
             return deepcopy(found)

@@ -11,7 +11,7 @@ from .._internal import validation
 from ..agent.agent import Agent
 from ..agent.run import Run
 from ..agent.validate import Task
-from ..errors import ConfigError, nearest
+from ..errors import ConfigError, suggest_names
 from ..event import (
     BudgetRefused,
     Event,
@@ -36,7 +36,7 @@ _PAIRS = {
     "asked_person": "person_answered",
 }
 _LIMITS = frozenset({Stop.BUDGET, Stop.DEADLINE})
-_BOOKED = frozenset({"tokens", "usd"})
+_MAY_EXCEED = frozenset({"tokens", "usd"})
 """What a request used is booked even where it is more than was set aside: it has happened."""
 
 
@@ -98,13 +98,13 @@ def _check_the_tree(result: Result) -> None:
             assert event.call_id not in calls, f"{event.call_id} started twice"
             calls.add(event.call_id)
         elif isinstance(event, ToolEnded):
-            assert event.call_id in calls or _never_made(event), f"{event.call_id} never started"
+            assert event.call_id in calls or _is_unmade(event), f"{event.call_id} never started"
             calls.discard(event.call_id)
     assert not open_ones, f"{open_ones} never ended"
     assert not calls, f"the calls {sorted(calls)} never ended"
 
 
-def _never_made(event: ToolEnded) -> bool:
+def _is_unmade(event: ToolEnded) -> bool:
     """Whether a call has its outcome without having been made; an equal one's result counts."""
     return event.status in ("denied", "cancelled") or event.reason == "duplicate"
 
@@ -159,7 +159,7 @@ def _check_budgets(result: Result) -> None:
     for name, budget in result.budgets.items():
         assert budget.held == 0, f"{budget.held} of {name} are still held"
         within = budget.ceiling is None or budget.used <= budget.ceiling
-        assert within or name in _BOOKED, f"{budget.used} of {name} are used, and {budget.ceiling} are allowed"
+        assert within or name in _MAY_EXCEED, f"{budget.used} of {name} are used, and {budget.ceiling} are allowed"
     assert len(set(result.flags)) == len(result.flags), f"a flag comes twice: {result.flags}"
 
 
@@ -225,9 +225,9 @@ def assert_stops(
     It never hangs: a run that goes on for `patience` seconds more than the bounds allow is cancelled, and that is told.
     Works with any model. It waits on this thread, and so model and tools are on Flyball's own event loop.
     """
-    limits, stop = _checked(within)
-    longest = limits.get("seconds", 0.0) + validation.duration("assert_stops, patience", patience)
-    result = _ended(agent.start(task), longest)
+    limits, stop = _parse_bounds(within)
+    longest = limits.get("seconds", 0.0) + validation.parse_duration("assert_stops, patience", patience)
+    result = _wait_for_end(agent.start(task), longest)
     wrong = [
         f"{name.replace('_', ' ')}: {unit.show(fact(result))}, at most {unit.show(limits[name])}"
         for name, (unit, fact) in _FACTS.items()
@@ -239,28 +239,28 @@ def assert_stops(
     return result
 
 
-def _checked(within: Bounds) -> tuple[dict[str, int | float], Stop | None]:
-    validation.kind("assert_stops, within", within, dict)
+def _parse_bounds(bounds: Bounds) -> tuple[dict[str, int | float], Stop | None]:
+    validation.check_type("assert_stops, within", bounds, dict)
     limits: dict[str, int | float] = {}
     stop: Stop | None = None
-    for name, value in within.items():
+    for name, value in bounds.items():
         if name == "stop":
-            stop = validation.member("assert_stops, within stop", value, Stop)
+            stop = validation.parse_enum("assert_stops, within stop", value, Stop)
         elif name in _FACTS:
-            limits[name] = validation.amount_of(f"assert_stops, within {name}", value, _FACTS[name][0])
+            limits[name] = validation.parse_amount(f"assert_stops, within {name}", value, _FACTS[name][0])
         else:
-            near = nearest(name, Bounds.__annotations__) or list(Bounds.__annotations__)
+            near = suggest_names(name, Bounds.__annotations__) or list(Bounds.__annotations__)
             raise ConfigError("assert_stops, within", name, f"a bound such as {' or '.join(near)}")
     return limits, stop
 
 
-def _ended(run: Run, seconds: float) -> Result:
+def _wait_for_end(run: Run, max_seconds: float) -> Result:
     try:
-        return run.result(min(seconds, TIMEOUT_MAX))
+        return run.result(min(max_seconds, TIMEOUT_MAX))
     except TimeoutError:
         run.cancel("assert_stops")
     try:
         closed = run.result(_CLOSING_S).explain()
     except TimeoutError:
         closed = "It did not even close when it was cancelled: something in it blocks the event loop."
-    raise AssertionError(f"the run had not ended after {seconds:g} seconds. {closed}")
+    raise AssertionError(f"the run had not ended after {max_seconds:g} seconds. {closed}")

@@ -13,9 +13,9 @@ from typing import Any, cast
 
 from ..budget.price import Price, TokenPrice
 from ..budget.usage import Usage
-from ..errors import ConfigError, ContextTooLong, ModelError, Retryable, shown
+from ..errors import ConfigError, ContextTooLong, ModelError, Retryable, quote_value
 from ..message import Message, MessageType
-from ..models.endpoint import HIDDEN, without
+from ..models.endpoint import HIDDEN, redact
 from ..request import Call, FailureKind, Finish, ModelFailure, Reply, Request
 
 _KEY = re.compile(
@@ -47,7 +47,7 @@ class Redactor:
         self._secrets = tuple({*secrets, *escaped})
 
     @classmethod
-    def of(cls, model: object) -> Redactor:
+    def for_model(cls, model: object) -> Redactor:
         """One that knows the secrets of a model, if that has `secrets()`."""
         told = getattr(model, "secrets", None)
         if not callable(told):
@@ -57,30 +57,30 @@ class Redactor:
             raise ConfigError("recorded model, secrets()", type(secrets).__name__, "a list of texts")
         return cls([str(secret) for secret in cast("Sequence[object]", secrets)])
 
-    def text(self, text: str) -> str:
+    def redact_text(self, text: str) -> str:
         """A text without secrets."""
-        while (cleaned := _KEY.sub(_hidden, without(self._secrets, text))) != text:
+        while (cleaned := _KEY.sub(_hidden, redact(self._secrets, text))) != text:
             text = cleaned
         return text
 
-    def clean(self, value: Any) -> Any:
+    def redact(self, value: Any) -> Any:
         """The same, with every text in it without secrets."""
         if isinstance(value, str):
-            return self.text(value)
+            return self.redact_text(value)
         if isinstance(value, Mapping):
             rows = cast("Mapping[Any, Any]", value)
-            return {self.clean(key): self.clean(row) for key, row in rows.items()}
+            return {self.redact(key): self.redact(row) for key, row in rows.items()}
         if isinstance(value, list | tuple):
-            return [self.clean(row) for row in cast("Sequence[Any]", value)]
+            return [self.redact(row) for row in cast("Sequence[Any]", value)]
         return value
 
-    def pieces(self, pieces: Sequence[str]) -> list[str]:
+    def redact_pieces(self, pieces: Sequence[str]) -> list[str]:
         """The pieces of one text without secrets; where one goes over several pieces, the text comes in one."""
         whole = "".join(pieces)
-        cleaned = self.text(whole)
+        cleaned = self.redact_text(whole)
         if cleaned == whole:
             return [*pieces]
-        apart = [self.text(piece) for piece in pieces]
+        apart = [self.redact_text(piece) for piece in pieces]
         return apart if "".join(apart) == cleaned else [cleaned]
 
 
@@ -88,10 +88,10 @@ def _hidden(found: re.Match[str]) -> str:
     return (found["before_token"] or found["before_key"] or "") + HIDDEN
 
 
-PLAIN = Redactor()
+DEFAULT_REDACTOR = Redactor()
 """Knows no secret, only what keys look like."""
 
-_SHORTEST_NAME = 8
+_MIN_RUN_ID_CHARS = 8
 """The name of a run shorter than this could be a word of any text."""
 
 
@@ -107,26 +107,27 @@ class RequestFingerprint:
     messages: tuple[str, ...] = ()
 
     @classmethod
-    def of(cls, request: Request, censor: Redactor = PLAIN) -> RequestFingerprint:
+    def from_request(cls, request: Request, redactor: Redactor = DEFAULT_REDACTOR) -> RequestFingerprint:
         """That of a request; it is the same with its secrets and with *** in their place."""
 
         def digest(value: object) -> str:
-            return _digest(censor.clean(value))
+            return _digest(redactor.redact(value))
 
         return cls(
             purpose=request.purpose.value,
             instructions=digest(request.instructions),
             output_schema=digest(request.output_schema),
-            tools={censor.text(str(tool.get("name"))): digest(tool) for tool in request.tools},
+            tools={redactor.redact_text(str(tool.get("name"))): digest(tool) for tool in request.tools},
             notices=tuple(digest(notice) for notice in request.notices),
             messages=tuple(
-                f"{censor.text(_label(one))} {digest(_said(one, request.run_id))}" for one in request.messages
+                f"{redactor.redact_text(_describe_message(one))} {digest(_normalize_message(one, request.run_id))}"
+                for one in request.messages
             ),
         )
 
-    def to_dict(self, before: RequestFingerprint | None) -> dict[str, Any]:
+    def to_dict(self, previous: RequestFingerprint | None) -> dict[str, Any]:
         """The same in JSON types; of the messages only those that are not as in the request before."""
-        same = 0 if before is None else _same(self.messages, before.messages)
+        same = 0 if previous is None else _count_common_prefix(self.messages, previous.messages)
         written: dict[str, Any] = {"purpose": self.purpose}
         for name in ("instructions", "output_schema", "tools", "notices"):
             if value := getattr(self, name):
@@ -134,7 +135,7 @@ class RequestFingerprint:
         return {**written, "messages_as_before": same, "messages": self.messages[same:]}
 
     @classmethod
-    def from_dict(cls, data: dict[str, Any], before: RequestFingerprint | None) -> RequestFingerprint:
+    def from_dict(cls, data: dict[str, Any], previous: RequestFingerprint | None) -> RequestFingerprint:
         """Read what `to_dict` wrote."""
         same = data["messages_as_before"]
         return cls(
@@ -143,26 +144,26 @@ class RequestFingerprint:
             output_schema=data.get("output_schema", ""),
             tools=data.get("tools", {}),
             notices=tuple(data.get("notices", ())),
-            messages=(*(before.messages[:same] if before else ()), *data["messages"]),
+            messages=(*(previous.messages[:same] if previous else ()), *data["messages"]),
         )
 
-    def differences(self, request: Request, censor: Redactor = PLAIN) -> list[str]:
+    def find_differences(self, request: Request, redactor: Redactor = DEFAULT_REDACTOR) -> list[str]:
         """What is different in a request, in words; empty where it is the one that was recorded."""
-        found = RequestFingerprint.of(request, censor)
+        found = RequestFingerprint.from_request(request, redactor)
         if found == self:
             return []
         told: list[str] = []
         if found.purpose != self.purpose:
             told.append(f"it is for a {found.purpose}, recorded was one for a {self.purpose}")
         if found.instructions != self.instructions:
-            told.append(f"the instructions are now {shown(request.instructions)}")
+            told.append(f"the instructions are now {quote_value(request.instructions)}")
         if found.output_schema != self.output_schema:
             told.append("the schema of the output is another")
         if found.notices != self.notices:
-            told.append(f"the notices are now {shown(request.notices)}")
-        return told + self._of_tools(found) + self._of_messages(found, request.messages)
+            told.append(f"the notices are now {quote_value(request.notices)}")
+        return told + self._compare_tools(found) + self._compare_messages(found, request.messages)
 
-    def _of_tools(self, found: RequestFingerprint) -> list[str]:
+    def _compare_tools(self, found: RequestFingerprint) -> list[str]:
         told = [f"the tool {name} is new" for name in found.tools if name not in self.tools]
         told += [f"the tool {name} is missing" for name in self.tools if name not in found.tools]
         known = [name for name in found.tools if name in self.tools]
@@ -170,38 +171,38 @@ class RequestFingerprint:
             f"the tool {name} is described otherwise" for name in known if found.tools[name] != self.tools[name]
         ]
 
-    def _of_messages(self, found: RequestFingerprint, messages: Sequence[Message]) -> list[str]:
-        n = _same(found.messages, self.messages)
+    def _compare_messages(self, found: RequestFingerprint, messages: Sequence[Message]) -> list[str]:
+        n = _count_common_prefix(found.messages, self.messages)
         if n == len(found.messages) == len(self.messages):
             return []
         if n == len(found.messages):
             return [f"there are {n} messages, recorded were {len(self.messages)}"]
-        now = f"message {n + 1} is now {_label(messages[n])} {shown(_text(messages[n]))}"
+        now = f"message {n + 1} is now {_describe_message(messages[n])} {quote_value(_get_text(messages[n]))}"
         if n == len(self.messages):
             return [f"{now}, recorded were {n} messages"]
         return [f"{now}, recorded was {self.messages[n].rpartition(' ')[0]} of other words"]
 
 
-def _same(one: Sequence[str], other: Sequence[str]) -> int:
+def _count_common_prefix(one: Sequence[str], other: Sequence[str]) -> int:
     """How many are the same at the beginning."""
     pairs = enumerate(zip(one, other, strict=False))
     return next((n for n, (a, b) in pairs if a != b), min(len(one), len(other)))
 
 
-def _label(message: Message) -> str:
+def _describe_message(message: Message) -> str:
     name = (message.payload or {}).get("name")
     if message.type in (MessageType.TOOL_CALL, MessageType.TOOL_RESULT):
         return f"a {'call' if message.type is MessageType.TOOL_CALL else 'result'} of {name}"
     return f"a {message.type.value} by the {message.role.value}"
 
 
-def _text(message: Message) -> object:
+def _get_text(message: Message) -> object:
     return message.content or (message.payload or {}).get("arguments", message.payload)
 
 
-def _said(message: Message, run_id: str) -> list[object]:
+def _normalize_message(message: Message, run_id: str) -> list[object]:
     content = message.content  # an excerpt of a large result names its run
-    if len(run_id) >= _SHORTEST_NAME:
+    if len(run_id) >= _MIN_RUN_ID_CHARS:
         content = content.replace(run_id, "run")
     return [content, message.payload]
 
@@ -234,33 +235,33 @@ class RecordedExchange:
     reply: Reply | None = None
     failure: ModelFailure | None = None
 
-    def outcome(self) -> Reply:
+    def reply_or_raise(self) -> Reply:
         """The reply again; what failed raises again."""
         if self.failure is not None:
-            raise _raised(self.failure)
+            raise _build_error(self.failure)
         if self.reply is None:
             raise ModelError("the recording has no reply here: the request was cut by a deadline or a cancel")
         return self.reply
 
-    def to_dict(self, before: RequestFingerprint | None, censor: Redactor = PLAIN) -> dict[str, Any]:
+    def to_dict(self, previous: RequestFingerprint | None, redactor: Redactor = DEFAULT_REDACTOR) -> dict[str, Any]:
         """The same in JSON types, without secrets."""
-        written: dict[str, Any] = {"request": self.request.to_dict(before)}
+        written: dict[str, Any] = {"request": self.request.to_dict(previous)}
         if self.pieces:
-            written["pieces"] = censor.pieces(self.pieces)
+            written["pieces"] = redactor.redact_pieces(self.pieces)
         if self.failure is not None:
-            failure = censor.clean(asdict(self.failure))
+            failure = redactor.redact(asdict(self.failure))
             return {**written, "failure": {**failure, "message": _SECRET.sub("***", failure["message"])}}
-        return {**written, "reply": None if self.reply is None else censor.clean(_written(self.reply))}
+        return {**written, "reply": None if self.reply is None else redactor.redact(_reply_to_dict(self.reply))}
 
     @classmethod
-    def from_dict(cls, data: dict[str, Any], before: RequestFingerprint | None) -> RecordedExchange:
+    def from_dict(cls, data: dict[str, Any], previous: RequestFingerprint | None) -> RecordedExchange:
         """Read what `to_dict` wrote."""
         failure, reply = data.get("failure"), data.get("reply")
         return cls(
-            RequestFingerprint.from_dict(data["request"], before),
+            RequestFingerprint.from_dict(data["request"], previous),
             data.get("pieces", []),
-            None if reply is None else _reply(reply),
-            None if failure is None else _failure(failure),
+            None if reply is None else _reply_from_dict(reply),
+            None if failure is None else _failure_from_dict(failure),
         )
 
 
@@ -272,10 +273,10 @@ class Recording:
     counts: list[int] = field(default_factory=list[int])
     """What the model's own counter said of each request, where it has one."""
 
-    def to_dict(self, censor: Redactor) -> dict[str, Any]:
+    def to_dict(self, redactor: Redactor) -> dict[str, Any]:
         """The same in JSON types, without secrets."""
         befores = [None, *[exchange.request for exchange in self.exchanges]]
-        written = [one.to_dict(before, censor) for one, before in zip(self.exchanges, befores, strict=False)]
+        written = [one.to_dict(before, redactor) for one, before in zip(self.exchanges, befores, strict=False)]
         return {**({"counts": self.counts} if self.counts else {}), "requests": written}
 
     @classmethod
@@ -299,17 +300,17 @@ class Cassette:
     """Whether the model has a counter of its own."""
     max_output_tokens: int | None = None
     context_tokens: int | None = None
-    takes: list[Recording] = field(default_factory=list[Recording])
+    recordings: list[Recording] = field(default_factory=list[Recording])
 
-    def write(self, path: Path, censor: Redactor = PLAIN) -> None:
+    def write(self, path: Path, redactor: Redactor = DEFAULT_REDACTOR) -> None:
         """Write the file, whole or not at all, and without secrets."""
         price = self.price.to_dict() if isinstance(self.price, TokenPrice) else None
         model = {"name": self.name, "provider": self.provider, "price": price, "counts": self.counts}
         bounds = {"max_output_tokens": self.max_output_tokens, "context_tokens": self.context_tokens}
         data = {
             "recording": _VERSION,
-            "model": censor.clean(model | bounds),
-            "runs": [take.to_dict(censor) for take in self.takes],
+            "model": redactor.redact(model | bounds),
+            "runs": [take.to_dict(redactor) for take in self.recordings],
         }
         text = json.dumps(data, indent=2, ensure_ascii=False, default=str) + "\n"
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -337,7 +338,7 @@ class Cassette:
             raise ConfigError(f"recording {path}", f"{type(error).__name__}: {error}", expected) from error
 
 
-def _written(reply: Reply) -> dict[str, Any]:
+def _reply_to_dict(reply: Reply) -> dict[str, Any]:
     calls = [
         {
             "id": call.id,
@@ -357,7 +358,7 @@ def _written(reply: Reply) -> dict[str, Any]:
     return {**written, "parts": [dict(part) for part in reply.parts]} if reply.parts else written
 
 
-def _reply(data: dict[str, Any]) -> Reply:
+def _reply_from_dict(data: dict[str, Any]) -> Reply:
     usage = data["usage"]
     calls = tuple(Call(call["id"], call["name"], call["arguments"]) for call in data["calls"])
     return Reply(
@@ -371,13 +372,13 @@ def _reply(data: dict[str, Any]) -> Reply:
     )
 
 
-def _failure(data: dict[str, Any]) -> ModelFailure:
+def _failure_from_dict(data: dict[str, Any]) -> ModelFailure:
     kind = FailureKind(data["kind"])
     began = data.get("began", False)  # older recordings have none
     return ModelFailure(kind, data["error"], data["code"], data["message"], data["after_s"], began)
 
 
-def _raised(failure: ModelFailure) -> Exception:
+def _build_error(failure: ModelFailure) -> Exception:
     """An error that a run cannot tell from the one that was recorded."""
     base = _BASES[failure.kind]
     same = (base.__name__, base.code) == (failure.error, failure.code)

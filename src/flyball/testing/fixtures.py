@@ -14,21 +14,21 @@ class Notebook:
     """A teller that writes down what it is told: the kinds of events, and their own fields."""
 
     def __init__(self) -> None:
-        self.told: list[tuple[str, tuple[Any, ...]]] = []
+        self.events: list[tuple[str, tuple[Any, ...]]] = []
 
     def tell(self, kind: Any, *fields: Any) -> None:
         """Write it down."""
-        self.told.append((kind.kind, fields))
+        self.events.append((kind.kind, fields))
 
     def kinds(self) -> list[str]:
         """The kinds of events, in order."""
-        return [kind for kind, _ in self.told]
+        return [kind for kind, _ in self.events]
 
 
-def until(happened: Callable[[], bool], seconds: float = 60.0) -> None:
+def until(condition: Callable[[], bool], seconds: float = 60.0) -> None:
     """Wait for another thread; AssertionError where it does not come in time."""
     end = time.monotonic() + seconds
-    while not happened():
+    while not condition():
         assert time.monotonic() < end, f"it did not happen within {seconds:g} seconds"
         time.sleep(0.001)
 

@@ -15,19 +15,19 @@ from typing import Any, cast
 from ..budget.price import Price
 from ..errors import ConfigError, ModelError
 from ..models import Model
-from ..models.model import Tell
-from ..models.scripted import run_of
-from ..request import ModelFailure, Reply, Request, estimate
+from ..models.model import OnText
+from ..models.scripted import get_run_id
+from ..request import ModelFailure, Reply, Request, estimate_request_tokens
 from .cassette import Cassette, RecordedExchange, Recording, Redactor, RequestFingerprint
 
 
 @dataclass(slots=True)
-class _Head:
+class _PlaybackPosition:
     """How far one run is in its take."""
 
-    take: Recording
-    asked: int = 0
-    counted: int = 0
+    recording: Recording
+    next_request: int = 0
+    next_count: int = 0
 
 
 class RecordedModel:
@@ -46,17 +46,17 @@ class RecordedModel:
         """Whether there is a file, and so nothing is asked."""
         self._model = model
         self._lock = Lock()
-        self._heads: dict[str, _Head] = {}
-        self._tape = self._tape_of(model)
-        self._unplayed = list(self._tape.takes)
-        self.ask: Callable[[Request, Tell], Reply | Awaitable[Reply]] = self._play
+        self._positions: dict[str, _PlaybackPosition] = {}
+        self._cassette = self._open_cassette(model)
+        self._unplayed = list(self._cassette.recordings)
+        self.ask: Callable[[Request, OnText], Reply | Awaitable[Reply]] = self._play
         """Answers from the file, or asks the model and writes it down; a `def` where it asks one that is a `def`."""
         if model is not None and not self.playing:
-            self.ask = self._record if inspect.iscoroutinefunction(model.ask) else self._record_def
-        if self._tape.counts:
+            self.ask = self._record if inspect.iscoroutinefunction(model.ask) else self._record_sync
+        if self._cassette.counts:
             self.count = self._count
 
-    def _tape_of(self, model: Model | None) -> Cassette:
+    def _open_cassette(self, model: Model | None) -> Cassette:
         if self.playing:
             return Cassette.read(self.path)
         if model is None:
@@ -68,31 +68,31 @@ class RecordedModel:
     @property
     def name(self) -> str:
         """That of the model."""
-        return self._tape.name
+        return self._cassette.name
 
     @property
     def provider(self) -> str | None:
         """That of the model."""
-        return self._tape.provider
+        return self._cassette.provider
 
     @property
     def price(self) -> Price | None:
         """That of the model; the file has it where it is a TokenPrice."""
-        return self._tape.price if self._model is None else self._model.price
+        return self._cassette.price if self._model is None else self._model.price
 
     @property
     def max_output_tokens(self) -> int | None:
         """That of the model."""
-        return self._tape.max_output_tokens
+        return self._cassette.max_output_tokens
 
     @property
     def context_tokens(self) -> int | None:
         """That of the model."""
-        return self._tape.context_tokens
+        return self._cassette.context_tokens
 
     def secrets(self) -> tuple[str, ...]:
         """Those of the model."""
-        return self._censor.secrets
+        return self._redactor.secrets
 
     def ready(self) -> str | None:
         """A recording is; else what the model says."""
@@ -102,103 +102,110 @@ class RecordedModel:
         """Check that every recorded request was asked again."""
         with self._lock:
             left = [take.exchanges for take in self._unplayed]
-            left += [head.take.exchanges[head.asked :] for head in self._heads.values()]
+            left += [head.recording.exchanges[head.next_request :] for head in self._positions.values()]
         unasked = sum(map(len, left)) if self.playing else 0
         assert not unasked, f"{unasked} requests of {self.path} were not asked again"
 
-    async def _play(self, request: Request, tell: Tell, /) -> Reply:
-        exchange = self._next(request)
+    async def _play(self, request: Request, tell: OnText, /) -> Reply:
+        exchange = self._next_exchange(request)
         for piece in exchange.pieces:
             tell(piece)
-        return exchange.outcome()
+        return exchange.reply_or_raise()
 
-    def _next(self, request: Request) -> RecordedExchange:
+    def _next_exchange(self, request: Request) -> RecordedExchange:
         with self._lock:
-            head = self._head(request)
-            place = head.asked
-            if place == len(head.take.exchanges):
-                raise self._unlike(f"has {place} requests for this run, and this is another")
-            exchange = head.take.exchanges[place]
-            if wrong := exchange.request.differences(request, self._censor):
-                raise self._unlike(f"differs in request {place + 1} of this run: {'; '.join(wrong)}")
-            head.asked += 1
+            head = self._get_position(request)
+            place = head.next_request
+            if place == len(head.recording.exchanges):
+                raise self._build_mismatch(f"has {place} requests for this run, and this is another")
+            exchange = head.recording.exchanges[place]
+            if wrong := exchange.request.find_differences(request, self._redactor):
+                raise self._build_mismatch(f"differs in request {place + 1} of this run: {'; '.join(wrong)}")
+            head.next_request += 1
             return exchange
 
-    def _head(self, request: Request) -> _Head:
+    def _get_position(self, request: Request) -> _PlaybackPosition:
         """How far this run is; a new one gets the first recorded run that begins as it does."""
-        run = run_of(request)
-        if run not in self._heads:
+        run = get_run_id(request)
+        if run not in self._positions:
             if not self.playing:
-                self._tape.takes.append(Recording())
-                self._heads[run] = _Head(self._tape.takes[-1])
+                self._cassette.recordings.append(Recording())
+                self._positions[run] = _PlaybackPosition(self._cassette.recordings[-1])
             else:
-                take = self._beginning_with(request)
+                take = self._find_recording(request)
                 self._unplayed.remove(take)
-                self._heads[run] = _Head(take)
-        return self._heads[run]
+                self._positions[run] = _PlaybackPosition(take)
+        return self._positions[run]
 
-    def _beginning_with(self, request: Request) -> Recording:
+    def _find_recording(self, request: Request) -> Recording:
         firsts = [(take, take.exchanges[0].request) for take in self._unplayed if take.exchanges]
         if not firsts:
-            raise self._unlike(f"has {len(self._tape.takes)} runs, all played; this is another")
-        imprint = RequestFingerprint.of(request, self._censor)
+            raise self._build_mismatch(f"has {len(self._cassette.recordings)} runs, all played; this is another")
+        imprint = RequestFingerprint.from_request(request, self._redactor)
         for take, first in firsts:
             if first == imprint:
                 return take
-        wrong = "; ".join(firsts[0][1].differences(request, self._censor))
+        wrong = "; ".join(firsts[0][1].find_differences(request, self._redactor))
         if len(firsts) == 1:
-            raise self._unlike(f"differs in request 1 of this run: {wrong}")
-        raise self._unlike(f"has no run left that begins with this request; the next one differs: {wrong}")
+            raise self._build_mismatch(f"differs in request 1 of this run: {wrong}")
+        raise self._build_mismatch(f"has no run left that begins with this request; the next one differs: {wrong}")
 
-    def _unlike(self, what: str) -> ModelError:
-        return ModelError(self._censor.text(f"the recording {self.path} {what}. Delete the file to record anew"))
+    def _build_mismatch(self, problem: str) -> ModelError:
+        return ModelError(
+            self._redactor.redact_text(f"the recording {self.path} {problem}. Delete the file to record anew")
+        )
 
     @property
-    def _censor(self) -> Redactor:
+    def _redactor(self) -> Redactor:
         """Made for each use: a key may be given to the environment only when it is needed."""
-        return Redactor.of(self._model)
+        return Redactor.for_model(self._model)
 
-    async def _record(self, request: Request, tell: Tell, /) -> Reply:
-        with self._written(request, tell) as (exchange, ask):
-            exchange.reply = _whole(await cast("Awaitable[Reply]", ask()))
+    async def _record(self, request: Request, tell: OnText, /) -> Reply:
+        with self._record_exchange(request, tell) as (exchange, ask):
+            exchange.reply = _require_reply(await cast("Awaitable[Reply]", ask()))
             return exchange.reply
 
-    def _record_def(self, request: Request, tell: Tell, /) -> Reply:
-        with self._written(request, tell) as (exchange, ask):
-            exchange.reply = _whole(ask())
+    def _record_sync(self, request: Request, tell: OnText, /) -> Reply:
+        with self._record_exchange(request, tell) as (exchange, ask):
+            exchange.reply = _require_reply(ask())
             return exchange.reply
 
     @contextmanager
-    def _written(self, request: Request, tell: Tell) -> Generator[tuple[RecordedExchange, Callable[[], object]]]:
+    def _record_exchange(
+        self, request: Request, tell: OnText
+    ) -> Generator[tuple[RecordedExchange, Callable[[], object]]]:
         """Write down what comes of a request, whatever does; one that is cut has neither reply nor failure."""
-        model, exchange = cast("Model", self._model), RecordedExchange(RequestFingerprint.of(request, self._censor))
+        model, exchange = (
+            cast("Model", self._model),
+            RecordedExchange(RequestFingerprint.from_request(request, self._redactor)),
+        )
         with self._lock:
-            self._head(request).take.exchanges.append(exchange)
+            self._get_position(request).recording.exchanges.append(exchange)
 
-        def heard(text: str) -> None:
+        def on_text(text: str) -> None:
             exchange.pieces.append(text)
             tell(text)
 
         try:
-            yield exchange, partial(model.ask, request, heard)
+            yield exchange, partial(model.ask, request, on_text)
         except (Exception, SystemExit) as error:
-            exchange.failure = ModelFailure.of(error)
+            exchange.failure = ModelFailure.from_error(error)
             raise
         finally:
             with self._lock:
-                self._tape.write(self.path, self._censor)
+                self._cassette.write(self.path, self._redactor)
 
     def _count(self, request: Request) -> int:
         if not self.playing:
             counted = cast("Any", self._model).count(request)
             with self._lock:
-                self._head(request).take.counts.append(counted)
+                self._get_position(request).recording.counts.append(counted)
             return counted
         with self._lock:
-            head = self._head(request)
-            head.counted += 1
-            counts = head.take.counts
-            return counts[head.counted - 1] if head.counted <= len(counts) else estimate(request)
+            head = self._get_position(request)
+            head.next_count += 1
+            counts = head.recording.counts
+            return counts[head.next_count - 1] if head.next_count <= len(counts) else estimate_request_tokens(request)
 
 
 def record(model: Model, path: str | os.PathLike[str]) -> RecordedModel:
@@ -211,7 +218,7 @@ def playback(path: str | os.PathLike[str]) -> RecordedModel:
     return RecordedModel(path)
 
 
-def _whole(reply: object) -> Reply:
+def _require_reply(reply: object) -> Reply:
     if isinstance(reply, Reply):
         return reply
     raise ModelError(f"the model gave a {type(reply).__name__}; expected a Reply")

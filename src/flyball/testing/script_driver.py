@@ -15,49 +15,49 @@ from ..errors import ModelError
 from ..event import Delta, ToolReported
 from ..loop import Act, Answer, Ask, Decide, Effect, Grant, Wait, converse
 from ..loop.child_task import ChildTask
-from ..loop.ending import described
+from ..loop.ending import describe_error
 from ..loop.plan import Plan
 from ..models import Model
 from ..models.scripted import ScriptedModel
 from ..outcome import Outcome
-from ..person import Approver, Question, Verdict, verdict_of
+from ..person import Approver, Question, Verdict, to_verdict
 from ..request import Finish, ModelFailure, Reply, Request
 from ..result import Result
 from ..runtime.child_budget import ChildBudgets
-from ..runtime.child_call import ChildAct
+from ..runtime.child_call import ChildCallRun
 from ..runtime.shared_budget import SharedBudgetClient
 from ..tools.call import ToolCallRun
-from ..tools.runner import Performer
+from ..tools.runner import ToolRunner
 from .clock import ManualClock
 
 T = TypeVar("T")
 Place = TypeVar("Place", bound=Hashable)
-Moments = Generator[float, None, T]
+StepGenerator = Generator[float, None, T]
 """Something that goes on step by step: each tells how far its time is, and others may go on first."""
 
 
 @dataclass(slots=True)
 class _Child:
-    moments: Moments[float]
-    began: float
+    steps: StepGenerator[float]
+    started_at: float
     at: float
-    stepped: int = 0
+    last_step: int = 0
     """When it went on last, among all steps."""
 
 
-def siblings(
+def run_siblings(
     places: Sequence[Place],
     now: float,
-    at_once: int,
-    begin: Callable[[Place, float], Moments[float]],
+    max_parallel: int,
+    start: Callable[[Place, float], StepGenerator[float]],
     order: Random | None = None,
-) -> Moments[dict[Place, float]]:
+) -> StepGenerator[dict[Place, float]]:
     """Let them all go on to their ends, so many at a time and begun in this order; and when each ended.
 
     `begin` gives one that begins at a moment: its own time counts from there, and it comes to how long it took. The
     next step is that of the one whose time is least, of several the one that waits longest; or as `order` has it.
     """
-    waiting, free = deque(places), [now] * at_once
+    waiting, free = deque(places), [now] * max_parallel
     heapify(free)
     running: dict[Place, _Child] = {}
     ended: dict[Place, float] = {}
@@ -65,16 +65,16 @@ def siblings(
     while waiting or running:
         while waiting and free:
             place, began = waiting.popleft(), heappop(free)
-            running[place] = _Child(begin(place, began), began, began)
+            running[place] = _Child(start(place, began), began, began)
         names = list(running)
-        chosen = order.choice(names) if order else min(names, key=lambda one: (running[one].at, running[one].stepped))
+        chosen = order.choice(names) if order else min(names, key=lambda one: (running[one].at, running[one].last_step))
         child, steps = running[chosen], steps + 1
-        child.stepped = steps
+        child.last_step = steps
         try:
-            child.at = child.began + next(child.moments)
+            child.at = child.started_at + next(child.steps)
             yield child.at
         except StopIteration as end:
-            ended[chosen] = child.began + end.value
+            ended[chosen] = child.started_at + end.value
             heappush(free, ended[chosen])
             del running[chosen]
     return ended
@@ -85,28 +85,28 @@ class ScriptPlan:
     """What a script wants to happen, in a run and in its children."""
 
     seconds: Mapping[str, float]
-    decided: Decided
+    decided: ScriptedApprover
     order: Random | None
     """By which children go on; None for the order of their time."""
     children: list[tuple[Plan, list[Answer[Any]]]]
     """Their plans, and what their loops were told."""
 
-    def of(self, task: ChildTask) -> ScriptPlan:
+    def for_child(self, task: ChildTask) -> ScriptPlan:
         """The same for a child, which may have somebody else who decides."""
-        approver = task.edge.approver
-        return self if approver is None else replace(self, decided=Decided({}, [], approver))
+        approver = task.spec.approver
+        return self if approver is None else replace(self, decided=ScriptedApprover({}, [], approver))
 
 
-def whole(moments: Moments[Any]) -> Any:
+def run_to_end(steps: StepGenerator[Any]) -> Any:
     """Let something go on to its end, and give what it comes to."""
     while True:
         try:
-            next(moments)
+            next(steps)
         except StopIteration as end:
             return end.value
 
 
-class Decided:
+class ScriptedApprover:
     """What is answered to questions: by their id, in their order, or by the agent's approver."""
 
     def __init__(self, answers: dict[str, Verdict], verdicts: list[Verdict], approver: Approver | None) -> None:
@@ -124,35 +124,37 @@ class Decided:
             return Verdict(None)
         try:
             said: Any = self._approver(question)
-            return verdict_of(finished(said, "an approver") if inspect.iscoroutine(said) else said)
+            return to_verdict(run_coroutine(said, "an approver") if inspect.iscoroutine(said) else said)
         except Exception as error:
             return Verdict(False, f"nobody could be asked ({type(error).__name__})")
 
 
 @dataclass(slots=True, kw_only=True, eq=False)
-class Hiring(Performer):
+class ScriptPerformer(ToolRunner):
     """Makes calls whose tools may have children of their own, each of which is driven to its end at once."""
 
-    hire: Callable[[ToolCallRun, object, str, str], Result]
+    run_child: Callable[[ToolCallRun, object, str, str], Result]
 
-    async def hired(self, act: ToolCallRun, child: object, goal: str, context: str) -> Result:
+    async def delegate(self, tool_call: ToolCallRun, child: object, goal: str, context: str) -> Result:
         """Have a child do a task for a tool."""
-        return self.hire(act, child, goal, context)
+        return self.run_child(tool_call, child, goal, context)
 
 
-class Steps:
+class EffectRunner:
     """Does the effects of one run, and of the children in it."""
 
-    def __init__(self, plan: Plan, kin: ChildBudgets, plot: ScriptPlan) -> None:
+    def __init__(self, plan: Plan, child_budgets: ChildBudgets, script_plan: ScriptPlan) -> None:
         self.clock = ManualClock(wall=plan.started_at)
-        self._models = {"": cast("Model", plan.shared.model), **cast("dict[str, Model]", plan.shared.models)}
-        self._kin = kin
-        self._recorder = kin.recorder
-        self._plot = plot
-        self._at_once = plan.shared.children_at_once
-        self._lender = None if kin.within is None else SharedBudgetClient(kin.within)
-        self._performer = Hiring(
-            hire=self._hired,
+        self._models = {"": cast("Model", plan.spec.model), **cast("dict[str, Model]", plan.spec.models)}
+        self._child_budgets = child_budgets
+        self._recorder = child_budgets.recorder
+        self._script_plan = script_plan
+        self._max_parallel = plan.spec.max_concurrent_children
+        self._budget_client = (
+            None if child_budgets.shared_budget is None else SharedBudgetClient(child_budgets.shared_budget)
+        )
+        self._performer = ScriptPerformer(
+            run_child=self._run_delegated,
             workers=WorkerPool(),
             clock=self.clock,
             run_id=plan.run_id,
@@ -161,156 +163,162 @@ class Steps:
             watcher=self,
         )
 
-    def again(self, answer: Answer[Any]) -> Answer[Any]:
+    def replay_answer(self, answer: Answer[Any]) -> Answer[Any]:
         """An answer of before; its time has passed."""
-        self._pass_until(answer.at)
+        self._advance_to(answer.at)
         return answer
 
     def close(self) -> None:
         """The run is over."""
-        if self._lender is not None:
-            self._lender.close()
+        if self._budget_client is not None:
+            self._budget_client.close()
 
-    def doing(self, effect: Effect[Any]) -> Moments[Any]:
+    def execute_effect(self, effect: Effect[Any]) -> StepGenerator[Any]:
         """Do it; where children go on meanwhile, step by step."""
         match effect:
             case Ask(request, deadline):
                 try:
-                    return self._asked(request, deadline)
+                    return self._ask_model(request, deadline)
                 except (Exception, SystemExit) as error:
-                    return ModelFailure.of(error)
+                    return ModelFailure.from_error(error)
             case Act(acts, deadline):
-                return (yield from self._made(cast("Sequence[ToolCallRun]", acts), deadline))
+                return (yield from self._make_calls(cast("Sequence[ToolCallRun]", acts), deadline))
             case Wait(until):
-                self._pass_until(until)
+                self._advance_to(until)
             case Decide(question):
-                return self._plot.decided(question)
-            case Grant() if self._lender is not None:
-                return self._lender.grant(effect)
+                return self._script_plan.decided(question)
+            case Grant() if self._budget_client is not None:
+                return self._budget_client.apply(effect)
             case _:
                 pass
         return None
 
-    def _asked(self, request: Request, deadline: float) -> Reply:
+    def _ask_model(self, request: Request, deadline: float) -> Reply:
         model, began = self._models[request.model], self.clock.now()
         if not isinstance(model, ScriptedModel):
-            answer: Any = model.ask(request, self._tell)
-            reply = finished(answer, "a model") if inspect.iscoroutine(answer) else answer
+            answer: Any = model.ask(request, self._emit_delta)
+            reply = run_coroutine(answer, "a model") if inspect.iscoroutine(answer) else answer
             if isinstance(reply, Reply):
                 return reply
             raise ModelError(f"the model gave a {type(reply).__name__}; expected a Reply")
-        line, place = model.take(request)
+        line, place = model.take_line(request)
         said: list[str] = []
-        for after, piece in line.told():
+        for after, piece in line.schedule_pieces():
             if began + after < deadline:
-                self._pass_until(began + after)
+                self._advance_to(began + after)
                 said.append(piece)
-                self._tell(piece)
+                self._emit_delta(piece)
         if began + line.after_s >= deadline:
-            self._pass_until(deadline)
+            self._advance_to(deadline)
             return Reply("".join(said), finish=Finish.CUT)
-        self._pass_until(began + line.after_s)
-        return model.reply(line, place)
+        self._advance_to(began + line.after_s)
+        return model.build_reply(line, place)
 
-    def _made(self, acts: Sequence[ToolCallRun], deadline: float) -> Moments[list[Outcome | None]]:
+    def _make_calls(self, acts: Sequence[ToolCallRun], deadline: float) -> StepGenerator[list[Outcome | None]]:
         """Make calls side by side: each begins when one of so many places is free."""
-        began, self._kin.hired_now = self.clock.now(), 0
-        free, children = [began] * self._performer.parallel, [act for act in acts if isinstance(act, ChildAct)]
+        began, self._child_budgets.uncounted_children = self.clock.now(), 0
+        free, children = [began] * self._performer.parallel, [act for act in acts if isinstance(act, ChildCallRun)]
         for act in acts:
-            if not isinstance(act, ChildAct):
-                heapreplace(free, self._made_one(act, free[0], deadline))
+            if not isinstance(act, ChildCallRun):
+                heapreplace(free, self._make_call(act, free[0], deadline))
         last = max(free)
         if children:
             for act in children:
-                act.begin(began, deadline)
-            tasks = [(act, n) for act in children for n, task in enumerate(act.tasks) if task.twin is None]
-            ended = yield from siblings(tasks, began, self._at_once, self._begun, self._plot.order)
+                act.start(began, deadline)
+            tasks = [(act, n) for act in children for n, task in enumerate(act.tasks) if task.duplicate_of is None]
+            ended = yield from run_siblings(
+                tasks, began, self._max_parallel, self._start_child, self._script_plan.order
+            )
             for act in children:
-                alone = all(task.twin is None for task in act.tasks)
-                act.end(max(ended[place] for place in tasks if place[0] is act or not alone))
+                alone = all(task.duplicate_of is None for task in act.tasks)
+                act.close(max(ended[place] for place in tasks if place[0] is act or not alone))
             last = max(last, *ended.values())
-        self._pass_until(last)
+        self._advance_to(last)
         return [act.outcome for act in acts]
 
-    def _begun(self, place: tuple[ChildAct, int], began: float) -> Moments[float]:
+    def _start_child(self, place: tuple[ChildCallRun, int], started_at: float) -> StepGenerator[float]:
         """A child that begins at that moment, step by step; and how long it took. Its moments are its own."""
         act, n = place
-        return self._child(act.tasks[n], began, act.until)
+        return self._run_child(act.tasks[n], started_at, act.deadline)
 
-    def _hired(self, act: ToolCallRun, child: object, goal: str, context: str) -> Result:
+    def _run_delegated(self, act: ToolCallRun, child: object, goal: str, context: str) -> Result:
         """One that a tool has found itself; it takes none of the call's time."""
-        task = self._kin.hired(act, child, goal, context)
-        for _ in self._child(task, self.clock.now(), act.until):
+        task = self._child_budgets.claim_child(act, child, goal, context)
+        for _ in self._run_child(task, self.clock.now(), act.deadline):
             pass
-        assert task.ended is not None, "a child that was driven has ended"
-        self._kin.part(act, task, task.ended, self.clock.now())
-        return task.ended
+        assert task.own_result is not None, "a child that was driven has ended"
+        self._child_budgets.add_result(act, task, task.own_result, self.clock.now())
+        return task.own_result
 
-    def _child(self, task: ChildTask, began: float, until: float) -> Moments[float]:
-        clock = ManualClock(began, wall=self.clock.wall() + began - self.clock.now())
+    def _run_child(self, task: ChildTask, started_at: float, until: float) -> StepGenerator[float]:
+        clock = ManualClock(started_at, wall=self.clock.wall() + started_at - self.clock.now())
         try:
-            plan, within = self._kin.plan(task, clock, until)
+            plan, within = self._child_budgets.build_plan(task, clock, until)
         except Exception as error:
-            task.ended = self._kin.not_begun(task, clock.wall(), obstacle=described(error))
+            task.own_result = self._child_budgets.build_unstarted_result(
+                task, clock.wall(), error=describe_error(error)
+            )
             return 0.0
-        recorder, hire = self._kin.recorder_of(task, plan), plan.shared.hire
-        kin = ChildBudgets(recorder=recorder, within=within, ceiling=self._kin.ceiling, hire=hire)
-        steps = Steps(plan, kin, self._plot.of(task))
-        task.ended = yield from steps.through(plan)
+        recorder, hire = self._child_budgets.build_recorder(task, plan), plan.spec.resolve_child
+        kin = ChildBudgets(
+            recorder=recorder, shared_budget=within, tree_budget=self._child_budgets.tree_budget, resolve_child=hire
+        )
+        steps = EffectRunner(plan, kin, self._script_plan.for_child(task))
+        task.own_result = yield from steps.run_to_end(plan)
         return steps.clock.now()
 
-    def through(self, plan: Plan) -> Moments[Result]:
+    def run_to_end(self, plan: Plan) -> StepGenerator[Result]:
         """Drive a child to its end."""
         answers: list[Answer[Any]] = []
-        self._plot.children.append((replace(plan, state=dict(plan.state)), answers))
+        self._script_plan.children.append((replace(plan, state=dict(plan.state)), answers))
         loop = converse(plan, self._recorder)
         try:
             effect = next(loop)
             while True:
                 yield self.clock.now()
-                answers.append(Answer((yield from self.doing(effect)), self.clock.now()))
+                answers.append(Answer((yield from self.execute_effect(effect)), self.clock.now()))
                 effect = loop.send(answers[-1])
         except StopIteration as end:
             self.close()
             return end.value
 
-    def _made_one(self, act: ToolCallRun, now: float, deadline: float) -> float:
-        act.begin(now, deadline)
-        ends = now + self._plot.seconds.get(act.tool.name, 0.0)
-        if ends >= act.until:
-            act.time_out(act.until)
-            return act.until
+    def _make_call(self, act: ToolCallRun, now: float, deadline: float) -> float:
+        act.start(now, deadline)
+        ends = now + self._script_plan.seconds.get(act.tool.name, 0.0)
+        if ends >= act.deadline:
+            act.time_out(act.deadline)
+            return act.deadline
         try:
-            value = self._performer.bound(act)()
+            value = self._performer.bind(act)()
             if act.tool.is_async:
-                value = finished(value, "an async tool")
+                value = run_coroutine(value, "an async tool")
             act.succeed(value, ends, self._performer.run_id)
         except BaseException as error:
             act.fail(error, ends)
         return ends
 
-    def _pass_until(self, at: float) -> None:
+    def _advance_to(self, at: float) -> None:
         self.clock.move(max(0.0, at - self.clock.now()))
         self._recorder.at = self.clock.now()
 
-    def _tell(self, text: str) -> None:
+    def _emit_delta(self, text: str) -> None:
         self._recorder.emit(Delta, text)
 
-    def reported(self, act: ToolCallRun, text: str) -> None:
+    def on_report(self, tool_call: ToolCallRun, text: str) -> None:
         """A tool tells how far it is."""
-        self._recorder.emit(ToolReported, act.call.id, act.tool.name, text)
+        self._recorder.emit(ToolReported, tool_call.call.id, tool_call.tool.name, text)
 
-    def started(self, act: ToolCallRun) -> None:
+    def on_started(self, tool_call: ToolCallRun) -> None:
         """The loop tells that."""
 
-    def ended(self, act: ToolCallRun) -> None:
+    def on_ended(self, tool_call: ToolCallRun) -> None:
         """The loop tells that."""
 
-    def late(self, act: ToolCallRun) -> None:
+    def on_late_result(self, tool_call: ToolCallRun) -> None:
         """Nothing is late here."""
 
 
-def finished(coroutine: Any, who: str) -> Any:
+def run_coroutine(coroutine: Any, who: str) -> Any:
     """What a coroutine gives that waits for nothing."""
     try:
         coroutine.send(None)

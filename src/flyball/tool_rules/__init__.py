@@ -21,14 +21,14 @@ before each call. It knows only what it was told, so the same calls in the same 
 from ..progress import Done
 from .kinds import BlockUntilTool, LimitedTools, RequirePriorTool, RuleState, ToolRule
 from .rules import ToolRules
-from .tracker import RuleBook
+from .tracker import ToolRuleTracker
 
 __all__ = [
     "BlockUntilTool",
     "Done",
     "LimitedTools",
     "RequirePriorTool",
-    "RuleBook",
+    "ToolRuleTracker",
     "RuleState",
     "ToolRule",
     "ToolRules",

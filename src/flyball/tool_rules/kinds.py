@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from typing import Any, Protocol, cast, runtime_checkable
 
 from .._internal import validation
-from .._internal.jsonable import plain
-from .._internal.path import is_at, is_path
+from .._internal.jsonable import parse_json_value
+from .._internal.path import has_equal_value, is_path
 from ..errors import ConfigError
 from ..progress import Done
 
@@ -17,7 +17,7 @@ from ..progress import Done
 class RuleState(Protocol):
     """What a rule remembers of one run. It must not block; where it raises, the call is denied."""
 
-    def denial(self, tool: str, arguments: Mapping[str, Any], under_way: Sequence[str]) -> str | None:
+    def denial(self, tool: str, arguments: Mapping[str, Any], in_progress: Sequence[str]) -> str | None:
         """Why the call may not be made now and what to do instead, or None.
 
         `under_way` names the tools of the calls that were let through and have not ended, in the order asked: the rule
@@ -58,23 +58,23 @@ class ToolRule(Protocol):
         ...
 
 
-_MOST_QUOTED = 200
+_MAX_QUOTED = 200
 """Characters of a parameter that the model is shown."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Named:
+class _NamedRule:
     name: str | None = None
     message: str | None = None
 
-    def check_words(self) -> None:
+    def check_texts(self) -> None:
         for key in ("name", "message"):
             if getattr(self, key) is not None:
-                validation.text(f"tool_rule.{key}", getattr(self, key))
+                validation.check_text(f"tool_rule.{key}", getattr(self, key))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class LimitedTools(_Named):
+class LimitedTools(_NamedRule):
     """So many calls of some tools, then first one of some others.
 
     Once `after_tool` has succeeded (where it is left out: from the start), the limited tools may succeed at most
@@ -90,14 +90,14 @@ class LimitedTools(_Named):
     """Where it is left out: `after_tool` alone."""
 
     def __post_init__(self) -> None:
-        self.check_words()
+        self.check_texts()
         if self.after_tool is not None:
-            validation.text("tool_rule.after_tool", self.after_tool)
+            validation.check_text("tool_rule.after_tool", self.after_tool)
         elif self.limited_tools is None:
             raise ConfigError("tool_rule.limited_tools", None, "a list of tools, as there is no after_tool either")
-        validation.whole("tool_rule.max_calls", self.max_calls, least=1)
-        limited = _tools("limited_tools", [self.after_tool] if self.limited_tools is None else self.limited_tools)
-        required = _tools("then_require_one_of", self.then_require_one_of)
+        validation.check_int("tool_rule.max_calls", self.max_calls, min_value=1)
+        limited = _check_tools("limited_tools", [self.after_tool] if self.limited_tools is None else self.limited_tools)
+        required = _check_tools("then_require_one_of", self.then_require_one_of)
         if set(required) <= set(limited):
             expected = "a tool that is not limited itself, as nothing else could lift the limit"
             raise ConfigError("tool_rule.then_require_one_of", list(required), expected)
@@ -108,8 +108,8 @@ class LimitedTools(_Named):
     def tools_named(self) -> Mapping[str, str]:
         """The tools that it names."""
         after = {} if self.after_tool is None else {"after_tool": self.after_tool}
-        limited = _places("limited_tools", self.limited_tools or ())
-        return after | limited | _places("then_require_one_of", self.then_require_one_of)
+        limited = _index_tools("limited_tools", self.limited_tools or ())
+        return after | limited | _index_tools("then_require_one_of", self.then_require_one_of)
 
     def waits_for(self, tool: str) -> str | None:
         """Nothing: the first calls are free."""
@@ -117,10 +117,10 @@ class LimitedTools(_Named):
 
     def begin(self) -> RuleState:
         """The count of one run."""
-        return _Count(self)
+        return _CallCount(self)
 
 
-class _Count:
+class _CallCount:
     """How many calls of limited tools have succeeded since the count began."""
 
     __slots__ = ("count", "counted", "lifting", "limited", "rule", "started")
@@ -133,18 +133,18 @@ class _Count:
         self.started = rule.after_tool is None
         self.count = 0
 
-    def denial(self, tool: str, arguments: Mapping[str, Any], under_way: Sequence[str]) -> str | None:
-        if tool not in self.limited or self.most(under_way) < self.rule.max_calls:
+    def denial(self, tool: str, arguments: Mapping[str, Any], in_progress: Sequence[str]) -> str | None:
+        if tool not in self.limited or self.compute_max_count(in_progress) < self.rule.max_calls:
             return None
-        limited, lifting = _listed(self.rule.limited_tools or ()), _listed(sorted(self.lifting - self.limited))
+        limited, lifting = _join_names(self.rule.limited_tools or ()), _join_names(sorted(self.lifting - self.limited))
         calls = "1 call" if self.rule.max_calls == 1 else f"{self.rule.max_calls} calls"
         used = f"{calls} of {limited} {'is' if self.rule.max_calls == 1 else 'are'} allowed before {lifting}"
         return f"{tool} may not be called now: {used}, and none is left. Call {lifting} first."
 
-    def most(self, under_way: Sequence[str]) -> int:
+    def compute_max_count(self, in_progress: Sequence[str]) -> int:
         """What the count comes to at worst: whatever adds to it succeeds, whatever lifts it fails."""
         started, count = self.started, self.count
-        for tool in under_way:
+        for tool in in_progress:
             if started:
                 count += tool in self.counted
             else:
@@ -161,7 +161,7 @@ class _Count:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class RequirePriorTool(_Named):
+class RequirePriorTool(_NamedRule):
     """This tool only after that one: `tool` is denied until a call of `require_prior_tool` has succeeded.
 
     Where `with_parameters` are given (dotted paths and values), only a call that really had them opens the way.
@@ -172,13 +172,13 @@ class RequirePriorTool(_Named):
     with_parameters: Mapping[str, Any] | None = None
 
     def __post_init__(self) -> None:
-        self.check_words()
-        validation.text("tool_rule.tool", self.tool)
-        validation.text("tool_rule.require_prior_tool", self.require_prior_tool)
+        self.check_texts()
+        validation.check_text("tool_rule.tool", self.tool)
+        validation.check_text("tool_rule.require_prior_tool", self.require_prior_tool)
         if self.tool == self.require_prior_tool:
             raise ConfigError("tool_rule.require_prior_tool", self.tool, "another tool, as none can come before itself")
         if self.with_parameters is not None:
-            object.__setattr__(self, "with_parameters", _parameters(self.with_parameters))
+            object.__setattr__(self, "with_parameters", _check_parameters(self.with_parameters))
 
     @property
     def tools_named(self) -> Mapping[str, str]:
@@ -189,15 +189,15 @@ class RequirePriorTool(_Named):
         """The prior tool, for its own."""
         return self.require_prior_tool if tool == self.tool else None
 
-    def opened_by(self, done: Done) -> bool:
+    def is_opened_by(self, done: Done) -> bool:
         """Whether that is the call which has to come before."""
         return done.tool == self.require_prior_tool and all(
-            is_at(done.arguments, path, value) for path, value in (self.with_parameters or {}).items()
+            has_equal_value(done.arguments, path, value) for path, value in (self.with_parameters or {}).items()
         )
 
-    def words(self, tool: str) -> str:
+    def describe_denial(self, tool: str) -> str:
         """What the model is told."""
-        parameters = " and ".join(f"{path} = {_quoted(value)}" for path, value in (self.with_parameters or {}).items())
+        parameters = " and ".join(f"{path} = {_quote(value)}" for path, value in (self.with_parameters or {}).items())
         prior = f"{self.require_prior_tool} with {parameters}" if parameters else self.require_prior_tool
         return f"{tool} may not be called before {prior} has succeeded. Call {prior} first."
 
@@ -207,17 +207,17 @@ class RequirePriorTool(_Named):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class BlockUntilTool(_Named):
+class BlockUntilTool(_NamedRule):
     """These tools only after that one: `tools` (where left out: all others) are denied until it has succeeded."""
 
     block_until_tool: str
     tools: Sequence[str] | None = None
 
     def __post_init__(self) -> None:
-        self.check_words()
-        validation.text("tool_rule.block_until_tool", self.block_until_tool)
+        self.check_texts()
+        validation.check_text("tool_rule.block_until_tool", self.block_until_tool)
         if self.tools is not None:
-            tools = _tools("tools", self.tools)
+            tools = _check_tools("tools", self.tools)
             if self.block_until_tool in tools:
                 where = f"tool_rule.tools[{tools.index(self.block_until_tool)}]"
                 raise ConfigError(where, self.block_until_tool, "another tool, as none can wait for itself")
@@ -226,18 +226,18 @@ class BlockUntilTool(_Named):
     @property
     def tools_named(self) -> Mapping[str, str]:
         """The tools that it names."""
-        return {"block_until_tool": self.block_until_tool} | _places("tools", self.tools or ())
+        return {"block_until_tool": self.block_until_tool} | _index_tools("tools", self.tools or ())
 
     def waits_for(self, tool: str) -> str | None:
         """The tool that opens the way, for those that it blocks."""
         blocked = tool != self.block_until_tool if self.tools is None else tool in self.tools
         return self.block_until_tool if blocked else None
 
-    def opened_by(self, done: Done) -> bool:
+    def is_opened_by(self, done: Done) -> bool:
         """Whether that is the call which was waited for."""
         return done.tool == self.block_until_tool
 
-    def words(self, tool: str) -> str:
+    def describe_denial(self, tool: str) -> str:
         """What the model is told."""
         opener = self.block_until_tool
         return f"{tool} may not be called before {opener} has succeeded. Call {opener} first."
@@ -256,24 +256,24 @@ class _Gate:
         self.rule = rule
         self.open = False
 
-    def denial(self, tool: str, arguments: Mapping[str, Any], under_way: Sequence[str]) -> str | None:
-        return None if self.open or self.rule.waits_for(tool) is None else self.rule.words(tool)
+    def denial(self, tool: str, arguments: Mapping[str, Any], in_progress: Sequence[str]) -> str | None:
+        return None if self.open or self.rule.waits_for(tool) is None else self.rule.describe_denial(tool)
 
     def note(self, done: Done) -> None:
-        self.open = self.open or self.rule.opened_by(done)
+        self.open = self.open or self.rule.is_opened_by(done)
 
 
-def _tools(key: str, value: object) -> tuple[str, ...]:
+def _check_tools(key: str, value: object) -> tuple[str, ...]:
     where = f"tool_rule.{key}"
     names = cast("Sequence[object]", value) if isinstance(value, list | tuple) else ()
     if not names:
         raise ConfigError(where, cast("object", value), "a list of one or more names of tools")
-    return tuple(validation.text(f"{where}[{n}]", name) for n, name in enumerate(names))
+    return tuple(validation.check_text(f"{where}[{n}]", name) for n, name in enumerate(names))
 
 
-def _parameters(value: object) -> dict[str, Any]:
+def _check_parameters(value: object) -> dict[str, Any]:
     where = "tool_rule.with_parameters"
-    wanted: dict[str, Any] = plain(where, cast("object", value)) if isinstance(value, Mapping) else {}
+    wanted: dict[str, Any] = parse_json_value(where, cast("object", value)) if isinstance(value, Mapping) else {}
     if not wanted:
         raise ConfigError(where, cast("object", value), "a table of one or more dotted paths and their values")
     for path in wanted:
@@ -282,14 +282,14 @@ def _parameters(value: object) -> dict[str, Any]:
     return wanted
 
 
-def _places(key: str, tools: Sequence[str]) -> dict[str, str]:
+def _index_tools(key: str, tools: Sequence[str]) -> dict[str, str]:
     return {f"{key}[{n}]": tool for n, tool in enumerate(tools)}
 
 
-def _listed(tools: Sequence[str]) -> str:
+def _join_names(tools: Sequence[str]) -> str:
     return " or ".join(filter(None, [", ".join(tools[:-1]), tools[-1]]))
 
 
-def _quoted(value: object) -> str:
+def _quote(value: object) -> str:
     text = json.dumps(value, ensure_ascii=False)
-    return text if len(text) <= _MOST_QUOTED else f"{text[:_MOST_QUOTED]}…"
+    return text if len(text) <= _MAX_QUOTED else f"{text[:_MAX_QUOTED]}…"

@@ -9,16 +9,16 @@ from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
 from typing import Any, cast
 
-from ..errors import ConfigError, SettingError, nearest
+from ..errors import ConfigError, SettingError, suggest_names
 from .kinds import BlockUntilTool, LimitedTools, RequirePriorTool, ToolRule
-from .tracker import RuleBook
+from .tracker import ToolRuleTracker
 
 _TABLE = "tool_rules"
 _Kind = type[LimitedTools] | type[RequirePriorTool] | type[BlockUntilTool]
 _KEYS: Mapping[_Kind, tuple[str, ...]] = {
     kind: tuple(field.name for field in fields(kind)) for kind in (LimitedTools, RequirePriorTool, BlockUntilTool)
 }
-_HEADS: Mapping[str, _Kind] = {
+_KIND_BY_KEY: Mapping[str, _Kind] = {
     "max_calls": LimitedTools,
     "then_require_one_of": LimitedTools,
     "after_tool": LimitedTools,
@@ -27,7 +27,7 @@ _HEADS: Mapping[str, _Kind] = {
     "block_until_tool": BlockUntilTool,
 }
 """The keys that tell of which kind a rule is."""
-_HEADINGS = "max_calls with then_require_one_of, or require_prior_tool with tool, or block_until_tool"
+_EXPECTED_KEYS = "max_calls with then_require_one_of, or require_prior_tool with tool, or block_until_tool"
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,26 +58,26 @@ class ToolRules:
         if isinstance(source, ToolRules):
             return source
         if isinstance(source, str | Path):
-            return _from_file(Path(source))
+            return _load_file(Path(source))
         if isinstance(source, Mapping):
             table = cast("Mapping[object, object]", source)
             for key in table:
                 if key != _TABLE:
                     raise ConfigError(_TABLE, key, f"the key {_TABLE}, and no other")
-            return cls(_rules(table.get(_TABLE)))
-        return cls(_rules(source))
+            return cls(_parse_rules(table.get(_TABLE)))
+        return cls(_parse_rules(source))
 
     def check_offered(self, offered: Collection[str]) -> None:
         """That every tool which a rule names is offered; a ConfigError names the first that is not."""
         for n, rule in enumerate(self.rules):
             for place, tool in rule.tools_named.items():
                 if tool not in offered:
-                    near = nearest(tool, offered) or sorted(offered) or ["none at all"]
+                    near = suggest_names(tool, offered) or sorted(offered) or ["none at all"]
                     raise ConfigError(f"{_TABLE}[{n}].{place}", tool, f"a tool that is offered: {' or '.join(near)}")
 
-    def begin(self) -> RuleBook:
+    def begin(self) -> ToolRuleTracker:
         """The rule book of a run that starts now."""
-        return RuleBook(self.rules)
+        return ToolRuleTracker(self.rules)
 
     def __iter__(self) -> Iterator[ToolRule]:
         return iter(self.rules)
@@ -86,18 +86,18 @@ class ToolRules:
         return len(self.rules)
 
 
-def _from_file(path: Path) -> ToolRules:
+def _load_file(path: Path) -> ToolRules:
     """The `[[tool_rules]]` of a file; its other tables are for others to read."""
     from .._internal.toml import TomlDocument
 
     document = TomlDocument.read(path)
     try:
         for key in document.data:
-            if key != _TABLE and nearest(key, [_TABLE]):
+            if key != _TABLE and suggest_names(key, [_TABLE]):
                 raise ConfigError(key, key, f"the key {_TABLE}")
         if _TABLE not in document.data:
             raise ConfigError(_TABLE, sorted(document.data), f"one or more tables [[{_TABLE}]]")
-        return ToolRules(_rules(document.data[_TABLE]))
+        return ToolRules(_parse_rules(document.data[_TABLE]))
     except ConfigError as error:
         names = re.findall(r"[^.\[\]]+", error.where)
         line = document.line(*(int(name) if name.isdecimal() else name for name in names))
@@ -105,19 +105,19 @@ def _from_file(path: Path) -> ToolRules:
         raise SettingError(error.where, source, error.found, error.expected) from None
 
 
-def _rules(source: object) -> tuple[ToolRule, ...]:
+def _parse_rules(source: object) -> tuple[ToolRule, ...]:
     if not isinstance(source, list | tuple):
         raise ConfigError(_TABLE, source, "a list of rules")
-    return tuple(_rule(f"{_TABLE}[{n}]", entry) for n, entry in enumerate(cast("list[object]", source)))
+    return tuple(_parse_rule(f"{_TABLE}[{n}]", entry) for n, entry in enumerate(cast("list[object]", source)))
 
 
-def _rule(where: str, entry: object) -> ToolRule:
+def _parse_rule(where: str, entry: object) -> ToolRule:
     if isinstance(entry, ToolRule):
         return entry
     if not isinstance(entry, Mapping) or not entry:
-        raise ConfigError(where, cast("object", entry), f"a rule with {_HEADINGS}")
+        raise ConfigError(where, cast("object", entry), f"a rule with {_EXPECTED_KEYS}")
     values = cast("Mapping[str, Any]", entry)
-    kind = _kind(where, values)
+    kind = _find_kind(where, values)
     missing = [field.name for field in fields(kind) if field.default is MISSING and field.name not in values]
     if missing:
         raise ConfigError(where, sorted(values), f"the key {' and '.join(missing)} as well")
@@ -127,16 +127,16 @@ def _rule(where: str, entry: object) -> ToolRule:
         raise ConfigError(where + error.where.removeprefix("tool_rule"), error.found, error.expected) from None
 
 
-def _kind(where: str, values: Mapping[str, object]) -> _Kind:
+def _find_kind(where: str, values: Mapping[str, object]) -> _Kind:
     """The kind of a rule, all of whose keys are then known and not null."""
-    kinds = {_HEADS[key] for key in values if key in _HEADS}
+    kinds = {_KIND_BY_KEY[key] for key in values if key in _KIND_BY_KEY}
     known = sorted({key for kind in (kinds if len(kinds) == 1 else _KEYS) for key in _KEYS[kind]})
     for key, value in values.items():
         if key not in known:
-            meant = nearest(str(key), known)[:1] or known
+            meant = suggest_names(str(key), known)[:1] or known
             raise ConfigError(f"{where}.{key}", key, f"the key {' or '.join(meant)}")
         if value is None:
             raise ConfigError(f"{where}.{key}", None, "a value, or no such key")
     if len(kinds) != 1:
-        raise ConfigError(where, sorted(values), f"the keys of one kind of rule: {_HEADINGS}")
+        raise ConfigError(where, sorted(values), f"the keys of one kind of rule: {_EXPECTED_KEYS}")
     return kinds.pop()

@@ -12,10 +12,10 @@ from .fetch_tool import fetch
 from .read_tools import files
 from .write_tools import write
 
-Make = Callable[[str, bool], list[Tool]]
+ToolFactory = Callable[[str, bool], list[Tool]]
 """Tools, made from what stands behind the colon and whether each call must be approved."""
 
-_MAKERS: Mapping[str, Make] = MappingProxyType(
+_FACTORIES: Mapping[str, ToolFactory] = MappingProxyType(
     {
         "files": lambda option, approve: files(option or "."),
         "write": lambda option, approve: write(option or "."),
@@ -24,7 +24,7 @@ _MAKERS: Mapping[str, Make] = MappingProxyType(
         "fetch": lambda option, approve: fetch(allow=[option] if option else ()),
     }
 )
-NAMES = tuple(_MAKERS)
+NAMES = tuple(_FACTORIES)
 """What can be asked for."""
 
 
@@ -40,9 +40,9 @@ def by_name(names: str | Iterable[str], *, approve: bool = True) -> list[Tool]:
     tools: list[Tool] = []
     for one in wanted:
         name, _, option = one.strip().partition(":")
-        if name not in _MAKERS:
+        if name not in _FACTORIES:
             raise UnknownTool(name, NAMES)
-        tools += _MAKERS[name](option, approve)
+        tools += _FACTORIES[name](option, approve)
     return list(Toolset(tools).values())
 
 

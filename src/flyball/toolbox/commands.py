@@ -10,16 +10,16 @@ from typing import Annotated
 
 from ..errors import ConfigError
 from ..tools import Approve, Options, Tool, ToolContext
-from .process import run
+from .process import run_command
 
-_NAME = re.compile(
+_SECRET_NAME = re.compile(
     r"""
     SECRET | TOKEN | PASSW | PASSPHRASE | CREDENTIAL | APIKEY
     | (?:^|_) (?: KEYS? | AUTH | PASS | PWD | PAT | DSN | COOKIES? ) (?:_|$)
     """,
     re.VERBOSE | re.IGNORECASE,
 )
-_VALUE = re.compile(
+_SECRET_VALUE = re.compile(
     r"""
     ://[^/\s@:]*+:[^/\s@]++@                                           # a URL with a password
     | -----BEGIN\ [A-Z ]*PRIVATE\ KEY
@@ -29,10 +29,10 @@ _VALUE = re.compile(
     """,
     re.VERBOSE,
 )
-_PLAIN = frozenset({"PWD", "OLDPWD"})
+_HARMLESS_NAMES = frozenset({"PWD", "OLDPWD"})
 
 
-def without_secrets(environment: Mapping[str, str]) -> dict[str, str]:
+def remove_secrets(environment: Mapping[str, str]) -> dict[str, str]:
     """The variables whose name and value look harmless.
 
     >>> without_secrets({"PATH": "/bin", "OPENAI_API_KEY": "x", "KEYBOARD": "de", "DB": "pg://me:pw@host/db"})
@@ -41,7 +41,7 @@ def without_secrets(environment: Mapping[str, str]) -> dict[str, str]:
     return {
         name: value
         for name, value in environment.items()
-        if name in _PLAIN or not (_NAME.search(name) or _VALUE.search(value))
+        if name in _HARMLESS_NAMES or not (_SECRET_NAME.search(name) or _SECRET_VALUE.search(value))
     }
 
 
@@ -58,7 +58,7 @@ def python(
     [<Tool python(code)>]
     """
     runner = _Runner("python", cwd, env, lambda code: [sys.executable, "-I", "-u", "-X", "utf8", "-c", code])
-    return [Tool(runner.python, **_options(approve, timeout))]
+    return [Tool(runner.python, **_build_options(approve, timeout))]
 
 
 def shell(
@@ -74,10 +74,10 @@ def shell(
     [<Tool shell(command)>]
     """
     runner = _Runner("shell", cwd, env, lambda command: ["/bin/sh", "-c", command])
-    return [Tool(runner.shell, **_options(approve, timeout))]
+    return [Tool(runner.shell, **_build_options(approve, timeout))]
 
 
-def _options(approve: Approve, timeout: float) -> Options:
+def _build_options(approve: Approve, timeout: float) -> Options:
     return Options(effects="write", approve=approve, timeout=timeout)
 
 
@@ -107,5 +107,5 @@ class _Runner:
 
     def _run(self, ctx: ToolContext, text: str) -> str:
         ctx.commit()
-        env = without_secrets(os.environ) | self._env
-        return run(self._command(text), cwd=self._cwd, env=env, token=ctx.token)
+        env = remove_secrets(os.environ) | self._env
+        return run_command(self._command(text), cwd=self._cwd, env=env, token=ctx.token)

@@ -17,12 +17,12 @@ from typing import TYPE_CHECKING, Annotated, NamedTuple, TypeVar
 from pydantic import Field
 
 from .._internal import validation
-from .._internal.workers import WorkerPool, free_worker, hand_over
+from .._internal.workers import WorkerPool, run_and_wait, wait_for_worker
 from ..errors import FetchRefused
 from ..tools import Approve, Options, Tool
 from .html import FetchedBody, as_text, read_body
-from .public_address import AddressPolicy, Resolver, is_disguised, literal
-from .text_page import MOST_CHARACTERS
+from .public_address import AddressPolicy, Resolver, is_disguised, parse_address
+from .text_page import MAX_CHARACTERS
 
 if TYPE_CHECKING:
     import httpx2
@@ -30,46 +30,46 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 
-class Crew:
+class ThreadRunner:
     """A few workers. Who is cancelled while one of them works does not wait for it."""
 
     def __init__(self) -> None:
-        self._workers = WorkerPool(workers=8, most_hung=32)
+        self._workers = WorkerPool(max_workers=8, max_hung=32)
 
-    async def do(self, work: Callable[[], T]) -> T:
+    async def run(self, work: Callable[[], T]) -> T:
         """What `work` gives, or raises; OSError where no worker is to be had."""
-        worker = await free_worker(self._workers, lambda: False)
+        worker = await wait_for_worker(self._workers, lambda: False)
         if worker is None:
             raise OSError(f"no worker is free; {self._workers.hung} hang")
         values: list[T] = []
         errors: list[Exception] = []
 
-        def kept() -> None:
+        def capture() -> None:
             try:
                 values.append(work())
             except Exception as error:
                 errors.append(error)
 
         try:
-            await hand_over(worker, kept, math.inf)
+            await run_and_wait(worker, capture, math.inf)
         finally:
-            self._workers.give_up(worker)
+            self._workers.abandon(worker)
         if errors:
             raise errors[0]
         return values[0]
 
     async def resolve(self, host: str, port: int) -> list[str]:
         """The addresses of a host, as the system knows them."""
-        found = await self.do(lambda: socket.getaddrinfo(host, port, type=socket.SOCK_STREAM))
+        found = await self.run(lambda: socket.getaddrinfo(host, port, type=socket.SOCK_STREAM))
         return [str(address[0]) for *_, address in found]
 
 
-_MOST_REDIRECTS = 5
-_MOST_ADDRESSES = 4
+_MAX_REDIRECTS = 5
+_MAX_ADDRESSES = 4
 _CONNECT_S = 10.0
-_REDIRECTS = frozenset({301, 302, 303, 307, 308})
+_REDIRECT_STATUSES = frozenset({301, 302, 303, 307, 308})
 _HEADERS = {"user-agent": "flyball", "accept": "text/*, application/json, */*;q=0.5", "accept-encoding": "gzip"}
-_SHOWN_OF_AN_ERROR = 500
+_MAX_ERROR_CHARACTERS = 500
 
 
 def fetch(
@@ -89,7 +89,7 @@ def fetch(
     >>> fetch()
     [<Tool fetch(url, start)>]
     """
-    most = validation.whole("fetch, most_bytes", most_bytes, least=1)
+    most = validation.check_int("fetch, most_bytes", most_bytes, min_value=1)
     fetcher = _Fetcher(AddressPolicy(allow), most, resolver, tls)
     return [Tool(fetcher.fetch, **Options(effects="read", idempotent=True, approve=approve, timeout=timeout))]
 
@@ -102,11 +102,13 @@ class _Reply(NamedTuple):
 
 
 class _Fetcher:
-    def __init__(self, guard: AddressPolicy, most: int, resolver: Resolver | None, tls: ssl.SSLContext | None) -> None:
-        self._guard = guard
-        self._most = most
-        self._crew = Crew()
-        self._resolver = resolver or self._crew.resolve
+    def __init__(
+        self, policy: AddressPolicy, max_bytes: int, resolver: Resolver | None, tls: ssl.SSLContext | None
+    ) -> None:
+        self._policy = policy
+        self._max_bytes = max_bytes
+        self._threads = ThreadRunner()
+        self._resolver = resolver or self._threads.resolve
         self._tls = tls
 
     async def fetch(
@@ -115,45 +117,45 @@ class _Fetcher:
         start: Annotated[int, Field(ge=0, description="the character of the text to begin with")] = 0,
     ) -> str:
         """Get a page or a text file from the Internet. The result is its text, or a part of it."""
-        target, reply = await self._followed(url)
+        target, reply = await self._follow_redirects(url)
         try:
-            text = await self._crew.do(lambda: as_text(reply.body, reply.headers.get("content-type", "")))
+            text = await self._threads.run(lambda: as_text(reply.body, reply.headers.get("content-type", "")))
         except OSError as error:
             raise FetchRefused(url, str(error)) from None
         if not 200 <= reply.status < 300:
-            said = (text or "")[:_SHOWN_OF_AN_ERROR]
+            said = (text or "")[:_MAX_ERROR_CHARACTERS]
             raise FetchRefused(str(target), f"the server says {reply.status} {reply.reason}\n{said}".rstrip())
         if text is None:
             kind = reply.headers.get("content-type", "binary")
             raise FetchRefused(str(target), f"it is {kind}; expected a page or another text")
-        return self._part(str(target), text, start, reply.body.is_whole)
+        return self._format_page(str(target), text, start, reply.body.is_whole)
 
-    def _part(self, url: str, text: str, start: int, is_whole: bool) -> str:
-        end = min(len(text), start + MOST_CHARACTERS)
+    def _format_page(self, url: str, text: str, start: int, is_whole: bool) -> str:
+        end = min(len(text), start + MAX_CHARACTERS)
         notes = [url, f"characters {start} to {end} of {len(text)}"]
         if end < len(text):
             notes.append(f"more follow, from {end} on")
         if not is_whole:
-            notes.append(f"what came after {self._most:,} bytes was left out")
+            notes.append(f"what came after {self._max_bytes:,} bytes was left out")
         return f"{text[start:end]}\n({'; '.join(notes)})"
 
-    async def _followed(self, url: str) -> tuple[httpx2.URL, _Reply]:
+    async def _follow_redirects(self, url: str) -> tuple[httpx2.URL, _Reply]:
         """What is at the end of all redirects, each of which is checked as if it had been asked for."""
-        target = _parsed(url)
-        for _ in range(_MOST_REDIRECTS + 1):
-            reply = await self._reply(target)
-            if reply.status not in _REDIRECTS or "location" not in reply.headers:
+        target = _parse_url(url)
+        for _ in range(_MAX_REDIRECTS + 1):
+            reply = await self._request(target)
+            if reply.status not in _REDIRECT_STATUSES or "location" not in reply.headers:
                 return target, reply
-            target = _parsed(reply.headers["location"], target)
-        raise FetchRefused(url, f"it is redirected more than {_MOST_REDIRECTS} times")
+            target = _parse_url(reply.headers["location"], target)
+        raise FetchRefused(url, f"it is redirected more than {_MAX_REDIRECTS} times")
 
-    async def _reply(self, target: httpx2.URL) -> _Reply:
+    async def _request(self, target: httpx2.URL) -> _Reply:
         import httpx2
 
         complaint = ""
-        for address in await self._addresses(target):
+        for address in await self._resolve_addresses(target):
             try:
-                return await self._asked(target, address)
+                return await self._request_address(target, address)
             except (httpx2.ConnectError, httpx2.ConnectTimeout) as error:
                 complaint = f"no connection to {address}: {error or type(error).__name__}"
             except httpx2.HTTPError as error:
@@ -162,20 +164,20 @@ class _Fetcher:
                 raise FetchRefused(str(target), str(error)) from None
         raise FetchRefused(str(target), complaint)
 
-    async def _addresses(self, target: httpx2.URL) -> list[str]:
+    async def _resolve_addresses(self, target: httpx2.URL) -> list[str]:
         """Where to connect to: looked up now, once, and checked."""
         host = target.raw_host.decode().rstrip(".")
         try:
-            found = [host] if literal(host) else await self._resolver(host, _port(target))
+            found = [host] if parse_address(host) else await self._resolver(host, _get_port(target))
         except (OSError, UnicodeError) as error:
             raise FetchRefused(str(target), f"the name cannot be looked up: {error}") from None
-        opened = self._guard.opened(found)
+        opened = self._policy.filter_allowed(found)
         if not opened:
-            where = ", ".join(found[:_MOST_ADDRESSES]) or "nowhere"
+            where = ", ".join(found[:_MAX_ADDRESSES]) or "nowhere"
             raise FetchRefused(str(target), f"it leads to {where}; expected a public address, or one that is allowed")
-        return opened[:_MOST_ADDRESSES]
+        return opened[:_MAX_ADDRESSES]
 
-    async def _asked(self, target: httpx2.URL, address: str) -> _Reply:
+    async def _request_address(self, target: httpx2.URL, address: str) -> _Reply:
         """One request on one connection to one address; server name and Host header are those of the URL."""
         import httpx2
 
@@ -188,32 +190,32 @@ class _Fetcher:
                 "timeout": {"connect": _CONNECT_S},  # the call has its own time
             },
         )
-        async with httpx2.AsyncHTTPTransport(verify=await self._trust(target), trust_env=False) as transport:
+        async with httpx2.AsyncHTTPTransport(verify=await self._get_tls_context(target), trust_env=False) as transport:
             response = await transport.handle_async_request(request)
             try:
-                is_redirect = response.status_code in _REDIRECTS
+                is_redirect = response.status_code in _REDIRECT_STATUSES
                 encoding = response.headers.get("content-encoding", "")
                 body = (
                     FetchedBody(b"", True)
                     if is_redirect
-                    else await read_body(response.aiter_raw(), encoding, self._most)
+                    else await read_body(response.aiter_raw(), encoding, self._max_bytes)
                 )
             finally:
                 await response.aclose()
             return _Reply(response.status_code, response.reason_phrase, response.headers, body)
 
-    async def _trust(self, target: httpx2.URL) -> ssl.SSLContext:
+    async def _get_tls_context(self, target: httpx2.URL) -> ssl.SSLContext:
         """What a server must show. Over http it shows nothing, and reading the system's certificates takes its time."""
         import httpx2
 
         if target.scheme == "http":
             return ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)  # which trusts nobody
         if self._tls is None:
-            self._tls = await self._crew.do(httpx2.create_ssl_context)
+            self._tls = await self._threads.run(httpx2.create_ssl_context)
         return self._tls
 
 
-def _parsed(url: str, base: httpx2.URL | None = None) -> httpx2.URL:
+def _parse_url(url: str, base: httpx2.URL | None = None) -> httpx2.URL:
     """A URL that may be asked for, as far as one sees without looking up its name."""
     import httpx2
 
@@ -226,13 +228,15 @@ def _parsed(url: str, base: httpx2.URL | None = None) -> httpx2.URL:
         raise FetchRefused(url, "expected a URL that begins with http:// or https://")
     if target.userinfo:
         raise FetchRefused(str(target.copy_with(userinfo=b"")), "expected no user and no password in the URL")
-    if not 0 < _port(target) < 65_536:
+    if not 0 < _get_port(target) < 65_536:
         raise FetchRefused(url, "expected a port between 1 and 65535")
-    if literal(host) is None and (is_disguised(host.rstrip(".")) or not re.fullmatch(r"[a-z0-9._-]{1,253}", host)):
+    if parse_address(host) is None and (
+        is_disguised(host.rstrip(".")) or not re.fullmatch(r"[a-z0-9._-]{1,253}", host)
+    ):
         raise FetchRefused(url, "expected a host's name, or an address in its usual form, such as 192.0.2.1")
     return target
 
 
-def _port(target: httpx2.URL) -> int:
+def _get_port(target: httpx2.URL) -> int:
     usual = 443 if target.scheme == "https" else 80
     return usual if target.port is None else target.port

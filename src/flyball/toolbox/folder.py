@@ -17,13 +17,13 @@ from typing import BinaryIO
 
 from ..errors import ConfigError, DeadlineExceeded, FileRefused
 
-_MOST_STEPS = 100
+_MAX_STEPS = 100
 _NONBLOCK = getattr(os, "O_NONBLOCK", 0)
-_FOLDER = getattr(os, "O_DIRECTORY", 0) | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_CLOEXEC", 0)
-_FILE = getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_CLOEXEC", 0) | getattr(os, "O_NOCTTY", 0) | _NONBLOCK
+_FOLDER_FLAGS = getattr(os, "O_DIRECTORY", 0) | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_CLOEXEC", 0)
+_FILE_FLAGS = getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_CLOEXEC", 0) | getattr(os, "O_NOCTTY", 0) | _NONBLOCK
 """With O_NONBLOCK: a pipe that takes a file's place in between must not make anybody wait."""
 
-_WORDS = {
+_ERROR_TEXTS = {
     errno.ENOENT: "there is no such file or folder",
     errno.EACCES: "this user may not open it",
     errno.EPERM: "this user may not do that",
@@ -32,7 +32,7 @@ _WORDS = {
     errno.ENOTDIR: "it is no folder",
     errno.ELOOP: "it is a symbolic link, and links are not followed",
 }
-_KINDS = {
+_KIND_TEXTS = {
     stat.S_IFLNK: "it is a symbolic link, and links are not followed",
     stat.S_IFDIR: "it is a folder, no file",
     stat.S_IFREG: "it is a file, no folder",
@@ -47,20 +47,20 @@ class Folder:
             raise ConfigError(where, sys.platform, "a system that opens files by folder handles: Linux or macOS")
         try:
             self.root = os.path.realpath(root)  # what the caller names is trusted, with its links
-            with self.entered(()):
+            with self.open_folder(()):
                 pass
         except (FileRefused, TypeError, ValueError):
             raise ConfigError(where, root, "a folder that exists and may be read") from None
 
     @contextmanager
-    def entered(self, steps: Sequence[str], make: Callable[[], None] | None = None) -> Generator[int]:
+    def open_folder(self, steps: Sequence[str], make: Callable[[], None] | None = None) -> Generator[int]:
         """The handle of a folder below. With `make` those that are missing are made, after it was called each time."""
-        with told(self.root):
-            handle = os.open(self.root, os.O_RDONLY | _FOLDER)
+        with translate_errors(self.root):
+            handle = os.open(self.root, os.O_RDONLY | _FOLDER_FLAGS)
         try:
             for number, step in enumerate(steps, 1):
-                with told("/".join(steps[:number])):
-                    inner = _entered(handle, step, make)
+                with translate_errors("/".join(steps[:number])):
+                    inner = _open_or_create(handle, step, make)
                 os.close(handle)
                 handle = inner
             yield handle
@@ -68,14 +68,14 @@ class Folder:
             os.close(handle)
 
     @contextmanager
-    def opened(self, path: str) -> Generator[BinaryIO]:
+    def open_for_reading(self, path: str) -> Generator[BinaryIO]:
         """A regular file below, to be read."""
-        *parents, name = file_steps(path)
-        with self.entered(parents) as handle, told(path), open_file(handle, name) as file:
+        *parents, name = split_file_path(path)
+        with self.open_folder(parents) as handle, translate_errors(path), open_file(handle, name) as file:
             yield file
 
 
-def steps_of(path: str) -> list[str]:
+def split_path(path: str) -> list[str]:
     """The names on the way to a path below a root; FileRefused where it might lead out.
 
     >>> steps_of("src/./flyball/"), steps_of(".")
@@ -86,8 +86,8 @@ def steps_of(path: str) -> list[str]:
     steps = [step for step in path.split("/") if step not in ("", ".")]
     if ".." in steps:
         raise FileRefused(path, "it goes up; expected a path below the root, without ..")
-    if len(steps) > _MOST_STEPS:
-        raise FileRefused(path, f"it has {len(steps)} steps; expected at most {_MOST_STEPS}")
+    if len(steps) > _MAX_STEPS:
+        raise FileRefused(path, f"it has {len(steps)} steps; expected at most {_MAX_STEPS}")
     try:
         if b"\0" not in os.fsencode(path):
             return steps
@@ -96,67 +96,67 @@ def steps_of(path: str) -> list[str]:
     raise FileRefused(path, "no name of a file can have these characters")
 
 
-def file_steps(path: str) -> list[str]:
+def split_file_path(path: str) -> list[str]:
     """As `steps_of`, for a file, which has a name."""
-    steps = steps_of(path)
+    steps = split_path(path)
     if not steps or path.endswith("/"):
-        raise FileRefused(path, _WORDS[errno.EISDIR])
+        raise FileRefused(path, _ERROR_TEXTS[errno.EISDIR])
     return steps
 
 
 def open_file(handle: int, name: str) -> BinaryIO:
     """A regular file in a folder, to be read. Nothing else is opened: not even opening a device or pipe is harmless."""
-    facts_of(handle, name)
-    number = os.open(name, os.O_RDONLY | _FILE, dir_fd=handle)
+    stat_file(handle, name)
+    number = os.open(name, os.O_RDONLY | _FILE_FLAGS, dir_fd=handle)
     try:
-        _refuse_unless(stat.S_IFREG, os.fstat(number))
+        _require_kind(stat.S_IFREG, os.fstat(number))
         return os.fdopen(number, "rb")
     except BaseException:
         os.close(number)
         raise
 
 
-def facts_of(handle: int, name: str) -> os.stat_result:
+def stat_file(handle: int, name: str) -> os.stat_result:
     """What the system knows of a regular file in a folder."""
     found = os.stat(name, dir_fd=handle, follow_symlinks=False)
-    _refuse_unless(stat.S_IFREG, found)
+    _require_kind(stat.S_IFREG, found)
     return found
 
 
-def enter(handle: int, name: str) -> int:
+def open_subfolder(handle: int, name: str) -> int:
     """The handle of a folder in a folder; a link is no folder."""
-    return os.open(name, os.O_RDONLY | _FOLDER, dir_fd=handle)
+    return os.open(name, os.O_RDONLY | _FOLDER_FLAGS, dir_fd=handle)
 
 
 @contextmanager
-def told(path: str) -> Generator[None]:
+def translate_errors(path: str) -> Generator[None]:
     """What the system says about a path, in words for a model."""
     try:
         yield
     except DeadlineExceeded:  # which is an OSError by its family only
         raise
     except OSError as error:
-        words = _WORDS.get(error.errno or 0) or (error.strerror or str(error)).lower()
+        words = _ERROR_TEXTS.get(error.errno or 0) or (error.strerror or str(error)).lower()
         raise FileRefused(path, words) from None
 
 
-def _entered(handle: int, name: str, make: Callable[[], None] | None) -> int:
+def _open_or_create(handle: int, name: str, make: Callable[[], None] | None) -> int:
     try:
-        return enter(handle, name)
+        return open_subfolder(handle, name)
     except FileNotFoundError:
         if make is None:
             raise
         make()
         with suppress(FileExistsError):  # somebody else was faster
             os.mkdir(name, dir_fd=handle)
-        return enter(handle, name)
+        return open_subfolder(handle, name)
     except OSError as error:
         if error.errno in (errno.ENOTDIR, errno.ELOOP):
-            _refuse_unless(stat.S_IFDIR, os.stat(name, dir_fd=handle, follow_symlinks=False))
+            _require_kind(stat.S_IFDIR, os.stat(name, dir_fd=handle, follow_symlinks=False))
         raise
 
 
-def _refuse_unless(wanted: int, found: os.stat_result) -> None:
+def _require_kind(wanted: int, found: os.stat_result) -> None:
     kind = stat.S_IFMT(found.st_mode)
     if kind != wanted:
-        raise OSError(0, _KINDS.get(kind, "it is a device, a pipe or a socket; expected a file"))
+        raise OSError(0, _KIND_TEXTS.get(kind, "it is a device, a pipe or a socket; expected a file"))

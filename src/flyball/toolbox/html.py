@@ -14,18 +14,18 @@ from typing import NamedTuple
 
 from .text_page import is_binary
 
-_UNREAD = {"script", "style", "template", "noscript", "svg", "iframe", "object", "textarea"}
-_BLOCKS = re.compile(
+_SKIPPED_TAGS = {"script", "style", "template", "noscript", "svg", "iframe", "object", "textarea"}
+_BLOCK_TAGS = re.compile(
     "address|article|aside|blockquote|body|br|caption|d[dlt]|div|fieldset|fig(?:caption|ure)|footer|form|h[1-6r]|head"
     "|header|html|legend|li|main|nav|ol|option|p|pre|section|select|summary|t[drh]|table|t(?:body|foot|head)|title|ul"
 )
-_NAME = re.compile(r"/?([a-zA-Z][^\s/>]*)")
-_REST = re.compile(r"""(?:[^"'>]++|"[^"]*+"|'[^']*+')*+>""")
+_TAG_NAME = re.compile(r"/?([a-zA-Z][^\s/>]*)")
+_TAG_REST = re.compile(r"""(?:[^"'>]++|"[^"]*+"|'[^']*+')*+>""")
 _LINK = re.compile(r"""\shref\s*+=\s*+(?:"([^"]*+)"|'([^']*+)'|([^\s>"']++))""", re.IGNORECASE)
 _ENTITY = re.compile(r"&(?:#[0-9]{1,7}|#[xX][0-9a-fA-F]{1,6}|[a-zA-Z][a-zA-Z0-9]{1,31});?")
 
 
-def text_of(page: str) -> str:
+def html_to_text(page: str) -> str:
     """What a reader sees: blocks on lines of their own, links behind their words, no scripts and no styles.
 
     >>> print(text_of("<title>Socks</title><p>All <b>warm</b>&amp;<a href='/buy'>cheap</a><script>x('<p>')</script>"))
@@ -47,42 +47,42 @@ class _Reader:
     def read(self) -> str:
         at = 0
         while (start := self._page.find("<", at)) >= 0:
-            self._say(self._page[at:start])
-            at = self._after(start)
-        self._say(self._page[at:])
+            self._add_text(self._page[at:start])
+            at = self._skip_markup(start)
+        self._add_text(self._page[at:])
         self._end_line()
         return "\n".join(self._lines)
 
-    def _after(self, start: int) -> int:
+    def _skip_markup(self, start: int) -> int:
         """Where the page goes on behind what begins at `<`."""
         page = self._page
         if page.startswith("<!--", start):
-            return _behind(page, "-->", start + 4)
+            return _find_after(page, "-->", start + 4)
         if page.startswith(("<!", "<?"), start):
-            return _behind(page, ">", start)
-        named = _NAME.match(page, start + 1)
+            return _find_after(page, ">", start)
+        named = _TAG_NAME.match(page, start + 1)
         if named is None:
-            self._say("<")
+            self._add_text("<")
             return start + 1
-        end = self._end_of_tag(named.end())
+        end = self._find_tag_end(named.end())
         name = named[1].lower()
-        if name in _UNREAD and page[start + 1] != "/":
+        if name in _SKIPPED_TAGS and page[start + 1] != "/":
             closing = re.compile(rf"</{name}", re.IGNORECASE).search(page, end)
-            return len(page) if closing is None else _behind(page, ">", closing.end())
-        self._tag(name, page[start:end], closes=page[start + 1] == "/")
+            return len(page) if closing is None else _find_after(page, ">", closing.end())
+        self._handle_tag(name, page[start:end], closes=page[start + 1] == "/")
         return end
 
-    def _end_of_tag(self, at: int) -> int:
+    def _find_tag_end(self, at: int) -> int:
         """A quote that is never closed would be looked for again and again; after the first, quotes mean nothing."""
         if self._quotes_close:
-            found = _REST.match(self._page, at)
+            found = _TAG_REST.match(self._page, at)
             if found is not None:
                 return found.end()
             self._quotes_close = False
-        return _behind(self._page, ">", at)
+        return _find_after(self._page, ">", at)
 
-    def _tag(self, name: str, tag: str, *, closes: bool) -> None:
-        if _BLOCKS.fullmatch(name):
+    def _handle_tag(self, name: str, tag: str, *, closes: bool) -> None:
+        if _BLOCK_TAGS.fullmatch(name):
             self._end_line()
         if name == "pre":
             self._verbatim = not closes
@@ -92,15 +92,15 @@ class _Reader:
             found = _LINK.search(tag)
             self._links.append("" if found is None else found[1] or found[2] or found[3] or "")
         elif name == "a" and self._links:
-            link = _plain(self._links.pop())
+            link = _unescape(self._links.pop())
             if link and not link.startswith(("#", "javascript:", "data:")):
                 self._line.append(f" ({link})")
 
-    def _say(self, text: str) -> None:
+    def _add_text(self, text: str) -> None:
         """The end of a line is a blank in HTML; only in a listing it is what it looks like."""
         if not text:
             return
-        first, *others = _plain(text).split("\n") if self._verbatim else (_plain(text),)
+        first, *others = _unescape(text).split("\n") if self._verbatim else (_unescape(text),)
         self._line.append(first)
         for line in others:
             self._end_line()
@@ -114,19 +114,19 @@ class _Reader:
         self._line = []
 
 
-def _plain(text: str) -> str:
+def _unescape(text: str) -> str:
     """Named and numbered characters as they are; a number of a million digits is no character."""
     return _ENTITY.sub(lambda found: unescape(found[0]), text)
 
 
-def _behind(page: str, what: str, at: int) -> int:
+def _find_after(page: str, what: str, at: int) -> int:
     found = page.find(what, at)
     return len(page) if found < 0 else found + len(what)
 
 
-_TEXTUAL = re.compile(r"text/|application/(?:[\w.-]+\+)?(?:json|xml|yaml|javascript|x-ndjson|toml)$")
+_TEXT_TYPES = re.compile(r"text/|application/(?:[\w.-]+\+)?(?:json|xml|yaml|javascript|x-ndjson|toml)$")
 _CHARSET = re.compile(r"charset\s*=\s*[\"']?([\w-]+)", re.IGNORECASE)
-_KNOWN = re.compile(
+_KNOWN_CHARSETS = re.compile(
     r"utf-?(?:8|16|32)(?:-?[bl]e)?|(?:us-)?ascii|latin-?1|iso-?8859-?\d+|(?:windows|cp)-?\d+"
     r"|koi8-?[rtu]|big5|gb2312|gbk|gb18030|shift[_-]jis|euc[_-](?:jp|kr)",
     re.IGNORECASE,
@@ -141,19 +141,19 @@ class FetchedBody(NamedTuple):
     is_whole: bool
 
 
-async def read_body(chunks: AsyncIterable[bytes], encoding: str, most: int) -> FetchedBody:
+async def read_body(chunks: AsyncIterable[bytes], encoding: str, max_bytes: int) -> FetchedBody:
     """Read no more than `most` bytes, and unpack no more: a small packet may hold gigabytes.
 
     ValueError says why it cannot be unpacked.
     """
-    unpack = _unpacked if encoding.strip().lower() in ("gzip", "x-gzip") else _as_it_is
-    if unpack is _as_it_is and encoding not in ("", "identity"):
+    unpack = _decompress if encoding.strip().lower() in ("gzip", "x-gzip") else _pass_through
+    if unpack is _pass_through and encoding not in ("", "identity"):
         raise ValueError(f"it is packed as {encoding!r}; expected gzip, or not packed")
     data = bytearray()
-    async for piece in unpack(chunks, most + 1):
+    async for piece in unpack(chunks, max_bytes + 1):
         data += piece
-        if len(data) > most:
-            return FetchedBody(bytes(data[:most]), False)
+        if len(data) > max_bytes:
+            return FetchedBody(bytes(data[:max_bytes]), False)
     return FetchedBody(bytes(data), True)
 
 
@@ -163,28 +163,28 @@ def as_text(body: FetchedBody, content_type: str) -> str | None:
     if is_binary(body.data) and "utf-16" not in content_type.lower():
         return None
     is_html = kind in ("text/html", "application/xhtml+xml")
-    if kind and not is_html and not _TEXTUAL.match(kind):
+    if kind and not is_html and not _TEXT_TYPES.match(kind):
         return None
     start = body.data[:1024].decode("ascii", "replace") if is_html else ""
     found = _CHARSET.search(content_type) or _CHARSET.search(start)
-    charset = found[1] if found and _KNOWN.fullmatch(found[1]) else "utf-8"
+    charset = found[1] if found and _KNOWN_CHARSETS.fullmatch(found[1]) else "utf-8"
     text = body.data.decode(charset, "replace")
-    return text_of(text) if is_html else text
+    return html_to_text(text) if is_html else text
 
 
-async def _as_it_is(chunks: AsyncIterable[bytes], most: int) -> AsyncGenerator[bytes]:
+async def _pass_through(chunks: AsyncIterable[bytes], max_bytes: int) -> AsyncGenerator[bytes]:
     async for chunk in chunks:
-        yield chunk[:most]
+        yield chunk[:max_bytes]
 
 
-async def _unpacked(chunks: AsyncIterable[bytes], most: int) -> AsyncGenerator[bytes]:
+async def _decompress(chunks: AsyncIterable[bytes], max_bytes: int) -> AsyncGenerator[bytes]:
     """Pieces of at most so many bytes each."""
     unpacker = zlib.decompressobj(16 + zlib.MAX_WBITS)
     try:
         async for chunk in chunks:
             packed = chunk
             while packed:
-                yield unpacker.decompress(packed, most)
+                yield unpacker.decompress(packed, max_bytes)
                 packed = unpacker.unconsumed_tail
     except zlib.error as error:
         raise ValueError(f"it cannot be unpacked: {error}") from None

@@ -13,12 +13,12 @@ from typing import BinaryIO, cast
 from ..budget.deadline import DeadlineToken
 from ..errors import CommandFailed
 from . import supervisor
-from .text_page import MOST_CHARACTERS, cleaned
+from .text_page import MAX_CHARACTERS, clean_text
 
-_LOOK_S = 0.05
+_POLL_SECONDS = 0.05
 _KILL_S = 10.0
 """More than the supervisor takes to kill everything."""
-_CHUNK = 65_536
+_CHUNK_BYTES = 65_536
 
 
 class ProcessOutput:
@@ -30,8 +30,8 @@ class ProcessOutput:
     'one\n… (7 bytes left out) …\nree'
     """
 
-    def __init__(self, most: int = MOST_CHARACTERS // 2 - 200) -> None:
-        self._half = most // 2
+    def __init__(self, max_bytes: int = MAX_CHARACTERS // 2 - 200) -> None:
+        self._half = max_bytes // 2
         self._start = b""
         self._end = b""
         self._size = 0
@@ -49,11 +49,11 @@ class ProcessOutput:
         """All of it, or both ends."""
         left_out = self._size - len(self._start) - len(self._end)
         if not left_out:
-            return cleaned(self._start + self._end).rstrip()
-        return f"{cleaned(self._start)}\n… ({left_out:,} bytes left out) …\n{cleaned(self._end)}".rstrip()
+            return clean_text(self._start + self._end).rstrip()
+        return f"{clean_text(self._start)}\n… ({left_out:,} bytes left out) …\n{clean_text(self._end)}".rstrip()
 
 
-def run(command: Sequence[str], *, cwd: str, env: Mapping[str, str], token: DeadlineToken) -> str:
+def run_command(command: Sequence[str], *, cwd: str, env: Mapping[str, str], token: DeadlineToken) -> str:
     """Run a command, without input. What it said, if it ended well; else CommandFailed, which tells the same.
 
     When the token expires it is killed. In any case nothing that it has started is left; see `supervisor`.
@@ -69,9 +69,11 @@ def run(command: Sequence[str], *, cwd: str, env: Mapping[str, str], token: Dead
         raise CommandFailed(f"it could not be started: {error}", "") from None
     out, err = ProcessOutput(), ProcessOutput()
     try:
-        in_time = _heard(process, {cast("BinaryIO", process.stdout): out, cast("BinaryIO", process.stderr): err}, token)
+        in_time = _read_output(
+            process, {cast("BinaryIO", process.stdout): out, cast("BinaryIO", process.stderr): err}, token
+        )
     finally:
-        _end(process)
+        _stop(process)
     said = "\n".join(part for part in (out.text, f"stderr:\n{err.text}" if err.text else "") if part)
     if not in_time:
         raise CommandFailed(f"no end within {seconds:.3g} s; it was killed, with all it had started", said)
@@ -82,7 +84,9 @@ def run(command: Sequence[str], *, cwd: str, env: Mapping[str, str], token: Dead
     return f"exit code 0\n{said}" if said else "exit code 0, no output"
 
 
-def _heard(process: subprocess.Popen[bytes], streams: Mapping[BinaryIO, ProcessOutput], token: DeadlineToken) -> bool:
+def _read_output(
+    process: subprocess.Popen[bytes], streams: Mapping[BinaryIO, ProcessOutput], token: DeadlineToken
+) -> bool:
     """Hear all that is said; False once the token has expired.
 
     The supervisor has the streams open as long as it lives, so they end when all is over.
@@ -93,9 +97,9 @@ def _heard(process: subprocess.Popen[bytes], streams: Mapping[BinaryIO, ProcessO
             selector.register(stream, EVENT_READ, output)
         while selector.get_map():
             is_over = token.is_expired()
-            ready = selector.select(0 if is_over else _LOOK_S)
+            ready = selector.select(0 if is_over else _POLL_SECONDS)
             for key, _ in ready:
-                chunk = os.read(key.fd, _CHUNK)
+                chunk = os.read(key.fd, _CHUNK_BYTES)
                 key.data.add(chunk)
                 if not chunk:
                     selector.unregister(key.fileobj)
@@ -106,7 +110,7 @@ def _heard(process: subprocess.Popen[bytes], streams: Mapping[BinaryIO, ProcessO
     return True
 
 
-def _end(process: subprocess.Popen[bytes]) -> None:
+def _stop(process: subprocess.Popen[bytes]) -> None:
     """Have the supervisor kill everything, or do what can be done without it; then nothing of it is left here."""
     assert process.stdin is not None
     assert process.stdout is not None
@@ -124,4 +128,4 @@ def _end(process: subprocess.Popen[bytes]) -> None:
         process.kill()
         process.wait()
     if process.returncode < 0:
-        supervisor.end_session(process.pid)
+        supervisor.kill_session(process.pid)

@@ -12,7 +12,7 @@ Address = IPv4Address | IPv6Address
 Resolver = Callable[[str, int], Awaitable[Sequence[str]]]
 """The addresses of a host, for a port: asked once for each connection. It may raise OSError."""
 
-_CLOSED_4 = [
+_BLOCKED_IPV4 = [
     ip_network(network)
     for network in (
         "0.0.0.0/8", "10.0.0.0/8", "100.64.0.0/10", "127.0.0.0/8", "169.254.0.0/16", "172.16.0.0/12",
@@ -21,9 +21,9 @@ _CLOSED_4 = [
     )
 ]  # fmt: skip
 """This network, private, carriers, loopback, link-local, protocols, relays, benchmarks, examples, multicast, rest."""
-_OPEN_6 = ip_network("2000::/3")
+_PUBLIC_IPV6 = ip_network("2000::/3")
 """All other forms of IPv6 are for one machine, one network, or an IPv4 address in disguise (mapped, NAT64)."""
-_CLOSED_6 = [ip_network(network) for network in ("2001::/23", "2001:db8::/32", "2002::/16", "3fff::/20")]
+_BLOCKED_IPV6 = [ip_network(network) for network in ("2001::/23", "2001:db8::/32", "2002::/16", "3fff::/20")]
 """Protocols' (Teredo, which hides an IPv4 address), examples, 6to4 (which hides one, too), and examples again."""
 
 
@@ -34,9 +34,9 @@ def is_public(address: Address) -> bool:
     [True, False, True, False]
     """
     if isinstance(address, IPv4Address):
-        is_open = not any(address in network for network in _CLOSED_4)
+        is_open = not any(address in network for network in _BLOCKED_IPV4)
     else:
-        is_open = address in _OPEN_6 and not any(address in network for network in _CLOSED_6)
+        is_open = address in _PUBLIC_IPV6 and not any(address in network for network in _BLOCKED_IPV6)
     return is_open and address.is_global
 
 
@@ -46,18 +46,18 @@ class AddressPolicy:
     def __init__(self, allow: Iterable[str] = ()) -> None:
         if isinstance(allow, str):
             raise ConfigError("fetch, allow", allow, "a list of addresses")
-        self._allowed = [_network(one) for one in allow]
+        self._allowed = [_parse_network(one) for one in allow]
 
     def allows(self, address: Address) -> bool:
         """Whether one may connect to it."""
         return is_public(address) or any(address in network for network in self._allowed)
 
-    def opened(self, addresses: Iterable[str]) -> list[str]:
+    def filter_allowed(self, addresses: Iterable[str]) -> list[str]:
         """Those of the addresses that one may connect to, in their order; what is no address is none of them."""
-        return [one for one in addresses if (address := literal(one)) is not None and self.allows(address)]
+        return [one for one in addresses if (address := parse_address(one)) is not None and self.allows(address)]
 
 
-def literal(host: str) -> Address | None:
+def parse_address(host: str) -> Address | None:
     """The address that a host is by itself, in its one usual form; None for a name."""
     try:
         return ip_address(host)
@@ -73,10 +73,10 @@ def is_disguised(host: str) -> bool:
     """
     last = host.rpartition(".")[2].lower()
     is_number = last.isdigit() or (last.startswith("0x") and all(letter in "0123456789abcdef" for letter in last[2:]))
-    return is_number and literal(host) is None
+    return is_number and parse_address(host) is None
 
 
-def _network(text: str) -> IPv4Network | IPv6Network:
+def _parse_network(text: str) -> IPv4Network | IPv6Network:
     try:
         return ip_network(text)
     except ValueError:

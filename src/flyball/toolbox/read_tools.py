@@ -9,12 +9,12 @@ from typing import Annotated
 from pydantic import Field
 
 from ..tools import Options, Tool, ToolContext
-from .folder import Folder, steps_of, told
-from .search import expression, plain, search
-from .text_page import MOST_CHARACTERS, read_page
-from .walk import DEEPEST, FolderEntry, Walk, shown_path
+from .folder import Folder, split_path, translate_errors
+from .search import make_regex_finder, make_text_finder, search
+from .text_page import MAX_CHARACTERS, read_page
+from .walk import MAX_DEPTH, FolderEntry, Walk, format_path
 
-_MOST_LISTED = 500
+_MAX_LISTED = 500
 
 Path = Annotated[str, "relative to the root, such as notes/a.txt"]
 
@@ -43,14 +43,18 @@ class _Reader:
         """List a folder: one path to a line, with its size; folders end with /. Links are shown, but not followed."""
         walk = Walk(depth, ctx.token)
         lines: list[str] = []
-        room = MOST_CHARACTERS
-        steps = steps_of(path)
-        with self._folder.entered(steps) as handle, told(path), closing(walk.through(handle, "/".join(steps))) as found:
+        room = MAX_CHARACTERS
+        steps = split_path(path)
+        with (
+            self._folder.open_folder(steps) as handle,
+            translate_errors(path),
+            closing(walk.iter_entries(handle, "/".join(steps))) as found,
+        ):
             for entry in found:
-                line = _line(entry)
+                line = _format_entry(entry)
                 room -= len(line) + 1
-                if room < 0 or len(lines) == _MOST_LISTED:
-                    walk.miss(f"there is more; only {len(lines)} are shown")
+                if room < 0 or len(lines) == _MAX_LISTED:
+                    walk.add_gap(f"there is more; only {len(lines)} are shown")
                     break
                 lines.append(line)
         if walk.gaps or not lines:
@@ -65,7 +69,7 @@ class _Reader:
         count: Annotated[int, Field(ge=1, le=2_000, description="how many lines at most")] = 400,
     ) -> str:
         """Read a text file, or a part of it. The last line of the result tells which lines these are."""
-        with self._folder.opened(path) as file:
+        with self._folder.open_for_reading(path) as file:
             return read_page(file, path, first, count, ctx.token)
 
     def search_files(
@@ -79,15 +83,15 @@ class _Reader:
         ] = "*",
     ) -> str:
         """Search text files. Each result is a line: path, number of the line, and the line."""
-        walk = Walk(DEEPEST, ctx.token)
-        steps = steps_of(path)
-        finder = expression(text, ctx.token) if regex else plain(text)
-        with self._folder.entered(steps) as handle, told(path):
+        walk = Walk(MAX_DEPTH, ctx.token)
+        steps = split_path(path)
+        finder = make_regex_finder(text, ctx.token) if regex else make_text_finder(text)
+        with self._folder.open_folder(steps) as handle, translate_errors(path):
             return search(walk, handle, "/".join(steps), names, finder)
 
 
-def _line(entry: FolderEntry) -> str:
-    path = shown_path(entry.path)
+def _format_entry(entry: FolderEntry) -> str:
+    path = format_path(entry.path)
     if entry.is_folder:
         return f"{path}/"
     if entry.is_file:

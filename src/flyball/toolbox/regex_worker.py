@@ -9,17 +9,17 @@ import json
 import re
 import sys
 
-_MOST_CPU_SECONDS = 60
+_MAX_CPU_SECONDS = 60
 """Nobody would kill it if the process that started it were killed first."""
 
 
-def found(pattern: str, texts: list[str], most: int) -> list[list[int]]:
+def find_matching_lines(pattern: str, texts: list[str], max_lines: int) -> list[list[int]]:
     """For each text the numbers of the lines that match, `most` at most."""
     compiled = re.compile(pattern)
     numbers: list[list[int]] = []
     for text in texts:
         matching = (number for number, line in enumerate(text.split("\n"), 1) if compiled.search(line))
-        numbers.append([number for number, _ in zip(matching, range(most), strict=False)])
+        numbers.append([number for number, _ in zip(matching, range(max_lines), strict=False)])
     return numbers
 
 
@@ -27,10 +27,10 @@ def main() -> None:
     """Read the wish, write the answer."""
     import resource
 
-    resource.setrlimit(resource.RLIMIT_CPU, (_MOST_CPU_SECONDS, _MOST_CPU_SECONDS))
+    resource.setrlimit(resource.RLIMIT_CPU, (_MAX_CPU_SECONDS, _MAX_CPU_SECONDS))
     wish = json.load(sys.stdin)
     try:
-        answer = {"numbers": found(wish["pattern"], wish["texts"], wish["most"])}
+        answer = {"numbers": find_matching_lines(wish["pattern"], wish["texts"], wish["most"])}
     except (re.error, OverflowError, RecursionError, MemoryError) as error:
         answer = {"error": str(error) or type(error).__name__}
     json.dump(answer, sys.stdout)

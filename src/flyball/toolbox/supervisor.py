@@ -15,9 +15,9 @@ import time
 from io import FileIO
 
 _PR_SET_CHILD_SUBREAPER = 36
-_MOST_SECONDS = 8.0
+_MAX_KILL_SECONDS = 8.0
 """For killing: what belongs to another user, or waits for a broken disk, does not die."""
-_CUT = 128 + signal.SIGTERM
+_STOPPED_EXIT_CODE = 128 + signal.SIGTERM
 
 
 def main(command: list[str]) -> int:
@@ -27,28 +27,28 @@ def main(command: list[str]) -> int:
     os.set_blocking(bell, False)
     signal.set_wakeup_fd(bell)
     for number in (signal.SIGCHLD, signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
-        signal.signal(number, _ring)
-    child = _started(command)
-    code = _watched(child, heard)
-    _end_all(child)
+        signal.signal(number, _ignore_signal)
+    child = _start(command)
+    code = _wait_for_end(child, heard)
+    _kill_all(child)
     return code
 
 
-def end_session(session: int) -> None:
+def kill_session(session: int) -> None:
     """Kill all that is left in a session whose supervisor was killed."""
     for _ in range(20):
-        members = [pid for pid, (_, its_session) in _processes().items() if its_session == session]
+        members = [pid for pid, (_, its_session) in _list_processes().items() if its_session == session]
         if not members:
             return
         _kill(members)
         time.sleep(0.01)
 
 
-def _ring(number: int, frame: object) -> None:
+def _ignore_signal(number: int, frame: object) -> None:
     """A signal is heard through the pipe."""
 
 
-def _started(command: list[str]) -> int:
+def _start(command: list[str]) -> int:
     child = os.fork()
     if child:
         return child
@@ -64,28 +64,28 @@ def _started(command: list[str]) -> int:
         os._exit(127)
 
 
-def _watched(child: int, heard: int) -> int:
+def _wait_for_end(child: int, wakeup_fd: int) -> int:
     """Wait until the command has ended, or must."""
     while True:
-        ready, _, _ = select.select([0, heard], [], [])
-        if 0 in ready or set(os.read(heard, 4096)) - {signal.SIGCHLD}:
-            return _CUT
-        ended, _ = _reaped()
+        ready, _, _ = select.select([0, wakeup_fd], [], [])
+        if 0 in ready or set(os.read(wakeup_fd, 4096)) - {signal.SIGCHLD}:
+            return _STOPPED_EXIT_CODE
+        ended, _ = _reap_children()
         if child in ended:
             code = os.waitstatus_to_exitcode(ended[child])
             return code if code >= 0 else 128 - code
 
 
-def _end_all(group: int) -> None:
-    until = time.monotonic() + _MOST_SECONDS
+def _kill_all(group: int) -> None:
+    until = time.monotonic() + _MAX_KILL_SECONDS
     while time.monotonic() < until:
-        _kill([-group, *_descendants(os.getpid())])
-        if not _reaped()[1]:
+        _kill([-group, *_find_descendants(os.getpid())])
+        if not _reap_children()[1]:
             return
         time.sleep(0.005)
 
 
-def _reaped() -> "tuple[dict[int, int], bool]":
+def _reap_children() -> "tuple[dict[int, int], bool]":
     """Children that have ended, with their status; and whether there are others."""
     ended: dict[int, int] = {}
     try:
@@ -96,9 +96,9 @@ def _reaped() -> "tuple[dict[int, int], bool]":
     return ended, True
 
 
-def _descendants(root: int) -> "list[int]":
+def _find_descendants(root: int) -> "list[int]":
     children: dict[int, list[int]] = {}
-    for pid, (parent, _) in _processes().items():
+    for pid, (parent, _) in _list_processes().items():
         children.setdefault(parent, []).append(pid)
     found = list(children.get(root, ()))
     for pid in found:  # which grows meanwhile
@@ -106,7 +106,7 @@ def _descendants(root: int) -> "list[int]":
     return found
 
 
-def _processes() -> "dict[int, tuple[int, int]]":
+def _list_processes() -> "dict[int, tuple[int, int]]":
     """Parent and session of every process that lives and can be seen; none where the system has no /proc."""
     found: dict[int, tuple[int, int]] = {}
     for name in os.listdir("/proc") if sys.platform == "linux" else ():  # noqa: PTH208

@@ -8,35 +8,35 @@ from typing import BinaryIO
 from ..budget.deadline import DeadlineToken
 from ..errors import FileRefused
 
-MOST_CHARACTERS = 10_000
+MAX_CHARACTERS = 10_000
 """Of one result. Less than what the executor shows whole, so that a result says by itself what is left out."""
-_LONGEST_LINE = 2_000
-_LOOK = 8_192
+_MAX_LINE_LENGTH = 2_000
+_SNIFF_BYTES = 8_192
 _CONTROLS = {code: "\ufffd" for code in (*range(32), 127) if chr(code) not in "\t\n\r\f"}
 
 
-def cleaned(data: bytes) -> str:
+def clean_text(data: bytes) -> str:
     """Bytes as text: what is no UTF-8, and what would only steer a terminal, becomes a replacement character."""
     return data.decode("utf-8", "replace").translate(_CONTROLS)
 
 
 def is_binary(start: bytes) -> bool:
     """Whether a file that begins so is no text."""
-    return b"\0" in start[:_LOOK]
+    return b"\0" in start[:_SNIFF_BYTES]
 
 
 def read_page(file: BinaryIO, path: str, first: int, count: int, token: DeadlineToken) -> str:
     """Lines of a file, and behind them which ones they are."""
-    start = file.read(_LOOK)
+    start = file.read(_SNIFF_BYTES)
     if is_binary(start):
         raise FileRefused(path, "it is binary; expected a text file")
     file.seek(0)
     shown: list[str] = []
     size, number, more = 0, 0, False
-    for number, line in enumerate(_lines(file, token), 1):
+    for number, line in enumerate(_read_lines(file, token), 1):
         if number < first:
             continue
-        more = len(shown) == count or size + len(line) > MOST_CHARACTERS
+        more = len(shown) == count or size + len(line) > MAX_CHARACTERS
         if more:
             break
         shown.append(line)
@@ -49,14 +49,14 @@ def read_page(file: BinaryIO, path: str, first: int, count: int, token: Deadline
     return f"{text}{'' if text.endswith(chr(10)) else chr(10)}(lines {first} to {last}; {rest})"
 
 
-def _lines(file: BinaryIO, token: DeadlineToken) -> Generator[str]:
+def _read_lines(file: BinaryIO, token: DeadlineToken) -> Generator[str]:
     """Each line, cut where it is too long; a file may be one line of many gigabytes."""
-    while piece := file.readline(_LONGEST_LINE):
+    while piece := file.readline(_MAX_LINE_LENGTH):
         token.raise_if_expired()
         left_out = 0
         end = piece
-        while len(end) == _LONGEST_LINE and not end.endswith(b"\n"):
-            end = file.readline(_LONGEST_LINE)
+        while len(end) == _MAX_LINE_LENGTH and not end.endswith(b"\n"):
+            end = file.readline(_MAX_LINE_LENGTH)
             left_out += len(end)
             token.raise_if_expired()
-        yield cleaned(piece) if not left_out else f"{cleaned(piece)} … ({left_out:,} more bytes)\n"
+        yield clean_text(piece) if not left_out else f"{clean_text(piece)} … ({left_out:,} more bytes)\n"

@@ -12,11 +12,11 @@ from typing import NamedTuple
 
 from ..budget.deadline import DeadlineToken
 from ..errors import FileRefused
-from .folder import enter, told
+from .folder import open_subfolder, translate_errors
 
-_MOST_ENTRIES = 20_000
-_MOST_GAPS = 10
-DEEPEST = 50
+_MAX_ENTRIES = 20_000
+_MAX_GAPS = 10
+MAX_DEPTH = 50
 """As deep as a walk goes at all: each level has a handle open."""
 
 
@@ -53,33 +53,33 @@ class Walk:
     token: DeadlineToken
     gaps: list[str] = field(default_factory=list[str])
 
-    def through(self, handle: int, path: str = "") -> Generator[FolderEntry]:
+    def iter_entries(self, handle: int, path: str = "") -> Generator[FolderEntry]:
         """Everything below an open folder, each folder before what is in it. Links are shown and not followed."""
-        yield from self._through(handle, path, 1)
+        yield from self._iter_level(handle, path, 1)
 
-    def _through(self, handle: int, path: str, level: int) -> Generator[FolderEntry]:
-        for entry in self._entries(handle, path):
+    def _iter_level(self, handle: int, path: str, level: int) -> Generator[FolderEntry]:
+        for entry in self._list_entries(handle, path):
             if self.token.is_expired():
-                self.miss("the time was over")
+                self.add_gap("the time was over")
                 return
             yield entry
             if entry.is_folder and level < self.depth:
-                yield from self._below(entry, level)
-            elif entry.is_folder and self.depth >= DEEPEST:
-                self.miss(f"{shown_path(entry.path)} is too deep")
+                yield from self._iter_subfolder(entry, level)
+            elif entry.is_folder and self.depth >= MAX_DEPTH:
+                self.add_gap(f"{format_path(entry.path)} is too deep")
 
-    def _below(self, entry: FolderEntry, level: int) -> Generator[FolderEntry]:
-        with self._noted(entry.path):
-            handle = enter(entry.handle, entry.name)
+    def _iter_subfolder(self, entry: FolderEntry, level: int) -> Generator[FolderEntry]:
+        with self._record_errors(entry.path):
+            handle = open_subfolder(entry.handle, entry.name)
             try:
-                yield from self._through(handle, entry.path, level + 1)
+                yield from self._iter_level(handle, entry.path, level + 1)
             finally:
                 os.close(handle)
 
-    def _entries(self, handle: int, path: str) -> list[FolderEntry]:
+    def _list_entries(self, handle: int, path: str) -> list[FolderEntry]:
         found: list[FolderEntry] = []
-        with self._noted(path), os.scandir(handle) as scan:
-            for one in islice(scan, _MOST_ENTRIES):
+        with self._record_errors(path), os.scandir(handle) as scan:
+            for one in islice(scan, _MAX_ENTRIES):
                 try:
                     facts = one.stat(follow_symlinks=False)
                 except OSError:  # it has gone meanwhile
@@ -87,25 +87,25 @@ class Walk:
                 inner = f"{path}/{one.name}" if path else one.name
                 found.append(FolderEntry(handle, one.name, inner, facts.st_mode, facts.st_size))
             if next(scan, None) is not None:
-                self.miss(f"{shown_path(path or '.')} has more than {_MOST_ENTRIES:,} entries")
+                self.add_gap(f"{format_path(path or '.')} has more than {_MAX_ENTRIES:,} entries")
         return sorted(found, key=lambda entry: entry.name)
 
     @contextmanager
-    def _noted(self, path: str) -> Generator[None]:
+    def _record_errors(self, path: str) -> Generator[None]:
         """What cannot be opened is a gap."""
         try:
-            with told(path or "."):
+            with translate_errors(path or "."):
                 yield
         except FileRefused as error:
-            self.miss(str(error))
+            self.add_gap(str(error))
 
-    def miss(self, words: str) -> None:
+    def add_gap(self, reason: str) -> None:
         """Note something that was not seen."""
-        if words not in self.gaps and len(self.gaps) < _MOST_GAPS:
-            self.gaps.append(words)
+        if reason not in self.gaps and len(self.gaps) < _MAX_GAPS:
+            self.gaps.append(reason)
 
 
-def shown_path(path: str) -> str:
+def format_path(path: str) -> str:
     r"""A path on one line: what cannot be printed, or is no UTF-8, is escaped.
 
     >>> print(shown_path("a b"), shown_path("two\nlines"), shown_path("\udcff"))

@@ -13,10 +13,10 @@ from pydantic import Field
 
 from ..errors import FileRefused
 from ..tools import Approve, Options, Tool, ToolContext
-from .folder import Folder, facts_of, file_steps, open_file, told
+from .folder import Folder, open_file, split_file_path, stat_file, translate_errors
 
-_MOST_BYTES = 4 * 2**20
-_NEW = os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_CLOEXEC", 0)
+_MAX_BYTES = 4 * 2**20
+_NEW_FILE_FLAGS = os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_CLOEXEC", 0)
 
 Path = Annotated[str, "relative to the root, such as notes/a.txt"]
 
@@ -39,10 +39,10 @@ class _Writer:
 
     def write_file(self, ctx: ToolContext, path: Path, text: Annotated[str, "all that is to be in the file"]) -> str:
         """Write a text file: a new one, with the folders on the way to it, or all of one that is there."""
-        *parents, name = file_steps(path)
+        *parents, name = split_file_path(path)
         data = text.encode()
-        with self._folder.entered(parents, make=ctx.commit) as handle, told(path):
-            before = _before(path, handle, name)
+        with self._folder.open_folder(parents, make=ctx.commit) as handle, translate_errors(path):
+            before = _stat_existing(path, handle, name)
             _replace(ctx, handle, name, data, before)
         return f"{'Wrote' if before is None else 'Replaced'} {path}: {len(data):,} bytes."
 
@@ -54,19 +54,19 @@ class _Writer:
         new: Annotated[str, "what is to be there instead"],
     ) -> str:
         """Replace one place in a text file."""
-        *parents, name = file_steps(path)
-        with self._folder.entered(parents) as handle, told(path):
-            before = _before(path, handle, name)
+        *parents, name = split_file_path(path)
+        with self._folder.open_folder(parents) as handle, translate_errors(path):
+            before = _stat_existing(path, handle, name)
             with open_file(handle, name) as file:
-                data = file.read(_MOST_BYTES + 1)
-            edited = _edited(path, data, old, new)
+                data = file.read(_MAX_BYTES + 1)
+            edited = _apply_edit(path, data, old, new)
             _replace(ctx, handle, name, edited, before)
         return f"Edited {path}: {len(edited):,} bytes."
 
 
-def _edited(path: str, data: bytes, old: str, new: str) -> bytes:
-    if len(data) > _MOST_BYTES:
-        raise FileRefused(path, f"it has more than {_MOST_BYTES:,} bytes; expected a smaller file to edit")
+def _apply_edit(path: str, data: bytes, old: str, new: str) -> bytes:
+    if len(data) > _MAX_BYTES:
+        raise FileRefused(path, f"it has more than {_MAX_BYTES:,} bytes; expected a smaller file to edit")
     count = data.count(old.encode())
     if count != 1:
         hint = "expected the text exactly as it is in the file" if not count else "expected more of what is around it"
@@ -74,10 +74,10 @@ def _edited(path: str, data: bytes, old: str, new: str) -> bytes:
     return data.replace(old.encode(), new.encode())
 
 
-def _before(path: str, handle: int, name: str) -> os.stat_result | None:
+def _stat_existing(path: str, handle: int, name: str) -> os.stat_result | None:
     """Of the file that would be replaced; only a regular one may be, and not one that somebody has made read-only."""
     try:
-        found = facts_of(handle, name)
+        found = stat_file(handle, name)
     except FileNotFoundError:
         return None
     if not found.st_mode & 0o222:  # a new file could take its name all the same
@@ -87,8 +87,8 @@ def _before(path: str, handle: int, name: str) -> os.stat_result | None:
 
 def _replace(ctx: ToolContext, handle: int, name: str, data: bytes, before: os.stat_result | None) -> None:
     """All or nothing: another file takes its name. A link that has come in its place is replaced, not followed."""
-    with _draft(handle) as draft:
-        number = os.open(draft, _NEW, 0o666, dir_fd=handle)
+    with _temporary_name(handle) as draft:
+        number = os.open(draft, _NEW_FILE_FLAGS, 0o666, dir_fd=handle)
         with os.fdopen(number, "wb") as file:
             if before is not None:
                 os.fchmod(number, stat.S_IMODE(before.st_mode) & 0o777)
@@ -98,7 +98,7 @@ def _replace(ctx: ToolContext, handle: int, name: str, data: bytes, before: os.s
 
 
 @contextmanager
-def _draft(handle: int) -> Generator[str]:
+def _temporary_name(handle: int) -> Generator[str]:
     """A name for a file that is gone afterwards, if it still has that name."""
     draft = f".flyball-{secrets.token_hex(8)}"
     try:

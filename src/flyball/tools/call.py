@@ -12,7 +12,7 @@ from ..budget.run_budget import TurnBudget
 from ..outcome import Cancelled, Denied, Failure, Outcome, Reason, Success, Timeout
 from ..request import Call
 from .context import OutcomeSlot, ToolState
-from .excerpt import MOST_CHARACTERS, content_of, excerpt
+from .excerpt import MAX_CHARACTERS, make_excerpt, serialize_content
 from .tool import Tool
 
 _ONE_CALL: Mapping[str, int] = {"tool_calls": 1}
@@ -22,7 +22,18 @@ class ToolCallRun:
     """A call that was read, allowed and counted. Whoever makes it closes its gate with exactly one outcome."""
 
     __slots__ = (
-        "answer", "began", "call", "cap_s", "children", "envelope", "gate", "state", "token", "tool", "until", "values",
+        "answer",
+        "call",
+        "cap_s",
+        "children",
+        "deadline",
+        "envelope",
+        "gate",
+        "started_at",
+        "state",
+        "token",
+        "tool",
+        "values",
         "worker",
     )  # fmt: skip
 
@@ -49,8 +60,8 @@ class ToolCallRun:
         self.children: tuple[Any, ...] = ()
         """The results of runs that the tool has delegated itself."""
         self.gate = OutcomeSlot(not tool.is_async)
-        self.began = 0.0
-        self.until = math.inf
+        self.started_at = 0.0
+        self.deadline = math.inf
         self.token: DeadlineToken | None = None
         self.state: ToolState | None = None
         self.worker: Worker | None = None
@@ -61,30 +72,30 @@ class ToolCallRun:
         return self.gate.outcome
 
     @property
-    def ordered(self) -> dict[str, Any] | None:
+    def ordered_arguments(self) -> dict[str, Any] | None:
         """The arguments in the order of the function's parameters; None where others have described it."""
         return self.values if self.tool.is_ordered else None
 
     @property
-    def shown(self) -> dict[str, Any]:
+    def redacted_arguments(self) -> dict[str, Any]:
         """The arguments as events, logs and exports may show them."""
         if not self.tool.sensitive:
             return self.values
         return {name: "***" if name in self.tool.sensitive else value for name, value in self.values.items()}
 
-    def begin(self, now: float, deadline: float) -> None:
+    def start(self, now: float, deadline: float) -> None:
         """It starts now, and has its own seconds, or until the deadline."""
-        self.began = now
-        self.until = min(deadline, now + self.cap_s)
+        self.started_at = now
+        self.deadline = min(deadline, now + self.cap_s)
 
     def succeed(self, value: Any, now: float, run_id: str) -> bool:
         """Close it with its value. This and the other ends tell whether they came first; raises what `value` raises."""
-        content = content_of(value)
+        content = serialize_content(value)
         changes = {} if self.state is None else self.state.changes
-        call_id, tool, seconds = self.call.id, self.tool.name, now - self.began
-        outcome = Success.made(call_id, tool, seconds, content, value, changes, self.children)
-        if len(content) > MOST_CHARACTERS:
-            outcome.content, outcome.artifact = excerpt(content, self.key(run_id))
+        call_id, tool, seconds = self.call.id, self.tool.name, now - self.started_at
+        outcome = Success.create(call_id, tool, seconds, content, value, changes, self.children)
+        if len(content) > MAX_CHARACTERS:
+            outcome.content, outcome.artifact = make_excerpt(content, self.idempotency_key(run_id))
         return self.gate.close(outcome)
 
     def fail(self, error: BaseException, now: float) -> bool:
@@ -93,25 +104,25 @@ class ToolCallRun:
             words = str(error)
         except (Exception, SystemExit):
             words = "an error that cannot be shown"
-        return self.gate.close(Failure(kind=type(error).__name__, error=words, **self._header(now)))
+        return self.gate.close(Failure(kind=type(error).__name__, error=words, **self._outcome_fields(now)))
 
     def time_out(self, now: float) -> bool:
         """Close it because its time is over."""
-        cap_s = round(self.until - self.began, 3)
-        return self.gate.close(Timeout(cap_s=cap_s, hung=self.worker is not None, **self._header(now)))
+        cap_s = round(self.deadline - self.started_at, 3)
+        return self.gate.close(Timeout(cap_s=cap_s, hung=self.worker is not None, **self._outcome_fields(now)))
 
     def cancel(self, now: float) -> bool:
         """Close it because nobody wants it any more."""
-        return self.gate.close(Cancelled(hung=self.worker is not None, **self._header(now)))
+        return self.gate.close(Cancelled(hung=self.worker is not None, **self._outcome_fields(now)))
 
     def deny(self, reason: Reason, message: str, now: float) -> bool:
         """Close it without having made it."""
-        return self.gate.close(Denied(reason=reason, message=message, **self._header(now)))
+        return self.gate.close(Denied(reason=reason, message=message, **self._outcome_fields(now)))
 
-    def key(self, run_id: str) -> str:
+    def idempotency_key(self, run_id: str) -> str:
         """The same when this call is made again after a crash, and in no other call."""
         return f"{run_id}:{self.call.id}"
 
-    def _header(self, now: float) -> dict[str, Any]:
-        header = {"call_id": self.call.id, "tool": self.tool.name, "seconds": now - self.began}
+    def _outcome_fields(self, now: float) -> dict[str, Any]:
+        header = {"call_id": self.call.id, "tool": self.tool.name, "seconds": now - self.started_at}
         return {**header, "children": self.children} if self.children else header

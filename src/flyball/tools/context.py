@@ -34,10 +34,10 @@ class OutcomeSlot:
         """End the call so; False if it has ended already, and then nothing changes."""
         if self._lock is not None:
             with self._lock:
-                return self._closed(outcome)
-        return self._closed(outcome)
+                return self._set_outcome(outcome)
+        return self._set_outcome(outcome)
 
-    def _closed(self, outcome: Outcome) -> bool:
+    def _set_outcome(self, outcome: Outcome) -> bool:
         if self.outcome is not None:
             return False
         self.outcome = outcome
@@ -68,7 +68,7 @@ class ToolState(MutableMapping[str, Any]):
 
     def __getitem__(self, key: str) -> Any:
         if key not in self._set and key not in self._seen:
-            self._seen[key] = _copied(self._run[key])
+            self._seen[key] = _copy_value(self._run[key])
         value = self._set[key] if key in self._set else self._seen[key]
         if value is None:
             raise KeyError(key)
@@ -89,7 +89,7 @@ class ToolState(MutableMapping[str, Any]):
         return len(list(iter(self)))
 
 
-def _copied(value: Any) -> Any:
+def _copy_value(value: Any) -> Any:
     """A value of its own for the call, so that what it does to it later does not reach the run."""
     try:
         return copy.deepcopy(value)
@@ -97,11 +97,11 @@ def _copied(value: Any) -> Any:
         return value
 
 
-def _say_nothing(_: str) -> None:
+def _ignore_report(_: str) -> None:
     """Nobody listens."""
 
 
-async def _nobody(child: object, goal: str, context: str) -> Result:
+async def _refuse_delegation(child: object, goal: str, context: str) -> Result:
     raise ConfigError("ctx.delegate", "a call that no agent's run makes", "an `async def` tool of an Agent")
 
 
@@ -124,12 +124,12 @@ class ToolContext:
     gate: OutcomeSlot = field(default_factory=OutcomeSlot)
     may_write: Callable[[], bool] = lambda: True
     """Whether the run still holds its session."""
-    report: Callable[[str], None] = _say_nothing
+    report: Callable[[str], None] = _ignore_report
     """Tell how far the work is."""
     position: Position = field(default_factory=Position)
     """Where in a chain of agents the call is."""
 
-    delegating: Callable[[object, str, str], Awaitable[Result]] = _nobody
+    delegating: Callable[[object, str, str], Awaitable[Result]] = _refuse_delegation
     """Has a child do a task."""
 
     async def delegate(self, child: object, goal: str, context: str = "") -> Result:

@@ -11,23 +11,23 @@ from pydantic_core import PydanticSerializationError, to_json
 
 from ..outcome import Artifact
 
-MOST_CHARACTERS = 12_000
-_PLAIN = frozenset({bool, dict, float, int, list, type(None)})
+MAX_CHARACTERS = 12_000
+_JSON_TYPES = frozenset({bool, dict, float, int, list, type(None)})
 
 
-def content_of(value: Any) -> str:
+def serialize_content(value: Any) -> str:
     """A tool's value as text: a text as it is, all else as JSON. TypeError says what cannot be written."""
     if isinstance(value, str):
         return value.encode("utf-8", "replace").decode("utf-8")  # half a surrogate pair is no text
-    if type(value) not in _PLAIN:  # nearly every value is, and asking is not cheap
-        _refuse_what_is_not_there_yet(value)
+    if type(value) not in _JSON_TYPES:  # nearly every value is, and asking is not cheap
+        _refuse_unresolved(value)
     try:
         return to_json(value, inf_nan_mode="null").decode()
     except (PydanticSerializationError, ValueError, RecursionError) as error:
         raise TypeError(f"the tool returned a {type(value).__name__} that cannot be written as JSON: {error}") from None
 
 
-def _refuse_what_is_not_there_yet(value: Any) -> None:
+def _refuse_unresolved(value: Any) -> None:
     if inspect.iscoroutine(value):
         value.close()  # or Python would warn that nobody awaited it
     awaited = inspect.isawaitable(value)
@@ -36,23 +36,23 @@ def _refuse_what_is_not_there_yet(value: Any) -> None:
         raise TypeError(f"the tool returned {kind}; it must return a value")
 
 
-def excerpt(content: str, artifact_id: str) -> tuple[str, Artifact | None]:
+def make_excerpt(content: str, artifact_id: str) -> tuple[str, Artifact | None]:
     """The content as it is, or an excerpt and the handle of the whole.
 
     >>> shown, artifact = excerpt("x" * 20_000, "run:7")
     >>> len(shown) <= 12_000, artifact, json.loads(shown)["characters"]
     (True, Artifact(id='run:7', size=20000), 20000)
     """
-    if len(content) <= MOST_CHARACTERS:
+    if len(content) <= MAX_CHARACTERS:
         return content, None
-    keep, artifact_id = MOST_CHARACTERS - 200, artifact_id[:500]
-    text = _framed(content[:keep], content, artifact_id)
-    while len(text) > MOST_CHARACTERS:
-        keep -= max(1, (len(text) - MOST_CHARACTERS) // 6)  # in JSON one character may take up to six
-        text = _framed(content[:keep], content, artifact_id)
+    keep, artifact_id = MAX_CHARACTERS - 200, artifact_id[:500]
+    text = _frame_excerpt(content[:keep], content, artifact_id)
+    while len(text) > MAX_CHARACTERS:
+        keep -= max(1, (len(text) - MAX_CHARACTERS) // 6)  # in JSON one character may take up to six
+        text = _frame_excerpt(content[:keep], content, artifact_id)
     return text, Artifact(artifact_id, len(content))
 
 
-def _framed(part: str, content: str, artifact_id: str) -> str:
+def _frame_excerpt(part: str, content: str, artifact_id: str) -> str:
     frame = {"excerpt": part, "shown": len(part), "characters": len(content), "artifact": artifact_id}
     return json.dumps(frame, ensure_ascii=False)

@@ -17,9 +17,9 @@ from ..event import Event, Header, LateResultDropped, ToolEnded, ToolReported, T
 from ..outcome import Cancelled, Denied, Failure, Outcome, Reason, Success
 from ..recorder import Fields, Teller
 from ..request import Call
-from .admission import Admission, apply_changes, denied
+from .admission import Admission, apply_changes, build_denial
 from .call import ToolCallRun
-from .runner import Performer
+from .runner import ToolRunner
 from .tool import Function, Tool, Toolset
 
 
@@ -49,9 +49,9 @@ class Batch:
                 await self._executor.perform([one for one in prepared if type(one) is ToolCallRun])
             finally:
                 for one in prepared:
-                    self._outcomes.append(self._finalised(one))
+                    self._outcomes.append(self._finalise(one))
 
-    def _finalised(self, prepared: ToolCallRun | Denied) -> Outcome:
+    def _finalise(self, prepared: ToolCallRun | Denied) -> Outcome:
         """The outcome; what a call has set is in the state then."""
         if isinstance(prepared, Denied):
             return prepared
@@ -104,7 +104,7 @@ class BoundedToolExecutor:
         self._watcher = _Watcher(teller)
         self._approved = approved
         self._admission = Admission(self.tools, envelope)
-        self._performer = Performer(
+        self._runner = ToolRunner(
             workers=self.workers,
             clock=SYSTEM if envelope is None else envelope.clock,
             run_id=run_id,
@@ -137,21 +137,21 @@ class BoundedToolExecutor:
 
     def groups(self, calls: Sequence[Call]) -> Iterable[Sequence[Call]]:
         """Neighbours that only read, together; everything else alone."""
-        return self._admission.groups(calls)
+        return self._admission.group_calls(calls)
 
     def prepare(self, call: Call) -> ToolCallRun | Denied:
         """Everything that is decided before a call is made: the call, ready, or why it is not made."""
         prepared = self._admission.read(call)
         if isinstance(prepared, ToolCallRun):
-            prepared = self._disapproved(prepared) or self._admission.claim(prepared) or prepared
+            prepared = self._check_approval(prepared) or self._admission.claim(prepared) or prepared
         if isinstance(prepared, Denied):
-            self._watcher.tell_end(prepared)
+            self._watcher.emit_end(prepared)
         return prepared
 
-    async def perform(self, acts: Sequence[ToolCallRun]) -> None:
+    async def perform(self, tool_calls: Sequence[ToolCallRun]) -> None:
         """Make calls that are ready, side by side. Each has its outcome then, also when this is cancelled."""
         deadline = math.inf if self.envelope is None else self.envelope.work_at
-        await self._performer.perform(acts, deadline)
+        await self._runner.perform(tool_calls, deadline)
 
     def note(self, tool: str, outcome: Outcome) -> None:
         """Learn from a call that has ended: a tool that hung and may not be tried again is blocked."""
@@ -161,18 +161,18 @@ class BoundedToolExecutor:
         """Keep what a call has set in the run's state; None deletes."""
         apply_changes(self.state, changes)
 
-    def _disapproved(self, act: ToolCallRun) -> Denied | None:
+    def _check_approval(self, tool_call: ToolCallRun) -> Denied | None:
         """Only True means yes: an `async def`, whose coroutine would be true, must not open the gate."""
-        if not act.tool.needs_approval(act.values):
+        if not tool_call.tool.needs_approval(tool_call.values):
             return None
         try:
-            answer: object = self._approved is not None and self._approved(act.tool, act.values)
+            answer: object = self._approved is not None and self._approved(tool_call.tool, tool_call.values)
         except (Exception, SystemExit):
             answer = False
         if inspect.iscoroutine(answer):
             answer.close()
-        message = f"{act.tool.name} needs a person's approval, and has none"
-        return None if answer is True else denied(act.call, Reason.APPROVAL, message)
+        message = f"{tool_call.tool.name} needs a person's approval, and has none"
+        return None if answer is True else build_denial(tool_call.call, Reason.APPROVAL, message)
 
 
 class _Watcher:
@@ -181,24 +181,24 @@ class _Watcher:
     def __init__(self, teller: Teller | None) -> None:
         self._teller = teller
 
-    def started(self, act: ToolCallRun) -> None:
-        self._tell(ToolStarted, act.call.id, act.tool.name, act.shown)
+    def on_started(self, tool_call: ToolCallRun) -> None:
+        self._emit(ToolStarted, tool_call.call.id, tool_call.tool.name, tool_call.redacted_arguments)
 
-    def ended(self, act: ToolCallRun) -> None:
-        if act.outcome is not None:
-            self.tell_end(act.outcome)
+    def on_ended(self, tool_call: ToolCallRun) -> None:
+        if tool_call.outcome is not None:
+            self.emit_end(tool_call.outcome)
 
-    def reported(self, act: ToolCallRun, text: str) -> None:
-        self._tell(ToolReported, act.call.id, act.tool.name, text)
+    def on_report(self, tool_call: ToolCallRun, text: str) -> None:
+        self._emit(ToolReported, tool_call.call.id, tool_call.tool.name, text)
 
-    def late(self, act: ToolCallRun) -> None:
-        self._tell(LateResultDropped, act.call.id, act.tool.name)
+    def on_late_result(self, tool_call: ToolCallRun) -> None:
+        self._emit(LateResultDropped, tool_call.call.id, tool_call.tool.name)
 
-    def tell_end(self, outcome: Outcome) -> None:
+    def emit_end(self, outcome: Outcome) -> None:
         reason = outcome.reason.value if isinstance(outcome, Denied) else None
-        self._tell(ToolEnded, outcome.call_id, outcome.tool, outcome.status.value, reason, outcome.seconds)
+        self._emit(ToolEnded, outcome.call_id, outcome.tool, outcome.status.value, reason, outcome.seconds)
 
-    def _tell(self, kind: Callable[[int, float, int, Header, *Fields], Event], *fields: *Fields) -> None:
+    def _emit(self, kind: Callable[[int, float, int, Header, *Fields], Event], *fields: *Fields) -> None:
         if self._teller is None:
             return
         try:

@@ -8,14 +8,14 @@ from typing import Any, cast
 
 from pydantic_core import PydanticSerializationError, from_json, to_json
 
-from ..errors import ArgumentError, nearest, shown
+from ..errors import ArgumentError, quote_value, suggest_names
 from .schema_check import SchemaCheck, Uncheckable
-from .signature import place
+from .signature import format_path
 
-_MOST_PROBLEMS = 20
+_MAX_PROBLEMS = 20
 _MOST_GUESSES = 200
 """Names of parameters that a wrong name is compared with."""
-_LONGEST = 300
+_MAX_PROBLEM_LENGTH = 300
 """Characters of one problem: it may quote the whole argument."""
 
 
@@ -44,10 +44,10 @@ class JsonSchemaArguments:
         except (ValueError, PydanticSerializationError) as error:
             raise ArgumentError(self.name, (f"not JSON: {error}",)) from None
         if not isinstance(values, dict):
-            raise ArgumentError(self.name, (f"arguments: expected an object; found {shown(values)}",))
+            raise ArgumentError(self.name, (f"arguments: expected an object; found {quote_value(values)}",))
         given = cast("dict[str, Any]", values)
         try:
-            problems = self._check.problems(given, _told, _MOST_PROBLEMS)
+            problems = self._check.problems(given, _told, _MAX_PROBLEMS)
         except Uncheckable as error:
             raise ArgumentError(self.name, (f"they cannot be checked, so the call is not made: {error}",)) from None
         if problems:
@@ -59,13 +59,15 @@ def _told(error: Any) -> Iterator[str]:
     where, instance = tuple(error.absolute_path), error.instance
     match error.validator:
         case "required":
-            yield from (f"{place((*where, key))}: missing" for key in error.validator_value if key not in instance)
+            yield from (
+                f"{format_path((*where, key))}: missing" for key in error.validator_value if key not in instance
+            )
         case "additionalProperties" if error.validator_value is False:
             known = error.schema.get("properties", {})
             for key in instance:
                 if key not in known:
-                    near = nearest(key, islice(known, _MOST_GUESSES))[:1]
+                    near = suggest_names(key, islice(known, _MOST_GUESSES))[:1]
                     hint = f"; did you mean {near[0]}?" if near else ""
-                    yield f"{place((*where, key))}: no such parameter{hint}"
+                    yield f"{format_path((*where, key))}: no such parameter{hint}"
         case _:
-            yield f"{place(where) or 'arguments'}: {error.message}"[:_LONGEST]
+            yield f"{format_path(where) or 'arguments'}: {error.message}"[:_MAX_PROBLEM_LENGTH]

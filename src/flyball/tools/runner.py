@@ -11,8 +11,15 @@ from typing import Any, Protocol
 
 import anyio
 
-from .._internal.jsonable import jsonable
-from .._internal.workers import WorkerPool, context_elsewhere, free_worker, hand_over, is_being_cancelled, loop_time
+from .._internal.jsonable import to_jsonable
+from .._internal.workers import (
+    WorkerPool,
+    copy_context_for_thread,
+    is_being_cancelled,
+    loop_time,
+    run_and_wait,
+    wait_for_worker,
+)
 from ..budget.deadline import SYSTEM, Clock, Deadline, DeadlineToken
 from ..chain.caller import POSITION, Position
 from ..errors import ConfigError
@@ -25,25 +32,25 @@ from .context import ToolContext, ToolState
 class Watcher(Protocol):
     """Who is told what becomes of calls. It must neither block nor raise."""
 
-    def started(self, act: ToolCallRun) -> None:
+    def on_started(self, tool_call: ToolCallRun) -> None:
         """A call is being made."""
         ...
 
-    def ended(self, act: ToolCallRun) -> None:
+    def on_ended(self, tool_call: ToolCallRun) -> None:
         """It has its outcome."""
         ...
 
-    def reported(self, act: ToolCallRun, text: str) -> None:
+    def on_report(self, tool_call: ToolCallRun, text: str) -> None:
         """A tool tells how far it is; on the tool's thread."""
         ...
 
-    def late(self, act: ToolCallRun) -> None:
+    def on_late_result(self, tool_call: ToolCallRun) -> None:
         """A call ended after it was declared dead; in the event loop, if that still runs."""
         ...
 
 
 @dataclass(slots=True, kw_only=True, eq=False)
-class Performer:
+class ToolRunner:
     """Makes the calls of one run: an `async def` tool in the event loop, a `def` tool in a worker thread."""
 
     workers: WorkerPool
@@ -58,142 +65,146 @@ class Performer:
     """The most calls of one group that are under way at a time."""
 
     @property
-    def under_way(self) -> Mapping[str, Any]:
+    def running_children(self) -> Mapping[str, Any]:
         """The drivers of children that go on now, by the ids of their runs."""
         return {}
 
-    async def perform(self, acts: Sequence[ToolCallRun], deadline: float) -> None:
+    async def perform(self, tool_calls: Sequence[ToolCallRun], deadline: float) -> None:
         """Make calls side by side, each within its own seconds. All have their outcome then, also after a cancel."""
         try:
-            if len(acts) <= 1:  # a task group around one call would cost more than the call
-                for act in acts:
-                    await self._bounded(act, deadline)
+            if len(tool_calls) <= 1:  # a task group around one call would cost more than the call
+                for act in tool_calls:
+                    await self._run_bounded(act, deadline)
                 return
             limit = anyio.Semaphore(self.parallel)
 
-            async def one(act: ToolCallRun) -> None:
+            async def run_limited(tool_call: ToolCallRun) -> None:
                 async with limit:
-                    await self._bounded(act, deadline)
+                    await self._run_bounded(tool_call, deadline)
 
             async with anyio.create_task_group() as tasks:
-                for act in acts:
-                    tasks.start_soon(one, act)
+                for act in tool_calls:
+                    tasks.start_soon(run_limited, act)
         finally:
-            self.cut(acts)  # those that had not begun
+            self.interrupt(tool_calls)  # those that had not begun
 
-    async def _bounded(self, act: ToolCallRun, deadline: float) -> None:
-        act.begin(self.clock.now(), deadline)
+    async def _run_bounded(self, tool_call: ToolCallRun, deadline: float) -> None:
+        tool_call.start(self.clock.now(), deadline)
         if self.watcher is not None:
-            self.watcher.started(act)
+            self.watcher.on_started(tool_call)
         try:
-            if act.tool.is_async:
-                with anyio.CancelScope(deadline=loop_time() + act.until - act.began):
-                    await self._in_the_loop(act)
-                if act.gate.outcome is None:
-                    self.cut((act,), timed_out=True)
+            if tool_call.tool.is_async:
+                with anyio.CancelScope(deadline=loop_time() + tool_call.deadline - tool_call.started_at):
+                    await self._run_in_loop(tool_call)
+                if tool_call.gate.outcome is None:
+                    self.interrupt((tool_call,), timed_out=True)
             else:  # needs no scope: nothing can interrupt a thread
-                await self._in_a_worker(act, act.until)
+                await self._run_in_worker(tool_call, tool_call.deadline)
         finally:
-            self.cut((act,))
+            self.interrupt((tool_call,))
             if self.watcher is not None:
-                self.watcher.ended(act)
+                self.watcher.on_ended(tool_call)
 
-    def make(self, act: ToolCallRun) -> Awaitable[Sequence[Outcome | None]]:
+    def run_call(self, tool_call: ToolCallRun) -> Awaitable[Sequence[Outcome | None]]:
         """Make one call that has begun; whoever awaits it keeps its time, and hears what it came to.
 
         It raises only when it is cut; then it must be `cut`.
         """
-        return self._in_the_loop(act) if act.tool.is_async else self._in_a_worker(act, math.inf)
+        return self._run_in_loop(tool_call) if tool_call.tool.is_async else self._run_in_worker(tool_call, math.inf)
 
-    def cut(self, acts: Sequence[ToolCallRun], *, timed_out: bool = False) -> None:
+    def interrupt(self, tool_calls: Sequence[ToolCallRun], *, timed_out: bool = False) -> None:
         """Close what is still open: its time is over, or nobody wants it any more."""
-        for act in acts:
+        for act in tool_calls:
             if act.gate.outcome is None:
                 now = self.clock.now()
                 was_open = act.time_out(now) if timed_out else act.cancel(now)
                 if was_open and act.worker is not None:
-                    self.workers.give_up(act.worker)
+                    self.workers.abandon(act.worker)
             if act.token is not None:
                 act.token.cancel()
 
-    async def _in_the_loop(self, act: ToolCallRun) -> Sequence[Outcome | None]:
-        tool = act.tool
-        token = POSITION.set(self._position(act))
+    async def _run_in_loop(self, tool_call: ToolCallRun) -> Sequence[Outcome | None]:
+        tool = tool_call.tool
+        token = POSITION.set(self._build_position(tool_call))
         try:
-            value = await (tool.function(**act.values) if tool.is_plain else self.bound(act)())
+            value = await (tool.function(**tool_call.values) if tool.is_plain else self.bind(tool_call)())
             now = self.clock.now()
-            if now < act.until:
-                act.succeed(value, now, self.run_id)
+            if now < tool_call.deadline:
+                tool_call.succeed(value, now, self.run_id)
             else:
-                act.time_out(now)
+                tool_call.time_out(now)
         except anyio.get_cancelled_exc_class() as error:
             if is_being_cancelled():
                 raise
-            act.fail(error, self.clock.now())
+            tool_call.fail(error, self.clock.now())
         except BaseException as error:
             if isinstance(error, KeyboardInterrupt) and current_thread() is main_thread():
                 raise  # a real Ctrl-C, which trio raises wherever its main task is
-            act.fail(error, self.clock.now())
+            tool_call.fail(error, self.clock.now())
         finally:
             POSITION.reset(token)
-        return (act.gate.outcome,)
+        return (tool_call.gate.outcome,)
 
-    async def _in_a_worker(self, act: ToolCallRun, until: float) -> Sequence[Outcome | None]:
-        bound, context = self.bound(act), context_elsewhere()
-        context.run(POSITION.set, self._position(act))
-        act.worker = await free_worker(self.workers, lambda: self.clock.now() >= act.until)
-        if act.worker is None:
-            act.deny(Reason.OVERLOAD, f"no worker came free in time; {self.workers.hung} hang", self.clock.now())
-            return (act.outcome,)
+    async def _run_in_worker(self, tool_call: ToolCallRun, deadline: float) -> Sequence[Outcome | None]:
+        bound, context = self.bind(tool_call), copy_context_for_thread()
+        context.run(POSITION.set, self._build_position(tool_call))
+        tool_call.worker = await wait_for_worker(self.workers, lambda: self.clock.now() >= tool_call.deadline)
+        if tool_call.worker is None:
+            tool_call.deny(Reason.OVERLOAD, f"no worker came free in time; {self.workers.hung} hang", self.clock.now())
+            return (tool_call.outcome,)
 
         def work() -> Callable[[], None] | None:
             try:
-                closed = act.succeed(context.run(bound), self.clock.now(), self.run_id)
+                closed = tool_call.succeed(context.run(bound), self.clock.now(), self.run_id)
             except BaseException as error:
-                closed = act.fail(error, self.clock.now())
-            return None if closed or self.watcher is None else partial(self.watcher.late, act)
+                closed = tool_call.fail(error, self.clock.now())
+            return None if closed or self.watcher is None else partial(self.watcher.on_late_result, tool_call)
 
-        if not await hand_over(act.worker, work, until - self.clock.now()):
-            self.cut((act,), timed_out=True)
-        return (act.outcome,)
+        if not await run_and_wait(tool_call.worker, work, deadline - self.clock.now()):
+            self.interrupt((tool_call,), timed_out=True)
+        return (tool_call.outcome,)
 
-    def bound(self, act: ToolCallRun) -> Callable[[], Any]:
+    def bind(self, tool_call: ToolCallRun) -> Callable[[], Any]:
         """The tool with its arguments, and with its context where it wants one; the call has begun."""
-        if act.tool.signature.context is None:
-            return act.tool.bound(act.values)
-        act.token = DeadlineToken(Deadline(act.until, self.clock))
-        act.state = ToolState(self.state)
-        return act.tool.bound(act.values, self._context(act, act.token, act.state))
+        if tool_call.tool.signature.context is None:
+            return tool_call.tool.bind(tool_call.values)
+        tool_call.token = DeadlineToken(Deadline(tool_call.deadline, self.clock))
+        tool_call.state = ToolState(self.state)
+        return tool_call.tool.bind(tool_call.values, self._build_context(tool_call, tool_call.token, tool_call.state))
 
-    def _position(self, act: ToolCallRun) -> Position:
+    def _build_position(self, tool_call: ToolCallRun) -> Position:
         """Where in a chain of agents the call is."""
         here = POSITION.get()
-        return Position(here.caller, here.chain, here.run_id or self.run_id, act.envelope, act.until, self.clock)
+        return Position(
+            here.caller, here.chain, here.run_id or self.run_id, tool_call.envelope, tool_call.deadline, self.clock
+        )
 
-    def _context(self, act: ToolCallRun, token: DeadlineToken, state: ToolState) -> ToolContext:
+    def _build_context(self, tool_call: ToolCallRun, token: DeadlineToken, state: ToolState) -> ToolContext:
         seconds = token.remaining_s()
 
         def report(text: str) -> None:
-            if self.watcher is not None and act.outcome is None:
-                self.watcher.reported(act, str(text))
+            if self.watcher is not None and tool_call.outcome is None:
+                self.watcher.on_report(tool_call, str(text))
 
         return ToolContext(
             # A cooperative tool gets the last tenth, half a second at most, to return what it has.
             token=token.within(seconds - min(0.5, seconds / 10)),
             run_id=self.run_id,
-            call_id=act.call.id,
-            idempotency_key=act.key(self.run_id),
-            metadata=jsonable(self.metadata),
-            budgets={} if act.envelope is None else act.envelope.readings(),
-            answer=act.answer,
+            call_id=tool_call.call.id,
+            idempotency_key=tool_call.idempotency_key(self.run_id),
+            metadata=to_jsonable(self.metadata),
+            budgets={} if tool_call.envelope is None else tool_call.envelope.readings(),
+            answer=tool_call.answer,
             state=state,
-            gate=act.gate,
+            gate=tool_call.gate,
             may_write=self.may_write,
             report=report,
-            delegating=partial(self.hired, act),
-            position=self._position(act),
+            delegating=partial(self.delegate, tool_call),
+            position=self._build_position(tool_call),
         )
 
-    async def hired(self, act: ToolCallRun, child: object, goal: str, context: str) -> Result:
+    async def delegate(self, tool_call: ToolCallRun, child: object, goal: str, context: str) -> Result:
         """Have a child do a task for a tool; who makes the calls of an agent's run can."""
-        raise ConfigError("ctx.delegate", f"the tool {act.tool.name}", "an `async def` tool in the run of an Agent")
+        raise ConfigError(
+            "ctx.delegate", f"the tool {tool_call.tool.name}", "an `async def` tool in the run of an Agent"
+        )

@@ -14,7 +14,7 @@ from contextvars import ContextVar
 from itertools import islice
 from typing import Any, cast
 
-from ..errors import shown
+from ..errors import quote_value
 from .pattern import PatternError, compiled
 
 MOST_STEPS = 1_000_000
@@ -191,7 +191,7 @@ def _counted(name: str, work: Keyword) -> Keyword:
 
 def _pattern(validator: Any, expression: str, instance: Any, schema: Any) -> Iterator[Any]:
     if isinstance(instance, str) and not _matches(expression, instance):
-        yield _error(f"{shown(instance)} does not match {shown(expression)}")
+        yield _error(f"{quote_value(instance)} does not match {quote_value(expression)}")
 
 
 def _pattern_properties(validator: Any, patterns: Mapping[str, Any], instance: Any, schema: Any) -> Iterator[Any]:
@@ -230,7 +230,7 @@ def _unique(validator: Any, wanted: Any, instance: Any, schema: Any) -> Iterator
     if wanted and isinstance(instance, list):
         items = cast("list[object]", instance)
         if len({_canonical(item) for item in items}) < len(items):
-            yield _error(f"{shown(items)} has non-unique elements")
+            yield _error(f"{quote_value(items)} has non-unique elements")
 
 
 def _matches(expression: str, text: str) -> bool:
@@ -259,7 +259,7 @@ def _reason(error: Exception) -> str:
     from referencing.exceptions import Unresolvable
 
     if isinstance(error, Unresolvable):
-        return f"the schema refers to {shown(error.ref)}, which is not in the schema and is never fetched"
+        return f"the schema refers to {quote_value(error.ref)}, which is not in the schema and is never fetched"
     words = (str(error) or "no reason given").splitlines()[0]
     return f"the schema cannot be used: {type(error).__name__}: {words[:200]}"
 

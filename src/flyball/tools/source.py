@@ -26,10 +26,10 @@ class ToolSource(Protocol):
         ...
 
 
-Offered = Tool | Function | ToolSource
+ToolLike = Tool | Function | ToolSource
 """What may stand in a list of tools."""
 
 
-def is_source(given: object) -> TypeGuard[ToolSource]:
+def is_source(value: object) -> TypeGuard[ToolSource]:
     """Whether it is a source; what can be called is a tool."""
-    return not callable(given) and callable(getattr(given, "open", None)) and hasattr(given, "name")
+    return not callable(value) and callable(getattr(value, "open", None)) and hasattr(value, "name")

@@ -60,7 +60,7 @@ class Options(TypedDict, total=False):
     text is what the person is asked."""
 
 
-_KINDS: dict[str, type | tuple[type, ...]] = {
+_OPTION_TYPES: dict[str, type | tuple[type, ...]] = {
     "name": str,
     "description": str,
     "cheap": bool,
@@ -72,10 +72,10 @@ _KINDS: dict[str, type | tuple[type, ...]] = {
 
 
 def _check_options(options: Mapping[str, Any]) -> None:
-    validation.options("tool", options, Options.__annotations__)
+    validation.check_options("tool", options, Options.__annotations__)
     for name, value in options.items():
-        if not isinstance(value, _KINDS.get(name, object)):
-            raise ConfigError(f"tool, {name}", value, "a text" if _KINDS[name] is str else "True or False")
+        if not isinstance(value, _OPTION_TYPES.get(name, object)):
+            raise ConfigError(f"tool, {name}", value, "a text" if _OPTION_TYPES[name] is str else "True or False")
 
 
 class Tool:
@@ -94,24 +94,24 @@ class Tool:
         self.options = options
         self.function = function
         self.is_async = _is_async(function)
-        self.name = _checked_name(options.get("name") or _name_of(function))
-        said = signature.read(_docs_of(function))
+        self.name = _validate_name(options.get("name") or _derive_name(function))
+        said = signature.parse_docstring(_find_docstring(function))
         self.description = options.get("description", said.description)
-        self.signature = self._signed(said.parameters)
+        self.signature = self._build_signature(said.parameters)
         self.read = self.signature.read
         """The arguments that a model wrote, checked and of the right types; ArgumentError lists every mistake."""
         self.is_plain = self.signature.context is None and not self.signature.positional
         """Whether its arguments can be given by name, and it wants nothing else."""
         self.is_ordered = isinstance(self.signature, Signature)
         """Whether arguments that were read are in the order of its parameters."""
-        self.asks = options.get("approve", False) is not False
+        self.may_need_approval = options.get("approve", False) is not False
         """Whether some calls of it need a person."""
         where = f"tool {self.name!r}"
-        self.timeout = validation.timeout(f"{where}, timeout", options.get("timeout", 45.0))
-        self.effects = validation.member(f"{where}, effects", options.get("effects", "write"), Effects)
+        self.timeout = validation.parse_timeout(f"{where}, timeout", options.get("timeout", 45.0))
+        self.effects = validation.parse_enum(f"{where}, effects", options.get("effects", "write"), Effects)
         self.writes = self.effects is Effects.WRITE
         self.duplicates = (
-            validation.member(f"{where}, duplicates", options["duplicates"], Duplicates)
+            validation.parse_enum(f"{where}, duplicates", options["duplicates"], Duplicates)
             if "duplicates" in options
             else None
         )
@@ -122,7 +122,7 @@ class Tool:
                 f"{where}, poll", "a poll whose duplicates are not made", "duplicates='allow', or no poll"
             )
         self.duplicates = Duplicates.ALLOW if self.poll else self.duplicates
-        self.max_calls = validation.whole_or_none(f"{where}, max_calls", options.get("max_calls"))
+        self.max_calls = validation.check_optional_int(f"{where}, max_calls", options.get("max_calls"))
         self.cheap = options.get("cheap", False)
         self.idempotent = options.get("idempotent", False)
         self.retry_on_timeout = options.get("retry_on_timeout", self.effects is Effects.READ)
@@ -130,9 +130,9 @@ class Tool:
         for name in self.sensitive - set(self.signature.names):
             raise ConfigError(f"{where}, sensitive", name, f"one of its parameters: {', '.join(self.signature.names)}")
 
-    def _signed(self, described: Mapping[str, str]) -> Signature | JsonSchemaArguments:
+    def _build_signature(self, descriptions: Mapping[str, str]) -> Signature | JsonSchemaArguments:
         """What it takes; by the function's own annotations, where nobody says otherwise."""
-        return Signature(self.name, self.function, described)
+        return Signature(self.name, self.function, descriptions)
 
     @classmethod
     def of(cls, function: Tool | Function) -> Tool:
@@ -152,7 +152,7 @@ class Tool:
         """What a model is told about it, in no provider's shape."""
         return {"name": self.name, "description": self.description, "parameters": self.schema}
 
-    def bound(self, arguments: Mapping[str, Any], context: ToolContext | None = None) -> Callable[[], Any]:
+    def bind(self, arguments: Mapping[str, Any], context: ToolContext | None = None) -> Callable[[], Any]:
         """The call, ready to be made, with the context where the function asks for it."""
         if self.is_plain:
             return functools.partial(self.function, **arguments)
@@ -232,30 +232,30 @@ class Toolset(Mapping[str, Tool]):
         return len(self.by_name)
 
 
-def _checked_name(name: str) -> str:
+def _validate_name(name: str) -> str:
     if re.fullmatch(r"[A-Za-z0-9_-]{1,64}", name):
         return name
     raise ConfigError("tool, name", name, "1 to 64 letters, digits, _ and -, as model providers want it")
 
 
-def _plain(function: Function) -> Function:
-    return _plain(function.func) if isinstance(function, functools.partial) else function
+def _unwrap_partial(function: Function) -> Function:
+    return _unwrap_partial(function.func) if isinstance(function, functools.partial) else function
 
 
-def _name_of(function: Function) -> str:
+def _derive_name(function: Function) -> str:
     """The function's own name; that of its class, in small letters, for an object that can be called."""
-    plain = _plain(function)
+    plain = _unwrap_partial(function)
     return getattr(plain, "__name__", None) or re.sub(r"(?<!^)(?=[A-Z])", "_", type(plain).__name__).lower()
 
 
-def _docs_of(function: Function) -> str | None:
+def _find_docstring(function: Function) -> str | None:
     """An object that can be called has the docs of its method first; those of its class are about something else."""
-    plain = _plain(function)
+    plain = _unwrap_partial(function)
     if inspect.isroutine(plain) or inspect.isclass(plain):
         return plain.__doc__
     return type(plain).__call__.__doc__ or plain.__doc__
 
 
 def _is_async(function: Function) -> bool:
-    plain = _plain(function)
+    plain = _unwrap_partial(function)
     return inspect.iscoroutinefunction(plain) or inspect.iscoroutinefunction(getattr(plain, "__call__", None))  # noqa: B004

@@ -21,7 +21,7 @@ def facts(path: Path) -> tuple[object, ...]:
 def test_a_new_file_says_whose_it_is_and_of_which_version(path: Path) -> None:
     SqliteStore(path).close()
     version, owner, tables = facts(path)
-    assert (version, owner) == (len(schema.MIGRATIONS), schema.APPLICATION)
+    assert (version, owner) == (len(schema.MIGRATIONS), schema.APPLICATION_ID)
     assert isinstance(tables, set)
     assert {"lease", "session", "message", "run", "trace"} <= tables
 

@@ -6,7 +6,7 @@ import pytest
 from mcp.types import CallToolResult
 
 from flyball.errors import ToolFailed
-from flyball.tools.mcp.session import value_of
+from flyball.tools.mcp.session import extract_value
 
 
 def result(*blocks: dict[str, Any], **fields: Any) -> CallToolResult:
@@ -19,10 +19,10 @@ def text(said: str) -> dict[str, Any]:
 
 class TestText:
     def test_is_joined_line_by_line(self) -> None:
-        assert value_of(result(text("a"), text("b"))) == "a\nb"
+        assert extract_value(result(text("a"), text("b"))) == "a\nb"
 
     def test_may_be_missing(self) -> None:
-        assert value_of(result()) == ""
+        assert extract_value(result()) == ""
 
 
 class TestStructuredContent:
@@ -38,23 +38,23 @@ class TestStructuredContent:
         ],
     )
     def test_is_the_value_where_the_text_only_repeats_it(self, structured: Any, texts: list[str]) -> None:
-        assert value_of(result(*map(text, texts), structuredContent=structured)) == structured
+        assert extract_value(result(*map(text, texts), structuredContent=structured)) == structured
 
     def test_stands_beside_a_text_that_says_more(self) -> None:
-        both = value_of(result(text("Two files."), text("{"), structuredContent={"files": 2}))
+        both = extract_value(result(text("Two files."), text("{"), structuredContent={"files": 2}))
         assert both == {"structured": {"files": 2}, "text": "Two files.\n{"}
 
 
 class TestAnError:
     def test_is_raised_with_its_words(self) -> None:
         with pytest.raises(ToolFailed, match=r"^no such file$"):
-            value_of(result(text("no such file"), isError=True))
+            extract_value(result(text("no such file"), isError=True))
 
     def test_may_be_structured_or_silent(self) -> None:
         with pytest.raises(ToolFailed, match=r'^{"code": 3}$'):
-            value_of(result(structuredContent={"code": 3}, isError=True))
+            extract_value(result(structuredContent={"code": 3}, isError=True))
         with pytest.raises(ToolFailed, match="why"):
-            value_of(result(isError=True))
+            extract_value(result(isError=True))
 
 
 @pytest.mark.parametrize(
@@ -71,6 +71,6 @@ class TestAnError:
     ],
 )
 def test_a_block_that_is_no_text_is_told_in_a_line(block: dict[str, Any], line: str) -> None:
-    first, told = str(value_of(result(text("see"), block))).splitlines()
+    first, told = str(extract_value(result(text("see"), block))).splitlines()
     assert first == "see"
     assert line in told

@@ -12,7 +12,7 @@ import pytest
 from flyball import Agent, ConfigError
 from flyball.testing import ScriptedModel, say
 from flyball.tools import mcp
-from flyball.tools.mcp.stdio import Tail
+from flyball.tools.mcp.stdio import OutputTail
 
 
 class TestTheServer:
@@ -97,14 +97,14 @@ def test_the_sdk_is_loaded_only_when_it_is_used() -> None:
 
 class TestTheTail:
     def test_keeps_the_end_of_much(self) -> None:
-        tail = Tail()
+        tail = OutputTail()
         for n in range(10_000):
             tail.write(f"line {n}\n".encode())
         assert tail.text.endswith("line 9998\nline 9999")
         assert len(tail.text) <= 2_000
 
     def test_shows_no_secret_that_is_long_enough_to_be_one(self) -> None:
-        tail = Tail(["xyzzy", "xyzzy-and-more", "a"])
+        tail = OutputTail(["xyzzy", "xyzzy-and-more", "a"])
         tail.write("a key: xyzzy-and-more, xyzzy\xff".encode("latin-1"))
         assert tail.text == "a key: ***, ***�"
 

@@ -9,7 +9,7 @@ import typer
 
 from ...history.archive import Archive
 from ...settings import Settings
-from ..output import MISTAKE, put, say
+from ..output import USER_ERRORS, print_line, print_raw
 from ..store_option import StoreLocation
 
 if TYPE_CHECKING:
@@ -19,41 +19,41 @@ if TYPE_CHECKING:
 _UNITS = ("bytes", "kB", "MB", "GB")
 
 
-def store_check() -> Check:
+def build_store_check() -> Check:
     """That runs can be kept; its name tells where, how many there are, how large it is and of which version."""
     from ...doctor import Check, Hint
 
     try:
         Settings.load()
-    except MISTAKE:
+    except USER_ERRORS:
         return Check("store", lambda: [Hint("which one is not known, as the settings cannot be read")])
     try:
-        place = StoreLocation.of(None)
-        if place.keeps_nothing:
-            return Check("store", lambda: [Hint(f"{place.uri} ({place.by}): runs are not kept")])
+        place = StoreLocation.resolve(None)
+        if place.is_disabled:
+            return Check("store", lambda: [Hint(f"{place.uri} ({place.source}): runs are not kept")])
         if place.path is not None and not place.path.exists():
             return Check(f"store {place.name}", lambda: [Hint("it is not there yet: the first flyball run makes it")])
         with place.open() as store:
-            told = ", ".join(_facts(place, store))
-            _write(store)
-    except MISTAKE as error:
+            told = ", ".join(_describe_store(place, store))
+            _probe_write(store)
+    except USER_ERRORS as error:
         wrong = str(error)
         return Check("store", lambda: [wrong])
     return Check(f"store {place.name} ({told})", tuple[str, ...])
 
 
-def _facts(place: StoreLocation, store: Store) -> list[str]:
+def _describe_store(location: StoreLocation, store: Store) -> list[str]:
     from ...store import SqliteStore
 
-    runs = len(Archive(store, place.name).entries())
+    runs = len(Archive(store, location.name).list_entries())
     facts = [f"{runs:,} run{'' if runs == 1 else 's'}"]
     if isinstance(store, SqliteStore):
         [version] = store.read(int, "PRAGMA user_version")
-        facts += [_size(store.path.stat().st_size), f"schema {version}"]
+        facts += [_format_size(store.path.stat().st_size), f"schema {version}"]
     return facts
 
 
-def _write(store: Store) -> None:
+def _probe_write(store: Store) -> None:
     """Write something that leaves nothing: a lease, taken and given back."""
     from ...store import Guard
 
@@ -62,7 +62,7 @@ def _write(store: Store) -> None:
         store.lease.release(guard)
 
 
-def _size(amount: float) -> str:
+def _format_size(amount: float) -> str:
     """So many bytes, as a person would write it.
 
     >>> _size(999), _size(1_480_000)
@@ -83,14 +83,14 @@ def doctor(
     and a notice reach a model. Also checked: the environment and the nearest flyball.toml. Exits with 1 if anything
     fails; an extra or a key that is not there is only told.
     """
-    results = [_Finding(check) for check in _checks()]
-    passed = sum(not finding.wrong for finding in results)
+    results = [_Finding(check) for check in _list_checks()]
+    passed = sum(not finding.errors for finding in results)
     if as_json:
-        put(json.dumps({"ok": passed == len(results), "checks": [one.record for one in results]}, indent=2))
+        print_raw(json.dumps({"ok": passed == len(results), "checks": [one.record for one in results]}, indent=2))
     else:
         for finding in results:
-            say(finding.line)
-        say(f"{passed} of {len(results)} checks passed.")
+            print_line(finding.line)
+        print_line(f"{passed} of {len(results)} checks passed.")
     if passed < len(results):
         raise typer.Exit(1)
 
@@ -101,35 +101,40 @@ class _Finding:
     def __init__(self, check: Check) -> None:
         from ...doctor import Hint
 
-        found = check.found()
+        found = check.run()
         self.name = check.name
-        self.wrong = [one for one in found if not isinstance(one, Hint)]
+        self.errors = [one for one in found if not isinstance(one, Hint)]
         self.hints = [str(one) for one in found if isinstance(one, Hint)]
 
     @property
     def record(self) -> dict[str, object]:
         """It in JSON types."""
-        return {"name": self.name, "ok": not self.wrong, "wrong": self.wrong, "hints": self.hints}
+        return {"name": self.name, "ok": not self.errors, "wrong": self.errors, "hints": self.hints}
 
     @property
     def line(self) -> str:
         """It for a person."""
-        word = "FAIL" if self.wrong else "none" if self.hints else "ok"
-        told = "; ".join([*self.wrong, *self.hints])
+        word = "FAIL" if self.errors else "none" if self.hints else "ok"
+        told = "; ".join([*self.errors, *self.hints])
         return f"{word:4} {self.name}: {told}" if told else f"{word:4} {self.name}"
 
 
-def _checks() -> list[Check]:
+def _list_checks() -> list[Check]:
     from ...doctor import Check, checks, installation_checks
 
-    return [*installation_checks(), Check("settings of this place", _settings), store_check(), *checks()]
+    return [
+        *installation_checks(),
+        Check("settings of this place", _find_setting_errors),
+        build_store_check(),
+        *checks(),
+    ]
 
 
-def _settings() -> list[str]:
+def _find_setting_errors() -> list[str]:
     """What cannot be used of the settings that a program started here would have."""
     from ...budget.registry import IterationBudgetRegistry
     from ...rules import RuleSet
-    from .limits import wrong_settings
+    from .limits import find_setting_errors
 
     registry = IterationBudgetRegistry()
-    return [str(error) for error in (*wrong_settings(registry), *RuleSet.core(registry.settings).problems)]
+    return [str(error) for error in (*find_setting_errors(registry), *RuleSet.core(registry.settings).problems)]

@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from ...history.archive import Archive
-from ..completion import RUN, runs_like
-from ..output import MISTAKE, put, refused
-from ..store_option import At, StoreLocation
-from ..transcript import conversation
+from ..completion import RUN_HELP, complete_runs
+from ..output import USER_ERRORS, exit_with_error, print_raw
+from ..store_option import StoreLocation, StoreOption
+from ..transcript import render_conversation
 
 if TYPE_CHECKING:
     from ...store import Entry
@@ -28,51 +28,51 @@ class Format(StrEnum):
 
 
 def export(
-    run: Annotated[str, typer.Argument(metavar="RUN", help=RUN, autocompletion=runs_like)],
+    run: Annotated[str, typer.Argument(metavar="RUN", help=RUN_HELP, autocompletion=complete_runs)],
     format_: Annotated[Format, typer.Option("--format", help="For programs, or for people.")] = Format.MD,
     journal: Annotated[
         bool, typer.Option("--journal", help="Also every effect and its answer, with what is sensitive; jsonl only.")
     ] = False,
-    store: At = None,
+    store: StoreOption = None,
 ) -> None:
     """Print a run with its children: jsonl has its start, messages, events and end, md the conversation.
 
     Also one whose process was killed, as far as it came.
     """
     if journal and format_ is not Format.JSONL:
-        raise refused("--journal: found --format md; expected --format jsonl")
+        raise exit_with_error("--journal: found --format md; expected --format jsonl")
     try:
-        place = StoreLocation.of(store)
-        with place.looked_into() as opened:
+        place = StoreLocation.resolve(store)
+        with place.open_existing() as opened:
             archive = Archive(opened, place.name)
-            entry = archive.run(run)
+            entry = archive.find_run(run)
             if format_ is Format.MD:
-                lines: list[str] = [conversation(archive.record(entry))]
+                lines: list[str] = [render_conversation(archive.build_record(entry))]
             else:
-                lines = [json.dumps(line) for line in _lines(archive, entry, journal)]
-    except MISTAKE as error:
-        raise refused(error) from None
+                lines = [json.dumps(line) for line in _iter_lines(archive, entry, journal)]
+    except USER_ERRORS as error:
+        raise exit_with_error(error) from None
     with suppress(BrokenPipeError):
         for line in lines:
-            put(line)
+            print_raw(line)
 
 
-def _lines(archive: Archive, entry: Entry, journal: bool) -> Iterator[dict[str, Any]]:
+def _iter_lines(archive: Archive, entry: Entry, with_journal: bool) -> Iterator[dict[str, Any]]:
     """A run, then what was said and what happened in it, its end, and those below it."""
     start, finish, run_id = entry.start, entry.finish, entry.run_id
     head = {"session": start.session, "parent": start.parent, "agent": start.agent, "started_at": start.at}
     yield {"line": "run", "run_id": run_id, **head, "task": start.task, "metadata": start.metadata}
-    record = archive.record(entry)
+    record = archive.build_record(entry)
     for message in record.messages:
-        yield {"line": "message", "run_id": run_id, **message.plain}
-    for event in archive.store.runs.events(run_id) or [event.plain for event in record.events]:
+        yield {"line": "message", "run_id": run_id, **message.raw}
+    for event in archive.store.runs.events(run_id) or [event.raw for event in record.events]:
         yield {"line": "event", **event}
-    for row in archive.store.journal.read(run_id) if journal else ():
+    for row in archive.store.journal.read(run_id) if with_journal else ():
         data = json.loads(row.data)
         rest = {"kind": row.kind.value, "take": row.take, "fingerprint": row.fingerprint, "data": data}
         yield {"line": "journal", "run_id": run_id, "n": row.n, **rest}
     ended_at = None if finish is None else finish.at
-    told = {"stop": None if finish is None else finish.stop, "explanation": record.told.text("explanation")}
-    yield {"line": "end", "run_id": run_id, "ended_at": ended_at, **told, "text": record.told.text("text")}
-    for child in archive.below(entry):
-        yield from _lines(archive, child, journal)
+    told = {"stop": None if finish is None else finish.stop, "explanation": record.data.text("explanation")}
+    yield {"line": "end", "run_id": run_id, "ended_at": ended_at, **told, "text": record.data.text("text")}
+    for child in archive.list_children(entry):
+        yield from _iter_lines(archive, child, with_journal)

@@ -13,7 +13,7 @@ import typer
 from ...errors import FlyballError
 from ...history.record import JsonReader
 from ...settings import Settings
-from ..output import MISTAKE, put, refused, say
+from ..output import USER_ERRORS, exit_with_error, print_line, print_raw
 
 if TYPE_CHECKING:
     from ...budget.price import TokenPrice
@@ -22,7 +22,7 @@ LOCAL = "local:smollm2"
 
 
 @dataclass(frozen=True, slots=True)
-class Known:
+class ListedModel:
     """A model that can be named; prices are dollars for a million tokens."""
 
     name: str
@@ -56,44 +56,46 @@ def models(
     model by its name; without a price no money limit can be held for it.
     """
     try:
-        found = [one for one in known() if all(word.lower() in one.name.lower() for word in words or ())]
-    except MISTAKE as error:
-        raise refused(error) from None
+        found = [one for one in list_models() if all(word.lower() in one.name.lower() for word in words or ())]
+    except USER_ERRORS as error:
+        raise exit_with_error(error) from None
     if as_json:
-        put(json.dumps([asdict(one) for one in found], indent=2))
+        print_raw(json.dumps([asdict(one) for one in found], indent=2))
         return
     width = max((len(one.name) for one in found), default=0)
     for one in found:
-        say(f"{one.name:{width}}  {one.line}".rstrip())
+        print_line(f"{one.name:{width}}  {one.line}".rstrip())
     if not found:
-        say("no model that is known here has these words; a new one can be asked by its name all the same", err=True)
+        print_line(
+            "no model that is known here has these words; a new one can be asked by its name all the same", err=True
+        )
         raise typer.Exit(1)
 
 
-def known() -> Iterator[Known]:
+def list_models() -> Iterator[ListedModel]:
     """The local model, those that the settings give a price, and those of the table."""
     from ...models import price_of
-    from ...models.by_name import KEYS
-    from ...models.catalog import known_models
+    from ...models.by_name import KEY_VARIABLES
+    from ...models.catalog import iter_known_models
 
     settings = Settings.load()
-    yield from _local()
-    listed = list(known_models(tuple(KEYS)))
+    yield from _list_local_model()
+    listed = list(iter_known_models(tuple(KEY_VARIABLES)))
     told = settings.at("prices")
     names = {f"{provider}:{name}" for provider, name, _, _ in listed}
     for name in JsonReader(told.value if told is not None else None):
         if name not in names:
-            yield _known(name, price_of(None, name, settings), None, "priced in the settings")
+            yield _build_listed_model(name, price_of(None, name, settings), None, "priced in the settings")
     for provider, name, _, context in listed:
-        ready = "ready" if os.environ.get(KEYS[provider]) else f"no {KEYS[provider]}"
-        yield _known(f"{provider}:{name}", price_of(provider, name, settings), context, ready)
+        ready = "ready" if os.environ.get(KEY_VARIABLES[provider]) else f"no {KEY_VARIABLES[provider]}"
+        yield _build_listed_model(f"{provider}:{name}", price_of(provider, name, settings), context, ready)
 
 
-def _known(name: str, price: TokenPrice | None, context: int | None, ready: str) -> Known:
-    return Known(name, price and price.input, price and price.output, context, ready)
+def _build_listed_model(name: str, price: TokenPrice | None, context: int | None, ready: str) -> ListedModel:
+    return ListedModel(name, price and price.input, price and price.output, context, ready)
 
 
-def _local() -> Iterator[Known]:
+def _list_local_model() -> Iterator[ListedModel]:
     """The model that runs on this machine, where this version has it."""
     from ...models.by_name import named
 
@@ -101,4 +103,4 @@ def _local() -> Iterator[Known]:
         model = named(LOCAL)
     except FlyballError:
         return
-    yield Known(LOCAL, 0.0, 0.0, getattr(model, "context_tokens", None), model.ready() or "ready")
+    yield ListedModel(LOCAL, 0.0, 0.0, getattr(model, "context_tokens", None), model.ready() or "ready")

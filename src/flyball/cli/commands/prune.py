@@ -9,9 +9,9 @@ import typer
 
 from ...budget.deadline import SYSTEM
 from ...errors import ConfigError
-from ...history.archive import EVERY, Archive, moment
-from ..output import MISTAKE, agreed, refused, say
-from ..store_option import At, StoreLocation
+from ...history.archive import UNLIMITED, Archive, format_time
+from ..output import USER_ERRORS, confirm, exit_with_error, print_line
+from ..store_option import StoreLocation, StoreOption
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -27,36 +27,36 @@ def prune(
     keep: Annotated[int, typer.Option(min=0, metavar="N", help="Keep the newest N runs, however old.")] = 0,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Only say how much it would be.")] = False,
     yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
-    store: At = None,
+    store: StoreOption = None,
 ) -> None:
     """Throw away runs (each with its children) and sessions that nobody has touched for so long.
 
     A run that is going on, or whose session is held, stays. What is thrown away cannot be had back.
     """
     try:
-        place = StoreLocation.of(store)
-        before = SYSTEM.wall() - _seconds(older_than)
-        with place.looked_into() as opened:
+        place = StoreLocation.resolve(store)
+        before = SYSTEM.wall() - _parse_age(older_than)
+        with place.open_existing() as opened:
             archive = Archive(opened, place.name)
-            before = _sparing(archive, before, keep)
-            doomed = doomed_in(opened, before)
+            before = _adjust_cutoff(archive, before, keep)
+            doomed = count_prunable(opened, before)
             if not doomed.runs and not doomed.sessions:
-                say("nothing to throw away")
+                print_line("nothing to throw away")
             elif dry_run:
-                say(f"would throw away {_amount(doomed)}, untouched since {moment(before)} UTC")
-            elif agreed(f"Throw away {_amount(doomed)}, untouched since {moment(before)} UTC?", yes):
-                say(f"threw away {_amount(opened.prune(before))}")
-    except MISTAKE as error:
-        raise refused(error) from None
+                print_line(f"would throw away {_format_amount(doomed)}, untouched since {format_time(before)} UTC")
+            elif confirm(f"Throw away {_format_amount(doomed)}, untouched since {format_time(before)} UTC?", yes):
+                print_line(f"threw away {_format_amount(opened.prune(before))}")
+    except USER_ERRORS as error:
+        raise exit_with_error(error) from None
 
 
-def doomed_in(store: Store, before: float) -> Pruned:
+def count_prunable(store: Store, before: float) -> Pruned:
     """How much `store.prune(before)` would throw away now."""
     from ...store import Pruned
 
-    entries = Archive(store, "").entries()
-    roots = _roots(entries)
-    held = {session.id for session in store.transcript.sessions(limit=EVERY) if store.lease.holder(session.id)}
+    entries = Archive(store, "").list_entries()
+    roots = _find_roots(entries)
+    held = {session.id for session in store.transcript.sessions(limit=UNLIMITED) if store.lease.holder(session.id)}
     held |= {entry.run_id for entry in entries if store.lease.holder(entry.run_id)}
     live = {
         roots[entry.run_id]
@@ -65,29 +65,31 @@ def doomed_in(store: Store, before: float) -> Pruned:
     }
     staying = [entry for entry in entries if roots[entry.run_id] in live]
     used = held | {entry.start.session for entry in staying}
-    sessions = [one for one in store.transcript.sessions(limit=EVERY) if one.updated_at < before and one.id not in used]
+    sessions = [
+        one for one in store.transcript.sessions(limit=UNLIMITED) if one.updated_at < before and one.id not in used
+    ]
     return Pruned(len(entries) - len(staying), len(sessions))
 
 
-def _roots(entries: Sequence[Entry]) -> Mapping[str, str]:
+def _find_roots(entries: Sequence[Entry]) -> Mapping[str, str]:
     """The run at the top of each run's tree."""
     parents = {entry.run_id: entry.start.parent for entry in entries}
 
-    def root(run_id: str) -> str:
+    def find_root(run_id: str) -> str:
         above = parents[run_id]
         while above is not None and above in parents:
             run_id, above = above, parents[above]
         return run_id
 
-    return {run_id: root(run_id) for run_id in parents}
+    return {run_id: find_root(run_id) for run_id in parents}
 
 
-def _sparing(archive: Archive, before: float, keep: int) -> float:
+def _adjust_cutoff(archive: Archive, before: float, keep: int) -> float:
     """The time before which all may go, if the newest so many runs stay with all of their trees."""
     if not keep:
         return before
-    entries = archive.entries()
-    roots, touched = _roots(entries), dict[str, float]()
+    entries = archive.list_entries()
+    roots, touched = _find_roots(entries), dict[str, float]()
     for entry in entries:
         root = roots[entry.run_id]
         touched[root] = max(touched.get(root, 0.0), entry.updated_at)
@@ -95,13 +97,13 @@ def _sparing(archive: Archive, before: float, keep: int) -> float:
     return min(before, newest[keep - 1]) if keep <= len(newest) else 0.0
 
 
-def _seconds(age: str) -> float:
+def _parse_age(age: str) -> float:
     found = _AGE.fullmatch(age.strip().lower())
     if found is None:
         raise ConfigError("prune, --older-than", age, "a number and a unit: 45m, 12h, 30d or 2w")
     return float(found[1]) * _SECONDS[found[2]]
 
 
-def _amount(pruned: Pruned) -> str:
+def _format_amount(pruned: Pruned) -> str:
     runs, sessions = pruned.runs, pruned.sessions
     return f"{runs:,} run{'' if runs == 1 else 's'} and {sessions:,} session{'' if sessions == 1 else 's'}"

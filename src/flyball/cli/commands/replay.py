@@ -9,29 +9,29 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from ...errors import ConfigError, nearest
+from ...errors import ConfigError, suggest_names
 from ...history.archive import Archive
-from ...history.replay import RecordedRun, ReplayReport, rehearse
-from ..completion import RUN, runs_like
-from ..output import MISTAKE, put, refused, say
-from ..saved_config import outfit_of
-from ..store_option import At, StoreLocation
+from ...history.replay import RecordedRun, ReplayReport, replay_run
+from ..completion import RUN_HELP, complete_runs
+from ..output import USER_ERRORS, exit_with_error, print_line, print_raw
+from ..saved_config import load_config
+from ..store_option import StoreLocation, StoreOption
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
 _LIMITS = ("turns", "tool_calls", "seconds", "usd", "tokens", "reflections", "nudges", "retries")
-_ALL_THE_SAME = "Had the model answered as it did all the same,"
+_SAME_ANSWERS = "Had the model answered as it did all the same,"
 _RULES = "Rule files instead of those it had, or folders of them."
 
 
 def replay(
-    run: Annotated[str, typer.Argument(metavar="RUN", help=RUN, autocompletion=runs_like)],
+    run: Annotated[str, typer.Argument(metavar="RUN", help=RUN_HELP, autocompletion=complete_runs)],
     rules: Annotated[list[Path] | None, typer.Option(metavar="PATH", help=_RULES)] = None,
     limits: Annotated[
         list[str] | None, typer.Option(metavar="NAME=N", help="Other limits, such as turns=5,usd=0.2.")
     ] = None,
-    store: At = None,
+    store: StoreOption = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
 ) -> None:
     """Play a run again under other rules and limits, and tell the first place where it would have gone another way.
@@ -40,35 +40,35 @@ def replay(
     files are those of today. Exits with 0 if all would have been the same, with 1 if not.
     """
     try:
-        place = StoreLocation.of(store)
+        place = StoreLocation.resolve(store)
         given = [path.absolute() for path in rules or ()]
-        with place.looked_into() as opened:
+        with place.open_existing() as opened:
             archive = Archive(opened, place.name)
-            entry = archive.run(run)
+            entry = archive.find_run(run)
             rows, events = opened.journal.read(entry.run_id), opened.runs.events(entry.run_id)
             if not rows:
                 raise ConfigError(f"replay, run {entry.run_id}", "no journal", "a run that was kept with one")
-            outfit = outfit_of(entry, {"rules": tuple(given)})
-            outfit = replace(outfit, limits={**outfit.limits, **_limits(limits or ())})
+            outfit = load_config(entry, {"rules": tuple(given)})
+            outfit = replace(outfit, limits={**outfit.limits, **_parse_limits(limits or ())})
             score = RecordedRun(rows, events, None if entry.finish is None else entry.finish.stop)
-            agent = outfit.agent()
-            found, further = rehearse(agent, score), rehearse(agent, score, lenient=True)
-    except MISTAKE as error:
-        raise refused(error) from None
+            agent = outfit.build_agent()
+            found, further = replay_run(agent, score), replay_run(agent, score, lenient=True)
+    except USER_ERRORS as error:
+        raise exit_with_error(error) from None
     if as_json:
-        put(json.dumps({**_record(found), "answered_the_same": _record(further)}, indent=2))
+        print_raw(json.dumps({**_build_record(found), "answered_the_same": _build_record(further)}, indent=2))
     else:
-        for line in _lines(found, further, score.stop):
-            say(line)
-    raise typer.Exit(0 if found.same else 1)
+        for line in _format_report(found, further, score.stop):
+            print_line(line)
+    raise typer.Exit(0 if found.is_same else 1)
 
 
-def _limits(given: Sequence[str]) -> dict[str, Any]:
+def _parse_limits(texts: Sequence[str]) -> dict[str, Any]:
     read: dict[str, Any] = {}
-    for one in ",".join(given).split(",") if given else ():
+    for one in ",".join(texts).split(",") if texts else ():
         name, _, text = (part.strip() for part in one.partition("="))
         if name not in _LIMITS:
-            near = nearest(name, _LIMITS) or list(_LIMITS)
+            near = suggest_names(name, _LIMITS) or list(_LIMITS)
             raise ConfigError("replay, --limits", one, f"NAME=N, where NAME is {' or '.join(near)}")
         try:
             read[name] = None if text == "none" else float(text) if name in ("seconds", "usd") else int(text)
@@ -77,49 +77,52 @@ def _limits(given: Sequence[str]) -> dict[str, Any]:
     return read
 
 
-def _lines(found: ReplayReport, further: ReplayReport, stop: str | None) -> list[str]:
+def _format_report(report: ReplayReport, lenient_report: ReplayReport, stop: str | None) -> list[str]:
     """What there is to say, for a person."""
-    if found.same:
+    if report.is_same:
         far = "as far as it came" if stop is None else stop
-        return [f"Nothing would have been different: {far}, after {found.of:,} steps."]
-    if found.steps == found.of:
-        head = f"Each of the {found.of:,} steps would have been the same, but not all that was told:"
+        return [f"Nothing would have been different: {far}, after {report.total_effects:,} steps."]
+    if report.matched_effects == report.total_effects:
+        head = f"Each of the {report.total_effects:,} steps would have been the same, but not all that was told:"
     else:
-        head = f"It would have gone another way {_place(found)}."
-    lines = [head, *_sides(found)]
-    if found.result is None and further.steps > found.steps:
-        if not further.then and not further.today:
-            return [*lines, f"{_ALL_THE_SAME} nothing else would have been different."]
-        lines += [f"{_ALL_THE_SAME} it would have gone another way {_place(further)}.", *_sides(further)]
-    result = further.result or found.result
+        head = f"It would have gone another way {_format_place(report)}."
+    lines = [head, *_format_sides(report)]
+    if report.result is None and lenient_report.matched_effects > report.matched_effects:
+        if not lenient_report.recorded_lines and not lenient_report.replayed_lines:
+            return [*lines, f"{_SAME_ANSWERS} nothing else would have been different."]
+        lines += [
+            f"{_SAME_ANSWERS} it would have gone another way {_format_place(lenient_report)}.",
+            *_format_sides(lenient_report),
+        ]
+    result = lenient_report.result or report.result
     if result is not None:
         return [*lines, f"It would have ended as {result.stop.value}: {result.explain()}"]
     return [*lines, "What would have come of that is not known."]
 
 
-def _place(found: ReplayReport) -> str:
-    where = f"in turn {found.turn}" if found.turn else "at the beginning"
-    return f"{where}, after {found.steps:,} of {found.of:,} steps ({found.at:.1f} s)"
+def _format_place(report: ReplayReport) -> str:
+    where = f"in turn {report.turn}" if report.turn else "at the beginning"
+    return f"{where}, after {report.matched_effects:,} of {report.total_effects:,} steps ({report.at:.1f} s)"
 
 
-def _sides(found: ReplayReport) -> list[str]:
-    return [*_side("then", found.then), *_side("today", found.today)]
+def _format_sides(report: ReplayReport) -> list[str]:
+    return [*_format_side("then", report.recorded_lines), *_format_side("today", report.replayed_lines)]
 
 
-def _side(name: str, words: Sequence[str]) -> list[str]:
-    return [f"  {name if n == 0 else '':6} {line}" for n, line in enumerate(words or ["nothing more"])]
+def _format_side(name: str, lines: Sequence[str]) -> list[str]:
+    return [f"  {name if n == 0 else '':6} {line}" for n, line in enumerate(lines or ["nothing more"])]
 
 
-def _record(found: ReplayReport) -> dict[str, Any]:
-    result = found.result
+def _build_record(report: ReplayReport) -> dict[str, Any]:
+    result = report.result
     return {
-        "same": found.same,
-        "steps": found.steps,
-        "of": found.of,
-        "turn": found.turn,
-        "at": found.at,
-        "then": list(found.then),
-        "today": list(found.today),
+        "same": report.is_same,
+        "steps": report.matched_effects,
+        "of": report.total_effects,
+        "turn": report.turn,
+        "at": report.at,
+        "then": list(report.recorded_lines),
+        "today": list(report.replayed_lines),
         "stop": None if result is None else result.stop.value,
         "explanation": None if result is None else result.explain(),
     }

@@ -10,12 +10,12 @@ from typing import Annotated, Any, cast
 
 import typer
 
-from ...errors import ConfigError, TomlError, nearest
+from ...errors import ConfigError, TomlError, suggest_names
 from ...rules import RuleSet
 from ...rules.rule import Rule
-from ...rules.trial import TrialFinding, failures, tried
+from ...rules.trial import TrialFinding, failures, try_rule
 from ...settings import Settings
-from ..output import say
+from ..output import print_line
 
 app = typer.Typer(no_args_is_help=True, help="List, check, test and explain rule files.", rich_markup_mode=None)
 
@@ -28,16 +28,16 @@ AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON object.")]
 @app.command("list")
 def list_(paths: Paths = None, as_json: AsJson = False) -> None:
     """List the rules that an agent here would have: those of the files, and the core rules."""
-    rules = _loaded(paths)
+    rules = _load_rules(paths)
     if as_json:
-        _print({"rules": [_record(rule) for rule in rules]}, rules.problems)
+        _print_json({"rules": [_build_record(rule) for rule in rules]}, rules.problems)
     else:
         width = max((len(rule.id) for rule in rules), default=0)
         for rule in rules:
             state = "core" if rule.core else "on" if rule.enabled else "off"
             words = " ".join(rule.description.split())
-            say(f"{rule.id:<{width}}  {rule.trigger:<17} {rule.priority:>4}  {state:<4}  {words}".rstrip())
-    _end(rules.problems, told=as_json)
+            print_line(f"{rule.id:<{width}}  {rule.trigger:<17} {rule.priority:>4}  {state:<4}  {words}".rstrip())
+    _exit_on_problems(rules.problems, already_printed=as_json)
 
 
 @app.command()
@@ -46,13 +46,13 @@ def check(paths: Paths = None, as_json: AsJson = False) -> None:
 
     Without files, the core rules are checked, with the settings of this place.
     """
-    rules = _loaded(paths)
-    own = _own(rules, paths)
+    rules = _load_rules(paths)
+    own = _select_own(rules, paths)
     if as_json:
-        _print({"rules": [rule.id for rule in own]}, rules.problems)
+        _print_json({"rules": [rule.id for rule in own]}, rules.problems)
     elif not rules.problems:
-        say("1 rule is right." if len(own) == 1 else f"{len(own)} rules are right.")
-    _end(rules.problems, told=as_json)
+        print_line("1 rule is right." if len(own) == 1 else f"{len(own)} rules are right.")
+    _exit_on_problems(rules.problems, already_printed=as_json)
 
 
 @app.command("test")
@@ -61,17 +61,17 @@ def run_tests(paths: Paths = None, as_json: AsJson = False) -> None:
 
     Exits with 1 if a test fails, or if a file is wrong.
     """
-    rules = _loaded(paths)
-    own = _own(rules, paths)
+    rules = _load_rules(paths)
+    own = _select_own(rules, paths)
     failed = [failure for rule in own for failure in failures(rule)]
     count = sum(len(rule.tests) for rule in own)
     if as_json:
-        _print({"tests": count, "failed": failed}, rules.problems)
+        _print_json({"tests": count, "failed": failed}, rules.problems)
     else:
         for failure in failed:
-            say(failure)
-        say(f"{count - len(failed)} of {count} tests passed.")
-    _end(rules.problems, told=as_json)
+            print_line(failure)
+        print_line(f"{count - len(failed)} of {count} tests passed.")
+    _exit_on_problems(rules.problems, already_printed=as_json)
     if failed:
         raise typer.Exit(1)
 
@@ -92,64 +92,66 @@ def explain(
 
     Core rules are there without --rules. A rule is asked as if it had never fired before.
     """
-    rules = _loaded(paths)
+    rules = _load_rules(paths)
     chosen = [rule for rule in rules if id_ in ("all", rule.id)]
     if not chosen:
-        _complain(rules.problems)  # one of which may tell why the rule is not there
-        near = nearest(id_, [rule.id for rule in rules]) or [rule.id for rule in rules]
+        _print_problems(rules.problems)  # one of which may tell why the rule is not there
+        near = suggest_names(id_, [rule.id for rule in rules]) or [rule.id for rule in rules]
         raise ConfigError("rules explain", id_, f"the id of a rule, such as {' or '.join(near)}")
-    seen = _context(context)
-    found = [(rule, _explained(rule, seen)) for rule in chosen]
+    seen = _read_context(context)
+    found = [(rule, _explain_rule(rule, seen)) for rule in chosen]
     if as_json:
-        shown = [{"trigger": rule.trigger, "condition": _condition(rule)} | one.to_dict() for rule, one in found]
-        _print({"findings": shown}, rules.problems)
+        shown = [{"trigger": rule.trigger, "condition": _format_condition(rule)} | one.to_dict() for rule, one in found]
+        _print_json({"findings": shown}, rules.problems)
     else:
         for rule, finding in found:
-            _tell(rule, finding)
-    _end(rules.problems, told=as_json)
+            _print_finding(rule, finding)
+    _exit_on_problems(rules.problems, already_printed=as_json)
 
 
-def _tell(rule: Rule, finding: TrialFinding) -> None:
-    say(f"{rule.id}: {'fires' if finding.fires else 'does not fire'} ({rule.trigger}, {_condition(rule)})")
+def _print_finding(rule: Rule, finding: TrialFinding) -> None:
+    print_line(
+        f"{rule.id}: {'fires' if finding.fires else 'does not fire'} ({rule.trigger}, {_format_condition(rule)})"
+    )
     if finding.reason:
-        say(f"  {'but' if finding.fires else 'because'} {finding.reason}")
+        print_line(f"  {'but' if finding.fires else 'because'} {finding.reason}")
     for order in finding.to_dict()["orders"]:
         name = order.pop("order")
         said = ", ".join(f"{key}={value!r}" for key, value in order.items() if key != "by")
-        say(f"  {name}({said})")
+        print_line(f"  {name}({said})")
 
 
-def _explained(rule: Rule, context: dict[str, Any]) -> TrialFinding:
+def _explain_rule(rule: Rule, context: dict[str, Any]) -> TrialFinding:
     """What it would do, and in words why it would not."""
     if not rule.enabled:
         return TrialFinding(rule.id, False, "it is switched off")
-    finding = tried(rule, context)
+    finding = try_rule(rule, context)
     if finding.fires or finding.reason:
         return finding
     return replace(finding, reason="its condition is false")
 
 
-def _condition(rule: Rule) -> str:
+def _format_condition(rule: Rule) -> str:
     return "always" if rule.condition is None else " ".join(rule.condition.source.text.split())
 
 
-def _loaded(paths: list[Path] | None) -> RuleSet:
+def _load_rules(paths: list[Path] | None) -> RuleSet:
     """The rules that an agent here would have."""
     settings = Settings.load()
     return RuleSet.load(*(paths or []), settings=settings).with_core(settings)
 
 
-def _own(rules: RuleSet, paths: list[Path] | None) -> list[Rule]:
+def _select_own(rules: RuleSet, paths: list[Path] | None) -> list[Rule]:
     """Those that the files brought; all where no file is named."""
     core = {rule.id for rule in RuleSet.core()} if paths else ()
     return [rule for rule in rules if rule.id not in core]
 
 
-def _context(path: Path) -> dict[str, Any]:
+def _read_context(path: Path) -> dict[str, Any]:
     """What somebody wrote down; with or without the word `context` around it."""
     from ..._internal.toml import TomlDocument
 
-    data: Any = _json(path) if path.suffix == ".json" else TomlDocument.read(path).data
+    data: Any = _read_json(path) if path.suffix == ".json" else TomlDocument.read(path).data
     if not isinstance(data, dict):
         raise TomlError(str(path), data, "a table of what rules see")
     table = cast("dict[str, Any]", data)
@@ -159,7 +161,7 @@ def _context(path: Path) -> dict[str, Any]:
     return cast("dict[str, Any]", inner)
 
 
-def _json(path: Path) -> Any:
+def _read_json(path: Path) -> Any:
     try:
         return json.loads(path.read_bytes())
     except OSError as error:
@@ -168,26 +170,26 @@ def _json(path: Path) -> Any:
         raise TomlError(str(path), str(error), "JSON") from None
 
 
-def _record(rule: Rule) -> dict[str, Any]:
+def _build_record(rule: Rule) -> dict[str, Any]:
     names = (
         "id", "trigger", "name", "description", "version", "priority", "enabled", "core", "fire", "cooldown_turns",
         "event", "source",
     )  # fmt: skip
     record = {name: getattr(rule, name) for name in names}
-    return record | {"condition": _condition(rule), "action": rule.action.type, "params": dict(rule.params)}
+    return record | {"condition": _format_condition(rule), "action": rule.action.type, "params": dict(rule.params)}
 
 
-def _print(record: dict[str, Any], problems: Iterable[ConfigError]) -> None:
+def _print_json(record: dict[str, Any], problems: Iterable[ConfigError]) -> None:
     typer.echo(json.dumps(record | {"problems": [str(error) for error in problems]}, indent=2, default=str))
 
 
-def _complain(problems: Iterable[ConfigError]) -> None:
+def _print_problems(problems: Iterable[ConfigError]) -> None:
     for problem in problems:
-        say(f"flyball: {problem}", err=True)
+        print_line(f"flyball: {problem}", err=True)
 
 
-def _end(problems: tuple[ConfigError, ...], *, told: bool) -> None:
-    if not told:
-        _complain(problems)
+def _exit_on_problems(problems: tuple[ConfigError, ...], *, already_printed: bool) -> None:
+    if not already_printed:
+        _print_problems(problems)
     if problems:
         raise typer.Exit(1)

@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from ..completion import models_like, sessions_like, tools_like
-from ..output import refused
-from ..run_command import OutputMode, conduct, keeping
+from ..completion import complete_models, complete_sessions, complete_tools
+from ..output import exit_with_error
+from ..run_command import OutputMode, execute_run, open_run_store
 from ..run_config import RunConfig
-from ..store_option import At
+from ..store_option import StoreOption
 
 if TYPE_CHECKING:
     from ...agent.options import RunOptions
@@ -30,8 +30,8 @@ _SCHEMA = "A JSON schema that the answer must fit."
 
 def run(
     task: Annotated[str, typer.Argument(metavar="TASK", help="What to do; - reads it from standard input.")],
-    model: Annotated[str | None, typer.Option(metavar="NAME", help=_MODEL, autocompletion=models_like)] = None,
-    toolbox: Annotated[_Several, typer.Option(metavar="NAMES", help=_TOOLBOX, autocompletion=tools_like)] = None,
+    model: Annotated[str | None, typer.Option(metavar="NAME", help=_MODEL, autocompletion=complete_models)] = None,
+    toolbox: Annotated[_Several, typer.Option(metavar="NAMES", help=_TOOLBOX, autocompletion=complete_tools)] = None,
     tools: Annotated[_Several, typer.Option(metavar="MODULE:NAME", help="A tool, a function, or a list.")] = None,
     children: Annotated[_Several, typer.Option(metavar="MODULE:NAME", help=_CHILDREN)] = None,
     mcp: Annotated[_Several, typer.Option(metavar="COMMAND|URL", help="An MCP server whose tools to offer.")] = None,
@@ -45,9 +45,11 @@ def run(
     system: Annotated[str | None, typer.Option(metavar="TEXT", help="Instructions for the model.")] = None,
     output_schema: Annotated[Path | None, typer.Option(metavar="PATH", help=_SCHEMA)] = None,
     yes: Annotated[bool, typer.Option("--yes", "-y", help="Make every call without asking.")] = False,
-    session: Annotated[str | None, typer.Option(metavar="NAME", help=_SESSION, autocompletion=sessions_like)] = None,
+    session: Annotated[
+        str | None, typer.Option(metavar="NAME", help=_SESSION, autocompletion=complete_sessions)
+    ] = None,
     wait: Annotated[float, typer.Option(min=0, metavar="N", help=_WAIT)] = 0.0,
-    store: At = None,
+    store: StoreOption = None,
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Print the answer only.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print the whole record as JSON.")] = False,
     as_jsonl: Annotated[bool, typer.Option("--jsonl", help="Print every event as a line of JSON.")] = False,
@@ -72,17 +74,19 @@ def run(
         schema=output_schema,
         yes=yes,
     )
-    said, options = _task(task), _options(session, wait)
-    with keeping(store) as kept:
-        conduct(outfit, lambda agent: agent.start(said, **options), OutputMode(quiet, as_json, as_jsonl), kept)
+    said, options = _read_task(task), _build_options(session, wait)
+    with open_run_store(store) as kept:
+        execute_run(outfit, lambda agent: agent.start(said, **options), OutputMode(quiet, as_json, as_jsonl), kept)
 
 
-def _options(session: str | None, wait: float) -> RunOptions:
+def _build_options(session: str | None, wait: float) -> RunOptions:
     return {"wait_seconds": wait} if session is None else {"session": session, "wait_seconds": wait}
 
 
-def _task(task: str) -> str:
+def _read_task(task: str) -> str:
     text = sys.stdin.read() if task == "-" else task
     if not text.strip():
-        raise refused(f"the task: found nothing{' on standard input' if task == '-' else ''}; expected what to do")
+        raise exit_with_error(
+            f"the task: found nothing{' on standard input' if task == '-' else ''}; expected what to do"
+        )
     return text.strip()

@@ -8,15 +8,15 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from ...errors import ConfigError
-from ...history.archive import GOING_ON, NOT_ENDED, Archive, moment, short
+from ...history.archive import IN_PROGRESS, NOT_ENDED, Archive, format_time, shorten_ids
 from ...result import Stop
-from ..output import MISTAKE, print_table, put, refused, say
-from ..store_option import At, StoreLocation
+from ..output import USER_ERRORS, exit_with_error, print_line, print_raw, print_table
+from ..store_option import StoreLocation, StoreOption
 
 if TYPE_CHECKING:
     from ...store import Entry, Query
 
-_HEADS = ("run", "began (UTC)", "session", "agent", "end", "task")
+_HEADERS = ("run", "began (UTC)", "session", "agent", "end", "task")
 
 
 def runs(
@@ -26,7 +26,7 @@ def runs(
     unended: Annotated[bool, typer.Option("--unended", help="Only those that go on, or were killed.")] = False,
     children: Annotated[bool, typer.Option("--children", help="Also the runs that others have delegated.")] = False,
     limit: Annotated[int, typer.Option("--limit", "-n", min=1, metavar="N", help="The most to list.")] = 20,
-    store: At = None,
+    store: StoreOption = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object instead of a table.")] = False,
 ) -> None:
     """List runs, the newest first: when they began, what they were about, and why they ended.
@@ -34,24 +34,24 @@ def runs(
     `going on` is one whose session is held right now, `not ended` one whose process is gone: flyball resume RUN.
     """
     try:
-        place = StoreLocation.of(store)
-        wanted = _query(session, agent, stop, unended, children, limit)
-        with place.looked_into() as opened:
+        place = StoreLocation.resolve(store)
+        wanted = _build_query(session, agent, stop, unended, children, limit)
+        with place.open_existing() as opened:
             archive = Archive(opened, place.name)
-            found = [(entry, archive.word(entry)) for entry in opened.runs.list(wanted)]
-    except MISTAKE as error:
-        raise refused(error) from None
+            found = [(entry, archive.describe_status(entry)) for entry in opened.runs.list(wanted)]
+    except USER_ERRORS as error:
+        raise exit_with_error(error) from None
     if as_json:
-        put(json.dumps({"runs": [_record(*one) for one in found]}, indent=2))
+        print_raw(json.dumps({"runs": [_build_record(*one) for one in found]}, indent=2))
     elif found:
-        names = short([entry.run_id for entry, _ in found if entry.start.parent is None])
-        print_table(_HEADS, [_row(entry, word, names) for entry, word in found])
+        names = shorten_ids([entry.run_id for entry, _ in found if entry.start.parent is None])
+        print_table(_HEADERS, [_build_row(entry, word, names) for entry, word in found])
     else:
         narrowed = session or agent or stop or unended
-        say("no such runs" if narrowed else "no runs yet")
+        print_line("no such runs" if narrowed else "no runs yet")
 
 
-def _query(
+def _build_query(
     session: str | None, agent: str | None, stop: str | None, unended: bool, children: bool, limit: int
 ) -> Query:
     from ...store import Query
@@ -62,14 +62,14 @@ def _query(
     return Query(session=session, agent=agent, stop=stop, finished=finished, children=children, limit=limit)
 
 
-def _row(entry: Entry, word: str, names: dict[str, str]) -> tuple[str, ...]:
+def _build_row(entry: Entry, status: str, names: dict[str, str]) -> tuple[str, ...]:
     start = entry.start
     session = "" if start.session in (None, entry.run_id) else start.session
     agent = "" if start.agent == "agent" else start.agent
-    return names.get(entry.run_id, entry.run_id), moment(start.at), session or "", agent, word, start.task
+    return names.get(entry.run_id, entry.run_id), format_time(start.at), session or "", agent, status, start.task
 
 
-def _record(entry: Entry, word: str) -> dict[str, Any]:
+def _build_record(entry: Entry, status: str) -> dict[str, Any]:
     start, finish = entry.start, entry.finish
     return {
         "run_id": entry.run_id,
@@ -81,6 +81,6 @@ def _record(entry: Entry, word: str) -> dict[str, Any]:
         "updated_at": entry.updated_at,
         "ended_at": None if finish is None else finish.at,
         "stop": None if finish is None else finish.stop,
-        "going_on": word == GOING_ON,
-        "killed": word == NOT_ENDED,
+        "going_on": status == IN_PROGRESS,
+        "killed": status == NOT_ENDED,
     }

@@ -9,19 +9,19 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from ...history.archive import EVERY, Archive, moment
-from ..completion import sessions_like
-from ..output import MISTAKE, agreed, print_table, put, refused, say
-from ..store_option import At, StoreLocation
+from ...history.archive import UNLIMITED, Archive, format_time
+from ..completion import complete_sessions
+from ..output import USER_ERRORS, confirm, exit_with_error, print_line, print_raw, print_table
+from ..store_option import StoreLocation, StoreOption
 
 if TYPE_CHECKING:
     from ...store import Session, Store
 
 app = typer.Typer(invoke_without_command=True, rich_markup_mode=None)
 
-_HEADS = ("session", "title", "touched (UTC)", "messages", "held by")
+_HEADERS = ("session", "title", "touched (UTC)", "messages", "held by")
 _NAME = "Its name, or as much of it as no other has."
-_Name = Annotated[str, typer.Argument(metavar="SESSION", help=_NAME, autocompletion=sessions_like)]
+_Name = Annotated[str, typer.Argument(metavar="SESSION", help=_NAME, autocompletion=complete_sessions)]
 
 
 @app.callback()
@@ -29,71 +29,73 @@ def sessions(
     context: typer.Context,
     every: Annotated[bool, typer.Option("--all", help="Also those that are only of one run.")] = False,
     limit: Annotated[int, typer.Option("--limit", "-n", min=1, metavar="N", help="The most to list.")] = 20,
-    store: At = None,
+    store: StoreOption = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object instead of a table.")] = False,
 ) -> None:
     """List, name and delete sessions: conversations that last over runs (flyball run --session NAME)."""
     if context.invoked_subcommand is not None:
         return
     try:
-        with StoreLocation.of(store).looked_into() as opened:
-            known = opened.transcript.sessions(limit=EVERY)
-            single = frozenset[str]() if every else _of_one_run(opened)
+        with StoreLocation.resolve(store).open_existing() as opened:
+            known = opened.transcript.sessions(limit=UNLIMITED)
+            single = frozenset[str]() if every else _find_single_run_sessions(opened)
             found = [one for one in known if one.title or one.id not in single]
             listed = [(one, holder.owner if (holder := opened.lease.holder(one.id)) else "") for one in found[:limit]]
-    except MISTAKE as error:
-        raise refused(error) from None
+    except USER_ERRORS as error:
+        raise exit_with_error(error) from None
     if as_json:
-        put(json.dumps({"sessions": [asdict(one) | {"held_by": owner or None} for one, owner in listed]}, indent=2))
+        print_raw(
+            json.dumps({"sessions": [asdict(one) | {"held_by": owner or None} for one, owner in listed]}, indent=2)
+        )
     elif listed:
-        print_table(_HEADS, [_row(one, owner) for one, owner in listed])
+        print_table(_HEADERS, [_build_row(one, owner) for one, owner in listed])
     else:
-        say("no sessions yet" + (f", but those of {len(known):,} single runs: --all" if known else ""))
+        print_line("no sessions yet" + (f", but those of {len(known):,} single runs: --all" if known else ""))
 
 
 @app.command()
 def title(
     name: _Name,
     text: Annotated[str, typer.Argument(metavar="TITLE", help="What it is about, for lists.")],
-    store: At = None,
+    store: StoreOption = None,
 ) -> None:
     """Give a session a title."""
     try:
-        place = StoreLocation.of(store)
-        with place.looked_into() as opened:
-            found = Archive(opened, place.name).session(name)
+        place = StoreLocation.resolve(store)
+        with place.open_existing() as opened:
+            found = Archive(opened, place.name).find_session(name)
             opened.transcript.title(found.id, text)
-    except MISTAKE as error:
-        raise refused(error) from None
-    say(f"session {found.id}: {text}")
+    except USER_ERRORS as error:
+        raise exit_with_error(error) from None
+    print_line(f"session {found.id}: {text}")
 
 
 @app.command()
 def delete(
     name: _Name,
-    store: At = None,
+    store: StoreOption = None,
     yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
 ) -> None:
     """Delete a session with all that was said in it, and all of its runs; not while a run holds it."""
     try:
-        place = StoreLocation.of(store)
-        with place.looked_into() as opened:
-            found = Archive(opened, place.name).session(name)
-            if agreed(f"Delete the session {found.id} ({found.messages:,} messages) and its runs?", yes):
+        place = StoreLocation.resolve(store)
+        with place.open_existing() as opened:
+            found = Archive(opened, place.name).find_session(name)
+            if confirm(f"Delete the session {found.id} ({found.messages:,} messages) and its runs?", yes):
                 opened.transcript.delete(found.id)
-                say(f"deleted session {found.id}")
-    except MISTAKE as error:
-        raise refused(error) from None
+                print_line(f"deleted session {found.id}")
+    except USER_ERRORS as error:
+        raise exit_with_error(error) from None
 
 
-def _of_one_run(store: Store) -> frozenset[str]:
+def _find_single_run_sessions(store: Store) -> frozenset[str]:
     """The sessions that nobody has named: only the run that has their name was ever in them."""
     from ...store import Query
 
-    runs = {entry.run_id: entry.start.session for entry in store.runs.list(Query(limit=EVERY))}
+    runs = {entry.run_id: entry.start.session for entry in store.runs.list(Query(limit=UNLIMITED))}
     many = Counter(runs.values())
     return frozenset(run_id for run_id, session in runs.items() if session == run_id and many[session] == 1)
 
 
-def _row(session: Session, owner: str) -> tuple[str, ...]:
-    return session.id, session.title, moment(session.updated_at), f"{session.messages:,}", owner
+def _build_row(session: Session, owner: str) -> tuple[str, ...]:
+    return session.id, session.title, format_time(session.updated_at), f"{session.messages:,}", owner

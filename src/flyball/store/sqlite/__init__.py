@@ -43,15 +43,15 @@ class SqliteStore(Closing):
     ) -> None:
         if synchronous not in _SYNCHRONOUS:
             raise ConfigError("sqlite store, synchronous", synchronous, f"one of {', '.join(_SYNCHRONOUS)}")
-        patience = min(validation.duration("sqlite store, busy_seconds", busy_seconds), 86_400.0)
+        patience = min(validation.parse_duration("sqlite store, busy_seconds", busy_seconds), 86_400.0)
         file = File(Path(path).absolute(), synchronous, patience)
         self.path = file.path
         self.wall = clock.wall
         self._database = DATABASES.acquire(file)
-        self.hand = self._database.hand
-        self._use = weakref.finalize(self, DATABASES.abandon, self._database)
+        self.step_writer = self._database.step_writer
+        self._finalizer = weakref.finalize(self, DATABASES.abandon, self._database)
         """Dead once the store is closed."""
-        self._use.atexit = False
+        self._finalizer.atexit = False
         self.transcript = SqliteTranscript(self)
         self.journal = SqliteJournal(self)
         self.lease = SqliteLease(self)
@@ -60,13 +60,13 @@ class SqliteStore(Closing):
 
     def keep(self, step: Step) -> None:
         """Keep all of a step in one commit, or nothing of it."""
-        pack, hand, now = EncodedStep.of(step), self.hand, self.wall()
-        self.write(lambda connection: hand.step(connection, pack, now))
+        pack, hand, now = EncodedStep.of(step), self.step_writer, self.wall()
+        self.write(lambda connection: hand.write_step(connection, pack, now))
 
     def keep_now(self, step: Step) -> bool:
         """The same on a thread that must not wait: False, and nothing is kept, where it would have to."""
-        pack, hand, now = EncodedStep.of(step), self.hand, self.wall()
-        return self._opened().try_write(lambda connection: hand.step(connection, pack, now))
+        pack, hand, now = EncodedStep.of(step), self.step_writer, self.wall()
+        return self._get_database().try_write(lambda connection: hand.write_step(connection, pack, now))
 
     def prune(self, before: float) -> Pruned:
         """Throw away runs and sessions untouched since then, but for those that are held."""
@@ -75,20 +75,20 @@ class SqliteStore(Closing):
 
     def close(self) -> None:
         """Close the store. What was kept stays; the file is closed with the last store of this process that uses it."""
-        if self._use.detach() is not None:
+        if self._finalizer.detach() is not None:
             DATABASES.release(self._database)
 
-    def read(self, made: Callable[..., T], statement: str, *values: object) -> list[T]:
+    def read(self, build: Callable[..., T], statement: str, *values: object) -> list[T]:
         """What is made of each row of one statement."""
-        return self._opened().read(made, statement, values)
+        return self._get_database().read(build, statement, values)
 
-    def write(self, act: Callable[[sqlite3.Connection], T]) -> T:
+    def write(self, action: Callable[[sqlite3.Connection], T]) -> T:
         """Do this in a commit, perhaps with what others wait for; what it gave."""
-        return self._opened().write(act)
+        return self._get_database().write(action)
 
-    def _opened(self) -> Database:
-        if not self._use.alive:
-            raise errors.closed(str(self.path))
+    def _get_database(self) -> Database:
+        if not self._finalizer.alive:
+            raise errors.store_closed(str(self.path))
         return self._database
 
     def __repr__(self) -> str:

@@ -12,11 +12,11 @@ from pathlib import Path
 from urllib.parse import quote
 
 from ...errors import StoreError
-from .schema import migrate, version_of
+from .schema import migrate, read_version
 
-_OURS = 0o600
+_OWNER_ONLY = 0o600
 """What was said to agents is nobody else's business."""
-_MEANING = {
+_ERROR_TEXTS = {
     sqlite3.SQLITE_FULL: "the disk is full; nothing of this step was kept. Expected some free space",
     sqlite3.SQLITE_IOERR: "the disk cannot be written or read: it is full, it fails, or the file has reached a limit; "
     "nothing of this step was kept. Expected a disk with free space",
@@ -46,10 +46,10 @@ class File:
 
     def open(self) -> sqlite3.Connection:
         """Bring the tables of the file up to date, and connect for writing."""
-        with self.explained():
+        with self.translate_errors():
             connection = self._connect()
             try:
-                version_of(connection, self.path)  # a file that is not ours is left as it is
+                read_version(connection, self.path)  # a file that is not ours is left as it is
                 self._use_wal(connection)
                 migrate(connection, self.path)
                 connection.execute(f"PRAGMA synchronous = {self.synchronous}")
@@ -65,17 +65,17 @@ class File:
         return connection
 
     @contextmanager
-    def explained(self) -> Generator[None]:
+    def translate_errors(self) -> Generator[None]:
         """What goes wrong inside is a StoreError, which names the file and says what would be right."""
         try:
             yield
         except (sqlite3.Error, UnicodeEncodeError) as error:
-            raise self.meaning(error) from error
+            raise self.to_store_error(error) from error
         except (ValueError, KeyError, TypeError) as error:  # a row that nobody can have written
-            words = f"{_MEANING[sqlite3.SQLITE_CORRUPT]} ({type(error).__name__}: {error})"
+            words = f"{_ERROR_TEXTS[sqlite3.SQLITE_CORRUPT]} ({type(error).__name__}: {error})"
             raise StoreError(str(self.path), words) from error
 
-    def meaning(self, error: sqlite3.Error | UnicodeEncodeError) -> StoreError:
+    def to_store_error(self, error: sqlite3.Error | UnicodeEncodeError) -> StoreError:
         """An error of SQLite, in words that help."""
         if isinstance(error, UnicodeEncodeError):
             return StoreError(str(self.path), f"found a text that is none ({error}); expected one in Unicode")
@@ -87,7 +87,7 @@ class File:
                 "Expected one that lets go, or more patience (?busy_seconds=60)"
             )
         else:
-            words = _MEANING.get(primary, "SQLite cannot do it")
+            words = _ERROR_TEXTS.get(primary, "SQLite cannot do it")
         return StoreError(str(self.path), f"{words} ({getattr(error, 'sqlite_errorname', 'SQLite')}: {error})")
 
     def identity(self) -> tuple[int, int]:
@@ -109,7 +109,7 @@ class File:
         if not folder.is_dir():
             raise StoreError(str(self.path), f"the folder {folder} does not exist. Expected one that does")
         try:
-            new = os.open(os.path.realpath(self.path), os.O_RDWR | os.O_CREAT | os.O_EXCL, _OURS)
+            new = os.open(os.path.realpath(self.path), os.O_RDWR | os.O_CREAT | os.O_EXCL, _OWNER_ONLY)
         except FileExistsError:
             return
         except OSError as error:

@@ -33,15 +33,15 @@ class Database:
         self.identity = identity
         self.users = 0
         """Stores that use it. Guarded by the lock of the registry."""
-        self.hand = StepWriter(str(file.path))
+        self.step_writer = StepWriter(str(file.path))
         self._readers = _Readers(file)
         self._writer: Writer | None = None
         self._process = os.getpid()
-        self._changing = Lock()
+        self._connection_lock = Lock()
         """Held while the connections are opened or closed."""
 
     @property
-    def is_ours(self) -> bool:
+    def is_same_process(self) -> bool:
         """Whether this process opened it, and not the process that it was forked from."""
         return os.getpid() == self._process
 
@@ -49,41 +49,41 @@ class Database:
     def is_in_use(self) -> bool:
         """Whether a thread may be inside SQLite now, or hold a lock of this database."""
         writes = self._writer is not None and self._writer.is_busy
-        return writes or self._readers.are_busy or self._changing.locked()
+        return writes or self._readers.are_busy or self._connection_lock.locked()
 
-    def read(self, made: Callable[..., T], statement: str, values: tuple[object, ...]) -> list[T]:
+    def read(self, build: Callable[..., T], statement: str, values: tuple[object, ...]) -> list[T]:
         """Run one statement and build a value from each of its rows."""
         self._check_process()
-        return self._readers.rows(made, statement, values)
+        return self._readers.fetch(build, statement, values)
 
-    def write(self, act: Callable[[sqlite3.Connection], T]) -> T:
+    def write(self, action: Callable[[sqlite3.Connection], T]) -> T:
         """Run this in a commit, perhaps with what other threads wait for, and return what it returned."""
         self._check_process()
         assert self._writer is not None
-        return self._writer.do(act)
+        return self._writer.run(action)
 
-    def try_write(self, act: Callable[[sqlite3.Connection], object]) -> bool:
+    def try_write(self, action: Callable[[sqlite3.Connection], object]) -> bool:
         """Run this in a commit, unless that would have to wait; return whether it is committed."""
         self._check_process()
         assert self._writer is not None
-        return self._writer.try_now(act)
+        return self._writer.try_run(action)
 
     def open(self) -> None:
         """Connect, unless another store has done it."""
-        with self._changing:
+        with self._connection_lock:
             if self._writer is None:
-                self._writer = Writer(self.file, self.identity, self.hand.forget_places)
+                self._writer = Writer(self.file, self.identity, self.step_writer.forget_positions)
 
     def close(self) -> None:
         """Disconnect. Reads and writes in progress are finished first, by the threads that make them."""
-        with self._changing:
+        with self._connection_lock:
             self._readers.close()
             if self._writer is not None:
                 self._writer.close()
 
     def _check_process(self) -> None:
-        if not self.is_ours:  # SQLite's locks do not come along with a fork
-            raise errors.forked(str(self.file.path))
+        if not self.is_same_process:  # SQLite's locks do not come along with a fork
+            raise errors.opened_before_fork(str(self.file.path))
 
 
 class _Readers:
@@ -92,26 +92,26 @@ class _Readers:
     def __init__(self, file: File) -> None:
         self._file = file
         self._idle: list[sqlite3.Connection] = []
-        self._borrowed = 0
+        self._in_use = 0
         self._lock = Lock()
         self._closed = False
 
     @property
     def are_busy(self) -> bool:
         """Whether a thread reads now, or is about to."""
-        return self._borrowed > 0 or self._lock.locked()
+        return self._in_use > 0 or self._lock.locked()
 
-    def rows(self, made: Callable[..., T], statement: str, values: tuple[object, ...]) -> list[T]:
+    def fetch(self, build: Callable[..., T], statement: str, values: tuple[object, ...]) -> list[T]:
         """Run one statement and build a value from each of its rows."""
-        with self._file.explained():
-            connection = self._borrow()
+        with self._file.translate_errors():
+            connection = self._acquire()
             try:
                 if connection is None:
                     connection = self._file.read()
                 found = connection.execute(statement, values).fetchall()
             finally:
-                self._give_back(connection)
-            return [made(*row) for row in found]
+                self._release(connection)
+            return [build(*row) for row in found]
 
     def close(self) -> None:
         """Close the idle connections. The others are closed by the threads that use them."""
@@ -121,14 +121,14 @@ class _Readers:
         for connection in idle:
             connection.close()
 
-    def _borrow(self) -> sqlite3.Connection | None:
+    def _acquire(self) -> sqlite3.Connection | None:
         with self._lock:
             if self._closed:
-                raise errors.closed(str(self._file.path))
-            self._borrowed += 1
+                raise errors.store_closed(str(self._file.path))
+            self._in_use += 1
             return self._idle.pop() if self._idle else None
 
-    def _give_back(self, connection: sqlite3.Connection | None) -> None:
+    def _release(self, connection: sqlite3.Connection | None) -> None:
         with self._lock:
             keep = connection is not None and not self._closed and len(self._idle) < _IDLE_READERS
             if connection is not None and keep:
@@ -136,7 +136,7 @@ class _Readers:
         if connection is not None and not keep:
             connection.close()
         with self._lock:
-            self._borrowed -= 1
+            self._in_use -= 1
 
 
 class _Registry:
@@ -156,10 +156,10 @@ class _Registry:
 
     def acquire(self, file: File) -> Database:
         """Return the database of a file, which is created or opened if need be."""
-        self._collect()
+        self._release_abandoned()
         with self._lock:
-            self._hook()
-            database = self._entry(file)
+            self._register_hooks()
+            database = self._get_database(file)
             database.users += 1
         try:
             database.open()
@@ -170,7 +170,7 @@ class _Registry:
 
     def release(self, database: Database) -> None:
         """Give up one use of a database. The last one closes it."""
-        if not database.is_ours:
+        if not database.is_same_process:
             return
         with self._lock:
             database.users -= 1
@@ -199,7 +199,7 @@ class _Registry:
         for database in left:
             database.close()
 
-    def _entry(self, file: File) -> Database:
+    def _get_database(self, file: File) -> Database:
         # Creating closes a descriptor of a new file. Under the lock, no other thread has SQLite's locks on it yet.
         file.create()
         identity = file.identity()
@@ -214,10 +214,10 @@ class _Registry:
                 f"sqlite store {file.path}", file.options, f"{known.file.options}, as it is open with in this process"
             )
         elif known.file.identity() != identity:
-            raise errors.moved(str(known.file.path))
+            raise errors.file_moved(str(known.file.path))
         return known
 
-    def _collect(self) -> None:
+    def _release_abandoned(self) -> None:
         """Give up the databases of stores that were garbage-collected."""
         while self._abandoned:
             try:
@@ -226,7 +226,7 @@ class _Registry:
                 return
             self.release(database)
 
-    def _hook(self) -> None:
+    def _register_hooks(self) -> None:
         if not self._has_hooks:
             self._has_hooks = True
             atexit.register(self.close)

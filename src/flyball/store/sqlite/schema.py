@@ -14,7 +14,7 @@ from pathlib import Path
 
 from ...errors import StoreError
 
-APPLICATION = 0x466C7942
+APPLICATION_ID = 0x466C7942
 """How a file says that it is ours: "FlyB"."""
 
 MIGRATIONS = (
@@ -63,20 +63,20 @@ MIGRATIONS = (
 
 def migrate(connection: sqlite3.Connection, path: Path) -> None:
     """Bring the tables of a file up to date, once, whoever else opens it now."""
-    if version_of(connection, path) == len(MIGRATIONS):
+    if read_version(connection, path) == len(MIGRATIONS):
         return
     with transaction(connection, "IMMEDIATE"):
-        for number in range(_version(connection, path), len(MIGRATIONS)):
+        for number in range(_read_version(connection, path), len(MIGRATIONS)):
             for statement in MIGRATIONS[number].split(";"):
                 connection.execute(statement)
-        connection.execute(f"PRAGMA application_id = {APPLICATION}")
+        connection.execute(f"PRAGMA application_id = {APPLICATION_ID}")
         connection.execute(f"PRAGMA user_version = {len(MIGRATIONS)}")
 
 
-def version_of(connection: sqlite3.Connection, path: Path) -> int:
+def read_version(connection: sqlite3.Connection, path: Path) -> int:
     """How many steps the file has behind it, 0 for one that is new; a StoreError if it is not for us."""
     with transaction(connection):  # all at one moment: somebody else may be making the tables
-        return _version(connection, path)
+        return _read_version(connection, path)
 
 
 @contextmanager
@@ -92,11 +92,11 @@ def transaction(connection: sqlite3.Connection, kind: str = "DEFERRED") -> Gener
         raise
 
 
-def _version(connection: sqlite3.Connection, path: Path) -> int:
+def _read_version(connection: sqlite3.Connection, path: Path) -> int:
     (owner,) = connection.execute("PRAGMA application_id").fetchone()
     (version,) = connection.execute("PRAGMA user_version").fetchone()
     (tables,) = connection.execute("SELECT count(*) FROM sqlite_master").fetchone()
-    if owner != APPLICATION and (tables or owner or version):
+    if owner != APPLICATION_ID and (tables or owner or version):
         raise StoreError(
             str(path), "found a database of another program; expected a new file, or one that Flyball made"
         )

@@ -6,24 +6,24 @@ import sqlite3
 from dataclasses import dataclass
 
 from .. import errors
-from ..encoded_step import EncodedStep, later, rise
+from ..encoded_step import EncodedStep, filter_events_after, is_increasing
 from ..records import Guard, Holder, Pruned
 
-_PLACES = 10_000
+_MAX_POSITIONS = 10_000
 """Runs whose places are remembered."""
 
 
 @dataclass(slots=True)
-class _Place:
+class _RunPosition:
     """Where a run stands in the file."""
 
     fence: int
     key: int
-    first: int
+    next_id: int
     """The id of its next row."""
-    answer: tuple[int, int] | None
+    last_answer: tuple[int, int] | None
     """The take and the effect of its last answer."""
-    event: int
+    last_event: int
     """The number of its last event."""
 
 
@@ -33,65 +33,65 @@ class StepWriter:
     def __init__(self, where: str) -> None:
         self.where = where
         """The file's name, for what it refuses."""
-        self._places: dict[str, _Place] = {}
+        self._positions: dict[str, _RunPosition] = {}
         """Where the runs stand whose lease was last seen here: nobody else can have written to them."""
 
-    def forget_places(self) -> None:
+    def forget_positions(self) -> None:
         """Something was not committed, so what is remembered may be wrong."""
-        self._places.clear()
+        self._positions.clear()
 
-    def step(self, connection: sqlite3.Connection, pack: EncodedStep, now: float) -> None:
+    def write_step(self, connection: sqlite3.Connection, encoded: EncodedStep, now: float) -> None:
         """Write all of a step; what it raises undoes all of it."""
-        guard = pack.guard
+        guard = encoded.guard
         if guard is not None:
-            self.check(connection, guard)
-        if pack.run_id is not None:
-            self._run(connection, pack.run_id, pack, now)
-        if guard is not None and (pack.lines or pack.state is not None):
-            _speak(connection, guard.session, pack, now)
-        if guard is not None and pack.release:
+            self.check_guard(connection, guard)
+        if encoded.run_id is not None:
+            self._write_run(connection, encoded.run_id, encoded, now)
+        if guard is not None and (encoded.lines or encoded.state is not None):
+            _write_session(connection, guard.session, encoded, now)
+        if guard is not None and encoded.release:
             connection.execute("DELETE FROM lease WHERE session = ?", (guard.session,))
 
-    def check(self, connection: sqlite3.Connection, guard: Guard) -> None:
+    def check_guard(self, connection: sqlite3.Connection, guard: Guard) -> None:
         """Refuse a guard that is not the newest."""
         newest = connection.execute("SELECT fence FROM lease WHERE session = ?", (guard.session,)).fetchone()
         if newest is None or newest[0] != guard.fence:
-            raise errors.stale(self.where, guard, newest[0] if newest else None)
+            raise errors.stale_fence(self.where, guard, newest[0] if newest else None)
 
-    def _run(self, connection: sqlite3.Connection, run_id: str, pack: EncodedStep, now: float) -> None:
-        if pack.start is not None:
-            self._start(connection, run_id, pack, now)
-        guard, place = pack.guard, self._places.get(run_id)
+    def _write_run(self, connection: sqlite3.Connection, run_id: str, encoded: EncodedStep, now: float) -> None:
+        if encoded.start is not None:
+            self._insert_run(connection, run_id, encoded, now)
+        guard, place = encoded.guard, self._positions.get(run_id)
         if place is None or guard is None or place.fence != guard.fence:
-            place = self._place(connection, run_id, -1 if guard is None else guard.fence)
-        if pack.rows or pack.events:
-            self._trace(connection, run_id, pack, place, now)
-        if pack.again or pack.finish is not None:
-            _finish(connection, place.key, pack, now)
-        if guard is None or pack.finish is not None:
-            self._places.pop(run_id, None)
+            place = self._read_position(connection, run_id, -1 if guard is None else guard.fence)
+        if encoded.rows or encoded.events:
+            self._write_trace(connection, run_id, encoded, place, now)
+        if encoded.again or encoded.finish is not None:
+            _write_finish(connection, place.key, encoded, now)
+        if guard is None or encoded.finish is not None:
+            self._positions.pop(run_id, None)
         else:
-            if len(self._places) >= _PLACES:  # of runs that ended elsewhere
-                self._places.clear()
-            self._places[run_id] = place
+            if len(self._positions) >= _MAX_POSITIONS:  # of runs that ended elsewhere
+                self._positions.clear()
+            self._positions[run_id] = place
 
-    def _place(self, connection: sqlite3.Connection, run_id: str, fence: int) -> _Place:
+    def _read_position(self, connection: sqlite3.Connection, run_id: str, fence: int) -> _RunPosition:
         known = connection.execute(_RUN, (run_id,)).fetchone()
         if known is None:
-            raise errors.unknown(self.where, run_id)
+            raise errors.unknown_run(self.where, run_id)
         key, newest = known
         first = key << 32 if newest is None else newest + 1
         answer = connection.execute(_ANSWER, (first, first)).fetchone()
         told = connection.execute(_EVENT, (first, first)).fetchone()
-        return _Place(fence, key, first, answer, -1 if told is None else told[0])
+        return _RunPosition(fence, key, first, answer, -1 if told is None else told[0])
 
-    def _start(self, connection: sqlite3.Connection, run_id: str, pack: EncodedStep, now: float) -> None:
-        start = pack.start
+    def _insert_run(self, connection: sqlite3.Connection, run_id: str, encoded: EncodedStep, now: float) -> None:
+        start = encoded.start
         assert start is not None
         if connection.execute("SELECT 1 FROM run WHERE id = ?", (run_id,)).fetchone():
-            raise errors.known(self.where, run_id)
+            raise errors.duplicate_run(self.where, run_id)
         above = connection.execute("SELECT root FROM run WHERE id = ?", (start.parent,)).fetchone()
-        values = (run_id, start.parent, start.session, start.agent, start.task, pack.metadata, start.at, now)
+        values = (run_id, start.parent, start.session, start.agent, start.task, encoded.metadata, start.at, now)
         key = connection.execute(
             "INSERT INTO run VALUES (NULL, ?, 0, ?, ?, ?, ?, ?, ?, ?, NULL, NULL)", values
         ).lastrowid
@@ -99,26 +99,36 @@ class StepWriter:
         if start.session is not None:
             touch(connection, start.session, now)
 
-    def _trace(self, connection: sqlite3.Connection, run_id: str, pack: EncodedStep, place: _Place, now: float) -> None:
-        if pack.answers:
-            if not rise(place.answer, pack.answers):
-                raise errors.twice(self.where, run_id)
-            place.answer = pack.answers[-1]
-        lines = [(row.kind.value, row.n, row.take, row.fingerprint, row.data) for row in pack.rows]
-        if pack.events and pack.seqs[-1] > place.event:
-            whole = pack.seqs[0] > place.event
-            lines.append(("events", pack.seqs[-1], 0, 0, pack.events if whole else later(pack.events, place.event)))
-            place.event = pack.seqs[-1]
-        placed = [(place.first + n, now, *line) for n, line in enumerate(lines)]
-        place.first += len(lines)
+    def _write_trace(
+        self, connection: sqlite3.Connection, run_id: str, encoded: EncodedStep, position: _RunPosition, now: float
+    ) -> None:
+        if encoded.answers:
+            if not is_increasing(position.last_answer, encoded.answers):
+                raise errors.duplicate_answer(self.where, run_id)
+            position.last_answer = encoded.answers[-1]
+        lines = [(row.kind.value, row.n, row.take, row.fingerprint, row.data) for row in encoded.rows]
+        if encoded.events and encoded.seqs[-1] > position.last_event:
+            whole = encoded.seqs[0] > position.last_event
+            lines.append(
+                (
+                    "events",
+                    encoded.seqs[-1],
+                    0,
+                    0,
+                    encoded.events if whole else filter_events_after(encoded.events, position.last_event),
+                )
+            )
+            position.last_event = encoded.seqs[-1]
+        placed = [(position.next_id + n, now, *line) for n, line in enumerate(lines)]
+        position.next_id += len(lines)
         connection.executemany("INSERT INTO trace VALUES (?, ?, ?, ?, ?, ?, ?)", placed)
 
-    def delete(self, connection: sqlite3.Connection, session: str, now: float) -> bool:
+    def delete_session(self, connection: sqlite3.Connection, session: str, now: float) -> bool:
         """Forget a session and its runs, unless it is held; whether there was anything."""
-        if holder := holder_of(connection, session, now):
-            raise errors.busy(self.where, holder)
-        runs = _forget_runs(connection, "SELECT root FROM run WHERE session = ?", session)
-        sessions = _forget_sessions(connection, "SELECT key FROM session WHERE id = ?", session)
+        if holder := find_holder(connection, session, now):
+            raise errors.session_busy(self.where, holder)
+        runs = _delete_runs(connection, "SELECT root FROM run WHERE session = ?", session)
+        sessions = _delete_sessions(connection, "SELECT key FROM session WHERE id = ?", session)
         connection.execute("DELETE FROM lease WHERE session = ?", (session,))
         return bool(runs or sessions)
 
@@ -134,26 +144,26 @@ _SESSION = """
 """A session, and its newest message."""
 
 
-def _finish(connection: sqlite3.Connection, key: int, pack: EncodedStep, now: float) -> None:
-    finish = pack.finish
+def _write_finish(connection: sqlite3.Connection, key: int, encoded: EncodedStep, now: float) -> None:
+    finish = encoded.finish
     values = (now, finish.at, finish.stop, key) if finish else (now, None, None, key)
     connection.execute("UPDATE run SET updated_at = ?, ended_at = ?, stop = ? WHERE key = ?", values)
     connection.execute("DELETE FROM record WHERE run = ?", (key,))
-    if pack.record is not None:
-        connection.execute("INSERT INTO record VALUES (?, ?)", (key, pack.record))
+    if encoded.record is not None:
+        connection.execute("INSERT INTO record VALUES (?, ?)", (key, encoded.record))
 
 
-def _speak(connection: sqlite3.Connection, session: str, pack: EncodedStep, now: float) -> None:
+def _write_session(connection: sqlite3.Connection, session: str, encoded: EncodedStep, now: float) -> None:
     """Write the messages and the state of a step."""
     key, newest = connection.execute(_SESSION, (session,)).fetchone() or (None, None)
-    if key is None or pack.state is not None:
+    if key is None or encoded.state is not None:
         key = touch(connection, session, now)
-    if pack.lines:
+    if encoded.lines:
         first = key << 32 if newest is None else newest + 1
-        placed = [(first + place, now, line) for place, line in enumerate(pack.lines)]
+        placed = [(first + place, now, line) for place, line in enumerate(encoded.lines)]
         connection.executemany("INSERT INTO message VALUES (?, ?, ?)", placed)
-    if pack.state is not None:
-        connection.execute("INSERT OR REPLACE INTO state VALUES (?, ?)", (key, pack.state))
+    if encoded.state is not None:
+        connection.execute("INSERT OR REPLACE INTO state VALUES (?, ?)", (key, encoded.state))
 
 
 def touch(connection: sqlite3.Connection, session: str, now: float) -> int:
@@ -164,12 +174,12 @@ def touch(connection: sqlite3.Connection, session: str, now: float) -> int:
     return connection.execute("SELECT key FROM session WHERE id = ?", (session,)).fetchone()[0]
 
 
-def entitle(connection: sqlite3.Connection, session: str, title: str, now: float) -> None:
+def set_title(connection: sqlite3.Connection, session: str, title: str, now: float) -> None:
     """Name a session."""
     connection.execute("UPDATE session SET title = ? WHERE key = ?", (title, touch(connection, session, now)))
 
 
-def holder_of(connection: sqlite3.Connection, session: str, now: float) -> Holder | None:
+def find_holder(connection: sqlite3.Connection, session: str, now: float) -> Holder | None:
     """Who has a lease that has not expired."""
     wanted = "SELECT session, owner, fence, since, expires FROM lease WHERE session = ? AND expires > ?"
     row = connection.execute(wanted, (session, now)).fetchone()
@@ -178,7 +188,7 @@ def holder_of(connection: sqlite3.Connection, session: str, now: float) -> Holde
 
 def acquire(connection: sqlite3.Connection, session: str, owner: str, now: float, expires: float) -> Guard | Holder:
     """Take a lease, or tell who has it."""
-    if holder := holder_of(connection, session, now):
+    if holder := find_holder(connection, session, now):
         return holder
     connection.execute("UPDATE fence SET newest = newest + 1")
     (fence,) = connection.execute("SELECT newest FROM fence").fetchone()
@@ -198,7 +208,7 @@ def release(connection: sqlite3.Connection, guard: Guard) -> bool:
     return gone.rowcount == 1
 
 
-def _forget_runs(connection: sqlite3.Connection, roots: str, *values: object) -> int:
+def _delete_runs(connection: sqlite3.Connection, roots: str, *values: object) -> int:
     """Forget whole trees of runs, by a query of their roots; how many runs they were."""
     keys = connection.execute(f"SELECT key FROM run WHERE root IN ({roots})", values).fetchall()
     for (key,) in keys:
@@ -208,9 +218,9 @@ def _forget_runs(connection: sqlite3.Connection, roots: str, *values: object) ->
     return len(keys)
 
 
-def _forget_sessions(connection: sqlite3.Connection, wanted: str, *values: object) -> int:
+def _delete_sessions(connection: sqlite3.Connection, query: str, *values: object) -> int:
     """Forget sessions, by a query of their keys; how many they were."""
-    keys = connection.execute(wanted, values).fetchall()
+    keys = connection.execute(query, values).fetchall()
     for (key,) in keys:
         connection.execute("DELETE FROM message WHERE id >= ? AND id < ?", (key << 32, (key + 1) << 32))
         connection.execute("DELETE FROM state WHERE session = ?", (key,))
@@ -228,7 +238,7 @@ _UNUSED = """
     AND NOT EXISTS (SELECT 1 FROM run WHERE run.session = session.id)
     AND NOT EXISTS (SELECT 1 FROM lease WHERE lease.session = session.id AND expires > ?)
 """
-_LEFT_LEASES = """
+_DELETE_OLD_LEASES = """
     DELETE FROM lease WHERE expires < ?1 AND (expires < ?2 OR NOT EXISTS (
         SELECT 1 FROM run WHERE run.session = lease.session OR run.id = lease.session
     ))
@@ -238,7 +248,7 @@ _LEFT_LEASES = """
 
 def prune(connection: sqlite3.Connection, before: float, now: float) -> Pruned:
     """Forget runs and sessions untouched since then, but for those that are held."""
-    runs = _forget_runs(connection, _UNTOUCHED, before, now)
-    sessions = _forget_sessions(connection, _UNUSED, before, now)
-    connection.execute(_LEFT_LEASES, (now, before))
+    runs = _delete_runs(connection, _UNTOUCHED, before, now)
+    sessions = _delete_sessions(connection, _UNUSED, before, now)
+    connection.execute(_DELETE_OLD_LEASES, (now, before))
     return Pruned(runs, sessions)

@@ -8,10 +8,10 @@ from typing import Any, Protocol, TypeVar
 
 from ...message import Message
 from .. import errors
-from ..codec import clean, to_message, to_value
-from ..encoded_step import CODE
+from ..codec import replace_surrogates, to_message, to_value
+from ..encoded_step import STATE_CODEC
 from ..records import Entry, Guard, Holder, Kind, Query, Row, RunFinish, Session, Start, Step
-from .statements import StepWriter, acquire, entitle, release, renew
+from .statements import StepWriter, acquire, release, renew, set_title
 
 T = TypeVar("T")
 
@@ -19,17 +19,17 @@ T = TypeVar("T")
 class Database(Protocol):
     """What the parts need of the store."""
 
-    hand: StepWriter
+    step_writer: StepWriter
 
     def keep(self, step: Step) -> None:
         """Keep all of a step, or nothing of it."""
         ...
 
-    def read(self, made: Callable[..., T], statement: str, *values: object) -> list[T]:
+    def read(self, build: Callable[..., T], statement: str, *values: object) -> list[T]:
         """What is made of each row of one statement."""
         ...
 
-    def write(self, act: Callable[[sqlite3.Connection], T]) -> T:
+    def write(self, action: Callable[[sqlite3.Connection], T]) -> T:
         """Do this in a commit."""
         ...
 
@@ -55,9 +55,9 @@ class SqliteTranscript:
             FROM session_now JOIN message ON message.id >= (key << 32) + ? AND message.id < key + 1 << 32
             WHERE session_now.id = ? ORDER BY message.id
         """
-        found = self._database.read(_placed, wanted, after, session)
+        found = self._database.read(_to_positioned_message, wanted, after, session)
         if found and [place for place, _, _ in found] != list(range(after, found[0][1])):
-            raise errors.gap(self._database.hand.where, session)
+            raise errors.missing_messages(self._database.step_writer.where, session)
         return [message for _, _, message in found]
 
     def sessions(self, session: str | None = None, limit: int = 100) -> list[Session]:
@@ -71,12 +71,12 @@ class SqliteTranscript:
     def title(self, session: str, title: str) -> None:
         """Name a session."""
         database, now = self._database, self._database.wall()
-        database.write(lambda connection: entitle(connection, session, clean(title), now))
+        database.write(lambda connection: set_title(connection, session, replace_surrogates(title), now))
 
     def delete(self, session: str) -> bool:
         """Forget a session with its state and all of its runs."""
         database, now = self._database, self._database.wall()
-        return database.write(lambda connection: database.hand.delete(connection, session, now))
+        return database.write(lambda connection: database.step_writer.delete_session(connection, session, now))
 
 
 class SqliteJournal:
@@ -96,7 +96,7 @@ class SqliteJournal:
             FROM run JOIN trace ON trace.id >= key << 32 AND trace.id < key + 1 << 32
             WHERE run.id = ? AND kind <> 'events' ORDER BY trace.id LIMIT -1 OFFSET ?
         """
-        return self._database.read(_row, wanted, run_id, after)
+        return self._database.read(_to_row, wanted, run_id, after)
 
 
 class SqliteLease:
@@ -140,7 +140,7 @@ class SqliteState:
     def get(self, session: str) -> dict[str, Any]:
         """All of it."""
         wanted = "SELECT data FROM session JOIN state ON state.session = key WHERE id = ?"
-        found = self._database.read(CODE.loads, wanted, session)
+        found = self._database.read(STATE_CODEC.loads, wanted, session)
         return found[0] if found else {}
 
     def put(self, guard: Guard, state: Mapping[str, Any]) -> None:
@@ -175,14 +175,14 @@ class SqliteRuns:
 
     def list(self, query: Query | None = None) -> list[Entry]:
         """Those that are wanted, the newest first."""
-        conditions, values = _wanted(query or Query())
+        conditions, values = _build_conditions(query or Query())
         wanted = f"SELECT {_RUN}, NULL FROM run_now WHERE {conditions} ORDER BY started_at DESC, id DESC LIMIT ?"
-        return self._database.read(_entry, wanted, *values)
+        return self._database.read(_to_entry, wanted, *values)
 
     def get(self, run_id: str) -> Entry | None:
         """One of them, with its record."""
         wanted = f"SELECT {_RUN}, data FROM run_now LEFT JOIN record ON run = key WHERE id = ?"
-        found = self._database.read(_entry, wanted, run_id)
+        found = self._database.read(_to_entry, wanted, run_id)
         return found[0] if found else None
 
     def events(self, run_id: str, after: int = -1) -> list[dict[str, Any]]:
@@ -191,7 +191,7 @@ class SqliteRuns:
         return [event for events in found for event in events if event["seq"] > after]
 
 
-def _wanted(query: Query) -> tuple[str, list[object]]:
+def _build_conditions(query: Query) -> tuple[str, list[object]]:
     """The conditions of a query, and their values with its limit behind them."""
     parts: list[tuple[str, object]] = [
         ("session = ?", query.session),
@@ -208,15 +208,15 @@ def _wanted(query: Query) -> tuple[str, list[object]]:
     return " AND ".join(conditions) or "1", [*(value for _, value in given), query.limit]
 
 
-def _placed(place: int, messages: int, line: str) -> tuple[int, int, Message]:
-    return place, messages, to_message(line)
+def _to_positioned_message(position: int, messages: int, line: str) -> tuple[int, int, Message]:
+    return position, messages, to_message(line)
 
 
-def _row(n: int, kind: str, data: str, fingerprint: int, take: int) -> Row:
+def _to_row(n: int, kind: str, data: str, fingerprint: int, take: int) -> Row:
     return Row(n, Kind(kind), data, fingerprint, take)
 
 
-def _entry(*row: Any) -> Entry:
+def _to_entry(*row: Any) -> Entry:
     run_id, parent, session, agent, task, metadata, started, updated, ended, stop, record = row
     start = Start(at=started, agent=agent, session=session, parent=parent, task=task, metadata=to_value(metadata))
     if stop is None:

@@ -19,26 +19,26 @@ from .connection import File
 
 T = TypeVar("T")
 
-_AT_ONCE = 100
+_MAX_BATCH = 100
 """Acts in one commit: the first of them waits for the last."""
 
 
 class _Job(Generic[T]):
     """Something to be written, and who waits for it."""
 
-    __slots__ = ("act", "done", "error", "leads", "turn", "value")
+    __slots__ = ("action", "done", "error", "is_leader", "value", "wakeup")
 
-    def __init__(self, act: Callable[[sqlite3.Connection], T]) -> None:
-        self.act = act
+    def __init__(self, action: Callable[[sqlite3.Connection], T]) -> None:
+        self.action = action
         self.value: T | None = None
         self.error: BaseException | None = None
         self.done = False
         """Whether it is committed, or refused."""
-        self.leads = False
+        self.is_leader = False
         """Whether it is to write for all who wait."""
-        self.turn = Lock()
+        self.wakeup = Lock()
         """Released when it is done, or leads."""
-        self.turn.acquire()
+        self.wakeup.acquire()
 
 
 class Writer:
@@ -54,7 +54,7 @@ class Writer:
         self._connection = file.open()
         self._connection.execute("PRAGMA busy_timeout = 0")  # who may wait does so here
         self._identity = identity
-        self._gate = Lock()
+        self._lock = Lock()
         """Held for the next three and for who leads, and never while something is written."""
         self._waiting: list[_Job[Any]] = []
         self._busy = False
@@ -63,11 +63,11 @@ class Writer:
     @property
     def is_busy(self) -> bool:
         """Whether a thread writes now, or is about to."""
-        return self._busy or self._gate.locked()
+        return self._busy or self._lock.locked()
 
-    def do(self, act: Callable[[sqlite3.Connection], T]) -> T:
+    def run(self, action: Callable[[sqlite3.Connection], T]) -> T:
         """Have this written, and wait until it is committed; what it gave, or raised."""
-        job = self._through(_Job(act))
+        job = self._run_job(_Job(action))
         if job.error is not None:
             try:
                 raise job.error
@@ -75,28 +75,28 @@ class Writer:
                 del job  # the error's traceback holds this frame
         return cast("T", job.value)
 
-    def try_now(self, act: Callable[[sqlite3.Connection], T]) -> bool:
+    def try_run(self, action: Callable[[sqlite3.Connection], T]) -> bool:
         """Have this written here and now, if nobody else writes, in this process or another; whether it is committed.
 
         For a thread that must not wait: a commit to the write-ahead log takes less time than to hand it to another.
         """
-        job = _Job(act)
-        with self._gate:
+        job = _Job(action)
+        with self._lock:
             if self._closed or self._busy:
                 return False
             self._busy = True
         try:
-            committed = self._commit([job], patient=False)
+            committed = self._commit([job], may_wait=False)
         finally:
-            with self._gate:
-                self._pass_on()
+            with self._lock:
+                self._hand_over()
         if job.error is not None:
             raise job.error
         return committed
 
     def close(self) -> None:
         """Refuse what comes from now on, and close the connection after what waits, without waiting for it."""
-        with self._gate:
+        with self._lock:
             if self._closed:
                 return
             self._closed = True
@@ -104,14 +104,14 @@ class Writer:
                 return
         self._connection.close()
 
-    def _through(self, job: _Job[T]) -> _Job[T]:
+    def _run_job(self, job: _Job[T]) -> _Job[T]:
         """Line up, and come back when it is done."""
-        with self._gate:
+        with self._lock:
             if self._closed:
-                raise errors.closed(str(self._file.path))
+                raise errors.store_closed(str(self._file.path))
             self._waiting.append(job)
-            job.leads, self._busy = not self._busy, True
-        if not job.leads:
+            job.is_leader, self._busy = not self._busy, True
+        if not job.is_leader:
             self._wait(job)
         if not job.done:
             self._lead()
@@ -120,38 +120,38 @@ class Writer:
     def _wait(self, job: _Job[Any]) -> None:
         """Wait for its turn. Whoever is interrupted here must not leave others waiting for it."""
         try:
-            job.turn.acquire()
+            job.wakeup.acquire()
         except BaseException:
-            with self._gate:
+            with self._lock:
                 if job in self._waiting:
                     self._waiting.remove(job)
-                    if job.leads:
-                        self._pass_on()
+                    if job.is_leader:
+                        self._hand_over()
             raise
 
-    def _pass_on(self) -> None:
+    def _hand_over(self) -> None:
         """Let the first who waits lead. The last one closes the connection of a closed writer."""
         self._busy = bool(self._waiting)
         if self._closed and not self._busy:
             self._connection.close()
         if self._waiting:
-            self._waiting[0].leads = True
-            self._waiting[0].turn.release()
+            self._waiting[0].is_leader = True
+            self._waiting[0].wakeup.release()
 
     def _lead(self) -> None:
         """Write for all who wait now, and have the next who came meanwhile go on."""
-        with self._gate:
-            jobs, self._waiting = self._waiting[:_AT_ONCE], self._waiting[_AT_ONCE:]
+        with self._lock:
+            jobs, self._waiting = self._waiting[:_MAX_BATCH], self._waiting[_MAX_BATCH:]
         try:
             self._commit(jobs)
         finally:
             for job in jobs:
                 job.done = True
-                job.turn.release()
-            with self._gate:
-                self._pass_on()
+                job.wakeup.release()
+            with self._lock:
+                self._hand_over()
 
-    def _begin(self, connection: sqlite3.Connection, *, patient: bool) -> bool:
+    def _begin(self, connection: sqlite3.Connection, *, may_wait: bool) -> bool:
         """Begin to write; False where another process does, and one may not wait for it."""
         until, pause_s = time.monotonic() + self._file.busy_seconds, 0.001
         while True:
@@ -159,26 +159,26 @@ class Writer:
                 connection.execute("BEGIN IMMEDIATE")
                 return True
             except sqlite3.OperationalError as error:
-                if error.sqlite_errorcode & 0xFF != sqlite3.SQLITE_BUSY or (patient and time.monotonic() >= until):
+                if error.sqlite_errorcode & 0xFF != sqlite3.SQLITE_BUSY or (may_wait and time.monotonic() >= until):
                     raise
-            if not patient:
+            if not may_wait:
                 return False
             time.sleep(pause_s)
             pause_s = min(0.05, pause_s * 1.5)
 
-    def _commit(self, jobs: Sequence[_Job[Any]], *, patient: bool = True) -> bool:
+    def _commit(self, jobs: Sequence[_Job[Any]], *, may_wait: bool = True) -> bool:
         connection = self._connection
         try:
             if self._file.identity() != self._identity:
-                raise errors.moved(str(self._file.path))
-            if not self._begin(connection, patient=patient):
+                raise errors.file_moved(str(self._file.path))
+            if not self._begin(connection, may_wait=may_wait):
                 return False
             for job in jobs:
                 self._try(connection, job, alone=len(jobs) == 1)
             connection.execute("COMMIT")
         except BaseException as error:
             for job in jobs:
-                job.error = job.error or self._meaning(error)
+                job.error = job.error or self._to_store_error(error)
             self._on_rollback()
             if connection.in_transaction:
                 connection.execute("ROLLBACK")
@@ -191,9 +191,9 @@ class Writer:
         if not alone:
             connection.execute("SAVEPOINT one")
         try:
-            job.value = job.act(connection)
+            job.value = job.action(connection)
         except Exception as error:
-            job.error = self._meaning(error)
+            job.error = self._to_store_error(error)
             if alone or not connection.in_transaction:
                 raise
             self._on_rollback()
@@ -201,10 +201,10 @@ class Writer:
         if not alone:
             connection.execute("RELEASE one")
 
-    def _meaning(self, error: BaseException) -> BaseException:
+    def _to_store_error(self, error: BaseException) -> BaseException:
         """An error for one who waits: its own, as a traceback belongs to one thread."""
         if isinstance(error, sqlite3.Error | UnicodeEncodeError):
-            return self._file.meaning(error)
+            return self._file.to_store_error(error)
         if isinstance(error, FlyballError):
             return type(error)(*error.args)
-        return error if isinstance(error, Exception) else errors.interrupted(str(self._file.path))
+        return error if isinstance(error, Exception) else errors.writer_interrupted(str(self._file.path))

@@ -1,6 +1,6 @@
 """A model's server on this machine: it speaks both wires, says what a script says, and misbehaves on demand."""
 
 from .faults import Sent, StatusReply, sent, status
-from .server import Heard, ModelServer
+from .server import ModelServer, ReceivedRequest
 
-__all__ = ["Heard", "ModelServer", "Sent", "StatusReply", "sent", "status"]
+__all__ = ["ReceivedRequest", "ModelServer", "Sent", "StatusReply", "sent", "status"]

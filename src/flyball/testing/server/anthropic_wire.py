@@ -8,7 +8,7 @@ from dataclasses import replace
 
 from ...request import Call, Finish, Usage
 from .faults import StatusReply
-from .reply import Json, SpokenReply, StreamEvent, scraps, written
+from .reply import Json, SpokenReply, StreamEvent, encode_arguments, split_chunks
 
 _FINISH = {
     Finish.STOP: "end_turn",
@@ -33,36 +33,39 @@ _TOO_LONG = "prompt is too long: "
 class AnthropicWire:
     """Writes replies as messages and their events."""
 
-    def whole(self, spoken: SpokenReply) -> Json:
+    def build_body(self, reply: SpokenReply) -> Json:
         """A message."""
         blocks: list[Json] = []
-        if spoken.thinking:
-            blocks.append({"type": "thinking", "thinking": spoken.thinking, "signature": "c2lnbmVk"})
-        if spoken.text:
-            blocks.append({"type": "text", "text": spoken.text, "citations": None})
-        blocks += [{"type": "tool_use", "id": one.id, "name": one.name, "input": _input(one)} for one in spoken.calls]
-        usage = spoken.usage_json(_usage(spoken.usage or Usage()))
-        return _message(spoken, blocks, spoken.finish_word(_FINISH), usage)
+        if reply.thinking:
+            blocks.append({"type": "thinking", "thinking": reply.thinking, "signature": "c2lnbmVk"})
+        if reply.text:
+            blocks.append({"type": "text", "text": reply.text, "citations": None})
+        blocks += [
+            {"type": "tool_use", "id": one.id, "name": one.name, "input": _arguments_to_json(one)}
+            for one in reply.calls
+        ]
+        usage = reply.build_usage(_usage_to_json(reply.usage or Usage()))
+        return _build_message(reply, blocks, reply.get_finish_reason(_FINISH), usage)
 
-    def events(self, spoken: SpokenReply) -> Iterator[StreamEvent]:
+    def iter_events(self, reply: SpokenReply) -> Iterator[StreamEvent]:
         """The events, each with its name."""
-        usage = spoken.usage or Usage()
-        begun = spoken.usage_json(_usage(replace(usage, output=1, reasoning=0)))
-        yield _event({"type": "message_start", "message": _message(spoken, [], None, begun)})
-        yield _event({"type": "ping"})
-        for index, (block, deltas) in enumerate(_blocks(spoken)):
-            at = deltas[0][0] if deltas else spoken.end
-            yield _event({"type": "content_block_start", "index": index, "content_block": block}, at)
+        usage = reply.usage or Usage()
+        begun = reply.build_usage(_usage_to_json(replace(usage, output=1, reasoning=0)))
+        yield _build_event({"type": "message_start", "message": _build_message(reply, [], None, begun)})
+        yield _build_event({"type": "ping"})
+        for index, (block, deltas) in enumerate(_iter_blocks(reply)):
+            at = deltas[0][0] if deltas else reply.end
+            yield _build_event({"type": "content_block_start", "index": index, "content_block": block}, at)
             for at, delta in deltas:
-                yield _event({"type": "content_block_delta", "index": index, "delta": delta}, at)
-            yield _event({"type": "content_block_stop", "index": index}, at)
-        delta = {"stop_reason": spoken.finish_word(_FINISH), "stop_sequence": None}
-        done = spoken.usage_json(_usage(usage))
+                yield _build_event({"type": "content_block_delta", "index": index, "delta": delta}, at)
+            yield _build_event({"type": "content_block_stop", "index": index}, at)
+        delta = {"stop_reason": reply.get_finish_reason(_FINISH), "stop_sequence": None}
+        done = reply.build_usage(_usage_to_json(usage))
         told = {"usage": done} if done is not None else {}
-        yield _event({"type": "message_delta", "delta": delta} | told, spoken.end)
-        yield _event({"type": "message_stop"}, spoken.end)
+        yield _build_event({"type": "message_delta", "delta": delta} | told, reply.end)
+        yield _build_event({"type": "message_stop"}, reply.end)
 
-    def error(self, status: StatusReply) -> Json:
+    def build_error(self, status: StatusReply) -> Json:
         """The body of an answer that is an error."""
         kind = _ERRORS.get(status.status, "invalid_request_error" if status.status < 500 else "api_error")
         message = status.message or f"The server answers with status {status.status}."
@@ -70,36 +73,36 @@ class AnthropicWire:
             message = _TOO_LONG + message.removeprefix(_TOO_LONG)
         return {"type": "error", "error": {"type": kind, "message": message}, "request_id": "req_error"}
 
-    def error_event(self, status: StatusReply) -> StreamEvent:
+    def build_error_event(self, status: StatusReply) -> StreamEvent:
         """An event that is an error."""
-        return StreamEvent(self.error(status), "error")
+        return StreamEvent(self.build_error(status), "error")
 
 
-def _blocks(spoken: SpokenReply) -> Iterator[tuple[Json, list[tuple[float, Json]]]]:
+def _iter_blocks(reply: SpokenReply) -> Iterator[tuple[Json, list[tuple[float, Json]]]]:
     """Each block as it begins, and what is added to it when."""
-    if spoken.thinking:
-        thoughts = [{"type": "thinking_delta", "thinking": piece} for piece in scraps(spoken.thinking)]
+    if reply.thinking:
+        thoughts = [{"type": "thinking_delta", "thinking": piece} for piece in split_chunks(reply.thinking)]
         signed = {"type": "signature_delta", "signature": "c2lnbmVk"}
         yield {"type": "thinking", "thinking": "", "signature": ""}, [(0.0, delta) for delta in [*thoughts, signed]]
-    if spoken.pieces:
-        deltas = [(at, {"type": "text_delta", "text": piece}) for at, piece in spoken.pieces]
+    if reply.pieces:
+        deltas = [(at, {"type": "text_delta", "text": piece}) for at, piece in reply.pieces]
         yield {"type": "text", "text": "", "citations": None}, deltas
-    for call in spoken.calls:
-        pieces = ["", *scraps("" if call.arguments == {} else written(call))]
-        deltas = [(spoken.end, {"type": "input_json_delta", "partial_json": piece}) for piece in pieces]
+    for call in reply.calls:
+        pieces = ["", *split_chunks("" if call.arguments == {} else encode_arguments(call))]
+        deltas = [(reply.end, {"type": "input_json_delta", "partial_json": piece}) for piece in pieces]
         yield {"type": "tool_use", "id": call.id, "name": call.name, "input": {}}, deltas
 
 
-def _event(data: Json, at: float = 0.0) -> StreamEvent:
+def _build_event(data: Json, at: float = 0.0) -> StreamEvent:
     return StreamEvent(data, str(data["type"]), at)
 
 
-def _message(spoken: SpokenReply, content: list[Json], finish: str | None, usage: Json | None) -> Json:
+def _build_message(reply: SpokenReply, content: list[Json], finish: str | None, usage: Json | None) -> Json:
     message = {
-        "id": f"msg_{spoken.number}",
+        "id": f"msg_{reply.number}",
         "type": "message",
         "role": "assistant",
-        "model": spoken.model,
+        "model": reply.model,
         "content": content,
         "stop_reason": finish,
         "stop_sequence": None,
@@ -107,7 +110,7 @@ def _message(spoken: SpokenReply, content: list[Json], finish: str | None, usage
     return message | ({"usage": usage} if usage is not None else {})
 
 
-def _usage(usage: Usage) -> Json:
+def _usage_to_json(usage: Usage) -> Json:
     """This provider's input is what was not cached."""
     return {
         "input_tokens": usage.input - usage.cached - usage.written,
@@ -118,7 +121,7 @@ def _usage(usage: Usage) -> Json:
     }
 
 
-def _input(call: Call) -> object:
+def _arguments_to_json(call: Call) -> object:
     """Arguments in one piece are JSON and no text; what a script writes that is none goes as the text it is."""
     if not isinstance(call.arguments, str):
         return dict(call.arguments)

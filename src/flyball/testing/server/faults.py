@@ -15,7 +15,7 @@ Fault = Literal["cut", "reset", "hang", "error", "half"]
 error comes instead of the next event, and is the last; of the next event, half comes."""
 
 
-class Manner(TypedDict, total=False):
+class SendOptions(TypedDict, total=False):
     """The ways in which a line can be sent. Everything may be left out."""
 
     events: int
@@ -49,7 +49,7 @@ class Sent:
 
     line: Line
     fault: Fault | None = None
-    manner: Manner = field(default_factory=Manner)
+    options: SendOptions = field(default_factory=SendOptions)
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,25 +66,25 @@ class StatusReply:
 Sendable = Line | Sent | StatusReply
 
 
-def sent(line: Line, fault: Fault | None = None, /, **manner: Unpack[Manner]) -> Sent:
+def sent(line: Line, fault: Fault | None = None, /, **options: Unpack[SendOptions]) -> Sent:
     """A line that is sent in a way of its own: with a fault, or as servers may but rarely do.
 
     A fault comes where `events` or `bytes` say, and without them before the headers.
     """
-    validation.kind("sent", line, Line)
+    validation.check_type("sent", line, Line)
     if fault is not None and fault not in get_args(Fault):
         raise ConfigError("sent, the fault", fault, f"one of {', '.join(get_args(Fault))}")
-    validation.options("sent", manner, Manner.__annotations__)
-    validation.whole("sent, events", manner.get("events", 0))
-    validation.whole("sent, bytes", manner.get("bytes", 0))
-    split = manner.get("split", 1)
+    validation.check_options("sent", options, SendOptions.__annotations__)
+    validation.check_int("sent, events", options.get("events", 0))
+    validation.check_int("sent, bytes", options.get("bytes", 0))
+    split = options.get("split", 1)
     for size in split if isinstance(split, Sequence) else (split,):
-        validation.whole("sent, split", size, least=1)
-    if not fault and ("events" in manner or "bytes" in manner):
+        validation.check_int("sent, split", size, min_value=1)
+    if not fault and ("events" in options or "bytes" in options):
         raise ConfigError("sent", "a place without a fault", f"the fault too: {', '.join(get_args(Fault))}")
-    if fault in ("error", "half") and "bytes" in manner:
+    if fault in ("error", "half") and "bytes" in options:
         raise ConfigError(f"sent, {fault}", "bytes", "events: it comes instead of an event")
-    return Sent(line, fault, manner)
+    return Sent(line, fault, options)
 
 
 def status(
@@ -99,10 +99,10 @@ def status(
 
     A `body` that is a text is sent as it is, as a page; anything else as JSON.
     """
-    return StatusReply(validation.whole("status", status, least=200), message, code, body, headers or {})
+    return StatusReply(validation.check_int("status", status, min_value=200), message, code, body, headers or {})
 
 
-def sendable(lines: Sequence[Sendable]) -> tuple[Sendable, ...]:
+def check_lines(lines: Sequence[Sendable]) -> tuple[Sendable, ...]:
     """The lines, if a server can send them."""
     for line in lines:
         if not isinstance(line, Line | Sent | StatusReply):  # pyright: ignore[reportUnnecessaryIsInstance]
@@ -110,10 +110,10 @@ def sendable(lines: Sequence[Sendable]) -> tuple[Sendable, ...]:
     return tuple(lines)
 
 
-def told(line: Sendable) -> Sent | StatusReply:
+def resolve_line(line: Sendable) -> Sent | StatusReply:
     """A line as a server tells it: what a model would raise is a status, or a connection that breaks."""
     if not isinstance(line, Line):
-        return line if isinstance(line, StatusReply) or line.line.error is None else told(line.line)
+        return line if isinstance(line, StatusReply) or line.line.error is None else resolve_line(line.line)
     match line.error:
         case None:
             return Sent(line)

@@ -7,7 +7,7 @@ from typing import Any
 
 from ...request import Finish, Usage
 from .faults import StatusReply
-from .reply import CREATED, Json, SpokenReply, StreamEvent, scraps, written
+from .reply import CREATED, Json, SpokenReply, StreamEvent, encode_arguments, split_chunks
 
 _FINISH = {
     Finish.STOP: "stop",
@@ -25,69 +25,69 @@ _ERRORS = {
 class OpenAIWire:
     """Writes replies as chat completions and their chunks."""
 
-    def whole(self, spoken: SpokenReply) -> Json:
+    def build_body(self, reply: SpokenReply) -> Json:
         """A chat completion."""
         calls = [
-            {"id": call.id, "type": "function", "function": {"name": call.name, "arguments": written(call)}}
-            for call in spoken.calls
+            {"id": call.id, "type": "function", "function": {"name": call.name, "arguments": encode_arguments(call)}}
+            for call in reply.calls
         ]
-        message: Json = {"role": "assistant", "content": spoken.text or None, "refusal": None}
-        if spoken.thinking:
-            message["reasoning_content"] = spoken.thinking
+        message: Json = {"role": "assistant", "content": reply.text or None, "refusal": None}
+        if reply.thinking:
+            message["reasoning_content"] = reply.thinking
         if calls:
             message["tool_calls"] = calls
-        choice = {"index": 0, "message": message, "logprobs": None, "finish_reason": spoken.finish_word(_FINISH)}
-        usage = spoken.usage_json(_usage(spoken.usage or Usage()))
-        return _top(spoken, "chat.completion", choice) | ({"usage": usage} if usage is not None else {})
+        choice = {"index": 0, "message": message, "logprobs": None, "finish_reason": reply.get_finish_reason(_FINISH)}
+        usage = reply.build_usage(_usage_to_json(reply.usage or Usage()))
+        return _build_completion(reply, "chat.completion", choice) | ({"usage": usage} if usage is not None else {})
 
-    def events(self, spoken: SpokenReply) -> Iterator[StreamEvent]:
+    def iter_events(self, reply: SpokenReply) -> Iterator[StreamEvent]:
         """The chunks, and the word that ends them."""
-        end = spoken.end
-        yield _chunk(spoken, {"role": "assistant", "content": "" if spoken.text else None, "refusal": None})
-        for piece in scraps(spoken.thinking):
-            yield _chunk(spoken, {"reasoning_content": piece})
-        for at, piece in spoken.pieces:
-            yield _chunk(spoken, {"content": piece}, at=at)
-        for index, call in enumerate(spoken.calls):
+        end = reply.end
+        yield _build_chunk(reply, {"role": "assistant", "content": "" if reply.text else None, "refusal": None})
+        for piece in split_chunks(reply.thinking):
+            yield _build_chunk(reply, {"reasoning_content": piece})
+        for at, piece in reply.pieces:
+            yield _build_chunk(reply, {"content": piece}, at=at)
+        for index, call in enumerate(reply.calls):
             opening = {"id": call.id, "type": "function", "function": {"name": call.name, "arguments": ""}}
-            yield _chunk(spoken, {"tool_calls": [{"index": index} | opening]}, at=end)
-            for scrap in scraps(written(call)):
-                yield _chunk(spoken, {"tool_calls": [{"index": index, "function": {"arguments": scrap}}]}, at=end)
-        yield _chunk(spoken, {}, spoken.finish_word(_FINISH), at=end)
-        usage = spoken.usage_json(_usage(spoken.usage or Usage()))
-        if spoken.tells_usage and usage is not None:
-            yield StreamEvent(_top(spoken, "chat.completion.chunk") | {"usage": usage}, at=end)
+            yield _build_chunk(reply, {"tool_calls": [{"index": index} | opening]}, at=end)
+            for scrap in split_chunks(encode_arguments(call)):
+                yield _build_chunk(reply, {"tool_calls": [{"index": index, "function": {"arguments": scrap}}]}, at=end)
+        yield _build_chunk(reply, {}, reply.get_finish_reason(_FINISH), at=end)
+        usage = reply.build_usage(_usage_to_json(reply.usage or Usage()))
+        if reply.includes_usage and usage is not None:
+            yield StreamEvent(_build_completion(reply, "chat.completion.chunk") | {"usage": usage}, at=end)
         yield StreamEvent("[DONE]", at=end)
 
-    def error(self, status: StatusReply) -> Json:
+    def build_error(self, status: StatusReply) -> Json:
         """The body of an answer that is an error."""
         usual = ("invalid_request_error", None) if status.status < 500 else ("server_error", None)
         kind, code = _ERRORS.get(status.status, usual)
         message = status.message or f"The server answers with status {status.status}."
         return {"error": {"message": message, "type": kind, "param": None, "code": status.code or code}}
 
-    def error_event(self, status: StatusReply) -> StreamEvent:
+    def build_error_event(self, status: StatusReply) -> StreamEvent:
         """A chunk that is an error."""
-        return StreamEvent(self.error(status))
+        return StreamEvent(self.build_error(status))
 
 
-def _top(spoken: SpokenReply, kind: str, *choices: Json) -> Json:
+def _build_completion(reply: SpokenReply, kind: str, *choices: Json) -> Json:
     return {
-        "id": f"chatcmpl-{spoken.number}",
+        "id": f"chatcmpl-{reply.number}",
         "object": kind,
         "created": CREATED,
-        "model": spoken.model,
+        "model": reply.model,
         "choices": [*choices],
     }
 
 
-def _chunk(spoken: SpokenReply, delta: Json, finish: str | None = None, *, at: float = 0.0) -> StreamEvent:
+def _build_chunk(reply: SpokenReply, delta: Json, finish: str | None = None, *, at: float = 0.0) -> StreamEvent:
     choice: dict[str, Any] = {"index": 0, "delta": delta, "logprobs": None, "finish_reason": finish}
-    nothing = {"usage": None} if spoken.tells_usage else {}
-    return StreamEvent(_top(spoken, "chat.completion.chunk", choice) | nothing, at=at)
+    nothing = {"usage": None} if reply.includes_usage else {}
+    return StreamEvent(_build_completion(reply, "chat.completion.chunk", choice) | nothing, at=at)
 
 
-def _usage(usage: Usage) -> Json:
+def _usage_to_json(usage: Usage) -> Json:
     return {
         "prompt_tokens": usage.input,
         "completion_tokens": usage.output,

@@ -12,13 +12,13 @@ from operator import itemgetter
 from typing import Any, Protocol, cast
 
 from ...request import Call, Finish, Usage
-from .faults import Fault, Manner, Sent, StatusReply
+from .faults import Fault, SendOptions, Sent, StatusReply
 
 Json = dict[str, Any]
 
 CREATED = 1_900_000_000
 """When every reply was made: a test that reads it finds the same each time."""
-_PIECE = 8
+_CHUNK_CHARS = 8
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,19 +33,19 @@ class StreamEvent:
 class Wire(Protocol):
     """How a provider writes a reply."""
 
-    def whole(self, spoken: SpokenReply) -> Json:
+    def build_body(self, reply: SpokenReply) -> Json:
         """The reply in one piece."""
         ...
 
-    def events(self, spoken: SpokenReply) -> Iterator[StreamEvent]:
+    def iter_events(self, reply: SpokenReply) -> Iterator[StreamEvent]:
         """The reply as a stream."""
         ...
 
-    def error(self, status: StatusReply) -> Json:
+    def build_error(self, status: StatusReply) -> Json:
         """An error, as the body of an answer with this status."""
         ...
 
-    def error_event(self, status: StatusReply) -> StreamEvent:
+    def build_error_event(self, status: StatusReply) -> StreamEvent:
         """An error in the middle of a stream."""
         ...
 
@@ -53,56 +53,56 @@ class Wire(Protocol):
 class SpokenReply:
     """What a line says to one request."""
 
-    def __init__(self, sent: Sent, number: int, asked: Json) -> None:
-        self.manner = sent.manner
+    def __init__(self, sent: Sent, number: int, request_body: Json) -> None:
+        self.options = sent.options
         self.number = number
-        self.model = str(asked.get("model", "scripted"))
-        options: object = asked.get("stream_options")
-        self.tells_usage = isinstance(options, dict) and bool(cast("Json", options).get("include_usage"))
-        line, reply = sent.line, sent.line.reply(number * 100)
+        self.model = str(request_body.get("model", "scripted"))
+        options: object = request_body.get("stream_options")
+        self.includes_usage = isinstance(options, dict) and bool(cast("Json", options).get("include_usage"))
+        line, reply = sent.line, sent.line.build_reply(number * 100)
         self.text: str = reply.text
-        self.thinking: str = self.manner.get("thinking", "")
+        self.thinking: str = self.options.get("thinking", "")
         self.usage: Usage | None = reply.usage
         self.finish: Finish = reply.finish
         self.end: float = line.after_s
-        ids = [*self.manner.get("ids", ())]
+        ids = [*self.options.get("ids", ())]
         self.calls = [Call(ids.pop(0) if ids else one.id, one.name, one.arguments) for one in reply.calls]
-        pieces = line.told() or [(self.end, piece) for piece in words(self.text)]
+        pieces = line.schedule_pieces() or [(self.end, piece) for piece in split_words(self.text)]
         self.pieces: list[tuple[float, str]] = [(at, piece) for at, piece in pieces if piece]
 
-    def finish_word(self, words: dict[Finish, str]) -> str | None:
+    def get_finish_reason(self, names: dict[Finish, str]) -> str | None:
         """Why it ended, in the words of a provider."""
-        return self.manner["finish"] if "finish" in self.manner else words.get(self.finish)
+        return self.options["finish"] if "finish" in self.options else names.get(self.finish)
 
-    def usage_json(self, counts: Json) -> Json | None:
+    def build_usage(self, counts: Json) -> Json | None:
         """What it used, in the shape of a provider, unless its manner is to say something else."""
-        if "usage" not in self.manner:
+        if "usage" not in self.options:
             return counts if self.usage is not None else None
-        given = self.manner["usage"]
+        given = self.options["usage"]
         return given if isinstance(given, dict) else dict.fromkeys(counts, given)  # pyright: ignore[reportUnknownVariableType]
 
 
-def words(text: str) -> list[str]:
+def split_words(text: str) -> list[str]:
     """A text in the pieces in which a model tells it."""
     return re.findall(r"\s*\S+|\s+$", text)
 
 
-def written(call: Call) -> str:
+def encode_arguments(call: Call) -> str:
     """The arguments of a call as a text."""
     given = call.arguments
     return given if isinstance(given, str) else json.dumps(given, ensure_ascii=False)
 
 
-def scraps(text: str) -> list[str]:
+def split_chunks(text: str) -> list[str]:
     """A text in small pieces that pay no heed to what is in it."""
-    return [text[start : start + _PIECE] for start in range(0, len(text), _PIECE)]
+    return [text[start : start + _CHUNK_CHARS] for start in range(0, len(text), _CHUNK_CHARS)]
 
 
 _GZIP = 31
 _OVERLOADED = StatusReply(529, "Overloaded")
 
 
-class Break(Exception):
+class ConnectionFault(Exception):
     """Here the connection breaks, in this way."""
 
     def __init__(self, fault: Fault) -> None:
@@ -113,94 +113,94 @@ class Break(Exception):
 class ResponseBody:
     """What is sent behind the headers: when, and which bytes."""
 
-    def __init__(self, sent: Sent, spoken: SpokenReply, wire: Wire, *, stream: bool) -> None:
+    def __init__(self, sent: Sent, reply: SpokenReply, wire: Wire, *, stream: bool) -> None:
         self.fault = sent.fault
-        self.manner: Manner = sent.manner
+        self.options: SendOptions = sent.options
         self.stream = stream
-        self._at = self.manner.get("events", 0 if sent.fault in ("error", "half") else None)
-        events = list(wire.events(spoken)) if stream else [StreamEvent(wire.whole(spoken), at=spoken.end)]
-        message = self.manner.get("message", _OVERLOADED.message)
-        self._texts = [(event.at, self._text(event)) for event in self._spoilt(events, wire, message)]
+        self._fault_index = self.options.get("events", 0 if sent.fault in ("error", "half") else None)
+        events = list(wire.iter_events(reply)) if stream else [StreamEvent(wire.build_body(reply), at=reply.end)]
+        message = self.options.get("message", _OVERLOADED.message)
+        self._texts = [(event.at, self._encode_event(event)) for event in self._insert_error(events, wire, message)]
 
     @property
     def headers(self) -> dict[str, str]:
         """What HTTP has to know of it."""
         headers = {"Content-Type": "text/event-stream; charset=utf-8" if self.stream else "application/json"}
-        if self.manner.get("gzip"):
+        if self.options.get("gzip"):
             headers["Content-Encoding"] = "gzip"
-        if self.stream or self.manner.get("split"):
+        if self.stream or self.options.get("split"):
             headers["Transfer-Encoding"] = "chunked"
         else:
-            headers["Content-Length"] = str(sum(len(data) for _, data in self._zipped()))
+            headers["Content-Length"] = str(sum(len(data) for _, data in self._compress()))
         return headers
 
     @property
-    def breaks_at_once(self) -> bool:
+    def fails_before_headers(self) -> bool:
         """Whether not even the headers come."""
-        return self.fault in ("cut", "reset", "hang") and not self.manner.keys() & {"events", "bytes"}
+        return self.fault in ("cut", "reset", "hang") and not self.options.keys() & {"events", "bytes"}
 
-    def pieces(self) -> Iterator[tuple[float, bytes]]:
+    def iter_pieces(self) -> Iterator[tuple[float, bytes]]:
         """When each piece goes out; raises Break at the place of the fault, or at the end if that is before it."""
-        left = self._break_at()
-        for at, data in self._merged() if left != 0 else ():
-            for piece in self._split(data if left is None else data[:left]):
+        left = self._find_break_offset()
+        for at, data in self._merge_pieces() if left != 0 else ():
+            for piece in self._split_data(data if left is None else data[:left]):
                 yield at, piece
             left = None if left is None else max(0, left - len(data))
             if left == 0:
                 break
         if self.fault in ("cut", "reset", "hang"):
-            raise Break(self.fault)
+            raise ConnectionFault(self.fault)
 
-    def _break_at(self) -> int | None:
+    def _find_break_offset(self) -> int | None:
         """Behind which byte the connection breaks."""
-        if self.breaks_at_once:
+        if self.fails_before_headers:
             return 0
-        if self._at is not None and self.fault in ("cut", "reset", "hang"):
-            return sum(len(data) for _, data in self._zipped()[: self._at])
-        return self.manner.get("bytes")
+        if self._fault_index is not None and self.fault in ("cut", "reset", "hang"):
+            return sum(len(data) for _, data in self._compress()[: self._fault_index])
+        return self.options.get("bytes")
 
-    def _merged(self) -> Iterable[tuple[float, bytes]]:
+    def _merge_pieces(self) -> Iterable[tuple[float, bytes]]:
         """Each event, or what goes out at one time where the body is split anyway."""
-        if not self.manner.get("split"):
-            return self._zipped()
-        groups = groupby(self._zipped(), key=itemgetter(0))
+        if not self.options.get("split"):
+            return self._compress()
+        groups = groupby(self._compress(), key=itemgetter(0))
         return [(at, b"".join(data for _, data in rows)) for at, rows in groups]
 
-    def _spoilt(self, events: list[StreamEvent], wire: Wire, message: str) -> list[StreamEvent]:
+    def _insert_error(self, events: list[StreamEvent], wire: Wire, message: str) -> list[StreamEvent]:
         """With an error in the place of the rest."""
-        if self.fault != "error" or self._at is None:
+        if self.fault != "error" or self._fault_index is None:
             return events
         status = replace(_OVERLOADED, message=message)
-        return [*events[: self._at], wire.error_event(status)]
+        return [*events[: self._fault_index], wire.build_error_event(status)]
 
-    def _text(self, event: StreamEvent) -> str:
+    def _encode_event(self, event: StreamEvent) -> str:
         data = event.data if isinstance(event.data, str) else json.dumps(event.data, ensure_ascii=False)
         if not self.stream:
             return data
-        lines = [": keep-alive", ""] if self.manner.get("comments") else []
+        lines = [": keep-alive", ""] if self.options.get("comments") else []
         lines += [f"event: {event.name}"] if event.name else []
-        return ("\r\n" if self.manner.get("crlf") else "\n").join([*lines, f"data: {data}", "", ""])
+        return ("\r\n" if self.options.get("crlf") else "\n").join([*lines, f"data: {data}", "", ""])
 
-    def _zipped(self) -> list[tuple[float, bytes]]:
-        raw = [(at, text.encode("utf-8", "surrogatepass")) for at, text in self._halved()]
-        if not self.manner.get("gzip"):
+    def _compress(self) -> list[tuple[float, bytes]]:
+        raw = [(at, text.encode("utf-8", "surrogatepass")) for at, text in self._halve_event()]
+        if not self.options.get("gzip"):
             return raw
         packer = zlib.compressobj(wbits=_GZIP)
         packed = [(at, packer.compress(data) + packer.flush(zlib.Z_SYNC_FLUSH)) for at, data in raw[:-1]]
         return [*packed, (raw[-1][0], packer.compress(raw[-1][1]) + packer.flush())]
 
-    def _halved(self) -> Iterator[tuple[float, str]]:
+    def _halve_event(self) -> Iterator[tuple[float, str]]:
         """The texts, where the fault says so one of them with the first half of its data only."""
         for n, (at, text) in enumerate(self._texts):
-            if self.fault == "half" and n == self._at:
+            if self.fault == "half" and n == self._fault_index:
                 bare = text.rstrip("\r\n")
                 start = bare.find("{")
                 yield at, bare[: start + (len(bare) - start) // 2] + text[len(bare) :]
             else:
                 yield at, text
 
-    def _split(self, data: bytes) -> Iterator[bytes]:
-        split = self.manner.get("split")
+    def _split_data(self, data: bytes) -> Iterator[bytes]:
+        split = self.options.get("split")
         if not split:
             yield data
             return

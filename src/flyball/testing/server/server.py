@@ -14,9 +14,9 @@ from typing import Any, Protocol, Self, cast
 
 from ...errors import ConfigError
 from .anthropic_wire import AnthropicWire
-from .faults import Sendable, Sent, StatusReply, sendable, told
+from .faults import Sendable, Sent, StatusReply, check_lines, resolve_line
 from .openai_wire import OpenAIWire
-from .reply import Break, Json, ResponseBody, SpokenReply, Wire
+from .reply import ConnectionFault, Json, ResponseBody, SpokenReply, Wire
 
 WIRES: Mapping[str, Wire] = {"/chat/completions": OpenAIWire(), "/messages": AnthropicWire()}
 """What a path ends with, and who is spoken to there."""
@@ -27,7 +27,7 @@ _RESET = struct.pack("ii", 1, 0)
 class Host(Protocol):
     """What a connection needs of its server."""
 
-    def hear(self, path: str, headers: dict[str, str], body: object) -> tuple[int, Sent | StatusReply]:
+    def receive_request(self, path: str, headers: dict[str, str], body: object) -> tuple[int, Sent | StatusReply]:
         """Remember a request; give its number and what is said to it."""
         ...
 
@@ -57,7 +57,9 @@ class Connection(BaseHTTPRequestHandler):
         except ValueError:
             body = raw.decode("utf-8", "replace")
         path = self.path.partition("?")[0]
-        number, line = self._host.hear(path, {name.lower(): value for name, value in self.headers.items()}, body)
+        number, line = self._host.receive_request(
+            path, {name.lower(): value for name, value in self.headers.items()}, body
+        )
         wire = next((wire for end, wire in WIRES.items() if path.endswith(end)), None)
         asked = cast("Json", body) if isinstance(body, dict) else {}
         if wire is None:
@@ -74,27 +76,27 @@ class Connection(BaseHTTPRequestHandler):
         self._refuse(StatusReply(404, f"there is no {self.path} to get here"), OpenAIWire())
 
     def _refuse(self, status: StatusReply, wire: Wire) -> None:
-        body = status.body if status.body is not None else wire.error(status)
+        body = status.body if status.body is not None else wire.build_error(status)
         text, kind = (body, "text/html") if isinstance(body, str) else (json.dumps(body), "application/json")
         data = text.encode()
-        self._begin(status.status, {"Content-Type": kind, "Content-Length": str(len(data))}, status.headers)
+        self._send_headers(status.status, {"Content-Type": kind, "Content-Length": str(len(data))}, status.headers)
         self.wfile.write(data)
 
     def _reply(self, body: ResponseBody) -> None:
         try:
-            if body.breaks_at_once:
-                next(body.pieces())
+            if body.fails_before_headers:
+                next(body.iter_pieces())
             headers = body.headers
             chunked = "Transfer-Encoding" in headers
-            self._begin(200, headers, body.manner.get("headers", {}))
-            for piece in self._in_time(body.pieces()):
+            self._send_headers(200, headers, body.options.get("headers", {}))
+            for piece in self._wait_for_pieces(body.iter_pieces()):
                 self.wfile.write(b"%x\r\n%b\r\n" % (len(piece), piece) if chunked else piece)
             if chunked:
                 self.wfile.write(b"0\r\n\r\n")
-        except Break as broken:
-            self._break(broken)
+        except ConnectionFault as broken:
+            self._break_connection(broken)
 
-    def _in_time(self, pieces: Iterator[tuple[float, bytes]]) -> Iterator[bytes]:
+    def _wait_for_pieces(self, pieces: Iterator[tuple[float, bytes]]) -> Iterator[bytes]:
         passed = 0.0
         for at, piece in pieces:
             self._host.wait(at - passed)
@@ -102,28 +104,30 @@ class Connection(BaseHTTPRequestHandler):
             if piece:
                 yield piece
 
-    def _begin(self, status: int, ours: dict[str, str], given: Mapping[str, str]) -> None:
+    def _send_headers(self, status: int, default_headers: dict[str, str], extra_headers: Mapping[str, str]) -> None:
         self.send_response_only(status)
-        replaced = {name.lower() for name in given}
-        headers = {name: value for name, value in ours.items() if name.lower() not in replaced} | dict(given)
+        replaced = {name.lower() for name in extra_headers}
+        headers = {name: value for name, value in default_headers.items() if name.lower() not in replaced} | dict(
+            extra_headers
+        )
         for name, value in headers.items():
             self.send_header(name, value)
         self.end_headers()
 
-    def _break(self, broken: Break) -> None:
+    def _break_connection(self, fault: ConnectionFault) -> None:
         self.close_connection = True
-        if broken.fault == "hang":
+        if fault.fault == "hang":
             self._host.wait(None)
-        elif broken.fault == "reset":
+        elif fault.fault == "reset":
             self.connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _RESET)
 
 
 _HOST = "127.0.0.1"
-_PATIENCE_S = 60.0
+_JOIN_TIMEOUT_S = 60.0
 
 
 @dataclass(frozen=True, slots=True)
-class Heard:
+class ReceivedRequest:
     """A request that came in: headers with small letters, the body read from JSON."""
 
     path: str
@@ -139,8 +143,8 @@ class ModelServer:
     """
 
     def __init__(self, *lines: Sendable) -> None:
-        self.lines = sendable(lines)
-        self.requests: list[Heard] = []
+        self.lines = check_lines(lines)
+        self.requests: list[ReceivedRequest] = []
         """What it was asked, oldest first."""
         self.connections = 0
         """How many times somebody connected; fewer than requests where connections are used again."""
@@ -172,7 +176,7 @@ class ModelServer:
             raise ConfigError("model server", "open already", "one with block for each server")
         self._closing.clear()
         self._listener = socket.create_server((_HOST, 0))
-        self._watch = _started(self._listen, self._listener)
+        self._listener_thread = _start_thread(self._listen, self._listener)
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -180,24 +184,24 @@ class ModelServer:
         if listener is None:
             return
         self._closing.set()
-        with listener, socket.create_connection(listener.getsockname()[:2], _PATIENCE_S):  # wakes who listens
-            self._watch.join(_PATIENCE_S)
+        with listener, socket.create_connection(listener.getsockname()[:2], _JOIN_TIMEOUT_S):  # wakes who listens
+            self._listener_thread.join(_JOIN_TIMEOUT_S)
         with self._lock:
             for connection in self._connections:
-                _hang_up(connection)
+                _shut_down(connection)
         for thread in self._threads:
-            thread.join(_PATIENCE_S)
+            thread.join(_JOIN_TIMEOUT_S)
 
-    def hear(self, path: str, headers: dict[str, str], body: object) -> tuple[int, Sent | StatusReply]:
+    def receive_request(self, path: str, headers: dict[str, str], body: object) -> tuple[int, Sent | StatusReply]:
         """Remember a request; give its number and what is said to it."""
         with self._lock:
             number, count = len(self.requests), len(self.lines)
-            self.requests.append(Heard(path, headers, body))
+            self.requests.append(ReceivedRequest(path, headers, body))
         if number >= count and not self._loops:
             script = "1 line" if count == 1 else f"{count} lines"
             message = f"the script has {script}, and this is request {number + 1}; add one, or use ModelServer.looping"
             return number, StatusReply(400, message)
-        return number, told(self.lines[number % count])
+        return number, resolve_line(self.lines[number % count])
 
     def wait(self, seconds: float | None) -> None:
         """Let time pass, at most until the server closes."""
@@ -214,7 +218,7 @@ class ModelServer:
                 self.connections += 1
                 self._connections.add(connection)
             alive = [thread for thread in self._threads if thread.is_alive()]
-            self._threads = [*alive, _started(self._serve, connection)]
+            self._threads = [*alive, _start_thread(self._serve, connection)]
 
     def _serve(self, connection: socket.socket) -> None:
         with connection, suppress(OSError):  # the client went away, or the server closes
@@ -225,13 +229,13 @@ class ModelServer:
                     self._connections.discard(connection)
 
 
-def _started(work: Callable[[socket.socket], None], given: socket.socket) -> threading.Thread:
-    thread = threading.Thread(target=work, args=(given,), name="flyball-model-server", daemon=True)
+def _start_thread(target: Callable[[socket.socket], None], connection: socket.socket) -> threading.Thread:
+    thread = threading.Thread(target=target, args=(connection,), name="flyball-model-server", daemon=True)
     thread.start()
     return thread
 
 
-def _hang_up(connection: socket.socket) -> None:
+def _shut_down(connection: socket.socket) -> None:
     """End a connection whose thread waits for the next request, or for its client to read."""
     with suppress(OSError):  # its client was faster
         connection.shutdown(socket.SHUT_RDWR)

@@ -19,7 +19,7 @@ Opener = Callable[[Clock], Store]
 Check = Callable[[Opener], None]
 """Opens a store, tries one promise, and closes the store. An AssertionError tells what was broken."""
 
-_PARTS = (transcript, journal, lease, run, step)
+_MODULES = (transcript, journal, lease, run, step)
 
 
 def store_contract() -> Sequence[Check]:
@@ -31,21 +31,21 @@ def store_contract() -> Sequence[Check]:
 
     With pytest: `@pytest.mark.parametrize("check", store_contract(), ids=lambda check: check.__name__)`.
     """
-    return [_opening(promise) for part in _PARTS for promise in _promises(part)]
+    return [_wrap_check(promise) for part in _MODULES for promise in _iter_checks(part)]
 
 
-def _promises(part: ModuleType) -> Iterator[Callable[[StoreFixture], None]]:
+def _iter_checks(module: ModuleType) -> Iterator[Callable[[StoreFixture], None]]:
     """The public functions that are written in a module."""
-    for name, found in vars(part).items():
-        if not name.startswith("_") and callable(found) and getattr(found, "__module__", "") == part.__name__:
+    for name, found in vars(module).items():
+        if not name.startswith("_") and callable(found) and getattr(found, "__module__", "") == module.__name__:
             yield cast("Callable[[StoreFixture], None]", found)
 
 
-def _opening(promise: Callable[[StoreFixture], None]) -> Check:
-    @wraps(promise)
+def _wrap_check(contract_check: Callable[[StoreFixture], None]) -> Check:
+    @wraps(contract_check)
     def check(opener: Opener) -> None:
         clock = ManualClock()
         with opener(clock) as store:
-            promise(StoreFixture(store, clock))
+            contract_check(StoreFixture(store, clock))
 
     return check

@@ -17,7 +17,7 @@ import anyio
 from ..._internal import validation
 from ...errors import ConfigError, SourceError
 from ..tool import Tool
-from .session import McpSession, innermost, link_of
+from .session import McpSession, create_transport, unwrap_error
 
 log = logging.getLogger(__name__)
 _SECRET = re.compile(r"(?i)token|key|secret|passw|auth|credential")
@@ -46,7 +46,7 @@ class ServerOptions(TypedDict, total=False):
     """Of a URL: sent with each request."""
 
 
-_OF_A_COMMAND, _OF_A_URL = ("env", "cwd"), ("headers",)
+_COMMAND_OPTIONS, _URL_OPTIONS = ("env", "cwd"), ("headers",)
 
 
 def mcp(server: str | Sequence[str], **options: Unpack[ServerOptions]) -> McpServer:
@@ -67,25 +67,25 @@ class McpServer:
     """An MCP server whose tools an agent may use; `mcp(...)` makes one."""
 
     def __init__(self, server: str | Sequence[str], options: ServerOptions) -> None:
-        validation.options("mcp", options, ServerOptions.__annotations__)
+        validation.check_options("mcp", options, ServerOptions.__annotations__)
         self.url = server if isinstance(server, str) and _URL.match(server) else None
-        self.command = () if self.url else _words(server)
-        for name in _OF_A_COMMAND if self.url else _OF_A_URL:
+        self.command = () if self.url else _parse_command(server)
+        for name in _COMMAND_OPTIONS if self.url else _URL_OPTIONS:
             if name in options:
                 raise ConfigError(
                     f"mcp, {name}", server, f"a {'command' if self.url else 'URL'}, where {name} is given"
                 )
-        self.name = validation.text(
-            "mcp, name", options.get("name") or f"MCP server {_shown(self.url, self.command)!r}"
+        self.name = validation.check_text(
+            "mcp, name", options.get("name") or f"MCP server {_describe_server(self.url, self.command)!r}"
         )
         self.timeout = options.get("timeout", 45.0)
-        validation.timeout("mcp, timeout", self.timeout)
-        self.connect_timeout = validation.timeout("mcp, connect_timeout", options.get("connect_timeout", 30.0))
-        self.only = _names(options.get("only"))
+        validation.parse_timeout("mcp, timeout", self.timeout)
+        self.connect_timeout = validation.parse_timeout("mcp, connect_timeout", options.get("connect_timeout", 30.0))
+        self.only = _parse_names(options.get("only"))
         self.prefix = options.get("prefix", "")
-        validation.kind("mcp, prefix", self.prefix, str)
-        self.env = _texts("env", options.get("env", {}))
-        self.headers = _texts("headers", options.get("headers", {}))
+        validation.check_type("mcp, prefix", self.prefix, str)
+        self.env = _check_texts("env", options.get("env", {}))
+        self.headers = _check_texts("headers", options.get("headers", {}))
         self.cwd = options.get("cwd")
 
     def __repr__(self) -> str:
@@ -94,13 +94,13 @@ class McpServer:
     @asynccontextmanager
     async def open(self) -> AsyncGenerator[Sequence[Tool]]:
         """Its tools, for as long as the block lasts; SourceError says why they cannot be had."""
-        link, raised = link_of(self), list[Exception]()
+        link, raised = create_transport(self), list[Exception]()
         connected = left = False
         # A block is left in the scope in which it was entered; so the deadline is lifted, where it cannot be left.
         with anyio.CancelScope(deadline=anyio.current_time() + self.connect_timeout) as scope:
             try:
-                async with link.client() as client:
-                    tools = await McpSession(self, client, link).tools()
+                async with link.open_client() as client:
+                    tools = await McpSession(self, client, link).list_tools()
                     connected, scope.deadline = True, math.inf
                     try:
                         yield tools
@@ -109,15 +109,15 @@ class McpServer:
                     left = True
             except Exception as error:
                 if not left:
-                    raise SourceError(self.name, await link.failure(innermost(error))) from error
+                    raise SourceError(self.name, await link.describe_failure(unwrap_error(error))) from error
                 log.debug("%s was not closed well", self.name, exc_info=True)
         if not connected and scope.cancelled_caught:
-            raise SourceError(self.name, await link.failure(None, self.connect_timeout))
+            raise SourceError(self.name, await link.describe_failure(None, self.connect_timeout))
         if raised:
             raise raised[0]
 
 
-def _words(server: Any) -> tuple[str, ...]:
+def _parse_command(server: Any) -> tuple[str, ...]:
     """A command as the words that it has."""
     expected = "a command, as a text or a list of texts, or a URL (http://… or https://…)"
     try:
@@ -129,15 +129,15 @@ def _words(server: Any) -> tuple[str, ...]:
     return tuple(words)
 
 
-def _shown(url: str | None, command: Sequence[str]) -> str:
+def _describe_server(url: str | None, command: Sequence[str]) -> str:
     """What may be said of it aloud: a URL may have a key in its user or its query, a command in its options."""
     if url is None:
-        return _discreet(command)
+        return _redact_command(command)
     parts = urlsplit(url)
     return f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}{parts.path}"
 
 
-def _discreet(command: Sequence[str]) -> str:
+def _redact_command(command: Sequence[str]) -> str:
     """A command without the values of options that are called like secrets."""
     shown: list[str] = []
     hidden = False
@@ -152,7 +152,7 @@ def _discreet(command: Sequence[str]) -> str:
     return " ".join(shown)
 
 
-def _names(only: Any) -> tuple[str, ...] | None:
+def _parse_names(only: Any) -> tuple[str, ...] | None:
     if only is None:
         return None
     if isinstance(only, str) or not isinstance(only, Collection):
@@ -160,9 +160,9 @@ def _names(only: Any) -> tuple[str, ...] | None:
     return tuple(map(str, cast("Collection[object]", only)))
 
 
-def _texts(where: str, given: object) -> dict[str, str]:
+def _check_texts(where: str, value: object) -> dict[str, str]:
     """A mapping of texts; the error does not show it, as its values may be secret."""
-    table = dict(cast("Mapping[object, object]", given)) if isinstance(given, Mapping) else {None: given}
+    table = dict(cast("Mapping[object, object]", value)) if isinstance(value, Mapping) else {None: value}
     if not all(isinstance(one, str) for pair in table.items() for one in pair):
         raise ConfigError(
             f"mcp, {where}", "something else (not shown: it may be secret)", "a mapping of texts to texts"

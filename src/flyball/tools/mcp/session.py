@@ -13,12 +13,12 @@ from typing import TYPE_CHECKING, Any, Protocol, Unpack, cast
 import anyio
 import anyio.to_thread
 
-from ...errors import ConfigError, FlyballError, SourceError, ToolFailed, nearest
+from ...errors import ConfigError, FlyballError, SourceError, ToolFailed, suggest_names
 from ..context import ToolContext
 from ..json_schema import JsonSchemaArguments
 from ..schema_check import SchemaCheck, Uncheckable
 from ..tool import Options, Tool
-from .stdio import ServerProcess, Tail
+from .stdio import OutputTail, ServerProcess
 
 if TYPE_CHECKING:
     import mcp_types
@@ -27,22 +27,22 @@ if TYPE_CHECKING:
 
     from .server import McpServer
 
-Call = Callable[[Mapping[str, Any], ToolContext | None], Awaitable[Any]]
+CallFunction = Callable[[Mapping[str, Any], ToolContext | None], Awaitable[Any]]
 """Makes a call with arguments that were checked."""
 
 
 class ForeignTool(Tool):
     """A tool whose arguments have names that no function of ours has, so they are handed over together."""
 
-    def __init__(self, call: Call, schema: Mapping[str, Any], **options: Unpack[Options]) -> None:
-        self._shown = schema
+    def __init__(self, call: CallFunction, schema: Mapping[str, Any], **options: Unpack[Options]) -> None:
+        self._input_schema = schema
         super().__init__(call, **options)
         self.is_async = True
 
-    def _signed(self, described: Mapping[str, str]) -> JsonSchemaArguments:
-        return JsonSchemaArguments(self.name, self._shown)
+    def _build_signature(self, descriptions: Mapping[str, str]) -> JsonSchemaArguments:
+        return JsonSchemaArguments(self.name, self._input_schema)
 
-    def bound(self, arguments: Mapping[str, Any], context: ToolContext | None = None) -> Callable[[], Any]:
+    def bind(self, arguments: Mapping[str, Any], context: ToolContext | None = None) -> Callable[[], Any]:
         """The call, ready to be made."""
         return partial(self.function, arguments, context)
 
@@ -51,23 +51,23 @@ class ForeignTool(Tool):
         return self.function(arguments, None)
 
 
-def value_of(result: CallToolResult) -> Any:
+def extract_value(result: CallToolResult) -> Any:
     """The value: structured content where there is some, else the text. ToolFailed where the result is an error.
 
     Text that only repeats the structured content, as servers write it for clients that do not know that, is dropped.
     """
-    texts = [_text(block) for block in result.content]
+    texts = [_format_block(block) for block in result.content]
     structured = result.structured_content
     if result.is_error:
         raise ToolFailed("\n".join(texts) or ("it does not say why" if structured is None else json.dumps(structured)))
     if structured is None:
         return "\n".join(texts)
-    known = _sayings(structured)
-    more = [text for text in texts if not known & _readings(text)]
+    known = _collect_repetitions(structured)
+    more = [text for text in texts if not known & _collect_readings(text)]
     return {"structured": structured, "text": "\n".join(more)} if more else structured
 
 
-def _text(block: Any) -> str:
+def _format_block(block: Any) -> str:
     """One part of a result, as text; of what is no text, a line says that it was left out."""
     match block.type:
         case "text":
@@ -75,20 +75,20 @@ def _text(block: Any) -> str:
         case "resource" if hasattr(block.resource, "text"):
             return block.resource.text
         case "resource":
-            return _left_out("a file", block.resource.uri, block.resource.mime_type, block.resource.blob)
+            return _describe_omitted("a file", block.resource.uri, block.resource.mime_type, block.resource.blob)
         case "resource_link":
             return f"[{block.name}: {block.uri}]"
         case kind:
-            return _left_out(f"an {kind}", None, block.mime_type, block.data)
+            return _describe_omitted(f"an {kind}", None, block.mime_type, block.data)
 
 
-def _left_out(what: str, uri: object, mime_type: str | None, data: str) -> str:
+def _describe_omitted(what: str, uri: object, mime_type: str | None, data: str) -> str:
     """Data is base64: four characters for three bytes."""
     facts = ", ".join(str(fact) for fact in (uri, mime_type, f"{len(data) * 3 // 4:,} bytes") if fact)
     return f"[{what} was left out: {facts}]"
 
 
-def _sayings(structured: Any) -> set[str]:
+def _collect_repetitions(structured: Any) -> set[str]:
     """Every text that would only repeat it: the whole, a wrapped result, and the items of that."""
     wrapped = cast("dict[str, Any]", structured).get("result") if isinstance(structured, dict) else None
     items = cast("list[Any]", wrapped) if isinstance(wrapped, list) else []
@@ -96,7 +96,7 @@ def _sayings(structured: Any) -> set[str]:
     return {json.dumps(value, sort_keys=True) for value in values}
 
 
-def _readings(text: str) -> set[str]:
+def _collect_readings(text: str) -> set[str]:
     """What a text may say, as `_sayings` writes it: itself, and the value that it is as JSON."""
     try:
         return {json.dumps(text), json.dumps(json.loads(text), sort_keys=True)}
@@ -104,7 +104,7 @@ def _readings(text: str) -> set[str]:
         return {json.dumps(text)}
 
 
-_MOST_PAGES = 100
+_MAX_PAGES = 100
 """Of a list of tools."""
 _MOST_STEPS = 20_000_000
 """Of the check of a result, in a worker: about ten seconds."""
@@ -112,56 +112,56 @@ _MOST_PROBLEMS = 3
 _LONGEST_PROBLEM = 300
 
 
-class Link(Protocol):
+class Transport(Protocol):
     """The way to a server."""
 
-    def client(self) -> AbstractAsyncContextManager[Client]:
+    def open_client(self) -> AbstractAsyncContextManager[Client]:
         """The SDK's client, connected for as long as the block lasts."""
         ...
 
-    async def failure(self, error: BaseException | None, seconds: float = 0.0) -> str:
+    async def describe_failure(self, error: BaseException | None, seconds: float = 0.0) -> str:
         """Why it cannot be reached; without an error: because it took so long."""
         ...
 
 
-def link_of(server: McpServer) -> Link:
+def create_transport(server: McpServer) -> Transport:
     """The way to a server: its pipes, or the network."""
-    return _Piped(server) if server.url is None else _Called(server, server.url)
+    return _StdioTransport(server) if server.url is None else _HttpTransport(server, server.url)
 
 
-class _Piped:
+class _StdioTransport:
     """A process of ours."""
 
     def __init__(self, server: McpServer) -> None:
         from mcp.client.stdio import get_default_environment
 
-        tail = Tail(server.env.values())
+        tail = OutputTail(server.env.values())
         self._process = ServerProcess(server.command, get_default_environment() | server.env, server.cwd, tail)
 
-    def client(self) -> AbstractAsyncContextManager[Client]:
-        return _client(self._process.open())
+    def open_client(self) -> AbstractAsyncContextManager[Client]:
+        return _build_client(self._process.open())
 
-    async def failure(self, error: BaseException | None, seconds: float = 0.0) -> str:
+    async def describe_failure(self, error: BaseException | None, seconds: float = 0.0) -> str:
         if isinstance(error, OSError):
             return f"it cannot be started: {error}"
-        if error is not None and is_closed(error):
-            return await self._process.end()
-        said = f"it did not answer within {seconds:g} s" if error is None else _told(error)
+        if error is not None and is_connection_closed(error):
+            return await self._process.describe_exit()
+        said = f"it did not answer within {seconds:g} s" if error is None else _describe_error(error)
         words = self._process.tail.text
         return f"{said}; its last words: {words}" if words else said
 
 
-class _Called:
+class _HttpTransport:
     """A URL."""
 
     def __init__(self, server: McpServer, url: str) -> None:
         self._url = url
         self._headers = server.headers
         self._connect_s = server.connect_timeout
-        self._tail = Tail((url, *server.headers.values()))
+        self._tail = OutputTail((url, *server.headers.values()))
 
     @asynccontextmanager
-    async def client(self) -> AsyncGenerator[Client]:
+    async def open_client(self) -> AsyncGenerator[Client]:
         import httpx2
         from mcp.client.streamable_http import streamable_http_client
 
@@ -170,31 +170,33 @@ class _Called:
         )  # how long an answer may take is the executor's business
         async with (
             httpx2.AsyncClient(headers=self._headers, timeout=timeout) as http,
-            _client(streamable_http_client(self._url, http_client=http)) as client,
+            _build_client(streamable_http_client(self._url, http_client=http)) as client,
         ):
             yield client
 
-    async def failure(self, error: BaseException | None, seconds: float = 0.0) -> str:
+    async def describe_failure(self, error: BaseException | None, seconds: float = 0.0) -> str:
         if error is None:
             return f"it did not answer within {seconds:g} s"
-        return "the connection to it is lost" if is_closed(error) else self._tail.safe(_told(error))
+        return (
+            "the connection to it is lost" if is_connection_closed(error) else self._tail.redact(_describe_error(error))
+        )
 
 
-def _client(transport: Any) -> Client:
+def _build_client(transport: Any) -> Client:
     from mcp import Client
     from mcp_types import Implementation
 
     return Client(transport, client_info=Implementation(name="flyball", version=version("flyball")), cache=None)
 
 
-def innermost(error: BaseException) -> BaseException:
+def unwrap_error(error: BaseException) -> BaseException:
     """What went wrong, without the task groups around it."""
     while isinstance(error, BaseExceptionGroup):
         error = cast("BaseExceptionGroup[BaseException]", error).exceptions[0]
     return error
 
 
-def is_closed(error: BaseException) -> bool:
+def is_connection_closed(error: BaseException) -> bool:
     """Whether it says that nobody is at the other end any more."""
     from mcp import MCPError
     from mcp_types import CONNECTION_CLOSED
@@ -202,7 +204,7 @@ def is_closed(error: BaseException) -> bool:
     return isinstance(error, MCPError) and error.code == CONNECTION_CLOSED
 
 
-def _told(error: BaseException) -> str:
+def _describe_error(error: BaseException) -> str:
     from mcp import MCPError
 
     if isinstance(error, FlyballError):
@@ -214,28 +216,28 @@ def _told(error: BaseException) -> str:
 class McpSession:
     """The tools of one server, while it is connected."""
 
-    def __init__(self, server: McpServer, client: Client, link: Link) -> None:
+    def __init__(self, server: McpServer, client: Client, transport: Transport) -> None:
         self._server = server
         self._client = client
-        self._link = link
+        self._transport = transport
         self._outputs: dict[str, SchemaCheck] = {}
         session: Any = client.session
         session.validate_tool_result = _check_later
 
-    async def tools(self) -> list[Tool]:
+    async def list_tools(self) -> list[Tool]:
         """Its tools as ours."""
-        listed = await self._listed()
+        listed = await self._fetch_tools()
         known = {one.name: one for one in listed}
         for name in self._server.only or ():
             if name not in known:
                 raise ConfigError(
-                    "mcp, only", name, f"a tool that it has: {' or '.join(nearest(name, known) or known)}"
+                    "mcp, only", name, f"a tool that it has: {' or '.join(suggest_names(name, known) or known)}"
                 )
-        return [self._tool(one) for one in listed if self._server.only is None or one.name in self._server.only]
+        return [self._build_tool(one) for one in listed if self._server.only is None or one.name in self._server.only]
 
-    async def _listed(self) -> list[mcp_types.Tool]:
+    async def _fetch_tools(self) -> list[mcp_types.Tool]:
         listed, cursor = list["mcp_types.Tool"](), None
-        for _ in range(_MOST_PAGES):
+        for _ in range(_MAX_PAGES):
             page = await self._client.list_tools(cursor=cursor)
             listed += page.tools
             cursor = page.next_cursor
@@ -243,7 +245,7 @@ class McpSession:
                 break
         return listed
 
-    def _tool(self, listed: mcp_types.Tool) -> Tool:
+    def _build_tool(self, listed: mcp_types.Tool) -> Tool:
         hints = listed.annotations
         reads = hints is not None and hints.read_only_hint is True
         if listed.output_schema is not None:
@@ -263,13 +265,15 @@ class McpSession:
         from mcp import MCPError
 
         try:
-            result = await self._client.call_tool(name, dict(arguments), progress_callback=_reporting(context))
+            result = await self._client.call_tool(
+                name, dict(arguments), progress_callback=_make_progress_callback(context)
+            )
         except MCPError as error:
-            if is_closed(error):
-                raise SourceError(self._server.name, await self._link.failure(error)) from None
+            if is_connection_closed(error):
+                raise SourceError(self._server.name, await self._transport.describe_failure(error)) from None
             raise ToolFailed(error.message) from None
         await self._check_output(name, result)
-        return value_of(result)
+        return extract_value(result)
 
     async def _check_output(self, name: str, result: mcp_types.CallToolResult) -> None:
         """Raise ToolFailed where a result does not fit the output schema. A worker checks, as a result may be large."""
@@ -295,7 +299,7 @@ def _problem(error: Any) -> list[str]:
     return [f"{error.json_path}: {error.message}"[:_LONGEST_PROBLEM]]
 
 
-def _reporting(context: ToolContext | None) -> Any:
+def _make_progress_callback(context: ToolContext | None) -> Any:
     """What a server tells of its progress, as any tool may tell it."""
     if context is None:
         return None
