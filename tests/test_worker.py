@@ -71,7 +71,7 @@ def test_a_hundred_hung_tools_do_not_keep_a_process_from_exiting() -> None:
         "@tool(timeout=0.05, effects='read')\n"
         "def hang(): threading.Event().wait()\n"
         "executor = BoundedToolExecutor([hang], parallel=100)\n"
-        "executor.workers._workers = 100\n"
+        "executor.workers._max_workers = 100\n"
         "outcomes = executor.execute(*[Call(str(n), 'hang', '') for n in range(100)])\n"
         "print(executor.hung, {outcome.status.value for outcome in outcomes})\n"
     )

@@ -5,9 +5,12 @@ The names below are loaded on first use, so that `import flyball` costs next to 
 
 from __future__ import annotations
 
+import sys
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from importlib.machinery import ModuleSpec
+
     from .agent.agent import Agent
     from .agent.conversation import arun_conversation, run_conversation
     from .agent.delegation import Child
@@ -137,6 +140,21 @@ def __getattr__(name: str) -> object:
 
         return version("flyball")
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+
+class _OldModules:
+    """Finds modules by the paths they had before; see `_deprecated.py`."""
+
+    @staticmethod
+    def find_spec(name: str, path: object = None, target: object = None) -> ModuleSpec | None:
+        if not name.startswith(f"{__name__}."):
+            return None
+        from ._deprecated import find_old_module
+
+        return find_old_module(name)
+
+
+sys.meta_path.append(_OldModules)  # last, so it is asked only for modules that are not there
 
 
 def __dir__() -> list[str]:

@@ -3,7 +3,7 @@
     FlyballError
     ├── ConfigError (ValueError)     a value given in code cannot be used
     │   ├── ResumeError              a run cannot go on from where it was left
-    │   ├── Mistakes                 several values of one input cannot be used
+    │   ├── ConfigErrors             several values of one input cannot be used
     │   ├── SettingError             a value given by the environment or a file cannot be used
     │   └── TomlError                a file cannot be read as TOML
     ├── ArgumentError (ValueError)   a model called a tool with arguments that do not fit
@@ -16,7 +16,7 @@
     ├── ModelError                   a model did not answer a request
     │   ├── ContextTooLong           the conversation is too long for the model
     │   └── Retryable                the same request may succeed later
-    ├── Outside                      something outside of this program does not do its part
+    ├── ExternalError                an external system failed
     │   ├── FetchRefused             a page is not fetched, or is none that can be read
     │   ├── FileRefused              a path of a toolbox tool is not below its root, or not what it must be
     │   ├── SourceError              a source of tools, such as an MCP server, cannot be had, or is gone
@@ -415,3 +415,9 @@ class UnknownTool(UnknownName):
 
     code = "tool_unknown"
     missing, others = "there is no tool", "offered are"
+
+
+def __getattr__(name: str) -> object:
+    from ._deprecated import find_old_name
+
+    return globals().setdefault(name, find_old_name(__name__, name))

@@ -64,7 +64,7 @@ class _OpenSpan:
 
 
 @dataclass(slots=True)
-class _OpenRun:
+class _RunSpans:
     """A run that has not ended."""
 
     header: Header
@@ -109,8 +109,8 @@ class OtelSink:
             DURATION, "s", "Seconds of a request.", explicit_bucket_boundaries_advisory=_SECOND_BOUNDS
         )
         self._content = content
-        self._runs: dict[int, _OpenRun] = {}
-        self._handlers: Mapping[type[Event], Callable[[_OpenRun, Any], None]] = {
+        self._runs: dict[int, _RunSpans] = {}
+        self._handlers: Mapping[type[Event], Callable[[_RunSpans, Any], None]] = {
             ModelRequested: self._on_model_requested,
             ModelReplied: self._on_model_replied,
             ToolStarted: self._on_tool_started,
@@ -143,9 +143,9 @@ class OtelSink:
         )
         name = f"invoke_agent {event.agent}" if event.agent else "invoke_agent"
         span = self._tracer.start_span(name, attributes=about, start_time=_to_nanoseconds(event, event.at))
-        self._runs[id(header)] = _OpenRun(header, span, self._trace.set_span_in_context(span))
+        self._runs[id(header)] = _RunSpans(header, span, self._trace.set_span_in_context(span))
 
-    def _on_model_requested(self, run: _OpenRun, event: ModelRequested) -> None:
+    def _on_model_requested(self, run: _RunSpans, event: ModelRequested) -> None:
         about = _drop_none({OPERATION: "chat", PROVIDER: event.provider, MODEL: event.model})
         more = {
             "flyball.purpose": str(event.purpose),
@@ -156,7 +156,7 @@ class OtelSink:
         name = f"chat {event.model}" if event.model else "chat"
         run.chat = self._start_span(run, name, event, about, more, self._trace.SpanKind.CLIENT)
 
-    def _on_model_replied(self, run: _OpenRun, event: ModelReplied) -> None:
+    def _on_model_replied(self, run: _RunSpans, event: ModelReplied) -> None:
         spot, run.chat, run.failure = run.chat, None, event.code
         if spot is None:
             return
@@ -173,11 +173,11 @@ class OtelSink:
         self._seconds.record(max(0.0, event.at - spot.started_at), spot.attributes | wrong, run.context)
         self._end_span(spot.span, event, event.at, event.code)
 
-    def _on_tool_started(self, run: _OpenRun, event: ToolStarted) -> None:
+    def _on_tool_started(self, run: _RunSpans, event: ToolStarted) -> None:
         more = {CALL_ARGUMENTS: json.dumps(to_jsonable(event.arguments))} if self._content else {}
         run.calls[event.call_id] = self._start_tool_span(run, event, more)
 
-    def _on_tool_ended(self, run: _OpenRun, event: ToolEnded) -> None:
+    def _on_tool_ended(self, run: _RunSpans, event: ToolEnded) -> None:
         """A call that was not made, because it was denied or an equal one counts, is a span without length."""
         spot = run.calls.pop(event.call_id, None) or self._start_tool_span(run, event, {})
         told = {"flyball.call.status": str(event.status), "flyball.call.reason": event.reason and str(event.reason)}
@@ -186,12 +186,12 @@ class OtelSink:
         # All calls of a batch are told to have ended when the last has; each knows how long it took.
         self._end_span(spot.span, event, min(event.at, spot.started_at + event.seconds), wrong)
 
-    def _start_tool_span(self, run: _OpenRun, event: ToolStarted | ToolEnded, extra: Attributes) -> _OpenSpan:
+    def _start_tool_span(self, run: _RunSpans, event: ToolStarted | ToolEnded, extra: Attributes) -> _OpenSpan:
         about = {OPERATION: "execute_tool", TOOL: event.tool, TOOL_TYPE: "function", CALL_ID: event.call_id}
         extra = {**extra, "flyball.turn": event.turn}
         return self._start_span(run, f"execute_tool {event.tool}", event, about, extra, self._trace.SpanKind.INTERNAL)
 
-    def _on_run_ended(self, run: _OpenRun, event: RunEnded) -> None:
+    def _on_run_ended(self, run: _RunSpans, event: RunEnded) -> None:
         del self._runs[id(run.header)]
         for spot in (*run.calls.values(), *([run.chat] if run.chat else ())):
             self._end_span(spot.span, event, event.at, "cut")
@@ -213,7 +213,7 @@ class OtelSink:
         self._end_span(run.span, event, event.at, wrong)
 
     def _start_span(
-        self, run: _OpenRun, name: str, event: Event, attributes: Attributes, extra: Attributes, kind: SpanKind
+        self, run: _RunSpans, name: str, event: Event, attributes: Attributes, extra: Attributes, kind: SpanKind
     ) -> _OpenSpan:
         span = self._tracer.start_span(
             name,
@@ -239,7 +239,7 @@ _RUN_EVENT_FIELDS: Mapping[type[Event], tuple[str, ...]] = {
 """What else is told on the span of a run, and which of its fields; none has anything that was said."""
 
 
-def _add_run_event(run: _OpenRun, event: Event) -> None:
+def _add_run_event(run: _RunSpans, event: Event) -> None:
     fields = {f"flyball.{name}": getattr(event, name) for name in _RUN_EVENT_FIELDS[type(event)]}
     run.span.add_event(f"flyball.{event.kind}", fields, _to_nanoseconds(event, event.at))
 

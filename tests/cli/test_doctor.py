@@ -94,7 +94,7 @@ def test_what_is_broken_is_one_line_and_the_exit_code_is_1(typed: Typed, monkeyp
     def nothing(self: Notices, purpose: Purpose) -> tuple[Notice, ...]:
         return ()
 
-    monkeypatch.setattr(Notices, "due", nothing)
+    monkeypatch.setattr(Notices, "select_due", nothing)
     done = typed("doctor")
     *failed, _ = [line for line in done.stdout.splitlines() if not line.startswith(("ok   ", "none "))]
     assert done.returncode == 1
@@ -128,8 +128,8 @@ def test_a_hook_that_is_not_wired_is_found(trigger: Trigger, monkeypatch: pytest
 
     wired: Mapping[Point, Trigger] = {point: one for point, one in triggers.items() if one is not trigger}
     monkeypatch.setattr(engine, "_TRIGGERS", wired)
-    monkeypatch.setattr(engine, "_after", deaf)
-    monkeypatch.setattr(engine.RuleEngine, "_listen", silent if trigger is Trigger.EVENT else listen)
+    monkeypatch.setattr(engine, "_find_outcome_trigger", deaf)
+    monkeypatch.setattr(engine.RuleEngine, "_run_event_rules", silent if trigger is Trigger.EVENT else listen)
     assert failing(f"hook {trigger.value} ") == hooks_of(trigger)
     assert failing("hook on_turn") == (hooks_of(trigger) if trigger.value.startswith("on_turn") else set())
 
@@ -139,7 +139,7 @@ def test_an_action_that_does_nothing_is_found(type_: str, monkeypatch: pytest.Mo
     def idle(self: Action, view: View, rule: str) -> list[Order]:
         return []
 
-    monkeypatch.setattr(ACTIONS[type_], "orders", idle)
+    monkeypatch.setattr(ACTIONS[type_], "build_orders", idle)
     assert failing(f"action {type_} ") == {f"action {type_} {door}" for door in (AGENT, GOVERN)}
     assert failing("action use_model") == (failing(f"action {type_} ") if type_ == "use_model" else set())
 
@@ -160,12 +160,12 @@ def test_notices_that_come_at_the_wrong_time_are_found(monkeypatch: pytest.Monke
         return ()
 
     with monkeypatch.context() as patch:
-        patch.setattr(Notices, "due", everything)
+        patch.setattr(Notices, "select_due", everything)
         assert failing("notice") == set()
-        patch.setattr(Notices, "seen", again)
+        patch.setattr(Notices, "mark_delivered", again)
         at = ("turn_start", "after_tool", "at turn 8 of 10")
         assert failing("notice") == {f"notice {one} {AGENT}" for one in at}
-    monkeypatch.setattr(ActiveRules, "notices", none)
+    monkeypatch.setattr(ActiveRules, "pop_notices", none)
     assert failing("notice") == {f"notice {one} {GOVERN}" for one in ("immediate", *at)}
 
 

@@ -59,7 +59,7 @@ class Mortal:
 class Placed(ScriptedModel):
     """Says the line that the conversation has come to: another process goes on with the script, too."""
 
-    def take(self, request: Request) -> tuple[Line, int]:
+    def take_line(self, request: Request) -> tuple[Line, int]:
         self.requests.append(request)
         said = [message.role is Role.ASSISTANT and message.run == request.run_id for message in request.messages]
         place = sum(now and not before for before, now in pairwise([False, *said]))

@@ -50,7 +50,7 @@ class Raw(Line):
     def __init__(self, *ids: str, name: str = "add", arguments: str = '{"a": 1, "b": 2}') -> None:
         super().__init__(calls=tuple((name, arguments) for _ in ids), text=" ".join(ids))
 
-    def reply(self, first_id: int, model: str = "scripted", provider: str | None = None) -> Reply:
+    def build_reply(self, first_id: int, model: str = "scripted", provider: str | None = None) -> Reply:
         ids = self.text.split(" ")
         calls = tuple(Call(one, *given) for one, given in zip(ids, self.calls, strict=True))
         return Reply("", calls, self.usage, Finish.CALLS)

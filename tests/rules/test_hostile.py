@@ -18,7 +18,7 @@ from pathlib import Path
 from flyball.errors import ConfigError, RuleError
 from flyball.rules.expression import Condition
 from flyball.rules.template import Template
-from flyball.rules.view import Lazy, View, plain
+from flyball.rules.view import Lazy, View, to_plain
 from flyball.rules.vocabulary import Helper, Vocabulary
 
 pages = Path("/proc/self/statm")

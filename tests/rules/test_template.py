@@ -213,16 +213,16 @@ class TestLength:
         assert f"{MAX_TEMPLATE_CHARACTERS:,}" in told.expected
 
     def test_a_text_that_grows_beyond_the_most_is_an_error(self) -> None:
-        assert text("{{ 'abcd' }}{{ 'abcdef' }}", most=10) == "abcdabcdef"
-        assert "10" in failure("{{ 'abcd' }}.{{ 'abcdef' }}", most=10).reason
-        assert "10" in failure("{{ 'abcdefghijk' }}", most=10).reason
-        assert "6" in failure("{{ [context.state.text] }}", most=6).reason
-        assert text("{{ [context.state.text] }}", most=7) == "['abc']"
+        assert text("{{ 'abcd' }}{{ 'abcdef' }}", max_characters=10) == "abcdabcdef"
+        assert "10" in failure("{{ 'abcd' }}.{{ 'abcdef' }}", max_characters=10).reason
+        assert "10" in failure("{{ 'abcdefghijk' }}", max_characters=10).reason
+        assert "6" in failure("{{ [context.state.text] }}", max_characters=6).reason
+        assert text("{{ [context.state.text] }}", max_characters=7) == "['abc']"
 
     def test_a_whole_value_has_the_same_bound(self) -> None:
         for template in ("{{ 'abcdefghijk' }}", "{{ ['abcde', 'fghij'] }}"):
             with pytest.raises(RuleError, match="10"):
-                value(template, most=10)
+                value(template, max_characters=10)
 
 
 def test_a_template_that_is_no_text_is_refused() -> None:

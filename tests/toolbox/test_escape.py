@@ -160,7 +160,7 @@ def test_who_swaps_a_file_right_after_it_was_looked_at_gets_nothing_out(
         (house.root / other).replace(file)
         return facts
 
-    monkeypatch.setattr(folder, "facts_of", look_and_swap)
+    monkeypatch.setattr(folder, "stat_file", look_and_swap)
     outcome = call("read_file", path="file")
     assert isinstance(outcome, Failure)
     assert (outcome.kind, words in outcome.error) == ("FileRefused", True)

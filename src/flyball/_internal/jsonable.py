@@ -30,10 +30,10 @@ def to_jsonable(value: object) -> Any:
         return value
     if type(value) is float and math.isfinite(value):
         return value
-    return _Writer().write(value, 0)
+    return _JsonWriter().write(value, 0)
 
 
-class _Writer:
+class _JsonWriter:
     """One pass over a value. It cuts what contains itself, what is too deep, and what is too large."""
 
     def __init__(self) -> None:

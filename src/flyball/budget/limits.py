@@ -193,7 +193,7 @@ class ResolvedLimits:
             seconds=seconds,
             context_tokens=recorded["context_tokens"],
             reserve=shares,
-            usual_reserve_s=usual,
+            default_reserve_s=usual,
         )
 
     def _budget_with_ceiling(self, name: str, ceiling: int | None) -> IterationBudget:

@@ -65,7 +65,7 @@ class Usage:
         """
         if isinstance(usage, Usage):
             return usage
-        read = _Reader(usage)
+        read = _UsageReader(usage)
         if read.has("prompt_tokens"):
             return _parse_openai(read, "prompt_tokens", "completion_tokens")
         if read.has("cache_read_input_tokens") or read.has("cache_creation_input_tokens"):
@@ -78,7 +78,7 @@ class Usage:
         raise ConfigError("usage", usage, "input_tokens and output_tokens, or prompt_tokens and completion_tokens")
 
 
-def _parse_openai(reader: _Reader, input_key: str, output_key: str) -> Usage:
+def _parse_openai(reader: _UsageReader, input_key: str, output_key: str) -> Usage:
     of_input = reader.child(f"{input_key}_details")
     cached, written = of_input.count("cached_tokens"), of_input.count("cache_write_tokens")
     return _clamp_parts(
@@ -86,7 +86,7 @@ def _parse_openai(reader: _Reader, input_key: str, output_key: str) -> Usage:
     )
 
 
-def _parse_anthropic(reader: _Reader) -> Usage:
+def _parse_anthropic(reader: _UsageReader) -> Usage:
     """What is read from or written to the cache is not part of this provider's input_tokens."""
     cached = reader.count("cache_read_input_tokens")
     written = reader.count("cache_creation_input_tokens")
@@ -96,7 +96,7 @@ def _parse_anthropic(reader: _Reader) -> Usage:
     )
 
 
-def _count_reasoning(reader: _Reader, output_key: str) -> int:
+def _count_reasoning(reader: _UsageReader, output_key: str) -> int:
     of_output = reader.child(f"{output_key}_details")
     return of_output.count("reasoning_tokens") or of_output.count("thinking_tokens")
 
@@ -107,7 +107,7 @@ def _clamp_parts(input: int, output: int, cached: int, reasoning: int, written: 
     return Usage(input, output, cached, min(reasoning, output), min(written, input - cached))
 
 
-class _Reader:
+class _UsageReader:
     """Reads counts by name from a mapping or from an object with attributes; what is absent or None is 0."""
 
     def __init__(self, source: object) -> None:
@@ -122,8 +122,8 @@ class _Reader:
     def has(self, name: str) -> bool:
         return self.get(name) is not None
 
-    def child(self, name: str) -> _Reader:
-        return _Reader(self.get(name))
+    def child(self, name: str) -> _UsageReader:
+        return _UsageReader(self.get(name))
 
     def count(self, name: str) -> int:
         value = self.get(name)

@@ -12,3 +12,9 @@ from .keys import Keys
 from .refusal import ChainRefusal
 
 __all__ = ["Caller", "Chain", "ChainDepthMiddleware", "ChainRefusal", "Keys", "current", "headers", "serving"]
+
+
+def __getattr__(name: str) -> object:
+    from .._deprecated import find_old_name
+
+    return globals().setdefault(name, find_old_name(__name__, name))

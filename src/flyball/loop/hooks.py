@@ -13,7 +13,7 @@ from .effects import Extend
 from .signals import apply_extension
 
 if TYPE_CHECKING:
-    from .state import RunState
+    from .state import RunState  # cycle: its type only; the state calls these functions
 
 
 def apply_order(run: RunState, order: Order, point: Point | None = None) -> Veto | None:

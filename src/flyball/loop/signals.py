@@ -9,7 +9,7 @@ from ..errors import UnknownBudget
 from .effects import Cancel, Extend, Late, LeaseLost, Signal, Stalled, Steer, StoreFailed, TimeUp
 
 if TYPE_CHECKING:
-    from .state import RunState
+    from .state import RunState  # cycle: its type only; the state calls these functions
 
 
 def apply_signal(run: RunState, signal: Signal) -> None:

@@ -44,7 +44,9 @@ def __getattr__(name: str) -> object:
 
     if name in _HOMES:
         return globals().setdefault(name, getattr(import_module(f"{__name__}.{_HOMES[name]}"), name))
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    from .._deprecated import find_old_name
+
+    return globals().setdefault(name, find_old_name(__name__, name))
 
 
 def __dir__() -> list[str]:

@@ -218,7 +218,7 @@ class _AnthropicReplyParser(ReplyParser):
             case "text_delta":
                 self.add_text(delta.get("text"))
             case "input_json_delta" if "call" in block:
-                block["call"].hear(delta.get("partial_json"))
+                block["call"].add_arguments(delta.get("partial_json"))
             case "thinking_delta":
                 thoughts.append(expect_text(delta.get("thinking")))
             case "signature_delta":

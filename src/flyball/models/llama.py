@@ -85,7 +85,7 @@ _EXIT_S = 10.0
 _CLOSED_MESSAGE = "the weights are closed, because the program ends"
 
 
-class _Job:
+class _CompletionJob:
     """One question to the weights."""
 
     __slots__ = ("body", "error", "is_abandoned", "on_chunk")
@@ -118,7 +118,7 @@ class LlamaEngine:
         """
         if self._is_inherited:
             raise ModelError("a local model that was asked before a fork cannot be asked in the child: use spawn")
-        job = _Job(body, on_chunk)
+        job = _CompletionJob(body, on_chunk)
         try:
             await run_and_wait(self, partial(self._run_job, job), inf)
         finally:
@@ -164,7 +164,7 @@ class LlamaEngine:
                 then()
         self._llama = None  # freed here and now, and not while the interpreter is taken apart
 
-    def _run_job(self, job: _Job) -> None:
+    def _run_job(self, job: _CompletionJob) -> None:
         try:
             if not job.is_abandoned and not self._closed:
                 self._llama = self._llama or self._load()
@@ -174,7 +174,7 @@ class LlamaEngine:
         except BaseException as error:
             job.error = job.error or error
 
-    def _deliver_chunk(self, job: _Job, chunk: Json) -> bool:
+    def _deliver_chunk(self, job: _CompletionJob, chunk: Json) -> bool:
         """Whether that was enough."""
         if job.is_abandoned or self._closed:
             return True

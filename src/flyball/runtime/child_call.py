@@ -49,7 +49,7 @@ class ChildCallRun(ToolCallRun):
         """Close it, as all its children have ended: done if all of them completed."""
         results = [task.result for task in self.tasks if task.result is not None]
         assert len(results) == len(self.tasks), "every task has its result"
-        header, text = self._header(now), _format_results(self.tasks, results)
+        header, text = self._outcome_fields(now), _format_results(self.tasks, results)
         if all(result.completed for result in results):
             value = [_to_row(task, result) for task, result in zip(self.tasks, results, strict=True)]
             return self.gate.close(Success(content=text, value=value, **header))
@@ -58,7 +58,7 @@ class ChildCallRun(ToolCallRun):
         kind = min((result.stop for result in results), key=_STOP_ORDER.index)
         return self.gate.close(Failure(kind=kind.value, error=text, **header))
 
-    def _header(self, now: float) -> dict[str, Any]:
+    def _outcome_fields(self, now: float) -> dict[str, Any]:
         ended = (task.own_result for task in distinct_tasks(self.tasks))
         return {**super()._outcome_fields(now), "children": tuple(result for result in ended if result is not None)}
 

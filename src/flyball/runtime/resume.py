@@ -18,7 +18,7 @@ from .history import PausedRun, RunHistory, StartedEffect, is_answer_to
 from .journal import RunJournal
 
 if TYPE_CHECKING:
-    from .driver import Driver
+    from .driver import Driver  # cycle: its type only; a driver calls these functions
 
 _INTERRUPTED = ModelFailure(
     FailureKind.INTERRUPTED, "Interrupted", "interrupted", "the process ended while the reply was awaited", began=True
@@ -89,7 +89,7 @@ def _reopen_calls(effect: Act, started: StartedEffect) -> None:
 def _fail_remote_children(tasks: Sequence[Any]) -> None:
     """Children at other services have no journal here, so they are not begun anew: nobody knows what came of them."""
     for task in tasks:
-        if task.spec.runner is not None:
+        if task.spec.make_runner is not None:
             error = {"code": "interrupted", "kind": "Interrupted", "message": _UNKNOWN}
             task.own_result = Result(stop=Stop.FAILED, error=error, run_id=task.run_id)
 

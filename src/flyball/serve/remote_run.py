@@ -32,7 +32,7 @@ _MAX_RUNS = 1_000
 
 
 @dataclass(slots=True)
-class _OpenRun:
+class _RemoteRunState:
     """A run at the service that has begun: its header, which all its events share, and its newest event."""
 
     header: Header
@@ -50,7 +50,7 @@ class RemoteEvents:
         self._own_id = own_id
         self._root_id = root_id
         self._emit = emit
-        self._open_runs: dict[str, _OpenRun] = {}
+        self._open_runs: dict[str, _RemoteRunState] = {}
         self._known_ids: set[str] = set()
 
     def receive_event(self, data: Mapping[str, Any]) -> None:
@@ -62,7 +62,7 @@ class RemoteEvents:
         run_id = event.header.run_id
         if isinstance(event, RunStarted) and self._is_new(event.header):
             below = event.header.parent_run_id if self._known_ids else self._own_id
-            self._open_runs[run_id] = _OpenRun(replace(event.header, parent_run_id=below), event)
+            self._open_runs[run_id] = _RemoteRunState(replace(event.header, parent_run_id=below), event)
             self._known_ids.add(run_id)
         elif isinstance(event, RunStarted) or run_id not in self._open_runs:
             return

@@ -98,8 +98,10 @@ __all__ = [
 
 def __getattr__(name: str) -> object:
     """SqliteStore on first use: most programs that have agents have no store, and need no SQLite."""
-    if name != "SqliteStore":
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    from .sqlite import SqliteStore
+    if name == "SqliteStore":
+        from .sqlite import SqliteStore
 
-    return SqliteStore
+        return SqliteStore
+    from .._deprecated import find_old_name
+
+    return globals().setdefault(name, find_old_name(__name__, name))

@@ -61,7 +61,9 @@ def __getattr__(name: str) -> object:
     for home, names in _HOMES.items():
         if name in names:
             return globals().setdefault(name, getattr(import_module(home, __name__), name))
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    from .._deprecated import find_old_name
+
+    return globals().setdefault(name, find_old_name(__name__, name))
 
 
 def __dir__() -> list[str]:

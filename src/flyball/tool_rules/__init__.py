@@ -28,8 +28,8 @@ __all__ = [
     "Done",
     "LimitedTools",
     "RequirePriorTool",
-    "ToolRuleTracker",
     "RuleState",
     "ToolRule",
+    "ToolRuleTracker",
     "ToolRules",
 ]

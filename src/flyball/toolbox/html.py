@@ -32,10 +32,10 @@ def html_to_text(page: str) -> str:
     Socks
     All warm&cheap (/buy)
     """
-    return _Reader(page).read()
+    return _HtmlReader(page).read()
 
 
-class _Reader:
+class _HtmlReader:
     def __init__(self, page: str) -> None:
         self._page = page
         self._lines: list[str] = []

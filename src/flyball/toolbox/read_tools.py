@@ -25,12 +25,12 @@ def files(root: str | os.PathLike[str] = ".", *, timeout: float = 20.0) -> list[
     >>> print(*files("/"))
     <Tool list_files(path, depth)> <Tool read_file(path, first, count)> <Tool search_files(text, path, regex, names)>
     """
-    reader = _Reader(Folder("files, root", root))
+    reader = _FileReader(Folder("files, root", root))
     options = Options(effects="read", idempotent=True, timeout=timeout)
     return [Tool(one, **options) for one in (reader.list_files, reader.read_file, reader.search_files)]
 
 
-class _Reader:
+class _FileReader:
     def __init__(self, folder: Folder) -> None:
         self._folder = folder
 

@@ -27,13 +27,13 @@ def write(root: str | os.PathLike[str] = ".", *, approve: Approve = False, timeo
     >>> write("/")
     [<Tool write_file(path, text)>, <Tool edit_file(path, old, new)>]
     """
-    writer = _Writer(Folder("write, root", root))
+    writer = _FileWriter(Folder("write, root", root))
     options = Options(effects="write", approve=approve, timeout=timeout)
     whole = Options(idempotent=True)  # an edit, made again, finds its place no more, or a second one
     return [Tool(writer.write_file, **options | whole), Tool(writer.edit_file, **options)]
 
 
-class _Writer:
+class _FileWriter:
     def __init__(self, folder: Folder) -> None:
         self._folder = folder
 

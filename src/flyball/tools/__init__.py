@@ -26,3 +26,9 @@ __all__ = [
     "mcp",
     "tool",
 ]
+
+
+def __getattr__(name: str) -> object:
+    from .._deprecated import find_old_name
+
+    return globals().setdefault(name, find_old_name(__name__, name))

@@ -16,7 +16,7 @@ from .statements import StepWriter, acquire, release, renew, set_title
 T = TypeVar("T")
 
 
-class Database(Protocol):
+class StatementRunner(Protocol):
     """What the parts need of the store."""
 
     step_writer: StepWriter
@@ -41,7 +41,7 @@ class Database(Protocol):
 class SqliteTranscript:
     """What was said, in SQLite."""
 
-    def __init__(self, database: Database) -> None:
+    def __init__(self, database: StatementRunner) -> None:
         self._database = database
 
     def append(self, guard: Guard, messages: Sequence[Message]) -> None:
@@ -82,7 +82,7 @@ class SqliteTranscript:
 class SqliteJournal:
     """Effects and answers, in SQLite."""
 
-    def __init__(self, database: Database) -> None:
+    def __init__(self, database: StatementRunner) -> None:
         self._database = database
 
     def write(self, run_id: str, rows: Sequence[Row], guard: Guard | None = None) -> None:
@@ -102,7 +102,7 @@ class SqliteJournal:
 class SqliteLease:
     """Leases, in SQLite."""
 
-    def __init__(self, database: Database) -> None:
+    def __init__(self, database: StatementRunner) -> None:
         self._database = database
 
     def acquire(self, session: str, owner: str, seconds: float) -> Guard | Holder:
@@ -134,7 +134,7 @@ class SqliteLease:
 class SqliteState:
     """What tools have set, in SQLite."""
 
-    def __init__(self, database: Database) -> None:
+    def __init__(self, database: StatementRunner) -> None:
         self._database = database
 
     def get(self, session: str) -> dict[str, Any]:
@@ -162,7 +162,7 @@ _RUN = "id, parent, session, agent, task, metadata, started_at, touched_at, ende
 class SqliteRuns:
     """The runs, in SQLite."""
 
-    def __init__(self, database: Database) -> None:
+    def __init__(self, database: StatementRunner) -> None:
         self._database = database
 
     def start(self, run_id: str, start: Start, guard: Guard | None = None) -> None:

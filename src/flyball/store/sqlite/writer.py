@@ -23,7 +23,7 @@ _MAX_BATCH = 100
 """Acts in one commit: the first of them waits for the last."""
 
 
-class _Job(Generic[T]):
+class _WriteJob(Generic[T]):
     """Something to be written, and who waits for it."""
 
     __slots__ = ("action", "done", "error", "is_leader", "value", "wakeup")
@@ -56,7 +56,7 @@ class Writer:
         self._identity = identity
         self._lock = Lock()
         """Held for the next three and for who leads, and never while something is written."""
-        self._waiting: list[_Job[Any]] = []
+        self._waiting: list[_WriteJob[Any]] = []
         self._busy = False
         self._closed = False
 
@@ -67,7 +67,7 @@ class Writer:
 
     def run(self, action: Callable[[sqlite3.Connection], T]) -> T:
         """Have this written, and wait until it is committed; what it gave, or raised."""
-        job = self._run_job(_Job(action))
+        job = self._run_job(_WriteJob(action))
         if job.error is not None:
             try:
                 raise job.error
@@ -80,7 +80,7 @@ class Writer:
 
         For a thread that must not wait: a commit to the write-ahead log takes less time than to hand it to another.
         """
-        job = _Job(action)
+        job = _WriteJob(action)
         with self._lock:
             if self._closed or self._busy:
                 return False
@@ -104,7 +104,7 @@ class Writer:
                 return
         self._connection.close()
 
-    def _run_job(self, job: _Job[T]) -> _Job[T]:
+    def _run_job(self, job: _WriteJob[T]) -> _WriteJob[T]:
         """Line up, and come back when it is done."""
         with self._lock:
             if self._closed:
@@ -117,7 +117,7 @@ class Writer:
             self._lead()
         return job
 
-    def _wait(self, job: _Job[Any]) -> None:
+    def _wait(self, job: _WriteJob[Any]) -> None:
         """Wait for its turn. Whoever is interrupted here must not leave others waiting for it."""
         try:
             job.wakeup.acquire()
@@ -166,7 +166,7 @@ class Writer:
             time.sleep(pause_s)
             pause_s = min(0.05, pause_s * 1.5)
 
-    def _commit(self, jobs: Sequence[_Job[Any]], *, may_wait: bool = True) -> bool:
+    def _commit(self, jobs: Sequence[_WriteJob[Any]], *, may_wait: bool = True) -> bool:
         connection = self._connection
         try:
             if self._file.identity() != self._identity:
@@ -186,7 +186,7 @@ class Writer:
                 raise
         return True
 
-    def _try(self, connection: sqlite3.Connection, job: _Job[Any], *, alone: bool) -> None:
+    def _try(self, connection: sqlite3.Connection, job: _WriteJob[Any], *, alone: bool) -> None:
         """Do one of several, so that its failure is its own; on a full disk SQLite gives up the whole transaction."""
         if not alone:
             connection.execute("SAVEPOINT one")

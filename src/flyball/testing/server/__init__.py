@@ -3,4 +3,4 @@
 from .faults import Sent, StatusReply, sent, status
 from .server import ModelServer, ReceivedRequest
 
-__all__ = ["ReceivedRequest", "ModelServer", "Sent", "StatusReply", "sent", "status"]
+__all__ = ["ModelServer", "ReceivedRequest", "Sent", "StatusReply", "sent", "status"]

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from mcp import Client
     from mcp_types import CallToolResult
 
-    from .server import McpServer
+    from .server import McpServer  # cycle: its type only; a server opens sessions
 
 CallFunction = Callable[[Mapping[str, Any], ToolContext | None], Awaitable[Any]]
 """Makes a call with arguments that were checked."""
