@@ -142,7 +142,8 @@ class AmountError(FlyballError, ValueError):
         self.least = least
 
     def __str__(self) -> str:
-        return f"budget {self.budget!r}: found the amount {quote_value(self.found)}; expected an int of at least {self.least}"
+        found = quote_value(self.found)
+        return f"budget {self.budget!r}: found the amount {found}; expected an int of at least {self.least}"
 
 
 class BudgetExceeded(FlyballError):

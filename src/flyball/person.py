@@ -186,7 +186,7 @@ def _read_line(prompt: str) -> str:
 def escape_unprintable(text: str) -> str:
     r"""One line in which all that cannot be seen is shown, not sent: a model, a tool or a file may have written it.
 
-    >>> visible("all\x1b[2J gone")
+    >>> escape_unprintable("all\x1b[2J gone")
     'all\\x1b[2J gone'
     """
     if text.isprintable():
@@ -197,7 +197,7 @@ def escape_unprintable(text: str) -> str:
 def escape_control_characters(text: str) -> str:
     r"""A text as it is, with its lines, tabs and emoji, but for what would steer a terminal or turn its letters round.
 
-    >>> harmless("a:\n\tb\x1b[2J")
+    >>> escape_control_characters("a:\n\tb\x1b[2J")
     'a:\n\tb\\x1b[2J'
     """
     return _CONTROL_CHARACTERS.sub(lambda found: _escape(found[0]), text.replace("\r\n", "\n"))
@@ -210,7 +210,7 @@ def _escape(character: str) -> str:
 def parse_answer_line(line: str, about: About) -> Verdict | None:
     """What a line means; None where that is not clear.
 
-    >>> read("n not on a Friday", About.CALL)
+    >>> parse_answer_line("n not on a Friday", About.CALL)
     Verdict(approved=False, text='not on a Friday', arguments=None, amount=None)
     """
     word, _, rest = line.strip().partition(" ")

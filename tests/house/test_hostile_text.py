@@ -139,6 +139,35 @@ def place(text: str) -> object:
     return TomlDocument(text).line("a")
 
 
+def excerpt_of(text: str) -> object:
+    return make_excerpt(serialize_content(text), "a")
+
+
+def look_up(text: str) -> object:
+    return has_value(text, "a.b.c.d.e")
+
+
+def text_of_type(kind: str) -> object:
+    return as_text(FetchedBody(b"x", True), kind)
+
+
+def escaped(text: str) -> object:
+    return escape_unprintable(text) + escape_control_characters(text)
+
+
+def saved_config(text: str) -> object:
+    return config_to_dict(RunConfig(model="m", mcp=[text]))
+
+
+def long_key(size: int) -> str:
+    return json.dumps({"m" * size: 1})
+
+
+def short_key(size: int) -> str:
+    return '{"message": "x"}'
+
+
+MARKUP = repeated("<p>A <b>warm</b> &amp; new\n")
 CASES: list[tuple[str, str, Read, Make, Make]] = [
     ("models/failures.py", "an error page of <", error_page, repeated("<"), PROSE),
     ("models/failures.py", "an error page of tags", error_page, repeated("<a>"), PROSE),
@@ -147,15 +176,15 @@ CASES: list[tuple[str, str, Read, Make, Make]] = [
     ("models/sse.py", "a line without end", events, pieces(b"data: x"), pieces(b"data:x\n\n")),
     ("models/sse.py", "nothing but CR", events, pieces(b"\r"), pieces(b"data:x\n\n")),
     ("models/local_prompt.py", "a reply of blanks", reply, repeated(" ", "{"), LETTERS),
-    ("models/local_prompt.py", "a reply of escapes", reply, repeated("\\\\", start=CALLED), repeated("xy", start=CALLED)),
+    ("models/local_prompt.py", "a reply of escapes", reply, repeated("\\\\", "", CALLED), repeated("xy", "", CALLED)),
     ("models/structured.py", "a name of signs", sanitize_tool_name, repeated("!"), LETTERS),
     ("models/endpoint.py", "a URL of ://", redact_url, repeated("://"), ADDRESS),
     ("models/endpoint.py", "a URL of ?", redact_url, repeated("?"), ADDRESS),
-    ("output.py", "fences that open", typed_answer, repeated("```\n\n"), PROSE),
-    ("output.py", "fences that open and close", typed_answer, repeated("```json\nx\n```\n"), PROSE),
-    ("output.py", "a fence that never closes", typed_answer, repeated("```json\n"), PROSE),
-    ("quote.py", "a name like others", lambda name: suggest_names(name, [name + "y"] * 20), LETTERS, PROSE),
-    ("quote.py", "a text of quotes", quote_value, repeated("\"'"), PROSE),
+    ("agent/output.py", "fences that open", typed_answer, repeated("```\n\n"), PROSE),
+    ("agent/output.py", "fences that open and close", typed_answer, repeated("```json\nx\n```\n"), PROSE),
+    ("agent/output.py", "a fence that never closes", typed_answer, repeated("```json\n"), PROSE),
+    ("errors.py", "a name like others", lambda name: suggest_names(name, [name + "y"] * 20), LETTERS, PROSE),
+    ("errors.py", "a text of quotes", quote_value, repeated("\"'"), PROSE),
     ("message.py", "an id of colons", lambda text: message(id=text), repeated(":1", "x"), LETTERS),
     ("message.py", "a time of digits", lambda text: message(created_at=text), repeated("1", "", "2031-"), LETTERS),
     ("wire/writer.py", "an image of ;", image, repeated(";", start="data:"), LETTERS),
@@ -163,26 +192,26 @@ CASES: list[tuple[str, str, Read, Make, Make]] = [
     ("tools/pattern.py", "a pattern that backtracks", matched, repeated("a", "!"), repeated("a")),
     ("tools/mcp/server.py", "a command of secrets", lambda text: mcp(text).name, repeated("key "), repeated("x ")),
     ("tools/mcp/stdio.py", "stderr in small pieces", stderr, pieces(b"x"), pieces(b"xxxxxxxx")),
-    ("tools/excerpt.py", "a result of quotes", lambda text: make_excerpt(serialize_content(text), "a"), repeated('"'), PROSE),
-    ("path.py", "JSON that is nested", lambda text: has_value(text, "a.b.c.d.e"), repeated('{"a":', "1"), PROSE),
+    ("tools/excerpt.py", "a result of quotes", excerpt_of, repeated('"'), PROSE),
+    ("_internal/path.py", "JSON that is nested", look_up, repeated('{"a":', "1"), PROSE),
     ("rules/template.py", "a value of braces", template, repeated("{{"), PROSE),
     *(
-        ("toolbox/html.py", f"a page of {unit!r}", html_to_text, repeated(unit), repeated("<p>A <b>warm</b> &amp; new\n"))
+        ("toolbox/html.py", f"a page of {unit!r}", html_to_text, repeated(unit), MARKUP)
         for unit in ("<", "<a", "<a href='", '<a "', "<!--", "<script>", "</", "&", "&#", "<pre>\n", "<li>")
     ),
     ("toolbox/html.py", "a page of charsets", page, repeated("charset = "), repeated("<p>All warm</p>\n")),
-    ("toolbox/html.py", "a long type", lambda kind: as_text(FetchedBody(b"x", True), kind), repeated("text/a+"), LETTERS),
+    ("toolbox/html.py", "a long type", text_of_type, repeated("text/a+"), LETTERS),
     ("toolbox/fetch_tool.py", "a long URL", lambda url: asyncio.run(fetch()[0].function(url)), repeated("."), LETTERS),
     *(
         ("toolbox/commands.py", f"a value of {unit!r}", lambda value: remove_secrets({"A": value}),
          repeated(unit, start="a://"), LETTERS)
         for unit in (":", "://", "a:", "-----BEGIN ")
     ),
-    ("terminal.py", "a text of controls", lambda text: escape_unprintable(text) + escape_control_characters(text), repeated("\x1b"), PROSE),
+    ("person.py", "a text of controls", escaped, repeated("\x1b"), PROSE),
     ("cli/transcript.py", "a text of fences", export, repeated("```\n"), PROSE),
     ("cli/report.py", "a text of marks", as_markdown, repeated("*_"), PROSE),
     *(
-        ("cli/saved_config.py", f"a command of {unit!r}", lambda text: config_to_dict(RunConfig(model="m", mcp=[text])), repeated(unit),
+        ("cli/saved_config.py", f"a command of {unit!r}", saved_config, repeated(unit),
          LETTERS)
         for unit in ("?", "&a", "passw", "auth", "://", "key  ", "credential_")
     ),
@@ -191,9 +220,9 @@ CASES: list[tuple[str, str, Read, Make, Make]] = [
         for unit in ("eyJ-", "sk-", "1sk-", "sk-a.", "-----BEGIN ", "-----BEGIN PRIVATE KEY-----", "-----END A")
     ),
     ("testing/server/reply.py", "a text of blanks", split_words, repeated(" "), PROSE),
-    ("toml.py", "a file of comments", place, repeated("# x\n"), repeated('x"\n', start='a = """')),
-    ("toml.py", "a file of brackets", place, repeated("[1],", "1]", "a = ["), repeated("1,", "1]", "a = [")),
-    ("serve/request.py", "a long key", parse_request, lambda size: json.dumps({"m" * size: 1}), lambda size: '{"message": "x"}'),
+    ("_internal/toml.py", "a file of comments", place, repeated("# x\n"), repeated('x"\n', start='a = """')),
+    ("_internal/toml.py", "a file of brackets", place, repeated("[1],", "1]", "a = ["), repeated("1,", "1]", "a = [")),
+    ("serve/request.py", "a long key", parse_request, long_key, short_key),
     ("chain/hop_context.py", "a long root", ROOT.fullmatch, repeated("."), LETTERS),
 ]  # fmt: skip
 
@@ -201,11 +230,9 @@ BOUNDED = {
     "chain/hop.py": "HTTP servers bound a header, and each is read by an expression without repetition of its own",
     "cli/commands/prune.py": "an age that the user types",
     "doctor/installation.py": "the requirements of this package itself",
-    "entry.py": "keys of a file that the user writes, each matched once by one class of characters",
-    "models/endpoint.py": "a URL and headers that the user configures, matched by one class of characters",
+    "_internal/table.py": "keys of a file that the user writes, each matched once by one class of characters",
     "rules/file.py": "names in a file that the user writes, matched by parts that share no character",
     "testing/plugin.py": "the names of tests",
-    "testing/cassette.py": "messages of errors, which models/failures.py cuts to 500 characters",
     "toolbox/regex_worker.py": "runs in a process of its own, which is killed",
     "tool_rules/rules.py": "the place of a mistake, which is made here",
     "tools/signature.py": "docstrings, which are code of the user",

@@ -201,7 +201,11 @@ CASES: dict[str, tuple[Read, Make, Make]] = {
     "keys that become the same": (to_jsonable, same_keys, other_keys),
     "keys that become the same, kept": (to_text, same_keys, other_keys),
     "arguments that are nested": (build_call_key, nested(900), nested(1)),
-    "a wide schema": (lambda schema: (is_strict_schema(schema), close_schema(schema)), wide(HALF_OPEN), wide({"type": "string"})),
+    "a wide schema": (
+        lambda schema: (is_strict_schema(schema), close_schema(schema)),
+        wide(HALF_OPEN),
+        wide({"type": "string"}),
+    ),
     "a schema that doubles, allOf": (arguments, doubling("allOf", 18), doubling("allOf", 12)),
     "a schema that doubles, oneOf": (arguments, doubling("oneOf", 18), doubling("oneOf", 12)),
     "unique rows": (arguments, checked({"uniqueItems": True}, rows), checked({"type": "array"}, rows)),

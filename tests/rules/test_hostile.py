@@ -76,7 +76,7 @@ def condition(text):
 
 def template(text):
     try:
-        return ["value", repr(Template(text, WORDS).value(View(DATA)))[:200]]
+        return ["value", repr(Template(text, WORDS).render_value(View(DATA)))[:200]]
     except ConfigError as error:
         return ["refused", str(error)]
     except RuleError as error:

@@ -55,7 +55,8 @@ class TestInAStrangersProject:
             "    assert os.environ['FLYBALL_MAX_RETRIES'] == '99'\n"
             "    ours = {name for name in sys.modules if name.startswith('flyball.')}\n"
             "    assert 'flyball.testing.plugin' in ours\n"
-            "    print('heavy', sorted({'flyball.agent.agent', 'flyball.models.scripted', 'anyio._core'} & set(sys.modules)))\n"
+            "    heavy = {'flyball.agent.agent', 'flyball.models.scripted', 'anyio._core'}\n"
+            "    print('heavy', sorted(heavy & set(sys.modules)))\n"
         )
         assert "heavy []" in pytest_in(tmp_path)
 

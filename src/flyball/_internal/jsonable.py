@@ -23,7 +23,7 @@ _MAX_BITS = 10_000
 def to_jsonable(value: object) -> Any:
     """`value` in JSON types; what JSON has no word for becomes its text. It never raises and always ends.
 
-    >>> jsonable({"at": float("inf"), 3: (1, {2})})
+    >>> to_jsonable({"at": float("inf"), 3: (1, {2})})
     {'at': None, '3': [1, [2]]}
     """
     if type(value) is str and value.isascii():

@@ -3,7 +3,7 @@
 A path walks the keys of mappings, the attributes of objects and the indexes of lists; a text on its way is read as
 JSON. Nothing here raises: what cannot be read is not there.
 
->>> is_there({"comment": {"html_url": "https://…"}}, "comment.html_url"), is_there('{"files": []}', "files")
+>>> has_value({"comment": {"html_url": "https://…"}}, "comment.html_url"), has_value('{"files": []}', "files")
 (True, False)
 """
 

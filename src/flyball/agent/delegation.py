@@ -250,7 +250,8 @@ class DelegationAdmission(Admission):
         if depth.available < 1:
             why = f"{envelope.refuse('depth').warning} Do the task yourself"
         elif children.available < tool_call.child_count:
-            why = f"{envelope.refuse('children').warning} {tool_call.child_count} were asked for, and {children.available:g} are left"
+            asked, left = tool_call.child_count, children.available
+            why = f"{envelope.refuse('children').warning} {asked} were asked for, and {left:g} are left"
         else:
             return None
         return build_denial(tool_call.call, Reason.BUDGET, why)

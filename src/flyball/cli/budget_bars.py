@@ -37,7 +37,7 @@ class Bar:
     def render(self, ascii_only: bool = False) -> str:
         """It in one line.
 
-        >>> Bar("turns", 3, 6).text(ascii_only=True)
+        >>> Bar("turns", 3, 6).render(ascii_only=True)
         '       turns ################---------------- 3 of 6'
         """
         done, left = "#-" if ascii_only else "━─"

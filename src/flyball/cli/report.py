@@ -217,7 +217,8 @@ def _iter_markdown(record: RunRecord, show_all: bool) -> Iterator[str]:
     yield "| turn | at | what | tokens | took |"
     yield "|---:|---:|---|---:|---:|"
     for row, turn in iter_numbered_rows(record, show_all):
-        yield f"| {turn} | {row.at:.1f} | {escape_markdown(escape_unprintable(row.line))} | {' | '.join(format_spent(row))} |"
+        line = escape_markdown(escape_unprintable(row.line))
+        yield f"| {turn} | {row.at:.1f} | {line} | {' | '.join(format_spent(row))} |"
     yield ""
     yield "| budget | used |"
     yield "|---|---:|"

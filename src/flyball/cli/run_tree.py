@@ -18,7 +18,7 @@ def iter_branches(
 ) -> Iterator[tuple[str, _Node]]:
     """Each node behind its branch, a parent before its children.
 
-    >>> [branch + name for branch, name in branches(["a", "b"], {"a": ["c"], "b": [], "c": []}.__getitem__)]
+    >>> [branch + name for branch, name in iter_branches(["a", "b"], {"a": ["c"], "b": [], "c": []}.__getitem__)]
     ['├─ a', '│  └─ c', '└─ b']
     """
     fork, last, through = ("|- ", "`- ", "|  ") if ascii_only else ("├─ ", "└─ ", "│  ")

@@ -48,7 +48,8 @@ def _iter_message(message: JsonReader, outcomes: dict[str, JsonReader]) -> Itera
     payload, text = message.nested("payload"), message.text("content")
     match message.text("type"):
         case "tool_call":
-            yield f"\n**Call** `{_format_inline(payload.text('name'))}` {_format_code(_format_arguments(payload.get('arguments')))}"
+            arguments = _format_code(_format_arguments(payload.get("arguments")))
+            yield f"\n**Call** `{_format_inline(payload.text('name'))}` {arguments}"
         case "tool_result":
             status = outcomes.get(payload.text("call_id"), JsonReader({})).text("status").replace("_", " ")
             name = _format_inline(payload.text("name")) or "call"

@@ -19,7 +19,7 @@ def build_nudge(
 
     >>> from ..progress import Evidence
     >>> assertions = Assertions(required_tool_names=["commit"], required_engine_data_keys=["url"])
-    >>> print(nudge(assertions.check(Evidence({"url": "https://…"})), "Fix the typo.", assertions))
+    >>> print(build_nudge(assertions.check(Evidence({"url": "https://…"})), "Fix the typo.", assertions))
     The task is not complete yet. 1 of 2 done.
     Still missing:
     - a successful call of commit
@@ -67,7 +67,8 @@ def _format_option(option: CompletionOption, findings: Findings, assertions: Ass
     done = f"{option.name} ({sum(one.is_met for one in found)} of {len(found)} done)"
     if option.name in assertions.messages:
         return f"{done}: {assertions.messages[option.name].strip()}"
-    return f"{done}, still missing: {'; '.join(dict.fromkeys(_format_finding(one, assertions) for one in found if not one.is_met))}"
+    missing = dict.fromkeys(_format_finding(one, assertions) for one in found if not one.is_met)
+    return f"{done}, still missing: {'; '.join(missing)}"
 
 
 def _format_finding(finding: RequirementFinding, assertions: Assertions) -> str:

@@ -157,7 +157,7 @@ class Archive:
 def format_time(timestamp: float) -> str:
     """A time as far as the minute, in UTC.
 
-    >>> moment(0.5)
+    >>> format_time(0.5)
     '1970-01-01 00:00'
     """
     return f"{datetime.fromtimestamp(timestamp, UTC):%Y-%m-%d %H:%M}"
@@ -166,7 +166,7 @@ def format_time(timestamp: float) -> str:
 def shorten_ids(ids: Sequence[str]) -> dict[str, str]:
     """Each id by as many of its first letters as tell it from the others, and no fewer than eight.
 
-    >>> short(["0123456789", "0123456700"])
+    >>> shorten_ids(["0123456789", "0123456700"])
     {'0123456789': '012345678', '0123456700': '012345670'}
     """
     length = _MIN_ID_CHARS

@@ -20,8 +20,8 @@ from . import folders
 class JsonReader:
     """One JSON object: what is missing in it, or is something else than was looked for, is empty or 0.
 
-    >>> told = JsonReader({"tool": "add", "at": "soon", "arguments": {"a": 1}})
-    >>> told.text("tool"), told.number("at"), told.inner("arguments").whole("a"), told.texts("flags")
+    >>> data = JsonReader({"tool": "add", "at": "soon", "arguments": {"a": 1}})
+    >>> data.text("tool"), data.number("at"), data.nested("arguments").integer("a"), data.text_list("flags")
     ('add', 0.0, 1, [])
     """
 

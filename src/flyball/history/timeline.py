@@ -221,7 +221,9 @@ _ROW_BUILDERS: Mapping[str, _RowBuilder] = {
         RowKind.ELIDED, f"{event.integer('messages')} old messages, {event.integer('tokens'):,} tokens", Severity.WARN
     ),
     "extended": lambda event: (
-        RowKind.EXTENDED, f"{event.text('budget')} by {_format_amount(event, 'amount')} ({event.text('by')})", Severity.INFO
+        RowKind.EXTENDED,
+        f"{event.text('budget')} by {_format_amount(event, 'amount')} ({event.text('by')})",
+        Severity.INFO,
     ),
     "postponed": lambda event: (
         RowKind.EXTENDED, f"seconds by {event.number('seconds'):g} ({event.text('reason')})", Severity.INFO
@@ -229,16 +231,24 @@ _ROW_BUILDERS: Mapping[str, _RowBuilder] = {
     "grace_started": lambda event: (
         RowKind.GRACE, "one last request, without tools, from what was set aside", Severity.WARN
     ),
-    "late_result_dropped": lambda event: (RowKind.LATE, f"{event.text('tool')} came back, and was dropped", Severity.WARN),
+    "late_result_dropped": lambda event: (
+        RowKind.LATE,
+        f"{event.text('tool')} came back, and was dropped",
+        Severity.WARN,
+    ),
     "notice_delivered": lambda event: (RowKind.NOTICE, to_one_line(event.text("text")), Severity.INFO),
     "nudged": lambda event: (RowKind.NUDGE, to_one_line(event.text("text")), Severity.INFO),
     "reflected": lambda event: (RowKind.REFLECTION, to_one_line(event.text("text")), Severity.INFO),
     "refunded": lambda event: (
-        RowKind.REFUND, f"{_format_amount(event, 'amount')} of {event.text('budget')}: {event.text('reason')}", Severity.INFO
+        RowKind.REFUND,
+        f"{_format_amount(event, 'amount')} of {event.text('budget')}: {event.text('reason')}",
+        Severity.INFO,
     ),
     "budget_refused": lambda event: (RowKind.REFUSED, event.text("flag"), Severity.BAD),
     "budget_warned": lambda event: (
-        RowKind.WARNED, f"{event.text('budget')}: {_format_amount(event, 'used')} of {_format_amount(event, 'ceiling')}", Severity.WARN
+        RowKind.WARNED,
+        f"{event.text('budget')}: {_format_amount(event, 'used')} of {_format_amount(event, 'ceiling')}",
+        Severity.WARN,
     ),
     "repeated": lambda event: (
         RowKind.REPEATS, f"{event.text('tool')}, {event.integer('times')} times: {event.text('action')}", Severity.WARN

@@ -34,7 +34,7 @@ def build_call_key(call: Call, values: Mapping[str, object] | None = None) -> Ke
 
     Where the arguments were read already, and are plain, those `values` are in one order, and nothing is read again.
 
-    >>> key_of(Call("1", "add", '{"b": 1.0, "a": 1}'))
+    >>> build_call_key(Call("1", "add", '{"b": 1.0, "a": 1}'))
     ('add', "(('a', 1), ('b', 1.0))")
     """
     if values is not None and _PLAIN_TYPES.issuperset(map(type, values.values())):

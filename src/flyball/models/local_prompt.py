@@ -93,7 +93,8 @@ def _describe_tools(request: Request) -> str:
     ]
     answer = _TEXT_SCHEMA if request.output_schema is None else request.output_schema
     tools.append(
-        f"- {_choose_answer_name(request.tools)} {_describe_fields(answer)}: Give the final answer, when nothing is left to do."
+        f"- {_choose_answer_name(request.tools)} {_describe_fields(answer)}: "
+        "Give the final answer, when nothing is left to do."
     )
     return "\n".join(
         [

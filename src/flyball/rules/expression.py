@@ -12,7 +12,7 @@ There is nothing else. What is written is bounded (`source`), and so is all that
 >>> from .view import View
 >>> condition = Condition("context.turn.count / context.turn.most > 0.7", Vocabulary({"context"}))
 >>> condition.evaluate(View({"context": {"turn": {"count": 8, "most": 10}}}))
-Verdict(value=True, reason=None)
+ConditionResult(value=True, reason=None)
 >>> condition.evaluate(View({"context": {"turn": {"count": 8}}})).reason
 "context.turn has no field 'most' (in context.turn.most)"
 """

@@ -29,7 +29,10 @@ Overrides = Callable[[str, str], object]
 
 
 def read_rule(path: Path, overrides: Overrides | None = None) -> Rule:
-    """The rule in a file; `ConfigErrors` with all that is wrong with it, or a TomlError where it cannot be read at all."""
+    """Read a rule from a file.
+
+    Raises ConfigErrors with everything that is wrong with it, or TomlError if it is not TOML.
+    """
     try:
         found = path.stat()
     except (OSError, ValueError) as error:

@@ -7,9 +7,9 @@ and `(a > b) | default(false)` does. Braces themselves are written `{{ "{{" }}`.
 >>> from .view import View
 >>> words = Vocabulary({"used", "most", "cost"})
 >>> template = Template("{{ used / most | percent }} of the turns, {{ cost | default('no') }} dollars.", words)
->>> template.text(View({"used": 8, "most": 10}))
+>>> template.render(View({"used": 8, "most": 10}))
 '80% of the turns, no dollars.'
->>> Template("{{ [used, most] }}", words).value(View({"used": 8, "most": 10}))
+>>> Template("{{ [used, most] }}", words).render_value(View({"used": 8, "most": 10}))
 [8, 10]
 """
 

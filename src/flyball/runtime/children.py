@@ -44,7 +44,8 @@ def build_driver(
 ) -> Driver:
     """The driver of a run: one that opens sources where it has some, and drives children where it delegates.
 
-    `shared_budget` is what the run shares with others; `tree_budget` what its whole tree does, which is the same for the root.
+    `shared_budget` is what the run shares with others. `tree_budget` is what its whole tree shares; for the root it is
+    the same.
     """
     person = person or Person()
     kind = SourcedDriver if plan.spec.sources else Driver

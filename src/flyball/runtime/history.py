@@ -138,8 +138,8 @@ JOURNAL_CODEC = Codec(
 _PLAN_KEYS = {
     "run_id": "run_id", "messages": "messages", "session_id": "session_id", "started_at": "started_at",
     "until": "until", "state": "state", "metadata": "metadata", "most_s": "max_seconds", "most": "max_amounts",
-    "number": "number", "spent_s": "elapsed_s", "parent_run_id": "parent_run_id", "level": "level", "within": "has_shared_budget",
-    "seed": "seed", "told": "extra_instructions",
+    "number": "number", "spent_s": "elapsed_s", "parent_run_id": "parent_run_id", "level": "level",
+    "within": "has_shared_budget", "seed": "seed", "told": "extra_instructions",
 }  # fmt: skip
 """Keys in the first row of a journal, and the fields of a plan that they hold. The keys are stored data."""
 

@@ -35,7 +35,7 @@ _HARMLESS_NAMES = frozenset({"PWD", "OLDPWD"})
 def remove_secrets(environment: Mapping[str, str]) -> dict[str, str]:
     """The variables whose name and value look harmless.
 
-    >>> without_secrets({"PATH": "/bin", "OPENAI_API_KEY": "x", "KEYBOARD": "de", "DB": "pg://me:pw@host/db"})
+    >>> remove_secrets({"PATH": "/bin", "OPENAI_API_KEY": "x", "KEYBOARD": "de", "DB": "pg://me:pw@host/db"})
     {'PATH': '/bin', 'KEYBOARD': 'de'}
     """
     return {

@@ -78,7 +78,7 @@ class Folder:
 def split_path(path: str) -> list[str]:
     """The names on the way to a path below a root; FileRefused where it might lead out.
 
-    >>> steps_of("src/./flyball/"), steps_of(".")
+    >>> split_path("src/./flyball/"), split_path(".")
     (['src', 'flyball'], [])
     """
     if path.startswith("/"):

@@ -28,7 +28,8 @@ _ENTITY = re.compile(r"&(?:#[0-9]{1,7}|#[xX][0-9a-fA-F]{1,6}|[a-zA-Z][a-zA-Z0-9]
 def html_to_text(page: str) -> str:
     """What a reader sees: blocks on lines of their own, links behind their words, no scripts and no styles.
 
-    >>> print(text_of("<title>Socks</title><p>All <b>warm</b>&amp;<a href='/buy'>cheap</a><script>x('<p>')</script>"))
+    >>> page = "<title>Socks</title><p>All <b>warm</b>&amp;<a href='/buy'>cheap</a><script>x('<p>')</script>"
+    >>> print(html_to_text(page))
     Socks
     All warm&cheap (/buy)
     """

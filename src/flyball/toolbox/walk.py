@@ -108,7 +108,7 @@ class Walk:
 def format_path(path: str) -> str:
     r"""A path on one line: what cannot be printed, or is no UTF-8, is escaped.
 
-    >>> print(shown_path("a b"), shown_path("two\nlines"), shown_path("\udcff"))
+    >>> print(format_path("a b"), format_path("two\nlines"), format_path("\udcff"))
     a b 'two\nlines' '\udcff'
     """
     return path if path.isprintable() else repr(path)

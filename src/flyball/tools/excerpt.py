@@ -39,7 +39,7 @@ def _refuse_unresolved(value: Any) -> None:
 def make_excerpt(content: str, artifact_id: str) -> tuple[str, Artifact | None]:
     """The content as it is, or an excerpt and the handle of the whole.
 
-    >>> shown, artifact = excerpt("x" * 20_000, "run:7")
+    >>> shown, artifact = make_excerpt("x" * 20_000, "run:7")
     >>> len(shown) <= 12_000, artifact, json.loads(shown)["characters"]
     (True, Artifact(id='run:7', size=20000), 20000)
     """

@@ -226,7 +226,7 @@ class Docstring(NamedTuple):
 def parse_docstring(text: str | None) -> Docstring:
     """Read a docstring; what is in no style we know is part of the description.
 
-    >>> read("Add numbers.\\n\\nArgs:\\n    a: the first\\n    b (int): the second")
+    >>> parse_docstring("Add numbers.\\n\\nArgs:\\n    a: the first\\n    b (int): the second")
     Docstring(description='Add numbers.', parameters={'a': 'the first', 'b': 'the second'})
     """
     text = inspect.cleandoc(text or "")

@@ -65,7 +65,7 @@ def _probe_write(store: Store) -> None:
 def _format_size(amount: float) -> str:
     """So many bytes, as a person would write it.
 
-    >>> _size(999), _size(1_480_000)
+    >>> _format_size(999), _format_size(1_480_000)
     ('999 bytes', '1.48 MB')
     """
     unit = 0
