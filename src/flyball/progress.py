@@ -32,7 +32,7 @@ class Evidence:
 
     def __init__(self, state: Mapping[str, Any]) -> None:
         self.state = state
-        """The run's state, which seed 002 calls engine data."""
+        """The run's state, which Data Machine calls engine data."""
         self._by_tool: dict[str, list[Done]] = {}
 
     def add(self, done: Done) -> None:

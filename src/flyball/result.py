@@ -190,7 +190,7 @@ class Result:
         return f"The money limit did not hold for {', '.join(self.unpriced)}: nobody knows the price."
 
     def to_dict(self) -> dict[str, Any]:
-        """The record of seed 002 and our own fields, in JSON types always."""
+        """Return the Data Machine record and our own fields, as JSON types."""
         return to_jsonable({**self._build_data_machine_record(), **self._build_own_record()})
 
     def _build_data_machine_record(self) -> dict[str, Any]:

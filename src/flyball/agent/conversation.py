@@ -1,4 +1,4 @@
-"""run_conversation: one conversation with a model, as seed 002 calls it. It is an Agent underneath."""
+"""run_conversation: one conversation with a model, as Data Machine runs it. It is an Agent underneath."""
 
 from __future__ import annotations
 

@@ -15,7 +15,7 @@ from .deadline import SYSTEM, Clock, Deadline
 from .snapshot import BudgetSnapshot
 
 _SNAPSHOT_NAMES = {"turns": "steps"}
-"""How the seed's snapshot calls a budget, where that is not our name for it."""
+"""Names in snapshots that differ from the names of budgets."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,6 +1,6 @@
 """Completion assertions: what a run must prove before it may call its task done.
 
-They are given in Python, as a mapping or as a TOML file, in the words of seed 002. Only calls that succeeded count.
+They are given in Python, as a mapping or as a TOML file, in the words of Data Machine. Only calls that succeeded count.
 
 >>> asked = Assertions.of({"required_tool_names": ["commit"], "minimum_successful_tool_counts": {"review": 2}})
 >>> asked.check(Evidence({})).missing
@@ -243,7 +243,7 @@ class Assertions:
         return cls(**values)
 
     def required(self) -> dict[str, Any]:
-        """The same in JSON types, under the names of the seed; what was left open is left out."""
+        """Return the assertions as JSON types, under their Data Machine names; what was not set is left out."""
         table: dict[str, Any] = {
             "required_tool_names": list(self.required_tool_names),
             "required_engine_data_keys": list(self.required_engine_data_keys),

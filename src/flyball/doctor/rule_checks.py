@@ -315,7 +315,7 @@ def _check_notice(runner: RuleRunner, deliver_at: str) -> Iterator[str]:
 
 
 def _check_core_warning(runner: RuleRunner) -> Iterator[str]:
-    """The sentence of the seed, said by a core rule."""
+    """Check that a core rule warns with the known sentence."""
     seen = runner(RuleSet(), VARIED_SCRIPT, 10)
     yield from _report_difference(seen.find_notice_requests(WARNING), [8], seen)
 
