@@ -23,7 +23,7 @@ demo: $(V)/.demo
 	@$(BIN)/python examples/demo.py
 
 test: $(V)/.dev
-	@$(BIN)/python -m pytest $(ARGS)
+	@$(BIN)/python -m pytest -n auto --dist loadfile $(ARGS)
 
 check: $(V)/.dev
 	@$(BIN)/ruff format --check -q . && $(BIN)/ruff check -q . && $(BIN)/pyright
@@ -40,7 +40,7 @@ soak: $(V)/.dev
 	@OPEN_CLOSE_SECONDS=120 $(BIN)/python -m pytest -q -s tests/integration/test_open_close.py
 
 snapshots: $(V)/.dev
-	@SNAPSHOTS=write $(BIN)/python -m pytest -q $(ARGS)
+	@SNAPSHOTS=write $(BIN)/python -m pytest -q -n 0 $(ARGS)
 
 shapes: $(V)/.dev
 	@SHAPES=write $(BIN)/python -m pytest -q tests/models/test_shapes.py

@@ -19,7 +19,7 @@ _OF_PROVIDERS = ("OPENAI_API_KEY", "OPENAI_BASE_URL", "ANTHROPIC_API_KEY", "ANTH
 
 def pytest_configure() -> None:
     clear_settings(os.environ)
-    for variable in _OF_PROVIDERS:
+    for variable in (*_OF_PROVIDERS, "COLUMNS", "LINES"):  # pytest-xdist sets the width of the terminal
         os.environ.pop(variable, None)
     slow = [hypothesis.HealthCheck.too_slow]
     hypothesis.settings.register_profile("flyball", deadline=None, print_blob=True, suppress_health_check=slow)

@@ -44,7 +44,7 @@ def test_a_bomb_is_never_unpacked() -> None:
     ("packed", "encoding", "words"),
     [
         (b"no gzip", "gzip", "unpacked"),
-        (gzip.compress(b"x" * 100)[:-9], "gzip", "unpacked"),
+        (gzip.compress(b"x" * 100, mtime=0)[:-9], "gzip", "unpacked"),
         (b"x", "br", "'br'.*gzip"),
         (b"x", "gzip, gzip", "gzip"),
     ],
