@@ -19,7 +19,7 @@ from flyball.rules import RuleSet, Trigger
 from flyball.testing import Line, RuleFolder, ScriptDriver, ScriptedModel, assert_honest, call, fail, say, together
 
 WARNING = "Iteration 8 of 10. Consider completing current task or breaking it down."
-SEED = Path(__file__).parents[1] / "rules" / "seed"
+EXAMPLES = Path(__file__).parents[1] / "rules" / "examples"
 """The four files of seed 001, as they are."""
 
 
@@ -84,7 +84,7 @@ def test_the_warning_of_the_seed_really_reaches_a_model_at_the_eighth_turn_of_te
 
 
 def test_the_four_files_of_the_seed_load_as_they_are_and_do_what_they_say(snapshot: Callable[..., None]) -> None:
-    rules = RuleSet.load(SEED, strict=True)
+    rules = RuleSet.load(EXAMPLES, strict=True)
     assert [rule.id for rule in rules] == [
         "iteration-critical",
         "iteration-budget-warning",

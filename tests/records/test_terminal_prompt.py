@@ -11,7 +11,7 @@ import pytest
 
 from flyball.person import About, Verdict, allow, deny, edit, extend, parse_answer_line
 
-EXAMPLE = Path(__file__).parents[1] / "examples" / "11_approval.py"
+EXAMPLE = Path(__file__).parents[2] / "examples" / "11_approval.py"
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,7 @@ import pytest
 from flyball import event
 from flyball.event import Event, Header, event_schema, own_fields
 
-ROOT = Path(__file__).parents[1]
+ROOT = Path(__file__).parents[2]
 HEADER = Header("r1", "s1", 1_700_000_000.0, {"job_id": 7}, "r0")
 SAMPLES: dict[object, Any] = {str: "x", int: 3, float: 1.5, bool: True}
 

@@ -1,4 +1,4 @@
-"""Children that a tool starts: `await ctx.delegate(...)`. What the loop decides is in tests/loop/test_hired.py."""
+"""Children that a tool starts: `await ctx.delegate(...)`. What the loop decides is in tests/loop/test_delegate_in_tool.py."""
 
 from collections.abc import Callable
 from typing import Any
