@@ -1,4 +1,4 @@
-"""Children that a tool starts: `await ctx.delegate(...)`. What the loop decides is in tests/loop/test_delegate_in_tool.py."""
+"""Children that a tool starts with `ctx.delegate`. tests/loop/test_delegate_in_tool.py has what the loop decides."""
 
 from collections.abc import Callable
 from typing import Any
