@@ -1,4 +1,4 @@
-"""Runs that share one budget at the same time never exceed it. tests/loop/test_shared_limits.py has one after another."""
+"""Runs that share one budget at the same time never exceed it; see also tests/loop/test_shared_limits.py."""
 
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
