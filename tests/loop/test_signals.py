@@ -7,7 +7,7 @@ import pytest
 
 from flyball import Agent, Limits, tool
 from flyball.errors import Retryable
-from flyball.event import Extended, Header, Postponed, Steered, ToolEnded, ToolStarted
+from flyball.event import Extended, Header, ModelRequested, Postponed, Steered, ToolEnded, ToolStarted
 from flyball.loop import Answer, Append, Ask, converse
 from flyball.loop.effects import Cancel, Extend, Late, LeaseLost, Signal, Steer, TimeUp
 from flyball.message import MessageType, Role
@@ -234,6 +234,13 @@ class TestExtend:
         assert (result.stop, result.seconds) == ("completed", 140.0)
         [moved] = [event for event in result.events if isinstance(event, Postponed)]
         assert (moved.seconds, moved.reason) == (100.0, "extended by me")
+
+    def test_a_turn_after_the_report_is_estimated_with_its_tools_again(self) -> None:
+        lines = SUM.using(None), say("ok").using(None)
+        result = run(*lines, limits=Limits(turns=1), mail={2: [Extend({"turns": 1})]})
+        asked = [event for event in result.events if isinstance(event, ModelRequested)]
+        assert [event.purpose for event in asked] == ["turn", "grace", "turn"]
+        assert asked[2].estimated_tokens > asked[0].estimated_tokens
 
     def test_what_has_refused_before_may_go_on(self) -> None:
         result = run(

@@ -71,6 +71,7 @@ def _run_turns(run: RunState) -> Flow[End]:
         end = yield from _close_run(run, going)
         if end.budget in run.extended and end.stop in EXTENDABLE_STOPS:
             run.envelope.set_aside_again()
+            run.estimate_input()  # the report was fitted into less, and had no tools
             going = None
         elif end.stop is not Stop.COMPLETED or not run.add_steered():
             return end

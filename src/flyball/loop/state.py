@@ -164,10 +164,9 @@ class RunState:
         self.hooks = shared.hooks if self.rules is None else (*shared.hooks, self.rules)
         """Those of the agent, and the rules."""
         self.completion: dict[str, Any] = {}
-        self.input_tokens = self.card.base_tokens + self.context.tokens
-        """An upper estimate of what the next request takes: what the last one took, and what was said since."""
-        self.request_bytes = estimate_bytes(self.input_tokens)
-        """An estimate of its bytes."""
+        self.input_tokens = self.request_bytes = 0
+        """Upper estimates of the next request: what the last one took, and the messages since."""
+        self.estimate_input()
         self.call_ids: set[str] = set()
         self._number_offset = 0
         if len(self.history) > 1:
@@ -366,7 +365,12 @@ class RunState:
         self.model_name, self.model, self.card = name, self.spec.models[name], self.spec.cards[name]
         self.spending.set_model(self.model.name, self.card.price)
         self._fit_to_model()
+        self.estimate_input()
+
+    def estimate_input(self) -> None:
+        """Estimate the next request from its parts alone, not from what the last one took."""
         self.input_tokens = self.card.base_tokens + self.context.tokens
+        self.request_bytes = estimate_bytes(self.input_tokens)
 
     def _fit_to_model(self) -> None:
         self.max_input_tokens = self.card.input_room(self.spec.limits.context_tokens)
