@@ -237,7 +237,7 @@ class TestExtend:
 
     def test_a_turn_after_the_report_is_estimated_with_its_tools_again(self) -> None:
         lines = SUM.using(None), say("ok").using(None)
-        result = run(*lines, limits=Limits(turns=1), mail={2: [Extend({"turns": 1})]})
+        result = run(*lines, limits=Limits(turns=1), mail={4: [Extend({"turns": 1})]})
         asked = [event for event in result.events if isinstance(event, ModelRequested)]
         assert [event.purpose for event in asked] == ["turn", "grace", "turn"]
         assert asked[2].estimated_tokens > asked[0].estimated_tokens
