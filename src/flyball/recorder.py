@@ -60,7 +60,8 @@ class Recorder:
         self.header = header
         self.sinks = tuple(sinks)
         self.at = 0.0
-        """Seconds since the run started. The driver sets it after each wait; a run's time does not pass otherwise."""
+        """Seconds since the run started. Set after each wait instead of read from a clock, because only waits take
+        time."""
         self.turn = 0
         self.seq = 0
         self.other_event_count = 0
