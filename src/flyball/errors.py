@@ -186,9 +186,9 @@ class MessageError(FlyballError, ValueError):
 
 
 class RuleError(FlyballError):
-    """Expression of a rule that cannot be evaluated with the data of the run.
+    """Expression of a rule that cannot be evaluated.
 
-    `words` is the failing part of the expression.
+    `reason` says why; `words` is the failing part of the expression.
     """
 
     code = "rule_failed"

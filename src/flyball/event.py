@@ -270,7 +270,7 @@ class NoticeDelivered(Event):
 
 @dataclass(slots=True)
 class RuleEmitted(Event):
-    """A rule emitted its own event, or wrote to the log (`log.info` and so on)."""
+    """A rule emitted its own event, or wrote to the log."""
 
     kind = "rule_emitted"
     rule: str

@@ -1,4 +1,4 @@
-"""Messages: one envelope for all that the user, the model and the tools say in a run.
+"""Messages of a run, in one format for users, models and tools.
 
     type                role        content             payload
     text                any         the text            None
@@ -67,7 +67,7 @@ class Role(StrEnum):
 
 @dataclass(slots=True)
 class Message:
-    """One message of a run.
+    """Single message of a run.
 
     The table above says what `content` and `payload` hold for each type. The class is not frozen, because a run creates
     thousands and freezing dominates their cost; treat it as a value.
@@ -152,8 +152,8 @@ class Message:
             self.group,
         )
         for key, holds, expected in _PAYLOAD_CHECKS.get(message.type, ()):
-            found = (message.payload or {}).get(key)
-            require(holds(found), index, f"payload.{key}", found, expected)
+            part = (message.payload or {}).get(key)
+            require(holds(part), index, f"payload.{key}", part, expected)
         return message
 
 
@@ -232,7 +232,7 @@ def belong_together(first: Message, second: Message) -> bool:
 
 
 def _find_batch_end(messages: list[Message], index: int) -> int:
-    """Return the index of the last message of the batch: its last call or result."""
+    """Return the index of the batch's last call or result."""
     end, last = index, len(messages) - 1
     while end < last and belong_together(messages[end], messages[end + 1]):
         end += 1
@@ -288,7 +288,7 @@ def _is_instance(expected_type: type, value: object) -> bool:
 
 
 def is_nonempty_text(value: object) -> bool:
-    """Check whether a value is a non-empty string, as names and ids must be."""
+    """Check whether a value is a non-empty string."""
     return isinstance(value, str) and value != ""
 
 
@@ -380,8 +380,8 @@ def _parse_id(index: int, value: object) -> tuple[str, int]:
 
 
 def _format_time(index: int, at: float) -> str:
-    """Format as ISO 8601 with all digits of the float; microseconds would lose some."""
     require(is_time(at), index, "created_at", at, EXPECTED_TIME)
+    # All digits of the float, because microseconds would not restore every float.
     whole, _, fraction = f"{Decimal(repr(float(at))):f}".partition(".")
     moment = _EPOCH + timedelta(seconds=int(whole))
     return f"{moment:%Y-%m-%dT%H:%M:%S}{'.' if fraction.strip('0') else ''}{fraction.rstrip('0')}Z"

@@ -1,4 +1,4 @@
-"""Outcomes of tool calls: each call has exactly one of five, on every path."""
+"""Outcomes of tool calls: each call has exactly one of five."""
 
 from __future__ import annotations
 

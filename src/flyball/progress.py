@@ -1,4 +1,4 @@
-"""Progress of a run as hooks and policies see it, and the orders they may return."""
+"""Progress of a run for hooks and policies, and the orders they return."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from .request import Call
 
 @dataclass(frozen=True, slots=True)
 class Done:
-    """One successful call."""
+    """Successful call."""
 
     tool: str
     arguments: Mapping[str, Any]
@@ -90,7 +90,7 @@ class Progress:
     number: int = 1
     """Number of this run in its session, from 1."""
     input_tokens: int = 0
-    """Input tokens of the latest request, an estimate or the reported number."""
+    """Estimated input tokens of the latest request."""
 
     @property
     def budgets(self) -> Mapping[str, BudgetSnapshot]:

@@ -121,7 +121,10 @@ def parse_event(row: Mapping[str, Any]) -> Event:
 
 
 class _JsonReader:
-    """Reads values of a record. A missing value is empty; a value of a wrong type is an error."""
+    """Typed access to the values of a record.
+
+    A missing value reads as empty. A value of a wrong type raises ConfigError.
+    """
 
     def __init__(self, record: object, where: str) -> None:
         if not isinstance(record, Mapping):

@@ -120,8 +120,8 @@ class Recorder:
 
     def _drop_oldest(self) -> None:
         # A tenth at a time, so that a long run does not shift the whole list for each event.
-        kept = self.seq - self.dropped
-        surplus = min(kept, max(1, kept - self._max_events, self._max_events // 10))
+        count = self.seq - self.dropped
+        surplus = min(count, max(1, count - self._max_events, self._max_events // 10))
         index = 0
         for _ in range(surplus):
             index = _next_index(self._rows, index)
@@ -203,7 +203,7 @@ def logged(logger: logging.Logger, level: int = logging.INFO) -> Sink:
 
 
 class buffered:  # noqa: N801  (lower case, because it is used like a function: sinks=[buffered(slow)])
-    """Sink that queues events for a slow sink and delivers them on its own thread.
+    """Sink that delivers events to a slow sink on its own thread.
 
     The run never waits: when the queue is full, the event is dropped and counted in `dropped`. `close()`, or leaving
     the `with` block, delivers the queued events.

@@ -80,7 +80,7 @@ class History(Sequence[Message]):
 
 @dataclass(slots=True)
 class Request:
-    """One request to a model.
+    """Request to a model.
 
     Not frozen, for speed; treat it as a value.
     """
@@ -104,7 +104,7 @@ class Request:
 
 @dataclass(slots=True)
 class Reply:
-    """One reply of a model: text, calls, or both.
+    """Reply of a model: text, calls, or both.
 
     Not frozen, for speed; treat it as a value.
     """
@@ -198,12 +198,12 @@ def estimate_bytes(tokens: int) -> int:
 
 
 def estimate_message_tokens(message: Message) -> int:
-    """Return an upper bound on the tokens of a message, with overhead."""
+    """Return an upper bound on the tokens of a message."""
     return estimate_content_tokens(message.content, message.payload)
 
 
 def estimate_content_tokens(content: str, payload: Mapping[str, Any] | None) -> int:
-    """Return an upper bound on the tokens of a message's content and payload, with overhead."""
+    """Return an upper bound on the tokens of content and payload."""
     tokens = estimate_tokens(content) + MESSAGE_OVERHEAD_TOKENS
     if payload:
         if "arguments" in payload:
@@ -236,7 +236,7 @@ def _estimate_part_tokens(part: object) -> int:
 def estimate_tools_tokens(
     tools: Sequence[Mapping[str, Any]], schema: Mapping[str, Any] | None, provider: str | None
 ) -> int:
-    """Return an upper bound on the tokens of tools and output schema, with overhead."""
+    """Return an upper bound on the tokens of tools and output schema."""
     described = [*tools, schema] if schema else tools
     overhead = _TOOLS_OVERHEAD_TOKENS.get(provider or "", 0) if tools else 0
     return estimate_tokens(json.dumps(described, default=str)) + overhead if described else 0

@@ -1,4 +1,4 @@
-"""Result of a run: its answer, its usage, and the one reason why it ended."""
+"""Result of a run, with the one reason why it ended."""
 
 from __future__ import annotations
 
@@ -21,7 +21,10 @@ from .unit import Unit
 
 
 class Stop(StrEnum):
-    """Reason why a run ended. If several hold, the first in this list wins."""
+    """Reason why a run ended.
+
+    If several hold, the first in this list wins.
+    """
 
     CONTENDED = "contended"
     CANCELLED = "cancelled"

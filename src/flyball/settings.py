@@ -28,7 +28,7 @@ _USER_KEYED_TABLE = ("prices",)
 
 @dataclass(frozen=True, slots=True)
 class Setting:
-    """One value with its key and source."""
+    """Value with its key and source."""
 
     key: str
     value: object
@@ -181,10 +181,10 @@ class _File:
         for depth, name in enumerate(self.table, 1):
             if name not in values:
                 return None
-            below = values[name]
-            if not isinstance(below, Mapping):
-                raise SettingError(".".join(self.table[:depth]), self.source(()), below, "a table")
-            values = cast("Mapping[str, object]", below)
+            child = values[name]
+            if not isinstance(child, Mapping):
+                raise SettingError(".".join(self.table[:depth]), self.source(()), child, "a table")
+            values = cast("Mapping[str, object]", child)
         return values
 
     def source(self, names: tuple[str, ...]) -> str:
@@ -238,18 +238,18 @@ def _read_file(path: Path, label: str) -> _File:
 
 
 def _expand_dotted_keys(values: object) -> dict[str, object]:
-    """Expand dotted keys into nested tables, and refuse a key that is given twice."""
+    """Expand dotted keys into nested tables; refuse a key given twice."""
     tree: dict[str, object] = {}
     for names, value in _iter_leaves(values, ()):
         node = tree
         for name in names[:-1]:
-            below = node.setdefault(name, {})
-            if not isinstance(below, dict):
+            child = node.setdefault(name, {})
+            if not isinstance(child, dict):
                 raise ConfigError(f"settings, {'.'.join(names)}", value, f"no value below {name!r}, which has one")
-            node = cast("dict[str, object]", below)
+            node = cast("dict[str, object]", child)
         if node.setdefault(names[-1], value) is not value:
-            known = quote_value(node[names[-1]])
-            raise ConfigError(f"settings, {'.'.join(names)}", value, f"one value, but {known} is given too")
+            existing = quote_value(node[names[-1]])
+            raise ConfigError(f"settings, {'.'.join(names)}", value, f"one value, but {existing} is given too")
     return tree
 
 

@@ -17,7 +17,7 @@ _PREFIX = "repetition."
 
 
 class Duplicates(StrEnum):
-    """Handling of a call that an equal call has answered, if nothing changed since."""
+    """Handling of a repeated call when nothing changed since the first."""
 
     ALLOW = "allow"
     """The call is made."""

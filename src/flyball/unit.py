@@ -52,7 +52,7 @@ class Unit(StrEnum):
             raise ValueError(self.expected) from None
 
     def outer(self, amount: int | float | None) -> int | float | None:
-        """Return the number a user would write for an internal amount; None stays None."""
+        """Convert an internal amount to the number users write; None stays None."""
         return amount / NANO if self is Unit.USD and amount is not None else amount
 
     def show(self, amount: int | float | None) -> str:

@@ -40,7 +40,10 @@ def to_jsonable(value: object) -> Any:
 
 
 class _JsonWriter:
-    """One pass over a value. Cycles, deep nesting and surplus values become "…"."""
+    """Single pass over a value.
+
+    Cycles, deep nesting and surplus values become "…".
+    """
 
     def __init__(self) -> None:
         self.path: set[int] = set()
@@ -90,10 +93,10 @@ class _JsonWriter:
         table: dict[str, Any] = {}
         duplicates: dict[str, int] = {}
         for key, item in pairs:
-            name = wanted = self.write(key, depth) if isinstance(key, str) else _safe_repr(key)
+            name = base_name = self.write(key, depth) if isinstance(key, str) else _safe_repr(key)
             while name in table:  # 1 and "1" are two keys in Python, and every lone surrogate becomes "?"
-                duplicates[wanted] = number = duplicates.get(wanted, 0) + 1
-                name = f"{wanted}'" if number == 1 else f"{wanted}'{number}"
+                duplicates[base_name] = number = duplicates.get(base_name, 0) + 1
+                name = f"{base_name}'" if number == 1 else f"{base_name}'{number}"
             table[name] = self.write(item, depth)
         return table
 
@@ -138,11 +141,11 @@ Way = tuple["str | Way", str | int]
 """Path to a value: the path of its parent, and one step. Errors format it with `place`; keys may be long."""
 
 
-def place(way: str | Way) -> str:
+def place(path: str | Way) -> str:
     """Format a path, such as `payload.rows[3]`."""
     steps: list[str] = []
-    while not isinstance(way, str):
-        way, step = way
+    while not isinstance(path, str):
+        path, step = path
         steps.append(f".{step}" if isinstance(step, str) else f"[{step}]")
-    below = "".join(reversed(steps))
-    return f"{way}{below}" if way else below.removeprefix(".")
+    suffix = "".join(reversed(steps))
+    return f"{path}{suffix}" if path else suffix.removeprefix(".")

@@ -23,14 +23,17 @@ _MISSING = object()
 
 
 def is_path(path: str) -> bool:
-    """Check whether a text is a dotted path: names or indexes joined by dots."""
+    """Check whether a text is a dotted path.
+
+    Its parts are names or indexes.
+    """
     return all(part and part == part.strip() for part in path.split("."))
 
 
 def has_value(value: object, path: str) -> bool:
-    """Check whether a path leads to a value other than None, "" or empty.
+    """Check whether a path leads to a value.
 
-    0 and False count as values.
+    None, "" and empty collections do not count; 0 and False do.
     """
     try:
         return any(_is_nonempty(match) for match in _iter_matches(value, path))
@@ -104,17 +107,17 @@ def _iter_children(value: object, name: str) -> Iterator[object]:
         yield child
 
 
-def _is_equal(expected: Any, found: object) -> bool:
-    found = _unwrap_enum(found)
-    if expected is None or isinstance(expected, bool) or found is None or isinstance(found, bool):
-        return expected is found
+def _is_equal(expected: Any, value: object) -> bool:
+    value = _unwrap_enum(value)
+    if expected is None or isinstance(expected, bool) or value is None or isinstance(value, bool):
+        return expected is value
     if isinstance(expected, _Number):
-        return isinstance(found, _Number) and expected == found
+        return isinstance(value, _Number) and expected == value
     if isinstance(expected, str):
-        return _is_equal_text(expected, found)
+        return _is_equal_text(expected, value)
     if isinstance(expected, list):
-        return _is_equal_list(cast("list[object]", expected), found)
-    table = _to_mapping(found)
+        return _is_equal_list(cast("list[object]", expected), value)
+    table = _to_mapping(value)
     return (
         table is not None
         and expected.keys() == table.keys()
@@ -122,23 +125,23 @@ def _is_equal(expected: Any, found: object) -> bool:
     )
 
 
-def _is_equal_text(expected: str, found: object) -> bool:
-    if isinstance(found, datetime | date | time):
-        return type(found).fromisoformat(expected) == found  # so that Z and +00:00 are equal
-    if isinstance(found, bytes):
-        return found.decode() == expected
-    if isinstance(found, int | float | Collection) or is_dataclass(found):
-        return isinstance(found, str) and str.__eq__(found, expected)
-    return str(found) == expected  # a file path, an IP address, a UUID: JSON writes them as text
+def _is_equal_text(expected: str, value: object) -> bool:
+    if isinstance(value, datetime | date | time):
+        return type(value).fromisoformat(expected) == value  # so that Z and +00:00 are equal
+    if isinstance(value, bytes):
+        return value.decode() == expected
+    if isinstance(value, int | float | Collection) or is_dataclass(value):
+        return isinstance(value, str) and str.__eq__(value, expected)
+    return str(value) == expected  # a file path, an IP address, a UUID: JSON writes them as text
 
 
-def _is_equal_list(expected: list[object], found: object) -> bool:
-    if isinstance(found, str | bytes | bytearray) or not isinstance(found, Sequence | AbstractSet):
+def _is_equal_list(expected: list[object], value: object) -> bool:
+    if isinstance(value, str | bytes | bytearray) or not isinstance(value, Sequence | AbstractSet):
         return False
-    items = list(cast("Collection[object]", found))
+    items = list(cast("Collection[object]", value))
     if len(items) != len(expected):
         return False
-    if isinstance(found, Sequence):
+    if isinstance(value, Sequence):
         return all(_is_equal(left, right) for left, right in zip(expected, items, strict=True))
     for wanted in expected:
         index = next((index for index, item in enumerate(items) if _is_equal(wanted, item)), None)

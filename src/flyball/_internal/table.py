@@ -27,7 +27,7 @@ _BARE_KEY = re.compile(r"[\w-]+")
 
 @dataclass(slots=True)
 class TableDocument:
-    """Table with its name, its place in a file, and the errors found in it."""
+    """Table with its place in a file and the errors found in it."""
 
     name: str
     toml: TomlDocument | None = None
@@ -45,7 +45,7 @@ class TableDocument:
 
 
 class TableValue:
-    """One value, with a reading method per expected type.
+    """Value with a reading method per expected type.
 
     A value of the wrong type adds an error and reads as a harmless default.
     """
@@ -142,7 +142,7 @@ class TableValue:
         return tuple(paths)
 
     def integer(self, *, min_value: int) -> int:
-        """Read an int of at least `min_value`; a bool is not an int here."""
+        """Read an int of at least `min_value`; a bool is refused."""
         if isinstance(self.value, int) and not isinstance(self.value, bool) and self.value >= min_value:
             return self.value
         self.add_error(f"an int of at least {min_value}")

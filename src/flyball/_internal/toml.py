@@ -1,4 +1,4 @@
-"""TOML documents that know the line of each key, so that errors can point to it.
+"""TOML documents that know the line of each key, for error messages.
 
 The standard parser gives values without positions. It still does all the parsing. This module only walks the
 statements of a text that was parsed before, and notes the line of each.
@@ -119,7 +119,7 @@ def _iter_statements(text: str) -> Iterator[_Statement]:
 
 
 def _find_value_end(text: str, position: int) -> int:
-    """Return the first newline outside of brackets and strings, or the end of the text."""
+    """Return the position of the first newline outside of brackets and strings."""
     depth = 0
     while part := _IN_VALUE.match(text, position):
         if part["end"] and depth == 0:

@@ -27,7 +27,10 @@ def check_amount(budget: str, value: object, *, min_value: int = 1) -> int:
 
 
 def check_int(where: str, value: object, *, min_value: int = 0) -> int:
-    """Return `value` if it is an int of at least `min_value`; a bool is not an int here."""
+    """Return `value` if it is an int of at least `min_value`.
+
+    A bool is refused.
+    """
     if isinstance(value, int) and not isinstance(value, bool) and value >= min_value:
         return value
     raise ConfigError(where, value, f"an int of at least {min_value}")

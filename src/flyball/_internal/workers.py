@@ -38,7 +38,7 @@ class WorkerThread(Protocol):
 
 
 class Worker:
-    """One daemon thread, parked until there is work.
+    """Daemon thread that waits for work.
 
     The work must not raise. The callback that it returns is called after the worker is free again, so that a waiter who
     then wants a worker gets this one.
@@ -54,10 +54,10 @@ class Worker:
         self._work.put(work)
 
     def _run(self) -> None:
-        wanted = True
-        while wanted:
+        reusable = True
+        while reusable:
             callback = self._run_safely(self._work.get())
-            wanted = self._pool.release(self)
+            reusable = self._pool.release(self)
             if callback is not None:
                 self._run_safely(callback)
 
@@ -70,7 +70,7 @@ class Worker:
 
 
 class WorkerPool:
-    """Pool of workers that are created on demand, reused, and abandoned when they hang.
+    """Pool of reusable workers, which replaces those that hang.
 
     At most `max_workers` are in use at a time. An abandoned worker no longer counts, so it is replaced. But while
     `max_hung` workers hang, `acquire` returns None.
@@ -123,16 +123,19 @@ class WorkerPool:
     def release(self, worker: Worker) -> bool:
         """Take a finished worker back; return False if it was abandoned."""
         with self._lock:
-            wanted = worker in self._busy
+            reusable = worker in self._busy
             self._busy.discard(worker)
             self._hung.discard(worker)
-            if wanted:
+            if reusable:
                 self._idle.append(worker)
-            return wanted
+            return reusable
 
 
 async def wait_for_worker(pool: WorkerPool, is_late: Callable[[], bool]) -> Worker | None:
-    """Wait for a free worker; return None when it is too late or too many hang."""
+    """Wait for a free worker.
+
+    Returns None when `is_late` says so, or when too many workers hang.
+    """
     pause_s = 0.001
     while (worker := pool.acquire()) is None:
         if pool.exhausted or is_late():

@@ -119,7 +119,7 @@ def _read_message(index: int, role: Role, data: Json) -> list[Message]:
 
 
 def _detect_shape(role: Role, data: Json) -> str | None:
-    """Return the provider whose format it is, or None if both would write it so."""
+    """Return the provider of a message, or None if both write it so."""
     content = data.get("content")
     parts = cast("list[object]", content) if isinstance(content, list) else []
     kinds = {str(cast("Json", part).get("type")) for part in parts if isinstance(part, dict)} - {"text"}
@@ -234,13 +234,16 @@ def _build_message(
     extra: Json | None = None,
     is_only_part: bool = False,
 ) -> Message:
-    """Build a message without id or time; `is_only_part` marks a text alone in a list."""
+    """Build a message without id or time.
+
+    `is_only_part` marks a text that came alone in a list.
+    """
     metadata = {"wire": {"part": extra or {}}} if extra or is_only_part else None
     return Message("", 0, 0.0, kind, role, content, payload, metadata)
 
 
 def _mark_shape(messages: list[Message], shape: str | None, extra: Json) -> list[Message]:
-    """Add the other keys of the provider message, and the shape of all kept keys."""
+    """Add the provider message's other keys and shape to the metadata."""
     if extra:
         messages[0].metadata = {"wire": (messages[0].metadata or {"wire": {}})["wire"] | {"message": extra}}
         shape = shape or OPENAI  # Anthropic's messages have no other keys

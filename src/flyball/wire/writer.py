@@ -127,7 +127,10 @@ def _build_content(messages: list[Message], parts: list[Json]) -> str | list[Jso
 
 
 def _build_part(message: Message, shape: str) -> Json | None:
-    """Return a text or part in a provider's format, or None if it is dropped."""
+    """Return a text or part in a provider's format.
+
+    Returns None for private reasoning of the other provider.
+    """
     payload = message.payload or {}
     if message.type is not MessageType.MULTIMODAL_PART:
         code = payload.get("code", "") if message.type is MessageType.ERROR else ""
