@@ -98,7 +98,7 @@ class Result:
     session_id: str | None = None
     metadata: Mapping[str, Any] = field(default_factory=dict[str, Any])
     seconds: float = 0.0
-    """Duration of the run."""
+    """Seconds that the run took."""
 
     @property
     def completed(self) -> bool:
@@ -149,7 +149,7 @@ class Result:
         return f"The money limit did not hold for {', '.join(self.unpriced)}: nobody knows the price."
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the Data Machine record and our own fields, as JSON types."""
+        """Return the Data Machine record with Flyball's own fields, in JSON types."""
         return to_jsonable({**self._build_data_machine_record(), **self._build_own_record()})
 
     def _build_data_machine_record(self) -> dict[str, Any]:

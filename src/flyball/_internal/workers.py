@@ -1,6 +1,6 @@
 """Daemon threads that never keep a process from exiting.
 
-A worker pool runs blocking functions (tools, stores, approvers), and a private event loop serves the sync API. The
+A worker pool runs blocking functions, such as sync tools, and a private event loop serves the sync API. The
 standard executor does not fit: it joins its threads at exit, so one hung tool would keep the process alive.
 """
 
@@ -216,7 +216,10 @@ def _notify_after(
 
 
 def get_call_soon() -> Callable[[Callable[[], object]], object]:
-    """Return the thread-safe `call_soon` of the running event loop, asyncio or trio."""
+    """Return the thread-safe `call_soon` of the running event loop.
+
+    Works for asyncio and trio.
+    """
     try:
         return asyncio.get_running_loop().call_soon_threadsafe
     except RuntimeError:
