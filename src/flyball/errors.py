@@ -1,39 +1,39 @@
-"""Every error Flyball raises, in one tree.
+"""Every error that Flyball raises, in one tree.
 
     FlyballError
-    ├── ConfigError (ValueError)     a value given in code cannot be used
-    │   ├── ResumeError              a run cannot go on from where it was left
-    │   ├── ConfigErrors             several values of one input cannot be used
-    │   ├── SettingError             a value given by the environment or a file cannot be used
-    │   └── TomlError                a file cannot be read as TOML
-    ├── ArgumentError (ValueError)   a model called a tool with arguments that do not fit
-    ├── CallClosed                   a tool wants to write, but its call was declared dead
-    ├── CommandFailed                a command that a tool has run did not end well
-    ├── AmountError (ValueError)     an amount to claim, refund, hold or settle is no whole number, or too small
-    ├── BudgetExceeded               a loud claim (spend, hold) was refused
-    ├── DeadlineExceeded (TimeoutError)  a loud look at a deadline found it past
-    ├── MessageError (ValueError)    a message has a shape that nobody knows
+    ├── ConfigError (ValueError)     a value passed in code is invalid
+    │   ├── ResumeError              a run cannot be resumed from its recorded state
+    │   ├── ConfigErrors             several values of one input are invalid
+    │   ├── SettingError             a value from the environment or a settings file is invalid
+    │   └── TomlError                a file is not readable TOML
+    ├── ArgumentError (ValueError)   a model called a tool with invalid arguments
+    ├── CallClosed                   a tool tried to write after its call had ended
+    ├── CommandFailed                a command that a tool ran did not succeed
+    ├── AmountError (ValueError)     an amount to claim, refund, hold or settle is not an int, or too small
+    ├── BudgetExceeded               a budget refused `spend()` or `hold()`
+    ├── DeadlineExceeded (TimeoutError)  a deadline has passed, or was cancelled
+    ├── MessageError (ValueError)    a message has an unknown shape
     ├── ModelError                   a model did not answer a request
     │   ├── ContextTooLong           the conversation is too long for the model
     │   └── Retryable                the same request may succeed later
     ├── ExternalError                an external system failed
-    │   ├── FetchRefused             a page is not fetched, or is none that can be read
-    │   ├── FileRefused              a path of a toolbox tool is not below its root, or not what it must be
-    │   ├── SourceError              a source of tools, such as an MCP server, cannot be had, or is gone
-    │   │   └── RemoteError          a remote agent did not answer with the result of a run
-    │   │       └── RemoteRefused    it said no, and nothing was run
-    │   └── StoreError               a store cannot keep, or give back, what it is asked to
-    │       ├── SessionBusy          a session is not deleted while a run holds it
-    │       └── StaleFence           a write is refused: somebody else has the lease since, or it was given back
-    ├── RuleError                    an expression of a rule cannot be worked out with the data at hand
-    ├── RunStopped                   a run did not complete, and its caller asked to be told so
-    ├── ToolFailed                   a tool of such a source says that it failed
-    └── UnknownName (KeyError)       nothing of that kind has that name
+    │   ├── FetchRefused             a page was not fetched, or is not readable
+    │   ├── FileRefused              a path is outside a tool's root folder, or of the wrong kind
+    │   ├── SourceError              a source of tools, such as an MCP server, is unavailable
+    │   │   └── RemoteError          a remote agent returned no result
+    │   │       └── RemoteRefused    a remote agent refused, and ran nothing
+    │   └── StoreError               a store cannot write or read
+    │       ├── SessionBusy          a session cannot be deleted while a run holds it
+    │       └── StaleFence           a write was rejected because its lease is no longer held
+    ├── RuleError                    an expression of a rule cannot be evaluated
+    ├── RunStopped                   a run did not complete; only `Result.raise_for_stop()` raises it
+    ├── ToolFailed                   a tool of an external source reported a failure
+    └── UnknownName (KeyError)       no object of that kind has that name
         ├── UnknownBudget            no budget of that name is registered
         └── UnknownTool              no tool of that name is offered
 
-An error takes data and writes its own message: what was found, where, and what would be right. Its `code` is stable;
-HTTP statuses and exit codes are made from it at the edges.
+Each error takes data and builds its own message from it. Its `code` is stable. HTTP statuses and exit codes are
+derived from the code by the server and the CLI.
 """
 
 from __future__ import annotations
@@ -43,37 +43,15 @@ from typing import ClassVar
 
 from .unit import Unit
 
-_LONGEST_NAME = 100
-"""Characters. A longer name is no typing mistake, and comparing two takes time that grows with both."""
-
-
-def quote_value(value: object) -> str:
-    """A value as an error message quotes it: its repr, cut where it would bury the message."""
-    try:
-        text = repr(value)
-    except Exception:  # a number of thousands of digits, or an object that is broken: the message must still be told
-        text = f"<a {type(value).__name__} that cannot be shown>"
-    return text if len(text) <= 200 else f"{text[:200]}… ({len(text):,} characters)"
-
-
-def suggest_names(name: str, known: Iterable[str], cutoff: float = 0.7) -> list[str]:
-    """The known names that somebody who wrote `name` may have meant, nearest first."""
-    from difflib import get_close_matches  # only a mistake pays for the import
-
-    if len(name) > _LONGEST_NAME:
-        return []
-    meant = {other.lower(): other for other in known if len(other) <= _LONGEST_NAME}
-    return [meant[near] for near in get_close_matches(name.lower(), list(meant), n=3, cutoff=cutoff)]
-
 
 class FlyballError(Exception):
-    """The base of every error that Flyball raises on purpose."""
+    """Base class of all errors that Flyball raises on purpose."""
 
     code: ClassVar[str] = "flyball_error"
 
 
 class ConfigError(FlyballError, ValueError):
-    """A value given in code cannot be used."""
+    """Invalid value passed in code."""
 
     code = "config_invalid"
 
@@ -88,7 +66,10 @@ class ConfigError(FlyballError, ValueError):
 
 
 class ConfigErrors(ConfigError):
-    """Several values of one input cannot be used; `errors` has them all, and the message tells them all."""
+    """Several invalid values of one input.
+
+    `errors` has one error per value; the message lists them all.
+    """
 
     code = "config_mistakes"
 
@@ -102,9 +83,9 @@ class ConfigErrors(ConfigError):
 
 
 class SettingError(ConfigError):
-    """A value given by the environment or a settings file cannot be used.
+    """Invalid value from the environment or a settings file.
 
-    `where` is the key, `source` the variable or the file and line that gave the value.
+    `where` is the key. `source` is the variable, or the file and line, that has the value.
     """
 
     code = "setting_invalid"
@@ -119,19 +100,22 @@ class SettingError(ConfigError):
 
 
 class TomlError(ConfigError):
-    """A file cannot be read as TOML; `where` is its path, with the line where that is known."""
+    """File that is not readable TOML.
+
+    `where` is its path, with the line if that is known.
+    """
 
     code = "toml_invalid"
 
 
 class ResumeError(ConfigError):
-    """A run cannot go on from where it was left."""
+    """Run that cannot be resumed from its recorded state."""
 
     code = "resume_refused"
 
 
 class AmountError(FlyballError, ValueError):
-    """An amount is not a whole number of at least `least`."""
+    """Amount that is not an int of at least `least`."""
 
     code = "amount_invalid"
 
@@ -147,7 +131,10 @@ class AmountError(FlyballError, ValueError):
 
 
 class BudgetExceeded(FlyballError):
-    """A loud claim was refused; the budget named here is the one that refused it, perhaps an ancestor."""
+    """Raised by `spend()` and `hold()` when a budget refuses.
+
+    `budget` names the budget, or parent budget, that had too little left.
+    """
 
     code = "budget_exceeded"
 
@@ -162,12 +149,12 @@ class BudgetExceeded(FlyballError):
         self.unit = unit
 
     def __str__(self) -> str:
-        asked, left, ceiling = map(self.unit.show, (self.asked, self.remaining, self.ceiling))
-        return f"budget {self.budget!r}: asked for {asked}, but {left} of {ceiling} is left"
+        asked, remaining, ceiling = map(self.unit.show, (self.asked, self.remaining, self.ceiling))
+        return f"budget {self.budget!r}: asked for {asked}, but {remaining} of {ceiling} is left"
 
 
 class DeadlineExceeded(FlyballError, TimeoutError):
-    """A loud look at a deadline found it past, or cancelled."""
+    """Raised by a check of a deadline that has passed, or was cancelled."""
 
     code = "deadline_exceeded"
 
@@ -180,7 +167,10 @@ class DeadlineExceeded(FlyballError, TimeoutError):
 
 
 class MessageError(FlyballError, ValueError):
-    """A message has a shape that nobody knows; `index` is its place in the list, `field` the part that is wrong."""
+    """Message of an unknown shape.
+
+    `index` is its position in the list, `field` the part that is wrong.
+    """
 
     code = "message_invalid"
 
@@ -196,7 +186,10 @@ class MessageError(FlyballError, ValueError):
 
 
 class RuleError(FlyballError):
-    """An expression of a rule cannot be worked out with the data at hand; `words` are the part of it that cannot."""
+    """Expression of a rule that cannot be evaluated.
+
+    `reason` says why; `words` is the failing part of the expression.
+    """
 
     code = "rule_failed"
 
@@ -211,7 +204,10 @@ class RuleError(FlyballError):
 
 
 class RunStopped(FlyballError):
-    """A run did not complete; raised only by `Result.raise_for_stop()`. `result` has all there is."""
+    """Run that did not complete.
+
+    Only `Result.raise_for_stop()` raises it. `result` is the full result.
+    """
 
     code = "run_stopped"
 
@@ -226,9 +222,10 @@ class RunStopped(FlyballError):
 
 
 class ModelError(FlyballError):
-    """A model did not answer a request, and asking again would not help; `message` has the provider's words.
+    """Model request that failed and would fail again.
 
-    `began` says that it may have begun to answer, so that tokens may be spent.
+    `message` is the provider's text. `began` is True if the provider may have begun to answer, so that tokens may be
+    spent.
     """
 
     code = "model_failed"
@@ -243,13 +240,16 @@ class ModelError(FlyballError):
 
 
 class ContextTooLong(ModelError):
-    """The conversation is too long for the model."""
+    """Conversation that is too long for the model."""
 
     code = "context_too_long"
 
 
 class Retryable(ModelError):
-    """The same request may succeed later, where `after` is given not sooner than in so many seconds."""
+    """Model request that may succeed later.
+
+    `after` is the number of seconds to wait first. None means that the provider gave none.
+    """
 
     code = "model_unavailable"
 
@@ -260,7 +260,10 @@ class Retryable(ModelError):
 
 
 class ArgumentError(FlyballError, ValueError):
-    """A model called a tool with arguments that do not fit; `problems` lists every mistake, in words for the model."""
+    """Invalid arguments in a model's tool call.
+
+    `problems` lists every mistake, worded for the model.
+    """
 
     code = "arguments_invalid"
 
@@ -274,7 +277,10 @@ class ArgumentError(FlyballError, ValueError):
 
 
 class ExternalError(FlyballError):
-    """Something outside of this program does not do its part; `where` names it, `reason` says why and what to do."""
+    """Failure of an external system.
+
+    `where` names the system. `reason` says why it failed and what to do.
+    """
 
     code = "outside_failed"
 
@@ -288,13 +294,19 @@ class ExternalError(FlyballError):
 
 
 class SourceError(ExternalError):
-    """A source of tools cannot be had, or is gone; `reason` has its own words too."""
+    """Source of tools that is unavailable.
+
+    `reason` includes the source's own message.
+    """
 
     code = "source_failed"
 
 
 class RemoteError(SourceError):
-    """A remote agent, which is a source of work, gave no result; `began` says that it may have run something."""
+    """Remote agent that returned no result.
+
+    `began` is True if it may have run something.
+    """
 
     code = "remote_failed"
 
@@ -304,31 +316,40 @@ class RemoteError(SourceError):
 
 
 class RemoteRefused(RemoteError):
-    """It said no, and nothing was run; `reason` has HTTP's status, and the code and words that it gave."""
+    """Remote agent that refused, and ran nothing.
+
+    `reason` has the HTTP status and the agent's code and message.
+    """
 
     code = "remote_refused"
 
 
 class StoreError(ExternalError):
-    """A store cannot keep, or give back, what it is asked to."""
+    """Store that cannot write or read."""
 
     code = "store_failed"
 
 
 class SessionBusy(StoreError):
-    """A session is not deleted while a run holds it."""
+    """Session that cannot be deleted while a run holds it."""
 
     code = "session_busy"
 
 
 class StaleFence(StoreError):
-    """A write is refused, and nothing was written: somebody else has the lease since, or it was given back."""
+    """Rejected write of a lease that is no longer held.
+
+    Nothing was written: another holder has the lease now, or it was released.
+    """
 
     code = "fence_stale"
 
 
 class ToolFailed(FlyballError):
-    """A tool of a source says that it failed; `message` has its words."""
+    """Failure reported by a tool of an external source.
+
+    `message` is the tool's text.
+    """
 
     code = "tool_failed"
 
@@ -341,7 +362,10 @@ class ToolFailed(FlyballError):
 
 
 class CallClosed(FlyballError):
-    """A tool is about to write outside, but its call was declared dead; `end` tells how."""
+    """Raised when a tool writes after its call has ended.
+
+    `end` says how the call ended.
+    """
 
     code = "call_closed"
 
@@ -354,7 +378,10 @@ class CallClosed(FlyballError):
 
 
 class CommandFailed(FlyballError):
-    """A command ended otherwise than it should, `end` tells how; `output` is what it had written."""
+    """Command that did not succeed.
+
+    `end` says how it ended; `output` is the text it wrote.
+    """
 
     code = "command_failed"
 
@@ -368,7 +395,7 @@ class CommandFailed(FlyballError):
 
 
 class FetchRefused(ExternalError):
-    """A page is not fetched, or what came is none that can be read."""
+    """Page that was not fetched, or is not readable."""
 
     code = "fetch_refused"
 
@@ -377,7 +404,7 @@ class FetchRefused(ExternalError):
 
 
 class FileRefused(ExternalError):
-    """A file or folder is not opened: it is not below the root of the tool, or not what it must be."""
+    """Path that is outside a tool's root folder, or of the wrong kind."""
 
     code = "file_refused"
 
@@ -386,7 +413,10 @@ class FileRefused(ExternalError):
 
 
 class UnknownName(FlyballError, KeyError):
-    """Nothing of that kind has that name; `known` are those that do."""
+    """Name that no object of its kind has.
+
+    `known` lists the names that exist.
+    """
 
     code = "name_unknown"
     missing: ClassVar[str] = "nothing is known as"
@@ -398,24 +428,47 @@ class UnknownName(FlyballError, KeyError):
         self.known = known
 
     def __str__(self) -> str:
-        near = suggest_names(str(self.name), self.known)
+        similar = suggest_names(str(self.name), self.known)
         listed = ", ".join(sorted(self.known)) or "none"
-        hint = f"did you mean {' or '.join(near)}?" if near else f"{self.others} {listed}"
+        hint = f"did you mean {' or '.join(similar)}?" if similar else f"{self.others} {listed}"
         return f"{self.missing} {quote_value(self.name)}; {hint}"
 
 
 class UnknownBudget(UnknownName):
-    """No budget of that name is registered."""
+    """Name that no registered budget has."""
 
     code = "budget_unknown"
     missing, others = "no budget is registered as", "registered are"
 
 
 class UnknownTool(UnknownName):
-    """No tool of that name is offered."""
+    """Name that no offered tool has."""
 
     code = "tool_unknown"
     missing, others = "there is no tool", "offered are"
+
+
+_LONGEST_NAME = 100
+"""Characters. A longer name is not a typing mistake, and the cost of a comparison grows with both lengths."""
+
+
+def quote_value(value: object) -> str:
+    """Return the repr of a value, shortened for an error message."""
+    try:
+        text = repr(value)
+    except Exception:  # an int of thousands of digits, or a broken __repr__, must not hide the error
+        text = f"<a {type(value).__name__} that cannot be shown>"
+    return text if len(text) <= 200 else f"{text[:200]}… ({len(text):,} characters)"
+
+
+def suggest_names(name: str, known: Iterable[str], cutoff: float = 0.7) -> list[str]:
+    """Return up to three known names similar to `name`, nearest first."""
+    from difflib import get_close_matches  # imported only when a name is wrong
+
+    if len(name) > _LONGEST_NAME:
+        return []
+    by_lower_name = {other.lower(): other for other in known if len(other) <= _LONGEST_NAME}
+    return [by_lower_name[match] for match in get_close_matches(name.lower(), list(by_lower_name), n=3, cutoff=cutoff)]
 
 
 def __getattr__(name: str) -> object:

@@ -1,7 +1,7 @@
-"""What happened in a run, event by event; `docs/events.md` draws the tree.
+"""Events of a run; `docs/events.md` draws the tree.
 
-Every event has its sequence number, the seconds since the run began, the turn, and the run's own header (ids and the
-caller's metadata), which all of its events share.
+Every event has a sequence number, the seconds since the run started, the turn, and the header of its run (ids and the
+caller's metadata), which all events of the run share.
 """
 
 from __future__ import annotations
@@ -17,35 +17,42 @@ from typing import Any, ClassVar
 from ._internal.jsonable import to_jsonable
 
 _UNCHANGED_TYPES = frozenset({int, bool, type(None)})
-"""What is written as it is; a text may have halves of characters, and a float be none."""
+"""Types that JSON takes as they are. A string may have lone surrogates, and a float may be NaN."""
 
 
 @dataclass(slots=True, unsafe_hash=True)
 class Header:
-    """What all events of a run share. Not frozen, for speed; treat it as a value."""
+    """Fields that all events of a run share.
+
+    Not frozen, for speed; treat it as a value.
+    """
 
     run_id: str
     session_id: str | None = None
     started_at: float = 0.0
     """Seconds since the epoch."""
     metadata: Mapping[str, Any] | None = None
-    """What the caller gave (job id, flow step, agent, mode): it comes back on every event."""
+    """Metadata from the caller (job id, flow step, agent, mode), repeated on every event."""
     parent_run_id: str | None = None
-    """The run that has delegated this one."""
+    """Id of the run that delegated this one. None for a run without parent."""
 
 
 @dataclass(slots=True)
 class Event:
-    """One thing that happened. Not frozen, for speed: nobody but its maker may write to it."""
+    """Base class of all events.
+
+    Not frozen, for speed; sinks must not modify it.
+    """
 
     kind: ClassVar[str]
     seq: int
     at: float
+    """Seconds since the run started."""
     turn: int
     header: Header
 
     def to_dict(self) -> dict[str, Any]:
-        """The same in JSON types, as `schema.event_schema()` describes it."""
+        """Return the event in JSON types, as `event_schema()` describes it."""
         header = self.header
         row = {
             "event": self.kind,
@@ -66,17 +73,17 @@ class Event:
 
 @dataclass(slots=True)
 class RunStarted(Event):
-    """The run began; the first event."""
+    """The run started. Always the first event."""
 
     kind = "run_started"
     limits: Mapping[str, Any]
     agent: str | None
-    """Its name; a governed run has none."""
+    """Name of the agent. None for a governed run."""
 
 
 @dataclass(slots=True)
 class RunEnded(Event):
-    """The run ended; the last event, exactly one."""
+    """The run ended. Always the last event, exactly once."""
 
     kind = "run_ended"
     stop: str
@@ -85,7 +92,7 @@ class RunEnded(Event):
     turns: int
     requests: int
     budgets: Mapping[str, Any]
-    """What each budget is at the end, by name."""
+    """Snapshot of each budget at the end, by name."""
 
 
 @dataclass(slots=True)
@@ -97,14 +104,14 @@ class TurnStarted(Event):
 
 @dataclass(slots=True)
 class TurnEnded(Event):
-    """The turn is over, with all its calls."""
+    """A turn ended, with all its calls."""
 
     kind = "turn_ended"
 
 
 @dataclass(slots=True)
 class ModelRequested(Event):
-    """A model is asked."""
+    """A request was sent to a model."""
 
     kind = "model_requested"
     purpose: str
@@ -115,13 +122,14 @@ class ModelRequested(Event):
     tools: tuple[str, ...]
     attempt: int
     size: int
-    """An estimate of its bytes."""
+    """Estimated bytes."""
     timeout_s: float | None
+    """Seconds. None means no timeout."""
 
 
 @dataclass(slots=True)
 class ModelReplied(Event):
-    """The model answered, or failed to."""
+    """A model request was answered, or failed."""
 
     kind = "model_replied"
     purpose: str
@@ -131,18 +139,19 @@ class ModelReplied(Event):
     calls: int
     error: str | None
     code: str | None
-    """The code of the error: a few words that do not change, for counting."""
+    """Stable code of the error. None if the model answered."""
     cached_tokens: int
-    """Part of the input."""
+    """Part of the input tokens."""
     reasoning_tokens: int
-    """Part of the output."""
+    """Part of the output tokens."""
     estimated: bool
-    """Whether nobody told what it used, so that an estimate is booked; the tokens here are only what was told."""
+    """True if the provider reported no usage, so that budgets were charged an estimate. The token fields hold reported
+    usage only."""
 
 
 @dataclass(slots=True)
 class Delta(Event):
-    """A piece of text as it streams in; passed on, never kept."""
+    """A piece of streamed text arrived. Sent to sinks, never kept."""
 
     kind = "delta"
     text: str
@@ -150,17 +159,18 @@ class Delta(Event):
 
 @dataclass(slots=True)
 class Retried(Event):
-    """A request failed and will be asked again after a wait."""
+    """A request failed and will be repeated after a wait."""
 
     kind = "retried"
     attempt: int
     wait_s: float
+    """Seconds until the next attempt."""
     error: str
 
 
 @dataclass(slots=True)
 class ToolStarted(Event):
-    """A call began."""
+    """A tool call started."""
 
     kind = "tool_started"
     call_id: str
@@ -170,7 +180,7 @@ class ToolStarted(Event):
 
 @dataclass(slots=True)
 class ToolReported(Event):
-    """A tool told how far it is; passed on, never kept."""
+    """A tool reported progress. Sent to sinks, never kept."""
 
     kind = "tool_reported"
     call_id: str
@@ -180,7 +190,7 @@ class ToolReported(Event):
 
 @dataclass(slots=True)
 class ToolEnded(Event):
-    """A call has its outcome."""
+    """A tool call has its outcome."""
 
     kind = "tool_ended"
     call_id: str
@@ -192,7 +202,7 @@ class ToolEnded(Event):
 
 @dataclass(slots=True)
 class LateResultDropped(Event):
-    """A call ended after it had been declared dead; its result changes nothing."""
+    """A tool returned after its call had ended. Its result was dropped."""
 
     kind = "late_result_dropped"
     call_id: str
@@ -211,7 +221,7 @@ class BudgetWarned(Event):
 
 @dataclass(slots=True)
 class BudgetRefused(Event):
-    """A budget, or the time, refused a claim for the first time."""
+    """A budget, or the deadline, refused a claim for the first time."""
 
     kind = "budget_refused"
     budget: str
@@ -220,7 +230,7 @@ class BudgetRefused(Event):
 
 @dataclass(slots=True)
 class Refunded(Event):
-    """A budget got something back."""
+    """An amount was refunded to a budget."""
 
     kind = "refunded"
     budget: str
@@ -230,7 +240,7 @@ class Refunded(Event):
 
 @dataclass(slots=True)
 class Extended(Event):
-    """A ceiling was raised."""
+    """The ceiling of a budget was raised."""
 
     kind = "extended"
     budget: str
@@ -260,7 +270,7 @@ class NoticeDelivered(Event):
 
 @dataclass(slots=True)
 class RuleEmitted(Event):
-    """A rule told an event of its own, or wrote to the log (`log.info` and so on)."""
+    """A rule emitted its own event, or wrote to the log."""
 
     kind = "rule_emitted"
     rule: str
@@ -270,7 +280,7 @@ class RuleEmitted(Event):
 
 @dataclass(slots=True)
 class RuleFailed(Event):
-    """A rule could not do what it says; the run goes on."""
+    """A rule failed. The run continued."""
 
     kind = "rule_failed"
     rule: str
@@ -280,7 +290,7 @@ class RuleFailed(Event):
 
 @dataclass(slots=True)
 class Nudged(Event):
-    """The model was told that the task is not complete."""
+    """The model was asked to continue because the task is not complete."""
 
     kind = "nudged"
     text: str
@@ -291,7 +301,7 @@ class Nudged(Event):
 
 @dataclass(slots=True)
 class CompletionChecked(Event):
-    """The completion policy was asked."""
+    """The completion policy was evaluated."""
 
     kind = "completion_checked"
     complete: bool
@@ -301,7 +311,7 @@ class CompletionChecked(Event):
 
 @dataclass(slots=True)
 class Repeated(Event):
-    """The same call came again, or a loop of calls did."""
+    """A call, or a cycle of calls, was repeated."""
 
     kind = "repeated"
     tool: str
@@ -312,7 +322,7 @@ class Repeated(Event):
 
 @dataclass(slots=True)
 class Reflected(Event):
-    """A reflection was made."""
+    """The model wrote a reflection."""
 
     kind = "reflected"
     text: str
@@ -320,7 +330,7 @@ class Reflected(Event):
 
 @dataclass(slots=True)
 class Elided(Event):
-    """Old messages were left out of the requests to come."""
+    """Old messages were dropped from later requests."""
 
     kind = "elided"
     messages: int
@@ -329,7 +339,7 @@ class Elided(Event):
 
 @dataclass(slots=True)
 class Steered(Event):
-    """Somebody put a message in while the run was going on."""
+    """A message was added to the running run."""
 
     kind = "steered"
     text: str
@@ -337,7 +347,7 @@ class Steered(Event):
 
 @dataclass(slots=True)
 class GraceStarted(Event):
-    """A limit is reached: the last turn, without tools, begins."""
+    """A limit was reached and the grace turn, without tools, started."""
 
     kind = "grace_started"
     reason: str
@@ -345,7 +355,7 @@ class GraceStarted(Event):
 
 @dataclass(slots=True)
 class GraceEnded(Event):
-    """The last turn is over."""
+    """The grace turn ended."""
 
     kind = "grace_ended"
     reported: bool
@@ -353,7 +363,7 @@ class GraceEnded(Event):
 
 @dataclass(slots=True)
 class ChildStarted(Event):
-    """A child run began."""
+    """A child run started."""
 
     kind = "child_started"
     child_id: str
@@ -372,7 +382,7 @@ class ChildEnded(Event):
 
 @dataclass(slots=True)
 class AskedPerson(Event):
-    """The run waits for a person."""
+    """The run asked a person and waits for the answer."""
 
     kind = "asked_person"
     question_id: str
@@ -386,12 +396,12 @@ class PersonAnswered(Event):
     kind = "person_answered"
     question_id: str
     approved: bool | None
-    """None where nobody has answered: the run pauses."""
+    """None means that there is no answer yet, and the run pauses."""
     text: str
 
 
 def event_types() -> dict[str, type[Event]]:
-    """Every kind of event, by name."""
+    """Return every event class by its kind."""
     return {kind.kind: kind for kind in Event.__subclasses__()}
 
 
@@ -401,7 +411,7 @@ def _own_field_names(kind: type[Event]) -> tuple[str, ...]:
 
 
 def own_fields(kind: type[Event]) -> Iterator[Any]:
-    """The fields that only this kind of event has."""
+    """Return the fields that an event class adds to those of `Event`."""
     shared = {field.name for field in fields(Event)}
     return (field for field in fields(kind) if field.name not in shared)
 
@@ -420,7 +430,7 @@ _JSON_TYPES: dict[Any, str] = {str: "string", int: "integer", float: "number", b
 
 
 def event_schema() -> dict[str, Any]:
-    """One shape for each kind of event."""
+    """Return the JSON schema of all events, one shape per kind."""
     return {
         "$schema": "https://json-schema.org/draft/2020-12/schema",
         "title": "Flyball event",

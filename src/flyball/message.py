@@ -1,17 +1,17 @@
-"""Messages: one envelope for whatever is said in a run.
+"""Messages of a run, in one format for users, models and tools.
 
     type                role        content             payload
     text                any         the text            None
-    tool_call           assistant   ""                  call_id, name, arguments (JSON text or a dict: as it was given)
+    tool_call           assistant   ""                  call_id, name, arguments (JSON text or a dict, as received)
     tool_result         tool        the text            call_id, name or None, is_error; parts and shape if it had parts
     multimodal_part     any         "", or what it is   part (the provider's own dict), shape ("openai", "anthropic")
     error               any         what went wrong     code, and what else is known
     input_required      assistant   the question        free
     approval_required   assistant   what is asked for   free
     final_result        assistant   the answer          free
-    delta               any         a piece of a text   free; the whole text comes as a message of its own
+    delta               any         a piece of a text   free; the whole text follows as a message of its own
 
-`metadata` is free, but for two keys: `wire` (see wire/) and `repaired` (see pair.py).
+`metadata` is free, except for two keys: `wire` (see wire/) and `repaired` (see `repair_pairs`).
 
 >>> message = Message("run-1", 0, 0.5, MessageType.TEXT, Role.USER, "hello")
 >>> message.id, message.to_dict()["created_at"]
@@ -37,13 +37,13 @@ from .errors import MessageError, suggest_names
 SCHEMA, VERSION = "flyball.message", 1
 OPENAI, ANTHROPIC = "openai", "anthropic"
 MAX_DEPTH = 100
-"""Nested deeper than this, a value is a mistake or an attack, and would break readers of JSON."""
+"""Levels of nesting. Deeper values are a mistake or an attack, and break JSON parsers."""
 
 Member = TypeVar("Member", bound=StrEnum)
 
 
 class MessageType(StrEnum):
-    """What a message is."""
+    """Kind of a message."""
 
     TEXT = "text"
     TOOL_CALL = "tool_call"
@@ -57,7 +57,7 @@ class MessageType(StrEnum):
 
 
 class Role(StrEnum):
-    """Who says it."""
+    """Author of a message."""
 
     SYSTEM = "system"
     USER = "user"
@@ -67,14 +67,15 @@ class Role(StrEnum):
 
 @dataclass(slots=True)
 class Message:
-    """One thing that is said in a run; the module's table tells what `content` and `payload` hold for each type.
+    """Single message of a run.
 
-    Not frozen, because a run makes thousands and freezing would cost more than all else; treat one as a value.
+    The table above says what `content` and `payload` hold for each type. The class is not frozen, because a run creates
+    thousands and freezing dominates their cost; treat it as a value.
     """
 
     run: str
     n: int
-    """Its number in the run; with the run's name, its id."""
+    """Number of the message in its run; `run` and `n` together are its id."""
     created_at: float
     """Seconds since the epoch."""
     type: MessageType
@@ -83,15 +84,18 @@ class Message:
     payload: dict[str, Any] | None = None
     metadata: dict[str, Any] | None = None
     group: int | None = None
-    """The `n` of the first of those that came in one message of a provider; None for one that came alone."""
+    """`n` of the first message that came in the same provider message. None if it came alone."""
 
     @property
     def id(self) -> str:
-        """The same in every replay of a run, because it is made of counted things only."""
+        """Return the id, which is the same in every replay of the run."""
         return f"{self.run}:{self.n}"
 
     def to_dict(self) -> dict[str, Any]:
-        """The same in JSON types, sharing nothing with this one; `from_dict` reads it back exactly."""
+        """Return the message in JSON types; `from_dict` reads it back exactly.
+
+        The dict shares nothing with the message.
+        """
         return {
             "schema": SCHEMA,
             "version": VERSION,
@@ -107,9 +111,10 @@ class Message:
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any], index: int = 0) -> Message:
-        """Read what `to_dict` wrote; a MessageError names the first thing it cannot have written.
+        """Parse a dict that `to_dict` wrote.
 
-        `payload`, `metadata` and `group` may be missing.
+        `payload`, `metadata` and `group` may be missing. Raises MessageError for the first invalid field; `index` is
+        the position that it reports.
         """
         _check_header(index, data)
         run, n = _parse_id(index, data.get("id"))
@@ -118,7 +123,10 @@ class Message:
         return cls(run, n, at, type_, role, content, payload, metadata, group).checked(index)
 
     def checked(self, index: int = 0) -> Message:
-        """A copy that shares nothing with this one; a MessageError names the first field that no message can have."""
+        """Return a validated copy that shares nothing with this message.
+
+        Raises MessageError for the first invalid field.
+        """
         require(is_nonempty_text(self.run), index, "run", self.run, EXPECTED_TEXT)
         require(is_sequence_number(self.n), index, "n", self.n, EXPECTED_NUMBER)
         require(is_time(self.created_at), index, "created_at", self.created_at, EXPECTED_TIME)
@@ -144,9 +152,110 @@ class Message:
             self.group,
         )
         for key, holds, expected in _PAYLOAD_CHECKS.get(message.type, ()):
-            found = (message.payload or {}).get(key)
-            require(holds(found), index, f"payload.{key}", found, expected)
+            part = (message.payload or {}).get(key)
+            require(holds(part), index, f"payload.{key}", part, expected)
         return message
+
+
+@dataclass(frozen=True, slots=True)
+class Orphan:
+    """Call without result, or result without call."""
+
+    index: int
+    call_id: str
+    kind: Literal["call_without_result", "result_without_call", "second_result"]
+
+
+def check_pairs(messages: Iterable[Message]) -> list[Orphan]:
+    """Return every call without result, result without call, and second result, in order.
+
+    A result belongs to the latest call with its id that has no result yet. So a call id that is used again is a new
+    call.
+    """
+    waiting: dict[str, list[int]] = {}
+    orphans: list[Orphan] = []
+    for index, message in enumerate(messages):
+        if message.type is MessageType.TOOL_CALL:
+            waiting.setdefault(_require_call_id(index, message), []).append(index)
+        elif message.type is MessageType.TOOL_RESULT:
+            call_id = _require_call_id(index, message)
+            if waiting.get(call_id):
+                waiting[call_id].pop()
+            else:
+                kind = "second_result" if call_id in waiting else "result_without_call"
+                orphans.append(Orphan(index, call_id, kind))
+    orphans += [
+        Orphan(index, call_id, "call_without_result") for call_id, indexes in waiting.items() for index in indexes
+    ]
+    return sorted(orphans, key=lambda orphan: orphan.index)
+
+
+def repair_pairs(messages: Iterable[Message]) -> list[Message]:
+    """Return the messages with every pair of call and result closed.
+
+    A call without result gets one after the results of its batch: an error with the time of the call and the metadata
+    {"repaired": true}, numbered after the highest number of its run. A result without call and a second result are
+    dropped. The list is new; the messages that stay are the same objects.
+    """
+    old = list(messages)
+    orphans = check_pairs(old)
+    dropped = {orphan.index for orphan in orphans if orphan.kind != "call_without_result"}
+    highest: dict[str, int] = {}
+    for message in old:
+        highest[message.run] = max(message.n, highest.get(message.run, 0))
+    added: dict[int, list[Message]] = {}
+    batch_end = -1
+    for orphan in orphans:
+        if orphan.index not in dropped:
+            call = old[orphan.index]
+            if orphan.index > batch_end:  # orphans come in order, and all calls of a batch share its end
+                batch_end = _find_batch_end(old, orphan.index)
+            highest[call.run] += 1
+            added.setdefault(batch_end, []).append(_build_missing_result(call, highest[call.run], old[batch_end]))
+    new: list[Message] = []
+    for index, message in enumerate(old):
+        new += [] if index in dropped else [message]
+        new += added.get(index, [])
+    return new
+
+
+def belong_together(first: Message, second: Message) -> bool:
+    """Check whether two neighbours belong in one provider message.
+
+    Calls and results without a group belong together too, because no provider accepts a batch in pieces.
+    """
+    if first.group is not None and (first.run, first.group) == (second.run, second.group):
+        return True
+    if first.type is second.type is MessageType.TOOL_RESULT:
+        return True
+    return first.type is second.type is MessageType.TOOL_CALL and first.group is second.group is None
+
+
+def _find_batch_end(messages: list[Message], index: int) -> int:
+    """Return the index of the batch's last call or result."""
+    end, last = index, len(messages) - 1
+    while end < last and belong_together(messages[end], messages[end + 1]):
+        end += 1
+    while end < last and messages[end + 1].type is MessageType.TOOL_RESULT:
+        end += 1
+    return end
+
+
+def _build_missing_result(call: Message, n: int, previous: Message) -> Message:
+    # In the group of the result before it, so that the group of that result is not split.
+    group = previous.group if previous.type is MessageType.TOOL_RESULT and previous.run == call.run else None
+    name = (call.payload or {}).get("name")
+    payload = {"call_id": _require_call_id(n, call), "name": name, "is_error": True}
+    text = "No result of this call was recorded."
+    return Message(
+        call.run, n, call.created_at, MessageType.TOOL_RESULT, Role.TOOL, text, payload, {"repaired": True}, group
+    )
+
+
+def _require_call_id(index: int, message: Message) -> str:
+    call_id = (message.payload or {}).get("call_id")
+    require(is_nonempty_text(call_id), index, "payload.call_id", call_id, EXPECTED_TEXT)
+    return cast("str", call_id)
 
 
 EXPECTED_TEXT, EXPECTED_NUMBER = "a text that is not empty", "an int of at least 0, of at most 18 digits"
@@ -159,13 +268,13 @@ _MAX_TIME = (datetime.max.replace(tzinfo=UTC) - _EPOCH).total_seconds()
 
 
 def require(condition: bool, index: int, field: str, found: object, expected: str) -> None:
-    """Raise the MessageError unless the field is good."""
+    """Raise MessageError unless the condition holds."""
     if not condition:
         raise MessageError(index, field, found, expected)
 
 
 def parse_enum(index: int, field: str, value: object, enum_type: type[Member]) -> Member:
-    """The member of a closed set that `value` is, or names."""
+    """Return the enum member that `value` is, or names."""
     if isinstance(value, enum_type):
         return value
     if isinstance(value, str) and value in list(enum_type):
@@ -173,51 +282,52 @@ def parse_enum(index: int, field: str, value: object, enum_type: type[Member]) -
     raise MessageError(index, field, value, f"one of {', '.join(enum_type)}")
 
 
+# isinstance would be flagged as unnecessary for annotated fields, but callers without a type checker can break them.
 def _is_instance(expected_type: type, value: object) -> bool:
-    """isinstance, for what the annotations promise and a caller without type checker may break."""
     return isinstance(value, expected_type)
 
 
 def is_nonempty_text(value: object) -> bool:
-    """Whether it is a text that says something, as names and ids must."""
+    """Check whether a value is a non-empty string."""
     return isinstance(value, str) and value != ""
 
 
 def is_sequence_number(value: object) -> bool:
-    """Whether it can be a number of a message or of a group."""
+    """Check whether a value can number a message or a group."""
     return isinstance(value, int) and not isinstance(value, bool) and 0 <= value < 10**18
 
 
 def is_time(value: object) -> bool:
-    """Whether it is a time that can be written as text and read back."""
+    """Check whether a value is a time that survives conversion to text."""
     return isinstance(value, int | float) and not isinstance(value, bool) and 0 <= value < _MAX_TIME
 
 
 def copy_json(index: int, field: str, value: object) -> Any:
-    """A copy in plain JSON types, sharing nothing that can change; a MessageError names the part that is not JSON.
+    """Return a deep copy in plain JSON types.
 
-    As json.dumps does, it takes a tuple for a list; unlike it, it refuses NaN, infinity and keys that are no text.
+    Like json.dumps it accepts a tuple as a list. Unlike json.dumps it refuses NaN, infinity and keys that are not
+    strings. Raises MessageError with the path of the invalid part.
     """
-    return _copied(index, field, value, MAX_DEPTH)
+    return _copy_json(index, field, value, MAX_DEPTH)
 
 
-def _copied(index: int, way: str | Way, value: object, depth: int) -> Any:
+def _copy_json(index: int, path: str | Way, value: object, depth: int) -> Any:
     if value is None or isinstance(value, (str, int)) or (isinstance(value, float) and math.isfinite(value)):
         return value
-    if not depth:  # what is left may be too deep to be shown, or contain itself
+    if not depth:  # the rest may be too deep for repr, or contain itself
         raise MessageError(
-            index, place(way) or "message", type(value).__name__, f"at most {MAX_DEPTH} levels of nesting"
+            index, place(path) or "message", type(value).__name__, f"at most {MAX_DEPTH} levels of nesting"
         )
     if isinstance(value, (list, tuple)):
         rows = cast("list[object]", value)
-        return [_copied(index, (way, number), row, depth - 1) for number, row in enumerate(rows)]
+        return [_copy_json(index, (path, number), row, depth - 1) for number, row in enumerate(rows)]
     if not isinstance(value, Mapping):
-        raise MessageError(index, place(way) or "message", value, "JSON (of an object of an SDK, its model_dump())")
+        raise MessageError(index, place(path) or "message", value, "JSON (of an object of an SDK, its model_dump())")
     copy: dict[str, Any] = {}
     for key, row in cast("Mapping[object, object]", value).items():
         if not isinstance(key, str):
-            raise MessageError(index, place(way) or "message", key, "keys that are texts")
-        copy[key] = _copied(index, (way, key), row, depth - 1)
+            raise MessageError(index, place(path) or "message", key, "keys that are texts")
+        copy[key] = _copy_json(index, (path, key), row, depth - 1)
     return copy
 
 
@@ -249,7 +359,7 @@ _PAYLOAD_CHECKS: dict[MessageType, tuple[tuple[str, Callable[[object], bool], st
 
 
 def _check_header(index: int, data: object) -> None:
-    """Everything that shows whether it is an envelope at all, and one of this version."""
+    """Check that a dict is a message envelope of this version."""
     if not isinstance(data, Mapping):
         raise MessageError(index, "message", data, "a dict made by Message.to_dict")
     rows = cast("Mapping[object, object]", data)
@@ -258,129 +368,31 @@ def _check_header(index: int, data: object) -> None:
     require(type(version) is int and version == VERSION, index, "version", version, str(VERSION))
     for key in rows:
         if key not in _KEYS:
-            near = " or ".join(suggest_names(str(key), _KEYS) or _KEYS)
-            raise MessageError(index, str(key), rows[key], f"the key {near} instead")
+            names = " or ".join(suggest_names(str(key), _KEYS) or _KEYS)
+            raise MessageError(index, str(key), rows[key], f"the key {names} instead")
 
 
 def _parse_id(index: int, value: object) -> tuple[str, int]:
-    found = _ID.fullmatch(value) if isinstance(value, str) else None
-    if found is None:
+    match = _ID.fullmatch(value) if isinstance(value, str) else None
+    if match is None:
         raise MessageError(index, "id", value, "the name of a run, a colon and a number")
-    return found[1], int(found[2])
+    return match[1], int(match[2])
 
 
 def _format_time(index: int, at: float) -> str:
-    """ISO 8601 with as many digits as the float has; microseconds would not bring every float back."""
     require(is_time(at), index, "created_at", at, EXPECTED_TIME)
+    # All digits of the float, because microseconds would not restore every float.
     whole, _, fraction = f"{Decimal(repr(float(at))):f}".partition(".")
     moment = _EPOCH + timedelta(seconds=int(whole))
     return f"{moment:%Y-%m-%dT%H:%M:%S}{'.' if fraction.strip('0') else ''}{fraction.rstrip('0')}Z"
 
 
 def _parse_time(index: int, value: object) -> float:
-    found = _TIMESTAMP.fullmatch(value) if isinstance(value, str) else None
+    match = _TIMESTAMP.fullmatch(value) if isinstance(value, str) else None
     try:
-        if found:
-            moment = datetime.fromisoformat(f"{found[1]}+00:00")
-            return float(f"{(moment - _EPOCH) // timedelta(seconds=1)}{found[2] or ''}")
+        if match:
+            moment = datetime.fromisoformat(f"{match[1]}+00:00")
+            return float(f"{(moment - _EPOCH) // timedelta(seconds=1)}{match[2] or ''}")
     except ValueError:  # a 31st of February
         pass
     raise MessageError(index, "created_at", value, "a time in UTC, such as 2031-01-31T12:00:00.5Z")
-
-
-@dataclass(frozen=True, slots=True)
-class Orphan:
-    """A call or a result that stands alone: its place in the list, its call, and what is wrong."""
-
-    index: int
-    call_id: str
-    kind: Literal["call_without_result", "result_without_call", "second_result"]
-
-
-def belong_together(first: Message, second: Message) -> bool:
-    """Whether two neighbours belong in one message of a provider that puts all results of a batch into one message.
-
-    Calls and results that were given no group still belong together: no provider takes a batch in pieces.
-    """
-    if first.group is not None and (first.run, first.group) == (second.run, second.group):
-        return True
-    if first.type is second.type is MessageType.TOOL_RESULT:
-        return True
-    return first.type is second.type is MessageType.TOOL_CALL and first.group is second.group is None
-
-
-def check_pairs(messages: Iterable[Message]) -> list[Orphan]:
-    """Every call without its result, every result without an earlier call and every second result, in order.
-
-    A call id that is used again is a new call: a result belongs to the latest call of its id that still waits for one.
-    """
-    waiting: dict[str, list[int]] = {}
-    orphans: list[Orphan] = []
-    for index, message in enumerate(messages):
-        if message.type is MessageType.TOOL_CALL:
-            waiting.setdefault(_require_call_id(index, message), []).append(index)
-        elif message.type is MessageType.TOOL_RESULT:
-            call_id = _require_call_id(index, message)
-            if waiting.get(call_id):
-                waiting[call_id].pop()
-            else:
-                kind = "second_result" if call_id in waiting else "result_without_call"
-                orphans.append(Orphan(index, call_id, kind))
-    orphans += [Orphan(index, call_id, "call_without_result") for call_id, left in waiting.items() for index in left]
-    return sorted(orphans, key=lambda orphan: orphan.index)
-
-
-def repair_pairs(messages: Iterable[Message]) -> list[Message]:
-    """The same messages with every pair closed: a new list, in which the messages that stay are the same objects.
-
-    A call without result gets one that says so, right behind the results of its batch, with the time of the call,
-    `is_error` true and the metadata {"repaired": true}; its number follows the highest of its run. A result without
-    call and a second result are left out.
-    """
-    old = list(messages)
-    orphans = check_pairs(old)
-    alone = {orphan.index for orphan in orphans if orphan.kind != "call_without_result"}
-    highest: dict[str, int] = {}
-    for message in old:
-        highest[message.run] = max(message.n, highest.get(message.run, 0))
-    added: dict[int, list[Message]] = {}
-    end = -1
-    for orphan in orphans:
-        if orphan.index not in alone:
-            call = old[orphan.index]
-            if orphan.index > end:  # orphans come in order, and all calls of a batch have one end
-                end = _find_batch_end(old, orphan.index)
-            highest[call.run] += 1
-            added.setdefault(end, []).append(_build_missing_result(call, highest[call.run], old[end]))
-    new: list[Message] = []
-    for index, message in enumerate(old):
-        new += [] if index in alone else [message]
-        new += added.get(index, [])
-    return new
-
-
-def _find_batch_end(messages: list[Message], index: int) -> int:
-    """The last message of the batch that the call at `index` is in: behind all its calls, and the results they have."""
-    end, last = index, len(messages) - 1
-    while end < last and belong_together(messages[end], messages[end + 1]):
-        end += 1
-    while end < last and messages[end + 1].type is MessageType.TOOL_RESULT:
-        end += 1
-    return end
-
-
-def _build_missing_result(call: Message, n: int, previous: Message) -> Message:
-    """In the group of the result before it, so that it does not part that result from what came with it."""
-    group = previous.group if previous.type is MessageType.TOOL_RESULT and previous.run == call.run else None
-    name = (call.payload or {}).get("name")
-    payload = {"call_id": _require_call_id(n, call), "name": name, "is_error": True}
-    text = "No result of this call was recorded."
-    return Message(
-        call.run, n, call.created_at, MessageType.TOOL_RESULT, Role.TOOL, text, payload, {"repaired": True}, group
-    )
-
-
-def _require_call_id(index: int, message: Message) -> str:
-    call_id = (message.payload or {}).get("call_id")
-    require(is_nonempty_text(call_id), index, "payload.call_id", call_id, EXPECTED_TEXT)
-    return cast("str", call_id)

@@ -1,11 +1,11 @@
-"""OpenTelemetry: runs, requests and calls as spans and metrics, by the names of its GenAI convention.
+"""OpenTelemetry spans and metrics of runs, by the GenAI semantic conventions.
 
-    invoke_agent researcher                  the run; its parent is the span in which the caller was
+    invoke_agent researcher                  the run; its parent is the caller's current span
     ├── chat gpt-5.5                         one attempt of one request
-    ├── execute_tool search                  one call; side by side where calls are
+    ├── execute_tool search                  one call; parallel calls are parallel spans
     └── chat gpt-5.5
 
-It needs the extra `otel`, and only OpenTelemetry's API: where nobody sets its SDK up, nothing is made.
+Needs the extra `otel`, which has only OpenTelemetry's API. Without a configured SDK nothing is exported.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ Attributes = dict[str, Any]
 
 @dataclass(slots=True)
 class _OpenSpan:
-    """A span that is open, and when it began."""
+    """Open span and its start, in seconds since the run started."""
 
     span: Span
     started_at: float
@@ -65,10 +65,10 @@ class _OpenSpan:
 
 @dataclass(slots=True)
 class _RunSpans:
-    """A run that has not ended."""
+    """Open spans and token counts of one run."""
 
     header: Header
-    """Kept so that no other run's header can take its place in memory, by which the run is known."""
+    """Runs are looked up by the id() of their header. This reference keeps that id from being reused."""
     span: Span
     context: Context
     chat: _OpenSpan | None = None
@@ -76,15 +76,15 @@ class _RunSpans:
     input_tokens: int = 0
     output_tokens: int = 0
     failure: str | None = None
-    """How the newest request failed, if it did."""
+    """Error code of the latest request. None if it succeeded."""
 
 
 class OtelSink:
-    """A sink that makes spans of runs, requests and calls, and measures them: `Agent(..., sinks=[OtelSink()])`.
+    """Sink that creates spans and metrics: `Agent(..., sinks=[OtelSink()])`.
 
-    One may serve any number of agents and runs at once. Without providers of your own it uses the global ones. What is
-    said is not recorded; with `content=True` the arguments of calls are. It does not block, unless a span processor of
-    yours does: use one that exports in batches.
+    One sink may serve any number of agents and runs at once. Without providers it uses the global ones. Prompts and
+    replies are not recorded; `content=True` records the arguments of calls. It does not block unless your span
+    processor does, so use one that exports in batches.
     """
 
     def __init__(
@@ -122,18 +122,18 @@ class OtelSink:
         }
 
     def __call__(self, event: Event) -> None:
-        """Take an event; those of runs whose beginning it has not seen are left aside."""
+        """Handle an event; ignore runs whose start it has not seen."""
         if isinstance(event, RunStarted):
             self._on_run_started(event)
             return
-        hear = self._handlers.get(type(event))
-        run = self._runs.get(id(event.header)) if hear else None
-        if hear and run:
-            hear(run, event)
+        handler = self._handlers.get(type(event))
+        run = self._runs.get(id(event.header)) if handler else None
+        if handler and run:
+            handler(run, event)
 
     def _on_run_started(self, event: RunStarted) -> None:
         header = event.header
-        about = _drop_none(
+        attributes = _drop_none(
             {
                 OPERATION: "invoke_agent",
                 AGENT: event.agent,
@@ -142,59 +142,66 @@ class OtelSink:
             }
         )
         name = f"invoke_agent {event.agent}" if event.agent else "invoke_agent"
-        span = self._tracer.start_span(name, attributes=about, start_time=_to_nanoseconds(event, event.at))
+        span = self._tracer.start_span(name, attributes=attributes, start_time=_to_nanoseconds(event, event.at))
         self._runs[id(header)] = _RunSpans(header, span, self._trace.set_span_in_context(span))
 
     def _on_model_requested(self, run: _RunSpans, event: ModelRequested) -> None:
-        about = _drop_none({OPERATION: "chat", PROVIDER: event.provider, MODEL: event.model})
-        more = {
+        attributes = _drop_none({OPERATION: "chat", PROVIDER: event.provider, MODEL: event.model})
+        extra = {
             "flyball.purpose": str(event.purpose),
             "flyball.attempt": event.attempt,
             "flyball.turn": event.turn,
             "flyball.estimated_tokens": event.estimated_tokens,
         }
         name = f"chat {event.model}" if event.model else "chat"
-        run.chat = self._start_span(run, name, event, about, more, self._trace.SpanKind.CLIENT)
+        run.chat = self._start_span(run, name, event, attributes, extra, self._trace.SpanKind.CLIENT)
 
     def _on_model_replied(self, run: _RunSpans, event: ModelReplied) -> None:
-        spot, run.chat, run.failure = run.chat, None, event.code
-        if spot is None:
+        chat, run.chat, run.failure = run.chat, None, event.code
+        if chat is None:
             return
         if event.finish is not None:
-            used = {INPUT: event.input_tokens, OUTPUT: event.output_tokens}
-            parts = {CACHED: event.cached_tokens, REASONING: event.reasoning_tokens}
-            spot.span.set_attributes({FINISHES: [str(event.finish)], **used, **{k: v for k, v in parts.items() if v}})
+            tokens_used = {INPUT: event.input_tokens, OUTPUT: event.output_tokens}
+            token_details = {CACHED: event.cached_tokens, REASONING: event.reasoning_tokens}
+            chat.span.set_attributes(
+                {FINISHES: [str(event.finish)], **tokens_used, **{k: v for k, v in token_details.items() if v}}
+            )
             run.input_tokens += event.input_tokens
             run.output_tokens += event.output_tokens
             for kind, tokens in (("input", event.input_tokens), ("output", event.output_tokens)):
                 if tokens:
-                    self._tokens.record(tokens, {**spot.attributes, TOKEN_TYPE: kind}, run.context)
-        wrong = {ERROR: event.code} if event.code else {}
-        self._seconds.record(max(0.0, event.at - spot.started_at), spot.attributes | wrong, run.context)
-        self._end_span(spot.span, event, event.at, event.code)
+                    self._tokens.record(tokens, {**chat.attributes, TOKEN_TYPE: kind}, run.context)
+        error = {ERROR: event.code} if event.code else {}
+        self._seconds.record(max(0.0, event.at - chat.started_at), chat.attributes | error, run.context)
+        self._end_span(chat.span, event, event.at, event.code)
 
     def _on_tool_started(self, run: _RunSpans, event: ToolStarted) -> None:
-        more = {CALL_ARGUMENTS: json.dumps(to_jsonable(event.arguments))} if self._content else {}
-        run.calls[event.call_id] = self._start_tool_span(run, event, more)
+        extra = {CALL_ARGUMENTS: json.dumps(to_jsonable(event.arguments))} if self._content else {}
+        run.calls[event.call_id] = self._start_tool_span(run, event, extra)
 
     def _on_tool_ended(self, run: _RunSpans, event: ToolEnded) -> None:
-        """A call that was not made, because it was denied or an equal one counts, is a span without length."""
-        spot = run.calls.pop(event.call_id, None) or self._start_tool_span(run, event, {})
-        told = {"flyball.call.status": str(event.status), "flyball.call.reason": event.reason and str(event.reason)}
-        spot.span.set_attributes(_drop_none(told))
-        wrong = None if event.status == "done" else str(event.status)
-        # All calls of a batch are told to have ended when the last has; each knows how long it took.
-        self._end_span(spot.span, event, min(event.at, spot.started_at + event.seconds), wrong)
+        # A call that was not made (denied, or an earlier result reused) becomes a span of zero length.
+        call = run.calls.pop(event.call_id, None) or self._start_tool_span(run, event, {})
+        attributes = {
+            "flyball.call.status": str(event.status),
+            "flyball.call.reason": event.reason and str(event.reason),
+        }
+        call.span.set_attributes(_drop_none(attributes))
+        error = None if event.status == "done" else str(event.status)
+        # The end events of a batch all come when its last call ends; `seconds` is the call's own duration.
+        self._end_span(call.span, event, min(event.at, call.started_at + event.seconds), error)
 
     def _start_tool_span(self, run: _RunSpans, event: ToolStarted | ToolEnded, extra: Attributes) -> _OpenSpan:
-        about = {OPERATION: "execute_tool", TOOL: event.tool, TOOL_TYPE: "function", CALL_ID: event.call_id}
+        attributes = {OPERATION: "execute_tool", TOOL: event.tool, TOOL_TYPE: "function", CALL_ID: event.call_id}
         extra = {**extra, "flyball.turn": event.turn}
-        return self._start_span(run, f"execute_tool {event.tool}", event, about, extra, self._trace.SpanKind.INTERNAL)
+        return self._start_span(
+            run, f"execute_tool {event.tool}", event, attributes, extra, self._trace.SpanKind.INTERNAL
+        )
 
     def _on_run_ended(self, run: _RunSpans, event: RunEnded) -> None:
         del self._runs[id(run.header)]
-        for spot in (*run.calls.values(), *([run.chat] if run.chat else ())):
-            self._end_span(spot.span, event, event.at, "cut")
+        for open_span in (*run.calls.values(), *([run.chat] if run.chat else ())):
+            self._end_span(open_span.span, event, event.at, "cut")
         run.span.set_attributes(
             _drop_none(
                 {
@@ -209,8 +216,8 @@ class OtelSink:
                 }
             )
         )
-        wrong = run.failure or "failed" if event.stop == "failed" else None
-        self._end_span(run.span, event, event.at, wrong)
+        error = run.failure or "failed" if event.stop == "failed" else None
+        self._end_span(run.span, event, event.at, error)
 
     def _start_span(
         self, run: _RunSpans, name: str, event: Event, attributes: Attributes, extra: Attributes, kind: SpanKind
@@ -236,7 +243,7 @@ _RUN_EVENT_FIELDS: Mapping[type[Event], tuple[str, ...]] = {
     GraceStarted: ("reason",),
     Retried: ("attempt", "wait_s"),
 }
-"""What else is told on the span of a run, and which of its fields; none has anything that was said."""
+"""Events added to the span of a run, with their recorded fields. No field contains prompts or replies."""
 
 
 def _add_run_event(run: _RunSpans, event: Event) -> None:
@@ -245,12 +252,12 @@ def _add_run_event(run: _RunSpans, event: Event) -> None:
 
 
 def _budget_attributes(budgets: Mapping[str, Any]) -> Attributes:
-    told: Attributes = {}
+    attributes: Attributes = {}
     for name, budget in budgets.items():
         if isinstance(budget, BudgetSnapshot):
-            told[f"flyball.budget.{name}.used"] = budget.unit.outer(budget.used)
-            told[f"flyball.budget.{name}.ceiling"] = budget.unit.outer(budget.ceiling)
-    return told
+            attributes[f"flyball.budget.{name}.used"] = budget.unit.outer(budget.used)
+            attributes[f"flyball.budget.{name}.ceiling"] = budget.unit.outer(budget.ceiling)
+    return attributes
 
 
 def _drop_none(attributes: Attributes) -> Attributes:

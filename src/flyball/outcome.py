@@ -1,4 +1,4 @@
-"""What a call came to: exactly one of five outcomes, on every path."""
+"""Outcomes of tool calls: each call has exactly one of five."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from ._internal.jsonable import to_jsonable
 
 
 class Status(StrEnum):
-    """The five ends of a call."""
+    """Kind of an outcome."""
 
     DONE = "done"
     FAILED = "failed"
@@ -21,14 +21,14 @@ class Status(StrEnum):
 
 
 class Reason(StrEnum):
-    """Why a call was denied before it ran."""
+    """Reason why a call was denied before it ran."""
 
     UNKNOWN = "unknown"
     VALIDATION = "validation"
     DUPLICATE = "duplicate"
-    """An equal call succeeded before, and nothing was changed since."""
+    """An equal call succeeded before, and nothing changed since."""
     REPEATED = "repeated"
-    """It goes on with a loop that the model was told of."""
+    """The call continues a loop that the model was warned about."""
     BLOCKED = "blocked"
     RULE = "rule"
     DEADLINE = "deadline"
@@ -36,21 +36,24 @@ class Reason(StrEnum):
     APPROVAL = "approval"
     OVERLOAD = "overload"
     REFUSED = "refused"
-    """The service that was asked to do it has refused."""
+    """The service that should do the work refused."""
 
 
 @dataclass(frozen=True, slots=True)
 class Artifact:
-    """A handle for an output that is too large to show whole."""
+    """Handle for an output that is too large to show in full."""
 
     id: str
     size: int
-    """In characters."""
+    """Characters."""
 
 
 @dataclass(slots=True, kw_only=True)
 class BaseOutcome:
-    """What all outcomes have. Not frozen, because a run makes many and freezing would double their cost."""
+    """Fields and methods that all outcomes share.
+
+    Not frozen, because a run creates many and freezing doubles their cost.
+    """
 
     status: ClassVar[Status]
 
@@ -59,44 +62,44 @@ class BaseOutcome:
     seconds: float = 0.0
     artifact: Artifact | None = None
     note: str = ""
-    """What the model must know of it beside the result: that it is an earlier one's, or whose arguments they were."""
+    """Text for the model besides the result, such as that an earlier result was reused. Empty means none."""
     same_as: str | None = None
-    """The call whose result this is, where an equal call was not made again."""
+    """Id of the earlier equal call whose result was reused. None if the call was made."""
     children: tuple[Any, ...] = ()
-    """The results of the runs that it was delegated to."""
+    """Results of the child runs that the call started."""
 
     @property
     def ok(self) -> bool:
-        """Whether the call did what it was asked for."""
+        """True if the call succeeded."""
         return self.status is Status.DONE
 
     def to_dict(self) -> dict[str, Any]:
-        """The same in JSON types."""
+        """Return the outcome in JSON types."""
         row = {field.name: to_jsonable(getattr(self, field.name)) for field in fields(self) if field.name != "children"}
         children = {"children": [child.run_id for child in self.children]} if self.children else {}
         return {"status": self.status.value, "ok": self.ok, "text": self.text, **row, **children}
 
     @property
     def text(self) -> str:
-        """What the model is told."""
+        """Return the text that the model sees, with the note."""
         return f"({self.note})\n{self.text_without_note}" if self.note else self.text_without_note
 
     @property
     def text_without_note(self) -> str:
-        """The same without the note."""
+        """Return the text that the model sees, without the note."""
         raise NotImplementedError
 
 
 @dataclass(slots=True, kw_only=True)
 class Success(BaseOutcome):
-    """The call ran and gave a value."""
+    """Call that ran and returned a value."""
 
     status = Status.DONE
     content: str
-    """The value as the model sees it; an excerpt where there is an artifact."""
+    """Value as the model sees it; an excerpt if there is an artifact."""
     value: object = None
     changes: Mapping[str, Any] = field(default_factory=dict[str, Any])
-    """What the call set in the run's state."""
+    """Values that the call set in the run's state."""
 
     @classmethod
     def create(
@@ -109,56 +112,69 @@ class Success(BaseOutcome):
         changes: Mapping[str, Any],
         children: tuple[Any, ...],
     ) -> Success:
-        """A success of a call that was made, in a third of the time."""
-        made = object.__new__(cls)
-        made.call_id, made.tool, made.seconds, made.content, made.value = call_id, tool, seconds, content, value
-        made.changes, made.children, made.artifact, made.note, made.same_as = changes, children, None, "", None
-        return made
+        """Create a success in a third of the time of the constructor."""
+        success = object.__new__(cls)
+        success.call_id, success.tool, success.seconds, success.content, success.value = (
+            call_id,
+            tool,
+            seconds,
+            content,
+            value,
+        )
+        success.changes, success.children, success.artifact, success.note, success.same_as = (
+            changes,
+            children,
+            None,
+            "",
+            None,
+        )
+        return success
 
     @property
     def text(self) -> str:
-        """What the model is told."""
+        """Return the text that the model sees, with the note."""
         return f"({self.note})\n{self.content}" if self.note else self.content
 
     @property
     def text_without_note(self) -> str:
-        """What the model is told: the content."""
+        """Return the content."""
         return self.content
 
 
 @dataclass(slots=True, kw_only=True)
 class Failure(BaseOutcome):
-    """The call raised."""
+    """Call that raised."""
 
     status = Status.FAILED
     kind: str
-    """The name of the exception's class."""
+    """Name of the exception class."""
     error: str
 
     @property
     def text_without_note(self) -> str:
-        """What the model is told: the kind of error and its words."""
+        """Return the exception class and its message."""
         return f"{self.kind}: {self.error}"
 
 
 @dataclass(slots=True, kw_only=True)
 class Timeout(BaseOutcome):
-    """The call did not end in time; whether it had an effect is not known."""
+    """Call that did not end in time; its effects are unknown."""
 
     status = Status.TIMED_OUT
     cap_s: float
+    """Seconds that the call was allowed."""
     hung: bool = False
-    """Whether a thread was still at work, and was given up."""
+    """True if a thread was still running and was abandoned."""
 
     @property
     def text_without_note(self) -> str:
-        """What the model is told: that nobody knows."""
+        """Return the text that the model sees, without the note."""
         return f"No result within {self.cap_s:g} s. Whether it had an effect is not known."
 
 
 @dataclass(slots=True, kw_only=True)
 class Denied(BaseOutcome):
-    """The call was not made."""
+    """Call that was not made."""
 
     status = Status.DENIED
     reason: Reason
@@ -166,23 +182,23 @@ class Denied(BaseOutcome):
 
     @property
     def text_without_note(self) -> str:
-        """What the model is told: that it was not run, and why."""
+        """Return the reason and message of the denial."""
         return f"Not run ({self.reason.value}): {self.message}"
 
 
 @dataclass(slots=True, kw_only=True)
 class Cancelled(BaseOutcome):
-    """The run was cancelled while the call was under way or waiting."""
+    """Call that was running or waiting when the run was cancelled."""
 
     status = Status.CANCELLED
     hung: bool = False
-    """Whether a thread was still at work, and was given up."""
+    """True if a thread was still running and was abandoned."""
 
     @property
     def text_without_note(self) -> str:
-        """What the model is told."""
+        """Return the text that the model sees, without the note."""
         return "Cancelled. Whether it had an effect is not known."
 
 
 Outcome = Success | Failure | Timeout | Denied | Cancelled
-"""What a call can come to."""
+"""Any outcome of a call."""

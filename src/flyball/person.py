@@ -1,4 +1,4 @@
-"""A person in the loop: what is asked, and what may be answered.
+"""Questions to a person, and their answers.
 
 >>> from flyball.person import allow, deny, edit, extend
 >>> deny("Not on a Friday.")
@@ -21,91 +21,92 @@ from ._internal import validation
 from .errors import ConfigError, quote_value
 
 _MAX_AMOUNT = 1e15
-"""More than this of anything is a mistake."""
+"""Largest valid amount, in any unit. A larger one is a mistake."""
 
 
 class About(StrEnum):
-    """What a question is about."""
+    """Subject of a question."""
 
     CALL = "call"
     """May this call be made?"""
     LIMIT = "limit"
     """May the run have more than its limits allow?"""
     RUN = "run"
-    """May the run go on? A rule asks."""
+    """May the run continue? Rules ask this."""
 
 
 @dataclass(frozen=True, slots=True)
 class Question:
-    """What a person is asked."""
+    """Question to a person."""
 
     id: str
-    """The call's id, or the budget's name with a number: under this an answer is given."""
+    """Key of the answer: the call's id, or the budget's name with a number."""
     text: str
     about: About = About.CALL
     tool: str | None = None
     arguments: Mapping[str, Any] = field(default_factory=dict[str, Any])
-    """Of the call; those that are sensitive are hidden."""
+    """Arguments of the call; sensitive ones are hidden."""
     budget: str | None = None
     amount: float | None = None
-    """What a plain yes gives of the budget, in its own unit."""
+    """Amount that a plain yes adds to the budget, in its unit. None if the question is not about a budget."""
 
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """What a person said; `approved` is None where nobody has said anything yet."""
+    """Answer of a person. `approved` is None while the question is open."""
 
     approved: bool | None
     text: str = ""
-    """The reason; or the answer, to a tool that asks."""
+    """Reason of the answer, or the answer itself if a tool asks."""
     arguments: Mapping[str, Any] | None = None
-    """Make the call with these instead."""
+    """Arguments that replace those of the call. None keeps them."""
     amount: float | None = None
-    """Give so much more of the budget."""
+    """Amount to add to the budget. None means the amount of the question."""
 
 
 def allow(text: str = "") -> Verdict:
-    """Yes; `text` is the answer where a tool asks for one."""
+    """Return a yes; `text` is the answer if a tool asks for one."""
     validation.check_type("allow", text, str)
     return Verdict(True, text)
 
 
 def deny(reason: str = "") -> Verdict:
-    """No; the model is told why."""
+    """Return a no; the model sees the reason."""
     validation.check_type("deny", reason, str)
     return Verdict(False, reason)
 
 
 def edit(text: str = "", /, **arguments: Any) -> Verdict:
-    """Yes, but with these arguments, all of them: `edit(path="other.txt")`."""
+    """Return a yes with other arguments, all of them: `edit(path="other.txt")`."""
     validation.check_type("edit", text, str)
     return Verdict(True, text, arguments)
 
 
 def extend(amount: float, text: str = "") -> Verdict:
-    """Yes: so much more of the budget that was asked about."""
+    """Return a yes that adds `amount` to the budget."""
     if not _is_amount(amount):
         raise ConfigError("extend", amount, "how much more, above 0")
     return Verdict(True, text, None, amount)
 
 
 ApproverAnswer = Verdict | bool | None
-"""What an approver may give: a Verdict, True, False, or None to leave the question open; then the run pauses."""
+"""Answer of an approver: a Verdict, True, False, or None. None leaves the question open and pauses the run."""
 
 Approver = Callable[[Question], ApproverAnswer | Awaitable[ApproverAnswer]]
-"""Is asked, one question at a time. It may block (it runs in a thread of its own) or be async. What it raises means no,
-and so does no answer within the agent's `approver_seconds`. The wait takes nothing of the run's time."""
+"""Function that answers one question at a time. It may be async, or block, because it runs in its own thread. An
+exception means no, and so does a missing answer after the agent's `approver_seconds`. The wait does not count as the
+run's time."""
 
 
 def to_verdict(answer: object) -> Verdict:
-    """What an approver gave, as a verdict; what cannot be understood means no."""
+    """Convert an approver's answer; an invalid answer means no."""
     if answer is None or isinstance(answer, bool):
         return Verdict(answer)
     return answer if isinstance(answer, Verdict) and _is_valid(answer) else _reject_answer(answer)
 
 
 def _is_valid(verdict: Verdict) -> bool:
-    """Whether each part is what it must be: one that is not would be found out when the call is made already."""
+    # A wrong part would otherwise show up only when the call is made.
     parts: tuple[Any, ...] = (verdict.approved, verdict.text, verdict.arguments, verdict.amount)
     approved, text, arguments, amount = parts
     return (
@@ -133,22 +134,25 @@ def _reject_answer(answer: object) -> Verdict:
 
 
 def parse_answers(answers: object, questions: Mapping[str, Question]) -> dict[str, Verdict]:
-    """What was answered to which question; anything else is refused before a run goes on with it."""
+    """Check answers by question id and convert them.
+
+    Raises ConfigError for an unknown id or an invalid answer, before the run is resumed.
+    """
     if not isinstance(answers, Mapping):
         raise ConfigError("resume, answers", answers, "answers by the question's id, such as {'call-0': allow()}")
     verdicts: dict[str, Verdict] = {}
-    for key, said in cast("Mapping[object, object]", answers).items():
+    for key, answer in cast("Mapping[object, object]", answers).items():
         if key not in questions:
             raise ConfigError("resume, answers", key, f"the id of an open question: {', '.join(questions)}")
-        verdict = Verdict(said) if isinstance(said, bool) else said
+        verdict = Verdict(answer) if isinstance(answer, bool) else answer
         if not isinstance(verdict, Verdict) or verdict.approved is None or not _is_valid(verdict):
-            raise ConfigError(f"resume, answers[{key!r}]", said, "allow(), deny(), edit(), extend(), True or False")
+            raise ConfigError(f"resume, answers[{key!r}]", answer, "allow(), deny(), edit(), extend(), True or False")
         verdicts[str(key)] = verdict
     return verdicts
 
 
 _TERMINAL_LOCK = Lock()
-"""Runs that ask at the same time take turns."""
+"""Makes runs that ask at the same time take turns."""
 _CONTROL_CHARACTERS = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u2028-\u202e\u2066-\u2069\ud800-\udfff]")
 _ANSWER_HINTS = {
     About.CALL: 'y, n, or e {"argument": ...}; words behind y or n are passed on',
@@ -158,9 +162,10 @@ _ANSWER_HINTS = {
 
 
 def ask_on_terminal(question: Question, ask: Callable[[str], str] | None = None) -> Verdict | None:
-    """Print the question and read the answer; where nobody can answer (end of input), it stays open: the run pauses.
+    """Ask the question on the terminal and return the answer.
 
-    `ask` prints a text and gives the line that was typed, as `input` does.
+    Returns None at the end of input. The question then stays open and the run pauses. `ask` prints a text and returns
+    the typed line, as `input` does.
     """
     with _TERMINAL_LOCK:
         prompt = f"{question.text} ({_ANSWER_HINTS[question.about]}) "
@@ -184,23 +189,27 @@ def _read_line(prompt: str) -> str:
 
 
 def escape_unprintable(text: str) -> str:
-    r"""One line in which all that cannot be seen is shown, not sent: a model, a tool or a file may have written it.
+    r"""Escape every unprintable character, including newlines.
+
+    The text may come from a model, a tool or a file.
 
     >>> escape_unprintable("all\x1b[2J gone")
     'all\\x1b[2J gone'
     """
     if text.isprintable():
         return text
-    return "".join(one if one.isprintable() else _escape(one) for one in text)
+    return "".join(character if character.isprintable() else _escape(character) for character in text)
 
 
 def escape_control_characters(text: str) -> str:
-    r"""A text as it is, with its lines, tabs and emoji, but for what would steer a terminal or turn its letters round.
+    r"""Escape control characters except newline and tab.
+
+    They could control the terminal or reverse the text direction.
 
     >>> escape_control_characters("a:\n\tb\x1b[2J")
     'a:\n\tb\\x1b[2J'
     """
-    return _CONTROL_CHARACTERS.sub(lambda found: _escape(found[0]), text.replace("\r\n", "\n"))
+    return _CONTROL_CHARACTERS.sub(lambda match: _escape(match[0]), text.replace("\r\n", "\n"))
 
 
 def _escape(character: str) -> str:
@@ -208,7 +217,7 @@ def _escape(character: str) -> str:
 
 
 def parse_answer_line(line: str, about: About) -> Verdict | None:
-    """What a line means; None where that is not clear.
+    """Parse a typed answer; return None if it is unclear.
 
     >>> parse_answer_line("n not on a Friday", About.CALL)
     Verdict(approved=False, text='not on a Friday', arguments=None, amount=None)

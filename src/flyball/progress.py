@@ -1,4 +1,4 @@
-"""How far a run is, as callbacks, hooks and policies see it, and what they may answer."""
+"""Progress of a run for hooks and policies, and the orders they return."""
 
 from __future__ import annotations
 
@@ -16,35 +16,38 @@ from .request import Call
 
 @dataclass(frozen=True, slots=True)
 class Done:
-    """One call that succeeded."""
+    """Successful call."""
 
     tool: str
     arguments: Mapping[str, Any]
-    """As they were checked: what the tool was really given."""
+    """Arguments after validation, as the tool received them."""
     value: object
-    """What the tool gave."""
+    """Value that the tool returned."""
 
 
 class Evidence:
-    """What a run can prove. The loop adds to it; whoever is handed it only reads."""
+    """Successful calls and state of a run, which prove its work.
+
+    Only the loop adds to it.
+    """
 
     __slots__ = ("_by_tool", "state")
 
     def __init__(self, state: Mapping[str, Any]) -> None:
         self.state = state
-        """The run's state, which Data Machine calls engine data."""
+        """State of the run, called engine data in Data Machine."""
         self._by_tool: dict[str, list[Done]] = {}
 
     def add(self, done: Done) -> None:
-        """Note a call that succeeded."""
+        """Add a successful call."""
         self._by_tool.setdefault(done.tool, []).append(done)
 
     def of(self, tool: str) -> tuple[Done, ...]:
-        """The successful calls of one tool, oldest first."""
+        """Return the successful calls of a tool, oldest first."""
         return tuple(self._by_tool.get(tool, ()))
 
     def count(self, tool: str) -> int:
-        """How many calls of one tool succeeded."""
+        """Return the number of successful calls of a tool."""
         return len(self._by_tool.get(tool, ()))
 
 
@@ -53,53 +56,59 @@ _NO_EVIDENCE = Evidence({})
 
 @dataclass(slots=True, eq=False)
 class Progress:
-    """How far a run is. The loop keeps it up to date; whoever is handed it only reads."""
+    """Current position of a run.
+
+    The loop keeps it up to date; hooks and policies only read it.
+    """
 
     run_id: str
     envelope: TurnBudget
     messages: Sequence[Message]
-    """The conversation so far; it grows."""
+    """Conversation so far. The sequence grows with the run."""
     state: Mapping[str, Any]
-    """What tools have set."""
+    """Values that tools have set."""
     metadata: Mapping[str, Any] = field(default_factory=dict[str, Any])
     turn: int = 0
     requests: int = 0
     text: str = ""
-    """What the model said last."""
+    """Latest text of the model."""
     calls: Sequence[Call] = ()
-    """What the model asked for last."""
+    """Calls of the model's latest reply."""
     outcomes: Sequence[Outcome] = ()
-    """What those calls came to, in the order asked."""
+    """Outcomes of those calls, in the same order."""
     results: list[Outcome] = field(default_factory=list[Outcome])
-    """What all calls so far came to."""
+    """Outcomes of all calls so far."""
     successes: dict[str, int] = field(default_factory=dict[str, int])
-    """How many calls of each tool succeeded."""
+    """Number of successful calls by tool."""
     failures: dict[str, int] = field(default_factory=dict[str, int])
-    """How many calls of each tool did not."""
+    """Number of unsuccessful calls by tool."""
     evidence: Evidence = _NO_EVIDENCE
-    """What the run can prove: its calls that succeeded, kept where a completion policy or tool rules look at them."""
+    """Successful calls. Recorded only for runs with a completion policy or tool rules."""
     task: str = ""
-    """What the run was asked for."""
+    """Task of the run."""
     agent: str = ""
     number: int = 1
-    """Which run of its session this is."""
+    """Number of this run in its session, from 1."""
     input_tokens: int = 0
-    """What the last request took, as far as is known."""
+    """Estimated input tokens of the latest request."""
 
     @property
     def budgets(self) -> Mapping[str, BudgetSnapshot]:
-        """Where every budget stands."""
+        """Return a snapshot of every budget by name."""
         return self.envelope.readings()
 
     @property
     def remaining_s(self) -> float:
-        """Seconds that are left for work."""
+        """Return the seconds left for work."""
         return self.envelope.remaining_s()
 
 
 @dataclass(frozen=True, slots=True)
 class Complete:
-    """The task is done; `output` is the typed answer, where one was asked for."""
+    """Decision that the task is done.
+
+    `output` is the typed answer. None if the caller asked for none.
+    """
 
     output: object = None
     satisfied: tuple[str, ...] = ()
@@ -107,7 +116,10 @@ class Complete:
 
 @dataclass(frozen=True, slots=True)
 class GoOn:
-    """The task is not done: the model is told so, within the `nudges` budget."""
+    """Decision that the task is not done and the model should continue.
+
+    The model gets `message` as a nudge, within the `nudges` budget.
+    """
 
     message: str
     missing: tuple[str, ...] = ()
@@ -116,32 +128,35 @@ class GoOn:
 
 @dataclass(frozen=True, slots=True)
 class Unfinished:
-    """The task is not done, and more turns would not help."""
+    """Decision that the task is not done and more turns would not help."""
 
     missing: tuple[str, ...] = ()
     satisfied: tuple[str, ...] = ()
 
 
 Decision = Complete | GoOn | Unfinished
-"""What a completion policy says about a run that would end now."""
+"""Decision of a completion policy about a run that would end now."""
 
 
 class Policy(Protocol):
-    """Says whether a run may end when the model has. It must not block; if it raises, the run ends as failed."""
+    """Completion policy: decides if a run may end when the model has.
+
+    It must not block. If it raises, the run ends as failed.
+    """
 
     def __call__(self, progress: Progress, /) -> Decision:
-        """Decide."""
+        """Return the decision for a run that would end now."""
         ...
 
 
 class Point(StrEnum):
-    """When a hook is asked."""
+    """Point of a run at which hooks are called."""
 
     RUN_STARTED = "run_started"
     TURN_STARTED = "turn_started"
     TURN_ENDED = "turn_ended"
     CALL_PLANNED = "call_planned"
-    """Before any call of a batch is made: whoever wants a person to agree to this one says so now."""
+    """Before any call of a batch is made. A hook that wants a person's approval asks here."""
     TOOL_CALLED = "tool_called"
     TOOL_ENDED = "tool_ended"
     BUDGET_REFUSED = "budget_refused"
@@ -150,7 +165,7 @@ class Point(StrEnum):
 
 
 class Priority(StrEnum):
-    """Which of several notices comes first."""
+    """Order of notices in a request."""
 
     CRITICAL = "critical"
     HIGH = "high"
@@ -159,19 +174,19 @@ class Priority(StrEnum):
 
 
 class Deliver(StrEnum):
-    """With which request a notice goes."""
+    """Request that a notice is delivered with."""
 
     TURN_START = "turn_start"
-    """With that of the next turn."""
+    """First request of the next turn."""
     AFTER_TOOL = "after_tool"
-    """With the next result of a tool."""
+    """First request after the next tool result."""
     IMMEDIATE = "immediate"
-    """With whatever request comes next, also the last one."""
+    """Next request of any kind, including the grace request."""
 
 
 @dataclass(frozen=True, slots=True)
 class Notice:
-    """Show the model a short message with its next request."""
+    """Order to show the model a short text with a later request."""
 
     text: str
     by: str = "hook"
@@ -182,7 +197,7 @@ class Notice:
 
 @dataclass(frozen=True, slots=True)
 class Veto:
-    """Do not make the call that was asked for."""
+    """Order to deny the call."""
 
     message: str
     by: str = "hook"
@@ -190,17 +205,20 @@ class Veto:
 
 @dataclass(frozen=True, slots=True)
 class Halt:
-    """End the run."""
+    """Order to end the run."""
 
     by: str
     message: str = ""
     grace: bool = False
-    """Whether the model reports first."""
+    """True if the model writes a report first."""
 
 
 @dataclass(frozen=True, slots=True)
 class Raise:
-    """Raise the ceiling of a budget, never above its maximum; of `seconds`, move the deadline."""
+    """Order to raise the ceiling of a budget, up to its maximum.
+
+    For `seconds` it moves the deadline.
+    """
 
     budget: str
     amount: int | float
@@ -209,7 +227,10 @@ class Raise:
 
 @dataclass(frozen=True, slots=True)
 class AskPerson:
-    """Ask a person: about the call at `call_planned`, else whether the run may go on."""
+    """Order to ask a person.
+
+    At `call_planned` the question is about the call, elsewhere about continuing the run.
+    """
 
     text: str
     by: str = "hook"
@@ -217,7 +238,7 @@ class AskPerson:
 
 @dataclass(frozen=True, slots=True)
 class UseModel:
-    """Ask another of the agent's models from now on."""
+    """Order to use another of the agent's models for later requests."""
 
     model: str
     by: str = "hook"
@@ -225,7 +246,7 @@ class UseModel:
 
 @dataclass(frozen=True, slots=True)
 class SetState:
-    """Set a value in the run's state; None deletes it."""
+    """Order to set a value in the run's state; None deletes it."""
 
     key: str
     value: object
@@ -234,7 +255,7 @@ class SetState:
 
 @dataclass(frozen=True, slots=True)
 class Emit:
-    """Tell an event of one's own."""
+    """Order to emit a custom event."""
 
     name: str
     data: Mapping[str, Any] = field(default_factory=dict[str, Any])
@@ -243,7 +264,7 @@ class Emit:
 
 @dataclass(frozen=True, slots=True)
 class Fault:
-    """Tell that something went wrong in what only watches or guards; the run goes on."""
+    """Order to record a fault in an observer or guard; the run continues."""
 
     by: str
     trigger: str
@@ -251,18 +272,18 @@ class Fault:
 
 
 Order = Notice | Veto | Halt | Raise | AskPerson | UseModel | SetState | Emit | Fault
-"""What a hook may ask for. A veto counts at `tool_called` only; after the end nothing counts."""
+"""Any order of a hook. A veto has an effect only at `tool_called`. No order has an effect after the end."""
 
 
 class Hook(Protocol):
-    """Is asked at every point of a run. It must not block.
+    """Function that is called at every point of a run.
 
-    `about` is the call at `tool_called`, its outcome at `tool_ended`, the budget's name at `budget_refused`. A hook
-    that raises at `tool_called` vetoes the call, as what guards fails closed; at `run_ended`, when all is decided, it
-    changes nothing; elsewhere the run ends as failed. When a paused run goes on, it is played again: hooks are asked
-    again, and must say the same.
+    It must not block. `about` is the call at `tool_called`, its outcome at `tool_ended`, the budget's name at
+    `budget_refused`. If a hook raises at `tool_called`, the call is vetoed, because guards fail closed. At `run_ended`
+    an exception changes nothing, because the end is decided. Elsewhere it ends the run as failed. A resumed run is
+    replayed: its hooks are called again and must return the same orders.
     """
 
     def __call__(self, point: Point, progress: Progress, about: object = None, /) -> Sequence[Order] | None:
-        """Look, and give orders, or none."""
+        """Return the orders for this point, or None."""
         ...

@@ -1,8 +1,8 @@
-"""A result from its record: what another service, or a file, tells of a run, read back.
+"""Parsing of a result that was written as a record (`Result.to_dict`).
 
-Whoever wrote the record is not trusted. What counts (the reason, counts, tokens, money, budgets, children) must make
-sense, or nothing is read. What is only told (messages, outcomes, events) is left out where it makes none. Keys that
-nobody knows are passed over: the record may be of a newer Flyball.
+The record may come from another service or a file, so its author is not trusted. Facts that count (stop, counts,
+tokens, money, budgets, children) must be valid, or the whole record is rejected. Descriptive parts (messages, outcomes,
+events) are dropped where they are invalid. Unknown keys are ignored, because a newer Flyball may have written them.
 """
 
 from __future__ import annotations
@@ -25,27 +25,30 @@ from .result import Result, Stop
 from .unit import Unit
 
 _MAX_DEPTH, _MAX_RUNS = 20, 10_000
-"""Runs below runs, and how many in all: each is a thousand times larger than the shortest record of it."""
+"""Levels of child runs, and runs in total. A parsed run takes about a thousand times the memory of its shortest record.
+"""
 _MAX_COUNT = 2**63 - 1
-"""No count is higher; sums of these can still be shown, and compared with times."""
+"""Largest valid count. Sums of such counts can still be formatted and compared with times."""
 _OUTCOMES: Mapping[str, type[Outcome]] = {
     kind.status.value: kind for kind in (Success, Failure, Timeout, Denied, Cancelled)
 }
 _ROUNDING_TOLERANCE_S = 1.0
-"""The time of an event is told to the microsecond, and seconds since the run's beginning as they are."""
+"""An event's absolute time is rounded to microseconds, its seconds since the start are not."""
 T = TypeVar("T")
 _PARSE_ERRORS = (KeyError, TypeError, ValueError, MessageError)
 
 
 def result_of(record: object, where: str = "record") -> Result:
-    """The result that `to_dict` has written; a ConfigError names the first thing that makes no sense.
+    """Parse a record that `Result.to_dict` wrote.
+
+    Raises ConfigError for the first invalid part.
 
     >>> result_of(Result(stop=Stop.COMPLETED, text="42").to_dict()).text
     '42'
     """
     level, runs = [_JsonReader(record, where)], 1
     for _ in range(_MAX_DEPTH):
-        level = [below for told in level for below in told.children]
+        level = [child for reader in level for child in reader.children]
         runs += len(level)
         if runs > _MAX_RUNS:
             break
@@ -58,7 +61,7 @@ def result_of(record: object, where: str = "record") -> Result:
 
 def _build_result(reader: _JsonReader) -> Result:
     where = reader.where
-    children = [_build_result(below) for below in reader.children]
+    children = [_build_result(child) for child in reader.children]
     by_id = {child.run_id: child for child in children}
     return Result(
         stop=validation.parse_enum(f"{where}, stop", reader.get("stop"), Stop),
@@ -97,7 +100,10 @@ def _build_result(reader: _JsonReader) -> Result:
 
 
 def parse_event(row: Mapping[str, Any]) -> Event:
-    """The event that `to_dict` has written; a KeyError, TypeError or ValueError where that is none."""
+    """Parse an event that `Event.to_dict` wrote.
+
+    Raises KeyError, TypeError or ValueError if it is invalid.
+    """
     kind = event_types()[row["event"]]
     at = validation.parse_duration("event, at", row["at"])
     time = datetime.fromisoformat(row["time"]).timestamp()
@@ -110,12 +116,15 @@ def parse_event(row: Mapping[str, Any]) -> Event:
         _parse_field("Mapping[str, Any] | None", row.get("metadata")),
         _parse_optional_text(row.get("parent_run_id")),
     )
-    told = [_parse_field(field.type, row[field.name]) for field in own_fields(kind)]
-    return kind(_parse_field("int", row["seq"]), at, _parse_field("int", row["turn"]), header, *told)
+    own_values = [_parse_field(field.type, row[field.name]) for field in own_fields(kind)]
+    return kind(_parse_field("int", row["seq"]), at, _parse_field("int", row["turn"]), header, *own_values)
 
 
 class _JsonReader:
-    """Looks a record's values up. What is absent is as if it was empty; what is of another kind is nonsense."""
+    """Typed access to the values of a record.
+
+    A missing value reads as empty. A value of a wrong type raises ConfigError.
+    """
 
     def __init__(self, record: object, where: str) -> None:
         if not isinstance(record, Mapping):
@@ -125,7 +134,6 @@ class _JsonReader:
 
     @property
     def children(self) -> list[_JsonReader]:
-        """The records of its children."""
         return [_JsonReader(row, f"{self.where}, children[{n}]") for n, row in enumerate(self.rows("children"))]
 
     def get(self, key: str) -> Any:
@@ -137,29 +145,29 @@ class _JsonReader:
         return self.get(key)
 
     def count(self, key: str) -> int:
-        found = self.get(key)
+        value = self.get(key)
         return (
             0
-            if found is None
-            else _check_max_count(f"{self.where}, {key}", validation.check_int(f"{self.where}, {key}", found))
+            if value is None
+            else _check_max_count(f"{self.where}, {key}", validation.check_int(f"{self.where}, {key}", value))
         )
 
     def money(self, model: str, usd: object) -> int | float:
         return validation.parse_amount(f"{self.where}, cost_usd.{model}", usd, Unit.USD)
 
     def table(self, key: str) -> dict[str, Any]:
-        found = self.get(key)
-        if found is None:
+        value = self.get(key)
+        if value is None:
             return {}
-        validation.check_type(f"{self.where}, {key}", found, Mapping)
-        return {str(name): value for name, value in found.items()}
+        validation.check_type(f"{self.where}, {key}", value, Mapping)
+        return {str(name): item for name, item in value.items()}
 
     def _list(self, key: str) -> Sequence[Any]:
-        found = self.get(key)
-        if found is None:
+        value = self.get(key)
+        if value is None:
             return ()
-        validation.check_type(f"{self.where}, {key}", found, list)
-        return found
+        validation.check_type(f"{self.where}, {key}", value, list)
+        return value
 
     def rows(self, key: str) -> Sequence[Mapping[str, Any]]:
         for row in self._list(key):
@@ -173,14 +181,14 @@ class _JsonReader:
 
 
 def _parse_rows(parse: Callable[[Mapping[str, Any]], T], rows: Sequence[Mapping[str, Any]]) -> tuple[T, ...]:
-    """Those of which something can be made."""
-    made: list[T] = []
+    """Parse the rows and drop the invalid ones."""
+    parsed: list[T] = []
     for row in rows:
         try:
-            made.append(parse(row))
+            parsed.append(parse(row))
         except _PARSE_ERRORS:
             continue
-    return tuple(made)
+    return tuple(parsed)
 
 
 def _check_max_count(where: str, count: int) -> int:
@@ -208,15 +216,15 @@ def _parse_budget(where: str, row: object) -> BudgetSnapshot:
 
 def _parse_outcome(row: Mapping[str, Any], children: Mapping[str, Result]) -> Outcome:
     kind = _OUTCOMES[row["status"]]
-    given = {field.name: row[field.name] for field in fields(kind) if field.name in row}
-    artifact = given.get("artifact")
-    given["artifact"] = None if artifact is None else Artifact(artifact["id"], artifact["size"])
-    given["children"] = tuple(children[run_id] for run_id in row.get("children", ()) if run_id in children)
-    if "reason" in given:
-        given["reason"] = Reason(given["reason"])
+    values = {field.name: row[field.name] for field in fields(kind) if field.name in row}
+    artifact = values.get("artifact")
+    values["artifact"] = None if artifact is None else Artifact(artifact["id"], artifact["size"])
+    values["children"] = tuple(children[run_id] for run_id in row.get("children", ()) if run_id in children)
+    if "reason" in values:
+        values["reason"] = Reason(values["reason"])
     for name in ("call_id", "tool"):
-        validation.check_text(f"outcome, {name}", given[name])
-    return kind(**given)
+        validation.check_text(f"outcome, {name}", values[name])
+    return kind(**values)
 
 
 def _parse_call(row: Mapping[str, Any]) -> Call:
@@ -226,9 +234,9 @@ def _parse_call(row: Mapping[str, Any]) -> Call:
 
 
 def _parse_question(row: Mapping[str, Any]) -> Question:
-    given: dict[str, Any] = {field.name: row[field.name] for field in fields(Question) if field.name in row}
-    given["about"] = About(row["about"])
-    return Question(**given)
+    values: dict[str, Any] = {field.name: row[field.name] for field in fields(Question) if field.name in row}
+    values["about"] = About(row["about"])
+    return Question(**values)
 
 
 def _parse_optional_text(value: object) -> str | None:
@@ -236,7 +244,7 @@ def _parse_optional_text(value: object) -> str | None:
 
 
 def _parse_field(annotation: str, value: Any) -> Any:
-    """A value that is what an event's field promises to those who watch; a list as the tuple that it has for one."""
+    """Check a value against a field's annotation, and convert lists to tuples."""
     if value is None and annotation.endswith(" | None"):
         return None
     if not _FIELD_CHECKS[annotation.removesuffix(" | None")](value):
@@ -245,7 +253,7 @@ def _parse_field(annotation: str, value: Any) -> Any:
 
 
 def _are_texts(value: object) -> bool:
-    return isinstance(value, list) and all(isinstance(one, str) for one in cast("list[object]", value))
+    return isinstance(value, list) and all(isinstance(text, str) for text in cast("list[object]", value))
 
 
 _FIELD_CHECKS: Mapping[str, Callable[[Any], bool]] = {
@@ -256,4 +264,4 @@ _FIELD_CHECKS: Mapping[str, Callable[[Any], bool]] = {
     "tuple[str, ...]": _are_texts,
     "Mapping[str, Any]": lambda value: isinstance(value, Mapping),
 }
-"""What the fields of events can be, as their classes write it."""
+"""Checks by the annotation of an event field, as its class writes it."""

@@ -1,4 +1,4 @@
-"""The recorder: numbers a run's events, keeps the newest, and hands each to the sinks."""
+"""Recorder of a run's events, and sinks that log or buffer them."""
 
 from __future__ import annotations
 
@@ -12,15 +12,15 @@ from typing import Any, Protocol, Self, TypeVarTuple, cast, overload
 from .event import Delta, Event, Header, ToolReported, own_fields
 
 Sink = Callable[[Event], None]
-"""Is called inline for each event, one at a time, on the thread of the run. It must not block (see `buffered`). What it
-raises is counted in the result and changes nothing else."""
+"""Function that receives events. The recorder calls it for each event, one at a time, on the thread of the run. It must
+not block (see `buffered`). Its exceptions are counted in the result and change nothing else."""
 
 Fields = TypeVarTuple("Fields")
-"""What an event of some kind has beside its header, in order."""
+"""Types of the fields that an event class adds to its header, in order."""
 
 
 class Teller(Protocol):
-    """Who is told what happens; a governed run is one. Any thread may tell."""
+    """Receiver of events from any thread, such as a governed run."""
 
     def tell(self, kind: Callable[[int, float, int, Header, *Fields], Event], *fields: *Fields) -> None:
         """Record an event."""
@@ -28,17 +28,17 @@ class Teller(Protocol):
 
 
 _ROW_HEADER_LENGTH = 3
-"""What stands before an event's own fields while nobody has looked at it: its kind, time, turn. All of them in one
-list: a tuple for each event would be most of what the collector has to look at."""
+"""Entries before the own fields of an event that is not built yet: its class, time and turn. All rows share one flat
+list, because a tuple per event would be most of what the garbage collector traverses."""
 
 _TRANSIENT = frozenset[Any]({Delta, ToolReported})
-"""Only for those who watch now: neither kept nor numbered, as a run that is played again has none."""
+"""Events for live sinks only. They are not kept or numbered, because a replayed run has none."""
 
 
 class Recorder:
     """Numbers events, keeps at most `events_kept` of the newest, and calls the sinks.
 
-    Where there is no sink, an event is made when somebody looks at it; most are never looked at.
+    Without sinks, an event object is built only when it is read. Most never are.
     """
 
     __slots__ = (
@@ -60,39 +60,40 @@ class Recorder:
         self.header = header
         self.sinks = tuple(sinks)
         self.at = 0.0
-        """Seconds since the run began. Time passes only while something is waited for, so it is set then, not read."""
+        """Seconds since the run started. Set after each wait instead of read from a clock, because only waits take
+        time."""
         self.turn = 0
         self.seq = 0
         self.other_event_count = 0
-        """How many of them the loop has not told: it would not tell them again."""
+        """Number of events that did not come from the loop, so that a replay does not repeat them."""
         self.dropped = 0
-        """How many of the oldest events are no longer kept."""
+        """Number of oldest events that are no longer kept."""
         self.sink_errors = 0
         self.ended = False
-        """Whether the end is decided: what a sink or hook wants of the run from now on comes too late."""
+        """True once the end of the run is decided. Requests of sinks and hooks are then too late."""
         self._max_events = events_kept
         self._drop_after_seq = events_kept
-        """How many there may be until some are dropped."""
+        """Sequence number after which the oldest events are dropped."""
         self._rows: list[Any] = []
-        """Events, and the parts of those that are not made yet."""
+        """Built events, and the fields of events that are not built yet."""
 
     @property
     def events(self) -> list[Event]:
-        """Those that are kept."""
+        """Return a list of the events that are kept."""
         return list(self.recorded_events)
 
     @property
     def recorded_events(self) -> RecordedEvents:
-        """The same, of a run that is over."""
+        """Return a lazy sequence of the events of a run that has ended."""
         return RecordedEvents(self._rows, self.header, self.dropped)
 
     @property
     def loop_event_count(self) -> int:
-        """How many events the loop has told."""
+        """Return the number of events that came from the loop."""
         return self.seq - self.other_event_count
 
     def emit(self, kind: Callable[[int, float, int, Header, *Fields], Event], *fields: *Fields) -> None:
-        """Record the next event, and hand it on."""
+        """Record an event and pass it to the sinks."""
         if kind in _TRANSIENT:
             self._deliver(kind(self.seq, self.at, self.turn, self.header, *fields))
             return
@@ -118,19 +119,18 @@ class Recorder:
                 self.sink_errors += 1
 
     def _drop_oldest(self) -> None:
-        """A tenth at a time, so that a long run does not move the whole list for each event."""
-        kept = self.seq - self.dropped
-        surplus = min(kept, max(1, kept - self._max_events, self._max_events // 10))
-        place = 0
+        # A tenth at a time, so that a long run does not shift the whole list for each event.
+        count = self.seq - self.dropped
+        surplus = min(count, max(1, count - self._max_events, self._max_events // 10))
+        index = 0
         for _ in range(surplus):
-            place = _next_index(self._rows, place)
+            index = _next_index(self._rows, index)
         self.dropped += surplus
         self._drop_after_seq = self._max_events + self.dropped
-        del self._rows[:place]
+        del self._rows[:index]
 
 
 def _next_index(rows: list[Any], index: int) -> int:
-    """Where the next event stands."""
     kind = rows[index]
     return index + 1 if isinstance(kind, Event) else index + _ROW_HEADER_LENGTH + _count_fields(kind)
 
@@ -141,7 +141,7 @@ def _count_fields(kind: type[Event]) -> int:
 
 
 class RecordedEvents(Sequence[Event]):
-    """The events of a run, made when somebody looks."""
+    """Events of a run, built when first read."""
 
     __slots__ = ("_events", "_first_seq", "_header", "_rows")
 
@@ -149,19 +149,19 @@ class RecordedEvents(Sequence[Event]):
         self._rows = rows
         self._header = header
         self._first_seq = first
-        """The number of the first of them."""
+        """Sequence number of the first event."""
         self._events: list[Event] | None = None
 
     def _build_events(self) -> list[Event]:
-        rows = self._rows  # before the look at the events, as another thread may be making them
+        rows = self._rows  # read before _events, because another thread may be building them
         if self._events is None:
-            place, events = 0, list[Event]()
-            while place < len(rows):
-                behind = _next_index(rows, place)
+            index, events = 0, list[Event]()
+            while index < len(rows):
+                next_index = _next_index(rows, index)
                 events.append(
-                    rows[place] if isinstance(rows[place], Event) else self._build_event(rows[place:behind], events)
+                    rows[index] if isinstance(rows[index], Event) else self._build_event(rows[index:next_index], events)
                 )
-                place = behind
+                index = next_index
             self._events, self._rows = events, []
         return self._events
 
@@ -189,9 +189,10 @@ class RecordedEvents(Sequence[Event]):
 
 
 def logged(logger: logging.Logger, level: int = logging.INFO) -> Sink:
-    """A sink that writes each event to a log; a handler finds the whole of it as `record.flyball`.
+    """Return a sink that writes each event to a logger.
 
-    That has the run's ids and the metadata its caller gave, so that a log can be searched for a job.
+    The log record has the whole event as `record.flyball`. It includes the run's ids and the caller's metadata, so that
+    a log can be searched for a job.
     """
 
     def log(event: Event) -> None:
@@ -201,11 +202,11 @@ def logged(logger: logging.Logger, level: int = logging.INFO) -> Sink:
     return log
 
 
-class buffered:  # noqa: N801  (it reads as the verb it stands for: sinks=[buffered(slow)])
-    """A sink in front of a slow one: events wait in a queue, and a thread of its own hands them on.
+class buffered:  # noqa: N801  (lower case, because it is used like a function: sinks=[buffered(slow)])
+    """Sink that delivers events to a slow sink on its own thread.
 
-    A full queue drops the event and counts it in `dropped`: the run never waits. `close()`, or leaving the `with`
-    block, hands on what is still waiting.
+    The run never waits: when the queue is full, the event is dropped and counted in `dropped`. `close()`, or leaving
+    the `with` block, delivers the queued events.
     """
 
     def __init__(self, sink: Sink, size: int = 10_000) -> None:
@@ -219,14 +220,14 @@ class buffered:  # noqa: N801  (it reads as the verb it stands for: sinks=[buffe
         self._thread.start()
 
     def __call__(self, event: Event) -> None:
-        """Take an event, or drop it where there is no room or all is closed."""
+        """Queue an event, or drop it if the queue is full or closed."""
         if self._closed or self._queue.qsize() >= self._size:
             self.dropped += 1
         else:
             self._queue.put(event)
 
     def close(self, seconds: float = 5.0) -> bool:
-        """Hand on what waits, for at most `seconds`; True if all of it was."""
+        """Deliver the queued events; return False if `seconds` were not enough."""
         if not self._closed:
             self._closed = True
             self._queue.put(None)

@@ -1,4 +1,4 @@
-"""What is asked of a model, what it replies, and what that used."""
+"""Model requests, replies and failures, and estimates of their tokens."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from .message import Message
 
 
 class Purpose(StrEnum):
-    """What a request is for."""
+    """Purpose of a request."""
 
     TURN = "turn"
     GRACE = "grace"
@@ -24,19 +24,22 @@ class Purpose(StrEnum):
 
 
 class Finish(StrEnum):
-    """Why a reply ended."""
+    """Reason why a reply ended."""
 
     STOP = "stop"
     CALLS = "tool_calls"
     LENGTH = "length"
     CONTENT_FILTER = "content_filter"
     CUT = "cut"
-    """By us: a deadline or a cancel ended it in the middle; what there was of its text is kept."""
+    """A deadline or a cancel of the run ended the reply early. The text received so far is kept."""
 
 
 @dataclass(slots=True, unsafe_hash=True)
 class Call:
-    """What a model asks for: a tool, and its arguments as the model wrote them. Not frozen; treat it as a value."""
+    """Tool call as the model wrote it.
+
+    Not frozen, for speed; treat it as a value.
+    """
 
     id: str
     name: str
@@ -44,7 +47,10 @@ class Call:
 
 
 class History(Sequence[Message]):
-    """The first messages of a conversation that only grows: what a request saw, without a copy for each request."""
+    """View of a growing message list, fixed at its current length.
+
+    Each request keeps one instead of a copy of the list.
+    """
 
     __slots__ = ("_all", "_length")
 
@@ -74,68 +80,77 @@ class History(Sequence[Message]):
 
 @dataclass(slots=True)
 class Request:
-    """One question to a model. Not frozen, because a run makes many; treat it as a value."""
+    """Request to a model.
+
+    Not frozen, for speed; treat it as a value.
+    """
 
     messages: Sequence[Message]
     instructions: str | None = None
     tools: Sequence[Mapping[str, Any]] = ()
-    """What may be called: `name`, `description` and `parameters`, a JSON schema."""
+    """Tools that the model may call: `name`, `description` and `parameters` (a JSON schema)."""
     purpose: Purpose = Purpose.TURN
     max_output_tokens: int | None = None
     output_schema: Mapping[str, Any] | None = None
     notices: tuple[str, ...] = ()
-    """Short messages for this request only, to be shown behind the newest message."""
+    """Short texts for this request only, shown after the newest message."""
     run_id: str = ""
-    """The run that asks; its messages may come from others."""
+    """Id of the run that sends the request. Its messages may come from other runs."""
     model: str = ""
-    """Which of the agent's other models is asked; empty for its own."""
+    """Name of another model of the agent. Empty means the agent's own model."""
     turns: int = 0
-    """How many turns the run has had."""
+    """Number of turns that the run has had."""
 
 
 @dataclass(slots=True)
 class Reply:
-    """One answer of a model: text, calls, or both. Not frozen, because a run has many; treat it as a value."""
+    """Reply of a model: text, calls, or both.
+
+    Not frozen, for speed; treat it as a value.
+    """
 
     text: str = ""
     calls: tuple[Call, ...] = ()
     usage: Usage | None = None
-    """None where the provider told nothing."""
+    """Token usage. None means that the provider reported none."""
     finish: Finish = Finish.STOP
     model: str | None = None
     provider: str | None = None
     parts: tuple[Mapping[str, Any], ...] = ()
-    """What else it said that its provider wants back, such as signed reasoning: payloads of multimodal parts."""
+    """Other content that the provider expects back, such as signed reasoning: payloads of multimodal parts."""
 
 
 class FailureKind(StrEnum):
-    """How a request failed, and so what the loop does about it."""
+    """Kind of a request failure, which decides what the loop does next."""
 
     RETRYABLE = "retryable"
     CONTEXT = "context"
     """The provider says that the conversation is too long for the model."""
     INTERRUPTED = "interrupted"
-    """The process ended while the reply was awaited, and another goes on: it is asked again."""
+    """The process ended during the request. The process that resumes the run sends it again."""
     FINAL = "final"
 
 
 @dataclass(frozen=True, slots=True)
 class ModelFailure:
-    """A request that got no reply."""
+    """Request that got no reply."""
 
     kind: FailureKind
     error: str
-    """The name of the error's class."""
+    """Name of the exception class."""
     code: str
     message: str
     after_s: float | None = None
-    """How long the provider asks to wait before the next attempt."""
+    """Seconds that the provider asks to wait before the next attempt. None means that it gave none."""
     began: bool = False
-    """Whether the provider may have begun to answer, and so to count."""
+    """True if the provider may have begun to answer, and so to charge."""
 
     @classmethod
     def from_error(cls, error: BaseException) -> ModelFailure:
-        """What a model raised, as the loop is told of it; whatever is no ModelError is final."""
+        """Convert an exception of a model for the loop.
+
+        An exception that is not a ModelError is final.
+        """
         kind, after = FailureKind.FINAL, None
         if isinstance(error, Retryable):
             kind, after = FailureKind.RETRYABLE, error.after
@@ -150,20 +165,21 @@ class ModelFailure:
 
 
 MESSAGE_OVERHEAD_TOKENS = 16
-"""More than a provider puts around a message: its role, and the id of a call."""
+"""Upper bound on the tokens that a provider adds to a message for its role and call id."""
 MAX_IMAGE_TOKENS = 5_000
-"""More than providers count for an image, however large (Anthropic: 4,784; OpenAI: 3,779, but for gpt-4o-mini)."""
+"""Upper bound on the tokens of an image of any size (Anthropic: 4,784; OpenAI: 3,779, except for gpt-4o-mini)."""
 _TOOLS_OVERHEAD_TOKENS = {"anthropic": 700}
-"""More than a provider adds of its own to a request with tools."""
+"""Upper bound on the tokens that a provider adds to a request with tools."""
 _LOWERCASE_LETTERS = bytes(range(ord("a"), ord("z") + 1))
 _IMAGE_TYPES = frozenset({"image", "image_url", "input_image"})
 
 
 def estimate_tokens(text: str) -> int:
-    """More tokens than a text has: one for each byte, but only three for five small letters.
+    """Return an upper bound on the tokens of a text.
 
-    Words have several letters to a token; digits, signs and what is not English may have none to spare. English has a
-    third of this, a list of numbers all of it. docs/money.md tells what this was measured on.
+    Each byte counts as one token, but five lowercase letters count as three. Words have several letters per token;
+    digits, punctuation and other languages may have one byte per token. English has a third of this estimate, a list of
+    numbers all of it. docs/money.md has the measurements.
     """
     if not text:
         return 1
@@ -173,21 +189,21 @@ def estimate_tokens(text: str) -> int:
 
 
 estimate_name_tokens = lru_cache(1_000)(estimate_tokens)
-"""The same for names of tools, which are few."""
+"""Cached `estimate_tokens` for tool names, which are few."""
 
 
 def estimate_bytes(tokens: int) -> int:
-    """About how many bytes so many estimated tokens are."""
+    """Return roughly how many bytes correspond to an estimate of tokens."""
     return 3 * tokens // 2
 
 
 def estimate_message_tokens(message: Message) -> int:
-    """More tokens than a message has, with what a provider puts around it."""
+    """Return an upper bound on the tokens of a message."""
     return estimate_content_tokens(message.content, message.payload)
 
 
 def estimate_content_tokens(content: str, payload: Mapping[str, Any] | None) -> int:
-    """The same for what it is made of."""
+    """Return an upper bound on the tokens of content and payload."""
     tokens = estimate_tokens(content) + MESSAGE_OVERHEAD_TOKENS
     if payload:
         if "arguments" in payload:
@@ -200,35 +216,37 @@ def estimate_content_tokens(content: str, payload: Mapping[str, Any] | None) -> 
 
 
 def estimate_call_tokens(name: str, arguments: object) -> int:
-    """Estimate the tokens of a tool call."""
-    written = arguments if isinstance(arguments, str) else json.dumps(arguments, default=str)
-    return estimate_name_tokens(name) + estimate_tokens(written)
+    """Return an upper bound on the tokens of a tool call."""
+    text = arguments if isinstance(arguments, str) else json.dumps(arguments, default=str)
+    return estimate_name_tokens(name) + estimate_tokens(text)
 
 
 def estimate_reply_tokens(reply: Reply) -> int:
-    """More tokens than a reply has."""
-    called = sum(estimate_call_tokens(call.name, call.arguments) + MESSAGE_OVERHEAD_TOKENS for call in reply.calls)
-    return estimate_tokens(reply.text) + called + sum(map(_estimate_part_tokens, reply.parts))
+    """Return an upper bound on the tokens of a reply."""
+    call_tokens = sum(estimate_call_tokens(call.name, call.arguments) + MESSAGE_OVERHEAD_TOKENS for call in reply.calls)
+    return estimate_tokens(reply.text) + call_tokens + sum(map(_estimate_part_tokens, reply.parts))
 
 
 def _estimate_part_tokens(part: object) -> int:
-    """An image is counted by its pixels, which are bounded, and not by its bytes."""
     if isinstance(part, Mapping) and cast("Mapping[str, object]", part).get("type") in _IMAGE_TYPES:
-        return MAX_IMAGE_TOKENS
+        return MAX_IMAGE_TOKENS  # providers count the pixels of an image, which are bounded, not its bytes
     return estimate_tokens(part if isinstance(part, str) else json.dumps(part, default=str))
 
 
 def estimate_tools_tokens(
     tools: Sequence[Mapping[str, Any]], schema: Mapping[str, Any] | None, provider: str | None
 ) -> int:
-    """More tokens than the tools and the schema of the answer have, with what a provider adds where there are tools."""
+    """Return an upper bound on the tokens of tools and output schema."""
     described = [*tools, schema] if schema else tools
-    added = _TOOLS_OVERHEAD_TOKENS.get(provider or "", 0) if tools else 0
-    return estimate_tokens(json.dumps(described, default=str)) + added if described else 0
+    overhead = _TOOLS_OVERHEAD_TOKENS.get(provider or "", 0) if tools else 0
+    return estimate_tokens(json.dumps(described, default=str)) + overhead if described else 0
 
 
 def estimate_request_tokens(request: Request, provider: str | None = None) -> int:
-    """An upper estimate of a request's input, for models that bring no counter of their own."""
+    """Return an upper bound on a request's input tokens.
+
+    Used for models without a counter of their own.
+    """
     texts = [request.instructions or "", *request.notices]
-    shown = sum(map(estimate_tokens, texts)) + sum(map(estimate_message_tokens, request.messages))
-    return shown + estimate_tools_tokens(request.tools, request.output_schema, provider)
+    content_tokens = sum(map(estimate_tokens, texts)) + sum(map(estimate_message_tokens, request.messages))
+    return content_tokens + estimate_tools_tokens(request.tools, request.output_schema, provider)

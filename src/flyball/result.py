@@ -1,4 +1,4 @@
-"""The result of a run: what it gave, what it used, and the one reason why it ended."""
+"""Result of a run, with the one reason why it ended."""
 
 from __future__ import annotations
 
@@ -21,7 +21,10 @@ from .unit import Unit
 
 
 class Stop(StrEnum):
-    """Why a run ended. Where several reasons hold, the first in this list is the one."""
+    """Reason why a run ended.
+
+    If several hold, the first in this list wins.
+    """
 
     CONTENDED = "contended"
     CANCELLED = "cancelled"
@@ -35,127 +38,81 @@ class Stop(StrEnum):
     COMPLETED = "completed"
 
 
-_STATUS = {
-    Stop.CONTENDED: "transcript_lock_contention",
-    Stop.CANCELLED: "interrupted",
-    Stop.FAILED: "error",
-    Stop.DEADLINE: "budget_exceeded",
-    Stop.BUDGET: "budget_exceeded",
-    Stop.HALTED: "incomplete",
-    Stop.STALLED: "stalled",
-    Stop.PAUSED: "approval_required",
-    Stop.UNFINISHED: "incomplete",
-    Stop.COMPLETED: "completed",
-}
-
-_REASONS = {
-    Stop.CONTENDED: "Another run holds the session",
-    Stop.CANCELLED: "It was cancelled",
-    Stop.FAILED: "It failed",
-    Stop.DEADLINE: "Its time was over",
-    Stop.BUDGET: "It met a limit",
-    Stop.HALTED: "It was halted",
-    Stop.STALLED: "It made no progress any more",
-    Stop.PAUSED: "It waits for a person",
-    Stop.UNFINISHED: "The model ended, but the task is not complete",
-    Stop.COMPLETED: "It completed",
-}
-
-_NO_COMPLETION: Mapping[str, Any] = {
-    "required": {},
-    "missing": (),
-    "satisfied": (),
-    "complete": None,
-    "nudge_count": 0,
-    "nudge": None,
-}
-"""What the record says about completion where nothing had to be proved."""
-
-_NEXT_STEPS = {
-    Stop.CONTENDED: "Run it again when the other run has ended.",
-    Stop.CANCELLED: "What was done so far is kept.",
-    Stop.FAILED: "What was done so far is kept; see the error.",
-    Stop.DEADLINE: "More time would let it go on.",
-    Stop.BUDGET: "A higher limit would let it go on.",
-    Stop.HALTED: "Whoever halted it can let it go on.",
-    Stop.STALLED: "Another tool, or another task, would help more than a higher limit.",
-    Stop.PAUSED: "An answer lets it go on.",
-    Stop.UNFINISHED: "More nudges, or a clearer task, may help.",
-    Stop.COMPLETED: "",
-}
-
-
 @dataclass(slots=True, kw_only=True)
 class Result:
-    """All there is to know about a run that has ended. Not frozen, for speed; treat it as a value."""
+    """Full result of a run.
+
+    Not frozen, for speed; treat it as a value.
+    """
 
     stop: Stop
     text: str = ""
-    """The answer, or the report of a run that was stopped."""
+    """Answer of the model, or the report of a run that was stopped."""
     output: object = None
-    """The typed answer, where one was asked for."""
+    """Typed answer. None if the caller asked for none, or the run has none."""
     stopped_by: str | None = None
-    """Who halted it: a rule, a callback, `single_turn`, or the caller."""
+    """Origin of a halt: a rule, a callback, `single_turn`, or the caller. None for other ends."""
     flags: tuple[str, ...] = ()
-    """A flag for every budget that refused a claim, in the order of first refusal."""
+    """One flag per budget that refused a claim, in the order of the first refusals."""
     warning: str | None = None
-    """The sentence about the limit that ended it."""
+    """Sentence about the limit that ended the run, or None."""
     turns: int = 0
     requests: int = 0
-    """How often a model was asked: a fact that no refund lowers."""
+    """Number of model requests. Refunds do not lower it."""
     messages: Sequence[Message] = ()
     tool_results: Sequence[Outcome] = ()
     last_calls: Sequence[Call] = ()
-    """What the model asked for in its last turn."""
+    """Calls of the model's last turn."""
     usage: Usage = field(default_factory=Usage)
     cost: Mapping[str, int] = field(default_factory=dict[str, int])
-    """Billionths of a dollar, by model; of those that have a price."""
+    """Billionths of a dollar, by model. Models without a known price are missing."""
     unpriced: tuple[str, ...] = ()
-    """The models that were asked though nobody knows their price: what they cost is in no count, and met no limit."""
+    """Models without a known price that were used. Their cost is not counted, and no money limit applied to it."""
     estimated_requests: int = 0
-    """Of how many requests nobody told what they used: an estimate is booked for them, and `usage` is without them."""
+    """Number of requests without reported usage. Budgets were charged an estimate; `usage` excludes them."""
     budgets: Mapping[str, BudgetSnapshot] = field(default_factory=dict[str, BudgetSnapshot])
     events: Sequence[Event] = ()
     events_dropped: int = 0
-    """How many of the oldest events are not kept here."""
+    """Number of oldest events that are not kept here."""
     sink_errors: int = 0
     finish: str | None = None
-    """Why the model's last reply ended: `stop`, `length` (it is not whole), `content_filter`, `cut` (by us)."""
+    """Why the model's last reply ended: `stop`, `length` (incomplete), `content_filter`, or `cut` (by Flyball)."""
     hung: int = 0
-    """How many tools were given up in a thread and had not come back when the run ended."""
+    """Number of abandoned tool threads that were still running when the run ended."""
     state: Mapping[str, Any] = field(default_factory=dict[str, Any])
-    """What tools have set."""
+    """Values that tools have set."""
     sensitive: Mapping[str, frozenset[str]] = field(default_factory=dict[str, frozenset[str]])
-    """The parameters, by tool, whose values `to_dict` does not show."""
+    """Parameters, by tool, whose values `to_dict` hides."""
     completion: Mapping[str, Any] = field(default_factory=dict[str, Any])
     reflections: Sequence[str] = ()
     faults: Sequence[Mapping[str, str]] = ()
-    """What went wrong in rules: `rule`, `trigger` and `reason`."""
+    """Faults of rules: `rule`, `trigger` and `reason`."""
     children: Sequence[Result] = ()
     questions: Sequence[Question] = ()
-    """What a paused run waits for."""
+    """Open questions of a paused run."""
     pause: object = field(default=None, repr=False, compare=False)
-    """What `agent.resume` goes on from; kept in memory only."""
+    """State that `agent.resume` continues from. Kept in memory only."""
     error: Mapping[str, Any] | None = None
-    """What failed: `code`, `kind` and `message`."""
+    """Error of a failed run: `code`, `kind` and `message`. None if there was none."""
     run_id: str = ""
     session_id: str | None = None
     metadata: Mapping[str, Any] = field(default_factory=dict[str, Any])
     seconds: float = 0.0
+    """Seconds that the run took."""
 
     @property
     def completed(self) -> bool:
-        """Whether it ended with an answer to the whole task."""
+        """True if the run ended with an answer to the whole task."""
         return self.stop is Stop.COMPLETED
 
     @property
     def usage_with_children(self) -> Usage:
-        """The tokens of this run and of all runs below it."""
+        """Return the token usage of this run and all runs below it."""
         return sum((child.usage_with_children for child in self.children), self.usage)
 
     @property
     def cost_with_children(self) -> dict[str, int]:
-        """The same for what they cost, by model."""
+        """Return the cost of this run and all runs below it, by model."""
         total = dict(self.cost)
         for child in self.children:
             for model, cost in child.cost_with_children.items():
@@ -163,12 +120,15 @@ class Result:
         return total
 
     def raise_for_stop(self) -> None:
-        """Do nothing for a completed run, else raise RunStopped with this result on it."""
+        """Raise RunStopped, with this result on it, unless the run completed."""
         if not self.completed:
             raise RunStopped(self.stop.value, self.explain(), self)
 
     def explain(self) -> str:
-        """Why it ended, what was used of what, and what would let it go on; in plain sentences."""
+        """Explain in plain sentences why the run ended and what would continue it.
+
+        The text includes what the run used of each budget.
+        """
         why = _REASONS[self.stop]
         if self.stop is Stop.HALTED and self.stopped_by:
             why = f"{why} by {self.stopped_by}"
@@ -183,14 +143,13 @@ class Result:
         return " ".join(part for part in (f"{why}.", spent, self._explain_unpriced(), _NEXT_STEPS[self.stop]) if part)
 
     def _explain_unpriced(self) -> str:
-        """That a money limit did not hold, where that is so."""
         money = self.budgets.get("usd")
         if not self.unpriced or money is None or money.ceiling is None:
             return ""
         return f"The money limit did not hold for {', '.join(self.unpriced)}: nobody knows the price."
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the Data Machine record and our own fields, as JSON types."""
+        """Return the Data Machine record with Flyball's own fields, in JSON types."""
         return to_jsonable({**self._build_data_machine_record(), **self._build_own_record()})
 
     def _build_data_machine_record(self) -> dict[str, Any]:
@@ -223,23 +182,21 @@ class Result:
         return message
 
     def _redact_arguments(self, tool: str | None, arguments: Any) -> Any:
-        """The arguments as they may be shown; what cannot be read of a tool with secrets is not shown at all."""
         secret = self.sensitive.get(tool or "")
         if not secret:
             return arguments
         try:
-            given = json.loads(arguments) if isinstance(arguments, str) else dict(arguments)
-            shown = {name: "***" if name in secret else value for name, value in given.items()}
+            values = json.loads(arguments) if isinstance(arguments, str) else dict(arguments)
+            redacted = {name: "***" if name in secret else value for name, value in values.items()}
         except (AttributeError, TypeError, ValueError):
-            return "***"
-        return json.dumps(shown) if isinstance(arguments, str) else shown
+            return "***"  # unreadable arguments may contain a secret
+        return json.dumps(redacted) if isinstance(arguments, str) else redacted
 
     def _build_completion_record(self) -> dict[str, Any]:
-        """The completion_* fields, and those of a run whose tools could not prove what they must."""
-        found, error = {**_NO_COMPLETION, **self.completion}, self.error or {}
+        completion, error = {**_NO_COMPLETION, **self.completion}, self.error or {}
         keys = ("required", "missing", "satisfied", "complete")
-        record = {f"completion_assertions_{key}": found[key] for key in keys}
-        record |= {"completion_nudge_count": found["nudge_count"], "completion_nudge": found["nudge"]}
+        record = {f"completion_assertions_{key}": completion[key] for key in keys}
+        record |= {"completion_nudge_count": completion["nudge_count"], "completion_nudge": completion["nudge"]}
         names = ("completion_assertions_required", "unavailable_required_tool_names", "available_tool_names")
         return record | {name: error[name] for name in names if name in error}
 
@@ -277,6 +234,58 @@ class Result:
         }
 
 
+_STATUS = {
+    Stop.CONTENDED: "transcript_lock_contention",
+    Stop.CANCELLED: "interrupted",
+    Stop.FAILED: "error",
+    Stop.DEADLINE: "budget_exceeded",
+    Stop.BUDGET: "budget_exceeded",
+    Stop.HALTED: "incomplete",
+    Stop.STALLED: "stalled",
+    Stop.PAUSED: "approval_required",
+    Stop.UNFINISHED: "incomplete",
+    Stop.COMPLETED: "completed",
+}
+
+_REASONS = {
+    Stop.CONTENDED: "Another run holds the session",
+    Stop.CANCELLED: "It was cancelled",
+    Stop.FAILED: "It failed",
+    Stop.DEADLINE: "Its time was over",
+    Stop.BUDGET: "It met a limit",
+    Stop.HALTED: "It was halted",
+    Stop.STALLED: "It made no progress any more",
+    Stop.PAUSED: "It waits for a person",
+    Stop.UNFINISHED: "The model ended, but the task is not complete",
+    Stop.COMPLETED: "It completed",
+}
+
+
+_NEXT_STEPS = {
+    Stop.CONTENDED: "Run it again when the other run has ended.",
+    Stop.CANCELLED: "What was done so far is kept.",
+    Stop.FAILED: "What was done so far is kept; see the error.",
+    Stop.DEADLINE: "More time would let it go on.",
+    Stop.BUDGET: "A higher limit would let it go on.",
+    Stop.HALTED: "Whoever halted it can let it go on.",
+    Stop.STALLED: "Another tool, or another task, would help more than a higher limit.",
+    Stop.PAUSED: "An answer lets it go on.",
+    Stop.UNFINISHED: "More nudges, or a clearer task, may help.",
+    Stop.COMPLETED: "",
+}
+
+
+_NO_COMPLETION: Mapping[str, Any] = {
+    "required": {},
+    "missing": (),
+    "satisfied": (),
+    "complete": None,
+    "nudge_count": 0,
+    "nudge": None,
+}
+"""Completion fields of a run that had nothing to prove."""
+
+
 def _describe_request(event: ModelRequested) -> dict[str, Any]:
     mode = (event.header.metadata or {}).get("mode")
     return {
@@ -301,10 +310,10 @@ def _format_used(name: str, snapshot: BudgetSnapshot) -> str:
 
 
 def _message_to_dict(message: Message) -> dict[str, Any]:
-    """A message that somebody filled with what is no JSON must not lose the whole record."""
     try:
         return message.to_dict()
     except (MessageError, TypeError):
+        # A message whose payload is not JSON must not lose the whole record.
         return {"id": message.id, **to_jsonable(message)}
 
 

@@ -1,7 +1,7 @@
-"""Settings: what the people who run a program fill in where its code left something open.
+"""Settings that operators provide where the code leaves a value open.
 
-One chain, first match wins: the environment, then the nearest `flyball.toml` (or `[tool.flyball]` in a pyproject.toml)
-from the working directory upwards. Every value remembers where it came from.
+The first source that has a value wins: the environment, then the nearest `flyball.toml` (or `[tool.flyball]` in a
+pyproject.toml) in the working directory or above it. Each value remembers its source.
 """
 
 from __future__ import annotations
@@ -19,30 +19,30 @@ if TYPE_CHECKING:
 
 PREFIX = "FLYBALL_"
 CONFIG = "FLYBALL_CONFIG"
-"""The variable that names the settings file, instead of looking for one."""
+"""Environment variable with the path of the settings file. Without it, the nearest file is used."""
 
 
 _USER_KEYED_TABLE = ("prices",)
-"""The table whose keys are names of the user's, and may have dots."""
+"""Table whose keys are the user's own names, and may contain dots."""
 
 
 @dataclass(frozen=True, slots=True)
 class Setting:
-    """One value as it was found, and where."""
+    """Value with its key and source."""
 
     key: str
     value: object
     source: str
 
     def error(self, expected: str) -> SettingError:
-        """The error to raise when this value cannot be used."""
+        """Return the error to raise when this value is invalid."""
         return SettingError(self.key, self.source, self.value, expected)
 
 
 class Settings:
     """Values by dotted key (`delegation.max_iterations`), read once.
 
-    `Settings.load()` reads the environment and the nearest file. `Settings({...})` is just that mapping, nested or with
+    `Settings.load()` reads the environment and the nearest file. `Settings({...})` takes a mapping, nested or with
     dotted keys:
 
     >>> Settings({"max_turns": 40}).find("max_turns")
@@ -57,7 +57,10 @@ class Settings:
 
     @classmethod
     def load(cls, directory: Path | str | None = None, environ: Mapping[str, str] | None = None) -> Settings:
-        """Read the environment and the settings file that governs `directory` (the working directory)."""
+        """Read the environment and the settings file for `directory`.
+
+        `directory` defaults to the working directory, `environ` to `os.environ`.
+        """
         environ = os.environ if environ is None else environ
         settings = cls()
         settings._file = _find_file(directory, environ.get(CONFIG))
@@ -66,7 +69,7 @@ class Settings:
         return settings
 
     def for_mode(self, mode: str) -> Settings:
-        """The same settings, in which `[mode.<mode>]` beats what is said for every mode.
+        """Return the same settings, in which `[mode.<mode>]` takes precedence.
 
         >>> settings = Settings({"max_turns": 40, "mode.pipeline.max_turns": 10})
         >>> settings.for_mode("pipeline").find("max_turns").value, settings.for_mode("chat").find("max_turns").value
@@ -78,17 +81,19 @@ class Settings:
         return settings
 
     def find(self, key: str) -> Setting | None:
-        """The value for a dotted key and where it came from, or None where nobody gave one."""
+        """Return the value for a dotted key with its source, or None."""
         return next(self.every(key), None)
 
     def every(self, key: str) -> Iterator[Setting]:
-        """The value of each source that has one for a dotted key, the one that counts first."""
+        """Yield the value of each source that has the key, highest precedence first."""
         if self._mode is not None and not key.startswith("clamp."):  # a clamp holds in every mode
             yield from self._iter_sources(f"mode.{self._mode}.{key}")
         yield from self._iter_sources(key)
 
     def at(self, *names: str) -> Setting | None:
-        """The value at a place in the tables, whose names may have dots, such as those of models; not from variables.
+        """Return the value at a path of names, or None.
+
+        The names may contain dots, as those of models do. The environment is not read.
 
         >>> Settings({"prices": {"gpt-5.5": {"input": 2}}}).at("prices", "gpt-5.5", "input").value
         2
@@ -122,10 +127,13 @@ class Settings:
                 table = self._require_table(value, names[:depth])
 
     def __iter__(self) -> Iterator[Setting]:
-        """Every value that was given, the environment's first; for finding those that nobody reads."""
+        """Yield every value, those of the environment first.
+
+        Used to find settings that no code reads.
+        """
         for variable, text in self._environ.items():
             key = variable.removeprefix(PREFIX).lower().replace("__", ".")
-            if variable_for(key) != variable:  # nobody will look for it under this name
+            if variable_for(key) != variable:  # no lookup uses this spelling
                 key = variable
             yield Setting(key, text, f"environment variable {variable}")
         tables: list[tuple[tuple[str, ...], Mapping[str, object]]] = [((), self._values)]
@@ -143,15 +151,14 @@ class Settings:
 
 
 def _format_key(names: tuple[str, ...]) -> str:
-    """The dotted key of a place; a name of the user's is quoted, as TOML wants it."""
-    named = names[: len(_USER_KEYED_TABLE)] == _USER_KEYED_TABLE
+    is_user_key = names[: len(_USER_KEYED_TABLE)] == _USER_KEYED_TABLE
     return ".".join(
-        f'"{name}"' if named and depth == len(_USER_KEYED_TABLE) else name for depth, name in enumerate(names)
+        f'"{name}"' if is_user_key and depth == len(_USER_KEYED_TABLE) else name for depth, name in enumerate(names)
     )
 
 
 def variable_for(key: str) -> str:
-    """The environment variable of a dotted key.
+    """Return the environment variable for a dotted key.
 
     >>> variable_for("delegation.max_iterations")
     'FLYBALL_DELEGATION__MAX_ITERATIONS'
@@ -161,7 +168,7 @@ def variable_for(key: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class _File:
-    """A settings file: its document, how to call it, and the table in it that is ours."""
+    """Settings file with its label and the path of Flyball's table in it."""
 
     document: TomlDocument
     label: str
@@ -169,15 +176,15 @@ class _File:
 
     @property
     def values(self) -> Mapping[str, object] | None:
-        """Our table, or None where the file has none."""
+        """Return Flyball's table, or None if the file has none."""
         values: Mapping[str, object] = self.document.data
         for depth, name in enumerate(self.table, 1):
             if name not in values:
                 return None
-            below = values[name]
-            if not isinstance(below, Mapping):
-                raise SettingError(".".join(self.table[:depth]), self.source(()), below, "a table")
-            values = cast("Mapping[str, object]", below)
+            child = values[name]
+            if not isinstance(child, Mapping):
+                raise SettingError(".".join(self.table[:depth]), self.source(()), child, "a table")
+            values = cast("Mapping[str, object]", child)
         return values
 
     def source(self, names: tuple[str, ...]) -> str:
@@ -213,36 +220,36 @@ def _read_explicit_file(path: str) -> _File:
 
 
 def _exists(path: Path) -> bool:
-    """Whether anything has that name: what is no readable file is then an error, and not passed over."""
+    # lstat, so that a broken link or a folder of that name becomes an error instead of being skipped.
     try:
         path.lstat()
     except (FileNotFoundError, NotADirectoryError):
         return False
-    except PermissionError:  # a folder this account may not look into holds no settings for it
+    except PermissionError:  # a folder that this account cannot read has no settings for it
         return False
     return True
 
 
 def _read_file(path: Path, label: str) -> _File:
-    from ._internal.toml import TomlDocument  # and with it tomllib: only where there is a file to read
+    from ._internal.toml import TomlDocument  # loads tomllib, so only when there is a file
 
     table = ("tool", "flyball") if path.name == "pyproject.toml" else ()
     return _File(TomlDocument.read(path), label, table)
 
 
 def _expand_dotted_keys(values: object) -> dict[str, object]:
-    """The same values with dotted keys opened into tables. What is given twice is refused, never dropped."""
+    """Expand dotted keys into nested tables; refuse a key given twice."""
     tree: dict[str, object] = {}
     for names, value in _iter_leaves(values, ()):
         node = tree
         for name in names[:-1]:
-            below = node.setdefault(name, {})
-            if not isinstance(below, dict):
+            child = node.setdefault(name, {})
+            if not isinstance(child, dict):
                 raise ConfigError(f"settings, {'.'.join(names)}", value, f"no value below {name!r}, which has one")
-            node = cast("dict[str, object]", below)
+            node = cast("dict[str, object]", child)
         if node.setdefault(names[-1], value) is not value:
-            known = quote_value(node[names[-1]])
-            raise ConfigError(f"settings, {'.'.join(names)}", value, f"one value, but {known} is given too")
+            existing = quote_value(node[names[-1]])
+            raise ConfigError(f"settings, {'.'.join(names)}", value, f"one value, but {existing} is given too")
     return tree
 
 

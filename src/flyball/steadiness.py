@@ -1,4 +1,4 @@
-"""Steadiness: what an agent is told about calls that come again, and about looking back at its work."""
+"""Settings against repeated calls, and for reflection."""
 
 from __future__ import annotations
 
@@ -12,37 +12,39 @@ from .settings import Setting, Settings
 from .unit import Unit
 
 WINDOW_SIZE = 16
-"""How many of the newest calls are looked at."""
+"""Number of newest calls that are searched for repetition."""
 _PREFIX = "repetition."
 
 
 class Duplicates(StrEnum):
-    """What becomes of a call that an equal one has answered, if nothing was changed since."""
+    """Handling of a repeated call when nothing changed since the first."""
 
     ALLOW = "allow"
-    """It is made."""
+    """The call is made."""
     REUSE = "reuse"
-    """It is not made; the earlier result is its result, marked."""
+    """The call is not made. It gets the earlier result, with a note."""
     REJECT = "reject"
-    """It is denied; the model is shown the earlier result."""
+    """The call is denied. The model sees the earlier result."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Thresholds:
-    """From when on calls that come again are a loop; None looks for no such loop. Settings: `[repetition]`.
+    """Numbers of repetitions that count as a loop. Settings: `[repetition]`.
+
+    None disables a check.
 
     >>> Thresholds.of(Settings({"repetition.same": 5})).same
     5
     """
 
     same: int | None = 3
-    """So often in a row the same call with the same result."""
+    """Number of equal calls in a row with equal results."""
     rounds: int | None = 2
-    """So often through the same circle of calls with the same results."""
+    """Number of rounds through a cycle of calls with equal results."""
     longest: int = 4
-    """The most calls in a circle."""
+    """Maximum number of calls in a cycle."""
     failures: int | None = 2
-    """So often the same call with the same kind of error: the model gets a hint."""
+    """Number of equal calls with the same kind of error, after which the model gets a hint."""
 
     def __post_init__(self) -> None:
         for name in ("same", "rounds", "failures"):
@@ -56,26 +58,29 @@ class Thresholds:
 
     @classmethod
     def of(cls, settings: Settings) -> Thresholds:
-        """Those that the settings say; the usual ones else."""
-        found = {name: settings.find(key) for name, key in _KEYS.items()}
-        given = {name: setting for name, setting in found.items() if setting is not None}
-        values: dict[str, Any] = {name: _parse_count(setting) for name, setting in given.items()}
+        """Read the thresholds from settings, with defaults for missing ones."""
+        candidates = {name: settings.find(key) for name, key in _KEYS.items()}
+        present = {name: setting for name, setting in candidates.items() if setting is not None}
+        values: dict[str, Any] = {name: _parse_count(setting) for name, setting in present.items()}
         try:
             return cls(**values)
         except ConfigError as error:
             name = error.where.removeprefix("thresholds, ")
-            setting = given.get(name) or next(iter(given.values()))
+            setting = present.get(name) or next(iter(present.values()))
             raise setting.error(error.expected) from None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reflection:
-    """When an agent looks back at its work, in a request without tools; what it says guides the next turn."""
+    """Points at which the model reviews its work in a request without tools.
+
+    Its reflection guides the next turn.
+    """
 
     every: int | None = None
-    """After every so many turns."""
+    """Number of turns between reflections. None means no regular reflection."""
     after_failure: bool = False
-    """After a turn in which a call failed or timed out."""
+    """Reflect after a turn in which a call failed or timed out."""
     prompt: str = (
         "Look back at the work so far, in a few sentences: what is done, what did not work and why, and what is the "
         "best next step? Call no tool now."
@@ -91,7 +96,7 @@ class Reflection:
 
 _KEYS = {field.name: f"{_PREFIX}{field.name}" for field in fields(Thresholds)}
 SETTINGS = tuple(_KEYS.values())
-"""The keys that are read."""
+"""Keys of the settings that `Thresholds.of` reads."""
 
 
 def _parse_count(setting: Setting) -> int | None:

@@ -1,4 +1,4 @@
-"""Units of what a budget counts: how an amount is read from outside and shown to a person."""
+"""Units of budgets: parsing amounts from users and formatting them."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ _MAX_SHOWN = 10**40
 
 
 class Unit(StrEnum):
-    """What one step of a budget stands for.
+    """Unit that a budget counts in.
 
-    Inside, counts are ints, money is an int of billionths of a dollar, time is float seconds. Outside, people write
-    `40`, `4.30` and `90`. Only `parse`, `outer` and `show` turn one into the other.
+    Internally a count is an int, money is an int of billionths of a dollar, and time is float seconds. Users write
+    `40`, `4.30` and `90`. Only `parse`, `outer` and `show` convert between the two.
 
     >>> Unit.USD.parse("4.30"), Unit.USD.show(4_300_000_000)
     (4300000000, '$4.30')
@@ -26,7 +26,7 @@ class Unit(StrEnum):
 
     @property
     def expected(self) -> str:
-        """What a person should have written, for error messages."""
+        """Describe a valid value, for error messages."""
         match self:
             case Unit.COUNT:
                 return "a whole number"
@@ -36,7 +36,10 @@ class Unit(StrEnum):
                 return "seconds, such as 90"
 
     def parse(self, value: object) -> int | float:
-        """The inner amount for a number or its text; ValueError, saying what was expected, for anything else."""
+        """Return the internal amount for a number or its text.
+
+        Raises ValueError, with the expected form as its text, for anything else.
+        """
         try:
             match self:
                 case Unit.COUNT:
@@ -49,11 +52,11 @@ class Unit(StrEnum):
             raise ValueError(self.expected) from None
 
     def outer(self, amount: int | float | None) -> int | float | None:
-        """The number a person would write for an inner amount; None stays None."""
+        """Convert an internal amount to the number users write; None stays None."""
         return amount / NANO if self is Unit.USD and amount is not None else amount
 
     def show(self, amount: int | float | None) -> str:
-        """The amount as a person would write it; None is no ceiling."""
+        """Format an internal amount for users; None means no ceiling."""
         if amount is None or amount == math.inf:
             return "no ceiling"
         match self:
@@ -75,10 +78,9 @@ def _parse_int(value: object) -> int:
 
 
 def _parse_decimal(value: object) -> Decimal:
-    """By way of the text, because 0.1 as a float is not a tenth of a dollar."""
     if isinstance(value, bool) or not isinstance(value, str | int | float | Decimal):
         raise ValueError(value)
-    number = Decimal(str(value))
-    if not number.is_finite() or number.adjusted() > 30:  # also because 1E+900000 would take minutes to multiply
+    number = Decimal(str(value))  # through the text, because 0.1 as a float is not a tenth of a dollar
+    if not number.is_finite() or number.adjusted() > 30:  # 1E+900000 would take minutes to multiply
         raise InvalidOperation(value)
     return number

@@ -1,1 +1,1 @@
-"""Internals. Nothing here is part of the public API."""
+"""Internal helpers, not part of the public API."""

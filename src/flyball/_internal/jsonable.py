@@ -1,4 +1,8 @@
-"""Any value as JSON can carry it: what results, events and exports are made of."""
+"""Conversion of arbitrary values to JSON types.
+
+`to_jsonable` accepts anything and never raises, for results, events and exports. `parse_json_value` is strict, for
+values that a caller passes.
+"""
 
 from __future__ import annotations
 
@@ -17,11 +21,13 @@ from ..errors import ConfigError
 _MAX_DEPTH = 40
 _MAX_VALUES = 200_000
 _MAX_BITS = 10_000
-"""Python refuses to write, and others to read, an int of more than some 4,000 digits."""
+"""Python refuses to format, and other programs to parse, an int of more than about 4,000 digits."""
 
 
 def to_jsonable(value: object) -> Any:
-    """`value` in JSON types; what JSON has no word for becomes its text. It never raises and always ends.
+    """Convert a value to JSON types; never raises and always ends.
+
+    A value that JSON cannot represent becomes its repr.
 
     >>> to_jsonable({"at": float("inf"), 3: (1, {2})})
     {'at': None, '3': [1, [2]]}
@@ -34,7 +40,10 @@ def to_jsonable(value: object) -> Any:
 
 
 class _JsonWriter:
-    """One pass over a value. It cuts what contains itself, what is too deep, and what is too large."""
+    """Single pass over a value.
+
+    Cycles, deep nesting and surplus values become "…".
+    """
 
     def __init__(self) -> None:
         self.path: set[int] = set()
@@ -49,7 +58,7 @@ class _JsonWriter:
         if isinstance(value, str):
             if str.isascii(value):
                 return str.__str__(value)
-            return str.encode(value, "utf-8", "replace").decode("utf-8")  # half a surrogate pair is no text
+            return str.encode(value, "utf-8", "replace").decode("utf-8")  # a lone surrogate is not valid text
         if isinstance(value, int):
             return int(value) if value.bit_length() < _MAX_BITS else _safe_repr(value)
         if isinstance(value, float):
@@ -59,7 +68,7 @@ class _JsonWriter:
         self.path.add(id(value))
         try:
             return self.write_structure(value, depth + 1)
-        except Exception:  # an object that cannot be read is shown by its text, like one we do not know
+        except Exception:  # an object with broken attributes is shown by its repr, like one of an unknown type
             return _safe_repr(value)
         finally:
             self.path.discard(id(value))
@@ -69,9 +78,11 @@ class _JsonWriter:
             return self.write_table(cast("Mapping[object, object]", value).items(), depth)
         if is_dataclass(value) and not isinstance(value, type):
             return self.write_table([(field.name, getattr(value, field.name)) for field in fields(value)], depth)
-        own = getattr(type(value), "model_fields", None)
-        if isinstance(own, Mapping):  # a pydantic model's; pydantic itself is not loaded for it
-            return self.write_table([(name, getattr(value, name)) for name in cast("Mapping[str, object]", own)], depth)
+        model_fields = getattr(type(value), "model_fields", None)
+        if isinstance(model_fields, Mapping):  # a pydantic model, recognized without importing pydantic
+            return self.write_table(
+                [(name, getattr(value, name)) for name in cast("Mapping[str, object]", model_fields)], depth
+            )
         if isinstance(value, list | tuple | set | frozenset):
             return [self.write(item, depth) for item in cast("Iterable[object]", value)]
         if isinstance(value, date | time):
@@ -80,12 +91,12 @@ class _JsonWriter:
 
     def write_table(self, pairs: Iterable[tuple[object, object]], depth: int) -> dict[str, Any]:
         table: dict[str, Any] = {}
-        doubles: dict[str, int] = {}
+        duplicates: dict[str, int] = {}
         for key, item in pairs:
-            name = wanted = self.write(key, depth) if isinstance(key, str) else _safe_repr(key)
-            while name in table:  # 1 and "1" are two keys in Python, and all halves of surrogate pairs become "?"
-                doubles[wanted] = number = doubles.get(wanted, 0) + 1
-                name = f"{wanted}'" if number == 1 else f"{wanted}'{number}"
+            name = base_name = self.write(key, depth) if isinstance(key, str) else _safe_repr(key)
+            while name in table:  # 1 and "1" are two keys in Python, and every lone surrogate becomes "?"
+                duplicates[base_name] = number = duplicates.get(base_name, 0) + 1
+                name = f"{base_name}'" if number == 1 else f"{base_name}'{number}"
             table[name] = self.write(item, depth)
         return table
 
@@ -97,42 +108,44 @@ def _safe_repr(value: object) -> str:
         return f"<{type(value).__name__} that cannot be shown>"
 
 
-Way = tuple["str | Way", str | int]
-"""A place in a value: the place around it, and one step. It is written only in an error, as keys may be long."""
-
-
-def place(way: str | Way) -> str:
-    """Return a place as text, such as `payload.rows[3]`."""
-    steps: list[str] = []
-    while not isinstance(way, str):
-        way, step = way
-        steps.append(f".{step}" if isinstance(step, str) else f"[{step}]")
-    below = "".join(reversed(steps))
-    return f"{way}{below}" if way else below.removeprefix(".")
-
-
 def parse_json_value(where: str, value: object) -> Any:
-    """A copy of a value that somebody wants, in JSON types; a ConfigError names what JSON has no word for."""
-    return _plain(where, value, 0)
+    """Return a deep copy in JSON types.
+
+    Raises ConfigError with the path of a value that JSON cannot represent.
+    """
+    return _copy_json(where, value, 0)
 
 
-def _plain(where: str | Way, value: object, depth: int) -> Any:
+def _copy_json(where: str | Way, value: object, depth: int) -> Any:
     value = _to_scalar(value)
     if value is None or isinstance(value, str | bool | int) or (isinstance(value, float) and math.isfinite(value)):
         return value
     if depth < _MAX_DEPTH and isinstance(value, list | tuple):
         items = cast("Sequence[object]", value)
-        return [_plain((where, index), item, depth + 1) for index, item in enumerate(items)]
+        return [_copy_json((where, index), item, depth + 1) for index, item in enumerate(items)]
     if depth < _MAX_DEPTH and isinstance(value, Mapping):
         table = cast("Mapping[object, object]", value)
         if odd := [key for key in table if not isinstance(key, str)]:
             raise ConfigError(place(where), odd[0], "a key that is a text")
-        return {str(key): _plain((where, str(key)), item, depth + 1) for key, item in table.items()}
+        return {str(key): _copy_json((where, str(key)), item, depth + 1) for key, item in table.items()}
     raise ConfigError(place(where), value, "a text, a finite number, true, false, none, or a list or table of these")
 
 
 def _to_scalar(value: object) -> object:
-    """An enum as its value, and a date as its text."""
     while isinstance(value, Enum):
         value = value.value
     return value.isoformat() if isinstance(value, date) else value
+
+
+Way = tuple["str | Way", str | int]
+"""Path to a value: the path of its parent, and one step. Errors format it with `place`; keys may be long."""
+
+
+def place(path: str | Way) -> str:
+    """Format a path, such as `payload.rows[3]`."""
+    steps: list[str] = []
+    while not isinstance(path, str):
+        path, step = path
+        steps.append(f".{step}" if isinstance(step, str) else f"[{step}]")
+    suffix = "".join(reversed(steps))
+    return f"{path}{suffix}" if path else suffix.removeprefix(".")

@@ -1,7 +1,7 @@
-"""A dotted path into a value that a tool gave, was given, or has set: what is there, and whether it is what was asked.
+"""Dotted paths into values that tools return, receive or set in the state.
 
-A path walks the keys of mappings, the attributes of objects and the indexes of lists; a text on its way is read as
-JSON. Nothing here raises: what cannot be read is not there.
+A path follows keys of mappings, attributes of objects and indexes of lists. A string on the path is parsed as JSON.
+Nothing here raises: a value that cannot be read counts as missing.
 
 >>> has_value({"comment": {"html_url": "https://…"}}, "comment.html_url"), has_value('{"files": []}', "files")
 (True, False)
@@ -23,22 +23,28 @@ _MISSING = object()
 
 
 def is_path(path: str) -> bool:
-    """Whether a text is a dotted path: names or indexes with one dot between them."""
+    """Check whether a text is a dotted path.
+
+    Its parts are names or indexes.
+    """
     return all(part and part == part.strip() for part in path.split("."))
 
 
 def has_value(value: object, path: str) -> bool:
-    """Whether something stands at a path that is not None, "" or empty; 0 and False are something."""
+    """Check whether a path leads to a value.
+
+    None, "" and empty collections do not count; 0 and False do.
+    """
     try:
-        return any(_is_nonempty(found) for found in _iter_matches(value, path))
-    except Exception:  # an object that cannot be read is no evidence
+        return any(_is_nonempty(match) for match in _iter_matches(value, path))
+    except Exception:  # an object with broken attributes proves nothing
         return False
 
 
 def has_equal_value(value: object, path: str, expected: object) -> bool:
-    """Whether what stands at a path is equal, as JSON would be, to a value in JSON types."""
+    """Check whether the value at a path equals `expected`, compared as JSON."""
     try:
-        return any(_is_equal(expected, found) for found in _iter_matches(value, path))
+        return any(_is_equal(expected, match) for match in _iter_matches(value, path))
     except Exception:
         return False
 
@@ -55,28 +61,28 @@ def _unwrap_enum(value: object) -> object:
 
 
 def _iter_matches(value: object, path: str) -> Iterator[object]:
-    """What a path may mean: keys with dots in them count as well, so there may be more than one answer."""
+    """Yield every value the path may mean; keys with dots allow several."""
     value = _parse_json_text(_unwrap_enum(value))
     if isinstance(value, Mapping):
         table = _with_text_keys(cast("Mapping[object, object]", value))
         if path in table:
             yield table[path]
-        for cut in [place for place, letter in enumerate(path) if letter == "."]:
-            if path[:cut] in table:
-                yield from _iter_matches(table[path[:cut]], path[cut + 1 :])
+        for dot_index in [index for index, letter in enumerate(path) if letter == "."]:
+            if path[:dot_index] in table:
+                yield from _iter_matches(table[path[:dot_index]], path[dot_index + 1 :])
         return
     first, dot, rest = path.partition(".")
-    for below in _iter_children(value, first):
+    for child in _iter_children(value, first):
         if dot:
-            yield from _iter_matches(below, rest)
+            yield from _iter_matches(child, rest)
         else:
-            yield below
+            yield child
 
 
 def _parse_json_text(value: object) -> object:
-    """A text that is JSON as what it says; once, so that a text in a text stays one."""
     if not isinstance(value, str):
         return value
+    # Parsed once: a JSON string inside JSON text stays a string.
     try:
         return json.loads(value)
     except (ValueError, RecursionError):
@@ -84,7 +90,6 @@ def _parse_json_text(value: object) -> object:
 
 
 def _with_text_keys(table: Mapping[object, object]) -> Mapping[str, object]:
-    """A mapping with its keys as JSON would write them."""
     if all(type(key) is str for key in table):
         return cast("Mapping[str, object]", table)
     return {str(_unwrap_enum(key)): value for key, value in table.items()}
@@ -97,22 +102,22 @@ def _iter_children(value: object, name: str) -> Iterator[object]:
             yield items[int(name)]
     if name.startswith("_") or value is None or isinstance(value, type | bool | int | float | str | bytes):
         return
-    below: object = getattr(cast("object", value), name, _MISSING)
-    if below is not _MISSING and not callable(below):  # a method is no field, though it has a name
-        yield below
+    child: object = getattr(cast("object", value), name, _MISSING)
+    if child is not _MISSING and not callable(child):  # methods are not fields
+        yield child
 
 
-def _is_equal(expected: Any, found: object) -> bool:
-    found = _unwrap_enum(found)
-    if expected is None or isinstance(expected, bool) or found is None or isinstance(found, bool):
-        return expected is found
+def _is_equal(expected: Any, value: object) -> bool:
+    value = _unwrap_enum(value)
+    if expected is None or isinstance(expected, bool) or value is None or isinstance(value, bool):
+        return expected is value
     if isinstance(expected, _Number):
-        return isinstance(found, _Number) and expected == found
+        return isinstance(value, _Number) and expected == value
     if isinstance(expected, str):
-        return _is_equal_text(expected, found)
+        return _is_equal_text(expected, value)
     if isinstance(expected, list):
-        return _is_equal_list(cast("list[object]", expected), found)
-    table = _to_mapping(found)
+        return _is_equal_list(cast("list[object]", expected), value)
+    table = _to_mapping(value)
     return (
         table is not None
         and expected.keys() == table.keys()
@@ -120,39 +125,38 @@ def _is_equal(expected: Any, found: object) -> bool:
     )
 
 
-def _is_equal_text(expected: str, found: object) -> bool:
-    if isinstance(found, datetime | date | time):
-        return type(found).fromisoformat(expected) == found  # so that Z and +00:00 are one
-    if isinstance(found, bytes):
-        return found.decode() == expected
-    if isinstance(found, int | float | Collection) or is_dataclass(found):
-        return isinstance(found, str) and str.__eq__(found, expected)
-    return str(found) == expected  # a path, an address, a UUID: JSON has them as text
+def _is_equal_text(expected: str, value: object) -> bool:
+    if isinstance(value, datetime | date | time):
+        return type(value).fromisoformat(expected) == value  # so that Z and +00:00 are equal
+    if isinstance(value, bytes):
+        return value.decode() == expected
+    if isinstance(value, int | float | Collection) or is_dataclass(value):
+        return isinstance(value, str) and str.__eq__(value, expected)
+    return str(value) == expected  # a file path, an IP address, a UUID: JSON writes them as text
 
 
-def _is_equal_list(expected: list[object], found: object) -> bool:
-    if isinstance(found, str | bytes | bytearray) or not isinstance(found, Sequence | AbstractSet):
+def _is_equal_list(expected: list[object], value: object) -> bool:
+    if isinstance(value, str | bytes | bytearray) or not isinstance(value, Sequence | AbstractSet):
         return False
-    items = list(cast("Collection[object]", found))
+    items = list(cast("Collection[object]", value))
     if len(items) != len(expected):
         return False
-    if isinstance(found, Sequence):
-        return all(_is_equal(one, other) for one, other in zip(expected, items, strict=True))
-    for one in expected:
-        place = next((place for place, item in enumerate(items) if _is_equal(one, item)), None)
-        if place is None:
+    if isinstance(value, Sequence):
+        return all(_is_equal(left, right) for left, right in zip(expected, items, strict=True))
+    for wanted in expected:
+        index = next((index for index, item in enumerate(items) if _is_equal(wanted, item)), None)
+        if index is None:
             return False
-        del items[place]
+        del items[index]
     return True
 
 
 def _to_mapping(value: object) -> Mapping[str, object] | None:
-    """What JSON would write as an object."""
     if isinstance(value, Mapping):
         return _with_text_keys(cast("Mapping[object, object]", value))
     if is_dataclass(value) and not isinstance(value, type):
         return {field.name: getattr(value, field.name) for field in fields(value)}
     if isinstance(value, Collection) or not hasattr(value, "__dict__"):
         return None
-    extra: dict[str, object] = getattr(value, "model_extra", None) or {}  # of a pydantic model that allows it
-    return {name: below for name, below in vars(value).items() if not name.startswith("_")} | extra
+    extra: dict[str, object] = getattr(value, "model_extra", None) or {}  # extra fields of a pydantic model
+    return {name: child for name, child in vars(value).items() if not name.startswith("_")} | extra

@@ -1,4 +1,7 @@
-"""Entries: the values in a table that people wrote. Each knows its place, and all mistakes are told together."""
+"""Reader for tables that users write, such as rules in TOML.
+
+Each value knows its place in the file, and all errors are collected and raised together.
+"""
 
 from __future__ import annotations
 
@@ -18,23 +21,23 @@ if TYPE_CHECKING:
 
 _MAX_DEPTH = 40
 _MAX_BITS = 10_000
-"""Python refuses to write an int of more than some 4,000 digits."""
+"""Python refuses to format an int of more than about 4,000 digits."""
 _BARE_KEY = re.compile(r"[\w-]+")
 
 
 @dataclass(slots=True)
 class TableDocument:
-    """What entries are part of: how it is called, where it stands in which file, and what is wrong with it."""
+    """Table with its place in a file and the errors found in it."""
 
     name: str
     toml: TomlDocument | None = None
     file: str = ""
     parent_keys: KeyPath = ()
-    """The tables of the file that are around it."""
+    """Path of the table in the file."""
     errors: list[ConfigError] = field(default_factory=list[ConfigError])
 
     def raise_errors(self) -> None:
-        """Raise what is wrong, if anything is."""
+        """Raise the collected errors, if there are any."""
         if len(self.errors) > 1:
             raise ConfigErrors(tuple(self.errors))
         if self.errors:
@@ -42,7 +45,10 @@ class TableDocument:
 
 
 class TableValue:
-    """One value, read as what it should be. What it is not is noted, and something harmless given in its place."""
+    """Value with a reading method per expected type.
+
+    A value of the wrong type adds an error and reads as a harmless default.
+    """
 
     def __init__(self, document: TableDocument, value: object, key_path: KeyPath = ()) -> None:
         self.document = document
@@ -50,22 +56,21 @@ class TableValue:
         self.key_path = key_path
 
     def add_error(self, expected: str) -> None:
-        """Note that the value is not what was expected."""
-        page = self.document
-        where = page.name + "".join(map(_format_key, self.key_path))
-        if page.toml is None:
-            page.errors.append(ConfigError(where, self.value, expected))
+        """Add an error that the value is not what was expected."""
+        document = self.document
+        where = document.name + "".join(map(_format_key, self.key_path))
+        if document.toml is None:
+            document.errors.append(ConfigError(where, self.value, expected))
             return
-        line = page.toml.line(*page.parent_keys, *self.key_path)
-        source = f"{page.file}:{line}" if line else page.file
-        page.errors.append(SettingError(where, source, self.value, expected))
+        line = document.toml.line(*document.parent_keys, *self.key_path)
+        source = f"{document.file}:{line}" if line else document.file
+        document.errors.append(SettingError(where, source, self.value, expected))
 
     def child(self, key: str | int, value: object) -> TableValue:
-        """A value in this one."""
         return TableValue(self.document, value, (*self.key_path, key))
 
     def table(self, expected: str) -> dict[str, TableValue]:
-        """A mapping whose keys are texts."""
+        """Read a mapping with string keys."""
         source = self.value
         if not isinstance(source, Mapping):
             self.add_error(expected)
@@ -79,16 +84,16 @@ class TableValue:
         return table
 
     def fields(self, defaults: Mapping[str, object], expected: str) -> dict[str, TableValue]:
-        """A mapping with these keys and no other; a key that is left out has the value that is known for it."""
-        given = self.table(expected)
-        for key, entry in given.items():
+        """Read a mapping with these keys only, with defaults for missing ones."""
+        entries = self.table(expected)
+        for key, entry in entries.items():
             if key not in defaults:
-                meant = suggest_names(key, defaults)[:1] or defaults
-                TableValue(self.document, key, entry.key_path).add_error(f"the key {' or '.join(meant)}")
-        return {key: given.get(key) or self.child(key, usual) for key, usual in defaults.items()}
+                names = suggest_names(key, defaults)[:1] or defaults
+                TableValue(self.document, key, entry.key_path).add_error(f"the key {' or '.join(names)}")
+        return {key: entries.get(key) or self.child(key, default) for key, default in defaults.items()}
 
     def items(self, expected: str) -> list[TableValue]:
-        """A list of something."""
+        """Read a list."""
         source = self.value
         if isinstance(source, list | tuple):
             return [self.child(index, value) for index, value in enumerate(cast("Iterable[object]", source))]
@@ -96,21 +101,21 @@ class TableValue:
         return []
 
     def text(self, expected: str) -> str:
-        """A text that says something."""
+        """Read a text that is not blank."""
         if isinstance(self.value, str) and self.value.strip():
             return _to_str(self.value)
         self.add_error(expected)
         return ""
 
     def name(self, expected: str) -> str:
-        """A text without space around it."""
+        """Read a text without surrounding space."""
         if isinstance(self.value, str) and self.value and self.value == self.value.strip():
             return _to_str(self.value)
         self.add_error(expected)
         return ""
 
     def names(self, expected: str, expected_once: str = "each of them once") -> tuple[str, ...]:
-        """Names of something, each given once."""
+        """Read a list of distinct names."""
         names: list[str] = []
         for item in self.items(expected):
             name = item.name(f"one of the {expected}, as a text")
@@ -120,14 +125,14 @@ class TableValue:
         return tuple(names)
 
     def path(self) -> str:
-        """A dotted path."""
+        """Read a dotted path."""
         if isinstance(self.value, str) and is_path(self.value):
             return _to_str(self.value)
         self.add_error("a dotted path, such as comment.html_url")
         return ""
 
     def paths(self) -> tuple[str, ...]:
-        """Dotted paths, each given once."""
+        """Read a list of distinct dotted paths."""
         paths: list[str] = []
         for item in self.items("dotted paths"):
             path = item.path()
@@ -137,20 +142,20 @@ class TableValue:
         return tuple(paths)
 
     def integer(self, *, min_value: int) -> int:
-        """An int of at least `least`; a bool is no number here."""
+        """Read an int of at least `min_value`; a bool is refused."""
         if isinstance(self.value, int) and not isinstance(self.value, bool) and self.value >= min_value:
             return self.value
         self.add_error(f"an int of at least {min_value}")
         return min_value
 
     def flag(self) -> bool:
-        """True or False."""
+        """Read a bool."""
         if not isinstance(self.value, bool):
             self.add_error("true or false")
         return self.value is True
 
     def json(self, depth: int = 0) -> Any:
-        """A copy in JSON types; enums and dates become what JSON has for them."""
+        """Return a copy in JSON types; enums and dates are converted."""
         value = self.value
         while isinstance(value, Enum):
             value = value.value
@@ -163,14 +168,13 @@ class TableValue:
         if isinstance(value, list | tuple) and depth < _MAX_DEPTH:
             return [item.json(depth + 1) for item in self.items("values")]
         if isinstance(value, Mapping) and depth < _MAX_DEPTH:
-            return {key: below.json(depth + 1) for key, below in self.table("a table").items()}
+            return {key: child.json(depth + 1) for key, child in self.table("a table").items()}
         self.add_error("a value that JSON can carry")
         return None
 
 
 def _to_str(text: str) -> str:
-    """The text alone, also of a member of an enum."""
-    return str.__str__(text)
+    return str.__str__(text)  # the plain text, also of a StrEnum member
 
 
 def _format_key(part: str | int) -> str:

@@ -1,7 +1,7 @@
-"""TOML that knows its lines: where in a file a key stands, so that an error can point there.
+"""TOML documents that know the line of each key, for error messages.
 
-The standard parser gives values without positions. Here it still does all the parsing; this module only walks the
-statements of a text that is known to be right and notes where each begins.
+The standard parser gives values without positions. It still does all the parsing. This module only walks the
+statements of a text that was parsed before, and notes the line of each.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 from ..errors import TomlError
 
 KeyPath = tuple[str | int, ...]
-"""The way to a value: names of tables and keys, and an index where there is an array of tables."""
+"""Path to a value: names of tables and keys, and an index for each array of tables."""
 
 _STRING = r""""(?:\\.|[^"\\\n])*"|'[^'\n]*\'"""
 _LONG_STRING = r'''"""(?:\\.|[^\\])*?""""{0,2}|\'\'\'.*?\'\'\''{0,2}'''
@@ -29,7 +29,7 @@ _IN_VALUE = re.compile(
 
 
 class TomlDocument:
-    """A parsed TOML text, and the line of each of its keys."""
+    """Parsed TOML text with the line of each key."""
 
     def __init__(self, text: str, name: str = "TOML") -> None:
         self.text = text
@@ -38,7 +38,7 @@ class TomlDocument:
 
     @classmethod
     def read(cls, path: Path) -> TomlDocument:
-        """The document in a file; a TomlError names the file, and the line, of whatever is wrong with it."""
+        """Read a file; raise TomlError with the file and line of a mistake."""
         try:
             text = path.read_bytes().decode("utf-8")
         except OSError as error:
@@ -49,7 +49,10 @@ class TomlDocument:
         return cls(text, str(path))
 
     def line(self, *key_path: str | int) -> int | None:
-        """The line where `place` is defined, or else that of the nearest table around it; None for the top level."""
+        """Return the line of a key, or of the nearest table around it.
+
+        Returns None for the top level.
+        """
         if self._lines is None:
             self._lines = _index_lines(self.text)
         for depth in range(len(key_path), 0, -1):
@@ -67,7 +70,7 @@ def _parse(text: str, name: str) -> dict[str, Any]:
         number = int(line[1]) if line else text.count("\n") + 1
         found = text.split("\n")[number - 1].strip() if at else text
         raise TomlError(f"{name}:{number}", found, f"valid TOML ({reason})") from error
-    except ValueError as error:  # tomllib leaves it to int() and the like to refuse an absurd number
+    except ValueError as error:  # tomllib lets int() and the like refuse huge numbers
         raise TomlError(name, str(error), "valid TOML") from error
     except RecursionError as error:
         raise TomlError(name, "values nested too deeply", "TOML that a person could read") from error
@@ -81,23 +84,23 @@ class _Statement(NamedTuple):
 
 def _index_lines(text: str) -> dict[KeyPath, int]:
     lines: dict[KeyPath, int] = {}
-    elements: dict[KeyPath, int] = {}  # of each array of tables: how many tables it has so far
+    elements: dict[KeyPath, int] = {}  # number of tables so far in each array of tables
     table: KeyPath = ()
     for kind, names, line in _iter_statements(text):
-        place = table if kind == "=" else ()
+        path = table if kind == "=" else ()
         for name in names[:-1]:
-            place = (*place, name)
-            lines.setdefault(place, line)  # a table that is only implied begins where it is first implied
-            if place in elements:
-                place = (*place, elements[place] - 1)
-        place = (*place, names[-1])
+            path = (*path, name)
+            lines.setdefault(path, line)  # an implied table begins where it is first implied
+            if path in elements:
+                path = (*path, elements[path] - 1)
+        path = (*path, names[-1])
         if kind == "[[":
-            lines.setdefault(place, line)
-            elements[place] = elements.get(place, 0) + 1
-            place = (*place, elements[place] - 1)
-        lines[place] = line
+            lines.setdefault(path, line)
+            elements[path] = elements.get(path, 0) + 1
+            path = (*path, elements[path] - 1)
+        lines[path] = line
         if kind != "=":
-            table = place
+            table = path
     return lines
 
 
@@ -110,13 +113,13 @@ def _iter_statements(text: str) -> Iterator[_Statement]:
             yield _Statement(head["bracket"] or "=", _parse_names(head["table"] or head["key"]), line)
             end = head.end() if head["table"] else _find_value_end(text, head.end())
         else:
-            return  # not a statement this module knows: what stands before it has its line, the rest has none
+            return  # unknown syntax: keys before it have lines, the rest has none
         line += text.count("\n", position, end)
         position = end
 
 
 def _find_value_end(text: str, position: int) -> int:
-    """Where the value that begins at `position` ends: at the first newline outside brackets and strings."""
+    """Return the position of the first newline outside of brackets and strings."""
     depth = 0
     while part := _IN_VALUE.match(text, position):
         if part["end"] and depth == 0:
@@ -127,9 +130,8 @@ def _find_value_end(text: str, position: int) -> int:
 
 
 def _parse_names(dotted: str) -> tuple[str, ...]:
-    """The names in a dotted key; what quotes and escapes mean is the parser's to say."""
     names: list[str] = []
-    node: Any = tomllib.loads(f"{dotted} = 0")
+    node: Any = tomllib.loads(f"{dotted} = 0")  # the parser resolves quotes and escapes
     while isinstance(node, dict):
         [(name, node)] = node.items()  # pyright: ignore[reportUnknownVariableType]
         names.append(name)  # pyright: ignore[reportUnknownArgumentType]

@@ -1,4 +1,7 @@
-"""The checks that parts make of a value they are given; each returns the value, or raises an error that names it."""
+"""Checks of values that callers pass.
+
+Each returns the value, or raises an error that names it.
+"""
 
 from __future__ import annotations
 
@@ -11,27 +14,30 @@ from ..errors import AmountError, ConfigError, suggest_names
 from ..unit import Unit
 
 _MAX_SECONDS = 1e15
-"""Seconds; longer than this is never, and would not fit into a float for ever."""
+"""Seconds. Longer durations are treated as unlimited, before float precision suffers."""
 
 Member = TypeVar("Member", bound=StrEnum)
 
 
 def check_amount(budget: str, value: object, *, min_value: int = 1) -> int:
-    """`value` if it is an amount that one can claim from a budget."""
+    """Return `value` if it is an amount to claim; raise AmountError otherwise."""
     if isinstance(value, int) and not isinstance(value, bool) and value >= min_value:
         return value
     raise AmountError(budget, value, min_value)
 
 
 def check_int(where: str, value: object, *, min_value: int = 0) -> int:
-    """`value` if it is an int of at least `least`; a bool is no number here."""
+    """Return `value` if it is an int of at least `min_value`.
+
+    A bool is refused.
+    """
     if isinstance(value, int) and not isinstance(value, bool) and value >= min_value:
         return value
     raise ConfigError(where, value, f"an int of at least {min_value}")
 
 
 def check_optional_int(where: str, value: object, *, min_value: int = 0) -> int | None:
-    """As `whole`, and None passes."""
+    """Return `value` if it is None or passes `check_int`."""
     if value is None:
         return None
     try:
@@ -41,7 +47,10 @@ def check_optional_int(where: str, value: object, *, min_value: int = 0) -> int 
 
 
 def parse_amount(where: str, value: object, unit: Unit) -> int | float:
-    """What a number given in code is inside, in a unit; texts are for settings only."""
+    """Convert a number to the internal amount of a unit.
+
+    Strings are refused; only settings may use them.
+    """
     try:
         inner = unit.parse(None if isinstance(value, str) else value)
     except ValueError:
@@ -52,27 +61,30 @@ def parse_amount(where: str, value: object, unit: Unit) -> int | float:
 
 
 def check_type(where: str, value: object, expected_type: type) -> None:
-    """That a value is of the class that its annotation promises, which a caller without type checker may break."""
+    """Raise ConfigError unless the value is an instance of a type.
+
+    For callers without a type checker, who may break an annotation.
+    """
     if not isinstance(value, expected_type):
         raise ConfigError(where, value, f"a {expected_type.__name__}")
 
 
 def check_text(where: str, value: object) -> str:
-    """`value` if it is a string that says something."""
+    """Return `value` if it is a string that is not blank."""
     if isinstance(value, str) and value.strip():
         return value
     raise ConfigError(where, value, "a text that is not empty")
 
 
 def parse_enum(where: str, value: object, enum_type: type[Member]) -> Member:
-    """The member of a closed set that `value` is, or names."""
+    """Return the enum member that `value` is, or names."""
     if isinstance(value, str) and value in list(enum_type):
         return enum_type(value)
     raise ConfigError(where, value, f"one of {', '.join(enum_type)}")
 
 
 def parse_duration(where: str, value: object) -> float:
-    """Seconds, 0 or more; None and `math.inf` are forever."""
+    """Return seconds, 0 or more; None and `math.inf` mean no limit."""
     if value is None:
         return math.inf
     if isinstance(value, int | float) and not isinstance(value, bool) and value >= 0:
@@ -81,16 +93,16 @@ def parse_duration(where: str, value: object) -> float:
 
 
 def parse_timeout(where: str, value: object) -> float:
-    """As `duration`, but no time at all is no timeout."""
+    """Return seconds as `parse_duration` does, but refuse 0."""
     if value is not None and (isinstance(value, bool) or not isinstance(value, int | float) or not value > 0):
         raise ConfigError(where, value, "more than 0 seconds, or None for no deadline")
     return parse_duration(where, value)
 
 
 def check_options(where: str, given: Iterable[str], known: Iterable[str]) -> None:
-    """An option that is misspelt would not guard anything."""
+    """Raise ConfigError for an unknown option, because a misspelt one guards nothing."""
     for name in given:
         names = list(known)
         if name not in names:
-            near = suggest_names(name, names) or sorted(names)
-            raise ConfigError(f"{where}, options", name, f"an option such as {' or '.join(near)}")
+            suggestions = suggest_names(name, names) or sorted(names)
+            raise ConfigError(f"{where}, options", name, f"an option such as {' or '.join(suggestions)}")

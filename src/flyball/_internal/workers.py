@@ -1,4 +1,8 @@
-"""Threads that never keep a process from exiting: workers for what blocks, and an event loop for sync callers."""
+"""Daemon threads that never keep a process from exiting.
+
+A worker pool runs blocking functions, such as sync tools, and a private event loop serves the sync API. The
+standard executor does not fit: it joins its threads at exit, so one hung tool would keep the process alive.
+"""
 
 from __future__ import annotations
 
@@ -26,18 +30,18 @@ T = TypeVar("T")
 
 
 class WorkerThread(Protocol):
-    """Whatever does what it is given in another thread, and then calls what comes of that, if anything does."""
+    """Thread that runs a function, then calls the callback that the function returned."""
 
     def start(self, work: Callable[[], Callable[[], object] | None]) -> None:
-        """Do this next."""
+        """Run a function next."""
         ...
 
 
 class Worker:
-    """One daemon thread, parked until there is work.
+    """Daemon thread that waits for work.
 
-    What it is given must not raise. It may give something back, to be called when the worker is free again: who waits
-    for it, and then wants a worker, finds this one.
+    The work must not raise. The callback that it returns is called after the worker is free again, so that a waiter who
+    then wants a worker gets this one.
     """
 
     def __init__(self, pool: WorkerPool) -> None:
@@ -46,16 +50,16 @@ class Worker:
         Thread(target=self._run, name="flyball-worker", daemon=True).start()
 
     def start(self, work: Callable[[], Callable[[], object] | None]) -> None:
-        """Do this next."""
+        """Run a function next."""
         self._work.put(work)
 
     def _run(self) -> None:
-        wanted = True
-        while wanted:
-            then = self._run_safely(self._work.get())
-            wanted = self._pool.release(self)
-            if then is not None:
-                self._run_safely(then)
+        reusable = True
+        while reusable:
+            callback = self._run_safely(self._work.get())
+            reusable = self._pool.release(self)
+            if callback is not None:
+                self._run_safely(callback)
 
     def _run_safely(self, work: Callable[[], T]) -> T | None:
         try:
@@ -66,10 +70,10 @@ class Worker:
 
 
 class WorkerPool:
-    """Workers that are made when needed, reused, and given up when they hang.
+    """Pool of reusable workers, which replaces those that hang.
 
-    At most `workers` are in use at a time. One that hangs does not count any more, so it is replaced; but when `hung`
-    reaches `most_hung`, nobody gets a worker until one of them comes back.
+    At most `max_workers` are in use at a time. An abandoned worker no longer counts, so it is replaced. But while
+    `max_hung` workers hang, `acquire` returns None.
     """
 
     def __init__(self, max_workers: int = 32, max_hung: int = 100) -> None:
@@ -78,7 +82,7 @@ class WorkerPool:
         self._reset()
 
     def _reset(self) -> None:
-        """Without workers: at first, and in a forked child, where no thread of its parent lives."""
+        # Also used in a forked child, which has none of its parent's threads.
         self._pid = os.getpid()
         self._lock = Lock()
         self._idle: list[Worker] = []
@@ -87,16 +91,16 @@ class WorkerPool:
 
     @property
     def exhausted(self) -> bool:
-        """Whether so many hang that nobody gets a worker."""
+        """True while so many workers hang that `acquire` returns None."""
         return len(self._hung) >= self._max_hung
 
     @property
     def hung(self) -> int:
-        """How many workers were given up and have not come back."""
+        """Number of abandoned workers that are still running."""
         return len(self._hung)
 
     def acquire(self) -> Worker | None:
-        """A worker that is free, or None where there is none to be had now."""
+        """Return a free worker, or None if there is none now."""
         if self._pid != os.getpid():
             self._reset()
         with self._lock:
@@ -104,124 +108,34 @@ class WorkerPool:
                 return None
             try:
                 worker = self._idle.pop() if self._idle else Worker(self)
-            except RuntimeError:  # the machine has no thread left to give
+            except RuntimeError:  # the system cannot start another thread
                 return None
             self._busy.add(worker)
             return worker
 
     def abandon(self, worker: Worker) -> None:
-        """Count a worker as hung, if it is still at work."""
+        """Count a worker as hung, if it is still running."""
         with self._lock:
             if worker in self._busy:
                 self._busy.discard(worker)
                 self._hung.add(worker)
 
     def release(self, worker: Worker) -> bool:
-        """Whether a worker that has finished is wanted again; one that was given up is not."""
+        """Take a finished worker back; return False if it was abandoned."""
         with self._lock:
-            wanted = worker in self._busy
+            reusable = worker in self._busy
             self._busy.discard(worker)
             self._hung.discard(worker)
-            if wanted:
+            if reusable:
                 self._idle.append(worker)
-            return wanted
-
-
-class _ProcessLoop:
-    """The event loop of one process, and the thread it runs in."""
-
-    def __init__(self) -> None:
-        self.lock = Lock()
-        self.loop: asyncio.AbstractEventLoop | None = None
-        self.thread: Thread | None = None
-
-
-class LoopThread:
-    """One private event loop in a daemon thread, for callers that have none. A forked child makes its own."""
-
-    def __init__(self) -> None:
-        self._process_loops: dict[int, _ProcessLoop] = {}
-
-    @property
-    def _process_loop(self) -> _ProcessLoop:
-        """Of this process: a forked child may have inherited a lock that nobody will release."""
-        return self._process_loops.setdefault(os.getpid(), _ProcessLoop())  # one step, if many threads come first
-
-    def run(self, create_coroutine: Callable[[], Coroutine[Any, Any, T]], alternative: str) -> T:
-        """Run a coroutine there and wait for it. Ctrl-C cuts it, gives it 5 seconds to close, and is raised again."""
-        self.raise_if_inside(alternative)
-        closed = Event()
-
-        async def closing() -> T:
-            try:
-                return await create_coroutine()
-            finally:
-                closed.set()
-
-        future = self.start(closing)
-        try:
-            return future.result()
-        except KeyboardInterrupt:
-            future.cancel()
-            closed.wait(5.0)  # a cancelled future says that it is done before its task has closed
-            raise
-        except FutureCancelled:
-            raise asyncio.CancelledError from None
-
-    def start(self, create_coroutine: Callable[[], Coroutine[Any, Any, T]]) -> Future[T]:
-        """Run a coroutine there, with the context variables of who asks."""
-        return copy_context_for_thread().run(
-            asyncio.run_coroutine_threadsafe, create_coroutine(), self._ensure_started()
-        )
-
-    def raise_if_inside(self, alternative: str) -> None:
-        """Raise where waiting would wait for itself: on the loop's own thread."""
-        if self._process_loop.thread is current_thread():
-            raise ConfigError("a sync call", "the private event loop's own thread", f"{alternative} there")
-
-    def _ensure_started(self) -> asyncio.AbstractEventLoop:
-        home = self._process_loop
-        with home.lock:
-            if home.loop is None:
-                home.loop = asyncio.new_event_loop()
-                home.thread = Thread(target=_run_for_ever, args=(home.loop,), name="flyball-loop", daemon=True)
-                home.thread.start()
-            return home.loop
-
-
-PRIVATE_LOOP = LoopThread()
-"""The one of this process."""
-
-
-def _run_for_ever(loop: asyncio.AbstractEventLoop) -> None:
-    """Whatever a task raises: a SystemExit ends a loop, and everybody else who uses this one would wait for ever."""
-    while True:
-        try:
-            return loop.run_forever()
-        except BaseException:
-            log.exception("a task tried to end the private event loop")
-
-
-def copy_context_for_thread() -> contextvars.Context:
-    """The context variables of who asks, for another thread: all but the one that says which event loop runs here."""
-    context = contextvars.copy_context()
-    sniffio: Any = sys.modules.get("sniffio")
-    if sniffio is not None:
-        context.run(sniffio.current_async_library_cvar.set, None)
-    return context
-
-
-def is_being_cancelled() -> bool:
-    """Whether somebody really cancels the current task; a tool may raise asyncio's CancelledError by itself."""
-    try:
-        task = asyncio.current_task()
-    except RuntimeError:  # trio, whose Cancelled nobody else can raise
-        return True
-    return task is None or task.cancelling() > 0
+            return reusable
 
 
 async def wait_for_worker(pool: WorkerPool, is_late: Callable[[], bool]) -> Worker | None:
-    """A worker as soon as one is free; None once it is too late, or where too many hang."""
+    """Wait for a free worker.
+
+    Returns None when `is_late` says so, or when too many workers hang.
+    """
     pause_s = 0.001
     while (worker := pool.acquire()) is None:
         if pool.exhausted or is_late():
@@ -232,48 +146,33 @@ async def wait_for_worker(pool: WorkerPool, is_late: Callable[[], bool]) -> Work
 
 
 async def run_in_worker(pool: WorkerPool, work: Callable[[], T]) -> T:
-    """What a function gives, or raises, that may block. Nothing cuts it short: nobody would know what it has done."""
-    came: Future[T] = Future()
+    """Run a blocking function in a worker and return its result.
+
+    The wait is shielded from cancellation, because the effect of an abandoned function would be unknown.
+    """
+    future: Future[T] = Future()
 
     def run() -> None:
         try:
-            came.set_result(work())
+            future.set_result(work())
         except BaseException as error:
-            came.set_exception(error)
+            future.set_exception(error)
 
     with anyio.CancelScope(shield=True):
         worker = await wait_for_worker(pool, lambda: False)
         if worker is None:
             raise RuntimeError(f"no worker is free; {pool.hung} hang")
         await run_and_wait(worker, run, inf)
-    return came.result(0)
-
-
-def loop_time() -> float:
-    """The time of the event loop that runs here; asyncio's in a quarter of the time that anyio takes."""
-    try:
-        return asyncio.get_running_loop().time()
-    except RuntimeError:  # trio
-        return anyio.current_time()
-
-
-def get_call_soon() -> Callable[[Callable[[], object]], object]:
-    """How another thread has something done in the event loop that runs here, asyncio's or trio's."""
-    try:
-        return asyncio.get_running_loop().call_soon_threadsafe
-    except RuntimeError:
-        import trio.lowlevel
-
-        return trio.lowlevel.current_trio_token().run_sync_soon
+    return future.result(0)
 
 
 async def run_and_wait(
     worker: WorkerThread, work: Callable[[], Callable[[], object] | None], max_seconds: float
 ) -> bool:
-    """Have a worker, or another hand, do something and wait until it has, for at most so long: False when that is over.
+    """Run `work` in a worker and wait; return False if `max_seconds` passed first.
 
-    A thread cannot be interrupted, so a timer is all it takes. Where `work` gives something back, it came too late:
-    that is called in the event loop then, or by the worker if the loop is gone.
+    A thread cannot be interrupted, so a timer is enough. If `work` returns a callback, its result came too late. The
+    callback is then called in the event loop, or by the worker if the loop is closed.
     """
     try:
         loop = asyncio.get_running_loop()
@@ -314,3 +213,135 @@ def _notify_after(
                 late()
 
     return lambda: partial(notify, work())
+
+
+def get_call_soon() -> Callable[[Callable[[], object]], object]:
+    """Return the thread-safe `call_soon` of the running event loop.
+
+    Works for asyncio and trio.
+    """
+    try:
+        return asyncio.get_running_loop().call_soon_threadsafe
+    except RuntimeError:
+        import trio.lowlevel
+
+        return trio.lowlevel.current_trio_token().run_sync_soon
+
+
+def loop_time() -> float:
+    """Return the time of the running event loop.
+
+    Reading asyncio's directly takes a quarter of the time of anyio's.
+    """
+    try:
+        return asyncio.get_running_loop().time()
+    except RuntimeError:  # trio
+        return anyio.current_time()
+
+
+def is_being_cancelled() -> bool:
+    """Check whether the current task is really cancelled.
+
+    A tool may raise asyncio's CancelledError by itself.
+    """
+    try:
+        task = asyncio.current_task()
+    except RuntimeError:  # trio, whose Cancelled only trio itself can raise
+        return True
+    return task is None or task.cancelling() > 0
+
+
+class LoopThread:
+    """Private event loop in a daemon thread, for sync callers.
+
+    A forked child creates its own.
+    """
+
+    def __init__(self) -> None:
+        self._process_loops: dict[int, _ProcessLoop] = {}
+
+    @property
+    def _process_loop(self) -> _ProcessLoop:
+        # By process, because a forked child may inherit a lock that is held for ever. setdefault is atomic, so
+        # threads that come first at the same time get the same loop.
+        return self._process_loops.setdefault(os.getpid(), _ProcessLoop())
+
+    def run(self, create_coroutine: Callable[[], Coroutine[Any, Any, T]], alternative: str) -> T:
+        """Run a coroutine on the loop and wait for it.
+
+        Ctrl-C cancels the coroutine, gives it 5 seconds to clean up, and is raised again.
+        """
+        self.raise_if_inside(alternative)
+        closed = Event()
+
+        async def run_and_notify() -> T:
+            try:
+                return await create_coroutine()
+            finally:
+                closed.set()
+
+        future = self.start(run_and_notify)
+        try:
+            return future.result()
+        except KeyboardInterrupt:
+            future.cancel()
+            closed.wait(5.0)  # a cancelled future is done before its task has cleaned up
+            raise
+        except FutureCancelled:
+            raise asyncio.CancelledError from None
+
+    def start(self, create_coroutine: Callable[[], Coroutine[Any, Any, T]]) -> Future[T]:
+        """Start a coroutine on the loop, with the caller's context variables."""
+        return copy_context_for_thread().run(
+            asyncio.run_coroutine_threadsafe, create_coroutine(), self._ensure_started()
+        )
+
+    def raise_if_inside(self, alternative: str) -> None:
+        """Raise on the loop's own thread, where waiting would deadlock."""
+        if self._process_loop.thread is current_thread():
+            raise ConfigError("a sync call", "the private event loop's own thread", f"{alternative} there")
+
+    def _ensure_started(self) -> asyncio.AbstractEventLoop:
+        process_loop = self._process_loop
+        with process_loop.lock:
+            if process_loop.loop is None:
+                process_loop.loop = asyncio.new_event_loop()
+                process_loop.thread = Thread(
+                    target=_run_for_ever, args=(process_loop.loop,), name="flyball-loop", daemon=True
+                )
+                process_loop.thread.start()
+            return process_loop.loop
+
+
+class _ProcessLoop:
+    """Event loop of one process, and its thread."""
+
+    def __init__(self) -> None:
+        self.lock = Lock()
+        self.loop: asyncio.AbstractEventLoop | None = None
+        self.thread: Thread | None = None
+
+
+PRIVATE_LOOP = LoopThread()
+"""Loop that all sync calls of this process share."""
+
+
+def _run_for_ever(loop: asyncio.AbstractEventLoop) -> None:
+    # A SystemExit in one task stops the loop. Restart it, or every other user of the loop would wait for ever.
+    while True:
+        try:
+            return loop.run_forever()
+        except BaseException:
+            log.exception("a task tried to end the private event loop")
+
+
+def copy_context_for_thread() -> contextvars.Context:
+    """Copy the caller's context variables for another thread.
+
+    The variable that names the running async library is reset.
+    """
+    context = contextvars.copy_context()
+    sniffio: Any = sys.modules.get("sniffio")
+    if sniffio is not None:
+        context.run(sniffio.current_async_library_cvar.set, None)
+    return context

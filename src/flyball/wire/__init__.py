@@ -1,20 +1,21 @@
-"""Wires: conversations as OpenAI and Anthropic write them, read into messages and written back.
+"""Conversion of conversations between messages and the formats of OpenAI and Anthropic.
 
-What is read and written in the same shape comes back as it was (a missing `content` beside calls as None, a missing
-`type` of a call as "function"; arguments that a server of OpenAI's shape gave as a dict as text; neighbouring messages
-of results as one, which is how Anthropic wants them). What only one provider can say is kept in the metadata of the
-message, and written in that provider's shape only, where its message shows whose it is:
+A conversation that is read and written in the same format is unchanged, with these exceptions: a missing `content`
+beside calls becomes None, a missing `type` of a call becomes "function", arguments that an OpenAI-like server sent as a
+dict become text, and neighbouring result messages become one, as Anthropic requires.
 
-    {"wire": {"shape":   "openai" or "anthropic", where the provider's message shows whose it is
-              "message": its further keys (name, refusal, the role "developer"), on the first of its envelopes
-              "part":    the further keys of this part, block or call (cache_control); {} for a text alone in a list}}
+Keys that only one provider knows are kept in the metadata of the message, and written only in that provider's format:
 
-Crossing from one provider to the other keeps order, texts, call ids, names, arguments and pairs. It cannot keep:
+    {"wire": {"shape":   "openai" or "anthropic", if the provider's message shows which
+              "message": its other keys (name, refusal, the role "developer"), on the first of its messages
+              "part":    the other keys of this part, block or call (cache_control); {} for a text alone in a list}}
 
-    to OpenAI      text between or behind the calls of one message (it goes before them); `is_error` of a result
-                   and what is in it beside text; which user text came along with results
-    to Anthropic   the place of a system text (there is one, on top); the name on a result; blank texts
-    both           private reasoning, left out; parts other than text and images: a line says what was left out
+A conversion from one provider to the other keeps order, texts, call ids, names, arguments and pairs. It loses:
+
+    to OpenAI      the place of text between or after the calls of one message (it moves before them); `is_error` of a
+                   result and its parts other than text; which user text came in the message of the results
+    to Anthropic   the place of a system text (there is only one, at the top); the name on a result; blank texts
+    both           private reasoning, which is dropped; parts other than text and images: a line names what was dropped
 """
 
 from .reader import normalize

@@ -1,4 +1,4 @@
-"""Reading: a conversation in whatever mixture of shapes becomes a list of messages."""
+"""Parser of conversations: OpenAI's, Anthropic's and Flyball's formats, in any mixture."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from ..message import (
 )
 
 OPENAI_PARTS = frozenset({"image_url", "input_audio", "file", "refusal", "video_url", "audio_url"})
-"""The types of part, beside text, that only OpenAI-shaped messages have."""
+"""Types of part, besides text, that only OpenAI's format has."""
 
 Json = dict[str, Any]
 
@@ -32,11 +32,12 @@ Json = dict[str, Any]
 def normalize(
     messages: str | Iterable[str | Mapping[str, Any] | Message], *, run: str, start: int = 0, at: float = 0.0
 ) -> list[Message]:
-    """Read a conversation into messages that share nothing with it; a MessageError names what nobody can read.
+    """Parse a conversation into messages that share nothing with it.
 
-    A text is a user's. A dict has role and content, as OpenAI or Anthropic write them, or `Message.to_dict` made it.
-    What was an envelope already keeps its id and time. New ones get the time `at` and numbers from `start`, or from
-    behind those that the run has here already. One message of a provider may become several, of one group.
+    A string is a user's text. A dict has role and content, as OpenAI or Anthropic write them, or comes from
+    `Message.to_dict`. A message that has an id and time already keeps them. New ones get the time `at` (seconds since
+    the epoch) and numbers from `start`, or after the highest number of the run here. One provider message may become
+    several messages of one group. Raises MessageError for the first part that it cannot read.
 
     >>> [message.id for message in normalize(["hello", {"role": "assistant", "content": "hi"}], run="r", start=4)]
     ['r:4', 'r:5']
@@ -45,33 +46,33 @@ def normalize(
     n = validation.check_int("start", start)
     if not is_time(at):
         raise ConfigError("at", at, EXPECTED_TIME)
-    kept: dict[int, Message] = {}
+    existing: dict[int, Message] = {}
     items = list(_to_items(messages))
     for index, item in enumerate(items):
         if isinstance(item, Message):
-            kept[index] = item.checked(index)
+            existing[index] = item.checked(index)
         elif _is_envelope(item):
-            kept[index] = Message.from_dict(cast("Mapping[str, Any]", item), index)
-    n = max([n, *(message.n + 1 for message in kept.values() if message.run == run)])
-    done: list[Message] = []
+            existing[index] = Message.from_dict(cast("Mapping[str, Any]", item), index)
+    n = max([n, *(message.n + 1 for message in existing.values() if message.run == run)])
+    normalized: list[Message] = []
     for index, item in enumerate(items):
-        if index in kept:
-            done.append(kept[index])
+        if index in existing:
+            normalized.append(existing[index])
         else:
-            made = _read_item(index, item)
-            group = n if len(made) > 1 else None
-            for offset, message in enumerate(made):
+            parsed = _read_item(index, item)
+            group = n if len(parsed) > 1 else None
+            for offset, message in enumerate(parsed):
                 message.run, message.n, message.created_at, message.group = run, n + offset, at, group
-            n += len(made)
-            done += made
-    return done
+            n += len(parsed)
+            normalized += parsed
+    return normalized
 
 
 def _to_items(messages: object) -> Iterable[object]:
     if isinstance(messages, str):
         return [messages]
-    one = isinstance(messages, (Mapping, bytes, bytearray))  # they can be iterated, but not over messages
-    if one or not isinstance(messages, Iterable):
+    is_single = isinstance(messages, (Mapping, bytes, bytearray))  # iterable, but not over messages
+    if is_single or not isinstance(messages, Iterable):
         raise MessageError(0, "messages", cast("object", messages), "a text or a list of messages")
     return cast("Iterable[object]", messages)
 
@@ -81,15 +82,15 @@ def _is_envelope(item: object) -> bool:
 
 
 def _read_item(index: int, item: object) -> list[Message]:
-    """The envelopes of one message that is none yet; `normalize` gives them their ids."""
+    """Parse one provider message; `normalize` assigns the ids."""
     if isinstance(item, str):
         return [_build_message(MessageType.TEXT, Role.USER, item)]
     if not isinstance(item, Mapping):
-        wanted = "a text, a dict with role and content, or a Message (of an object of an SDK, its model_dump())"
-        raise MessageError(index, "message", item, wanted)
+        expected = "a text, a dict with role and content, or a Message (of an object of an SDK, its model_dump())"
+        raise MessageError(index, "message", item, expected)
     data: Json = copy_json(index, "", cast("object", item))
-    given = data.get("role")
-    role = Role.SYSTEM if given == "developer" else parse_enum(index, "role", given, Role)
+    role_name = data.get("role")
+    role = Role.SYSTEM if role_name == "developer" else parse_enum(index, "role", role_name, Role)
     return _read_tool(index, data) if role is Role.TOOL else _read_message(index, role, data)
 
 
@@ -98,27 +99,27 @@ def _read_tool(index: int, data: Json) -> list[Message]:
     require(name is None or isinstance(name, str), index, "name", name, "a text, or None")
     payload = {"call_id": _require_text(index, "", data, "tool_call_id"), "name": name, "is_error": False}
     content = _read_result_text(index, "content", data.get("content"), payload, OPENAI)
-    made = [_build_message(MessageType.TOOL_RESULT, Role.TOOL, content, payload)]
-    return _mark_shape(made, OPENAI, _collect_extra(data, {"role", "content", "tool_call_id", "name"}, {"name"}))
+    messages = [_build_message(MessageType.TOOL_RESULT, Role.TOOL, content, payload)]
+    return _mark_shape(messages, OPENAI, _collect_extra(data, {"role", "content", "tool_call_id", "name"}, {"name"}))
 
 
 def _read_message(index: int, role: Role, data: Json) -> list[Message]:
-    answered, shape = data.get("tool_call_id"), _detect_shape(role, data)
-    require(answered is None, index, "tool_call_id", answered, "a tool_call_id only with the role tool")
-    made = _read_content(index, role, data, shape) + _read_calls(index, role, data)
-    further = _collect_extra(data, {"role", "content", "tool_calls"}, {"tool_calls"})
+    answered_call_id, shape = data.get("tool_call_id"), _detect_shape(role, data)
+    require(answered_call_id is None, index, "tool_call_id", answered_call_id, "a tool_call_id only with the role tool")
+    messages = _read_content(index, role, data, shape) + _read_calls(index, role, data)
+    extra = _collect_extra(data, {"role", "content", "tool_calls"}, {"tool_calls"})
     if data["role"] != role:
-        further["role"] = data["role"]
-    if not made or data.get("content") == []:
-        further["content"] = data["content"]
-    if not made:  # an assistant that refused, or said nothing, still had its turn
+        extra["role"] = data["role"]
+    if not messages or data.get("content") == []:
+        extra["content"] = data["content"]
+    if not messages:  # an assistant message with a refusal, or without content, is kept as a message
         refusal = data.get("refusal")
-        made = [_build_message(MessageType.TEXT, role, refusal if isinstance(refusal, str) else "")]
-    return _mark_shape(made, shape, further)
+        messages = [_build_message(MessageType.TEXT, role, refusal if isinstance(refusal, str) else "")]
+    return _mark_shape(messages, shape, extra)
 
 
 def _detect_shape(role: Role, data: Json) -> str | None:
-    """Whose message it is, or None where both providers would write it so."""
+    """Return the provider of a message, or None if both write it so."""
     content = data.get("content")
     parts = cast("list[object]", content) if isinstance(content, list) else []
     kinds = {str(cast("Json", part).get("type")) for part in parts if isinstance(part, dict)} - {"text"}
@@ -131,14 +132,16 @@ def _read_content(index: int, role: Role, data: Json, shape: str | None) -> list
     content = data.get("content")
     if isinstance(content, str):
         return [_build_message(MessageType.TEXT, role, content)]
-    silent = role is Role.ASSISTANT  # only a model may answer with nothing, or with calls alone
-    if content is None and silent and ("content" in data or data.get("tool_calls")):
+    is_assistant = role is Role.ASSISTANT  # only the assistant may have no content, or calls alone
+    if content is None and is_assistant and ("content" in data or data.get("tool_calls")):
         return []
-    if isinstance(content, list) and (content or silent):
+    if isinstance(content, list) and (content or is_assistant):
         parts = cast("list[object]", content)
-        lone = len(parts) == 1
-        return [_read_part(index, f"content[{place}]", role, part, shape, lone) for place, part in enumerate(parts)]
-    expected = "a text, a list of parts, or None" if silent else "a text or a list of parts"
+        is_only_part = len(parts) == 1
+        return [
+            _read_part(index, f"content[{place}]", role, part, shape, is_only_part) for place, part in enumerate(parts)
+        ]
+    expected = "a text, a list of parts, or None" if is_assistant else "a text or a list of parts"
     raise MessageError(index, "content", cast("object", content), expected)
 
 
@@ -146,8 +149,8 @@ def _read_part(index: int, where: str, role: Role, value: object, shape: str | N
     part = _require_part(index, where, value)
     match part["type"]:
         case "text":
-            further = _collect_extra(part, {"type", "text"})
-            return _build_message(MessageType.TEXT, role, part["text"], None, further, is_only_part)
+            extra = _collect_extra(part, {"type", "text"})
+            return _build_message(MessageType.TEXT, role, part["text"], None, extra, is_only_part)
         case "tool_use":
             require(role is Role.ASSISTANT, index, f"{where}.type", "tool_use", "a tool_use only from the assistant")
             return _read_tool_use(index, where, part)
@@ -167,8 +170,8 @@ def _read_tool_use(index: int, where: str, block: Json) -> Message:
     )
     require(isinstance(arguments, dict), index, f"{where}.input", arguments, "a dict")
     payload = {"call_id": call_id, "name": name, "arguments": arguments}
-    further = _collect_extra(block, {"type", "id", "name", "input"})
-    return _build_message(MessageType.TOOL_CALL, Role.ASSISTANT, "", payload, further)
+    extra = _collect_extra(block, {"type", "id", "name", "input"})
+    return _build_message(MessageType.TOOL_CALL, Role.ASSISTANT, "", payload, extra)
 
 
 def _read_tool_result(index: int, where: str, block: Json) -> Message:
@@ -176,12 +179,12 @@ def _read_tool_result(index: int, where: str, block: Json) -> Message:
     require(failed is None or isinstance(failed, bool), index, f"{where}.is_error", failed, "a bool")
     payload = {"call_id": _require_text(index, where, block, "tool_use_id"), "name": None, "is_error": bool(failed)}
     content = "" if content is None else _read_result_text(index, f"{where}.content", content, payload, ANTHROPIC)
-    further = _collect_extra(block, {"type", "tool_use_id", "content", "is_error"}, {"content", "is_error"})
-    return _build_message(MessageType.TOOL_RESULT, Role.TOOL, content, payload, further)
+    extra = _collect_extra(block, {"type", "tool_use_id", "content", "is_error"}, {"content", "is_error"})
+    return _build_message(MessageType.TOOL_RESULT, Role.TOOL, content, payload, extra)
 
 
 def _read_result_text(index: int, where: str, content: object, payload: Json, shape: str) -> str:
-    """The text of a result; where it is made of parts, they go into its payload."""
+    """Return the text of a result, and store its parts in the payload."""
     if isinstance(content, str):
         return content
     if not isinstance(content, list):
@@ -194,8 +197,8 @@ def _read_result_text(index: int, where: str, content: object, payload: Json, sh
 
 
 def _read_calls(index: int, role: Role, data: Json) -> list[Message]:
-    calls, old = data.get("tool_calls"), data.get("function_call")
-    require(old is None, index, "function_call", old, "tool_calls, which replaced it")
+    calls, function_call = data.get("tool_calls"), data.get("function_call")
+    require(function_call is None, index, "function_call", function_call, "tool_calls, which replaced it")
     if calls is None or calls == []:
         return []
     require(role is Role.ASSISTANT, index, "tool_calls", calls, "tool calls only from the assistant")
@@ -213,14 +216,14 @@ def _read_call(index: int, where: str, value: object) -> Message:
     )
     require(kind == "function", index, f"{where}.type", kind, "'function'")
     require(isinstance(function, dict), index, f"{where}.function", function, "a dict with name and arguments")
-    inner = cast("Json", function)
-    name, arguments = _require_text(index, f"{where}.function", inner, "name"), inner.get("arguments")
-    good = isinstance(arguments, (str, dict))  # some servers of this shape write a dict
-    require(good, index, f"{where}.function.arguments", arguments, "JSON text, or a dict")
-    deeper = _collect_extra(inner, {"name", "arguments"})
-    further = _collect_extra(call, {"id", "type", "function"}) | ({"function": deeper} if deeper else {})
+    function_data = cast("Json", function)
+    name, arguments = _require_text(index, f"{where}.function", function_data, "name"), function_data.get("arguments")
+    is_valid = isinstance(arguments, (str, dict))  # some OpenAI-like servers send a dict
+    require(is_valid, index, f"{where}.function.arguments", arguments, "JSON text, or a dict")
+    function_extra = _collect_extra(function_data, {"name", "arguments"})
+    extra = _collect_extra(call, {"id", "type", "function"}) | ({"function": function_extra} if function_extra else {})
     payload = {"call_id": call_id, "name": name, "arguments": arguments}
-    return _build_message(MessageType.TOOL_CALL, Role.ASSISTANT, "", payload, further)
+    return _build_message(MessageType.TOOL_CALL, Role.ASSISTANT, "", payload, extra)
 
 
 def _build_message(
@@ -231,16 +234,19 @@ def _build_message(
     extra: Json | None = None,
     is_only_part: bool = False,
 ) -> Message:
-    """A message without id or time; `lone` marks a text that came in a list of its own."""
+    """Build a message without id or time.
+
+    `is_only_part` marks a text that came alone in a list.
+    """
     metadata = {"wire": {"part": extra or {}}} if extra or is_only_part else None
     return Message("", 0, 0.0, kind, role, content, payload, metadata)
 
 
 def _mark_shape(messages: list[Message], shape: str | None, extra: Json) -> list[Message]:
-    """The same envelopes, with the further keys of their message and the shape of all further keys."""
+    """Add the provider message's other keys and shape to the metadata."""
     if extra:
         messages[0].metadata = {"wire": (messages[0].metadata or {"wire": {}})["wire"] | {"message": extra}}
-        shape = shape or OPENAI  # because Anthropic's messages have no further keys
+        shape = shape or OPENAI  # Anthropic's messages have no other keys
     for message in messages:
         if message.metadata and shape:
             message.metadata["wire"]["shape"] = shape
@@ -248,7 +254,7 @@ def _mark_shape(messages: list[Message], shape: str | None, extra: Json) -> list
 
 
 def _collect_extra(data: Json, known: AbstractSet[str], optional: AbstractSet[str] = frozenset()) -> Json:
-    """What the envelope itself does not tell: unknown keys, and empty values where the key might as well be missing."""
+    """Return keys that the message cannot restore: unknown ones, and empty optional ones."""
     return {key: value for key, value in data.items() if key not in known or (key in optional and not value)}
 
 
@@ -267,5 +273,5 @@ def _require_part(index: int, where: str, value: object) -> Json:
 
 
 def join_texts(parts: list[Json]) -> str:
-    """What the text parts of a result say, a line each."""
+    """Join the text parts of a result, one line each."""
     return "\n".join(str(part.get("text", "")) for part in parts if part["type"] == "text")

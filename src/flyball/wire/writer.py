@@ -1,7 +1,7 @@
-"""Writing: a list of messages becomes a conversation as OpenAI's or Anthropic's API wants it.
+"""Writer of conversations in the formats of OpenAI's and Anthropic's APIs.
 
-Both write a final result or an error as text of its role, and a question to a person as the assistant's text. Both
-leave deltas out, because the whole text comes too. What they write shares nothing with the messages.
+Both formats write a final result or an error as text of its role, and a question to a person as the assistant's text.
+Both leave deltas out, because the whole text follows.
 """
 
 from __future__ import annotations
@@ -16,68 +16,67 @@ from ..message import ANTHROPIC, OPENAI, Message, MessageType, Role, belong_toge
 from .reader import join_texts
 
 PRIVATE_TYPES = frozenset({"thinking", "redacted_thinking"})
-"""Reasoning that its provider signs for itself; no other takes it."""
+"""Reasoning that is signed by its provider. No other provider accepts it."""
 
 Json = dict[str, Any]
 
 
-def _parse_finite(number: str) -> float:
-    value = float(number)
-    if not math.isfinite(value):
-        raise ValueError(number)
-    return value
-
-
-_DECODER = json.JSONDecoder(parse_float=_parse_finite, parse_constant=_parse_finite)
-"""Python would read NaN and infinity, which are no JSON."""
-
-
 def to_openai(messages: Iterable[Message]) -> list[Json]:
-    """The conversation for OpenAI's chat API; arguments that are a dict become JSON text."""
+    """Convert messages for OpenAI's chat API.
+
+    Arguments that are a dict become JSON text. The result shares nothing with the messages. Raises MessageError for an
+    invalid message.
+    """
     return write_openai(_check_messages(messages))
 
 
 def write_openai(messages: Iterable[Message]) -> list[Json]:
-    """The same for messages that are known to be right; what it gives may share parts with them."""
-    done: list[Json] = []
-    for who, pieces in _group_messages(_drop_deltas(messages), _get_role):
-        if who is Role.TOOL:
-            done += [_build_openai_result(piece) for piece in pieces]
+    """Convert valid messages as `to_openai` does, without checks or copies.
+
+    The result may share parts with the messages.
+    """
+    written: list[Json] = []
+    for role, batch in _group_messages(_drop_deltas(messages), _get_role):
+        if role is Role.TOOL:
+            written += [_build_openai_result(message) for message in batch]
             continue
-        calls = [_build_openai_call(piece) for piece in pieces if piece.type is MessageType.TOOL_CALL]
-        said = [piece for piece in pieces if piece.type is not MessageType.TOOL_CALL]
-        parts = [part for piece in said if (part := _build_part(piece, OPENAI))]
+        calls = [_build_openai_call(message) for message in batch if message.type is MessageType.TOOL_CALL]
+        contents = [message for message in batch if message.type is not MessageType.TOOL_CALL]
+        parts = [part for message in contents if (part := _build_part(message, OPENAI))]
         if parts or calls:
-            message = {"role": str(who), "content": _build_content(said, parts) if parts else None}
-            done.append(message | ({"tool_calls": calls} if calls else {}) | _get_extra(pieces, OPENAI))
-    return done
+            body = {"role": str(role), "content": _build_content(contents, parts) if parts else None}
+            written.append(body | ({"tool_calls": calls} if calls else {}) | _get_extra(batch, OPENAI))
+    return written
 
 
 def to_anthropic(messages: Iterable[Message]) -> tuple[str | None, list[Json]]:
-    """The system text and the conversation for Anthropic's messages API.
+    """Convert messages to a system text and the messages of Anthropic's API.
 
-    Arguments that are JSON text become the dict that they say; a blank text is {}, and a text that is no JSON object is
-    {"_raw": text}. Blank texts are left out, because that API refuses them.
+    Arguments that are JSON text become a dict. Blank text becomes {}, and text that is not a JSON object becomes
+    {"_raw": text}. Blank texts are dropped, because the API refuses them. The result shares nothing with the messages.
+    Raises MessageError for an invalid message.
     """
     return write_anthropic(_check_messages(messages))
 
 
 def write_anthropic(messages: Iterable[Message]) -> tuple[str | None, list[Json]]:
-    """The same for messages that are known to be right; what it gives may share parts with them."""
-    pieces = _drop_deltas(messages)
-    system = [_get_system_text(piece) for piece in pieces if _get_role(piece) is Role.SYSTEM]
-    done: list[Json] = []
-    for who, batch in _group_messages(
-        [piece for piece in pieces if _get_role(piece) is not Role.SYSTEM], _get_anthropic_role
+    """Convert valid messages as `to_anthropic` does, without checks or copies.
+
+    The result may share parts with the messages.
+    """
+    kept = _drop_deltas(messages)
+    system = [_get_system_text(message) for message in kept if _get_role(message) is Role.SYSTEM]
+    written: list[Json] = []
+    for role, batch in _group_messages(
+        [message for message in kept if _get_role(message) is not Role.SYSTEM], _get_anthropic_role
     ):
-        blocks = [block for piece in batch if (block := _build_anthropic_block(piece)) and not _is_blank(block)]
+        blocks = [block for message in batch if (block := _build_anthropic_block(message)) and not _is_blank(block)]
         if blocks:
-            done.append({"role": str(who), "content": _build_content(batch, blocks)} | _get_extra(batch, ANTHROPIC))
-    return "\n\n".join(filter(str.strip, system)) or None, done
+            written.append({"role": str(role), "content": _build_content(batch, blocks)} | _get_extra(batch, ANTHROPIC))
+    return "\n\n".join(filter(str.strip, system)) or None, written
 
 
 def _check_messages(messages: Iterable[Message]) -> list[Message]:
-    """Copies of them; a MessageError names what no message can have."""
     return [message.checked(index) for index, message in enumerate(messages)]
 
 
@@ -85,7 +84,7 @@ def _drop_deltas(messages: Iterable[Message]) -> list[Message]:
     return [message for message in messages if message.type is not MessageType.DELTA]
 
 
-_USER, _TOOL = Role.USER, Role.TOOL  # found once: a member of an enum is looked up slowly
+_USER, _TOOL = Role.USER, Role.TOOL  # enum member lookup is ~5x slower than a global on 3.11
 _ROLES = {
     MessageType.TOOL_CALL: Role.ASSISTANT,
     MessageType.INPUT_REQUIRED: Role.ASSISTANT,
@@ -95,39 +94,43 @@ _ROLES = {
 
 
 def _get_role(message: Message) -> Role:
-    speaker = _ROLES.get(message.type)
-    if speaker is None:  # only a result can be written as a tool's
-        speaker = _USER if message.role is _TOOL else message.role
-    return speaker
+    role = _ROLES.get(message.type)
+    if role is None:  # only a result can have the role tool
+        role = _USER if message.role is _TOOL else message.role
+    return role
 
 
 def _get_anthropic_role(message: Message) -> Role:
-    """The speaker where there are two: the assistant, and all others."""
     return Role.ASSISTANT if _get_role(message) is Role.ASSISTANT else Role.USER
 
 
 def _group_messages(
     messages: list[Message], get_role: Callable[[Message], Role]
 ) -> Iterator[tuple[Role, list[Message]]]:
-    """The envelopes that make one message of a provider, and who speaks in it."""
-    pieces: list[Message] = []
+    """Yield the messages that form one provider message, with its role."""
+    batch: list[Message] = []
     for message in messages:
-        if pieces and not (get_role(pieces[-1]) is get_role(message) and belong_together(pieces[-1], message)):
-            yield get_role(pieces[0]), pieces
-            pieces = []
-        pieces.append(message)
-    if pieces:
-        yield get_role(pieces[0]), pieces
+        if batch and not (get_role(batch[-1]) is get_role(message) and belong_together(batch[-1], message)):
+            yield get_role(batch[0]), batch
+            batch = []
+        batch.append(message)
+    if batch:
+        yield get_role(batch[0]), batch
 
 
 def _build_content(messages: list[Message], parts: list[Json]) -> str | list[Json]:
-    """A single text as it is, unless it came in a list of its own."""
+    """Return a single text as a string, unless it came in a list."""
     single = len(parts) == 1 and parts[0].keys() == {"type", "text"}
-    return parts[0]["text"] if single and not any("part" in _get_wire_metadata(piece) for piece in messages) else parts
+    return (
+        parts[0]["text"] if single and not any("part" in _get_wire_metadata(message) for message in messages) else parts
+    )
 
 
 def _build_part(message: Message, shape: str) -> Json | None:
-    """A text or a part; both providers write a text alike, and each has parts that the other does not know."""
+    """Return a text or part in a provider's format.
+
+    Returns None for private reasoning of the other provider.
+    """
     payload = message.payload or {}
     if message.type is not MessageType.MULTIMODAL_PART:
         code = payload.get("code", "") if message.type is MessageType.ERROR else ""
@@ -141,7 +144,7 @@ def _build_part(message: Message, shape: str) -> Json | None:
 
 
 def _convert_image(part: Json, shape: str) -> Json | None:
-    """The other provider's image in this shape, or None for what is no image or is kept with that provider."""
+    """Convert the other provider's image; return None for other parts and stored files."""
     match part:
         case {"type": "image_url", "image_url": {"url": str(url)}}:
             pass
@@ -163,11 +166,11 @@ def _describe_omitted(part: Json) -> str:
 
 
 def _build_openai_call(message: Message) -> Json:
-    payload, kept = message.payload or {}, _get_extra([message], OPENAI, "part")
+    payload, extra = message.payload or {}, _get_extra([message], OPENAI, "part")
     arguments = payload["arguments"]
     text = arguments if isinstance(arguments, str) else json.dumps(arguments, ensure_ascii=False)
-    function = {"name": payload["name"], "arguments": text} | kept.pop("function", {})
-    return {"id": payload["call_id"], "type": "function", "function": function} | kept
+    function = {"name": payload["name"], "arguments": text} | extra.pop("function", {})
+    return {"id": payload["call_id"], "type": "function", "function": function} | extra
 
 
 def _build_openai_result(message: Message) -> Json:
@@ -179,16 +182,16 @@ def _build_openai_result(message: Message) -> Json:
 
 
 def _build_anthropic_block(message: Message) -> Json | None:
-    payload, kept = message.payload or {}, _get_extra([message], ANTHROPIC, "part")
+    payload, extra = message.payload or {}, _get_extra([message], ANTHROPIC, "part")
     match message.type:
         case MessageType.TOOL_CALL:
             arguments = _parse_arguments(payload["arguments"])
-            return {"type": "tool_use", "id": payload["call_id"], "name": payload["name"], "input": arguments} | kept
+            return {"type": "tool_use", "id": payload["call_id"], "name": payload["name"], "input": arguments} | extra
         case MessageType.TOOL_RESULT:
             content = _build_result_content(message, ANTHROPIC)
-            said = {"content": content} if content else {}
-            failed = {"is_error": True} if payload.get("is_error") else {}
-            return kept | {"type": "tool_result", "tool_use_id": payload["call_id"]} | said | failed
+            content_field = {"content": content} if content else {}
+            error_field = {"is_error": True} if payload.get("is_error") else {}
+            return extra | {"type": "tool_result", "tool_use_id": payload["call_id"]} | content_field | error_field
         case _:
             return _build_part(message, ANTHROPIC)
 
@@ -202,22 +205,33 @@ def _is_blank(block: Json) -> bool:
     return block["type"] == "text" and not str(block.get("text", "")).strip()
 
 
+def _parse_finite(number: str) -> float:
+    value = float(number)
+    if not math.isfinite(value):
+        raise ValueError(number)
+    return value
+
+
+_DECODER = json.JSONDecoder(parse_float=_parse_finite, parse_constant=_parse_finite)
+"""Strict decoder. Python's default accepts NaN and infinity, which are not JSON."""
+
+
 def _parse_arguments(arguments: str | Json) -> Json:
-    """Arguments as a dict; a text that is none is passed on, so that the model sees what it wrote."""
     if not isinstance(arguments, str):
         return arguments
     try:
-        found: object = _DECODER.decode(arguments) if arguments.strip() else {}
+        parsed: object = _DECODER.decode(arguments) if arguments.strip() else {}
     except (ValueError, RecursionError):
-        found = None
-    return cast("Json", found) if isinstance(found, dict) else {"_raw": arguments}
+        parsed = None
+    # Text that is not an object is passed on, so that the model sees what it wrote.
+    return cast("Json", parsed) if isinstance(parsed, dict) else {"_raw": arguments}
 
 
 def _build_result_content(message: Message, shape: str) -> str | list[Json]:
-    """The parts of a result in their own shape, unless its text has been changed since; else the text."""
+    """Return the parts of a result in their own format, otherwise its text."""
     payload = message.payload or {}
     parts: list[Json] | None = payload.get("parts")
-    if parts is None or join_texts(parts) != message.content:
+    if parts is None or join_texts(parts) != message.content:  # no parts, or a text that was changed since
         return message.content
     if payload.get("shape") == shape:
         return parts
@@ -231,10 +245,10 @@ def _get_wire_metadata(message: Message) -> Json:
 
 
 def _get_extra(messages: list[Message], shape: str, level: str = "message") -> Json:
-    """What was kept of the provider's further keys, if they are of this shape."""
-    kept: Json = {}
+    """Return the keys that the reader kept for this provider."""
+    extra: Json = {}
     for wire in map(_get_wire_metadata, messages):
-        found = wire.get(level)
-        if isinstance(found, dict) and wire.get("shape", shape) == shape:
-            kept |= cast("Json", found)
-    return kept
+        keys = wire.get(level)
+        if isinstance(keys, dict) and wire.get("shape", shape) == shape:
+            extra |= cast("Json", keys)
+    return extra
