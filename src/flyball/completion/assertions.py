@@ -93,7 +93,10 @@ class Assertions:
         return tuple(option for option in self.complete_when_any if forbidden.isdisjoint(option.tool_names))
 
     def unavailable(self, offered: Collection[str]) -> tuple[str, ...]:
-        """Return the tools not `offered` that every completion needs."""
+        """Return the needed tools that are not `offered`.
+
+        Tools of `complete_when_any` count only if no open option has all its tools.
+        """
         needed = [*self.required_tool_names, *self.minimum_successful_tool_counts]
         if not any(set(option.tool_names) <= set(offered) for option in self.open_ways):
             needed += [name for option in self.open_ways for name in option.tool_names]
