@@ -38,7 +38,7 @@ class Spending:
 
     def __init__(self, envelope: TurnBudget, price: Price | None = None, model: str = "unknown") -> None:
         self.envelope = envelope
-        self._used = [0, 0, 0, 0, 0]
+        self._used = [0, 0, 0, 0, 0]  # in the order of the fields of Usage
         self.costs: dict[str, int] = {}
         """Billionths of a dollar by model; only models with a price."""
         self._unpriced: dict[str, None] = {}
@@ -146,10 +146,10 @@ class Spending:
         The usage may exceed the reservations: the request has already happened.
         """
         input, output, lock = usage.input, usage.output, self.envelope.lock
-        facts = {"tokens": input + output, "usd": 0 if self.price is None else self.price.cost(usage)}
+        amounts = {"tokens": input + output, "usd": 0 if self.price is None else self.price.cost(usage)}
         lock.acquire()
         try:
-            self._settle_amounts(holds, facts)
+            self._settle_amounts(holds, amounts)
             used = self._used
             used[0] += input
             used[1] += output
@@ -161,7 +161,7 @@ class Spending:
                 self.largest_input_tokens = input
         finally:
             lock.release()
-        return facts
+        return amounts
 
     def settle_estimate(self, holds: Sequence[Holds], input_tokens: int = 0, output_tokens: int = 0) -> dict[str, int]:
         """Settle a request whose usage was not reported, and return the amounts.
@@ -169,28 +169,29 @@ class Spending:
         Counts the reservation or the given tokens, whichever is more: a limit must assume the worst.
         """
         with self.envelope.lock:
-            facts = {
+            amounts = {
                 "tokens": input_tokens + output_tokens,
                 "usd": 0 if self.price is None else compute_max_request_cost(self.price, input_tokens, output_tokens),
             }
-            for name, minimum in facts.items():
-                facts[name] = max(minimum, sum(row[name].amount for row in holds if name in row))
-            self._settle_amounts(holds, facts)
+            for name, minimum in amounts.items():
+                reserved = sum(reservations[name].amount for reservations in holds if name in reservations)
+                amounts[name] = max(minimum, reserved)
+            self._settle_amounts(holds, amounts)
             self.estimated_requests += 1
-        return facts
+        return amounts
 
-    def _settle_amounts(self, holds: Sequence[Holds], facts: dict[str, int]) -> None:
+    def _settle_amounts(self, holds: Sequence[Holds], amounts: dict[str, int]) -> None:
         if self.price is None:
             self._unpriced[self._model] = None
         else:
-            self.costs[self._model] += facts["usd"]
-        for name, fact in facts.items():
-            for row in holds:
-                if row and name in row:
-                    row[name].settle(fact)
-                    fact = 0
-            if fact:
-                self.envelope.budgets[name].increment(fact)
+            self.costs[self._model] += amounts["usd"]
+        for name, amount in amounts.items():
+            for reservations in holds:
+                if reservations and name in reservations:
+                    reservations[name].settle(amount)  # the first hold takes the whole amount; the others are released
+                    amount = 0
+            if amount:
+                self.envelope.budgets[name].increment(amount)
 
 
 def _affordable_output(price: Price, input_tokens: int, money: int) -> float:
