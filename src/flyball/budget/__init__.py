@@ -1,4 +1,4 @@
-"""Budgets: counters, ceilings, deadlines, prices and what a run has spent."""
+"""Budgets: counters, ceilings, deadlines, prices and recorded spending."""
 
 from .budget import Hold, IterationBudget
 

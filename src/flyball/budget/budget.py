@@ -1,6 +1,9 @@
-"""The one primitive that counts everything: a named count with a ceiling, safe to share between threads."""
+"""Named, thread-safe counters with a ceiling, and holds on them.
 
-# A budget and its holds are one mechanism in two classes; for anybody else the underscore means what it says.
+Everything that Flyball limits by number (turns, tool calls, tokens, money, child runs) is an `IterationBudget`.
+"""
+
+# IterationBudget and Hold are one mechanism in two classes, so they use each other's private attributes.
 # pyright: reportPrivateUsage=false
 
 from __future__ import annotations
@@ -21,7 +24,7 @@ _NO_REFUNDS: Mapping[str, int] = MappingProxyType({})
 
 
 class IterationBudget:
-    """A named count with a ceiling: claim before acting; a refused claim changes nothing.
+    """Named counter with a ceiling. A refused claim changes nothing.
 
     >>> turns = IterationBudget("conversation_turns", 2)
     >>> turns.consume(), turns.consume(), turns.consume()
@@ -29,9 +32,11 @@ class IterationBudget:
     >>> turns.to_response_flag()
     'max_conversation_turns_reached'
 
-    `parent=` makes a family: what counts here counts for every ancestor too, or for none. `beside=` shares the other
-    budget's lock without counting in it, for the dimensions of one run. `start` is what was used before; it counts
-    here only, and a refund never gives it back to an ancestor. Every method may be called from any thread.
+    With `parent=`, a claim counts here and in every ancestor, or nowhere. `beside=` only shares the lock of another
+    budget: the budgets of one run use it, so that a claim on several of them is atomic. `start` is the amount used
+    before this budget existed. It counts here but not in the ancestors, so a refund never returns it to them.
+
+    Amounts are whole numbers in `unit`. All methods are thread-safe.
     """
 
     __slots__ = (
@@ -61,7 +66,7 @@ class IterationBudget:
             raise ConfigError(f"{where}, ceiling", ceiling, f"at most its maximum of {maximum}")
         self._used = self._brought = validation.check_int(f"{where}, start", start)
         self._held = self._unsettled = 0
-        # What `used` may grow to: the ceiling less what is held. So one comparison decides a claim.
+        # Limit for `used`: the ceiling minus the held units. One comparison then decides a claim.
         self._room: int | float = math.inf if self._ceiling is None else self._ceiling
         self._refunds = _NO_REFUNDS
         self._extensions: tuple[Extension, ...] = ()
@@ -69,13 +74,16 @@ class IterationBudget:
         self._lock = self._choose_lock(parent, beside)
 
     def anew(self, beside: IterationBudget | None = None, most: int | None = None) -> IterationBudget:
-        """A fresh budget with this one's ceiling, `most` at most; faster than a new one, as all was checked before."""
+        """Return an unused budget with the same settings, without re-validating them.
+
+        `beside` is the budget whose lock it shares. `most` caps the ceiling; None keeps this budget's ceiling.
+        """
         fresh: Any = object.__new__(IterationBudget)
         fresh.name, fresh.unit = self.name, self.unit
         fresh.refund_limit = self.refund_limit
         ceiling, maximum = self._ceiling, self.maximum
         if most is not None and (ceiling is None or ceiling >= most):
-            ceiling = maximum = most  # what is inherited is never raised
+            ceiling = maximum = most  # an inherited cap can never be raised
         fresh._ceiling, fresh.maximum = ceiling, maximum
         fresh._room = math.inf if ceiling is None else ceiling
         fresh._used = fresh._brought = fresh._held = fresh._unsettled = 0
@@ -84,11 +92,11 @@ class IterationBudget:
         return fresh
 
     def consume(self, amount: int = 1) -> bool:
-        """Claim `amount`: True when it was counted, False when it was refused."""
-        # Nearly every claim is on a single budget, so this path is written out: it takes a third less time.
+        """Claim `amount` and return True, or return False if refused."""
+        # Fast path for a budget without a parent, which is nearly every claim: a third less time than `_claim`.
         if self._parent is None and amount.__class__ is int and amount > 0:
             lock = self._lock
-            lock.acquire()  # `with` takes twice the time
+            lock.acquire()  # `with` takes twice as long
             try:
                 used = self._used + amount
                 if used > self._room:
@@ -100,24 +108,27 @@ class IterationBudget:
         return self._claim(amount) is None
 
     def spend(self, amount: int = 1) -> None:
-        """Claim `amount`, or raise the BudgetExceeded of the budget that refused."""
+        """Claim `amount`, or raise BudgetExceeded naming the budget that refused."""
         refusal = self._claim(amount)
         if refusal is not None:
             raise refusal
 
     def try_hold(self, amount: int) -> Hold | None:
-        """Set `amount` aside until the fact is known, or None where that is refused."""
+        """Reserve `amount` until it is settled; return None if refused."""
         try:
             return Hold(self, amount)
         except BudgetExceeded:
             return None
 
     def hold(self, amount: int) -> Hold:
-        """Set `amount` aside until the fact is known, or raise BudgetExceeded."""
+        """Reserve `amount` until it is settled, or raise BudgetExceeded."""
         return Hold(self, amount)
 
     def hold_some(self, least: int, most: float) -> Hold | None:
-        """Set aside as much as there is room for, up to `most`; None if that is less than `least`, or without end."""
+        """Reserve as much as is available, from `least` up to `most`.
+
+        Returns None if fewer than `least` units are available, or if the amount would be infinite.
+        """
         lock = self._lock
         lock.acquire()
         try:
@@ -135,7 +146,7 @@ class IterationBudget:
         return Hold.made(self, amount)
 
     def increment(self, amount: int = 1) -> int:
-        """Count a fact, whatever the ceiling says, and give the new count."""
+        """Count `amount` even above the ceiling, and return the new count."""
         validation.check_amount(self.name, amount)
         with self._lock:
             for budget in self._with_ancestors():
@@ -143,20 +154,26 @@ class IterationBudget:
             return self._used
 
     def refund(self, amount: int = 1, *, reason: str) -> int:
-        """Give back up to `amount` and tell how much it was: the least that this budget and every ancestor can."""
+        """Return up to `amount` to this budget and every ancestor.
+
+        Returns the refunded amount: the largest that all of them can refund, possibly 0.
+        """
         validation.check_amount(self.name, amount)
         validation.check_text(f"budget {self.name!r}, reason of a refund", reason)
         with self._lock:
-            given = min(amount, *(budget._refundable() for budget in self._with_ancestors()))
-            if given <= 0:
+            refunded = min(amount, *(budget._refundable() for budget in self._with_ancestors()))
+            if refunded <= 0:
                 return 0
             for budget in self._with_ancestors():
-                budget._used -= given
-                budget._refunds = {**budget._refunds, reason: budget._refunds.get(reason, 0) + given}
-            return given
+                budget._used -= refunded
+                budget._refunds = {**budget._refunds, reason: budget._refunds.get(reason, 0) + refunded}
+            return refunded
 
     def extend(self, amount: int, *, by: str) -> int:
-        """Raise this budget's own ceiling by up to `amount`, never above its maximum, and tell by how much."""
+        """Raise the ceiling by up to `amount`, and return the increase.
+
+        The ceiling never rises above `maximum`. The ceilings of ancestors do not change.
+        """
         validation.check_amount(self.name, amount)
         validation.check_text(f"budget {self.name!r}, by whom it is extended", by)
         with self._lock:
@@ -171,79 +188,85 @@ class IterationBudget:
 
     @property
     def used(self) -> int:
-        """What counts against the ceiling now."""
+        """Units counted against the ceiling now."""
         return self._used
 
     @property
     def current(self) -> int:
-        """The same as `used`, under the name loops know."""
+        """Alias of `used`."""
         return self._used
 
     @property
     def ceiling(self) -> int | None:
-        """The most that may be used, or None."""
+        """Maximum of `used`. None means no limit."""
         return self._ceiling
 
     @property
     def held(self) -> int:
-        """What is set aside by open holds."""
+        """Units reserved by open holds."""
         return self._held
 
     @property
     def remaining(self) -> int | float:
-        """What this budget itself still allows; `math.inf` without a ceiling."""
+        """Units left in this budget alone; `math.inf` without a ceiling."""
         with self._lock:
             return max(0, self._room - self._used)
 
     @property
     def available(self) -> int | float:
-        """What a claim can get: the least that remains here or with any ancestor."""
+        """Units a claim can get here and from every ancestor."""
         with self._lock:
             if self._parent is None:
                 return self._room - self._used if self._room > self._used else 0
-            return max(0, min(one._room - one._used for one in self._with_ancestors()))
+            return max(0, min(budget._room - budget._used for budget in self._with_ancestors()))
 
     @property
     def exceeded(self) -> bool:
-        """Whether the ceiling is reached."""
+        """True once the ceiling is reached."""
         return self._ceiling is not None and self._used >= self._ceiling
 
     @property
     def ratio(self) -> float:
-        """Used of ceiling: 0.0 without a ceiling, above 1.0 when facts have passed it."""
+        """Share of the ceiling that is used.
+
+        0.0 without a ceiling. Above 1.0 when `increment` or a settled hold went past the ceiling.
+        """
         return compute_ratio(self._used, self._ceiling)
 
     @property
     def claimed(self) -> int:
-        """How much was ever counted: a fact that no refund takes back."""
+        """Units ever counted, including those refunded later."""
         return self.snapshot().claimed
 
     @property
     def refunds(self) -> dict[str, int]:
-        """What was given back, by reason."""
+        """Refunded units by reason."""
         return dict(self._refunds)
 
     @property
     def extensions(self) -> tuple[Extension, ...]:
-        """Every raise of the ceiling, oldest first."""
+        """Increases of the ceiling, oldest first."""
         return self._extensions
 
     @property
     def warning(self) -> str:
-        """The sentence for a person or a model who met the ceiling."""
+        """Message for a person or a model when the ceiling is reached."""
         return f"Maximum {self.name.replace('_', ' ')} ({self.unit.show(self._ceiling)}) reached."
 
     @property
     def lock(self) -> RLock:
-        """The family's lock. Whoever holds it can claim from several of its budgets as in one step."""
+        """Lock shared with all related budgets (`parent=`, `beside=`).
+
+        Hold it to claim from several of them atomically.
+        """
         return self._lock
 
     def to_response_flag(self) -> str:
-        """The flag that every consumer of a bounded loop looks for."""
+        """Return the flag for a reached ceiling: `max_NAME_reached`."""
         return f"max_{self.name}_reached"
 
     def snapshot(self) -> BudgetSnapshot:
-        """All there is to know about this budget at one moment."""
+        """Return a consistent copy of all counters."""
         with self._lock:
             return BudgetSnapshot(
                 name=self.name,
@@ -267,10 +290,10 @@ class IterationBudget:
         parent: IterationBudget | None = None,
         beside: IterationBudget | None = None,
     ) -> Self:
-        """Continue where a snapshot, or its dict, was taken; a parent is to be restored first, and then given here.
+        """Create a budget that continues from a snapshot or its dict.
 
-        Nobody is left to settle a hold that was open then: it counts as used, and the snapshots to come tell how much
-        that is (`unsettled`).
+        Restore the parent first and pass it as `parent`. Holds that were open in the snapshot can no longer be settled.
+        They count as used, and later snapshots report their sum as `unsettled`.
         """
         if not isinstance(snapshot, BudgetSnapshot):
             snapshot = BudgetSnapshot.from_dict(snapshot)
@@ -291,20 +314,16 @@ class IterationBudget:
         return budget
 
     def __reduce__(self) -> str:
-        # A copy would count on its own, beside the original, and so allow everything twice.
+        # A copy would count separately, so the program could spend the ceiling twice.
         raise TypeError("a budget cannot be copied or pickled; take its snapshot() and restore() that")
 
     def __repr__(self) -> str:
-        now = self.snapshot()
-        held = f", {self.unit.show(now.held)} held" if now.held else ""
-        return f"<IterationBudget {self.name}: {self.unit.show(now.used)} of {self.unit.show(now.ceiling)}{held}>"
+        snapshot = self.snapshot()
+        held = f", {self.unit.show(snapshot.held)} held" if snapshot.held else ""
+        used, ceiling = self.unit.show(snapshot.used), self.unit.show(snapshot.ceiling)
+        return f"<IterationBudget {self.name}: {used} of {ceiling}{held}>"
 
     def _choose_lock(self, parent: IterationBudget | None, beside: IterationBudget | None) -> RLock:
-        """The lock of the family this budget joins, or a new one.
-
-        It can be re-entered because a finaliser may run inside a critical section of its own thread and release a hold
-        there (the `with` block of an abandoned generator): a plain lock would deadlock. It costs 3 % of a claim.
-        """
         for role, budget in (("parent", parent), ("beside", beside)):
             if budget is not None and not isinstance(budget, IterationBudget):  # pyright: ignore[reportUnnecessaryIsInstance]
                 raise ConfigError(f"budget {self.name!r}, {role}", budget, "an IterationBudget")
@@ -312,17 +331,22 @@ class IterationBudget:
             family = f"a budget of the family of its parent {parent.name!r}"
             raise ConfigError(f"budget {self.name!r}, beside", beside.name, family)
         relative = parent or beside
+        # Re-entrant, because a finaliser may run inside a critical section of its own thread and release a hold there
+        # (the `with` block of an abandoned generator). A plain lock would deadlock. This costs 3 % of a claim.
         return RLock() if relative is None else relative._lock
 
     def _with_ancestors(self) -> Iterator[IterationBudget]:
-        """This budget and its ancestors. The lock is held."""
         budget: IterationBudget | None = self
         while budget is not None:
             yield budget
             budget = budget._parent
 
     def _claim(self, amount: int, *, hold: bool = False) -> BudgetExceeded | None:
-        """Count or hold for the whole line, or for none of it: then the error that says who refused."""
+        """Claim from this budget and all ancestors, or from none.
+
+        Returns the error of the first budget that refused, or None. With `hold=True` the amount is held instead of
+        used.
+        """
         if amount.__class__ is not int or amount < 1:
             validation.check_amount(self.name, amount)
         with self._lock:
@@ -347,56 +371,17 @@ class IterationBudget:
         return used if limit is None else min(used, limit - sum(self._refunds.values()))
 
 
-class LazyBudgets(dict[str, IterationBudget]):
-    """The budgets of one run beside each other, each made when somebody looks at it: at most of them nobody does."""
-
-    __slots__ = ("_templates", "_turns")
-
-    def __init__(self, templates: Mapping[str, IterationBudget], turns: IterationBudget) -> None:
-        self["turns"] = turns
-        self._templates = templates
-        self._turns = turns
-
-    def __missing__(self, name: str) -> IterationBudget:
-        return self.setdefault(name, self._templates[name].anew(self._turns))  # of two threads, one has made it
-
-    def __contains__(self, name: object) -> bool:
-        return name in self._templates or super().__contains__(name)
-
-    def get(self, name: str, default: Any = None) -> Any:  # pyright: ignore[reportIncompatibleMethodOverride]
-        """The budget of that name, or the default."""
-        return self[name] if name in self else default  # noqa: SIM401 - this is `get`
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(dict.fromkeys([*self._templates, *super().keys()]))
-
-    def __len__(self) -> int:
-        return len(list(iter(self)))
-
-    def keys(self) -> Any:
-        """All names, in the order of the limits."""
-        return list(iter(self))
-
-    def values(self) -> Any:
-        """All budgets."""
-        return [self[name] for name in self]
-
-    def items(self) -> Any:
-        """Both."""
-        return [(name, self[name]) for name in self]
-
-
 class Hold:
-    """An amount set aside until the fact is known: `budget.hold(500)` is `Hold(budget, 500)`.
+    """Reserved amount, waiting to be settled: `budget.hold(500)` is `Hold(budget, 500)`.
 
-    Settle it to the fact, or release it. As a context manager it gives back what was not settled, also when the block
-    raised. Whichever comes first stands: what comes later changes nothing and says so by returning False.
+    Call `settle` with the amount really used, or `release`. A `with` block releases the hold if the block did not
+    settle it, also after an exception. Only the first call takes effect; later calls change nothing and return False.
     """
 
     __slots__ = ("_amount", "_budget", "_settled")
 
     def __init__(self, budget: IterationBudget, amount: int) -> None:
-        self._settled: int | None = 0  # closed, for the case that the claim is refused
+        self._settled: int | None = 0  # closed: keeps __del__ silent if the claim below is refused
         refusal = budget._claim(amount, hold=True)
         if refusal is not None:
             raise refusal
@@ -406,33 +391,36 @@ class Hold:
 
     @classmethod
     def made(cls, budget: IterationBudget, amount: int) -> Hold:
-        """The handle of what was set aside already."""
+        """Wrap an amount that is already reserved in the budget."""
         hold = object.__new__(cls)
         hold._budget, hold._amount, hold._settled = budget, amount, None
         return hold
 
     @property
     def amount(self) -> int:
-        """What was set aside."""
+        """Reserved units."""
         return self._amount
 
     @property
     def open(self) -> bool:
-        """Whether it still waits to be settled or released."""
+        """True until the hold is settled or released."""
         return self._settled is None
 
     @property
     def settled(self) -> int | None:
-        """The fact that was booked, 0 after a release; None while open."""
+        """Settled units, 0 after a release. None while open."""
         return self._settled
 
     @property
     def overshoot(self) -> int:
-        """By how much the fact was more than what was held."""
+        """Settled units beyond the reserved amount."""
         return max(0, (self._settled or 0) - self._amount)
 
     def settle(self, amount: int) -> bool:
-        """Book the fact, 0 or more, also when it is more than was held; False if this hold was closed before."""
+        """Replace the reserved amount by the amount used, 0 or more.
+
+        The amount may exceed the reservation. Returns False if the hold was already settled or released.
+        """
         if amount.__class__ is not int or amount < 0:
             validation.check_amount(self._budget.name, amount, min_value=0)
         budget, held = self._budget, self._amount
@@ -452,7 +440,7 @@ class Hold:
             lock.release()
 
     def release(self) -> bool:
-        """Give everything back: the fact is that nothing was used."""
+        """Return the whole reserved amount to the budget."""
         return self.settle(0)
 
     def __enter__(self) -> Self:
@@ -462,7 +450,7 @@ class Hold:
         self.release()
 
     def __del__(self) -> None:
-        # Only a warning: nobody decides when the collector runs, so it must not be what changes a count.
+        # Warn only: garbage collection happens at arbitrary times and must not change a count.
         if self._settled is None:
             warnings.warn(f"{self!r} was never settled or released", ResourceWarning, stacklevel=2, source=self)
 
@@ -470,3 +458,45 @@ class Hold:
         show = self._budget.unit.show
         state = "open" if self._settled is None else f"settled at {show(self._settled)}"
         return f"<Hold of {show(self._amount)} on {self._budget.name}: {state}>"
+
+
+class LazyBudgets(dict[str, IterationBudget]):
+    """Budgets of one run by name, each created on first access.
+
+    They share the lock of `turns`. Most runs touch only a few of their budgets.
+    """
+
+    __slots__ = ("_templates", "_turns")
+
+    def __init__(self, templates: Mapping[str, IterationBudget], turns: IterationBudget) -> None:
+        self["turns"] = turns
+        self._templates = templates
+        self._turns = turns
+
+    def __missing__(self, name: str) -> IterationBudget:
+        return self.setdefault(name, self._templates[name].anew(self._turns))  # setdefault: threads may race here
+
+    def __contains__(self, name: object) -> bool:
+        return name in self._templates or super().__contains__(name)
+
+    def get(self, name: str, default: Any = None) -> Any:  # pyright: ignore[reportIncompatibleMethodOverride]
+        """Return the budget of that name, or the default."""
+        return self[name] if name in self else default  # noqa: SIM401 - this is `get`
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(dict.fromkeys([*self._templates, *super().keys()]))
+
+    def __len__(self) -> int:
+        return len(list(iter(self)))
+
+    def keys(self) -> Any:
+        """Return all names, in the order of the limits."""
+        return list(iter(self))
+
+    def values(self) -> Any:
+        """Return all budgets, creating those not used yet."""
+        return [self[name] for name in self]
+
+    def items(self) -> Any:
+        """Return pairs of name and budget."""
+        return [(name, self[name]) for name in self]

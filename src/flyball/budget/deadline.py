@@ -1,4 +1,4 @@
-"""Deadlines: a moment on a clock that only moves forward, and the handle that lets a tool stop in time."""
+"""Clocks, deadlines, and tokens that let a tool stop in time."""
 
 from __future__ import annotations
 
@@ -12,38 +12,41 @@ from ..errors import ConfigError, DeadlineExceeded
 
 
 class Clock(Protocol):
-    """Where time comes from. `now` never goes back; only `wall` knows the date, and it may jump."""
+    """Source of time. `now` never goes back; `wall` may jump."""
 
     def now(self) -> float:
-        """Seconds on a scale that only moves forward."""
+        """Return seconds on a monotonic scale."""
         ...
 
     def wall(self) -> float:
-        """Seconds since the epoch, for what people read and for `until=`."""
+        """Return seconds since the epoch, for timestamps and `until=`."""
         ...
 
     def wait(self, condition: Condition, seconds: float) -> None:
-        """Wait until the condition, which the caller holds, is notified or the seconds have passed."""
+        """Wait until the held condition is notified or `seconds` pass."""
         ...
 
 
 class SystemClock:
-    """The machine's own clock."""
+    """Clock of the machine."""
 
     now = staticmethod(time.monotonic)
     wall = staticmethod(time.time)
 
     def wait(self, condition: Condition, seconds: float) -> None:
-        """Wait for real; at most a day at a time, because a lock refuses a timeout of centuries."""
-        condition.wait(min(seconds, 86_400.0))
+        """Wait on the condition, for one day at most."""
+        condition.wait(min(seconds, 86_400.0))  # threading rejects a timeout of centuries
 
 
 SYSTEM = SystemClock()
+_CONDITION_LOCK = Lock()
 
 
 @dataclass(frozen=True, slots=True)
 class Deadline:
-    """A moment after which work must not go on; `math.inf` is never. A jump of the wall clock does not move it.
+    """Moment on a monotonic clock after which work must stop.
+
+    `at` is in seconds on `clock.now()`; `math.inf` means never. Jumps of the wall clock do not move a deadline.
 
     >>> Deadline.after(60).within(5).remaining <= 5
     True
@@ -58,54 +61,54 @@ class Deadline:
 
     @classmethod
     def after(cls, seconds: float | None, clock: Clock = SYSTEM) -> Deadline:
-        """The moment that is `seconds` away; None and `math.inf` are never."""
+        """Return the deadline in `seconds`; None and `math.inf` mean never."""
         return cls(clock.now() + validation.parse_duration("deadline, seconds", seconds), clock)
 
     @property
     def remaining(self) -> float:
-        """Seconds until then, never negative."""
+        """Seconds until the deadline, never negative."""
         return max(0.0, self.at - self.clock.now())
 
     @property
     def expired(self) -> bool:
-        """Whether it is past."""
+        """True once the deadline has passed."""
         return self.clock.now() >= self.at
 
     def within(self, cap: float | None) -> Deadline:
-        """The nearer of this deadline and one that is `cap` seconds away."""
+        """Return the earlier of this deadline and `cap` seconds from now."""
         return min(self, Deadline.after(cap, self.clock), key=lambda deadline: deadline.at)
 
     def postponed(self, seconds: float) -> Deadline:
-        """The same deadline, later by `seconds`."""
+        """Return a deadline that is `seconds` later."""
         return Deadline(self.at + validation.parse_duration("deadline, postponed by", seconds), self.clock)
 
 
 def create_deadline(at: float, clock: Clock) -> Deadline:
-    """A deadline at a moment that was reckoned, and so need not be looked at: in a third of the time."""
-    deadline, keep = object.__new__(Deadline), object.__setattr__
-    keep(deadline, "at", at)
-    keep(deadline, "clock", clock)
+    """Create a deadline without validation, in a third of the time."""
+    deadline, set_field = object.__new__(Deadline), object.__setattr__
+    set_field(deadline, "at", at)
+    set_field(deadline, "clock", clock)
     return deadline
 
 
 class Envelope(Protocol):
-    """What a token needs of the run it belongs to; `TurnBudget` is one."""
+    """Part of a run's budget that tokens need; `TurnBudget` implements it."""
 
     @property
     def clock(self) -> Clock:
-        """The clock that the run's time is on."""
+        """Clock of the run's deadlines."""
         ...
 
     def tool_deadline(self, cap_s: float | None = None, tool: str | None = None) -> float:
-        """The moment by which one call must end."""
+        """Return the clock time by which one tool call must end."""
         ...
 
 
 class DeadlineToken:
-    """A handle for cooperative work: poll `is_expired()` in the inner loop and return early with what there is.
+    """Handle that tells cooperative work when to stop.
 
-    It expires at its deadline or when somebody calls `cancel()`, from any thread. A token made from a token
-    (`token.within(5)`) expires with it.
+    Poll `is_expired()` in the inner loop and return early with a partial result. A token expires at its deadline, or
+    when any thread calls `cancel()`. A token derived with `token.within(5)` also expires with its parent.
     """
 
     __slots__ = ("_at", "_cancelled", "_clock", "_condition", "_now", "_parent")
@@ -120,23 +123,26 @@ class DeadlineToken:
 
     @classmethod
     def from_budget(cls, budget: Envelope, cap_s: float | None = None, tool: str | None = None) -> DeadlineToken:
-        """The token of one call: it expires with the run's work, after `cap_s` seconds, or after the tool's own."""
+        """Create the token of one tool call.
+
+        It expires when the run's work time ends, after `cap_s` seconds, or after the tool's own limit.
+        """
         return cls(Deadline(budget.tool_deadline(cap_s, tool), budget.clock))
 
     def within(self, cap_s: float | None = None) -> DeadlineToken:
-        """A token for a part of this work: it expires with this one, or after `cap_s` seconds."""
+        """Derive a token that also expires after `cap_s` seconds."""
         return DeadlineToken(Deadline(self._at, self._clock).within(cap_s), self)
 
     def is_expired(self) -> bool:
-        """Whether to stop now."""
+        """Check whether the work must stop now."""
         return self._cancelled or self._now() >= self._at or (self._parent is not None and self._is_cancelled())
 
     def remaining_s(self) -> float:
-        """Seconds until it expires; 0 after a cancel."""
+        """Return the seconds until expiry; 0 after `cancel()`."""
         return 0.0 if self.is_expired() else max(0.0, self._at - self._now())
 
     def cancel(self) -> None:
-        """Expire now, and everything that was made from this token."""
+        """Expire this token and all tokens derived from it."""
         self._cancelled = True
         condition = self._root()._condition
         if condition is not None:
@@ -144,7 +150,10 @@ class DeadlineToken:
                 condition.notify_all()
 
     def wait(self, seconds: float) -> bool:
-        """Sleep for `seconds`, or until it expires; True when it has expired: `while not token.wait(1): ...`."""
+        """Sleep for `seconds` or until expiry; return True if expired.
+
+        Typical use is `while not token.wait(1): ...`.
+        """
         until = self._now() + validation.parse_duration("token, seconds to wait", seconds)
         condition = self._root()._shared_condition()
         with condition:
@@ -153,7 +162,7 @@ class DeadlineToken:
         return self.is_expired()
 
     def raise_if_expired(self) -> None:
-        """Do nothing, or raise DeadlineExceeded."""
+        """Raise DeadlineExceeded if the token has expired."""
         if self.is_expired():
             raise DeadlineExceeded(self._is_cancelled())
 
@@ -172,11 +181,8 @@ class DeadlineToken:
         return token
 
     def _shared_condition(self) -> Condition:
-        """One condition for a whole family of tokens, made when somebody first waits: most never do."""
+        # One condition for all tokens derived from a root, created on the first wait: most tokens never wait.
         with _CONDITION_LOCK:
             if self._condition is None:
                 self._condition = Condition()
             return self._condition
-
-
-_CONDITION_LOCK = Lock()

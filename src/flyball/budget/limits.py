@@ -1,4 +1,8 @@
-"""Limits: what a run is allowed, declared once; opening them gives the envelope of one run."""
+"""Limits of a run: the user's settings, and the budgets made from them.
+
+`Limits` is declared once. `Limits.terms()` looks up settings and defaults; `open()` creates the `TurnBudget` of one
+run.
+"""
 
 from __future__ import annotations
 
@@ -20,7 +24,7 @@ from .run_budget import TurnBudget
 
 
 class RunKind(StrEnum):
-    """What sort of run the limits are for: it decides which registered budgets `turns` and `seconds` are."""
+    """Kind of run, which selects the registered budgets for turns and seconds."""
 
     AGENT = "agent"
     CONVERSATION = "conversation"
@@ -32,7 +36,10 @@ _COUNTED_FIELDS = ("turns", "tool_calls", "reflections", "nudges", "retries", "t
 
 @dataclass(frozen=True, slots=True)
 class Reserve:
-    """What is set aside for the report when a run starts. What is left out is the usual share of the limit."""
+    """Part of the limits kept back for the final report.
+
+    Seconds, tokens and US dollars. A field left out gets the default share of its limit.
+    """
 
     seconds: float | Unset = UNSET
     tokens: int | Unset = UNSET
@@ -41,7 +48,9 @@ class Reserve:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Limits:
-    """What a run is allowed. A field left out is a setting's or the default; None is no ceiling.
+    """Limits of one run.
+
+    A field left out gets its value from the settings or the default. None means no limit.
 
     >>> with Limits(turns=3, tokens=100).open() as envelope:
     ...     envelope.claim(turns=1, tokens=80), envelope.claim(turns=1, tokens=1), envelope.flags
@@ -51,21 +60,26 @@ class Limits:
     turns: int | Unset | None = UNSET
     tool_calls: int | Unset | None = UNSET
     calls: Mapping[str, int] = field(default_factory=dict[str, int])
-    """The most calls of one tool, by its name."""
+    """Maximum number of calls by tool name."""
     tool_seconds: Mapping[str, float] = field(default_factory=dict[str, float])
-    """The most seconds one call of a tool may take, by its name."""
+    """Maximum seconds of one call by tool name."""
     reflections: int | Unset | None = UNSET
     nudges: int | Unset | None = UNSET
     retries: int | Unset | None = UNSET
     tokens: int | Unset | None = UNSET
+    """Input and output tokens of all requests together."""
     context_tokens: int | Unset | None = UNSET
+    """Maximum input tokens of one request."""
     usd: float | Unset | None = UNSET
+    """US dollars."""
     seconds: float | Unset | None = UNSET
-    """Active time: waiting for a person does not count."""
+    """Seconds of active time; waiting for a person does not count."""
     until: datetime | None = None
-    """A time of day that nothing postpones."""
+    """Absolute time at which the run must end; never postponed. None means no such time."""
     children: int | Unset | None = UNSET
+    """Maximum number of child runs."""
     depth: int | Unset | None = UNSET
+    """Maximum number of levels of child runs below this run."""
     reserve: Reserve = field(default_factory=Reserve)
 
     def __post_init__(self) -> None:
@@ -82,7 +96,7 @@ class Limits:
     def explain(
         self, registry: IterationBudgetRegistry | None = None, kind: RunKind = RunKind.AGENT
     ) -> dict[str, Resolution]:
-        """How each ceiling comes about, by the field's name."""
+        """Return the source of each ceiling, by field name."""
         registry = registry or IterationBudgetRegistry()
         return {field: registry.explain(name, getattr(self, field)) for field, name in _registered_names(kind).items()}
 
@@ -94,21 +108,25 @@ class Limits:
         grace: bool = True,
         clock: Clock = SYSTEM,
     ) -> TurnBudget:
-        """The envelope of one run that starts now; without `grace` nothing is set aside for a report."""
+        """Create the budget of a run that starts now.
+
+        Without `grace` nothing is reserved for a report.
+        """
         return self.terms(registry, kind=kind, grace=grace).open(clock)
 
     def terms(
         self, registry: IterationBudgetRegistry | None = None, *, kind: RunKind = RunKind.AGENT, grace: bool = True
     ) -> ResolvedLimits:
-        """These limits with every setting looked up, to be opened for many runs."""
+        """Look up settings and defaults once, for many runs."""
         registry = registry or IterationBudgetRegistry()
         resolved = {
-            name: registry.resolve(known, getattr(self, name)) for name, known in _registered_names(kind).items()
+            name: registry.resolve(budget_name, getattr(self, name))
+            for name, budget_name in _registered_names(kind).items()
         }
         budgets = {name: resolved[name].create_budget() for name in _COUNTED_FIELDS}
         budgets |= {f"calls.{tool}": IterationBudget(f"calls_of_{tool}", calls) for tool, calls in self.calls.items()}
         seconds = validation.parse_duration("limits, seconds", resolved["seconds"].value)
-        most = resolved["seconds"].bounds.high
+        max_seconds = resolved["seconds"].bounds.high
         return ResolvedLimits(
             self,
             budgets,
@@ -119,23 +137,28 @@ class Limits:
                 for name in ("tokens", "usd")
                 if grace
             },
-            max_extended_seconds=math.inf if most is None else float(most),
+            max_extended_seconds=math.inf if max_seconds is None else float(max_seconds),
             default_reserve_s=self.reserve_of("seconds", seconds, Unit.SECONDS) if grace else 0.0,
             grace=grace,
         )
 
     def reserve_of(self, name: str, limit: int | float | None, unit: Unit) -> int | float:
-        """What is set aside of one limit, as counted inside."""
-        given = getattr(self.reserve, name)
+        """Return the reserved part of one limit, in internal units.
+
+        Raises ConfigError if the reserve is as large as the limit, or if there is no limit to take it from.
+        """
+        requested = getattr(self.reserve, name)
         if limit is None or limit == math.inf:
-            if given is not UNSET:
-                raise ConfigError(f"limits, reserve.{name}", given, f"no reserve, as there is no ceiling for {name}")
+            if requested is not UNSET:
+                raise ConfigError(
+                    f"limits, reserve.{name}", requested, f"no reserve, as there is no ceiling for {name}"
+                )
             return 0
-        if given is UNSET:
+        if requested is UNSET:
             return _default_reserve(name, limit)
-        amount = validation.parse_amount(f"limits, reserve.{name}", given, unit)
+        amount = validation.parse_amount(f"limits, reserve.{name}", requested, unit)
         if amount >= limit:
-            raise ConfigError(f"limits, reserve.{name}", given, f"less than the run's {unit.show(limit)}")
+            raise ConfigError(f"limits, reserve.{name}", requested, f"less than the run's {unit.show(limit)}")
         return amount
 
     def worst_case(
@@ -144,7 +167,10 @@ class Limits:
         registry: IterationBudgetRegistry | None = None,
         kind: RunKind = RunKind.AGENT,
     ) -> WorstCase:
-        """The most that these limits can come to."""
+        """Compute upper bounds on the usage of one run.
+
+        `price` bounds the cost by the token limit; None means only `usd` bounds it.
+        """
         explained = self.explain(registry, kind)
         turns, tokens = explained["turns"].ceiling, explained["tokens"].ceiling
         refunds, report = turns, 1
@@ -157,26 +183,26 @@ class Limits:
 
 @dataclass(frozen=True, slots=True)
 class ResolvedLimits:
-    """Limits with every setting looked up: opening them for a run asks nobody anything."""
+    """Limits with all settings looked up, ready to open."""
 
     limits: Limits
     budgets: Mapping[str, IterationBudget]
-    """One of each, never used: a run gets its own."""
+    """Unused templates by name; each run gets its own copies."""
     seconds: float
     max_extended_seconds: float
-    """What the seconds may be extended to."""
+    """Maximum that rules may extend `seconds` to."""
     context_tokens: int | None
     reserve: Mapping[str, int]
     default_reserve_s: float
     grace: bool
 
     def ceilings(self) -> dict[str, float | int | None]:
-        """What was looked up, for a run that goes on later: `with_ceilings` gives the same terms then."""
+        """Return the resolved ceilings, for `with_ceilings` on resume."""
         counted = {name: budget.ceiling for name, budget in self.budgets.items()}
         return {**counted, "seconds": self.seconds, "context_tokens": self.context_tokens}
 
     def with_ceilings(self, recorded: Mapping[str, Any]) -> ResolvedLimits:
-        """The terms of a run that began with other ceilings."""
+        """Return these limits with the ceilings recorded by an earlier run."""
         if recorded == self.ceilings():
             return self
         budgets = {
@@ -185,23 +211,25 @@ class ResolvedLimits:
             if name not in ("seconds", "context_tokens")
         }
         seconds, reserve_of = recorded["seconds"], self.limits.reserve_of
-        shares = {name: int(reserve_of(name, budgets[name].ceiling, budgets[name].unit)) for name in self.reserve}
-        usual = reserve_of("seconds", seconds, Unit.SECONDS) if self.grace else 0.0
+        reserve = {name: int(reserve_of(name, budgets[name].ceiling, budgets[name].unit)) for name in self.reserve}
+        reserve_s = reserve_of("seconds", seconds, Unit.SECONDS) if self.grace else 0.0
         return replace(
             self,
             budgets=budgets,
             seconds=seconds,
             context_tokens=recorded["context_tokens"],
-            reserve=shares,
-            default_reserve_s=usual,
+            reserve=reserve,
+            default_reserve_s=reserve_s,
         )
 
     def _budget_with_ceiling(self, name: str, ceiling: int | None) -> IterationBudget:
-        mine = self.budgets.get(name)
-        if mine is None:
+        template = self.budgets.get(name)
+        if template is None:
             return IterationBudget(name.replace("calls.", "calls_of_"), ceiling)
-        maximum = None if ceiling is None or mine.maximum is None else max(ceiling, mine.maximum)
-        return IterationBudget(mine.name, ceiling, maximum=maximum, refund_limit=mine.refund_limit, unit=mine.unit)
+        maximum = None if ceiling is None or template.maximum is None else max(ceiling, template.maximum)
+        return IterationBudget(
+            template.name, ceiling, maximum=maximum, refund_limit=template.refund_limit, unit=template.unit
+        )
 
     def open(
         self,
@@ -210,9 +238,10 @@ class ResolvedLimits:
         max_amounts: Mapping[str, int] | None = None,
         level: int = 0,
     ) -> TurnBudget:
-        """The envelope of one run that starts now; limits never raise what it inherits (`most_s`, `most`).
+        """Create the budget of a run that starts now.
 
-        `level` is how many runs are above it: its depth counts from there.
+        `max_seconds` and `max_amounts` are inherited caps; the limits never exceed them. `level` is the number of
+        ancestor runs, from which the depth budget starts.
         """
         until, now = self.limits.until, clock.now()
         until_s = max_seconds if until is None else min(max_seconds, max(0.0, until.timestamp() - clock.wall()))
@@ -235,19 +264,19 @@ class ResolvedLimits:
         )
 
     def _create_depth_budget(self, level: int, max_depth: int | None, beside: IterationBudget) -> IterationBudget:
-        """The depth of a run that is so deep already; its own limit counts from there, its parent's from the top."""
+        # The run's own limit counts from its level; the inherited one counts from the top of the tree.
         own = self.budgets["depth"].ceiling
-        known = [amount for amount in (None if own is None else level + own, max_depth) if amount is not None]
-        ceiling = min(known, default=None)
+        ceilings = [depth for depth in (None if own is None else level + own, max_depth) if depth is not None]
+        ceiling = min(ceilings, default=None)
         return IterationBudget("depth", ceiling, start=level, beside=beside, maximum=ceiling)
 
     def _narrow_reserve(self, max_amounts: Mapping[str, int]) -> dict[str, int]:
-        """Where less is inherited than the limits allow, the usual share of that."""
+        # An inherited cap below the limit gets the default share of that cap.
         shares = {name: int(_default_reserve(name, amount)) for name, amount in max_amounts.items()}
         return {name: min(amount, shares.get(name, amount)) for name, amount in self.reserve.items()}
 
     def compute_reserve_s(self, max_seconds: float = math.inf) -> float:
-        """The seconds that are set aside for the report."""
+        """Return the seconds reserved for the report."""
         if max_seconds >= self.seconds or not self.grace:
             return self.default_reserve_s
         return self.limits.reserve_of("seconds", max(0.0, max_seconds), Unit.SECONDS)
@@ -255,7 +284,10 @@ class ResolvedLimits:
 
 @dataclass(frozen=True, slots=True)
 class WorstCase:
-    """The most a run can come to; None is no ceiling. `cost` is in billionths of a dollar."""
+    """Upper bounds on the usage of a run. None means unbounded.
+
+    `cost` is in billionths of a US dollar.
+    """
 
     turns: int | None
     requests: int | None
@@ -275,7 +307,6 @@ class WorstCase:
 
 
 def _registered_names(kind: RunKind) -> dict[str, str]:
-    """The registered budget behind each field."""
     turns = {
         RunKind.AGENT: "agent_iterations",
         RunKind.CONVERSATION: "conversation_turns",

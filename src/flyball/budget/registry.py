@@ -1,4 +1,7 @@
-"""The registry: every budget's default, bounds and setting, declared once; a fresh counter for each run."""
+"""Registry of budgets: the name, default, bounds and setting of each.
+
+A program may register its own. Each run gets fresh counters.
+"""
 
 from __future__ import annotations
 
@@ -19,7 +22,7 @@ Amount = int | float
 
 
 class Unset(Enum):
-    """The type of UNSET: an argument that nobody gave, where None would mean something."""
+    """Type of UNSET, which marks an argument left out where None has a meaning."""
 
     UNSET = "unset"
 
@@ -29,7 +32,11 @@ UNSET = Unset.UNSET
 
 @dataclass(frozen=True, slots=True)
 class BudgetSpec:
-    """What is declared of a budget, in its unit as people write it (dollars, not billionths); None is no ceiling."""
+    """Declaration of a budget.
+
+    Amounts are in the unit that people write (dollars, not billionths). None means no limit. `setting` is the
+    configuration key that overrides the default.
+    """
 
     name: str
     default: Amount | None
@@ -53,14 +60,17 @@ class BudgetSpec:
 
     @property
     def bounds(self) -> CeilingBounds:
-        """What a ceiling is clamped to."""
+        """Bounds that every ceiling is clamped to, in internal units."""
         low = self.inner("min", self.min)
         if low is None:
             raise self.error("min", None, self.unit.expected)
         return CeilingBounds(low, self.inner("max", self.max))
 
     def inner(self, field: str, amount: object) -> Amount | None:
-        """An amount given in code as it is counted inside. Texts are for settings only."""
+        """Convert an amount given in code to internal units.
+
+        Strings are rejected; only settings may use them.
+        """
         if amount is None:
             return None
         try:
@@ -69,26 +79,29 @@ class BudgetSpec:
             raise self.error(field, amount, f"{self.unit.expected}, or None") from None
 
     def error(self, field: str, found: object, expected: str) -> ConfigError:
-        """The error for a field of this budget that cannot be used."""
+        """Build the ConfigError for an unusable field of this budget."""
         return ConfigError(f"budget {self.name!r}, {field}", found, expected)
 
 
 @dataclass(frozen=True, slots=True)
 class CeilingBounds:
-    """The least and the most a ceiling may be, as counted inside; and the setting that narrowed them, if one did."""
+    """Minimum and maximum of a ceiling, in internal units.
+
+    `high` None means no maximum. `narrowed_by` is the setting that lowered `high`, if any.
+    """
 
     low: Amount
     high: Amount | None
     narrowed_by: Setting | None = None
 
     def clamp(self, amount: Amount | None) -> Amount | None:
-        """The nearest amount inside."""
+        """Return the nearest amount within the bounds."""
         if amount is None:
             return self.high
         return max(self.low, amount if self.high is None else min(amount, self.high))
 
     def show(self, unit: Unit) -> str:
-        """For a person: `from 1 to 50`, and which setting made it so."""
+        """Format the bounds for a person: `from 1 to 50`."""
         high = "up" if self.high is None else f"to {unit.show(self.high)}"
         by = f", narrowed by {self.narrowed_by.source}" if self.narrowed_by else ""
         return f"from {unit.show(self.low)} {high}{by}"
@@ -96,32 +109,32 @@ class CeilingBounds:
 
 @dataclass(frozen=True, slots=True)
 class Resolution:
-    """How the ceiling of a budget came about."""
+    """Ceiling of a budget, and where it came from."""
 
     spec: BudgetSpec
     value: Amount | None
-    """The ceiling, as counted inside; None is no ceiling."""
+    """Ceiling in internal units. None means no limit."""
     requested: Amount | None
-    """What was asked for, before the clamp."""
+    """Requested ceiling before clamping. None means no limit."""
     source: str
-    """Who asked: `the ceiling given in code`, a setting's source, or `the default`."""
+    """Origin: `the ceiling given in code`, a setting's source, or `the default`."""
     bounds: CeilingBounds
     is_from_setting: bool = False
 
     @property
     def ceiling(self) -> int | None:
-        """The same for a unit that is counted."""
+        """`value` as a whole number, for counted units."""
         return None if self.value is None else int(self.value)
 
     @property
     def is_clamped(self) -> bool:
-        """Whether the bounds changed what was asked for."""
+        """True if the bounds changed the requested ceiling."""
         return self.value != self.requested
 
     def create_budget(
         self, start: Amount = 0, parent: IterationBudget | None = None, beside: IterationBudget | None = None
     ) -> IterationBudget:
-        """A fresh counter with this ceiling."""
+        """Create a fresh counter with this ceiling."""
         if self.spec.unit is Unit.SECONDS:
             raise self.spec.error("unit", "seconds", "a unit that is counted; time passes by itself")
         return IterationBudget(
@@ -160,7 +173,7 @@ BUILT_IN = (
 
 
 class IterationBudgetRegistry:
-    """The budgets a program knows by name: the built-in ones, and those it registers.
+    """Budgets known by name: the built-in ones and those a program registers.
 
     >>> registry = IterationBudgetRegistry(settings={"max_turns": 400})
     >>> registry.create("conversation_turns").ceiling
@@ -168,7 +181,7 @@ class IterationBudgetRegistry:
     >>> print(registry.explain("conversation_turns"))
     conversation_turns: 50, from settings given in code; clamped from 400 (allowed: from 1 to 50)
 
-    Without `settings=` it reads the environment and the nearest flyball.toml, once, now.
+    Without `settings=`, the constructor reads the environment and the nearest flyball.toml once.
     """
 
     def __init__(self, *, settings: Settings | Mapping[str, object] | None = None) -> None:
@@ -191,7 +204,7 @@ class IterationBudgetRegistry:
         setting: str | None = None,
         unit: Unit | str = Unit.COUNT,
     ) -> BudgetSpec:
-        """Declare a budget; declaring a name again replaces it."""
+        """Declare a budget, replacing an earlier one of the same name."""
         spec = BudgetSpec(name, default, min, max, setting, validation.parse_enum(f"budget {name!r}, unit", unit, Unit))
         self._specs[name] = spec
         return spec
@@ -205,11 +218,14 @@ class IterationBudgetRegistry:
         parent: IterationBudget | None = None,
         beside: IterationBudget | None = None,
     ) -> IterationBudget:
-        """A fresh counter whose ceiling is the one given here, else the setting's, else the default; then clamped."""
+        """Create a fresh counter.
+
+        Its ceiling is `ceiling`, otherwise the setting, otherwise the default, clamped to the bounds.
+        """
         return self.resolve(name, ceiling).create_budget(start, parent, beside)
 
     def resolve(self, name: str, ceiling: Amount | Unset | None = UNSET) -> Resolution:
-        """The same as `explain`, for use: a setting that had to be clamped is logged, once."""
+        """Explain the ceiling, and log once if a setting was clamped."""
         resolution = self.explain(name, ceiling)
         if resolution.is_clamped and resolution.is_from_setting and name not in self._logged:
             self._logged.add(name)
@@ -217,32 +233,35 @@ class IterationBudgetRegistry:
         return resolution
 
     def explain(self, name: str, ceiling: Amount | Unset | None = UNSET) -> Resolution:
-        """The ceiling that `create` would give, where it comes from, and what it was clamped from."""
+        """Return the ceiling that `create` would use, with its source.
+
+        Raises UnknownBudget for an unregistered name.
+        """
         spec = self._specs.get(name) if isinstance(name, str) else None  # pyright: ignore[reportUnnecessaryIsInstance]
         if spec is None:
             raise UnknownBudget(name, tuple(self._specs))
         bounds = self._resolve_bounds(spec)
         setting = self.settings.find(spec.setting) if spec.setting else None
         if ceiling is not UNSET:
-            asked = spec.inner("ceiling", ceiling)
-            if asked is None and bounds.high is not None:
+            requested = spec.inner("ceiling", ceiling)
+            if requested is None and bounds.high is not None:
                 raise spec.error("ceiling", None, f"a value {bounds.show(spec.unit)}")
-            return Resolution(spec, bounds.clamp(asked), asked, "the ceiling given in code", bounds)
+            return Resolution(spec, bounds.clamp(requested), requested, "the ceiling given in code", bounds)
         if setting is not None:
-            asked = _parse_ceiling(spec, setting, bounds)
-            return Resolution(spec, bounds.clamp(asked), asked, setting.source, bounds, is_from_setting=True)
+            requested = _parse_ceiling(spec, setting, bounds)
+            return Resolution(spec, bounds.clamp(requested), requested, setting.source, bounds, is_from_setting=True)
         default = spec.inner("default", spec.default)
         return Resolution(spec, bounds.clamp(default), default, "the default", bounds)
 
     def _resolve_bounds(self, spec: BudgetSpec) -> CeilingBounds:
-        """The spec's bounds, narrowed by `[clamp]` in the settings; the environment may narrow what the file says."""
         bounds = spec.bounds
         clamps = list(self.settings.every(f"clamp.{spec.setting}")) if spec.setting else []
+        # `[clamp]` in the file narrows the declared bounds; the environment may narrow them further.
         for setting in reversed(clamps):
-            most = _parse_setting(spec, setting, spec.unit.expected)
-            if bounds.clamp(most) != most:
+            high = _parse_setting(spec, setting, spec.unit.expected)
+            if bounds.clamp(high) != high:
                 raise setting.error(f"a value {bounds.show(spec.unit)}: a clamp can only narrow")
-            bounds = CeilingBounds(bounds.low, most, setting)
+            bounds = CeilingBounds(bounds.low, high, setting)
         return bounds
 
 

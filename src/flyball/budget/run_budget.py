@@ -1,4 +1,4 @@
-"""The envelope: all budgets of one run, and its deadlines."""
+"""Budgets and deadlines of one run, as one object."""
 
 from __future__ import annotations
 
@@ -14,63 +14,13 @@ from .budget import Hold, IterationBudget
 from .deadline import SYSTEM, Clock, Deadline
 from .snapshot import BudgetSnapshot
 
-_SNAPSHOT_NAMES = {"turns": "steps"}
-"""Names in snapshots that differ from the names of budgets."""
-
-
-@dataclass(frozen=True, slots=True)
-class Postponement:
-    """One move of a run's deadline: by how many seconds, and why."""
-
-    seconds: float
-    reason: str
-
-
-@dataclass(frozen=True, slots=True)
-class Refusal:
-    """The first time that a budget refused: its key in `budgets`, its flag, and the sentence for a person."""
-
-    budget: str
-    flag: str
-    warning: str
-
-
-class _FinalSnapshots(Mapping[str, BudgetSnapshot]):
-    """The snapshots of budgets that change no more."""
-
-    __slots__ = ("_envelope", "_taken")
-
-    def __init__(self, envelope: TurnBudget) -> None:
-        self._envelope: TurnBudget | None = envelope
-        self._taken: dict[str, BudgetSnapshot] = {}
-
-    def _take(self) -> dict[str, BudgetSnapshot]:
-        if self._envelope is not None:
-            self._taken, self._envelope = self._envelope.readings(), None
-        return self._taken
-
-    def __getitem__(self, name: str) -> BudgetSnapshot:
-        return self._take()[name]
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self._take())
-
-    def __len__(self) -> int:
-        return len(self._take())
-
-    def __repr__(self) -> str:
-        return repr(self._take())
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        return dict, (self._take(),)
-
 
 class TurnBudget:
-    """The resource envelope of one run: what it may still do, and until when.
+    """Budgets and deadlines of one run.
 
-    `Limits.open()` makes it, with a reserve that work cannot spend, or `TurnBudget.create()`, without one. Every method
-    may be called from any thread. All budgets share one lock, so a claim over several dimensions counts for all of them
-    or for none.
+    `Limits.open()` creates it with a reserve for the final report, which work cannot spend. `TurnBudget.create()` makes
+    one without a reserve. All methods are thread-safe. All budgets share one lock, so a claim on several of them counts
+    in all or in none.
     """
 
     __slots__ = (
@@ -97,24 +47,24 @@ class TurnBudget:
         self.reserve_s = reserve_s
         self._deadline = deadline
         self.clock = deadline.clock
-        """The clock that the deadlines are on."""
+        """Clock of the deadlines."""
         self._until = until
         self.lock = budgets["turns"].lock
-        """Whoever holds it sees and changes all budgets as in one step."""
+        """Lock of all budgets; hold it to read or change several atomically."""
         self.seconds = seconds
-        """What the run was given."""
+        """Seconds granted to the run; `math.inf` means no limit."""
         self._update_deadlines()
         self.counts_tools = counts_tools
-        """Whether some tool has a budget of its own."""
+        """True if at least one tool has a budget of its own."""
         self.moves = 0
-        """How often the deadline or the reserve was moved: what was reckoned from them before holds no more."""
+        """Number of changes to the deadline or reserve; a new number invalidates values derived from them."""
         self._refusals: dict[str, Refusal] = {}
         self._postponements: tuple[Postponement, ...] = ()
         self._reserve: dict[str, Hold] = {}
         for name, amount in reserve.items() if reserve else ():
             if amount:
                 budget = budgets[name]
-                self._reserve[name] = budget.hold_some(amount, amount) or budget.hold(amount)  # which says why not
+                self._reserve[name] = budget.hold_some(amount, amount) or budget.hold(amount)  # raises with the reason
 
     @classmethod
     def create(
@@ -126,7 +76,7 @@ class TurnBudget:
         max_context_tokens: int | None = 200_000,
         clock: Clock = SYSTEM,
     ) -> TurnBudget:
-        """An envelope from plain numbers; `max_tool_calls=None` means as many as steps."""
+        """Create a budget from plain numbers; `max_tool_calls=None` means `max_steps`."""
         seconds = validation.parse_timeout("turn budget, timeout_s", timeout_s)
         steps = IterationBudget("agent_iterations", max_steps)
         calls = max_steps if max_tool_calls is None else max_tool_calls
@@ -140,40 +90,35 @@ class TurnBudget:
 
     @property
     def hard(self) -> Deadline:
-        """When the run must have ended; only the grace turn sees this."""
+        """Deadline of the whole run, including the grace turn."""
         return Deadline(self.hard_at, self.clock)
 
     @property
     def work(self) -> Deadline:
-        """When work must have ended: the hard deadline less the reserve."""
+        """Deadline of work: the hard deadline minus the reserve."""
         return Deadline(self.work_at, self.clock)
 
     def remaining_s(self) -> float:
-        """Seconds until work must end, never negative."""
+        """Return the seconds left for work, never negative."""
         return max(0.0, self.work_at - self.clock.now())
 
     def is_expired(self) -> bool:
-        """Whether the time for work is over."""
+        """Check whether the time for work is over."""
         return self.clock.now() >= self.work_at
 
     def tool_deadline(self, cap_s: float | None = None, tool: str | None = None) -> float:
-        """The moment by which one call must end: when work ends, after `cap_s` seconds, or when the tool's are over."""
+        """Return the clock time by which one tool call must end.
+
+        The earliest of the end of work, `cap_s` seconds from now, and the limit of `tool`.
+        """
         own = self.tool_seconds.get(tool, math.inf) if tool is not None else math.inf
         cap = min(validation.parse_duration("cap_s of a tool", cap_s), own)
         return min(self.work_at, self.clock.now() + cap)
 
-    def _update_deadlines(self) -> None:
-        """Reckon the two moments anew, as a loop looks at them all the time."""
-        at = self._deadline.at
-        self.hard_at = at if self._until is None else min(at, self._until.at)
-        """The moment of `hard`, as a number on the clock."""
-        self.work_at = self.hard_at - self.reserve_s
-        """The moment of `work`, as a number on the clock."""
-
     def per_tool_remaining_s(self, cap_s: float, floor_s: float = 5.0) -> float:
-        """Seconds for one call: what is left, at least `floor_s`, at most `cap_s`.
+        """Return the seconds left for one call, between `floor_s` and `cap_s`.
 
-        The floor lets a call outlive its run; pass 0 where that must not be.
+        The floor lets a call outlive its run. Pass 0 to prevent that.
         """
         cap, floor = (
             validation.parse_duration("cap_s of a tool", cap_s),
@@ -182,7 +127,10 @@ class TurnBudget:
         return min(cap, max(floor, self.remaining_s()))
 
     def postpone(self, seconds: float, reason: str) -> None:
-        """Move the run's deadline: time that was spent waiting for a person is not work. `until` stays where it is."""
+        """Move the deadline later, for time spent waiting for a person.
+
+        The absolute time `Limits.until` does not move.
+        """
         validation.check_text("envelope, reason of a postponement", reason)
         with self.lock:
             self._deadline = self._deadline.postponed(seconds)
@@ -192,31 +140,31 @@ class TurnBudget:
 
     @property
     def postponed_s(self) -> float:
-        """By how much the deadline was moved in all."""
+        """Total seconds by which the deadline was moved."""
         moves = self._postponements
         return sum([move.seconds for move in moves]) if moves else 0.0
 
     @property
     def postponements(self) -> tuple[Postponement, ...]:
-        """Every move of the deadline, oldest first."""
+        """Moves of the deadline, oldest first."""
         return self._postponements
 
     def claim_step(self) -> bool:
-        """Claim a turn: False when there is none left."""
+        """Claim a turn; return False if none is left."""
         return self.budgets["turns"].consume() or not self.refuse("turns")
 
     def claim_tool_call(self, tool: str | None = None) -> bool:
-        """Claim a call, of one tool where that is given: False when there is none left."""
+        """Claim a tool call; return False if none is left, also for `tool`."""
         if tool and self.counts_tools and (own := f"calls.{tool}") in self.budgets:
             return self.claim(tool_calls=1, **{own: 1})
         return self.budgets["tool_calls"].consume() or not self.refuse("tool_calls")
 
     def claim_reflection(self) -> bool:
-        """Claim a reflection: False when there is none left."""
+        """Claim a reflection; return False if none is left."""
         return self.claim(reflections=1)
 
     def claim(self, **amounts: int) -> bool:
-        """Claim from several budgets, all or nothing; what refuses is remembered in `flags`."""
+        """Claim from several budgets, all or nothing; refusals appear in `flags`."""
         if len(amounts) == 1:
             [(name, amount)] = amounts.items()
             if self._require_budget(name).consume(amount):
@@ -230,7 +178,7 @@ class TurnBudget:
             return holds is not None
 
     def try_hold(self, **amounts: int) -> dict[str, Hold] | None:
-        """Hold in several budgets, all or nothing; what refuses is remembered in `flags`."""
+        """Reserve in several budgets, all or nothing; refusals appear in `flags`."""
         budgets = {name: self._require_budget(name) for name in amounts}
         for name, amount in amounts.items():
             validation.check_amount(budgets[name].name, amount)
@@ -246,7 +194,10 @@ class TurnBudget:
             return None
 
     def refuse(self, name: str) -> Refusal:
-        """Remember that a budget refused; `seconds` and `context_tokens`, which are not counted, refuse too."""
+        """Record that a budget refused.
+
+        `seconds` and `context_tokens` are also accepted, although they have no counter.
+        """
         match name:
             case "seconds":
                 shown = Unit.SECONDS.show(self.seconds)
@@ -258,46 +209,49 @@ class TurnBudget:
                 budget = self._require_budget(name)
                 refusal = Refusal(name, budget.to_response_flag(), budget.warning)
                 if budget.extensions and name in self._refusals:
-                    self._refusals[name] = refusal  # the old one tells of a ceiling that is gone
+                    self._refusals[name] = refusal  # the old message names the ceiling before the extension
         return self.remember(refusal)
 
     def remember(self, refusal: Refusal) -> Refusal:
-        """Keep a refusal, also one of a budget that others share; the first of each budget is the one that counts."""
+        """Record a refusal, possibly one of a shared budget.
+
+        Only the first refusal of each budget is kept.
+        """
         return self._refusals.setdefault(refusal.budget, refusal)
 
     @property
     def refusals(self) -> tuple[Refusal, ...]:
-        """Each budget's first refusal, in their order; of one that was extended the last."""
+        """First refusal of each budget in order; the latest one after an extension."""
         return tuple(self._refusals.values())
 
     @property
     def refusal_count(self) -> int:
-        """How many budgets have refused."""
+        """Number of budgets that have refused."""
         return len(self._refusals)
 
     @property
     def flags(self) -> tuple[str, ...]:
-        """The flag of every budget that refused a claim, in the order of first refusal."""
+        """Flags of the budgets that refused, in order of first refusal."""
         return tuple([refusal.flag for refusal in self._refusals.values()]) if self._refusals else ()
 
     @property
     def reserve(self) -> dict[str, int]:
-        """What is set aside for the report, by budget; empty once it is opened."""
+        """Units reserved for the report by budget; empty once opened."""
         return {name: hold.amount for name, hold in self._reserve.items() if hold.open}
 
     def reserved(self, name: str) -> int:
-        """What is set aside of one budget."""
+        """Return the units of one budget reserved for the report."""
         hold = self._reserve.get(name)
         return hold.amount if hold is not None and hold.open else 0
 
     def open_reserve(self) -> None:
-        """Let the report use what was set aside for it. Work is over then."""
+        """Release the reserve to the report; work is over."""
         self.moves += 1
         for hold in self._reserve.values():
             hold.release()
 
     def set_aside_again(self) -> None:
-        """Work goes on after a report: what is there of the reserve is set aside for the next one."""
+        """Reserve again what is available, when work continues after a report."""
         with self.lock:
             self.moves += 1
             for name, hold in self._reserve.items():
@@ -306,7 +260,7 @@ class TurnBudget:
                     self._reserve[name] = self.budgets[name].hold(amount)
 
     def close(self) -> None:
-        """Give back what is still set aside; the run is over."""
+        """Release all reserves at the end of the run."""
         self.open_reserve()
 
     def __enter__(self) -> Self:
@@ -316,16 +270,19 @@ class TurnBudget:
         self.close()
 
     def readings(self) -> dict[str, BudgetSnapshot]:
-        """A snapshot of every budget, all of one moment."""
+        """Return snapshots of all budgets, taken at the same moment."""
         with self.lock:
             return {name: budget.snapshot() for name, budget in self.budgets.items()}
 
     def last_readings(self) -> Mapping[str, BudgetSnapshot]:
-        """The same for an envelope whose run is over: taken when somebody looks, which many never do."""
+        """Return snapshots of a finished run, taken on first access.
+
+        Most callers never read them.
+        """
         return _FinalSnapshots(self)
 
     def snapshot(self) -> dict[str, Any]:
-        """Where the run stands, in JSON types; None is no ceiling, or no deadline."""
+        """Return the run's counters in JSON types; None means no limit."""
         with self.lock:
             remaining = self.remaining_s()
             counts = dict[str, int | None]()
@@ -339,8 +296,67 @@ class TurnBudget:
                 "context_tokens_max": self.context_tokens,
             }
 
+    def _update_deadlines(self) -> None:
+        """Recompute the two moments that the loop reads all the time."""
+        at = self._deadline.at
+        self.hard_at = at if self._until is None else min(at, self._until.at)
+        """Clock time of `hard`, in seconds."""
+        self.work_at = self.hard_at - self.reserve_s
+        """Clock time of `work`, in seconds."""
+
     def _require_budget(self, name: str) -> IterationBudget:
         budget = self.budgets.get(name)
         if budget is None:
             raise UnknownBudget(name, tuple(self.budgets))
         return budget
+
+
+@dataclass(frozen=True, slots=True)
+class Postponement:
+    """Move of a run's deadline: seconds and reason."""
+
+    seconds: float
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Refusal:
+    """First refusal of a budget: its key in `budgets`, flag and message."""
+
+    budget: str
+    flag: str
+    warning: str
+
+
+_SNAPSHOT_NAMES = {"turns": "steps"}
+"""Budget names that have a different name in snapshots."""
+
+
+class _FinalSnapshots(Mapping[str, BudgetSnapshot]):
+    """Snapshots of a finished run, taken on first access."""
+
+    __slots__ = ("_envelope", "_taken")
+
+    def __init__(self, envelope: TurnBudget) -> None:
+        self._envelope: TurnBudget | None = envelope
+        self._taken: dict[str, BudgetSnapshot] = {}
+
+    def _take(self) -> dict[str, BudgetSnapshot]:
+        if self._envelope is not None:
+            self._taken, self._envelope = self._envelope.readings(), None
+        return self._taken
+
+    def __getitem__(self, name: str) -> BudgetSnapshot:
+        return self._take()[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._take())
+
+    def __len__(self) -> int:
+        return len(self._take())
+
+    def __repr__(self) -> str:
+        return repr(self._take())
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return dict, (self._take(),)

@@ -1,4 +1,4 @@
-"""What a budget was at one moment: enough to show it, to keep it as JSON, and to continue it exactly."""
+"""Snapshots of a budget: to display, to store as JSON, and to restore."""
 
 from __future__ import annotations
 
@@ -13,18 +13,10 @@ from ..unit import Unit
 
 
 @dataclass(frozen=True, slots=True)
-class Extension:
-    """One raise of a ceiling: how much, and by whom."""
-
-    amount: int
-    by: str
-
-
-@dataclass(frozen=True, slots=True)
 class BudgetSnapshot:
-    """A consistent reading of one budget, taken under its lock.
+    """Consistent copy of one budget's counters, taken under its lock.
 
-    `used + held + remaining == ceiling`, unless facts have passed the ceiling; then `remaining` is 0.
+    `used + held + remaining == ceiling`, unless `used` exceeds the ceiling; then `remaining` is 0.
     """
 
     name: str
@@ -32,45 +24,45 @@ class BudgetSnapshot:
     used: int
     held: int = 0
     unsettled: int = 0
-    """How much was counted as used, when an earlier snapshot was restored, for holds that were open in it."""
+    """Units counted as used on restore, for holds open in the earlier snapshot."""
     brought: int = 0
-    """How much was used before the budget began, and so never counted for an ancestor."""
+    """Units used before the budget existed; never counted in an ancestor."""
     refunds: Mapping[str, int] = field(default_factory=dict[str, int])
-    """What was given back, by reason."""
+    """Refunded units by reason."""
     refund_limit: int | None = None
-    """The most that is ever given back; None means as much as the ceiling."""
+    """Maximum of all refunds together. None means the ceiling."""
     maximum: int | None = None
-    """The highest that `extend` may raise the ceiling; None means any height."""
+    """Highest ceiling that `extend` may reach. None means no limit."""
     extensions: tuple[Extension, ...] = ()
     unit: Unit = Unit.COUNT
 
     @property
     def remaining(self) -> int | float:
-        """What this budget itself still allows; `math.inf` without a ceiling."""
+        """Units left in this budget alone; `math.inf` without a ceiling."""
         return math.inf if self.ceiling is None else max(0, self.ceiling - self.used - self.held)
 
     @property
     def refunded(self) -> int:
-        """How much was given back in all."""
+        """Sum of all refunds."""
         return sum(self.refunds.values())
 
     @property
     def claimed(self) -> int:
-        """How much was ever counted: a fact that no refund takes back."""
+        """Units ever counted, including those refunded later."""
         return self.used + self.refunded
 
     @property
     def exceeded(self) -> bool:
-        """Whether the ceiling is reached."""
+        """True once the ceiling is reached."""
         return self.ceiling is not None and self.used >= self.ceiling
 
     @property
     def ratio(self) -> float:
-        """Used of ceiling: 0.0 without a ceiling, above 1.0 when facts have passed it."""
+        """Share of the ceiling that is used; 0.0 without a ceiling."""
         return compute_ratio(self.used, self.ceiling)
 
     def to_dict(self) -> dict[str, Any]:
-        """The same in JSON types; `from_dict` reads it back."""
+        """Return the snapshot in JSON types, for `from_dict`."""
         return asdict(self) | {
             "unit": self.unit.value,
             "extensions": [asdict(extension) for extension in self.extensions],
@@ -78,7 +70,10 @@ class BudgetSnapshot:
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> BudgetSnapshot:
-        """Read what `to_dict` wrote; a ConfigError names the first thing it cannot have written."""
+        """Parse the output of `to_dict`.
+
+        Raises ConfigError naming the first invalid key or value.
+        """
         _check_keys("budget snapshot", data, {f.name for f in fields(cls)})
         where = f"snapshot of budget {validation.check_text('budget snapshot, name', data['name'])!r}"
 
@@ -103,8 +98,16 @@ class BudgetSnapshot:
         )
 
 
+@dataclass(frozen=True, slots=True)
+class Extension:
+    """Increase of a ceiling: the amount, and who raised it."""
+
+    amount: int
+    by: str
+
+
 def compute_ratio(used: int, ceiling: int | None) -> float:
-    """Used of ceiling; where nothing is allowed, all of it is used."""
+    """Return used / ceiling: 0.0 without a ceiling, 1.0 for a ceiling of 0."""
     if ceiling is None:
         return 0.0
     return used / ceiling if ceiling else 1.0
@@ -136,11 +139,11 @@ def _parse_extension(where: str, row: Mapping[str, Any]) -> Extension:
 
 
 def _check_keys(where: str, data: object, known: set[str]) -> None:
-    """Exactly these keys: a bound that got lost on the way must not mean that there is none."""
     if not isinstance(data, Mapping):
         raise ConfigError(where, data, f"a mapping with the keys {', '.join(sorted(known))}")
     keys = {str(key) for key in cast("Mapping[object, object]", data)}
     for key in sorted(keys - known):
         raise ConfigError(where, key, f"the key {' or '.join(suggest_names(key, known) or sorted(known))}")
+    # A missing key is an error: a lost ceiling must not mean that there is none.
     for key in sorted(known - keys):
         raise ConfigError(where, sorted(keys), f"the key {key!r} too")

@@ -1,4 +1,4 @@
-"""The purse: a run's tokens and money, set aside before a request is made and settled to what it used."""
+"""Tokens and money of a run: reserved before a request, settled after it."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from .run_budget import TurnBudget
 from .usage import Usage
 
 _MAX_TOKENS = 1_000_000_000
-"""More than any request or reply has: where the search for what some money buys may end."""
+"""Upper end of the search for affordable tokens; more than any request or reply has."""
 
 Holds = dict[str, Hold]
-"""What was set aside for one request, by budget."""
+"""Reservations of one request by budget name."""
 
 
 class Spending:
-    """What requests may use of a run's tokens and money, and what they have used."""
+    """Reserves and records the tokens and money of a run's requests."""
 
     __slots__ = (
         "_model",
@@ -38,24 +38,24 @@ class Spending:
 
     def __init__(self, envelope: TurnBudget, price: Price | None = None, model: str = "unknown") -> None:
         self.envelope = envelope
-        self._used = [0, 0, 0, 0, 0]
+        self._used = [0, 0, 0, 0, 0]  # in the order of the fields of Usage
         self.costs: dict[str, int] = {}
-        """Billionths of a dollar, by model; only of those that have a price."""
+        """Billionths of a dollar by model; only models with a price."""
         self._unpriced: dict[str, None] = {}
         self.estimated_requests = 0
-        """Of how many requests nobody told what they used."""
+        """Number of requests whose usage was not reported."""
         self.set_model(model, price)
         self.largest_input_tokens = 0
-        """Of all requests so far: the next one, in a conversation that grows, will hardly be smaller."""
+        """Largest input so far. In a growing conversation the next input is rarely smaller."""
         self.is_input_expected = False
-        """Whether the loop tells what input it expects; then nothing has to be guessed."""
+        """True if the loop announces the input of each request, so that no estimate is needed."""
 
         self._tokens, self._usd = envelope.budgets["tokens"], envelope.budgets["usd"]
         self.is_limited = self._tokens.ceiling is not None or self._usd.ceiling is not None
-        """Whether anything has to be set aside at all."""
+        """True if tokens or money have a ceiling, so that requests need reservations."""
 
     def set_model(self, model: str, price: Price | None) -> None:
-        """From now on the requests are those of this model."""
+        """Count following requests for this model and price; None means unpriced."""
         self._model = model
         self.price = price
         if price is not None:
@@ -63,40 +63,40 @@ class Spending:
 
     @property
     def cost(self) -> int:
-        """What all requests have cost, as far as there are prices."""
+        """Billionths of a dollar of all priced requests."""
         return sum(self.costs.values())
 
     @property
     def unpriced(self) -> tuple[str, ...]:
-        """The models that were asked though nobody knows their price, in that order."""
+        """Models used without a known price, in order of first use."""
         return tuple(self._unpriced)
 
     @property
     def usage(self) -> Usage:
-        """What all requests have used."""
+        """Tokens of all requests with reported usage."""
         return Usage.summed(*self._used)
 
     @property
     def likely_input_tokens(self) -> int:
-        """The input of the next request, as far as one can know."""
+        """Estimated input of the next request; 0 if the loop announces it."""
         return 0 if self.is_input_expected else self.largest_input_tokens
 
     def compute_max_output(self, input_tokens: int) -> int | None:
-        """How many tokens the reply to so many may have; None where nothing limits it."""
+        """Return the longest affordable reply in tokens; None means no limit."""
         room = self._tokens.available - input_tokens
         if self.price is not None and (money := self._usd.available) != math.inf:
             room = min(room, _affordable_output(self.price, input_tokens, int(money)))
         return None if room == math.inf else max(0, int(room))
 
     def compute_max_input(self, output_tokens: int) -> float:
-        """How many tokens may be read where so many are to be said; infinitely many where nothing limits it."""
+        """Return the longest affordable input in tokens; `math.inf` means no limit."""
         room = self._tokens.available - output_tokens
         if self.price is not None and (money := self._usd.available) != math.inf:
             room = min(room, _affordable_input(self.price, output_tokens, int(money)))
         return max(0, room)
 
     def find_short_budgets(self, input_tokens: int) -> tuple[str, ...]:
-        """The budgets that have no room for such a request and a reply of one token."""
+        """Return the budgets too low for this input and one output token."""
         budgets = self.envelope.budgets
         short = [] if budgets["tokens"].available > input_tokens else ["tokens"]
         if self.price is not None and compute_max_request_cost(self.price, input_tokens, 1) > budgets["usd"].available:
@@ -104,7 +104,7 @@ class Spending:
         return tuple(short)
 
     def hold(self, input_tokens: int, output_tokens: int) -> Holds | None:
-        """Set the worst case aside; None, and nothing is, where a budget refuses."""
+        """Reserve the worst case of a request; None if a budget refuses."""
         tokens = input_tokens + output_tokens
         if self.price is not None:
             amounts = {"tokens": tokens, "usd": compute_max_request_cost(self.price, input_tokens, output_tokens)}
@@ -117,8 +117,12 @@ class Spending:
         return None if hold is None else {"tokens": hold}
 
     def hold_up_to(self, input_tokens: int, max_output_tokens: int | None) -> tuple[Holds, int | None] | None:
-        """Set aside the input and the longest reply that there is room for, `most` at most; and how long that is."""
-        if self.price is None and input_tokens > 0:  # then tokens are all there is to set aside
+        """Reserve the input and the longest affordable reply.
+
+        `max_output_tokens` caps the reply; None means no cap. Returns the reservations and the length of the reply, or
+        None if a budget refuses.
+        """
+        if self.price is None and input_tokens > 0:  # only tokens to reserve: one atomic step
             hold = self._tokens.hold_some(
                 input_tokens + 1, math.inf if max_output_tokens is None else input_tokens + max_output_tokens
             )
@@ -137,12 +141,15 @@ class Spending:
         return None if holds is None else (holds, output)
 
     def settle(self, holds: Sequence[Holds], usage: Usage) -> dict[str, int]:
-        """Book what a request has used, which may be more than was set aside: it has happened; and tell it."""
+        """Settle reservations to the reported usage, and return the amounts.
+
+        The usage may exceed the reservations: the request has already happened.
+        """
         input, output, lock = usage.input, usage.output, self.envelope.lock
-        facts = {"tokens": input + output, "usd": 0 if self.price is None else self.price.cost(usage)}
+        amounts = {"tokens": input + output, "usd": 0 if self.price is None else self.price.cost(usage)}
         lock.acquire()
         try:
-            self._settle_amounts(holds, facts)
+            self._settle_amounts(holds, amounts)
             used = self._used
             used[0] += input
             used[1] += output
@@ -154,41 +161,40 @@ class Spending:
                 self.largest_input_tokens = input
         finally:
             lock.release()
-        return facts
+        return amounts
 
     def settle_estimate(self, holds: Sequence[Holds], input_tokens: int = 0, output_tokens: int = 0) -> dict[str, int]:
-        """Book what was set aside, or so many tokens where that is more, as nobody told what was used; and tell it.
+        """Settle a request whose usage was not reported, and return the amounts.
 
-        What guards assumes the worst.
+        Counts the reservation or the given tokens, whichever is more: a limit must assume the worst.
         """
         with self.envelope.lock:
-            facts = {
+            amounts = {
                 "tokens": input_tokens + output_tokens,
                 "usd": 0 if self.price is None else compute_max_request_cost(self.price, input_tokens, output_tokens),
             }
-            for name, least in facts.items():
-                facts[name] = max(least, sum(row[name].amount for row in holds if name in row))
-            self._settle_amounts(holds, facts)
+            for name, minimum in amounts.items():
+                reserved = sum(reservations[name].amount for reservations in holds if name in reservations)
+                amounts[name] = max(minimum, reserved)
+            self._settle_amounts(holds, amounts)
             self.estimated_requests += 1
-        return facts
+        return amounts
 
-    def _settle_amounts(self, holds: Sequence[Holds], facts: dict[str, int]) -> None:
-        """Settle what was set aside to the facts, and count what is more."""
+    def _settle_amounts(self, holds: Sequence[Holds], amounts: dict[str, int]) -> None:
         if self.price is None:
             self._unpriced[self._model] = None
         else:
-            self.costs[self._model] += facts["usd"]
-        for name, fact in facts.items():
-            for row in holds:
-                if row and name in row:
-                    row[name].settle(fact)
-                    fact = 0
-            if fact:
-                self.envelope.budgets[name].increment(fact)
+            self.costs[self._model] += amounts["usd"]
+        for name, amount in amounts.items():
+            for reservations in holds:
+                if reservations and name in reservations:
+                    reservations[name].settle(amount)  # the first hold takes the whole amount; the others are released
+                    amount = 0
+            if amount:
+                self.envelope.budgets[name].increment(amount)
 
 
 def _affordable_output(price: Price, input_tokens: int, money: int) -> float:
-    """How many tokens of output the money buys, the input being paid; infinitely many where they are free."""
     if compute_max_request_cost(price, input_tokens, _MAX_TOKENS) <= money:
         return math.inf
     return (
@@ -200,7 +206,6 @@ def _affordable_output(price: Price, input_tokens: int, money: int) -> float:
 
 
 def _affordable_input(price: Price, output_tokens: int, money: int) -> float:
-    """How many tokens of input the money buys, the output being paid; infinitely many where they are free."""
     if compute_max_request_cost(price, _MAX_TOKENS, output_tokens) <= money:
         return math.inf
     return (

@@ -1,4 +1,4 @@
-"""Usage: the tokens of requests, as providers count them."""
+"""Token counts of requests, as providers report them."""
 
 from __future__ import annotations
 
@@ -14,15 +14,18 @@ _INT_ONLY = {int}
 
 @dataclass(frozen=True, slots=True)
 class Usage:
-    """Tokens of one or more requests. `cached` and `written` are parts of `input`, `reasoning` is part of `output`."""
+    """Tokens of one or more requests.
+
+    `cached` and `written` are parts of `input`; `reasoning` is part of `output`.
+    """
 
     input: int = 0
     output: int = 0
     cached: int = 0
-    """Read from a cache."""
+    """Input tokens read from a cache."""
     reasoning: int = 0
     written: int = 0
-    """Written into a cache."""
+    """Input tokens written to a cache."""
 
     def __post_init__(self) -> None:
         counts = (self.input, self.output, self.cached, self.reasoning, self.written)
@@ -33,7 +36,7 @@ class Usage:
 
     @property
     def total(self) -> int:
-        """Input and output together."""
+        """Sum of input and output tokens."""
         return self.input + self.output
 
     def __add__(self, other: Usage) -> Usage:
@@ -47,68 +50,72 @@ class Usage:
 
     @classmethod
     def summed(cls, input: int, output: int, cached: int, reasoning: int, written: int) -> Usage:
-        """A sum of what was checked before."""
-        usage, keep = object.__new__(cls), object.__setattr__
-        keep(usage, "input", input)
-        keep(usage, "output", output)
-        keep(usage, "cached", cached)
-        keep(usage, "reasoning", reasoning)
-        keep(usage, "written", written)
+        """Create a Usage from validated counts, skipping the checks."""
+        usage, set_field = object.__new__(cls), object.__setattr__
+        set_field(usage, "input", input)
+        set_field(usage, "output", output)
+        set_field(usage, "cached", cached)
+        set_field(usage, "reasoning", reasoning)
+        set_field(usage, "written", written)
         return usage
 
     @classmethod
     def of(cls, usage: object) -> Usage:
-        """Read what OpenAI or Anthropic report, as a mapping or an object of their SDKs; a Usage stays itself.
+        """Parse usage reported by OpenAI or Anthropic.
+
+        Accepts a mapping or an SDK object. A `Usage` is returned unchanged.
 
         >>> Usage.of({"prompt_tokens": 40, "completion_tokens": 10})
         Usage(input=40, output=10, cached=0, reasoning=0, written=0)
         """
         if isinstance(usage, Usage):
             return usage
-        read = _UsageReader(usage)
-        if read.has("prompt_tokens"):
-            return _parse_openai(read, "prompt_tokens", "completion_tokens")
-        if read.has("cache_read_input_tokens") or read.has("cache_creation_input_tokens"):
-            return _parse_anthropic(read)
-        if read.has("input_tokens"):
-            return _parse_openai(read, "input_tokens", "output_tokens")
-        if read.has("input") or read.has("output"):
-            cached, written = read.count("cached"), read.count("written")
-            return _clamp_parts(read.count("input"), read.count("output"), cached, read.count("reasoning"), written)
+        reader = _UsageReader(usage)
+        if reader.has("prompt_tokens"):
+            return _parse_openai(reader, "prompt_tokens", "completion_tokens")
+        if reader.has("cache_read_input_tokens") or reader.has("cache_creation_input_tokens"):
+            return _parse_anthropic(reader)
+        if reader.has("input_tokens"):
+            return _parse_openai(reader, "input_tokens", "output_tokens")
+        if reader.has("input") or reader.has("output"):
+            cached, written = reader.count("cached"), reader.count("written")
+            return _clamp_parts(
+                reader.count("input"), reader.count("output"), cached, reader.count("reasoning"), written
+            )
         raise ConfigError("usage", usage, "input_tokens and output_tokens, or prompt_tokens and completion_tokens")
 
 
 def _parse_openai(reader: _UsageReader, input_key: str, output_key: str) -> Usage:
-    of_input = reader.child(f"{input_key}_details")
-    cached, written = of_input.count("cached_tokens"), of_input.count("cache_write_tokens")
+    details = reader.child(f"{input_key}_details")
+    cached, written = details.count("cached_tokens"), details.count("cache_write_tokens")
     return _clamp_parts(
         reader.count(input_key), reader.count(output_key), cached, _count_reasoning(reader, output_key), written
     )
 
 
 def _parse_anthropic(reader: _UsageReader) -> Usage:
-    """What is read from or written to the cache is not part of this provider's input_tokens."""
+    # Anthropic's input_tokens excludes the tokens read from and written to the cache.
     cached = reader.count("cache_read_input_tokens")
     written = reader.count("cache_creation_input_tokens")
-    whole = reader.count("input_tokens") + cached + written
+    total_input = reader.count("input_tokens") + cached + written
     return _clamp_parts(
-        whole, reader.count("output_tokens"), cached, _count_reasoning(reader, "output_tokens"), written
+        total_input, reader.count("output_tokens"), cached, _count_reasoning(reader, "output_tokens"), written
     )
 
 
 def _count_reasoning(reader: _UsageReader, output_key: str) -> int:
-    of_output = reader.child(f"{output_key}_details")
-    return of_output.count("reasoning_tokens") or of_output.count("thinking_tokens")
+    details = reader.child(f"{output_key}_details")
+    return details.count("reasoning_tokens") or details.count("thinking_tokens")
 
 
 def _clamp_parts(input: int, output: int, cached: int, reasoning: int, written: int) -> Usage:
-    """A part cannot be more than the whole, whatever a server says."""
+    # Servers sometimes report a part that is larger than the whole.
     cached = min(cached, input)
     return Usage(input, output, cached, min(reasoning, output), min(written, input - cached))
 
 
 class _UsageReader:
-    """Reads counts by name from a mapping or from an object with attributes; what is absent or None is 0."""
+    """Reads counts from a mapping or an object; missing or None is 0."""
 
     def __init__(self, source: object) -> None:
         self.source = source

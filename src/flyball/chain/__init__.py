@@ -1,8 +1,8 @@
-"""Chains: agents that call agents across services; counted, signed, and refused where they must be.
+"""Chains of calls between agents of different services: counted, signed and limited.
 
 chain = Chain(name="planner", host="planner.example.org", keys=Keys("a secret of at least 16 characters"))
-app = ChainDepthMiddleware(app, chain)                    # what comes in
-client = httpx2.Client(event_hooks={"request": [chain.hook]})     # what goes out; `chain.ahook` for async clients
+app = ChainDepthMiddleware(app, chain)                    # incoming requests
+client = httpx2.Client(event_hooks={"request": [chain.hook]})     # outgoing; `chain.ahook` for async clients
 """
 
 from .caller import Caller, current, serving

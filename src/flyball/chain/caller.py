@@ -1,4 +1,4 @@
-"""The caller: which agent has called this service, what its chain leaves, and where in a chain we are now."""
+"""Caller of the current request, and the position of running code in its chain."""
 
 from __future__ import annotations
 
@@ -13,83 +13,88 @@ from ..budget.deadline import SYSTEM, Clock, Deadline
 from ..budget.run_budget import TurnBudget
 
 COUNTED_BUDGETS = ("turns", "tokens", "usd")
-"""What a chain carries of budgets."""
+"""Budgets that a chain passes on."""
 _NEVER = Deadline(math.inf)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Caller:
-    """Where a request is in a chain of calls from agent to agent, and what the chain leaves it."""
+    """Agent that called this service, and the budget its chain leaves."""
 
     root: str
-    """The id that all hops of a chain share."""
+    """Id shared by all hops of a chain."""
     depth: int = 0
-    """Which hop this is; 0 is the top, where no agent has called."""
+    """Number of this hop; 0 is the top, which no agent called."""
     ceiling: int = 1
-    """The depth that is refused, by this service or by one above it, whichever is less."""
+    """Lowest refused depth, set by this service or one above it."""
     agent: str = ""
-    """The name of the agent that has called."""
+    """Name of the calling agent."""
     host: str = ""
     path: tuple[str, ...] = ()
-    """The agents that the chain has been at, oldest first; the last is the one that has called."""
+    """Agents of the chain so far, oldest first; the last is the caller."""
     deadline: Deadline = _NEVER
-    """When the chain's time is over, on this machine's own clock."""
+    """Deadline of the chain, on this machine's clock."""
     envelope: TurnBudget | None = None
-    """What the chain leaves of turns, tokens and money. All runs of the request count in it; None where it says nothing
-    of them."""
+    """Turns, tokens and money left to the chain, shared by all runs of the request.
+
+    None means that the chain does not limit them.
+    """
     expires: float | None = None
-    """When its context was to be used at the latest, in seconds since the epoch."""
+    """Expiry of the context, in seconds since the epoch. None means unknown."""
     signed: bool = False
-    """Whether a key that we know has signed this; else it is what the caller says of itself."""
+    """True if a known key signed the context; otherwise it is only the caller's claim."""
     shared_envelopes: list[TurnBudget] = field(default_factory=list[TurnBudget])
-    """What runs took that share an envelope of another with more than this request."""
+    """Usage of runs that draw from a budget shared beyond this request; deducted in `left`."""
 
     @property
     def remaining_s(self) -> float:
-        """The seconds that the chain leaves now; `math.inf` is no limit."""
+        """Seconds left to the chain; `math.inf` means no limit."""
         return self.deadline.remaining
 
     @property
     def left(self) -> dict[str, int]:
-        """What the chain leaves now of turns, tokens and money (in billionths of a dollar), where it says so."""
-        left = get_remaining(self.envelope)
-        for other in self.shared_envelopes:
-            left = {name: max(0, amount - other.budgets[name].used) for name, amount in left.items()}
-        return left
+        """Turns, tokens and money left to the chain, without unlimited ones.
+
+        Money is in billionths of a dollar.
+        """
+        remaining = get_remaining(self.envelope)
+        for envelope in self.shared_envelopes:
+            remaining = {name: max(0, amount - envelope.budgets[name].used) for name, amount in remaining.items()}
+        return remaining
 
 
 def get_remaining(envelope: TurnBudget | None) -> dict[str, int]:
-    """What an envelope leaves now of turns, tokens and money, where it has a ceiling."""
+    """Return the turns, tokens and money left, without unlimited ones."""
     budgets = {} if envelope is None else envelope.budgets
-    left = {name: budgets[name].available for name in COUNTED_BUDGETS if name in budgets}
-    return {name: int(amount) for name, amount in left.items() if amount != math.inf}
+    available = {name: budgets[name].available for name in COUNTED_BUDGETS if name in budgets}
+    return {name: int(amount) for name, amount in available.items() if amount != math.inf}
 
 
-@dataclass(slots=True, eq=False)  # not frozen: every call of a tool makes one, and that would take thrice as long
+@dataclass(slots=True, eq=False)  # one per tool call; a frozen dataclass takes 3x as long
 class Position:
-    """Where in a chain the code that asks is: who has called, and in a tool, what the run that it works for leaves."""
+    """Place of running code in a chain: its caller, run and tool call."""
 
     caller: Caller | None = None
     chain: Any = None
-    """The service that was called, which calls others under the same name."""
+    """Service that was called; its outgoing calls use the same name. None means no service."""
     run_id: str = ""
-    """The run that all that goes on here belongs to: the one at the top."""
+    """Id of the topmost run here; empty outside a run."""
     envelope: TurnBudget | None = None
     until: float = math.inf
-    """When the call of the tool must have ended."""
+    """Clock time by which the tool call must end."""
     clock: Clock = SYSTEM
 
     @property
     def remaining_s(self) -> float:
-        """The seconds that are left for that call."""
+        """Seconds left for the tool call."""
         return max(0.0, self.until - self.clock.now())
 
     def for_call(self, run_id: str, envelope: TurnBudget | None, until: float, clock: Clock) -> Position:
-        """The place of one call, in a run that is here."""
+        """Return the position of one tool call of a run here."""
         return Position(self.caller, self.chain, self.run_id or run_id, envelope, until, clock)
 
     def for_children(self, run_id: str) -> Position:
-        """The place of the children of a run that is here."""
+        """Return the position of the child runs of a run here."""
         return Position(self.caller, self.chain, self.run_id or run_id)
 
 
@@ -98,13 +103,13 @@ POSITION: ContextVar[Position] = ContextVar("flyball_chain_position", default=_N
 
 
 def current() -> Caller | None:
-    """The caller of the request that is being served here; None where no service has looked."""
+    """Return the caller of the current request; None outside a checked request."""
     return POSITION.get().caller
 
 
 @contextmanager
 def serving(caller: Caller | None, chain: Any = None) -> Generator[None]:
-    """Serve a caller: every run that begins inside takes what its chain leaves."""
+    """Serve a caller: runs inside the block share its chain's budget."""
     token = POSITION.set(Position(caller, chain))
     try:
         yield

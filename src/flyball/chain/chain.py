@@ -1,4 +1,4 @@
-"""The chain as one service sees it: who we are in it, whom we believe, and what we tell the next hop."""
+"""Chain as one service sees it: its identity, the check of callers, outgoing headers."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from .outgoing import attach_headers
 from .refusal import ChainRefusal, RefusalCode
 
 SETTINGS = ("chain.name", "chain.host", CURRENT, PREVIOUS, "chain.require_signature")
-"""The keys that are read."""
+"""Configuration keys that `Chain` reads."""
 _MAX_VALID_S = 86_400
 _COMPATIBLE = {"datamachine": ("X-Datamachine-Chain-Depth", "datamachine_chain_depth_exceeded")}
 _HEADER_NAMES = {
@@ -34,26 +34,32 @@ _HEADER_NAMES = {
 
 @dataclass(frozen=True, kw_only=True, eq=False, repr=False)
 class Chain:
-    """A service in chains of agents: it checks who calls, and tells those it calls what they may still do.
+    """Service in a chain of agents.
 
-    What is left out comes from the settings `chain.name`, `chain.host`, `chain.key` and so on.
+    It checks incoming calls, and tells the services it calls what they may still use. Fields left out come from the
+    settings `chain.name`, `chain.host`, `chain.key` and so on.
     """
 
     name: str | None = None
-    """What the agent of this service is called on the path of a chain; else the setting's. Without either it is a name
-    that nobody else has, also no replica, so that two services that nobody has named are not taken for one."""
+    """Name of this service's agent on the path of a chain. None means the setting.
+
+    Without a setting it is a random name, different for each replica, so that two unnamed services are never mistaken
+    for one.
+    """
     host: str | None = None
-    """Where it is, the same for all its replicas; else the setting's, else the machine's name."""
+    """Host of the service, equal for all replicas. None means the setting, then the machine's name."""
     keys: Keys | None = None
     ceiling: int | Unset = UNSET
-    """The depth that is refused; else the setting `max_chain_depth`, else 3."""
+    """Lowest refused depth. Left out, it is the setting `max_chain_depth`, then 3."""
     require_signature: bool | None = None
-    """Whether a context that no known key has signed is refused; else the setting's, else it is where there are keys.
+    """True to refuse contexts not signed by a known key.
+
+    None means the setting; without a setting, signatures are required if there are keys.
     """
     compat: Literal["datamachine"] | None = None
-    """Whose header and code for the depth are used beside our own."""
+    """System whose depth header and error code are used in addition to ours. None means none."""
     valid_s: float = 60.0
-    """How long a context may be on its way, a day at most."""
+    """Seconds that an outgoing context stays valid; at most a day."""
     registry: IterationBudgetRegistry | None = None
     settings: Settings | Mapping[str, object] | None = None
     clock: Clock = SYSTEM
@@ -85,40 +91,42 @@ class Chain:
         object.__setattr__(self, "_check", hop)
 
     def check(self, headers: Iterable[Header] | Mapping[str, str]) -> Caller | ChainRefusal:
-        """Whether a call with such headers is served: its caller, or the refusal that answers it.
+        """Check the headers of an incoming call.
 
-        Pairs show a header that is there twice; a mapping cannot.
+        Returns the caller, or the refusal to answer with. Pass pairs rather than a mapping to detect duplicate headers.
         """
         pairs = cast("Mapping[str, str]", headers).items() if isinstance(headers, Mapping) else headers
         return self._check.check(pairs)
 
     def headers(self, within: TurnBudget | None = None) -> dict[str, str]:
-        """What to send with a call to another agent: our depth, and what is left of this chain, and of this run.
+        """Return the headers for a call to another agent.
 
-        `within` is an envelope of your own that narrows it further.
+        They carry the depth and the budget left to this chain and this run. `within` is a budget of your own that
+        narrows it further; None adds no limit.
         """
         return self.headers_at(POSITION.get(), within)
 
     def headers_at(self, position: Position, within: TurnBudget | None = None) -> dict[str, str]:
-        """The same for a certain place in a chain."""
+        """Return the headers for a call from a given position."""
         context = self._build_context(position, within)
-        sent = {
+        values = {
             CONTEXT_HEADER: context.to_header(self.keys),
             DEPTH_HEADER: str(context.depth),
             ROOT_HEADER: context.root,
         }
-        named = {_HEADER_NAMES[name]: text for name, text in sent.items()}
-        return named if self.compat is None else {**named, _COMPATIBLE[self.compat][0]: str(context.depth)}
+        headers = {_HEADER_NAMES[name]: text for name, text in values.items()}
+        return headers if self.compat is None else {**headers, _COMPATIBLE[self.compat][0]: str(context.depth)}
 
     def hook(self, request: Any) -> None:
-        """For `event_hooks={"request": [chain.hook]}` of an httpx2 or httpx client: adds the headers to each request.
+        """Add the headers to a request of an httpx2 or httpx client.
 
-        What the request had under these names is gone then. A redirect to another host gets none of them.
+        Use it as `event_hooks={"request": [chain.hook]}`. It replaces chain headers already on the request. A redirect
+        to another host gets none.
         """
         attach_headers(request, self.headers)
 
     async def ahook(self, request: Any) -> None:
-        """The same for an async client."""
+        """Add the headers to a request of an async client."""
         attach_headers(request, self.headers)
 
     def __repr__(self) -> str:
@@ -127,9 +135,9 @@ class Chain:
     def _build_context(self, position: Position, within: TurnBudget | None) -> HopContext:
         caller = position.caller or _create_top_caller(position.run_id, self._check.ceiling)
         seconds = min(position.remaining_s, caller.remaining_s, math.inf if within is None else within.remaining_s())
-        left: dict[str, int] = {}
-        for some in (get_remaining(position.envelope), caller.left, get_remaining(within)):
-            left |= {name: min(amount, left.get(name, amount)) for name, amount in some.items()}
+        remaining: dict[str, int] = {}
+        for amounts in (get_remaining(position.envelope), caller.left, get_remaining(within)):
+            remaining |= {name: min(amount, remaining.get(name, amount)) for name, amount in amounts.items()}
         assert self.name is not None
         assert self.host is not None
         return HopContext(
@@ -140,49 +148,53 @@ class Chain:
             ceiling=min(self._check.ceiling, caller.ceiling),
             path=(*caller.path, self._check.address),
             seconds=None if seconds == math.inf else math.floor(seconds * 1000) / 1000,
-            turns=left.get("turns"),
-            tokens=left.get("tokens"),
-            usd=left.get("usd"),
+            turns=remaining.get("turns"),
+            tokens=remaining.get("tokens"),
+            usd=remaining.get("usd"),
             expires=round(self.clock.wall() + self.valid_s, 3),
         )
 
 
 def headers(within: TurnBudget | None = None) -> dict[str, str]:
-    """What to send with a call to another agent, as the service that is being called here; else as the settings say."""
+    """Return the headers for a call to another agent.
+
+    Uses the chain of the service being called, otherwise one from the settings.
+    """
     return headers_at(POSITION.get(), within)
 
 
 def headers_at(position: Position, within: TurnBudget | None = None) -> dict[str, str]:
-    """The same for a certain place in a chain."""
+    """Return the headers for a call from a given position."""
     chain = position.chain if isinstance(position.chain, Chain) else Chain()
     return chain.headers_at(position, within)
 
 
 def _create_top_caller(run_id: str, ceiling: int) -> Caller:
-    """Where nobody has called: all calls of one run belong to one chain, which has its name."""
+    # No agent called. The run's id names the chain, so that all calls of a run belong to one chain.
     return Caller(root=run_id if ROOT.fullmatch(run_id) else create_root_id(), ceiling=ceiling)
 
 
 def _resolve_name(field_name: Literal["name", "host"], value: object, settings: Settings, default: str) -> str:
     pattern = NAME if field_name == "name" else HOST
-    most = 64 if field_name == "name" else 253
-    expected = f"at most {most} letters, digits, or {'. _ -' if field_name == 'name' else '. : _ - [ ]'}"
+    max_length = 64 if field_name == "name" else 253
+    expected = f"at most {max_length} letters, digits, or {'. _ -' if field_name == 'name' else '. : _ - [ ]'}"
     setting = settings.find(f"chain.{field_name}") if value is None else None
-    found = value if setting is None else setting.value
-    if found is None:
+    resolved = value if setting is None else setting.value
+    if resolved is None:
         return default if pattern.fullmatch(default) else ""
-    if isinstance(found, str) and pattern.fullmatch(found):
-        return found
+    if isinstance(resolved, str) and pattern.fullmatch(resolved):
+        return resolved
     raise ConfigError(f"chain, {field_name}", value, expected) if setting is None else setting.error(expected)
 
 
 def _resolve_require_signature(value: bool | None, settings: Settings, keys: Keys | None) -> bool:
-    """Whether contexts must be signed; that cannot be, where no key is known to look at a signature with."""
     setting = settings.find("chain.require_signature") if value is None else None
-    found = value if setting is None else {"true": True, "false": False}.get(str(setting.value).lower(), setting.value)
-    if found is None:
+    flags = {"true": True, "false": False}
+    resolved = value if setting is None else flags.get(str(setting.value).lower(), setting.value)
+    if resolved is None:
         return keys is not None
+    # Without a key no signature can be verified, so none can be required.
     expected = "true or false" if keys else f"false, as there is no key; {CURRENT} would be one"
-    if isinstance(found, bool) and (keys is not None or not found):
-        return found
+    if isinstance(resolved, bool) and (keys is not None or not resolved):
+        return resolved
     raise ConfigError("chain, require_signature", value, expected) if setting is None else setting.error(expected)

@@ -1,4 +1,4 @@
-"""The hop check: whether a call from agent to agent is served, decided from its headers alone."""
+"""Check of an incoming hop: accept or refuse a call by its headers alone."""
 
 from __future__ import annotations
 
@@ -21,67 +21,65 @@ from .refusal import ChainRefusal, RefusalCode
 CONTEXT_HEADER, DEPTH_HEADER, ROOT_HEADER = "x-flyball-chain", "x-flyball-chain-depth", "x-flyball-chain-root"
 _DEPTH = re.compile(r"0|[1-9][0-9]{0,5}", re.ASCII)
 _LEEWAY_S = 30.0
-"""How much the clocks of two services may differ; only the expiry depends on them."""
+"""Seconds that the clocks of two services may differ; only the expiry depends on them."""
 Header = tuple[str | bytes, str | bytes]
-
-
-def create_root_id() -> str:
-    """The id of a chain that begins here."""
-    return os.urandom(16).hex()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HopCheck:
-    """All that decides whether a hop is served. Asking it changes nothing."""
+    """Configuration and checks of incoming hops. Checking changes no state."""
 
     address: str
-    """Who we are on a path."""
+    """Address of this service on a path."""
     depth: IterationBudget
-    """The registered budget `chain_depth`, of which every request gets its own."""
+    """Template of the registered budget `chain_depth`; each request gets its own copy."""
     keys: Keys | None
     signature_required: bool
     depth_headers: tuple[str, ...]
-    """The plain headers that tell a depth."""
+    """Names of the plain headers that carry the depth."""
     depth_code: str
     clock: Clock
-    _known: dict[bytes, str] = field(init=False)
-    _left: dict[str, IterationBudget] = field(init=False)
+    _header_names: dict[bytes, str] = field(init=False)
+    _budgets: dict[str, IterationBudget] = field(init=False)
 
     def __post_init__(self) -> None:
         names = (CONTEXT_HEADER, ROOT_HEADER, *self.depth_headers)
-        left = {name: IterationBudget(f"chain_{name}", None) for name in ("turns", "tokens")}
-        object.__setattr__(self, "_known", {name.encode(): name for name in names})
-        object.__setattr__(self, "_left", left | {"usd": IterationBudget("chain_usd", None, unit=Unit.USD)})
+        budgets = {name: IterationBudget(f"chain_{name}", None) for name in ("turns", "tokens")}
+        object.__setattr__(self, "_header_names", {name.encode(): name for name in names})
+        object.__setattr__(self, "_budgets", budgets | {"usd": IterationBudget("chain_usd", None, unit=Unit.USD)})
 
     @property
     def ceiling(self) -> int:
-        """The depth that is refused here."""
+        """Lowest refused depth."""
         ceiling = self.depth.ceiling
         assert ceiling is not None, "the registry bounds chain_depth"
         return ceiling
 
     def check(self, headers: Iterable[Header]) -> Caller | ChainRefusal:
-        """Count this hop: the caller that is served, or why none is. Without chain headers it is the top of a chain."""
-        told: dict[str, str] = {}
-        known = self._known
+        """Return the caller to serve, or the refusal.
+
+        Without chain headers the request is the top of a new chain.
+        """
+        chain_headers: dict[str, str] = {}
+        header_names = self._header_names
         for key, value in headers:
-            name = known.get((key if isinstance(key, bytes) else key.encode("utf-8", "replace")).lower())
+            name = header_names.get((key if isinstance(key, bytes) else key.encode("utf-8", "replace")).lower())
             if name is not None:
                 text = value.decode("latin-1") if isinstance(value, bytes) else value
-                if name in told:
+                if name in chain_headers:
                     return self._refuse_invalid(f"{name}: found it twice; expected it once")
                 if len(text) > MAX_LENGTH:
                     return self._refuse_invalid(
                         f"{name}: found {len(text):,} characters; expected {MAX_LENGTH:,} at most"
                     )
-                told[name] = text
-        if not told:
+                chain_headers[name] = text
+        if not chain_headers:
             return Caller(root=create_root_id(), ceiling=self.ceiling)
-        sealed = told.pop(CONTEXT_HEADER, None)
-        return self._check_unsigned(told) if sealed is None else self._check_signed(sealed, told)
+        context = chain_headers.pop(CONTEXT_HEADER, None)
+        return self._check_unsigned(chain_headers) if context is None else self._check_signed(context, chain_headers)
 
     def _check_unsigned(self, headers: dict[str, str]) -> Caller | ChainRefusal:
-        """Nothing but the headers for people who read logs."""
+        """Check a call that has only the plain headers."""
         if self.signature_required:
             return self._refuse(RefusalCode.UNSIGNED, f"{CONTEXT_HEADER}: found none; expected one that is signed")
         problem = self._find_malformed(headers)
@@ -97,14 +95,14 @@ class HopCheck:
 
     def _check_signed(self, value: str, headers: dict[str, str]) -> Caller | ChainRefusal:
         try:
-            sealed = SignedContext.parse(value)
-            distrust = sealed.check_signature(self.keys, self.signature_required)
-            if distrust is not None:
-                found = "no signature" if distrust is RefusalCode.UNSIGNED else "a signature that is not right"
+            signed_context = SignedContext.parse(value)
+            refusal_code = signed_context.check_signature(self.keys, self.signature_required)
+            if refusal_code is not None:
+                found = "no signature" if refusal_code is RefusalCode.UNSIGNED else "a signature that is not right"
                 return self._refuse(
-                    distrust, f"{CONTEXT_HEADER}: found {found}; expected one by a key that is known here"
+                    refusal_code, f"{CONTEXT_HEADER}: found {found}; expected one by a key that is known here"
                 )
-            context = sealed.decode()
+            context = signed_context.decode()
         except ValueError as error:
             return self._refuse_invalid(f"{CONTEXT_HEADER}: {error}")
         problem = self._find_malformed(headers) or self._find_mismatch(context, headers)
@@ -114,10 +112,10 @@ class HopCheck:
             return self._refuse(
                 RefusalCode.EXPIRED, f"{CONTEXT_HEADER}: found one that has expired; expected a fresh one"
             )
-        return self._count_hop(context, signed=self.keys is not None and bool(sealed.signature))
+        return self._count_hop(context, signed=self.keys is not None and bool(signed_context.signature))
 
     def _find_malformed(self, headers: dict[str, str]) -> str | None:
-        """What is wrong with the plain headers by themselves."""
+        """Return the first malformed plain header as an error text, or None."""
         for name, text in headers.items():
             if name == ROOT_HEADER and ROOT.fullmatch(text) is None:
                 return f"{name}: found {quote_value(text)}; expected 1 to 64 letters, digits, or . _ : -"
@@ -126,7 +124,7 @@ class HopCheck:
         return None
 
     def _find_mismatch(self, context: HopContext, headers: dict[str, str]) -> str | None:
-        """Where a plain header says something else than the signed value."""
+        """Return the first plain header that contradicts the signed context, or None."""
         for name, text in headers.items():
             value = context.root if name == ROOT_HEADER else str(context.depth)
             if text != value:
@@ -134,19 +132,19 @@ class HopCheck:
         return None
 
     def _count_hop(self, context: HopContext, signed: bool) -> Caller | ChainRefusal:
-        """Count the hop before looking at the ceiling: reaching that refuses."""
+        """Count the hop, then check depth, cycle and remaining budget."""
         budget = self.depth.anew(most=context.ceiling)
         context.depth, context.ceiling = budget.increment(context.depth + 1), budget.ceiling
         if budget.exceeded:
             return self._refuse(RefusalCode.DEPTH, f"{budget.warning} This would be hop {context.depth}.", context)
         if self.address in context.path:
-            way = " -> ".join((*context.path, self.address))
+            path = " -> ".join((*context.path, self.address))
             return self._refuse(
-                RefusalCode.CYCLE, f"{self.address} is on the path of this chain already: {way}.", context
+                RefusalCode.CYCLE, f"{self.address} is on the path of this chain already: {path}.", context
             )
-        spent = [name for name in ("seconds", *COUNTED_BUDGETS) if getattr(context, name) == 0]
-        if spent:
-            return self._refuse(RefusalCode.BUDGET, f"The chain has nothing left of: {', '.join(spent)}.", context)
+        exhausted = [name for name in ("seconds", *COUNTED_BUDGETS) if getattr(context, name) == 0]
+        if exhausted:
+            return self._refuse(RefusalCode.BUDGET, f"The chain has nothing left of: {', '.join(exhausted)}.", context)
         return self._build_caller(context, signed)
 
     def _build_caller(self, context: HopContext, signed: bool) -> Caller:
@@ -166,18 +164,23 @@ class HopCheck:
         )
 
     def _build_envelope(self, context: HopContext, deadline: Deadline) -> TurnBudget | None:
-        """What the runs of this hop share; None where the chain says nothing of budgets."""
+        """Build the budget shared by the runs of this hop; None if the chain sets none."""
         if context.turns is None and context.tokens is None and context.usd is None:
             return None
-        turns = self._left["turns"].anew(most=context.turns)
-        tokens, usd = self._left["tokens"].anew(turns, context.tokens), self._left["usd"].anew(turns, context.usd)
+        turns = self._budgets["turns"].anew(most=context.turns)
+        tokens, usd = self._budgets["tokens"].anew(turns, context.tokens), self._budgets["usd"].anew(turns, context.usd)
         return TurnBudget({"turns": turns, "tokens": tokens, "usd": usd}, deadline)
 
     def _refuse_invalid(self, message: str) -> ChainRefusal:
         return self._refuse(RefusalCode.INVALID, message)
 
     def _refuse(self, code: RefusalCode, message: str, context: HopContext | None = None) -> ChainRefusal:
-        named = self.depth_code if code is RefusalCode.DEPTH else code.value
+        code_text = self.depth_code if code is RefusalCode.DEPTH else code.value
         if context is None:
-            return ChainRefusal(named, code.status, message, ceiling=self.ceiling)
-        return ChainRefusal(named, code.status, message, context.depth, context.ceiling, context.root)
+            return ChainRefusal(code_text, code.status, message, ceiling=self.ceiling)
+        return ChainRefusal(code_text, code.status, message, context.depth, context.ceiling, context.root)
+
+
+def create_root_id() -> str:
+    """Create a random id for a new chain."""
+    return os.urandom(16).hex()

@@ -1,6 +1,8 @@
-"""The context: what one hop tells the next, and the one header value that carries it, signed.
+"""Context that a hop sends to the next one, as a single signed header value.
 
-1.KEY_ID.PAYLOAD.SIGNATURE        the payload is JSON, in base64; key id and signature are empty where nobody signs
+1.KEY_ID.PAYLOAD.SIGNATURE
+
+The payload is JSON in base64. Key id and signature are empty in an unsigned value.
 """
 
 from __future__ import annotations
@@ -18,9 +20,9 @@ from .refusal import RefusalCode
 
 VERSION = "1"
 MAX_LENGTH = 8_192
-"""Characters of a value; ten agents with the longest names need half of that."""
+"""Characters of a header value. Ten agents with the longest names need half of that."""
 NAME = re.compile(r"[A-Za-z0-9._-]{1,64}")
-"""Strict, because a name is told to models: no sentence fits into it."""
+"""Strict, because models see the names: a name cannot contain a sentence."""
 HOST = re.compile(r"[A-Za-z0-9.:_\[\]-]{0,253}")
 ROOT = re.compile(r"[A-Za-z0-9._:-]{1,64}")
 _ADDRESS = re.compile(rf"{NAME.pattern}(@{HOST.pattern})?")
@@ -29,32 +31,32 @@ _MAX_PATH = 64
 
 
 def format_address(name: str, host: str) -> str:
-    """How an agent is called on the path of a chain."""
+    """Return the address of an agent on the path of a chain."""
     return f"{name}@{host}" if host else name
 
 
 @dataclass(slots=True, kw_only=True)
 class HopContext:
-    """What one hop tells the next. None is no limit, or nothing known."""
+    """Data that one hop sends to the next. None means no limit, or unknown."""
 
     root: str
     depth: int
-    """The sender's own: the receiver is one deeper."""
+    """Depth of the sender; the receiver is one deeper."""
     ceiling: int | None = None
     agent: str = ""
     host: str = ""
     path: tuple[str, ...] = ()
     seconds: float | None = None
-    """Seconds left when it was sent; a number of them, so that clocks need not agree."""
+    """Seconds left when it was sent. A duration, so that clocks need not agree."""
     turns: int | None = None
     tokens: int | None = None
     usd: int | None = None
     """Billionths of a dollar."""
     expires: float | None = None
-    """Seconds since the epoch."""
+    """Expiry in seconds since the epoch."""
 
     def to_header(self, keys: Keys | None) -> str:
-        """The header value."""
+        """Encode the context as a header value, signed if there are keys."""
         record = {name: getattr(self, name) for name in _FIELDS}
         payload = urlsafe_b64encode(json.dumps(record, separators=(",", ":")).encode()).rstrip(b"=").decode()
         text = f"{VERSION}.{keys.id if keys else ''}.{payload}"
@@ -63,7 +65,7 @@ class HopContext:
 
 @dataclass(slots=True)
 class SignedContext:
-    """A header value that was taken apart, but not yet believed."""
+    """Parts of a header value whose signature is not verified yet."""
 
     key_id: str
     payload: str
@@ -71,23 +73,26 @@ class SignedContext:
 
     @classmethod
     def parse(cls, value: str) -> SignedContext:
-        """Take a value apart; ValueError where it is none."""
+        """Split a header value; raise ValueError if it is malformed."""
         parts = value.split(".")
         if len(parts) != 4 or parts[0] != VERSION or not parts[2] or bool(parts[1]) != bool(parts[3]):
             raise ValueError(f"expected {VERSION}.KEY_ID.PAYLOAD.SIGNATURE")
         return cls(parts[1], parts[2], parts[3])
 
     def check_signature(self, keys: Keys | None, required: bool) -> RefusalCode | None:
-        """Why it is not to be believed; None where it is signed well, or need not be signed."""
+        """Return why the signature is not accepted, or None.
+
+        None means that it is valid, or that no signature is required.
+        """
         if not self.signature:
             return RefusalCode.UNSIGNED if required else None
-        if keys is None:  # nobody here can tell, and what nobody vouches for can only narrow
+        if keys is None:  # cannot verify; an unverified context can only narrow the limits
             return None
         text = f"{VERSION}.{self.key_id}.{self.payload}".encode()
         return None if keys.accepts(self.key_id, text, self.signature.encode()) else RefusalCode.FORGED
 
     def decode(self) -> HopContext:
-        """The context in it; ValueError where it is none."""
+        """Decode the payload; raise ValueError if it is invalid."""
         try:
             padded = self.payload.replace("-", "+").replace("_", "/") + "=" * (-len(self.payload) % 4)
             record = _JSON.decode(a2b_base64(padded, strict_mode=True).decode())
@@ -96,8 +101,8 @@ class SignedContext:
         if not isinstance(record, dict) or cast("dict[str, Any]", record).keys() != _FIELDS.keys():
             raise ValueError(f"the payload must have exactly the fields {', '.join(_FIELDS)}")
         fields = cast("dict[str, Any]", record)
-        for name, fits in _FIELDS.items():
-            if not fits(fields[name]):
+        for name, is_valid in _FIELDS.items():
+            if not is_valid(fields[name]):
                 raise ValueError(f"the payload's {name} is not what it must be")
         fields["path"] = tuple(fields["path"])
         context = HopContext(**fields)
@@ -111,33 +116,33 @@ def _reject_constant(constant: str) -> NoReturn:
 
 
 _JSON = json.JSONDecoder(parse_constant=_reject_constant)
-"""Ours knows no infinity, and makes nothing anew for each value."""
+"""Decoder that rejects NaN and infinity; `json.loads` with options would create one per call."""
 
 
 def _matches(pattern: re.Pattern[str]) -> Callable[[object], bool]:
-    return lambda found: isinstance(found, str) and pattern.fullmatch(found) is not None
+    return lambda value: isinstance(value, str) and pattern.fullmatch(value) is not None
 
 
 def _is_int_between(min_value: int, max_value: int) -> Callable[[object], bool]:
-    return lambda found: type(found) is int and min_value <= found <= max_value
+    return lambda value: type(value) is int and min_value <= value <= max_value
 
 
-def _is_amount(found: object) -> bool:
-    return found is None or (type(found) is int and 0 <= found <= _MAX_AMOUNT)
+def _is_amount(value: object) -> bool:
+    return value is None or (type(value) is int and 0 <= value <= _MAX_AMOUNT)
 
 
-def _is_seconds(found: object) -> bool:
-    return type(found) in (int, float) and 0 <= cast("float", found) <= _MAX_SECONDS
+def _is_seconds(value: object) -> bool:
+    return type(value) in (int, float) and 0 <= cast("float", value) <= _MAX_SECONDS
 
 
 _is_address = _matches(_ADDRESS)
 
 
-def _is_path(found: object) -> bool:
-    if not isinstance(found, list):
+def _is_path(value: object) -> bool:
+    if not isinstance(value, list):
         return False
-    places = cast("list[object]", found)
-    return 0 < len(places) <= _MAX_PATH and all(map(_is_address, places))
+    addresses = cast("list[object]", value)
+    return 0 < len(addresses) <= _MAX_PATH and all(map(_is_address, addresses))
 
 
 _FIELDS: dict[str, Callable[[object], bool]] = {
@@ -147,10 +152,10 @@ _FIELDS: dict[str, Callable[[object], bool]] = {
     "depth": _is_int_between(0, _MAX_HOPS),
     "ceiling": _is_int_between(1, _MAX_HOPS),
     "path": _is_path,
-    "seconds": lambda found: found is None or _is_seconds(found),
+    "seconds": lambda value: value is None or _is_seconds(value),
     "turns": _is_amount,
     "tokens": _is_amount,
     "usd": _is_amount,
     "expires": _is_seconds,
 }
-"""The payload's fields, all of them always there, and what each must be."""
+"""Validators of the payload's fields; every field is always present."""

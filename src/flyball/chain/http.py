@@ -1,4 +1,4 @@
-"""The middleware: every request to a service is checked as a hop of a chain before anything of the service runs."""
+"""ASGI middleware that checks each request as a hop before the service sees it."""
 
 from __future__ import annotations
 
@@ -13,15 +13,16 @@ from .refusal import ChainRefusal
 log = logging.getLogger(__name__)
 
 App = Callable[[Any, Any, Any], Awaitable[None]]
-"""Scope, receive, send: every framework has types of its own for these three."""
+"""ASGI application: scope, receive, send. Untyped, because each framework has its own types."""
 _POLICY_VIOLATION = 1008
 
 
 class ChainDepthMiddleware:
-    """Pure ASGI, for any framework: `app.add_middleware(ChainDepthMiddleware, chain=chain)`, or around the app.
+    """ASGI middleware for any framework.
 
-    It reads no body. What it serves has its `Caller` as the current one, which every run inside takes by itself.
-    Without a chain it is one of the settings.
+    Use `app.add_middleware(ChainDepthMiddleware, chain=chain)`, or wrap the app. It does not read the body. While the
+    app handles the request, `current()` returns its `Caller`, and every run inside uses the caller's budget. Without
+    `chain`, it creates a `Chain` from the settings.
     """
 
     def __init__(self, app: App, chain: Chain | None = None) -> None:
@@ -33,12 +34,12 @@ class ChainDepthMiddleware:
         if scope["type"] not in ("http", "websocket"):
             await self.app(scope, receive, send)
             return
-        found = self.chain.check(scope["headers"])
-        if isinstance(found, ChainRefusal):
-            log.info("refused a hop: %s: %s", found.code, found.message)
-            await _send_refusal(found, scope, send)
+        caller_or_refusal = self.chain.check(scope["headers"])
+        if isinstance(caller_or_refusal, ChainRefusal):
+            log.info("refused a hop: %s: %s", caller_or_refusal.code, caller_or_refusal.message)
+            await _send_refusal(caller_or_refusal, scope, send)
             return
-        token = POSITION.set(Position(found, self.chain))
+        token = POSITION.set(Position(caller_or_refusal, self.chain))
         try:
             await self.app(scope, receive, send)
         finally:

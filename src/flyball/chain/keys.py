@@ -1,4 +1,4 @@
-"""Keys: what signs a chain's context, and what it is checked with. They are shown to nobody."""
+"""Secret keys that sign the context of a chain. They are never shown."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _EXPECTED = f"a secret of at least {_MIN_LENGTH} characters, the same for all se
 
 
 class Keys:
-    """The key that signs, and the one before it, which is still believed while services change over.
+    """Signing key, and the previous key, still accepted during a rotation.
 
     >>> Keys("correct horse battery staple")
     <Keys 8200bd92>
@@ -23,16 +23,19 @@ class Keys:
     __slots__ = ("_by_id", "_current", "id")
 
     def __init__(self, current: str | bytes, previous: str | bytes | None = None) -> None:
-        now = _check_secret("chain, key", current)
-        old = None if previous is None else _check_secret("chain, previous key", previous)
-        self._current = now
-        self.id = _key_id(now)
-        """The name of the key that signs: everybody who has the key has the same name for it."""
-        self._by_id = {self.id: now} if old is None else {_key_id(old): old, self.id: now}
+        secret = _check_secret("chain, key", current)
+        old_secret = None if previous is None else _check_secret("chain, previous key", previous)
+        self._current = secret
+        self.id = _key_id(secret)
+        """Id of the signing key, derived from the key itself."""
+        self._by_id = {self.id: secret} if old_secret is None else {_key_id(old_secret): old_secret, self.id: secret}
 
     @classmethod
     def from_settings(cls, settings: Settings) -> Keys | None:
-        """The keys of the settings `chain.key` and `chain.previous_key`; None where there is none."""
+        """Load the keys from `chain.key` and `chain.previous_key`.
+
+        Returns None if neither is set.
+        """
         current, previous = settings.find(CURRENT), settings.find(PREVIOUS)
         if current is None:
             if previous is not None:
@@ -44,17 +47,17 @@ class Keys:
         return cls(str(current.value), None if previous is None else str(previous.value))
 
     def sign(self, text: bytes) -> bytes:
-        """The signature of a text, by the key of today."""
+        """Sign a text with the current key."""
         return _sign(self._current, text)
 
     def accepts(self, key_id: str, text: bytes, signature: bytes) -> bool:
-        """Whether one of the keys has made a signature; tells nobody by its time how much of it was right."""
+        """Check a signature against the known keys, in constant time."""
         key = self._by_id.get(key_id)
         return key is not None and hmac.compare_digest(_sign(key, text), signature)
 
     def __repr__(self) -> str:
-        before = [name for name in self._by_id if name != self.id]
-        return f"<Keys {self.id}, before {before[0]}>" if before else f"<Keys {self.id}>"
+        previous_ids = [name for name in self._by_id if name != self.id]
+        return f"<Keys {self.id}, before {previous_ids[0]}>" if previous_ids else f"<Keys {self.id}>"
 
     def __reduce__(self) -> str:
         raise TypeError("keys are not written down; make them again where they are needed")
@@ -77,7 +80,7 @@ def _check_secret(where: str, value: object) -> bytes:
 
 
 def _check_setting(setting: Setting) -> None:
-    """As SettingError quotes what was found, a secret is not handed to it."""
+    # SettingError quotes the value it gets, so pass it a description instead of the secret.
     value = setting.value
     if not isinstance(value, str) or len(value.encode("utf-8", "surrogateescape")) < _MIN_LENGTH:
         found = f"{len(value)} characters" if isinstance(value, str) else f"a {type(value).__name__}"

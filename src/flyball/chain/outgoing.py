@@ -1,4 +1,4 @@
-"""Outgoing calls: a chain's headers on the requests of an HTTP client, and on no other host than the one it meant."""
+"""Chain headers on the requests of an HTTP client, kept off redirects to other hosts."""
 
 from __future__ import annotations
 
@@ -6,18 +6,21 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 _ORIGIN_KEY = "flyball_chain_for"
-"""Where a request remembers whom it was made for; a client copies that into the requests of redirects."""
+"""Request extension with the original target; clients copy it into redirected requests."""
 _PREFIXES = ("x-flyball-chain", "x-datamachine-chain")
 _DEFAULT_PORTS = {"http": 80, "https": 443}
 
 
 def attach_headers(request: Any, headers: Callable[[], Mapping[str, str]]) -> None:
-    """Put the headers on a request of httpx2 or httpx; whoever made the request has no say in them."""
+    """Set the chain headers on a request of httpx2 or httpx.
+
+    Chain headers already on the request are removed. A redirect to another host gets none.
+    """
     for name in [name for name in request.headers if name.lower().startswith(_PREFIXES)]:
         del request.headers[name]
-    here = _origin(request.url)
-    meant = request.extensions.setdefault(_ORIGIN_KEY, here)
-    if here == meant or _is_upgrade(meant, here):
+    origin = _origin(request.url)
+    intended = request.extensions.setdefault(_ORIGIN_KEY, origin)
+    if origin == intended or _is_upgrade(intended, origin):
         request.headers.update(headers())
 
 
@@ -26,5 +29,5 @@ def _origin(url: Any) -> tuple[str, str, int | None]:
 
 
 def _is_upgrade(intended: tuple[str, str, int | None], actual: tuple[str, str, int | None]) -> bool:
-    """The same host, now with TLS."""
+    """Check whether a redirect leads to the same host with TLS."""
     return intended == ("http", actual[1], 80) and actual == ("https", actual[1], 443)

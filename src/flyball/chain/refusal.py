@@ -1,4 +1,4 @@
-"""A refusal: why a hop is not served, and how HTTP says so."""
+"""Refusal of a hop, and its HTTP response."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from enum import StrEnum
 
 
 class RefusalCode(StrEnum):
-    """Why a hop is not served; the values are what clients read."""
+    """Reason why a hop is refused; clients read the values."""
 
     INVALID = "chain_context_invalid"
     UNSIGNED = "chain_signature_required"
@@ -20,7 +20,7 @@ class RefusalCode(StrEnum):
 
     @property
     def status(self) -> int:
-        """The HTTP status: the request is wrong, its sender is not trusted, or it is too much."""
+        """HTTP status: malformed request, untrusted sender, or limit exceeded."""
         match self:
             case RefusalCode.INVALID:
                 return 400
@@ -32,28 +32,31 @@ class RefusalCode(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class ChainRefusal:
-    """A hop that is not served. Waiting does not help against any of them, so none has a Retry-After."""
+    """Refused hop.
+
+    Waiting never helps, so the response has no Retry-After header.
+    """
 
     code: str
     status: int
     message: str
     depth: int | None = None
-    """Which hop it would have been, where that is known."""
+    """Depth that the hop would have had. None if unknown."""
     ceiling: int | None = None
     root: str | None = None
 
     def to_dict(self) -> dict[str, object]:
-        """The body of the answer."""
+        """Return the response body in JSON types."""
         data = {"status": self.status, "chain_depth": self.depth, "ceiling": self.ceiling, "chain_root": self.root}
         return {"code": self.code, "message": self.message, "data": data}
 
     @property
     def body(self) -> bytes:
-        """The same as JSON."""
+        """Response body as JSON bytes."""
         return json.dumps(self.to_dict()).encode()
 
     @property
     def headers(self) -> dict[str, str]:
-        """The headers of the answer."""
-        more = {"www-authenticate": "Flyball-Chain"} if self.status == 401 else {}
-        return {"content-type": "application/json", "cache-control": "no-store", **more}
+        """Response headers."""
+        authenticate = {"www-authenticate": "Flyball-Chain"} if self.status == 401 else {}
+        return {"content-type": "application/json", "cache-control": "no-store", **authenticate}

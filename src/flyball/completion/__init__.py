@@ -1,1 +1,1 @@
-"""Completion: when a run may call itself complete."""
+"""Completion: the evidence a run needs before it may end as complete."""

@@ -1,9 +1,9 @@
-"""Completion assertions: what a run must prove before it may call its task done.
+"""Completion assertions: evidence that a run needs to count as complete.
 
-They are given in Python, as a mapping or as a TOML file, in the words of Data Machine. Only calls that succeeded count.
+Write them in Python, as a mapping or as a TOML file, with the key names of Data Machine. Only successful calls count.
 
->>> asked = Assertions.of({"required_tool_names": ["commit"], "minimum_successful_tool_counts": {"review": 2}})
->>> asked.check(Evidence({})).missing
+>>> assertions = Assertions.of({"required_tool_names": ["commit"], "minimum_successful_tool_counts": {"review": 2}})
+>>> assertions.check(Evidence({})).missing
 ('required tool commit', 'tool review: 0 of 2 successful calls')
 """
 
@@ -20,235 +20,61 @@ from .._internal.table import TableDocument, TableValue
 from ..errors import ConfigError, suggest_names
 from ..progress import Evidence
 
-
-@dataclass(frozen=True, slots=True)
-class RequirementFinding:
-    """One thing that is asked for, and whether it is there."""
-
-    phrase: str
-    """Short and stable, for people and programs."""
-    is_met: bool
-    subject: str
-    """The tool or the key; somebody may have given it a message of its own."""
-    model_text: str
-    """What the model is told while it is missing."""
-    option: str = ""
-
-
-@dataclass(frozen=True, slots=True)
-class ToolRequirement:
-    """Calls of one tool that must have succeeded, each with these parameters and this output.
-
-    The keys of the parameters, and the output, are dotted paths. Parameters are compared as JSON would be.
-    """
-
-    name: str
-    min_successful_calls: int = 1
-    required_parameters: Mapping[str, Any] = field(default_factory=dict[str, Any], hash=False)
-    required_output: Sequence[str] = ()
-
-    def __post_init__(self) -> None:
-        page = TableDocument("proof")
-        set_fields(self, page, _parse_requirement_fields(TableValue(page, _get_fields(self))))
-
-    def required(self) -> dict[str, Any]:
-        """The same in JSON types; what was left open is left out."""
-        table: dict[str, Any] = {"name": self.name}
-        if self.min_successful_calls != 1:
-            table["min_successful_calls"] = self.min_successful_calls
-        if self.required_parameters:
-            table["required_parameters"] = TableValue(TableDocument("proof"), self.required_parameters).json()
-        if self.required_output:
-            table["required_output"] = list(self.required_output)
-        return table
-
-    def evaluate(self, evidence: Evidence, option: str) -> Iterator[RequirementFinding]:
-        """Whether there are enough calls, and whether enough of those have the output as well."""
-        tool, least, wanted = self.name, self.min_successful_calls, self.required_parameters
-        calls = [
-            one
-            for one in evidence.of(tool)
-            if all(has_equal_value(one.arguments, path, wanted[path]) for path in wanted)
-        ]
-        parameters = ", ".join(f"{path}={_format_value(value)}" for path, value in wanted.items())
-        what = f"{tool} with {parameters}" if wanted else tool
-        yield check_call_count(what, len(calls), least, subject=tool, option=option)
-        if self.required_output:
-            whole = sum(all(has_value(one.value, path) for path in self.required_output) for one in calls)
-            paths = ", ".join(self.required_output)
-            phrase, words = f"{option}: output {paths} of {what}", f"{paths} in the result of {what}"
-            if least > 1:
-                phrase += f": {min(whole, least)} of {least} successful calls"
-                words = f"{paths} in {least} results of {what} ({min(whole, least)} so far)"
-            yield RequirementFinding(phrase, whole >= least, tool, words, option)
-
-
-@dataclass(frozen=True, slots=True)
-class CompletionOption:
-    """One named outcome that completes a task: all its proofs must hold."""
-
-    name: str
-    tools: Sequence[ToolRequirement]
-
-    def __post_init__(self) -> None:
-        page = TableDocument("way")
-        set_fields(self, page, _parse_option_fields(TableValue(page, _get_fields(self))))
-
-    @property
-    def tool_names(self) -> tuple[str, ...]:
-        """The tools it needs."""
-        return tuple(dict.fromkeys(proof.name for proof in self.tools))
-
-    def required(self) -> dict[str, Any]:
-        """The same in JSON types."""
-        return {"name": self.name, "tools": [proof.required() for proof in self.tools]}
-
-    def evaluate(self, evidence: Evidence) -> list[RequirementFinding]:
-        """What each proof finds; the same thing asked for twice is told once."""
-        return list(dict.fromkeys(finding for proof in self.tools for finding in proof.evaluate(evidence, self.name)))
-
-
-def check_call_count(
-    description: str, calls: int, min_calls: int, *, subject: str, option: str = ""
-) -> RequirementFinding:
-    """Whether there are enough calls of a tool."""
-    phrase = f"tool {description}: {min(calls, min_calls)} of {min_calls} successful calls"
-    words = (
-        f"a successful call of {description}"
-        if min_calls == 1
-        else f"{min_calls} successful calls of {description} ({calls} so far)"
-    )
-    return RequirementFinding(f"{option}: {phrase}" if option else phrase, calls >= min_calls, subject, words, option)
-
-
-def set_fields(record: object, document: TableDocument, values: Mapping[str, Any]) -> None:
-    """Give a frozen record its values as they were read, or raise what is wrong with them."""
-    document.raise_errors()
-    for name, value in values.items():
-        object.__setattr__(record, name, value)
-
-
-def parse_option(entry: TableValue) -> CompletionOption | None:
-    """A way, also one written as a table; None where something is wrong with it."""
-    before = len(entry.document.errors)
-    if isinstance(entry.value, CompletionOption):
-        return entry.value
-    values = _parse_option_fields(entry)
-    return CompletionOption(**values) if len(entry.document.errors) == before else None
-
-
-def _parse_requirement(entry: TableValue) -> ToolRequirement | None:
-    before = len(entry.document.errors)
-    if isinstance(entry.value, ToolRequirement):
-        return entry.value
-    values = _parse_requirement_fields(entry)
-    return ToolRequirement(**values) if len(entry.document.errors) == before else None
-
-
-def _parse_option_fields(entry: TableValue) -> dict[str, Any]:
-    given = entry.fields({"name": None, "tools": None}, "a table with the name of an outcome and its tools")
-    name = given["name"].name("the name of an outcome")
-    tools: list[ToolRequirement] = []
-    items = given["tools"].items("tables, each with the name of a tool")
-    if given["tools"].value in ((), []):
-        given["tools"].add_error("at least one tool")
-    for item in items:
-        proof = _parse_requirement(item)
-        if proof is not None and proof in tools:
-            item.add_error("each proof once; for several calls there is min_successful_calls")
-        tools += [proof] if proof is not None else []
-    return {"name": name, "tools": tuple(tools)}
-
-
-_REQUIREMENT_DEFAULTS: Mapping[str, object] = {
-    "name": None,
-    "min_successful_calls": 1,
-    "required_parameters": {},
-    "required_output": (),
-}
-
-
-def _parse_requirement_fields(entry: TableValue) -> dict[str, Any]:
-    given = entry.fields(_REQUIREMENT_DEFAULTS, "a table with the name of a tool")
-    parameters = given["required_parameters"].table("a table of parameters")
-    for path, parameter in parameters.items():
-        TableValue(entry.document, path, parameter.key_path).path()
-    return {
-        "name": given["name"].name("the name of a tool"),
-        "min_successful_calls": given["min_successful_calls"].integer(min_value=1),
-        "required_parameters": {path: parameter.json() for path, parameter in parameters.items()},
-        "required_output": given["required_output"].paths(),
-    }
-
-
-def _get_fields(record: ToolRequirement | CompletionOption) -> dict[str, Any]:
-    return {name: getattr(record, name) for name in record.__slots__}
-
-
-def _format_value(value: object) -> str:
-    text = json.dumps(value, ensure_ascii=False)
-    return text if len(text) <= 120 else f"{text[:119]}…"
-
-
 TABLE = "completion_assertions"
-"""The key they stand under, where they do not stand alone."""
-
-
-@dataclass(frozen=True, slots=True)
-class Findings:
-    """What the evidence of a run says about its assertions."""
-
-    complete: bool
-    missing: tuple[str, ...]
-    satisfied: tuple[str, ...]
-    impossible: bool
-    """A forbidden tool was called: whatever the run does now, it cannot become complete."""
-    met_options: tuple[str, ...]
-    """The ways of complete_when_any that hold."""
-    details: tuple[RequirementFinding, ...] = field(default=(), repr=False)
+"""Key of the assertions in a file or mapping that has other keys too."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Assertions:
-    """What must hold at the end of a run: all groups, and of complete_when_any one way."""
+    """Conditions for the end of a run.
+
+    All groups must hold, and at least one option of `complete_when_any`, if there are any.
+    """
 
     required_tool_names: Sequence[str] = ()
     required_engine_data_keys: Sequence[str] = ()
-    """Dotted paths into the run's state."""
+    """Dotted paths into the run's state that must have a value."""
     minimum_successful_tool_counts: Mapping[str, int] = field(default_factory=dict[str, int], hash=False)
     complete_when_any: Sequence[CompletionOption] = ()
     forbidden_tool_names: Sequence[str] = ()
     messages: Mapping[str, str] = field(default_factory=dict[str, str], hash=False)
-    """What the model is told while something is missing, by the name of the tool, the key or the way."""
+    """Texts for the model while something is missing, by the name of the tool, key or option."""
     hide_mechanics: bool = False
-    """Tell the model only that the task is not complete."""
+    """True to tell the model only that the task is not complete."""
 
     def __post_init__(self) -> None:
-        page = TableDocument(TABLE)
-        set_fields(self, page, _parse_fields(TableValue(page, {name: getattr(self, name) for name in _DEFAULTS})))
+        document = TableDocument(TABLE)
+        values = {name: getattr(self, name) for name in _DEFAULTS}
+        set_fields(self, document, _parse_fields(TableValue(document, values)))
 
     @classmethod
     def of(cls, source: Assertions | Mapping[str, Any] | str | Path) -> Assertions:
-        """Assertions as they are, those that a mapping tells, or those in the TOML file of that path."""
+        """Parse assertions from a mapping or the path of a TOML file.
+
+        An `Assertions` is returned unchanged. Raises ConfigError listing all problems.
+        """
         if isinstance(source, Assertions):
             return source
         if isinstance(source, str | Path):
-            page, table = _read_file(Path(source))
+            document, table = _read_file(Path(source))
         elif isinstance(source, Mapping):  # pyright: ignore[reportUnnecessaryIsInstance]
-            page, table = TableDocument(TABLE), source
+            document, table = TableDocument(TABLE), source
         else:
             raise ConfigError(TABLE, source, "an Assertions, a mapping, or the path of a TOML file")
-        values = _parse_fields(TableValue(page, _unwrap_table(page, table)))
-        page.raise_errors()
+        values = _parse_fields(TableValue(document, _unwrap_table(document, table)))
+        document.raise_errors()
         return cls(**values)
 
     def required(self) -> dict[str, Any]:
-        """Return the assertions as JSON types, under their Data Machine names; what was not set is left out."""
+        """Return the assertions as JSON types, without empty groups.
+
+        The keys are the Data Machine names.
+        """
         table: dict[str, Any] = {
             "required_tool_names": list(self.required_tool_names),
             "required_engine_data_keys": list(self.required_engine_data_keys),
             "minimum_successful_tool_counts": dict(self.minimum_successful_tool_counts),
-            "complete_when_any": [way.required() for way in self.complete_when_any],
+            "complete_when_any": [option.required() for option in self.complete_when_any],
             "forbidden_tool_names": list(self.forbidden_tool_names),
             "messages": dict(self.messages),
             "hide_mechanics": self.hide_mechanics,
@@ -257,44 +83,181 @@ class Assertions:
 
     @property
     def may_end_early(self) -> bool:
-        """Whether a run may end as soon as it is complete, though its model has not ended."""
+        """True if the run may end as soon as it is complete, before the model stops."""
         return bool(self.complete_when_any)
 
     @property
     def open_ways(self) -> tuple[CompletionOption, ...]:
-        """The ways that no forbidden tool bars."""
+        """Options that need no forbidden tool."""
         forbidden = set(self.forbidden_tool_names)
-        return tuple(way for way in self.complete_when_any if forbidden.isdisjoint(way.tool_names))
+        return tuple(option for option in self.complete_when_any if forbidden.isdisjoint(option.tool_names))
 
     def unavailable(self, offered: Collection[str]) -> tuple[str, ...]:
-        """The tools that are not offered, and without which no run can complete."""
+        """Return the needed tools that are not `offered`.
+
+        Tools of `complete_when_any` count only if no open option has all its tools.
+        """
         needed = [*self.required_tool_names, *self.minimum_successful_tool_counts]
-        if not any(set(way.tool_names) <= set(offered) for way in self.open_ways):
-            needed += [name for way in self.open_ways for name in way.tool_names]
+        if not any(set(option.tool_names) <= set(offered) for option in self.open_ways):
+            needed += [name for option in self.open_ways for name in option.tool_names]
         return tuple(dict.fromkeys(name for name in needed if name not in offered))
 
     def check(self, evidence: Evidence) -> Findings:
-        """What holds and what is missing. More evidence takes nothing away, unless it is of a forbidden tool."""
+        """Compare the evidence with the assertions.
+
+        More evidence never makes a satisfied assertion missing, except a call of a forbidden tool.
+        """
         details = list(self._evaluate_groups(evidence))
-        held: list[str] = []
-        for way in self.open_ways:
-            found = way.evaluate(evidence)
-            details += found
-            held += [way.name] if all(one.is_met for one in found) else []
-        called = [f"forbidden tool {name} was called" for name in self.forbidden_tool_names if evidence.count(name)]
-        missing = [one.phrase for one in details if not one.is_met and not (one.option and held)] + called
-        satisfied = [one.phrase for one in details if one.is_met] + [f"outcome {name}" for name in held]
-        return Findings(not missing, tuple(missing), tuple(satisfied), bool(called), tuple(held), tuple(details))
+        met_options: list[str] = []
+        for option in self.open_ways:
+            findings = option.evaluate(evidence)
+            details += findings
+            if all(finding.is_met for finding in findings):
+                met_options.append(option.name)
+        # Once one option holds, the open requirements of the others are no longer missing.
+        missing = [finding.phrase for finding in details if not finding.is_met and not (finding.option and met_options)]
+        forbidden = [f"forbidden tool {name} was called" for name in self.forbidden_tool_names if evidence.count(name)]
+        satisfied = [finding.phrase for finding in details if finding.is_met]
+        satisfied += [f"outcome {name}" for name in met_options]
+        missing += forbidden
+        return Findings(
+            not missing, tuple(missing), tuple(satisfied), bool(forbidden), tuple(met_options), tuple(details)
+        )
 
     def _evaluate_groups(self, evidence: Evidence) -> Iterator[RequirementFinding]:
         for name in self.required_tool_names:
-            words = f"a successful call of {name}"
-            yield RequirementFinding(f"required tool {name}", evidence.count(name) > 0, name, words)
+            model_text = f"a successful call of {name}"
+            yield RequirementFinding(f"required tool {name}", evidence.count(name) > 0, name, model_text)
         for key in self.required_engine_data_keys:
-            words = f"a value for {key}, set by a tool"
-            yield RequirementFinding(f"engine data key {key}", has_value(evidence.state, key), key, words)
-        for name, least in self.minimum_successful_tool_counts.items():
-            yield check_call_count(name, evidence.count(name), least, subject=name)
+            model_text = f"a value for {key}, set by a tool"
+            yield RequirementFinding(f"engine data key {key}", has_value(evidence.state, key), key, model_text)
+        for name, min_calls in self.minimum_successful_tool_counts.items():
+            yield check_call_count(name, evidence.count(name), min_calls, subject=name)
+
+
+@dataclass(frozen=True, slots=True)
+class CompletionOption:
+    """Named outcome that completes a task when all its tool requirements hold."""
+
+    name: str
+    tools: Sequence[ToolRequirement]
+
+    def __post_init__(self) -> None:
+        document = TableDocument("way")
+        set_fields(self, document, _parse_option_fields(TableValue(document, _get_fields(self))))
+
+    @property
+    def tool_names(self) -> tuple[str, ...]:
+        """Tools that the option needs, without duplicates."""
+        return tuple(dict.fromkeys(requirement.name for requirement in self.tools))
+
+    def required(self) -> dict[str, Any]:
+        """Return the option in JSON types."""
+        return {"name": self.name, "tools": [requirement.required() for requirement in self.tools]}
+
+    def evaluate(self, evidence: Evidence) -> list[RequirementFinding]:
+        """Check all requirements; identical findings appear once."""
+        findings = [finding for requirement in self.tools for finding in requirement.evaluate(evidence, self.name)]
+        return list(dict.fromkeys(findings))
+
+
+@dataclass(frozen=True, slots=True)
+class ToolRequirement:
+    """Successful calls of one tool that a run must have made.
+
+    Each call needs the given parameters and output. Parameter keys and output entries are dotted paths; parameters are
+    compared as JSON values.
+    """
+
+    name: str
+    min_successful_calls: int = 1
+    required_parameters: Mapping[str, Any] = field(default_factory=dict[str, Any], hash=False)
+    required_output: Sequence[str] = ()
+
+    def __post_init__(self) -> None:
+        document = TableDocument("proof")
+        set_fields(self, document, _parse_requirement_fields(TableValue(document, _get_fields(self))))
+
+    def required(self) -> dict[str, Any]:
+        """Return the requirement in JSON types, without default values."""
+        record: dict[str, Any] = {"name": self.name}
+        if self.min_successful_calls != 1:
+            record["min_successful_calls"] = self.min_successful_calls
+        if self.required_parameters:
+            record["required_parameters"] = TableValue(TableDocument("proof"), self.required_parameters).json()
+        if self.required_output:
+            record["required_output"] = list(self.required_output)
+        return record
+
+    def evaluate(self, evidence: Evidence, option: str) -> Iterator[RequirementFinding]:
+        """Yield findings about the number of calls, and about their output."""
+        tool, min_calls, parameters = self.name, self.min_successful_calls, self.required_parameters
+        calls = [
+            call
+            for call in evidence.of(tool)
+            if all(has_equal_value(call.arguments, path, parameters[path]) for path in parameters)
+        ]
+        shown_parameters = ", ".join(f"{path}={_format_value(value)}" for path, value in parameters.items())
+        description = f"{tool} with {shown_parameters}" if parameters else tool
+        yield check_call_count(description, len(calls), min_calls, subject=tool, option=option)
+        if self.required_output:
+            calls_with_output = sum(all(has_value(call.value, path) for path in self.required_output) for call in calls)
+            paths = ", ".join(self.required_output)
+            phrase, model_text = f"{option}: output {paths} of {description}", f"{paths} in the result of {description}"
+            if min_calls > 1:
+                phrase += f": {min(calls_with_output, min_calls)} of {min_calls} successful calls"
+                model_text = (
+                    f"{paths} in {min_calls} results of {description} ({min(calls_with_output, min_calls)} so far)"
+                )
+            yield RequirementFinding(phrase, calls_with_output >= min_calls, tool, model_text, option)
+
+
+@dataclass(frozen=True, slots=True)
+class Findings:
+    """Result of checking a run's evidence against its assertions."""
+
+    complete: bool
+    missing: tuple[str, ...]
+    satisfied: tuple[str, ...]
+    impossible: bool
+    """True if a forbidden tool was called, so the run can no longer complete."""
+    met_options: tuple[str, ...]
+    """Names of the `complete_when_any` options that hold."""
+    details: tuple[RequirementFinding, ...] = field(default=(), repr=False)
+
+
+@dataclass(frozen=True, slots=True)
+class RequirementFinding:
+    """Single requirement, and whether the evidence meets it."""
+
+    phrase: str
+    """Short, stable description for people and programs."""
+    is_met: bool
+    subject: str
+    """Tool or key that `Assertions.messages` may have a text for."""
+    model_text: str
+    """Description for the model while the requirement is missing."""
+    option: str = ""
+
+
+def check_call_count(
+    description: str, calls: int, min_calls: int, *, subject: str, option: str = ""
+) -> RequirementFinding:
+    """Check whether a tool has enough successful calls."""
+    phrase = f"tool {description}: {min(calls, min_calls)} of {min_calls} successful calls"
+    model_text = (
+        f"a successful call of {description}"
+        if min_calls == 1
+        else f"{min_calls} successful calls of {description} ({calls} so far)"
+    )
+    if option:
+        phrase = f"{option}: {phrase}"
+    return RequirementFinding(phrase, calls >= min_calls, subject, model_text, option)
+
+
+def _format_value(value: object) -> str:
+    text = json.dumps(value, ensure_ascii=False)
+    return text if len(text) <= 120 else f"{text[:119]}…"
 
 
 _DEFAULTS: Mapping[str, object] = {
@@ -308,20 +271,29 @@ _DEFAULTS: Mapping[str, object] = {
 }
 
 
+_REQUIREMENT_DEFAULTS: Mapping[str, object] = {
+    "name": None,
+    "min_successful_calls": 1,
+    "required_parameters": {},
+    "required_output": (),
+}
+
+
 def _read_file(path: Path) -> tuple[TableDocument, Mapping[str, Any]]:
-    from .._internal.toml import TomlDocument  # and with it tomllib: only where there is a file to read
+    from .._internal.toml import TomlDocument  # imports tomllib, needed only to read a file
 
     document = TomlDocument.read(path)
     return TableDocument(TABLE, document, str(path), (TABLE,) if TABLE in document.data else ()), document.data
 
 
 def _unwrap_table(document: TableDocument, source: Mapping[str, Any]) -> object:
-    """What stands under the key of assertions, or the mapping itself. A file may have more in it, for others."""
+    """Return the table under the assertions key, or the mapping itself."""
     if TABLE not in source:
-        meant = [key for key in source if suggest_names(str(key), (TABLE, *_DEFAULTS))[:1] == [TABLE]]
-        for key in meant:
+        misspelt = [key for key in source if suggest_names(str(key), (TABLE, *_DEFAULTS))[:1] == [TABLE]]
+        for key in misspelt:
             _value_beside(document, key).add_error(f"the key {TABLE}")
-        return {key: value for key, value in source.items() if key not in meant}
+        return {key: value for key, value in source.items() if key not in misspelt}
+    # A file may hold tables of other programs, so only likely misspellings are errors there.
     for key in source:
         if key != TABLE and (document.toml is None or suggest_names(key, (TABLE, *_DEFAULTS))):
             _value_beside(document, key).add_error(f"no such key beside {TABLE}")
@@ -333,62 +305,118 @@ def _value_beside(document: TableDocument, key: str) -> TableValue:
 
 
 def _parse_fields(entry: TableValue) -> dict[str, Any]:
-    """The fields of an Assertions as they are kept; what is wrong with them is noted."""
-    given = entry.fields(_DEFAULTS, "a table of assertions")
-    tools = "names of tools"
-    several = "each tool once; for several calls there is minimum_successful_tool_counts"
-    counts = given["minimum_successful_tool_counts"].table("a table of tools and how often each must succeed")
+    """Parse the fields of an Assertions; problems are added to the document's errors."""
+    fields = entry.fields(_DEFAULTS, "a table of assertions")
+    tool_names = "names of tools"
+    each_once = "each tool once; for several calls there is minimum_successful_tool_counts"
+    counts = fields["minimum_successful_tool_counts"].table("a table of tools and how often each must succeed")
     for tool, count in counts.items():
         TableValue(entry.document, tool, count.key_path).name("the name of a tool")
-    messages = given["messages"].table("a table of messages")
+    messages = fields["messages"].table("a table of messages")
     values: dict[str, Any] = {
-        "required_tool_names": given["required_tool_names"].names(tools, several),
-        "required_engine_data_keys": given["required_engine_data_keys"].paths(),
+        "required_tool_names": fields["required_tool_names"].names(tool_names, each_once),
+        "required_engine_data_keys": fields["required_engine_data_keys"].paths(),
         "minimum_successful_tool_counts": {name: count.integer(min_value=1) for name, count in counts.items()},
-        "complete_when_any": _parse_options(given["complete_when_any"]),
-        "forbidden_tool_names": given["forbidden_tool_names"].names(tools),
+        "complete_when_any": _parse_options(fields["complete_when_any"]),
+        "forbidden_tool_names": fields["forbidden_tool_names"].names(tool_names),
         "messages": {name: message.text("a message for the model") for name, message in messages.items()},
-        "hide_mechanics": given["hide_mechanics"].flag(),
+        "hide_mechanics": fields["hide_mechanics"].flag(),
     }
     if not entry.document.errors:
-        _check_consistency(entry, given, values)
+        _check_consistency(entry, fields, values)
     return values
 
 
-def _parse_options(entry: TableValue) -> tuple[CompletionOption, ...]:
-    ways: dict[str, CompletionOption] = {}
-    for item in entry.items("tables, each with the name of an outcome and its tools"):
-        way = parse_option(item)
-        if way is not None and way.name in ways:
-            item.child("name", way.name).add_error("a name that no other outcome has")
-        elif way is not None:
-            ways[way.name] = way
-    return tuple(ways.values())
-
-
-def _check_consistency(entry: TableValue, given: Mapping[str, TableValue], values: Mapping[str, Any]) -> None:
-    """Whether assertions that are well formed make sense together."""
-    ways: tuple[CompletionOption, ...] = values["complete_when_any"]
+def _check_consistency(entry: TableValue, fields: Mapping[str, TableValue], values: Mapping[str, Any]) -> None:
+    """Add errors for well-formed assertions that contradict each other."""
+    options: tuple[CompletionOption, ...] = values["complete_when_any"]
     groups = ("required_tool_names", "minimum_successful_tool_counts")
     if not any(values[name] for name in _DEFAULTS if name not in ("messages", "hide_mechanics")):
         TableValue(entry.document, {name: value for name, value in values.items() if value}).add_error(
             "at least one assertion"
         )
         return
-    for item in given["forbidden_tool_names"].items("names of tools"):
+    for item in fields["forbidden_tool_names"].items("names of tools"):
         for group in groups:
             if item.value in values[group]:
                 item.add_error(f"a tool that {group} does not ask for")
     forbidden = set(values["forbidden_tool_names"])
-    if ways and all(forbidden & set(way.tool_names) for way in ways):
-        given["forbidden_tool_names"].add_error("one outcome of complete_when_any that needs none of them")
+    if options and all(forbidden & set(option.tool_names) for option in options):
+        fields["forbidden_tool_names"].add_error("one outcome of complete_when_any that needs none of them")
     known = [name for group in (*groups, "required_engine_data_keys") for name in values[group]]
-    known += [name for way in ways for name in (way.name, *way.tool_names)]
-    for name, message in given["messages"].table("a table of messages").items():
+    known += [name for option in options for name in (option.name, *option.tool_names)]
+    for name, message in fields["messages"].table("a table of messages").items():
         if name not in known:
-            meant = suggest_names(name, known)[:1] or dict.fromkeys(known)
+            suggestions = suggest_names(name, known)[:1] or dict.fromkeys(known)
             TableValue(entry.document, name, message.key_path).add_error(
-                f"the name of what is asked for: {' or '.join(meant)}"
+                f"the name of what is asked for: {' or '.join(suggestions)}"
             )
     if values["messages"] and values["hide_mechanics"]:
-        given["messages"].add_error("no messages, as hide_mechanics would never show them")
+        fields["messages"].add_error("no messages, as hide_mechanics would never show them")
+
+
+def _parse_options(entry: TableValue) -> tuple[CompletionOption, ...]:
+    options: dict[str, CompletionOption] = {}
+    for item in entry.items("tables, each with the name of an outcome and its tools"):
+        option = parse_option(item)
+        if option is not None and option.name in options:
+            item.child("name", option.name).add_error("a name that no other outcome has")
+        elif option is not None:
+            options[option.name] = option
+    return tuple(options.values())
+
+
+def parse_option(entry: TableValue) -> CompletionOption | None:
+    """Parse an option or its table; None if it has errors."""
+    error_count = len(entry.document.errors)
+    if isinstance(entry.value, CompletionOption):
+        return entry.value
+    values = _parse_option_fields(entry)
+    return CompletionOption(**values) if len(entry.document.errors) == error_count else None
+
+
+def _parse_option_fields(entry: TableValue) -> dict[str, Any]:
+    fields = entry.fields({"name": None, "tools": None}, "a table with the name of an outcome and its tools")
+    name = fields["name"].name("the name of an outcome")
+    tools: list[ToolRequirement] = []
+    items = fields["tools"].items("tables, each with the name of a tool")
+    if fields["tools"].value in ((), []):
+        fields["tools"].add_error("at least one tool")
+    for item in items:
+        requirement = _parse_requirement(item)
+        if requirement is not None and requirement in tools:
+            item.add_error("each proof once; for several calls there is min_successful_calls")
+        tools += [requirement] if requirement is not None else []
+    return {"name": name, "tools": tuple(tools)}
+
+
+def _parse_requirement(entry: TableValue) -> ToolRequirement | None:
+    error_count = len(entry.document.errors)
+    if isinstance(entry.value, ToolRequirement):
+        return entry.value
+    values = _parse_requirement_fields(entry)
+    return ToolRequirement(**values) if len(entry.document.errors) == error_count else None
+
+
+def _parse_requirement_fields(entry: TableValue) -> dict[str, Any]:
+    fields = entry.fields(_REQUIREMENT_DEFAULTS, "a table with the name of a tool")
+    parameters = fields["required_parameters"].table("a table of parameters")
+    for path, parameter in parameters.items():
+        TableValue(entry.document, path, parameter.key_path).path()
+    return {
+        "name": fields["name"].name("the name of a tool"),
+        "min_successful_calls": fields["min_successful_calls"].integer(min_value=1),
+        "required_parameters": {path: parameter.json() for path, parameter in parameters.items()},
+        "required_output": fields["required_output"].paths(),
+    }
+
+
+def _get_fields(record: ToolRequirement | CompletionOption) -> dict[str, Any]:
+    return {name: getattr(record, name) for name in record.__slots__}
+
+
+def set_fields(record: object, document: TableDocument, values: Mapping[str, Any]) -> None:
+    """Set the parsed values on a frozen record, or raise the parse errors."""
+    document.raise_errors()
+    for name, value in values.items():
+        object.__setattr__(record, name, value)

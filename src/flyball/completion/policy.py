@@ -1,4 +1,4 @@
-"""Assertions as a completion policy: the run may end when its evidence holds."""
+"""Completion policy that lets a run end when its evidence meets the assertions."""
 
 from __future__ import annotations
 
@@ -8,14 +8,44 @@ from ..progress import Complete, Decision, GoOn, Policy, Progress, Unfinished
 from .assertions import Assertions, CompletionOption, Findings, RequirementFinding
 
 _REQUEST_CHARACTERS = 300
+"""Maximum length of the request quoted in a nudge."""
+
+
+class AssertionPolicy:
+    """Completion policy based on assertions; the model's word is not evidence.
+
+    Once the assertions hold, `next_policy` decides, if there is one.
+    """
+
+    def __init__(
+        self, assertions: Assertions, next_policy: Policy | None = None, available_tools: Collection[str] | None = None
+    ) -> None:
+        self.assertions = assertions
+        self._next_policy = next_policy
+        self._available_tools = available_tools
+
+    def __call__(self, progress: Progress, /) -> Decision:
+        """Decide whether the run may end.
+
+        If something is missing, the model gets a nudge, unless the run can no longer complete.
+        """
+        findings = self.assertions.check(progress.evidence)
+        if findings.impossible:
+            return Unfinished(findings.missing, findings.satisfied)
+        if not findings.complete:
+            message = build_nudge(findings, progress.task, self.assertions, self._available_tools)
+            return GoOn(message, findings.missing, findings.satisfied)
+        decision = Complete() if self._next_policy is None else self._next_policy(progress)
+        return Complete(decision.output, findings.satisfied) if isinstance(decision, Complete) else decision
 
 
 def build_nudge(
     findings: Findings, task: str, assertions: Assertions, available_tools: Collection[str] | None = None
 ) -> str:
-    """What a model is told that would end a run whose assertions do not hold yet; `task` is the request it was given.
+    """Build the message for a model that stops before its assertions hold.
 
-    Where it is known which tools are `offered`, outcomes that need others are not spoken of.
+    `task` is the original request. With `available_tools`, the message leaves out outcomes that need other tools; None
+    means that the tools are unknown.
 
     >>> from ..progress import Evidence
     >>> assertions = Assertions(required_tool_names=["commit"], required_engine_data_keys=["url"])
@@ -37,38 +67,42 @@ def build_nudge(
 
 
 def _format_progress(findings: Findings) -> str:
-    plain = [one.is_met for one in findings.details if not one.option]
-    if not plain:
+    met = [finding.is_met for finding in findings.details if not finding.option]
+    if not met:
         return ""
-    if any(one.option for one in findings.details):
-        plain.append(bool(findings.met_options))
-    return f" {sum(plain)} of {len(plain)} done."
+    if any(finding.option for finding in findings.details):
+        met.append(bool(findings.met_options))
+    return f" {sum(met)} of {len(met)} done."
 
 
 def _format_missing(
     findings: Findings, assertions: Assertions, available_tools: Collection[str] | None
 ) -> Iterator[str]:
-    known = {one.phrase for one in findings.details}
+    known = {finding.phrase for finding in findings.details}
     yield from (f"{phrase[:1].upper()}{phrase[1:]}." for phrase in findings.missing if phrase not in known)
-    plain = [_format_finding(one, assertions) for one in findings.details if not one.is_met and not one.option]
-    if plain:
+    missing = [
+        _format_finding(finding, assertions)
+        for finding in findings.details
+        if not finding.is_met and not finding.option
+    ]
+    if missing:
         yield "Still missing:"
-        yield from dict.fromkeys(f"- {words}" for words in plain)
-    ways = () if findings.met_options else assertions.open_ways
+        yield from dict.fromkeys(f"- {text}" for text in missing)
+    options = () if findings.met_options else assertions.open_ways
     if available_tools is not None:
-        ways = tuple(way for way in ways if set(way.tool_names) <= set(available_tools))
-    if ways:
-        yield "One of these outcomes is needed:" if len(ways) > 1 else "This outcome is needed:"
-        yield from (f"- {_format_option(way, findings, assertions)}" for way in ways)
+        options = tuple(option for option in options if set(option.tool_names) <= set(available_tools))
+    if options:
+        yield "One of these outcomes is needed:" if len(options) > 1 else "This outcome is needed:"
+        yield from (f"- {_format_option(option, findings, assertions)}" for option in options)
 
 
 def _format_option(option: CompletionOption, findings: Findings, assertions: Assertions) -> str:
-    found = [one for one in findings.details if one.option == option.name]
-    done = f"{option.name} ({sum(one.is_met for one in found)} of {len(found)} done)"
+    option_findings = [finding for finding in findings.details if finding.option == option.name]
+    progress = f"{option.name} ({sum(finding.is_met for finding in option_findings)} of {len(option_findings)} done)"
     if option.name in assertions.messages:
-        return f"{done}: {assertions.messages[option.name].strip()}"
-    missing = dict.fromkeys(_format_finding(one, assertions) for one in found if not one.is_met)
-    return f"{done}, still missing: {'; '.join(missing)}"
+        return f"{progress}: {assertions.messages[option.name].strip()}"
+    missing = dict.fromkeys(_format_finding(finding, assertions) for finding in option_findings if not finding.is_met)
+    return f"{progress}, still missing: {'; '.join(missing)}"
 
 
 def _format_finding(finding: RequirementFinding, assertions: Assertions) -> str:
@@ -81,25 +115,3 @@ def _shorten(task: str) -> str:
         return words if len(task) <= 10 * _REQUEST_CHARACTERS else f"{words} …"
     head = words[:_REQUEST_CHARACTERS]
     return f"{head.rpartition(' ')[0] or head} …"
-
-
-class AssertionPolicy:
-    """A completion policy made of assertions: a model's word is no evidence. Behind it another policy may be asked."""
-
-    def __init__(
-        self, assertions: Assertions, next_policy: Policy | None = None, available_tools: Collection[str] | None = None
-    ) -> None:
-        self.assertions = assertions
-        self._next_policy = next_policy
-        self._available_tools = available_tools
-
-    def __call__(self, progress: Progress, /) -> Decision:
-        """Complete where all holds; else the model is told what is missing, unless nothing could help any more."""
-        findings = self.assertions.check(progress.evidence)
-        if findings.impossible:
-            return Unfinished(findings.missing, findings.satisfied)
-        if not findings.complete:
-            message = build_nudge(findings, progress.task, self.assertions, self._available_tools)
-            return GoOn(message, findings.missing, findings.satisfied)
-        decision = Complete() if self._next_policy is None else self._next_policy(progress)
-        return Complete(decision.output, findings.satisfied) if isinstance(decision, Complete) else decision

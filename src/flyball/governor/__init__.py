@@ -1,4 +1,4 @@
-"""The governor: limits and rules for loops that Flyball does not drive."""
+"""Limits and rules for loops that Flyball does not drive."""
 
 from .governor import govern
 

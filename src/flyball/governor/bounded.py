@@ -1,4 +1,4 @@
-"""A bound for a plain function that recurses or retries."""
+"""Decorator that limits the calls or the recursion depth of a plain function."""
 
 from __future__ import annotations
 
@@ -19,13 +19,6 @@ P = ParamSpec("P")
 R = TypeVar("R")
 
 
-class Counts(StrEnum):
-    """What is bounded: how deep the calls are nested, or how many there are."""
-
-    CALLS = "calls"
-    DEPTH = "depth"
-
-
 def bounded(
     name: str,
     ceiling: int | None = None,
@@ -33,11 +26,11 @@ def bounded(
     counts: str = "calls",
     registry: IterationBudgetRegistry | None = None,
 ) -> Callable[[Callable[P, R]], Callable[P, R]]:
-    """Bound a function by a budget of its own; a refusal raises BudgetExceeded.
+    """Limit a function by a budget of its own.
 
-    The budget begins with the outermost call of a thread or task and ends with it; tasks started below share it.
-    `counts="calls"` counts every call, `counts="depth"` how deep they are nested. The ceiling is given here, or by a
-    registry.
+    A refused call raises BudgetExceeded. The budget lives as long as the outermost call in a thread or task; tasks
+    started inside that call share it. `counts="calls"` counts every call, `counts="depth"` the nesting depth. Pass the
+    ceiling, or a registry that knows `name`, but not both.
 
     >>> @bounded("crawl_depth", 2, counts="depth")
     ... def crawl(links):
@@ -52,7 +45,7 @@ def bounded(
     def create_budget(start: int = 0) -> IterationBudget:
         return IterationBudget(name, ceiling, start=start) if registry is None else registry.create(name, start)
 
-    create_budget()  # a wrong name or ceiling is told here, where it stands
+    create_budget()  # raises at decoration time if the name or ceiling is invalid
 
     def decorate(function: Callable[P, R]) -> Callable[P, R]:
         if inspect.isgeneratorfunction(function) or inspect.isasyncgenfunction(function):
@@ -78,8 +71,15 @@ def bounded(
     return decorate
 
 
+class Counts(StrEnum):
+    """Quantity that `bounded` limits: the calls, or their nesting depth."""
+
+    CALLS = "calls"
+    DEPTH = "depth"
+
+
 class _Bound:
-    """The budget of the call that is under way here, if one is."""
+    """Budget of the current call, kept per thread and task."""
 
     def __init__(self, create_budget: Callable[[int], IterationBudget], counts: Counts) -> None:
         self.create_budget = create_budget
@@ -88,12 +88,10 @@ class _Bound:
 
     @contextmanager
     def claim_call(self) -> Generator[None]:
-        """Claim one call, for as long as it lasts.
-
-        Each level of depth has a budget of its own that starts at its caller's count: tasks that run side by side are
-        then equally deep, where one shared count would add them up.
-        """
+        """Claim one call for the duration of the block."""
         budget = self.current.get()
+        # Each level of depth gets its own budget, starting at the caller's count. Concurrent tasks are then equally
+        # deep; one shared counter would add them up.
         if budget is None or self.counts is Counts.DEPTH:
             budget = self.create_budget(budget.used if budget else 0)
         budget.spend()

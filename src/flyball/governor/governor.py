@@ -1,4 +1,4 @@
-"""The governor without the loop: limits, a reserve, a grace turn and an honest result for loops people already have."""
+"""Limits, rules, a grace turn and a result for a loop that the caller drives."""
 
 from __future__ import annotations
 
@@ -26,26 +26,33 @@ from .turn import Turn
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
-class govern:  # noqa: N801  (people read it as the verb: `with govern(limits) as run`)
-    """Govern a loop that is not ours: `with govern(Limits(turns=3)) as run`, then `for turn in run`.
+class govern:  # noqa: N801  (reads as a verb: `with govern(limits) as run`)
+    """Govern a loop of your own: `with govern(Limits(turns=3)) as run`, then `for turn in run`.
 
-    Each time round claims a turn; after a refusal there is one last turn with `turn.grace` true. It keeps no history
-    and needs no model. `async with` and `async for` do the same. `cancel()` and the claims of a turn may be called from
-    any thread; the rest belongs to the thread of the loop.
+    Each iteration claims a turn. After a refusal there is one last turn with `turn.grace` true. `govern` keeps no
+    history and needs no model. `async with` and `async for` work the same way.
+
+    `cancel()` and the claims of a turn are thread-safe. Call everything else from the thread of the loop.
     """
 
     limits: Limits = field(default_factory=Limits, kw_only=False)
     price: Price | None = None
-    """What tokens cost; a money limit needs it. `flyball.models.price_of(provider, name)` knows many."""
+    """Token prices, required by a money limit. None means unknown.
+
+    `flyball.models.price_of(provider, name)` knows many models.
+    """
     unpriced: Unpriced | Literal["refuse", "tokens_only"] = Unpriced.REFUSE
-    """What becomes of a money limit without a price: it is refused, or does not hold, and `result.unpriced` says so."""
+    """Handling of a money limit without a price.
+
+    Either reject the run, or ignore the limit and report the model in `result.unpriced`.
+    """
     grace: bool = True
     model: str = "unknown"
-    """What `result.cost` calls the model."""
+    """Name of the model in `result.cost`."""
     max_output_tokens: int | None = None
-    """The most output of one turn, however much is left."""
+    """Maximum output tokens of one turn. None means only the budgets limit it."""
     rules: RuleSet | None = None
-    """Rules over the loop: `RuleSet.load(...)`, with the core rules where you say `.with_core()`."""
+    """Rules to apply, such as `RuleSet.load(...)`; add the core rules with `.with_core()`. None means no rules."""
     registry: IterationBudgetRegistry | None = None
     clock: Clock = SYSTEM
     sinks: Iterable[Sink] = ()
@@ -73,32 +80,38 @@ class govern:  # noqa: N801  (people read it as the verb: `with govern(limits) a
         self._text = ""
 
     def complete(self, text: str = "") -> None:
-        """End the run with its answer. In the grace turn that is the report, and the reason of the end stays."""
+        """End the run with its answer.
+
+        In the grace turn, `text` is the report, and the run keeps the stop reason that led to the grace turn.
+        """
         self._text = text
         if not self._require_open().is_grace:
             self._stops.add(Stop.COMPLETED)
 
     def fail(self, error: BaseException | str) -> None:
-        """End the run as failed; what was done so far stays in the result."""
+        """End the run as failed; the result keeps everything done so far."""
         self._error = error
         self._stops.add(Stop.FAILED)
 
     def postpone(self, seconds: float, reason: str) -> None:
-        """Move the deadline: time that was spent waiting for a person is not work."""
+        """Move the deadline by `seconds`, for time spent waiting for a person."""
         self.envelope.postpone(seconds, reason)
         self.tell(event.Postponed, seconds, reason)
 
     def halt(self, by: str, message: str = "", *, grace: bool = False) -> None:
-        """End the run when its next turn is asked for; with `grace`, after one last turn for a report."""
+        """End the run when the loop asks for its next turn.
+
+        With `grace`, the loop gets one last turn for a report first.
+        """
         if Stop.HALTED in self._stops or self._require_open().is_ending:
             return
         self._halted_by, self._require_open().halts_with_grace = by, grace and self.grace
-        if not self._stops - {Stop.COMPLETED}:  # else what goes before has its own
+        if not self._stops - {Stop.COMPLETED}:  # an earlier stop reason keeps its own warning
             self._warning = message or None
         self._stops.add(Stop.HALTED)
 
     def cancel(self) -> bool:
-        """End the run as cancelled when its next turn is asked for; False if it has ended already."""
+        """Cancel the run at its next turn; return False if it has already ended."""
         with self.lock:
             if self._result is None:
                 self._stops.add(Stop.CANCELLED)
@@ -106,33 +119,60 @@ class govern:  # noqa: N801  (people read it as the verb: `with govern(limits) a
 
     @property
     def envelope(self) -> TurnBudget:
-        """The run's budgets and deadlines, while it goes on."""
+        """Budgets and deadlines of the open run."""
         return self._require_open().spending.envelope
 
     def result(self) -> Result:
-        """All there is to know, once the `with` block is left."""
+        """Return the result, available after the `with` block.
+
+        Raises ConfigError while the run is open.
+        """
         if self._result is None:
             raise ConfigError("govern, result()", "a run that goes on", "to be asked for it after the with block")
         return self._result
+
+    def tell(self, kind: Callable[[int, float, int, event.Header, *Fields], event.Event], *fields: *Fields) -> None:
+        """Record an event.
+
+        An event from another thread is delivered when the loop's own thread records its next one.
+        """
+        run = self._require_open()
+        with self.lock:
+            if self._result is None:
+                run.pending_events.append(lambda: run.recorder.emit(kind, *fields))
+        self._flush_events(run)
+
+    def tell_refusals(self) -> None:
+        """Record the budgets that refused since the last call."""
+        run = self._require_open()
+        with self.lock:
+            refusals = run.spending.envelope.refusals[run.emitted_refusals :]
+            run.emitted_refusals += len(refusals)
+        for refusal in refusals:
+            self.tell(event.BudgetRefused, refusal.budget, refusal.flag)
+            if get_ident() == run.thread:
+                self._consult_rules(Point.BUDGET_REFUSED, refusal.budget)
 
     def __enter__(self) -> Self:
         if self._state is not None:
             raise ConfigError("govern", "a run that was used before", "a new govern(...) for each run")
         header = event.Header(self.run_id, self.session_id, self.clock.wall(), dict(self.metadata))
         recorder = Recorder(header, self.sinks, self.events_kept)
-        terms = self.limits.terms(self.registry, grace=self.grace)
-        envelope = terms.open(self.clock)
-        money = envelope.budgets["usd"]
-        if money.ceiling is not None and self.price is None and self.unpriced == Unpriced.REFUSE:
+        limits = self.limits.terms(self.registry, grace=self.grace)
+        envelope = limits.open(self.clock)
+        usd = envelope.budgets["usd"]
+        if usd.ceiling is not None and self.price is None and self.unpriced == Unpriced.REFUSE:
             envelope.close()
-            expected = f"a price, because there is a limit of {money.unit.show(money.ceiling)}: TokenPrice(input=..., "
+            expected = f"a price, because there is a limit of {usd.unit.show(usd.ceiling)}: TokenPrice(input=..., "
             expected += 'output=...); or unpriced="tokens_only" if the limit need not hold'
             raise ConfigError("govern, price", None, expected)
         self._state = _RunState(Spending(envelope, self.price, self.model), recorder, self.clock.now())
         self.tell(event.RunStarted, envelope.snapshot(), None)
         if self.rules is not None:
-            most_s = max(0.0, terms.max_extended_seconds - terms.seconds)
-            self._state.active_rules = ActiveRules(self.rules, self, self.run_id, envelope, self.metadata, most_s)
+            max_extension_s = max(0.0, limits.max_extended_seconds - limits.seconds)
+            self._state.active_rules = ActiveRules(
+                self.rules, self, self.run_id, envelope, self.metadata, max_extension_s
+            )
         self._consult_rules(Point.RUN_STARTED)
         return self
 
@@ -141,7 +181,7 @@ class govern:  # noqa: N801  (people read it as the verb: `with govern(limits) a
         self._close_turn(run)
         if isinstance(error, Exception | SystemExit):
             self.fail(error)
-        elif error is not None:  # Ctrl-C, or whatever asyncio, trio and generators cancel with
+        elif error is not None:  # Ctrl-C, GeneratorExit, or the cancellation of asyncio or trio
             self.cancel()
         if not self._stops:
             self._stops.add(Stop.HALTED)
@@ -157,11 +197,11 @@ class govern:  # noqa: N801  (people read it as the verb: `with govern(limits) a
             return self._open_turn(run, grace=True)
         if self._stops:
             raise StopIteration
-        refused = self._claim_turn(run.spending)
-        if refused is None:
+        refused_budget = self._claim_turn(run.spending)
+        if refused_budget is None:
             return self._open_turn(run, grace=False) if self._try_start_turn(run) else self.__next__()
-        self._stops.add(Stop.DEADLINE if refused == "seconds" else Stop.BUDGET)
-        self._warning = run.spending.envelope.refuse(refused).warning
+        self._stops.add(Stop.DEADLINE if refused_budget == "seconds" else Stop.BUDGET)
+        self._warning = run.spending.envelope.refuse(refused_budget).warning
         self.tell_refusals()
         if self.grace and self._try_open_reserve(run):
             return self._open_turn(run, grace=True)
@@ -188,7 +228,7 @@ class govern:  # noqa: N801  (people read it as the verb: `with govern(limits) a
         return self._state
 
     def _claim_turn(self, spending: Spending) -> str | None:
-        """Claim the next turn; else the budget that stands against it."""
+        """Claim the next turn, or return the name of the budget that refused."""
         envelope = spending.envelope
         if envelope.is_expired():
             return "seconds"
@@ -201,26 +241,26 @@ class govern:  # noqa: N801  (people read it as the verb: `with govern(limits) a
             return None if envelope.claim_step() else "turns"
 
     def _try_open_reserve(self, run: _RunState) -> bool:
-        """Open the reserve, and see whether a request fits into it."""
+        """Open the reserve, and check whether a request fits into it."""
         envelope = run.spending.envelope
         envelope.open_reserve()
         return not envelope.hard.expired and not run.spending.find_short_budgets(run.spending.likely_input_tokens)
 
     def _try_start_turn(self, run: _RunState) -> bool:
-        """Whether the turn that was claimed may be taken; one that a rule stops before anything is asked was none."""
+        """Start the claimed turn, or refund it if a rule stops the run first."""
         run.number += 1
         self.tell(event.TurnStarted)
         self._consult_rules(Point.TURN_STARTED)
         if not self._stops:
             return True
-        given = run.spending.envelope.budgets["turns"].refund(reason="round_never_started")
-        if given:
-            self.tell(event.Refunded, "turns", given, "round_never_started")
+        refunded = run.spending.envelope.budgets["turns"].refund(reason="round_never_started")
+        if refunded:
+            self.tell(event.Refunded, "turns", refunded, "round_never_started")
         self.tell(event.TurnEnded)
         return False
 
     def _open_turn(self, run: _RunState, *, grace: bool) -> Turn:
-        run.is_grace, ruling = grace, run.active_rules
+        run.is_grace = grace
         if grace:
             self.tell(event.GraceStarted, self._stop.value)
         run.turn = Turn(
@@ -229,12 +269,11 @@ class govern:  # noqa: N801  (people read it as the verb: `with govern(limits) a
             grace=grace,
             max_output_tokens=self.max_output_tokens,
             teller=self,
-            active_rules=ruling,
+            active_rules=run.active_rules,
         )
         return run.turn
 
     def _consult_rules(self, point: Point, about: object = None) -> None:
-        """Ask the rules, if there are any."""
         run = self._require_open()
         if run.active_rules is not None:
             run.active_rules.progress.turn, run.active_rules.progress.requests = run.number, run.requests
@@ -254,21 +293,8 @@ class govern:  # noqa: N801  (people read it as the verb: `with govern(limits) a
             self._consult_rules(Point.TURN_ENDED)
             self.tell(event.TurnEnded)
 
-    @property
-    def _stop(self) -> Stop:
-        """The one reason, of those that hold: the first in the order of Stop."""
-        return min(self._stops, key=list(Stop).index)
-
-    def tell(self, kind: Callable[[int, float, int, event.Header, *Fields], event.Event], *fields: *Fields) -> None:
-        """Record an event; from another thread than the loop's it waits until the loop has something to tell."""
-        run = self._require_open()
-        with self.lock:
-            if self._result is None:
-                run.pending_events.append(lambda: run.recorder.emit(kind, *fields))
-        self._flush_events(run)
-
     def _flush_events(self, run: _RunState) -> None:
-        """Sinks are called on the thread of the loop, one event at a time, in the order things happened."""
+        # Sinks run on the loop's thread only, one event at a time, in the order of the events.
         if get_ident() != run.thread:
             return
         while run.pending_events:
@@ -276,22 +302,16 @@ class govern:  # noqa: N801  (people read it as the verb: `with govern(limits) a
             run.recorder.turn = run.number
             run.pending_events.pop(0)()
 
-    def tell_refusals(self) -> None:
-        """Record each budget's first refusal."""
-        run = self._require_open()
-        with self.lock:
-            refusals = run.spending.envelope.refusals[run.emitted_refusals :]
-            run.emitted_refusals += len(refusals)
-        for refusal in refusals:
-            self.tell(event.BudgetRefused, refusal.budget, refusal.flag)
-            if get_ident() == run.thread:
-                self._consult_rules(Point.BUDGET_REFUSED, refusal.budget)
+    @property
+    def _stop(self) -> Stop:
+        """Stop reason of the run: the first of the collected ones in the order of Stop."""
+        return min(self._stops, key=list(Stop).index)
 
     def _finish(self, run: _RunState) -> None:
-        """Make the result; only now, because whatever raises before must be in it."""
+        """Build the result, last of all, so that it includes an exception of the block."""
         run.is_ending = True
         with self.lock:
-            envelope, purse, stop = run.spending.envelope, run.spending, self._stop
+            spending, envelope, stop = run.spending, run.spending.envelope, self._stop
             envelope.close()
             turns = envelope.budgets["turns"].used
             by = self._halted_by if stop is Stop.HALTED else None
@@ -308,10 +328,10 @@ class govern:  # noqa: N801  (people read it as the verb: `with govern(limits) a
                 warning=self._warning,
                 turns=turns,
                 requests=run.requests,
-                usage=purse.usage,
-                cost=purse.costs,
-                unpriced=purse.unpriced,
-                estimated_requests=purse.estimated_requests,
+                usage=spending.usage,
+                cost=spending.costs,
+                unpriced=spending.unpriced,
+                estimated_requests=spending.estimated_requests,
                 budgets=budgets,
                 events=run.recorder.recorded_events,
                 events_dropped=run.recorder.dropped,
@@ -326,7 +346,7 @@ class govern:  # noqa: N801  (people read it as the verb: `with govern(limits) a
 
 @dataclass(slots=True)
 class _RunState:
-    """What a run has while it goes on."""
+    """State of an open run."""
 
     spending: Spending
     recorder: Recorder
@@ -344,14 +364,14 @@ class _RunState:
 
     @property
     def waited_s(self) -> float:
-        """The time that was no work; what rules have given more of is."""
+        """Seconds spent waiting for people. Extensions by rules do not count."""
         return self.spending.envelope.postponed_s - (0.0 if self.active_rules is None else self.active_rules.extended_s)
 
 
 def _describe_error(error: BaseException | str | None) -> dict[str, Any]:
     try:
         message = str(error or "")
-    except Exception:  # an error that cannot tell what it is must not take the result along
+    except Exception:  # a failing __str__ must not lose the result
         message = f"<{type(error).__name__} that cannot be shown>"
     if isinstance(error, FlyballError):
         code = error.code

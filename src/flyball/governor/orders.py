@@ -1,4 +1,7 @@
-"""Rules over a governed loop: what they order is done here, as far as a loop that is not ours lets us."""
+"""Rules of a governed loop: consults them and carries out their orders.
+
+The caller drives the loop, so some orders are only available as data (`model`, notices) for the caller to apply.
+"""
 
 from __future__ import annotations
 
@@ -17,21 +20,8 @@ from ..rules import RuleSet
 from ..rules.engine import sort_notices
 
 
-class Governed(Teller, Protocol):
-    """The run that is governed."""
-
-    @property
-    def lock(self) -> AbstractContextManager[bool]:
-        """Its only one, so that nobody waits for another; whoever holds it may take it again."""
-        ...
-
-    def halt(self, by: str, message: str, *, grace: bool) -> None:
-        """End it when its next turn is asked for."""
-        ...
-
-
 class ActiveRules:
-    """The rules of one governed run. Calls may be claimed on any thread, one after the other."""
+    """Rules of one governed run. Thread-safe: calls are handled one at a time."""
 
     def __init__(
         self,
@@ -42,39 +32,42 @@ class ActiveRules:
         metadata: Mapping[str, Any],
         max_extension_s: float = math.inf,
     ) -> None:
-        """`most_s` is by how much the deadline may be moved."""
+        """Start the rules; they may extend the deadline by `max_extension_s` seconds in all."""
         self._engine = rules.begin()
         self._run = run
         self.state: dict[str, Any] = {}
         self.progress = Progress(run_id, envelope, (), self.state, metadata, agent="govern")
         self.model: str | None = None
-        """The model that a rule wants to be asked."""
+        """Model that a rule selected. None means no rule did."""
         self.extended_s = 0.0
-        """By how much rules have moved the deadline."""
+        """Seconds by which rules have moved the deadline."""
         self._max_extension_s = max_extension_s
         self._pending_notices: list[Notice] = []
         self._after_tool_notices: list[Notice] = []
-        """Those that wait for the result of a tool first."""
+        """Notices to deliver after the next tool result."""
         self._veto: Veto | None = None
         self._lock = run.lock
 
     def consult(self, point: Point, about: object = None) -> None:
-        """Ask the rules, and do what they order."""
+        """Run the rules for this point, and carry out their orders."""
         with self._lock:
             for order in self._engine(point, self.progress, about):
                 self._apply_order(order, point)
 
     def pop_notices(self, *, grace: bool) -> tuple[str, ...]:
-        """Those that go with the next request, the most urgent first."""
+        """Return the notices for the next request, most urgent first."""
         with self._lock:
-            now = sort_notices(n for n in self._pending_notices if not grace or n.deliver_at == Deliver.IMMEDIATE)
-            self._pending_notices = [notice for notice in self._pending_notices if notice not in now]
-        for notice in now:
+            notices = sort_notices(n for n in self._pending_notices if not grace or n.deliver_at == Deliver.IMMEDIATE)
+            self._pending_notices = [notice for notice in self._pending_notices if notice not in notices]
+        for notice in notices:
             self._run.tell(event.NoticeDelivered, notice.by, notice.text, notice.category, notice.priority)
-        return tuple(notice.text for notice in now)
+        return tuple(notice.text for notice in notices)
 
     def find_veto(self, name: str, arguments: Mapping[str, Any]) -> str | None:
-        """Why a call may not be made; a question nobody can be asked means no, and so does a stop."""
+        """Return why a call is denied, or None.
+
+        A rule that asks a person denies the call, because a governed loop has no person to ask. A halt denies it too.
+        """
         call = Call("", name, arguments)
         with self._lock:
             self._veto = None
@@ -83,7 +76,7 @@ class ActiveRules:
             return None if self._veto is None else self._veto.message
 
     def record_outcome(self, outcome: Outcome) -> None:
-        """Learn what a call came to, and ask the rules about it."""
+        """Record the outcome of a tool call, and consult the rules about it."""
         progress = self.progress
         with self._lock:
             progress.results.append(outcome)
@@ -101,11 +94,11 @@ class ActiveRules:
             case Veto():
                 self._veto = self._veto or order
             case AskPerson(text, by):
-                no = f"a person must agree, and nobody can be asked: {text}"
+                refusal = f"a person must agree, and nobody can be asked: {text}"
                 if point is Point.CALL_PLANNED:
-                    self._veto = self._veto or Veto(no, by)
+                    self._veto = self._veto or Veto(refusal, by)
                 else:
-                    self._run.halt(by, no, grace=True)
+                    self._run.halt(by, refusal, grace=True)
             case Halt(by, message, grace):
                 if point is Point.TOOL_CALLED:
                     self._veto = self._veto or Veto(message or "the run is halted", by)
@@ -135,3 +128,16 @@ class ActiveRules:
             raised = envelope.budgets[name].extend(int(amount), by=by)
             if raised:
                 self._run.tell(event.Extended, name, raised, by)
+
+
+class Governed(Teller, Protocol):
+    """Governed run, as its rules see it."""
+
+    @property
+    def lock(self) -> AbstractContextManager[bool]:
+        """Re-entrant lock of the run; there is only one, so that threads cannot deadlock."""
+        ...
+
+    def halt(self, by: str, message: str, *, grace: bool) -> None:
+        """End the run when the loop asks for its next turn."""
+        ...

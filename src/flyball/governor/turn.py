@@ -1,4 +1,4 @@
-"""One turn of a governed loop: what it may use, and what it used."""
+"""Turn of a governed loop: claims before acting, and usage after it."""
 
 from __future__ import annotations
 
@@ -17,16 +17,11 @@ from ..recorder import Teller
 from .orders import ActiveRules
 
 
-class TurnTeller(Teller, Protocol):
-    """Who records what happens in a turn."""
-
-    def tell_refusals(self) -> None:
-        """Record what was refused since the last time."""
-        ...
-
-
 class Turn:
-    """What a governed loop gets each time round. `grace` is true in the last one: report, without tools."""
+    """Iteration of a governed loop.
+
+    `grace` is true in the last turn: write a report, without tools.
+    """
 
     def __init__(
         self,
@@ -41,14 +36,14 @@ class Turn:
         self.number = number
         self.grace = grace
         self.messages_to_add = () if active_rules is None else active_rules.pop_notices(grace=grace)
-        """Notices for the model: add them behind the newest message of this request only."""
+        """Notices for the model. Add them after the newest message, for this request only."""
         self.requests = 0
         self._spending = spending
         self._max_output_tokens = max_output_tokens
         self._teller = teller
         self._active_rules = active_rules
         self.denied: str | None = None
-        """Why the last call that was claimed may not be made, where a rule says so."""
+        """Reason why a rule denied the last claimed call. None if no rule did."""
         self._holds: list[Holds] = []
         self._is_input_held = False
         self._output: int | None = None
@@ -58,20 +53,28 @@ class Turn:
 
     @property
     def envelope(self) -> TurnBudget:
-        """The run's budgets and deadlines."""
+        """Budgets and deadlines of the run."""
         return self._spending.envelope
 
     @property
     def deadline(self) -> Deadline:
-        """When this turn must have ended: when work ends, or, in the grace turn, when the run does."""
+        """Deadline of this turn: the end of work, or of the run in the grace turn."""
         return self.envelope.hard if self.grace else self.envelope.work
 
     def remaining_s(self) -> float:
-        """Seconds until this turn must have ended."""
+        """Return the seconds until this turn must end."""
         return self.deadline.remaining
 
+    @property
+    def model(self) -> str | None:
+        """Model that a rule selected. None means no rule did."""
+        return None if self._active_rules is None else self._active_rules.model
+
     def expect(self, input_tokens: int) -> bool:
-        """Set the coming input aside, before `max_output_tokens` is read; False where it does not fit."""
+        """Reserve the input tokens of the next request.
+
+        Call it before reading `max_output_tokens`. Returns False if the input does not fit.
+        """
         validation.check_amount("tokens", input_tokens)
         with self.envelope.lock:
             self._require_open("expect()")
@@ -85,13 +88,16 @@ class Turn:
             if holds is not None:
                 self._holds.append(holds)
                 return True
-            self._is_output_held, self._output = True, 0  # whoever goes on all the same has no room for a reply
+            self._is_output_held, self._output = True, 0  # no room for a reply, if the loop continues anyway
         self._teller.tell_refusals()
         return False
 
     @property
     def max_output_tokens(self) -> int | None:
-        """The most tokens the reply may have; None where nothing limits it. What it says is set aside until settled."""
+        """Maximum tokens of the reply. None means no limit.
+
+        Reading it reserves that many tokens until `settle()`.
+        """
         with self.envelope.lock:
             if not self._is_output_held:
                 self._require_open("max_output_tokens")
@@ -100,9 +106,10 @@ class Turn:
             return self._output
 
     def settle(self, usage: object) -> None:
-        """Book what a request has used: a `Usage`, or what OpenAI or Anthropic report, as a mapping or an object.
+        """Record the usage of a request.
 
-        A turn may make several requests, one after the other: the next one is set aside and settled anew.
+        Accepts a `Usage`, or the usage reported by OpenAI or Anthropic as a mapping or an object. A turn may make
+        several requests, one after the other; each is reserved and settled separately.
         """
         used = Usage.of(usage)
         with self.envelope.lock:
@@ -112,15 +119,11 @@ class Turn:
             self._is_input_held = self._is_output_held = False
             self.requests += 1
 
-    @property
-    def model(self) -> str | None:
-        """The model that a rule wants to be asked, if one does."""
-        return None if self._active_rules is None else self._active_rules.model
-
     def claim_tool(self, name: str, arguments: Mapping[str, Any] | None = None) -> bool:
-        """Claim a call of a tool: False where no call or time for work is left, in the report, and after the turn.
+        """Claim a tool call; return False if it is not allowed.
 
-        Where there are rules, they are asked too; `denied` tells why they say no.
+        A call is refused when no calls or no time for work are left, in the grace turn, and after the turn. Rules may
+        deny it too; `denied` has their reason.
         """
         self.denied = None if self._active_rules is None else self._active_rules.find_veto(name, arguments or {})
         if self.denied is not None:
@@ -136,27 +139,36 @@ class Turn:
         return False
 
     def tool_ended(self, outcome: Outcome) -> None:
-        """Tell the rules what a call came to: a Success, Failure or Timeout of `flyball.outcome`."""
+        """Report the outcome of a call to the rules.
+
+        `outcome` is a Success, Failure or Timeout of `flyball.outcome`.
+        """
         if self._active_rules is not None:
             self._active_rules.record_outcome(outcome)
 
     def token(self, tool: str | None = None, cap_s: float | None = None) -> DeadlineToken:
-        """What a tool that stops in time looks at: it expires with this turn's work, or with the tool's own seconds."""
+        """Create a token that tells a tool when to stop.
+
+        It expires with the work time of the run, after `cap_s` seconds, or after the tool's own limit.
+        """
         return DeadlineToken.from_budget(self.envelope, cap_s, tool)
 
     def refund(self, reason: str) -> int:
-        """Give this turn back, once, for a round that never started or was cheap: 1, or 0 where it cannot be."""
+        """Refund this turn once, if its request never started or was cheap.
+
+        Returns 1, or 0 if it cannot be refunded.
+        """
         with self.envelope.lock:
             if self.grace or self._closed or self._is_refunded:
                 return 0
-            given = self.envelope.budgets["turns"].refund(reason=reason)
-            self._is_refunded = bool(given)
-        if given:
-            self._teller.tell(Refunded, "turns", given, reason)
-        return given
+            refunded = self.envelope.budgets["turns"].refund(reason=reason)
+            self._is_refunded = bool(refunded)
+        if refunded:
+            self._teller.tell(Refunded, "turns", refunded, reason)
+        return refunded
 
     def close(self) -> None:
-        """End the turn: what was set aside and never settled is booked whole."""
+        """End the turn; unsettled reservations count as used in full."""
         with self.envelope.lock:
             self._closed = True
             if self._holds or not (self.requests or self._is_refunded):
@@ -171,10 +183,18 @@ class Turn:
             )
 
     def _hold_output(self) -> int | None:
-        """Input that was expected is already set aside; otherwise room is left for the largest there was."""
+        # `expect()` has already reserved the input; otherwise leave room for the largest input so far.
         input_tokens = 0 if self._is_input_held else self._spending.largest_input_tokens
         room = self._spending.compute_max_output(input_tokens)
-        output = min((most for most in (room, self._max_output_tokens) if most is not None), default=None)
+        output = min((limit for limit in (room, self._max_output_tokens) if limit is not None), default=None)
         if output:
             self._holds.append(self._spending.hold(input_tokens, output) or {})
         return output
+
+
+class TurnTeller(Teller, Protocol):
+    """Recorder of the events of a turn."""
+
+    def tell_refusals(self) -> None:
+        """Record the budgets that refused since the last call."""
+        ...
