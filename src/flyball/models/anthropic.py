@@ -158,21 +158,15 @@ class _AnthropicReplyParser(ReplyParser):
                 self.model = expect_text(message.get("model")) or None
                 self._initial_usage = expect_dict(message.get("usage"), "usage")
             case "content_block_start":
-                self._open_blocks[_read_index(event)] = self._start_block(
-                    expect_dict(event.get("content_block"), "a block")
-                )
-                self._thoughts[_read_index(event)] = []
+                block, index = self._start_block(expect_dict(event.get("content_block"), "a block")), _read_index(event)
+                self._open_blocks[index], self._thoughts[index] = block, []
             case "content_block_delta":
-                block, thoughts = (
-                    self._open_blocks.get(_read_index(event), {}),
-                    self._thoughts.get(_read_index(event), []),
-                )
+                index = _read_index(event)
+                block, thoughts = self._open_blocks.get(index, {}), self._thoughts.get(index, [])
                 self._extend_block(block, thoughts, expect_dict(event.get("delta"), "a delta"))
             case "content_block_stop":
-                block, thoughts = (
-                    self._open_blocks.pop(_read_index(event), {}),
-                    self._thoughts.pop(_read_index(event), []),
-                )
+                index = _read_index(event)
+                block, thoughts = self._open_blocks.pop(index, {}), self._thoughts.pop(index, [])
                 if thoughts:
                     block["thinking"] = expect_text(block.get("thinking")) + "".join(thoughts)
                 self._close_block(block)

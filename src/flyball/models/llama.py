@@ -1,8 +1,8 @@
 """llama.cpp in this process. Only this module uses xllamacpp, which has no types.
 
-The hard part is the end of things. Native code keeps computing in its own thread, so a request can be abandoned only
-between two tokens or batches, and weights that still work while the interpreter exits would crash it. So one thread
-per set of weights answers all requests in order, and `close` stops and frees it at exit.
+The hard part is stopping. Native code can be interrupted only between two tokens or batches, and weights that still
+work while the interpreter exits would crash it. So one thread per set of weights answers all requests in order, and
+`close` stops it and frees the weights at exit.
 """
 
 from __future__ import annotations
@@ -55,9 +55,8 @@ class Llama(Protocol):
 
 def get_shared_engine(options: LoadOptions) -> LlamaEngine:
     """Return the engine for these weights, shared by all models of the process."""
-    return _ENGINES.setdefault(
-        options, LlamaEngine(partial(load_weights, options))
-    )  # one step, if many threads come first
+    # setdefault is atomic, so threads that come at the same time get the same engine.
+    return _ENGINES.setdefault(options, LlamaEngine(partial(load_weights, options)))
 
 
 class LlamaEngine:

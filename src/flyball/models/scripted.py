@@ -147,9 +147,8 @@ class ScriptedModel:
     def __init__(self, *lines: Line, **options: Unpack[ModelOptions]) -> None:
         for option in options:
             if option not in ModelOptions.__annotations__:
-                suggestions = suggest_names(option, ModelOptions.__annotations__) or sorted(
-                    ModelOptions.__annotations__
-                )
+                known = ModelOptions.__annotations__
+                suggestions = suggest_names(option, known) or sorted(known)
                 raise ConfigError("scripted model", option, f"an option such as {' or '.join(suggestions)}")
         self.lines = check_lines(lines)
         special_lines = {Purpose.GRACE: options.get("grace"), Purpose.REFLECTION: options.get("reflection")}

@@ -1,4 +1,4 @@
-"""A model's server on this machine: it speaks both wires, says what a script says, and misbehaves on demand."""
+"""A local model server for tests: OpenAI's and Anthropic's API, a script, and faults on demand."""
 
 from .faults import Sent, StatusReply, sent, status
 from .server import ModelServer, ReceivedRequest

@@ -1,4 +1,4 @@
-"""What `keep` promises: all of a step, or nothing of it."""
+"""Checks of `keep`: it stores all of a step, or nothing."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ def _build_step(guard: Guard, run_id: str = "r") -> Step:
 
 def _is_empty(fixture: StoreFixture, session: str = "s") -> bool:
     store = fixture.store
-    found = (store.runs.list(Query(children=True)), store.transcript.sessions(), store.transcript.read(session))
-    return not any(found) and not store.journal.read("r") and not store.runs.events("r") and not store.state.get("s")
+    lists = (store.runs.list(Query(children=True)), store.transcript.sessions(), store.transcript.read(session))
+    return not any(lists) and not store.journal.read("r") and not store.runs.events("r") and not store.state.get("s")
 
 
 def a_step_brings_all_of_its_parts(fixture: StoreFixture) -> None:
-    """In one call."""
+    """Check that one call of `keep` stores every part of a step."""
     guard = fixture.acquire_lease()
     fixture.store.keep(_build_step(guard))
     assert fixture.store.journal.read("r") == [Row(0, Kind.RUN), Row(1, Kind.ANSWER)]
@@ -41,7 +41,7 @@ def a_step_brings_all_of_its_parts(fixture: StoreFixture) -> None:
 
 
 def a_step_of_an_old_holder_brings_nothing(fixture: StoreFixture) -> None:
-    """Neither a run nor a session begins with it."""
+    """Check that a stale step starts neither a run nor a session."""
     guard = fixture.acquire_lease(seconds=1)
     fixture.clock.move(2)
     new = fixture.acquire_lease(owner="two")
@@ -52,7 +52,7 @@ def a_step_of_an_old_holder_brings_nothing(fixture: StoreFixture) -> None:
 
 
 def a_step_with_one_part_that_is_refused_brings_nothing(fixture: StoreFixture) -> None:
-    """A second answer takes the messages beside it down."""
+    """Check that a rejected second answer also rejects the messages beside it."""
     guard = fixture.acquire_lease()
     step = _build_step(guard)
     step.rows = [Row(1, Kind.ANSWER), Row(1, Kind.ANSWER)]
@@ -62,7 +62,10 @@ def a_step_with_one_part_that_is_refused_brings_nothing(fixture: StoreFixture) -
 
 
 def a_step_may_give_the_lease_back(fixture: StoreFixture) -> None:
-    """With what it keeps: there is no moment between the end of a run and its lease."""
+    """Check that `keep` can release the lease in the same call.
+
+    There is no moment between the end of a run and the release of its lease.
+    """
     guard = fixture.acquire_lease()
     step = _build_step(guard)
     step.release = True
@@ -72,7 +75,7 @@ def a_step_may_give_the_lease_back(fixture: StoreFixture) -> None:
 
 
 def a_step_without_state_leaves_the_state(fixture: StoreFixture) -> None:
-    """And an empty one empties it."""
+    """Check that None leaves the state, and that an empty dict clears it."""
     guard = fixture.acquire_lease()
     fixture.store.keep(_build_step(guard))
     fixture.store.keep(Step(run_id="r", guard=guard, messages=build_messages("three", first=2)))
@@ -82,7 +85,7 @@ def a_step_without_state_leaves_the_state(fixture: StoreFixture) -> None:
 
 
 def a_step_that_belongs_to_nobody_or_has_no_order_is_a_mistake(fixture: StoreFixture) -> None:
-    """The error names what is missing. `Step.check` knows."""
+    """Check that the error names what is missing, as `Step.check` finds it."""
     mistakes: list[tuple[Step, str]] = [
         (Step(run_id="r", messages=build_messages("one")), "guard"),
         (Step(run_id="r", state={}), "guard"),
@@ -99,7 +102,7 @@ def a_step_that_belongs_to_nobody_or_has_no_order_is_a_mistake(fixture: StoreFix
 
 
 def a_child_writes_under_the_guard_of_its_root(fixture: StoreFixture) -> None:
-    """And stops with it."""
+    """Check that a child can write until its root loses the lease."""
     guard = fixture.acquire_lease(seconds=10)
     fixture.start_run("r", session="s")
     child = Step(
@@ -114,7 +117,7 @@ def a_child_writes_under_the_guard_of_its_root(fixture: StoreFixture) -> None:
 
 
 def many_runs_at_once_lose_nothing_and_mix_nothing(fixture: StoreFixture) -> None:
-    """One that is refused takes none of the others down."""
+    """Check that parallel steps are all stored, except the rejected ones."""
     runs, steps = 8, 12
     guards = [fixture.acquire_lease(f"s{n}") for n in range(runs)]
     for n in range(runs):
@@ -122,20 +125,20 @@ def many_runs_at_once_lose_nothing_and_mix_nothing(fixture: StoreFixture) -> Non
 
     def work(n: int) -> int:
         failed = 0
-        for place in range(steps):
-            rows = [Row(place, Kind.STARTED), Row(0 if place % 4 == 3 else place, Kind.ANSWER)]
-            words = build_messages(f"{n}.{place}", run=f"r{n}", first=place)
+        for index in range(steps):
+            rows = [Row(index, Kind.STARTED), Row(0 if index % 4 == 3 else index, Kind.ANSWER)]
+            messages = build_messages(f"{n}.{index}", run=f"r{n}", first=index)
             try:
                 fixture.store.keep(
-                    Step(run_id=f"r{n}", guard=guards[n], rows=rows, messages=words, events=build_events(place))
+                    Step(run_id=f"r{n}", guard=guards[n], rows=rows, messages=messages, events=build_events(index))
                 )
             except FlyballError:
                 failed += 1
         return failed
 
     assert run_in_threads([lambda n=n: work(n) for n in range(runs)]) == [steps // 4] * runs
-    kept = [place for place in range(steps) if place % 4 != 3]
+    kept = [index for index in range(steps) if index % 4 != 3]
     for n in range(runs):
         assert [message.content for message in fixture.store.transcript.read(f"s{n}")] == [f"{n}.{p}" for p in kept]
-        assert [row.n for row in fixture.store.journal.read(f"r{n}")] == [p for place in kept for p in (place, place)]
+        assert [row.n for row in fixture.store.journal.read(f"r{n}")] == [p for index in kept for p in (index, index)]
         assert fixture.store.runs.events(f"r{n}") == build_events(*kept)
