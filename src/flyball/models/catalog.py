@@ -40,7 +40,7 @@ _UNUSED_PRICE_FIELDS = {
 
 
 def find_price(model: Model, settings: Settings) -> Price | None:
-    """Return a model's price: its own, the settings' or the catalog's, in this order."""
+    """Return a model's price: its own, the settings' or the catalog's."""
     return price_of(model.provider, model.name, settings) if model.price is None else model.price
 
 
@@ -60,7 +60,10 @@ def price_of(provider: str | None, name: str, settings: Settings | None = None) 
 
 
 def context_tokens_of(provider: str | None, name: str) -> int | None:
-    """Return the size of a model's context window in tokens. None means unknown."""
+    """Return the size of a model's context window in tokens.
+
+    None means unknown.
+    """
     model = _find_model(provider, name)
     return None if model is None else model.context_window
 
@@ -172,7 +175,7 @@ def _to_token_price(prices: Sequence[ModelPrice]) -> TokenPrice | None:
 
 
 def _build_price_row(prices: Sequence[ModelPrice], input_tokens: int) -> dict[str, float]:
-    """Return the price of each kind of token for a request of this input size."""
+    """Return the price of each kind of token for this input size."""
     rows: list[dict[str, Decimal]] = []
     for price in prices:
         row = {kind: _select_tier_price(getattr(price, name), input_tokens) for kind, name in _PRICE_FIELDS.items()}

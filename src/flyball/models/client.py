@@ -80,5 +80,8 @@ def _make_exit_handler() -> Callable[[], None]:
 
 @cache
 def _load_certificates() -> ssl.SSLContext:
-    """Load the trusted certificates once: it takes as long as dozens of requests."""
+    """Load the trusted certificates once.
+
+    It takes as long as dozens of requests.
+    """
     return httpx2.create_ssl_context()

@@ -89,7 +89,7 @@ class Endpoint:
         return f" (the key comes from key= or {variable})"
 
     def secrets(self) -> tuple[str, ...]:
-        """Return the key and the values of the user's headers, which may be keys too."""
+        """Return the key and the user's header values, which may be keys."""
         try:
             key = self._key.reveal()
         except ConfigError:
@@ -111,7 +111,7 @@ def _validate_url(url: Any) -> str:
 
 
 def _split_url(url: str) -> SplitResult | None:
-    """Split a URL, or return None if its host or port makes no sense."""
+    """Split a URL, or return None for an invalid one."""
     try:
         parts = urlsplit(url)
         is_valid = parts.port != 0 and not re.search(r"\s", url)
@@ -134,7 +134,7 @@ def _validate_headers(raw_headers: Any) -> dict[str, str]:
 
 
 class Key:
-    """Secret from an argument, or from the environment at the time of use."""
+    """Secret from an argument, or read from the environment when used."""
 
     __slots__ = ("_value", "variable")
 

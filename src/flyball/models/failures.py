@@ -46,7 +46,7 @@ def error_from_response(
 
 
 def error_from_stream(host: str, error: Mapping[str, Any], secrets: Sequence[str] = ()) -> ModelError:
-    """Return the error that a provider sent inside a stream, without the secrets."""
+    """Return the error for a failure inside a stream, without the secrets."""
     kind, words = _parse_error_object(error, secrets)
     message = f"{host} broke off: {words or kind or 'it did not say why'}"
     code = error.get("code")
@@ -102,7 +102,10 @@ def redact_and_shorten(text: str, secrets: Sequence[str], max_length: int = _MAX
 
 
 def _start(text: str, secrets: Sequence[str]) -> str:
-    """Return the start of a text without the secrets, and without a secret that the cut would leave in part."""
+    """Return the start of a text without the secrets.
+
+    A secret at the cut is removed as a whole.
+    """
     if len(text) <= _MAX_PARSED_LENGTH:
         return redact(secrets, text)
     longest = max(map(len, secrets), default=0)

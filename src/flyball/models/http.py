@@ -34,7 +34,10 @@ _EXCERPT_LENGTH = 80
 
 
 class HttpModel(ABC):
-    """Base of the OpenAI and Anthropic adapters. `ask` makes one attempt; the run retries."""
+    """Base of the OpenAI and Anthropic adapters.
+
+    `ask` makes one attempt; the run retries.
+    """
 
     _provider_spec: ClassVar[Provider]
 
@@ -54,7 +57,7 @@ class HttpModel(ABC):
         return f"<{type(self).__name__} {self.name} at {self._endpoint.url}>"
 
     def ready(self) -> str | None:
-        """Return None, or why no request can be sent: no key is set."""
+        """Return None, or the message about a missing key."""
         return self._endpoint.describe_missing()
 
     def secrets(self) -> tuple[str, ...]:
@@ -242,7 +245,10 @@ def _describe_error(error: Exception) -> str:
 
 
 def _redact_error(error: ModelError, secrets: tuple[str, ...]) -> ModelError:
-    """Remove the secrets from the error's message, because a provider may echo them."""
+    """Remove the secrets from an error's message.
+
+    A provider may echo them.
+    """
     error.message = redact(secrets, error.message)
     error.args = (error.message, *error.args[1:])
     return error

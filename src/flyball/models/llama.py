@@ -60,7 +60,10 @@ def get_shared_engine(options: LoadOptions) -> LlamaEngine:
 
 
 class LlamaEngine:
-    """Thread that answers requests in order. The first request loads the weights."""
+    """Thread that answers requests in order.
+
+    The first request loads the weights.
+    """
 
     def __init__(self, load: Callable[[], Llama]) -> None:
         self._load = load

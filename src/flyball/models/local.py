@@ -65,7 +65,7 @@ class LocalModel:
         return f"<LocalModel {self.name}>"
 
     def ready(self) -> str | None:
-        """Return None, or which extra or weights are missing and how to get them."""
+        """Return None, or what is missing and how to install it."""
         return self._model_file.describe_missing()
 
     def count(self, request: Request) -> int:

@@ -38,7 +38,10 @@ class Model(Protocol):
 
     @property
     def price(self) -> Price | None:
-        """Price of its tokens. None means that the settings and the catalog are asked."""
+        """Price of its tokens.
+
+        None means that the settings and the catalog are asked.
+        """
         ...
 
     def ready(self) -> str | None:

@@ -108,7 +108,10 @@ class _OpenAIReplyParser(ReplyParser):
         self._calls_by_index: dict[int, PartialCall] = {}
 
     def parse_event(self, event: Json) -> None:
-        """Parse a chunk. The usage may come in a chunk after the finish reason."""
+        """Parse a chunk.
+
+        The usage may come in a chunk after the finish reason.
+        """
         self._parse_header(event)
         for choice in expect_list(event.get("choices"), "choices")[:1]:
             fields = expect_dict(choice, "a choice")

@@ -23,11 +23,13 @@ class Timeouts:
     """
 
     connect: float | None = 10.0
+    """Until the connection is open."""
     first: float | None = 300.0
     """Until the first token. A reasoning model may be silent for minutes."""
     between: float | None = 60.0
     """Between two tokens. Keep-alive messages of the server do not count as tokens."""
     whole: float | None = None
+    """Until the end of the reply."""
 
     def __post_init__(self) -> None:
         for name in ("connect", "first", "between", "whole"):
@@ -104,7 +106,10 @@ class RequestOptions:
         return None if self.tool_choice in (None, *_TOOL_CHOICES) else self.tool_choice
 
     def merge_into(self, body: dict[str, Any]) -> dict[str, Any]:
-        """Add the user's fields to a body. Tables in both are merged."""
+        """Add the user's fields to a body.
+
+        Tables in both are merged.
+        """
         for field, value in self.body.items():
             is_table = isinstance(value, dict) and isinstance(body.get(field), dict)
             body[field] = body[field] | value if is_table else value

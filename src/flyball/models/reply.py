@@ -64,7 +64,10 @@ class ReplyParser(ABC):
                 self._on_text(text)
 
     def set_usage(self, usage: object) -> None:
-        """Set the usage. Invalid data counts as unreported, so the run uses its estimate."""
+        """Set the usage.
+
+        Invalid data counts as unreported, so the run uses its estimate.
+        """
         try:
             self.usage = Usage.of(usage)
         except ConfigError:
@@ -91,19 +94,28 @@ class PartialCall:
         self._arguments: list[str] = []
 
     def add_arguments(self, arguments: object) -> None:
-        """Add a piece of the arguments. Some servers send a dict instead of its JSON."""
+        """Add a piece of the arguments.
+
+        Some servers send a dict instead of its JSON.
+        """
         if isinstance(arguments, dict):
             self._arguments = [json.dumps(arguments, ensure_ascii=False)]
         else:
             self._arguments.append(expect_text(arguments))
 
     def build_call(self) -> Call:
-        """Return the call. Its arguments may be invalid JSON, which the tool's check reports."""
+        """Return the call.
+
+        Its arguments may be invalid JSON, which the tool's check reports.
+        """
         return Call(self.id, self.name, "".join(self._arguments) or "{}")
 
 
 def expect_text(value: object) -> str:
-    """Return the value if it is a text, or "" for None. Otherwise raise Retryable."""
+    """Return the value if it is a text, or "" for None.
+
+    Otherwise raise Retryable.
+    """
     if value is None:
         return ""
     if not isinstance(value, str):
@@ -112,7 +124,10 @@ def expect_text(value: object) -> str:
 
 
 def expect_dict(value: object, label: str) -> Json:
-    """Return the value if it is a dict, or {} for None. Otherwise raise Retryable."""
+    """Return the value if it is a dict, or {} for None.
+
+    Otherwise raise Retryable.
+    """
     if value is None:
         return {}
     if not isinstance(value, dict):
@@ -121,7 +136,10 @@ def expect_dict(value: object, label: str) -> Json:
 
 
 def expect_list(value: object, label: str) -> list[object]:
-    """Return the value if it is a list, or [] for None. Otherwise raise Retryable."""
+    """Return the value if it is a list, or [] for None.
+
+    Otherwise raise Retryable.
+    """
     if value is None:
         return []
     if not isinstance(value, list):

@@ -1,4 +1,6 @@
-"""Script files: the lines of a scripted model in TOML, for demos and for trying limits without a key.
+"""Scripted models in TOML files.
+
+They serve demos, and let a user try limits without a key.
 
 name = "adder"                         # name in results; default "scripted"
 loop = false                           # whether it starts over after the last reply

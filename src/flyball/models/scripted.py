@@ -1,4 +1,4 @@
-"""A model that answers with scripted lines and records its requests, for tests and demos."""
+"""A model for tests and demos that answers with scripted lines."""
 
 from __future__ import annotations
 
@@ -25,10 +25,15 @@ class Line:
     text: str = ""
     calls: tuple[tuple[str, str | dict[str, Any]], ...] = ()
     usage: Usage | None = _DEFAULT_USAGE
+    """Reported usage. None means a provider that reports none."""
     finish: Finish | None = None
+    """Finish reason. None means CALLS if there are calls, otherwise STOP."""
     after_s: float = 0.0
+    """Delay in seconds."""
     error: BaseException | None = None
+    """Exception to raise instead of replying. None means that the line replies."""
     pieces: tuple[str, ...] = ()
+    """Streamed pieces of the text. Empty means that only a delayed text is streamed, in two halves."""
 
     def after(self, seconds: float) -> Line:
         """Return the line with a delay in seconds.
@@ -38,7 +43,10 @@ class Line:
         return replace(self, after_s=validation.parse_duration("script, after", seconds))
 
     def using(self, usage: Usage | None) -> Line:
-        """Return the line with this usage. None means a provider that reports none."""
+        """Return the line with this usage.
+
+        None means a provider that reports none.
+        """
         if usage is not None:
             validation.check_type("script, using", usage, Usage)
         return replace(self, usage=usage)
@@ -82,7 +90,7 @@ def call(name: str, /, **arguments: Any) -> Line:
 
 
 def call_json(name: str, arguments: str) -> Line:
-    """Return a reply with one call whose arguments are a text, valid or not."""
+    """Return a reply with one call, its arguments as raw text."""
     return Line(calls=((validation.check_text("script, call_json", name), arguments),))
 
 

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 
 class EventReader:
-    """Parser for the `data` of events. Names, ids and comments are ignored."""
+    """Parser for the `data` of events.
+
+    Names, ids and comments are ignored.
+    """
 
     __slots__ = ("_data", "_rest")
 
@@ -27,7 +30,7 @@ class EventReader:
         return self._events(lines)
 
     def close(self) -> list[bytes]:
-        """Return the last event if the server left out its final empty line."""
+        """Return the last event, if its final empty line is missing."""
         pending, self._rest = b"".join(self._rest), []
         return self._events([pending, b"\n"])
 

@@ -1,4 +1,4 @@
-"""Test helpers: scripted models, a manual clock, a model server, recordings and checks.
+"""Test helpers: models, a clock, a driver, a server, recordings and checks.
 
 Flyball's own tests use them too. Names are imported on first use, because pytest always loads the plugin.
 """

@@ -87,7 +87,10 @@ def _check_the_end(result: Result) -> None:
 
 
 def _check_the_tree(result: Result) -> None:
-    """Check that events are properly nested. Calls of one group may overlap."""
+    """Check that events are properly nested.
+
+    Calls of one group may overlap.
+    """
     first = result.events[0]
     assert (first.kind, first.seq) == ("run_started", 0), f"the first event is {first.kind}, number {first.seq}"
     assert sum(event.kind == "run_started" for event in result.events) == 1, "it started more than once"
@@ -233,9 +236,9 @@ def assert_stops(
     max_seconds = limits.get("seconds", 0.0) + validation.parse_duration("assert_stops, patience", patience)
     result = _wait_for_end(agent.start(task), max_seconds)
     violations = [
-        f"{name.replace('_', ' ')}: {unit.show(fact(result))}, at most {unit.show(limits[name])}"
-        for name, (unit, fact) in _MEASURES.items()
-        if name in limits and fact(result) > limits[name]
+        f"{name.replace('_', ' ')}: {unit.show(measure(result))}, at most {unit.show(limits[name])}"
+        for name, (unit, measure) in _MEASURES.items()
+        if name in limits and measure(result) > limits[name]
     ]
     if stop is not None and result.stop is not stop:
         violations.append(f"stop: {result.stop.value}, expected {stop.value}")

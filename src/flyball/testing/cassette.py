@@ -18,6 +18,7 @@ from ..message import Message, MessageType
 from ..models.endpoint import HIDDEN, redact
 from ..request import Call, FailureKind, Finish, ModelFailure, Reply, Request
 
+_VERSION = 1
 _KEY = re.compile(
     r"""
     -----BEGIN\ [A-Z ]*PRIVATE\ KEY-----.*?(?:-----END\ [A-Z ]*PRIVATE\ KEY-----|\Z)
@@ -34,10 +35,23 @@ _KEY = re.compile(
 
 In a long run of letters only the first prefix is tried. If too little follows it, too little follows a later one.
 """
+_SECRET = re.compile(r"(?i)\b(?:bearer\s+|(?:sk|pk|rk|key|api|ghp|gho|xox\w?)[-_])[\w.+/=-]{5,}[\w=]")
+"""Possible keys in an error message. It matches more than `_KEY`, because the words of the message do not matter."""
+_BASES: Mapping[FailureKind, type[ModelError]] = {
+    FailureKind.RETRYABLE: Retryable,
+    FailureKind.CONTEXT: ContextTooLong,
+    FailureKind.INTERRUPTED: ModelError,
+    FailureKind.FINAL: ModelError,
+}
+_MIN_RUN_ID_CHARS = 8
+"""Minimum length of a run id to be normalised. A shorter one could be a word of any text."""
 
 
 class Redactor:
-    """Replaces known secrets, and texts that look like keys, by ***. It is idempotent."""
+    """Replaces known secrets, and texts that look like keys, by ***.
+
+    It is idempotent.
+    """
 
     __slots__ = ("_secrets", "secrets")
 
@@ -94,13 +108,13 @@ def _hidden(match: re.Match[str]) -> str:
 DEFAULT_REDACTOR = Redactor()
 """Redactor without known secrets. It recognises only texts that look like keys."""
 
-_MIN_RUN_ID_CHARS = 8
-"""Minimum length of a run id to be normalised. A shorter one could be a word of any text."""
-
 
 @dataclass(frozen=True, slots=True)
 class RequestFingerprint:
-    """Fingerprint of a request: its texts as digests. An empty text means none."""
+    """Fingerprint of a request: its texts as digests.
+
+    An empty text means none.
+    """
 
     purpose: str
     instructions: str = ""
@@ -154,7 +168,10 @@ class RequestFingerprint:
         )
 
     def find_differences(self, request: Request, redactor: Redactor = DEFAULT_REDACTOR) -> list[str]:
-        """Describe how a request differs. An empty list means it is the recorded one."""
+        """Describe how a request differs.
+
+        An empty list means it is the recorded one.
+        """
         current = RequestFingerprint.from_request(request, redactor)
         if current == self:
             return []
@@ -220,20 +237,12 @@ def _digest(value: object) -> str:
     return blake2b(text.encode("utf-8", "surrogatepass"), digest_size=8).hexdigest()
 
 
-_VERSION = 1
-_SECRET = re.compile(r"(?i)\b(?:bearer\s+|(?:sk|pk|rk|key|api|ghp|gho|xox\w?)[-_])[\w.+/=-]{5,}[\w=]")
-"""Possible keys in an error message. It matches more than `_KEY`, because the words of the message do not matter."""
-_BASES: Mapping[FailureKind, type[ModelError]] = {
-    FailureKind.RETRYABLE: Retryable,
-    FailureKind.CONTEXT: ContextTooLong,
-    FailureKind.INTERRUPTED: ModelError,
-    FailureKind.FINAL: ModelError,
-}
-
-
 @dataclass(slots=True)
 class RecordedExchange:
-    """Recorded request with its reply or failure. Neither means it was cancelled."""
+    """Recorded request with its reply or failure.
+
+    Neither means it was cancelled.
+    """
 
     request: RequestFingerprint
     pieces: list[str] = field(default_factory=list[str])

@@ -1,4 +1,4 @@
-"""Pytest fixtures, found by pytest where Flyball is installed and inactive until a test asks.
+"""Pytest fixtures. Pytest finds them where Flyball is installed.
 
 flyball_settings   ignores settings of this machine and folder; `flyball_settings({"max_turns": 5})` sets one
 flyball_clock      a ManualClock

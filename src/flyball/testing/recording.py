@@ -71,7 +71,10 @@ class RecordedModel:
 
     @property
     def price(self) -> Price | None:
-        """Price of the model. The file has it only if it is a TokenPrice."""
+        """Price of the model.
+
+        The file has it only if it is a TokenPrice.
+        """
         return self._cassette.price if self._model is None else self._model.price
 
     @property
@@ -156,7 +159,10 @@ class RecordedModel:
 
     @property
     def _redactor(self) -> Redactor:
-        """Redactor, created for each use because a key may be set only when it is needed."""
+        """Redactor, created for each use.
+
+        A key may be set only when it is needed.
+        """
         return Redactor.for_model(self._model)
 
     async def _record(self, request: Request, tell: OnText, /) -> Reply:
@@ -173,7 +179,10 @@ class RecordedModel:
     def _record_exchange(
         self, request: Request, tell: OnText
     ) -> Generator[tuple[RecordedExchange, Callable[[], object]]]:
-        """Record the outcome of a request. A cancelled one has neither reply nor failure."""
+        """Record the outcome of a request.
+
+        A cancelled one has neither reply nor failure.
+        """
         model = cast("Model", self._model)
         exchange = RecordedExchange(RequestFingerprint.from_request(request, self._redactor))
         with self._lock:
@@ -216,7 +225,7 @@ class _PlaybackPosition:
 
 
 def record(model: Model, path: str | os.PathLike[str]) -> RecordedModel:
-    """Create a model that asks `model` and writes a new recording without secrets.
+    """Create a model that asks `model` and records it without secrets.
 
     It replaces an existing recording at `path`.
     """

@@ -1,4 +1,7 @@
-"""A driver for tests without event loop, threads or waiting. The script moves the time."""
+"""A driver for tests without event loop, threads or waiting.
+
+The script moves the time.
+"""
 
 from __future__ import annotations
 
@@ -125,6 +128,20 @@ class ScriptDriver:
         return replay(self.agent, replace(self._last_plan, state=dict(self._last_plan.state)), self.answers)
 
 
+def replay(agent: Agent, plan: Plan, answers: Sequence[Answer[Any]]) -> Result:
+    """Replay a run from the answers that its loop received, without any effect.
+
+    The plan must be a new one with the same `run_id` and start time, because the run has used up its own plan.
+    """
+    loop: Flow[Result] = converse(plan, _build_recorder(plan, agent))
+    for answer in (None, *answers):
+        try:
+            loop.send(cast("Answer[Any]", answer))
+        except StopIteration as end:
+            return end.value
+    raise AssertionError("the answers end before the run does")
+
+
 def _check_script(agent: Agent, seconds: Any, signals: Any, verdicts: Any) -> None:
     """Raise ConfigError for a name that the agent does not have.
 
@@ -151,20 +168,6 @@ def _check_script(agent: Agent, seconds: Any, signals: Any, verdicts: Any) -> No
 def _list_tool_names(spec: AgentSpec) -> tuple[str, ...]:
     """Return the tools of an agent and of all its children."""
     return (*spec.tool_names, *(name for child in spec.children for name in _list_tool_names(child.agent_spec)))
-
-
-def replay(agent: Agent, plan: Plan, answers: Sequence[Answer[Any]]) -> Result:
-    """Replay a run from the answers that its loop received, without any effect.
-
-    The plan must be a new one with the same `run_id` and start time, because the run has used up its own plan.
-    """
-    loop: Flow[Result] = converse(plan, _build_recorder(plan, agent))
-    for answer in (None, *answers):
-        try:
-            loop.send(cast("Answer[Any]", answer))
-        except StopIteration as end:
-            return end.value
-    raise AssertionError("the answers end before the run does")
 
 
 def _build_recorder(plan: Plan, agent: Agent) -> Recorder:

@@ -115,7 +115,10 @@ class EffectRunner:
         return model.build_reply(line, position)
 
     def _make_calls(self, calls: Sequence[ToolCallRun], deadline: float) -> StepGenerator[list[Outcome | None]]:
-        """Make calls in parallel. Each starts when one of the slots is free."""
+        """Make calls in parallel.
+
+        Each starts when one of the slots is free.
+        """
         started_at, self._child_budgets.uncounted_children = self.clock.now(), 0
         free_at = [started_at] * self._performer.parallel
         children = [call for call in calls if isinstance(call, ChildCallRun)]
@@ -146,7 +149,10 @@ class EffectRunner:
         return self._run_child(tool_call.tasks[n], started_at, tool_call.deadline)
 
     def _run_delegated(self, tool_call: ToolCallRun, child: object, goal: str, context: str) -> Result:
-        """Run a child that a tool started. It takes none of the call's time."""
+        """Run a child that a tool started.
+
+        It takes none of the call's time.
+        """
         task = self._child_budgets.claim_child(tool_call, child, goal, context)
         for _ in self._run_child(task, self.clock.now(), tool_call.deadline):
             pass

@@ -1,4 +1,7 @@
-"""A local model server for tests: OpenAI's and Anthropic's API, a script, and faults on demand."""
+"""A local model server for tests, with a script and faults on demand.
+
+It speaks OpenAI's and Anthropic's API.
+"""
 
 from .faults import Sent, StatusReply, sent, status
 from .server import ModelServer, ReceivedRequest

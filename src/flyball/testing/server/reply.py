@@ -24,7 +24,10 @@ _OVERLOADED = StatusReply(529, "Overloaded")
 
 @dataclass(frozen=True, slots=True)
 class StreamEvent:
-    """Event of a stream. `at` is in seconds since the start of the reply."""
+    """Event of a stream.
+
+    `at` is in seconds since the start of the reply.
+    """
 
     data: Json | str
     name: str | None = None
@@ -76,7 +79,7 @@ class SpokenReply:
         return self.options["finish"] if "finish" in self.options else names.get(self.finish)
 
     def build_usage(self, counts: Json) -> Json | None:
-        """Return the usage in the provider's format, or the replacement in the options."""
+        """Return the usage in the provider's format, or its replacement."""
         if "usage" not in self.options:
             return counts if self.usage is not None else None
         usage = self.options["usage"]
@@ -128,7 +131,10 @@ class ResponseBody:
             raise ConnectionFault(self.fault)
 
     def _find_break_offset(self) -> int | None:
-        """Return the number of bytes before the connection breaks. None means it does not."""
+        """Return the number of bytes before the connection breaks.
+
+        None means it does not.
+        """
         if self.fails_before_headers:
             return 0
         if self._fault_index is not None and self.fault in ("cut", "reset", "hang"):

@@ -1,4 +1,7 @@
-"""The store contract: checks that you can run on a store of your own, with or without pytest."""
+"""The store contract, as checks for a store of your own.
+
+They run with or without pytest.
+"""
 
 from __future__ import annotations
 

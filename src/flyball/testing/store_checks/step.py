@@ -7,25 +7,6 @@ from ...store import Guard, Kind, Query, Row, RunFinish, Start, Step
 from .store_fixture import StoreFixture, assert_raises, build_events, build_messages, run_in_threads
 
 
-def _build_step(guard: Guard, run_id: str = "r") -> Step:
-    return Step(
-        run_id=run_id,
-        guard=guard,
-        start=Start(at=1.0, session=guard.session),
-        rows=[Row(0, Kind.RUN), Row(1, Kind.ANSWER)],
-        messages=build_messages("one", "two"),
-        state={"a": 1},
-        events=build_events(0, 1),
-        finish=RunFinish(at=2.0, stop="completed", record={"text": "x"}),
-    )
-
-
-def _is_empty(fixture: StoreFixture, session: str = "s") -> bool:
-    store = fixture.store
-    lists = (store.runs.list(Query(children=True)), store.transcript.sessions(), store.transcript.read(session))
-    return not any(lists) and not store.journal.read("r") and not store.runs.events("r") and not store.state.get("s")
-
-
 def a_step_brings_all_of_its_parts(fixture: StoreFixture) -> None:
     """Check that one call of `keep` stores every part of a step."""
     guard = fixture.acquire_lease()
@@ -142,3 +123,22 @@ def many_runs_at_once_lose_nothing_and_mix_nothing(fixture: StoreFixture) -> Non
         assert [message.content for message in fixture.store.transcript.read(f"s{n}")] == [f"{n}.{p}" for p in kept]
         assert [row.n for row in fixture.store.journal.read(f"r{n}")] == [p for index in kept for p in (index, index)]
         assert fixture.store.runs.events(f"r{n}") == build_events(*kept)
+
+
+def _build_step(guard: Guard, run_id: str = "r") -> Step:
+    return Step(
+        run_id=run_id,
+        guard=guard,
+        start=Start(at=1.0, session=guard.session),
+        rows=[Row(0, Kind.RUN), Row(1, Kind.ANSWER)],
+        messages=build_messages("one", "two"),
+        state={"a": 1},
+        events=build_events(0, 1),
+        finish=RunFinish(at=2.0, stop="completed", record={"text": "x"}),
+    )
+
+
+def _is_empty(fixture: StoreFixture, session: str = "s") -> bool:
+    store = fixture.store
+    lists = (store.runs.list(Query(children=True)), store.transcript.sessions(), store.transcript.read(session))
+    return not any(lists) and not store.journal.read("r") and not store.runs.events("r") and not store.state.get("s")
