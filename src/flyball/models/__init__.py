@@ -1,6 +1,6 @@
-"""Models: whatever answers a request.
+"""Models: adapters that answer a run's requests.
 
-The wires are loaded on first use, so that a run with another model pays nothing for them.
+Adapters are imported on first use, so that a run pays only for the one it needs.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ __all__ = [
     "price_of",
 ]
 
-_HOMES = {
+_MODULE_OF = {
     "AnthropicModel": "anthropic",
     "LocalModel": "local",
     "OpenAIModel": "openai",
@@ -42,8 +42,8 @@ _HOMES = {
 def __getattr__(name: str) -> object:
     from importlib import import_module
 
-    if name in _HOMES:
-        return globals().setdefault(name, getattr(import_module(f"{__name__}.{_HOMES[name]}"), name))
+    if name in _MODULE_OF:
+        return globals().setdefault(name, getattr(import_module(f"{__name__}.{_MODULE_OF[name]}"), name))
     from .._deprecated import find_old_name
 
     return globals().setdefault(name, find_old_name(__name__, name))

@@ -27,7 +27,10 @@ _CONTINUATION_TEXT = "(The conversation goes on.)"
 
 
 class AnthropicModel(HttpModel):
-    """A model of Anthropic's. The key is `key=` or ANTHROPIC_API_KEY; with `url=`, `key=` or FLYBALL_API_KEY."""
+    """Anthropic model.
+
+    The key is `key=` or ANTHROPIC_API_KEY. With `url=` it is `key=` or FLYBALL_API_KEY.
+    """
 
     _provider_spec: ClassVar[Provider] = Provider(
         name="anthropic",
@@ -41,15 +44,19 @@ class AnthropicModel(HttpModel):
     )
 
     def _build_base_body(self, request: Request) -> Json:
-        """The request as this API wants it; it must always say how long the reply may be."""
+        """Return the body of a messages request. The API requires `max_tokens`."""
         system, messages = write_anthropic(request.messages)
-        most = request.max_output_tokens or self.max_output_tokens or self._endpoint.max_output_tokens
-        body: Json = {"model": self.name, "max_tokens": most, "messages": _prepare_messages(messages, request.notices)}
+        max_tokens = request.max_output_tokens or self.max_output_tokens or self._endpoint.max_output_tokens
+        body: Json = {
+            "model": self.name,
+            "max_tokens": max_tokens,
+            "messages": _prepare_messages(messages, request.notices),
+        }
         texts = [text for text in (request.instructions, system) if text]
         if request.tools:
             body["tools"] = [_format_tool(tool) for tool in request.tools]
             self._set_tool_choice(body)
-        elif names := _collect_tool_names(messages):  # it takes no calls of tools that it is not told of
+        elif names := _collect_tool_names(messages):  # the API rejects calls of undeclared tools
             body["tools"] = [{"name": name, "input_schema": {"type": "object"}} for name in names]
             body["tool_choice"] = {"type": "none"}
         if request.output_schema:
@@ -61,18 +68,18 @@ class AnthropicModel(HttpModel):
         return body
 
     def _set_tool_choice(self, body: Json) -> None:
-        wish, choice = self._request_options, dict[str, Any]()
-        if wish.forced_tool is not None:
-            choice = {"type": "tool", "name": wish.forced_tool}
-        elif wish.tool_choice is not None:
-            choice = {"type": _TOOL_CHOICES[wish.tool_choice]}
-        if wish.parallel is not None and choice.get("type") != "none":
-            choice = {"type": "auto", **choice, "disable_parallel_tool_use": not wish.parallel}
+        options, choice = self._request_options, dict[str, Any]()
+        if options.forced_tool is not None:
+            choice = {"type": "tool", "name": options.forced_tool}
+        elif options.tool_choice is not None:
+            choice = {"type": _TOOL_CHOICES[options.tool_choice]}
+        if options.parallel is not None and choice.get("type") != "none":
+            choice = {"type": "auto", **choice, "disable_parallel_tool_use": not options.parallel}
         if choice:
             body["tool_choice"] = choice
 
     def create_parser(self, on_text: OnText | None = None) -> ReplyParser:
-        """Something to hear a reply with."""
+        """Return a parser for one reply."""
         return _AnthropicReplyParser(self.provider, on_text)
 
 
@@ -82,9 +89,12 @@ def _format_tool(tool: Mapping[str, Any]) -> Json:
 
 
 def _prepare_messages(messages: list[Json], notices: tuple[str, ...]) -> list[Json]:
-    """The messages with the notices behind the newest, beginning with the user's, and with names that this API takes.
+    """Adapt messages to the API and append the notices.
 
-    Thoughts that led to nothing, as when they were as long as the reply might be, are left out: it takes none alone.
+    The first message becomes the user's, and ids and names get the characters that the API accepts.
+
+    Messages with nothing but reasoning are left out, because the API rejects them. They arise when reasoning uses up
+    the tokens of a reply.
     """
     messages = [message for message in messages if not _has_only_reasoning(message)]
     for message in messages:
@@ -97,11 +107,11 @@ def _prepare_messages(messages: list[Json], notices: tuple[str, ...]) -> list[Js
     if messages and messages[0]["role"] != "user":
         messages.insert(0, {"role": "user", "content": _CONTINUATION_TEXT})
     if notices:
-        said = [{"type": "text", "text": notice} for notice in notices]
+        notice_blocks = [{"type": "text", "text": notice} for notice in notices]
         if messages and messages[-1]["role"] == "user":
-            messages[-1]["content"] = [*_get_blocks(messages[-1]), *said]
+            messages[-1]["content"] = [*_get_blocks(messages[-1]), *notice_blocks]
         else:
-            messages.append({"role": "user", "content": said})
+            messages.append({"role": "user", "content": notice_blocks})
     return messages
 
 
@@ -116,13 +126,13 @@ def _has_only_reasoning(message: Json) -> bool:
 
 
 def _collect_tool_names(messages: Iterable[Json]) -> list[str]:
-    """The names of the tools that were called, each once."""
+    """Return the names of the called tools, each once."""
     blocks = [block for message in messages for block in _get_blocks(message)]
     return list(dict.fromkeys(block["name"] for block in blocks if block["type"] == "tool_use"))
 
 
 def _add_output_format(body: Json, schema: Mapping[str, Any]) -> list[str]:
-    """Have the form of the answer enforced; where that cannot be, the words that ask for it."""
+    """Enforce the output schema, or return a prompt that asks for it."""
     enforced = close_schema(schema)
     if enforced is None:
         return [describe_schema(schema)]
@@ -130,48 +140,33 @@ def _add_output_format(body: Json, schema: Mapping[str, Any]) -> list[str]:
     return []
 
 
-def _read_index(event: Json) -> int:
-    index = event.get("index")
-    if not isinstance(index, int):
-        raise malformed_reply(f"a {type(index).__name__} as the index of a block")
-    if not 0 <= index < MOST_INDEXES:
-        raise malformed_reply("an index of a block that no reply can have")
-    return index
-
-
 class _AnthropicReplyParser(ReplyParser):
-    """Hears blocks, each with a start, deltas and a stop; or one reply with all its blocks."""
+    """Parser for streamed blocks (start, deltas, stop), or for one whole reply."""
 
     def __init__(self, provider: str | None, on_text: OnText | None = None) -> None:
         super().__init__(provider, on_text)
         self._open_blocks: dict[int, Json] = {}
         self._thoughts: dict[int, list[str]] = {}
-        """Pieces of reasoning, by block. They are joined once: there may be a hundred thousand."""
+        """Pieces of reasoning by block. They are joined only once, because there may be a hundred thousand."""
         self._initial_usage: Json = {}
 
     def parse_event(self, event: Json) -> None:
-        """Take an event; kinds that nobody knows yet are left aside, as this API asks of its readers."""
+        """Parse an event. Unknown kinds are ignored, as the API demands."""
         match event.get("type"):
             case "message_start":
                 message = expect_dict(event.get("message"), "a message")
                 self.model = expect_text(message.get("model")) or None
                 self._initial_usage = expect_dict(message.get("usage"), "usage")
             case "content_block_start":
-                self._open_blocks[_read_index(event)] = self._start_block(
-                    expect_dict(event.get("content_block"), "a block")
-                )
-                self._thoughts[_read_index(event)] = []
+                block, index = self._start_block(expect_dict(event.get("content_block"), "a block")), _read_index(event)
+                self._open_blocks[index], self._thoughts[index] = block, []
             case "content_block_delta":
-                block, thoughts = (
-                    self._open_blocks.get(_read_index(event), {}),
-                    self._thoughts.get(_read_index(event), []),
-                )
+                index = _read_index(event)
+                block, thoughts = self._open_blocks.get(index, {}), self._thoughts.get(index, [])
                 self._extend_block(block, thoughts, expect_dict(event.get("delta"), "a delta"))
             case "content_block_stop":
-                block, thoughts = (
-                    self._open_blocks.pop(_read_index(event), {}),
-                    self._thoughts.pop(_read_index(event), []),
-                )
+                index = _read_index(event)
+                block, thoughts = self._open_blocks.pop(index, {}), self._thoughts.pop(index, [])
                 if thoughts:
                     block["thinking"] = expect_text(block.get("thinking")) + "".join(thoughts)
                 self._close_block(block)
@@ -184,7 +179,7 @@ class _AnthropicReplyParser(ReplyParser):
                 pass
 
     def parse_reply(self, reply: Json) -> None:
-        """Take a reply."""
+        """Parse a reply that was not streamed."""
         self.model = expect_text(reply.get("model")) or None
         self._add_usage(reply.get("usage"))
         for block in expect_list(reply.get("content"), "content"):
@@ -192,7 +187,10 @@ class _AnthropicReplyParser(ReplyParser):
         self._set_finish(reply.get("stop_reason"))
 
     def _add_usage(self, usage: object) -> None:
-        """The counts of the whole reply; the last event may leave out those of the input, which came with the first."""
+        """Set the usage of the whole reply.
+
+        The last event may leave out the input counts, which came with the first event.
+        """
         counts = {name: count for name, count in expect_dict(usage, "usage").items() if count is not None}
         if "output_tokens" in counts:
             self.set_usage({**self._initial_usage, **counts})
@@ -227,10 +225,19 @@ class _AnthropicReplyParser(ReplyParser):
                 pass
 
     def _close_block(self, block: Json) -> None:
-        """A block is whole; of those that are neither text nor call, the provider wants the reasoning back."""
+        """Keep a finished block of reasoning, because the API wants it back."""
         if block.get("type") in PRIVATE_TYPES:
             self.parts.append({"part": block, "shape": ANTHROPIC})
 
     def _set_finish(self, reason: object) -> None:
         if reason is not None:
             self.finish = _FINISHES.get(str(reason), Finish.STOP)
+
+
+def _read_index(event: Json) -> int:
+    index = event.get("index")
+    if not isinstance(index, int):
+        raise malformed_reply(f"a {type(index).__name__} as the index of a block")
+    if not 0 <= index < MOST_INDEXES:
+        raise malformed_reply("an index of a block that no reply can have")
+    return index

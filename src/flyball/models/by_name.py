@@ -1,4 +1,4 @@
-"""A model by name, as one writes it in a setting or on a command line."""
+"""Models by name, as written in settings or on the command line."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ _EXPECTED_FORMS = (
 )
 
 KEY_VARIABLES = {"openai": "OPENAI_API_KEY", "anthropic": "ANTHROPIC_API_KEY"}
-"""The variables in which providers' keys are looked for."""
+"""Environment variable of each provider's key."""
 
 
 def named(reference: str, where: str = "model") -> Model:
-    """The model that a text names.
+    """Return the model that a reference names.
 
     >>> named("http://127.0.0.1:8080/v1#qwen3").name
     'qwen3'
@@ -39,8 +39,8 @@ def named(reference: str, where: str = "model") -> Model:
         from .script_file import load_script
 
         return load_script(rest)
-    near = suggest_names(scheme, ("openai", "anthropic", "local", "script", "http")) if rest else []
-    hint = f"; did you mean {redact_url(f'{near[0]}:{rest}')}?" if near else ""
+    similar = suggest_names(scheme, ("openai", "anthropic", "local", "script", "http")) if rest else []
+    hint = f"; did you mean {redact_url(f'{similar[0]}:{rest}')}?" if similar else ""
     raise ConfigError(where, redact_url(reference), f"{_EXPECTED_FORMS}{hint}")
 
 

@@ -1,4 +1,4 @@
-"""Where a model is reached, and with what key."""
+"""The URL, key and headers of a provider's API."""
 
 from __future__ import annotations
 
@@ -14,72 +14,17 @@ from ..errors import ConfigError
 from .options import HttpOptions
 
 HIDDEN = "***"
-_MIN_SECRET_LENGTH = 6
-"""A text shorter than this is no secret, and hiding it would garble what it is a part of."""
-
-
-class Key:
-    """A secret from an argument, or, when it is needed, from the environment."""
-
-    __slots__ = ("_value", "variable")
-
-    def __init__(self, value: str | None, variable: str | None) -> None:
-        if value is not None and not (isinstance(value, str) and value.strip()):  # pyright: ignore[reportUnnecessaryIsInstance]
-            raise ConfigError("model, key", type(value).__name__, "a text that is not empty")
-        self._value = value
-        self.variable = variable
-        """Where it comes from, if it was not given."""
-
-    def reveal(self) -> str | None:
-        """The secret itself, for the one header that carries it; a ConfigError where no header could.
-
-        No variable of this function has it, because what reports errors may show variables.
-        """
-        if not all("!" <= letter <= "~" for letter in self._read()):
-            where = "model, key" if self._value else f"model, key ({self.variable})"
-            found = f"a text of {len(self._read())} characters"
-            raise ConfigError(where, found, "printable ASCII characters, without spaces")
-        return self._read() or None
-
-    def _read(self) -> str:
-        return (self._value or (os.environ.get(self.variable, "") if self.variable else "")).strip()
-
-    def __repr__(self) -> str:
-        return HIDDEN
-
-    def __reduce__(self) -> str:
-        raise TypeError("a key is not written down; make the model again where it is needed")
-
-
-def redact(secrets: Iterable[str], text: str) -> str:
-    """A text in which none of the secrets is left; the longest go first, because one may be a part of another."""
-    for secret in sorted(secrets, key=len, reverse=True):
-        if len(secret) >= _MIN_SECRET_LENGTH:
-            text = text.replace(secret, HIDDEN)
-    return text
-
-
-def redact_url(url: str) -> str:
-    """A URL to be shown, without what may be a secret in it: a user, a password, a query."""
-    return re.sub(r"\?[^#]*", "?***", re.sub(r"[^?#]+", _without_user, url))
-
-
-def _without_user(part: re.Match[str]) -> str:
-    """Hide what stands between `://` and the last `@` of a part that has no ? and no #."""
-    scheme, marked, rest = part[0].partition("://")
-    _, at, host = rest.rpartition("@")
-    return f"{scheme}{marked}{HIDDEN}{at}{host}" if marked and at else part[0]
-
-
 FALLBACK_KEY_VARIABLE = "FLYBALL_API_KEY"
-"""The variable for servers that nobody knows: a provider's key goes to that provider only."""
+"""Variable for the key of other servers. A provider's own key is sent to that provider only."""
+_MIN_SECRET_LENGTH = 6
+"""Minimum length of a secret. Hiding a shorter text would garble the texts around it."""
 _HEADER_NAME = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
-"""What HTTP takes as the name of a header."""
+"""Header names that HTTP allows."""
 
 
 @dataclass(frozen=True, slots=True)
 class Provider:
-    """What is known of a provider."""
+    """Fixed facts about a provider."""
 
     name: str
     url: str
@@ -89,34 +34,34 @@ class Provider:
     max_output_tokens: int
     headers: Mapping[str, str]
     max_output_elsewhere: int
-    """What any server that speaks alike may be asked for."""
+    """Maximum tokens of a reply to ask other servers of the same API for."""
 
 
 class Endpoint:
-    """A provider's API: its own, or one that speaks alike somewhere else."""
+    """Address of an API: the provider's own, or a compatible server."""
 
     def __init__(self, spec: Provider, options: HttpOptions) -> None:
         self._spec = spec
-        elsewhere = "url" in options
+        has_url = "url" in options
         self.url = _validate_url(options.get("url", os.environ.get(spec.url_variable) or spec.url))
         self.request_url = f"{self.url}{spec.path}"
         self.host = spec.name if self.is_official else urlsplit(self.url).netloc
         self.provider = options.get("provider") or self.host
-        self._key = Key(options.get("key"), FALLBACK_KEY_VARIABLE if elsewhere else spec.key_variable)
+        self._key = Key(options.get("key"), FALLBACK_KEY_VARIABLE if has_url else spec.key_variable)
         self._headers = _validate_headers(options.get("headers", {}))
 
     @property
     def is_official(self) -> bool:
-        """Whether it is the provider's own."""
+        """Check whether this is the provider's own server."""
         return self.url == self._spec.url
 
     @property
     def max_output_tokens(self) -> int:
-        """The most that a reply has, where nobody says otherwise."""
+        """Default maximum of tokens in a reply."""
         return self._spec.max_output_tokens if self.is_official else self._spec.max_output_elsewhere
 
     def build_headers(self) -> dict[str, str]:
-        """What a request carries; those of the user replace ours."""
+        """Return the headers of a request. The user's headers replace ours."""
         headers = {
             "content-type": "application/json",
             "accept": "application/json",
@@ -129,7 +74,7 @@ class Endpoint:
         return headers | self._headers
 
     def describe_missing(self) -> str | None:
-        """What is missing before anything can be asked."""
+        """Return None, or the message about a missing or unusable key."""
         try:
             key = self._key.reveal()
         except ConfigError as error:
@@ -139,12 +84,12 @@ class Endpoint:
         return f"there is no key for {self.host}: set {self._key.variable}, or give key="
 
     def describe_key_source(self) -> str:
-        """What to do about a key that is refused."""
+        """Return a hint about a rejected key's origin."""
         variable = self._key.variable
         return f" (the key comes from key= or {variable})"
 
     def secrets(self) -> tuple[str, ...]:
-        """The key, and the values of further headers, which may be keys too."""
+        """Return the key and the user's header values, which may be keys."""
         try:
             key = self._key.reveal()
         except ConfigError:
@@ -155,24 +100,24 @@ class Endpoint:
 def _validate_url(url: Any) -> str:
     expected = "http:// or https://, a host and a path, without a user or a password"
     parts = _split_url(url) if isinstance(url, str) else None
-    found = redact_url(url) if isinstance(url, str) else url
+    shown_url = redact_url(url) if isinstance(url, str) else url
     if parts is None or parts.scheme not in ("http", "https") or not parts.hostname:
-        raise ConfigError("model, url", found, expected)
+        raise ConfigError("model, url", shown_url, expected)
     if "@" in parts.netloc:
-        raise ConfigError("model, url", found, f"{expected}; give key= instead")
+        raise ConfigError("model, url", shown_url, f"{expected}; give key= instead")
     if parts.query or parts.fragment:
-        raise ConfigError("model, url", found, f"{expected}; and without ? and #")
+        raise ConfigError("model, url", shown_url, f"{expected}; and without ? and #")
     return url.rstrip("/")
 
 
 def _split_url(url: str) -> SplitResult | None:
-    """The parts of a URL that has a sensible host and port; else None."""
+    """Split a URL, or return None for an invalid one."""
     try:
         parts = urlsplit(url)
-        sensible = parts.port != 0 and not re.search(r"\s", url)
+        is_valid = parts.port != 0 and not re.search(r"\s", url)
     except ValueError:
         return None
-    return parts if sensible else None
+    return parts if is_valid else None
 
 
 def _validate_headers(raw_headers: Any) -> dict[str, str]:
@@ -186,3 +131,60 @@ def _validate_headers(raw_headers: Any) -> dict[str, str]:
             raise ConfigError(f"model, headers, {name}", "no plain text", "a text in one line of ASCII")
         headers[name.lower()] = value
     return headers
+
+
+class Key:
+    """Secret from an argument, or read from the environment when used."""
+
+    __slots__ = ("_value", "variable")
+
+    def __init__(self, value: str | None, variable: str | None) -> None:
+        if value is not None and not (isinstance(value, str) and value.strip()):  # pyright: ignore[reportUnnecessaryIsInstance]
+            raise ConfigError("model, key", type(value).__name__, "a text that is not empty")
+        self._value = value
+        self.variable = variable
+        """Environment variable that is read when no value was passed. None means there is none."""
+
+    def reveal(self) -> str | None:
+        """Return the secret for the header that carries it, or None.
+
+        It raises ConfigError if a header cannot carry the secret. No local variable holds the secret, because error
+        reports may show local variables.
+        """
+        if not all("!" <= letter <= "~" for letter in self._read()):
+            where = "model, key" if self._value else f"model, key ({self.variable})"
+            description = f"a text of {len(self._read())} characters"
+            raise ConfigError(where, description, "printable ASCII characters, without spaces")
+        return self._read() or None
+
+    def _read(self) -> str:
+        return (self._value or (os.environ.get(self.variable, "") if self.variable else "")).strip()
+
+    def __repr__(self) -> str:
+        return HIDDEN
+
+    def __reduce__(self) -> str:
+        raise TypeError("a key is not written down; make the model again where it is needed")
+
+
+def redact(secrets: Iterable[str], text: str) -> str:
+    """Replace the secrets in a text, the longest first.
+
+    The order matters, because a secret may be part of another.
+    """
+    for secret in sorted(secrets, key=len, reverse=True):
+        if len(secret) >= _MIN_SECRET_LENGTH:
+            text = text.replace(secret, HIDDEN)
+    return text
+
+
+def redact_url(url: str) -> str:
+    """Hide user, password and query of a URL."""
+    return re.sub(r"\?[^#]*", "?***", re.sub(r"[^?#]+", _without_user, url))
+
+
+def _without_user(part: re.Match[str]) -> str:
+    """Hide the text between `://` and the last `@` of a part without ? and #."""
+    scheme, separator, rest = part[0].partition("://")
+    _, at_sign, host = rest.rpartition("@")
+    return f"{scheme}{separator}{HIDDEN}{at_sign}{host}" if separator and at_sign else part[0]

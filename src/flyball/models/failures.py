@@ -1,4 +1,4 @@
-"""What an answer that is no reply means: ask again later, send less, or give up."""
+"""Errors for failed requests: retry later, send less, or give up."""
 
 from __future__ import annotations
 
@@ -13,10 +13,7 @@ from ..errors import ContextTooLong, ModelError, Retryable
 from .endpoint import redact
 
 _RETRYABLE_STATUSES = frozenset({408, 409, 425, 429})
-_MAX_MESSAGE_LENGTH = 500
-_READ = 1_000_000
-"""Characters of an error that are looked at. The rest is cut first, whatever is in it."""
-_LONGEST_KIND = 200
+_RETRYABLE_KINDS = frozenset({"overloaded_error", "api_error", "rate_limit_error", "timeout_error", "server_error"})
 _TOO_LARGE = 413
 _TOO_LONG = re.compile(
     r"context[ _-]?(length|window|size|limit)|maximum (context|prompt)|(prompt|input|request|conversation) is too long"
@@ -24,13 +21,19 @@ _TOO_LONG = re.compile(
     r"|input token count|inputs?`? tokens \+",
     re.IGNORECASE,
 )
-_RETRYABLE_KINDS = frozenset({"overloaded_error", "api_error", "rate_limit_error", "timeout_error", "server_error"})
+_MAX_MESSAGE_LENGTH = 500
+_MAX_KIND_LENGTH = 200
+_MAX_PARSED_LENGTH = 1_000_000
+"""Maximum characters of an error that are parsed. The rest is cut off first."""
 
 
 def error_from_response(
     host: str, status: int, headers: Mapping[str, str], body: bytes, hint: str = "", secrets: Sequence[str] = ()
 ) -> ModelError:
-    """The error for an HTTP status that is no success; it has the provider's words, without the secrets."""
+    """Return the error for an HTTP status other than success.
+
+    Its message has the provider's words, without the secrets.
+    """
     kind, words = parse_error_body(body, secrets)
     message = f"{host} answered {status}: {words or 'nothing more'}"
     if status in _RETRYABLE_STATUSES or status >= 500:
@@ -43,19 +46,22 @@ def error_from_response(
 
 
 def error_from_stream(host: str, error: Mapping[str, Any], secrets: Sequence[str] = ()) -> ModelError:
-    """The error that a provider told inside a stream that had begun well, without the secrets."""
+    """Return the error for a failure inside a stream, without the secrets."""
     kind, words = _parse_error_object(error, secrets)
     message = f"{host} broke off: {words or kind or 'it did not say why'}"
     code = error.get("code")
-    passing = kind in _RETRYABLE_KINDS or (isinstance(code, int) and (code in _RETRYABLE_STATUSES or code >= 500))
-    if passing or not (kind or words):
+    is_temporary = kind in _RETRYABLE_KINDS or (isinstance(code, int) and (code in _RETRYABLE_STATUSES or code >= 500))
+    if is_temporary or not (kind or words):
         return Retryable(message)
     return ContextTooLong(message) if _is_too_long(kind, words) else ModelError(message)
 
 
 def parse_error_body(body: bytes, secrets: Sequence[str] = ()) -> tuple[str, str]:
-    """The kind and the words of an error as providers write them; of whatever else, its beginning."""
-    text = body[: 4 * _READ].decode("utf-8", "replace").strip()
+    """Return kind and message of an error body.
+
+    Of a body that is not JSON it returns the beginning as the message.
+    """
+    text = body[: 4 * _MAX_PARSED_LENGTH].decode("utf-8", "replace").strip()
     try:
         data: object = json.loads(text)
     except (ValueError, RecursionError):
@@ -73,10 +79,13 @@ def parse_error_body(body: bytes, secrets: Sequence[str] = ()) -> tuple[str, str
 
 
 def _parse_error_object(error: Mapping[str, Any], secrets: Sequence[str]) -> tuple[str, str]:
-    """Kind (its code, where that is a word, tells more than its type) and words of an error object."""
+    """Return kind and message of an error object.
+
+    The kind is the code if that is a text, because it says more than the type.
+    """
     kinds = [value for key in ("code", "type", "status") if isinstance(value := error.get(key), str)]
     words = [value for key in ("message", "detail") if isinstance(value := error.get(key), str)]
-    return (kinds or [""])[0][:_LONGEST_KIND], redact_and_shorten((words or [""])[0], secrets)
+    return (kinds or [""])[0][:_MAX_KIND_LENGTH], redact_and_shorten((words or [""])[0], secrets)
 
 
 def _is_too_long(kind: str, message: str) -> bool:
@@ -84,31 +93,40 @@ def _is_too_long(kind: str, message: str) -> bool:
 
 
 def redact_and_shorten(text: str, secrets: Sequence[str], max_length: int = _MAX_MESSAGE_LENGTH) -> str:
-    """Words in one line, cut if they are long. Secrets go first: of one that is cut, nobody would know the rest."""
+    """Return the text on one line, without secrets, cut to `max_length`.
+
+    Secrets are removed before the cut: part of a secret would not be recognised.
+    """
     text = " ".join(_start(text, secrets).split())
     return text if len(text) <= max_length else f"{text[:max_length]}…"
 
 
 def _start(text: str, secrets: Sequence[str]) -> str:
-    """Return the start of a text without the secrets, and without a secret that the cut would leave in part."""
-    if len(text) <= _READ:
+    """Return the start of a text without the secrets.
+
+    A secret at the cut is removed as a whole.
+    """
+    if len(text) <= _MAX_PARSED_LENGTH:
         return redact(secrets, text)
     longest = max(map(len, secrets), default=0)
-    hidden = redact(secrets, text[: _READ + longest])
+    hidden = redact(secrets, text[: _MAX_PARSED_LENGTH + longest])
     return hidden[: len(hidden) - longest]
 
 
 def _without_tags(text: str) -> str:
-    """Put a space in the place of each tag.
+    """Replace each tag by a space.
 
-    Behind the last `>` no tag ends. A search there would scan the rest of the text for each `<`.
+    The text after the last `>` is not searched: each `<` in it would cost a scan to the end of the text.
     """
     end = text.rfind(">") + 1
     return re.sub(r"<[^>]*>", " ", text[:end]) + text[end:]
 
 
 def _parse_retry_after(headers: Mapping[str, str]) -> float | None:
-    """Seconds that the provider asks us to wait: a number, in one header of milliseconds, or a date."""
+    """Return the seconds that the provider asks to wait.
+
+    The header has seconds, milliseconds (`retry-after-ms`) or a date.
+    """
     for header, unit in (("retry-after-ms", 1_000.0), ("retry-after", 1.0)):
         try:
             seconds = float(headers[header]) / unit

@@ -1,4 +1,8 @@
-"""A model behind HTTP: one attempt, a whole or a streamed reply, and an error that says what to do about it."""
+"""Base class for models reached over HTTP.
+
+`HttpModel` sends one request and reads a whole or a streamed reply. A failure becomes a ModelError that tells the run
+whether to retry, to send less or to stop.
+"""
 
 from __future__ import annotations
 
@@ -21,51 +25,19 @@ from .reply import Json, ReplyParser, malformed_reply
 from .sse import EventReader
 
 _STREAM_END_SECONDS = 1.0
-"""How long a server that has said everything may take to end its stream; then its connection is not used again."""
-
-
-class ReplyTimer:
-    """The time that is left for one reply."""
-
-    __slots__ = ("_between", "_first", "_max_seconds", "_reason", "_until", "scope")
-
-    def __init__(self, timeouts: Timeouts) -> None:
-        now = anyio.current_time()
-        self._max_seconds, self._first, self._between = timeouts.whole, timeouts.first, timeouts.between
-        self._until = now + (inf if timeouts.whole is None else timeouts.whole)
-        self.scope = anyio.CancelScope()
-        self._reason = ""
-        self._set_deadline(now, timeouts.first, f"said nothing for {timeouts.first} s")
-
-    def note_token(self) -> None:
-        """A token came; the next must come in time too."""
-        self._set_deadline(
-            anyio.current_time(), self._between, f"fell silent for {self._between} s in the middle of a reply"
-        )
-
-    def expect_end(self) -> None:
-        """Everything was said; only the end of the stream is to come."""
-        self.scope.deadline = min(self.scope.deadline, anyio.current_time() + _STREAM_END_SECONDS)
-
-    def describe_timeout(self) -> str:
-        """What it was that took too long."""
-        return self._reason
-
-    def _set_deadline(self, now: float, seconds: float | None, reason: str) -> None:
-        at = now + (inf if seconds is None else seconds)
-        self.scope.deadline = min(at, self._until)
-        self._reason = reason if at <= self._until else f"needs more than {self._max_seconds} s for a reply"
-
-
+"""Seconds that a server may take to end its stream after the reply. Then the connection is closed, not reused."""
 _MAX_BYTES = 64 * 2**20
-"""More than any reply has: what is longer comes from a server that does not know its end."""
-_MOST_ERROR_BYTES = 2**20
-"""Bytes of an error page that are read. Its first 500 characters are shown."""
+"""Maximum bytes of a reply. A longer one comes from a server that never stops."""
+_MAX_ERROR_BYTES = 2**20
+"""Maximum bytes read of an error page. Its first 500 characters are shown."""
 _EXCERPT_LENGTH = 80
 
 
 class HttpModel(ABC):
-    """What the two wires share. `ask` makes one attempt; a run asks again by itself."""
+    """Base of the OpenAI and Anthropic adapters.
+
+    `ask` makes one attempt; the run retries.
+    """
 
     _provider_spec: ClassVar[Provider]
 
@@ -85,41 +57,41 @@ class HttpModel(ABC):
         return f"<{type(self).__name__} {self.name} at {self._endpoint.url}>"
 
     def ready(self) -> str | None:
-        """Why it cannot be asked: no key, where one is needed."""
+        """Return None, or the message about a missing key."""
         return self._endpoint.describe_missing()
 
     def secrets(self) -> tuple[str, ...]:
-        """What must not be written anywhere."""
+        """Return the texts that must not appear in logs or recordings."""
         return self._endpoint.secrets()
 
     def build_body(self, request: Request) -> Json:
-        """What is sent for a request, with the user's own fields."""
+        """Return the request body, including the user's `body=` fields."""
         return self._request_options.merge_into(self._build_base_body(request))
 
     @abstractmethod
     def _build_base_body(self, request: Request) -> Json:
-        """The request as the provider wants it."""
+        """Return the request in the provider's format."""
 
     @abstractmethod
     def create_parser(self, on_text: OnText | None = None) -> ReplyParser:
-        """Something to hear the reply with."""
+        """Return a parser for one reply."""
 
     async def ask(self, request: Request, tell: OnText | None = None, /) -> Reply:
-        """Ask once."""
-        ear = self.create_parser(tell)
+        """Send the request once and return the reply."""
+        parser = self.create_parser(tell)
         content = _encode_json(self.build_body(request))
         try:
-            await self._send_and_receive(content, ear)
-            return ear.build_reply()
+            await self._send_and_receive(content, parser)
+            return parser.build_reply()
         except ModelError as error:
             raise _redact_error(error, self.secrets()) from None
 
     async def _send_and_receive(self, content: bytes, parser: ReplyParser) -> None:
-        """Send, and hear all of the reply, for as long as patience lasts."""
-        waiting = ReplyTimer(self._timeouts)
+        """Send the request and read the reply until a deadline passes."""
+        timer = ReplyTimer(self._timeouts)
         try:
-            with waiting.scope:
-                await self._send(content, parser, waiting)
+            with timer.scope:
+                await self._send(content, parser, timer)
         except httpx2.ConnectError as error:
             raise Retryable(f"{self._host} cannot be reached: {_describe_error(error)}") from None
         except (httpx2.ConnectTimeout, httpx2.PoolTimeout):
@@ -131,8 +103,8 @@ class HttpModel(ABC):
         except httpx2.TransportError as error:
             if parser.finish is None:
                 raise Retryable(f"{self._host} broke off: {_describe_error(error)}", began=parser.has_started) from None
-        if waiting.scope.cancelled_caught and parser.finish is None:
-            raise Retryable(f"{self._host} {waiting.describe_timeout()}", began=True)
+        if timer.scope.cancelled_caught and parser.finish is None:
+            raise Retryable(f"{self._host} {timer.describe_timeout()}", began=True)
 
     @property
     def _host(self) -> str:
@@ -156,7 +128,7 @@ class HttpModel(ABC):
             await response.aclose()
 
     async def _error_from_response(self, response: httpx2.Response) -> ModelError:
-        status, body = response.status_code, await _read_bounded(response, most=_MOST_ERROR_BYTES)
+        status, body = response.status_code, await _read_bounded(response, max_bytes=_MAX_ERROR_BYTES)
         hint = self._endpoint.describe_key_source() if status in (401, 403) else ""
         return error_from_response(self._host, status, response.headers, body, hint, self.secrets())
 
@@ -196,23 +168,58 @@ class HttpModel(ABC):
 
     def _error_from_stream(self, error: object, parser: ReplyParser) -> ModelError:
         fields = cast("Json", error) if isinstance(error, dict) else {"message": str(error)}
-        told = error_from_stream(self._host, fields, self.secrets())
-        told.began = parser.has_started
-        return told
+        model_error = error_from_stream(self._host, fields, self.secrets())
+        model_error.began = parser.has_started
+        return model_error
 
     def _parse_json(self, data: bytes) -> Json:
         try:
-            found: object = json.loads(data)
+            value: object = json.loads(data)
         except (ValueError, RecursionError):
             excerpt = redact_and_shorten(data.decode("utf-8", "replace"), self.secrets(), _EXCERPT_LENGTH)
             raise malformed_reply(f"no JSON, or half of it: {excerpt!r}") from None
-        if not isinstance(found, dict):
-            raise malformed_reply(f"a {type(found).__name__} where an object belongs")
-        return cast("Json", found)
+        if not isinstance(value, dict):
+            raise malformed_reply(f"a {type(value).__name__} where an object belongs")
+        return cast("Json", value)
 
 
-async def _read_bounded(response: httpx2.Response, parser: ReplyParser | None = None, most: int = _MAX_BYTES) -> bytes:
-    """The whole body, as far as it is of any sensible size."""
+class ReplyTimer:
+    """Deadlines for one reply."""
+
+    __slots__ = ("_between", "_first", "_max_seconds", "_reason", "_until", "scope")
+
+    def __init__(self, timeouts: Timeouts) -> None:
+        start = anyio.current_time()
+        self._max_seconds, self._first, self._between = timeouts.whole, timeouts.first, timeouts.between
+        self._until = start + (inf if timeouts.whole is None else timeouts.whole)
+        self.scope = anyio.CancelScope()
+        self._reason = ""
+        self._set_deadline(start, timeouts.first, f"said nothing for {timeouts.first} s")
+
+    def note_token(self) -> None:
+        """Restart the deadline for the next token."""
+        self._set_deadline(
+            anyio.current_time(), self._between, f"fell silent for {self._between} s in the middle of a reply"
+        )
+
+    def expect_end(self) -> None:
+        """Shorten the deadline: only the end of the stream is missing."""
+        self.scope.deadline = min(self.scope.deadline, anyio.current_time() + _STREAM_END_SECONDS)
+
+    def describe_timeout(self) -> str:
+        """Return a description of the deadline that passed."""
+        return self._reason
+
+    def _set_deadline(self, start: float, seconds: float | None, reason: str) -> None:
+        deadline = start + (inf if seconds is None else seconds)
+        self.scope.deadline = min(deadline, self._until)
+        self._reason = reason if deadline <= self._until else f"needs more than {self._max_seconds} s for a reply"
+
+
+async def _read_bounded(
+    response: httpx2.Response, parser: ReplyParser | None = None, max_bytes: int = _MAX_BYTES
+) -> bytes:
+    """Return the body, cut off soon after `max_bytes`."""
     chunks: list[bytes] = []
     size = 0
     async for chunk in response.aiter_bytes():
@@ -220,13 +227,16 @@ async def _read_bounded(response: httpx2.Response, parser: ReplyParser | None = 
             parser.piece_count += 1
         chunks.append(chunk)
         size += len(chunk)
-        if size > most:
+        if size > max_bytes:
             break
     return b"".join(chunks)
 
 
 def _encode_json(body: Json) -> bytes:
-    """JSON in UTF-8; half a character, which some models and tools let slip, becomes a question mark."""
+    """Encode the body as UTF-8 JSON.
+
+    A lone surrogate, which some models and tools produce, becomes a question mark.
+    """
     return json.dumps(body, ensure_ascii=False, separators=(",", ":"), default=str).encode("utf-8", "replace")
 
 
@@ -235,7 +245,10 @@ def _describe_error(error: Exception) -> str:
 
 
 def _redact_error(error: ModelError, secrets: tuple[str, ...]) -> ModelError:
-    """The same error, whose message has none of the secrets; a provider may have said them back."""
+    """Remove the secrets from an error's message.
+
+    A provider may echo them.
+    """
     error.message = redact(secrets, error.message)
     error.args = (error.message, *error.args[1:])
     return error

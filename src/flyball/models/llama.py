@@ -1,4 +1,9 @@
-"""llama.cpp in this process, as far as we need it: the one place that knows xllamacpp, which has no types."""
+"""llama.cpp in this process. Only this module uses xllamacpp, which has no types.
+
+The hard part is stopping. Native code can be interrupted only between two tokens or batches, and weights that still
+work while the interpreter exits would crash it. So one thread per set of weights answers all requests in order, and
+`close` stops it and frees the weights at exit.
+"""
 
 from __future__ import annotations
 
@@ -19,87 +24,46 @@ from .._internal.workers import run_and_wait
 from ..errors import ModelError
 
 Json = dict[str, Any]
-
+OnChunk = Callable[[Json], None]
 _BATCH_TOKENS = 64
-"""Tokens that are read between two looks at whether anybody still waits; more would hardly be read faster."""
+"""Tokens read between two checks for cancellation. A larger batch would hardly be faster."""
 _SILENT_LOG_LEVEL = -1
-
-
-class Llama(Protocol):
-    """Weights in memory, which can be asked."""
-
-    def handle_chat_completions(self, body: Json, on_chunk: Callable[[Json], bool], /) -> object:
-        """Answer in chunks as OpenAI's API does, and stop at the next token once `heard` gives True.
-
-        It blocks, without holding back other threads. What `heard` raises is lost.
-        """
-        ...
+_EXIT_TIMEOUT_S = 10.0
+"""Seconds that the exit of the program waits for the current token or batch."""
+_CLOSED_MESSAGE = "the weights are closed, because the program ends"
+_ENGINES: dict[LoadOptions, LlamaEngine] = {}
 
 
 class LoadOptions(NamedTuple):
-    """How weights are loaded."""
+    """Parameters for loading weights."""
 
     path: Path
     threads: int
     context_tokens: int
 
 
-def load_weights(options: LoadOptions) -> Llama:
-    """Read the weights of a file; it takes a moment, and memory."""
-    module: Any = import_module("xllamacpp")
-    try:
-        # It insists on listening somewhere: on a socket that has no name any more when this is done.
-        with TemporaryDirectory(prefix="flyball-") as folder:
-            return module.Server(_build_parameters(module, options, f"{folder}/llama.sock"))
-    except RuntimeError as error:
-        raise ModelError(f"{options.path} cannot be loaded: {error}") from None
+class Llama(Protocol):
+    """Loaded weights."""
+
+    def handle_chat_completions(self, body: Json, on_chunk: Callable[[Json], bool], /) -> object:
+        """Answer in chunks of OpenAI's format, and stop once `on_chunk` returns True.
+
+        It blocks, but lets other threads run. An exception of `on_chunk` is lost.
+        """
+        ...
 
 
-def build_grammar(schema: Json) -> str:
-    """What holds a model to a JSON schema. What of it cannot be enforced is left out."""
-    module: Any = import_module("xllamacpp")
-    compact = {"whitespace_flexible": False, "item_separator": ", ", "key_separator": ": ", "lenient": True}
-    return module.json_schema_to_grammar(json.dumps({**schema, "x-guidance": compact}))
-
-
-def _build_parameters(module: Any, options: LoadOptions, socket: str) -> Any:
-    parameters = module.CommonParams()
-    parameters.model.path = str(options.path)
-    parameters.n_ctx = options.context_tokens
-    parameters.n_parallel = 1
-    parameters.n_batch = parameters.n_ubatch = _BATCH_TOKENS
-    parameters.cpuparams.n_threads = parameters.cpuparams_batch.n_threads = options.threads
-    parameters.n_threads_http = 1
-    parameters.hostnames = [socket]
-    parameters.ui = parameters.endpoint_slots = False
-    parameters.cache_ram_mib = 0  # else it keeps whole conversations, up to gigabytes
-    parameters.fit_params = parameters.warmup = False
-    parameters.offline = True
-    parameters.verbosity = _SILENT_LOG_LEVEL
-    return parameters
-
-
-OnChunk = Callable[[Json], None]
-_EXIT_S = 10.0
-"""How long the end of a program waits for a token, or for a batch that is being read."""
-_CLOSED_MESSAGE = "the weights are closed, because the program ends"
-
-
-class _CompletionJob:
-    """One question to the weights."""
-
-    __slots__ = ("body", "error", "is_abandoned", "on_chunk")
-
-    def __init__(self, body: Json, on_chunk: OnChunk) -> None:
-        self.body = body
-        self.on_chunk = on_chunk
-        self.is_abandoned = False
-        """Whether nobody waits for it any more."""
-        self.error: BaseException | None = None
+def get_shared_engine(options: LoadOptions) -> LlamaEngine:
+    """Return the engine for these weights, shared by all models of the process."""
+    # setdefault is atomic, so threads that come at the same time get the same engine.
+    return _ENGINES.setdefault(options, LlamaEngine(partial(load_weights, options)))
 
 
 class LlamaEngine:
-    """Answers one question after the other, in the order in which they come; the first one loads the weights."""
+    """Thread that answers requests in order.
+
+    The first request loads the weights.
+    """
 
     def __init__(self, load: Callable[[], Llama]) -> None:
         self._load = load
@@ -111,10 +75,10 @@ class LlamaEngine:
         self._closed = False
 
     async def answer(self, body: Json, on_chunk: OnChunk) -> None:
-        """Have the question answered, and hear each chunk, in the engine's thread.
+        """Answer a request, calling `on_chunk` in the engine's thread.
 
-        Who is cancelled leaves at once, also while others are answered; then nothing more is heard, and the weights are
-        left alone at the next token. What `hear` raises ends the answer, and is raised here.
+        A cancelled caller returns at once, even while another request is answered. Then `on_chunk` is not called any
+        more, and the weights stop at the next token. An exception of `on_chunk` ends the answer and is raised here.
         """
         if self._is_inherited:
             raise ModelError("a local model that was asked before a fork cannot be asked in the child: use spawn")
@@ -127,9 +91,10 @@ class LlamaEngine:
             raise job.error
 
     def close(self) -> None:
-        """Stop at the next token and free the weights; what is still to be answered fails. The program's end does it.
+        """Stop at the next token and free the weights.
 
-        Weights that are at work while the interpreter ends would crash it.
+        Pending requests fail. The program calls this at exit, because weights that still work while the interpreter
+        exits would crash it.
         """
         if self._is_inherited:
             return
@@ -137,11 +102,11 @@ class LlamaEngine:
             self._closed = True
             self._queue.put(None)
         if self._thread is not None:
-            self._thread.join(_EXIT_S)
+            self._thread.join(_EXIT_TIMEOUT_S)
         atexit.unregister(self.close)
 
     def start(self, work: Callable[[], Callable[[], object] | None]) -> None:
-        """Do this when everything before it is done."""
+        """Queue work behind all earlier work, and start the thread if needed."""
         with self._lock:
             if self._closed:
                 raise ModelError(_CLOSED_MESSAGE)
@@ -154,15 +119,15 @@ class LlamaEngine:
 
     @property
     def _is_inherited(self) -> bool:
-        """Whether this is a forked child of who loaded the weights: neither their threads nor ours live on in it."""
+        """Check whether this is a fork, in which the engine's threads do not exist."""
         return self._thread is not None and self._pid != os.getpid()
 
     def _run(self) -> None:
         while (work := self._queue.get()) is not None:
-            then = work()
-            if then is not None:
-                then()
-        self._llama = None  # freed here and now, and not while the interpreter is taken apart
+            follow_up = work()
+            if follow_up is not None:
+                follow_up()
+        self._llama = None  # free it now, not while the interpreter shuts down
 
     def _run_job(self, job: _CompletionJob) -> None:
         try:
@@ -175,21 +140,62 @@ class LlamaEngine:
             job.error = job.error or error
 
     def _deliver_chunk(self, job: _CompletionJob, chunk: Json) -> bool:
-        """Whether that was enough."""
+        """Pass a chunk on, and return True if the weights should stop."""
         if job.is_abandoned or self._closed:
             return True
         try:
             job.on_chunk(chunk)
-        except BaseException as error:  # it would be lost outside
+        except BaseException as error:  # native code would lose it
             job.error = error
         return job.error is not None
 
 
-_ENGINES: dict[LoadOptions, LlamaEngine] = {}
+class _CompletionJob:
+    """Request to the weights."""
+
+    __slots__ = ("body", "error", "is_abandoned", "on_chunk")
+
+    def __init__(self, body: Json, on_chunk: OnChunk) -> None:
+        self.body = body
+        self.on_chunk = on_chunk
+        self.is_abandoned = False
+        """True once the caller has stopped waiting."""
+        self.error: BaseException | None = None
 
 
-def get_shared_engine(options: LoadOptions) -> LlamaEngine:
-    """The engine for these weights; every model of this process that wants the same has the same."""
-    return _ENGINES.setdefault(
-        options, LlamaEngine(partial(load_weights, options))
-    )  # one step, if many threads come first
+def load_weights(options: LoadOptions) -> Llama:
+    """Load the weights of a file, which takes time and memory."""
+    module: Any = import_module("xllamacpp")
+    try:
+        # The server must listen on something: a socket whose name is gone once this block ends.
+        with TemporaryDirectory(prefix="flyball-") as folder:
+            return module.Server(_build_parameters(module, options, f"{folder}/llama.sock"))
+    except RuntimeError as error:
+        raise ModelError(f"{options.path} cannot be loaded: {error}") from None
+
+
+def _build_parameters(module: Any, options: LoadOptions, socket: str) -> Any:
+    parameters = module.CommonParams()
+    parameters.model.path = str(options.path)
+    parameters.n_ctx = options.context_tokens
+    parameters.n_parallel = 1
+    parameters.n_batch = parameters.n_ubatch = _BATCH_TOKENS
+    parameters.cpuparams.n_threads = parameters.cpuparams_batch.n_threads = options.threads
+    parameters.n_threads_http = 1
+    parameters.hostnames = [socket]
+    parameters.ui = parameters.endpoint_slots = False
+    parameters.cache_ram_mib = 0  # otherwise it caches whole conversations, up to gigabytes
+    parameters.fit_params = parameters.warmup = False
+    parameters.offline = True
+    parameters.verbosity = _SILENT_LOG_LEVEL
+    return parameters
+
+
+def build_grammar(schema: Json) -> str:
+    """Return the grammar that enforces a JSON schema.
+
+    Parts of the schema that cannot be enforced are left out.
+    """
+    module: Any = import_module("xllamacpp")
+    compact = {"whitespace_flexible": False, "item_separator": ", ", "key_separator": ": ", "lenient": True}
+    return module.json_schema_to_grammar(json.dumps({**schema, "x-guidance": compact}))

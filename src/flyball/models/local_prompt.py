@@ -1,8 +1,8 @@
-"""The dialect of a local model: tools are told to it in words, and it answers with one JSON object.
+"""Prompts for local models: tools are described in words, and calls are JSON objects.
 
-Chat templates differ in what they do with tools, and most do nothing. So a conversation is put into messages of a user
-and an assistant, which every template knows; and where there are tools, the model is held to a JSON schema of
-`{"name": ..., "arguments": ...}`: one of the tools, or `respond`, which is the answer.
+Chat templates differ in how they treat tools, and most ignore them. So a conversation becomes messages of a user and
+an assistant, which every template knows. If there are tools, a JSON schema holds the model to
+`{"name": ..., "arguments": ...}`. The name is a tool's, or `respond` for the answer.
 """
 
 from __future__ import annotations
@@ -28,52 +28,58 @@ _TEXT_SCHEMA: Json = {
 _NAME = re.compile(r'^\s*\{\s*"name"\s*:\s*"([^"]*)"\s*,\s*"arguments"\s*:\s*')
 _ANSWER = re.compile(r'^\{\s*"text"\s*:\s*"((?:[^"\\]|\\.)*)')
 _UNFINISHED = "unfinished"
-"""The name of a call that was cut off in its name."""
+"""Name of a call whose own name was cut off."""
 
 
 def build_messages(request: Request) -> list[Json]:
-    """The conversation; what one side says in several messages becomes one, as some templates want it."""
-    told: list[tuple[str, str]] = []
+    """Return the conversation as messages with alternating roles.
+
+    Consecutive messages of the same role are joined, because some templates require it.
+    """
+    texts: list[tuple[str, str]] = []
     system = "\n\n".join(filter(None, [request.instructions, _describe_tools(request)]))
     if system:
-        told.append(("system", system))
+        texts.append(("system", system))
     for message in write_openai(request.messages):
-        told += _convert_message(message, bool(request.tools))
-    told += [("user", notice) for notice in request.notices]
-    groups = groupby(told, key=itemgetter(0))
+        texts += _convert_message(message, bool(request.tools))
+    texts += [("user", notice) for notice in request.notices]
+    groups = groupby(texts, key=itemgetter(0))
     return [{"role": role, "content": "\n".join(text for _, text in group)} for role, group in groups]
 
 
 def count_tokens(request: Request) -> int:
-    """More tokens than the conversation has. It is the same in every replay: the weights are not asked."""
-    told = build_messages(request)
-    text = "".join(str(message["content"]) for message in told).encode("utf-8", "replace")
-    # Tokenizers of small models make a token of every digit, and of every byte of a script that they do not know.
-    alone = sum(byte >= 128 or byte in b"0123456789" for byte in text)
-    return (len(text) + alone) // 2 + MESSAGE_OVERHEAD_TOKENS * (len(told) + 2)
+    """Return an upper estimate of the conversation's tokens.
+
+    The weights are not asked, so that every replay gets the same number.
+    """
+    messages = build_messages(request)
+    text = "".join(str(message["content"]) for message in messages).encode("utf-8", "replace")
+    # Tokenizers of small models turn every digit, and every byte of an unknown script, into a token of its own.
+    single_byte_tokens = sum(byte >= 128 or byte in b"0123456789" for byte in text)
+    return (len(text) + single_byte_tokens) // 2 + MESSAGE_OVERHEAD_TOKENS * (len(messages) + 2)
 
 
 def build_schema(request: Request) -> Json | None:
-    """The JSON schema of all that the model may say; None where it may say what it likes."""
+    """Return the JSON schema of a reply. None allows any text."""
     if not request.tools:
         return None if request.output_schema is None else _relocate_schema(request.output_schema, "#")
-    answer = _choose_answer_name(request.tools)
-    known = {str(tool["name"]): cast("Json", tool["parameters"]) for tool in request.tools}
-    known[answer] = _TEXT_SCHEMA if request.output_schema is None else dict(request.output_schema)
+    answer_name = _choose_answer_name(request.tools)
+    schemas = {str(tool["name"]): cast("Json", tool["parameters"]) for tool in request.tools}
+    schemas[answer_name] = _TEXT_SCHEMA if request.output_schema is None else dict(request.output_schema)
     return {
-        "$defs": {str(n): _relocate_schema(schema, f"#/$defs/{n}") for n, schema in enumerate(known.values())},
-        "anyOf": [_build_call_schema(name, f"#/$defs/{n}") for n, name in enumerate(known)],
+        "$defs": {str(n): _relocate_schema(schema, f"#/$defs/{n}") for n, schema in enumerate(schemas.values())},
+        "anyOf": [_build_call_schema(name, f"#/$defs/{n}") for n, name in enumerate(schemas)],
     }
 
 
 def parse_reply(request: Request, reply: Reply) -> Reply:
-    """What the model meant, where it had to choose."""
+    """Convert the JSON text of a reply into a call or an answer."""
     if not request.tools:
         return reply
-    found = _NAME.match(reply.text)
-    if found is None and not reply.text.lstrip().startswith("{"):  # it was not held to the schema, and just talks
+    match = _NAME.match(reply.text)
+    if match is None and not reply.text.lstrip().startswith("{"):  # no grammar was applied, and the model just talks
         return reply
-    name, rest = (found[1], reply.text[found.end() :]) if found else (_UNFINISHED, reply.text)
+    name, rest = (match[1], reply.text[match.end() :]) if match else (_UNFINISHED, reply.text)
     is_whole = reply.finish is not Finish.LENGTH
     rest = rest.rstrip().removesuffix("}").rstrip() if is_whole else rest
     if name == _choose_answer_name(request.tools):
@@ -84,7 +90,10 @@ def parse_reply(request: Request, reply: Reply) -> Reply:
 
 
 def _describe_tools(request: Request) -> str:
-    """The tools in words, and the answer as one of them: named last, or the smallest models take it at once."""
+    """Describe the tools in words, and the answer as the last of them.
+
+    If the answer came first, the smallest models would choose it at once.
+    """
     if not request.tools:
         return ""
     tools = [
@@ -107,16 +116,21 @@ def _describe_tools(request: Request) -> str:
 
 
 def _describe_fields(schema: Mapping[str, Any]) -> str:
-    """What a call is given, in few words: what is required is enforced, and titles only repeat the names."""
+    """Return the parameters of a tool as short JSON.
+
+    The grammar enforces the required ones, and titles only repeat the names.
+    """
     if "properties" not in schema or "$defs" in schema:
         return json.dumps(schema, ensure_ascii=False)
     fields = cast("Mapping[str, Mapping[str, Any]]", schema["properties"])
-    brief = {name: {key: part for key, part in field.items() if key != "title"} for name, field in fields.items()}
-    return json.dumps(brief, ensure_ascii=False)
+    short_fields = {
+        name: {key: part for key, part in field.items() if key != "title"} for name, field in fields.items()
+    }
+    return json.dumps(short_fields, ensure_ascii=False)
 
 
 def _choose_answer_name(tools: Sequence[Mapping[str, Any]]) -> str:
-    """What the answer is called: like no tool."""
+    """Return a name for the answer that no tool has."""
     name, taken = "respond", {tool["name"] for tool in tools}
     while name in taken:
         name += "_"
@@ -124,17 +138,17 @@ def _choose_answer_name(tools: Sequence[Mapping[str, Any]]) -> str:
 
 
 def _convert_message(message: Json, may_call: bool) -> list[tuple[str, str]]:
-    """One message of OpenAI's shape in the roles that every template knows.
+    """Convert a message of OpenAI's format into roles that every template knows.
 
-    Where no tool is offered, calls are told in words: a small model that sees itself calling goes on with that.
+    Without tools, calls are described in words: a small model that sees itself calling would keep calling.
     """
     text = _flatten_content(message.get("content"))
     if message["role"] == "tool":
         name = message.get("name") or "the call"
         return [("user", f"Result of {name}: {text}") if may_call else ("assistant", f"{name} gave: {text}")]
-    said = [("assistant" if message["role"] == "assistant" else "user", text)] if text else []
+    messages = [("assistant" if message["role"] == "assistant" else "user", text)] if text else []
     calls = [call["function"] for call in message.get("tool_calls", ())]
-    return said + [("assistant", _format_call(call["name"], call["arguments"] or "{}", may_call)) for call in calls]
+    return messages + [("assistant", _format_call(call["name"], call["arguments"] or "{}", may_call)) for call in calls]
 
 
 def _format_call(name: str, arguments: str, may_call: bool) -> str:
@@ -154,10 +168,10 @@ def _build_call_schema(name: str, arguments: str) -> Json:
 
 
 def _relocate_schema(schema: Any, root: str) -> Any:
-    """A schema at another place of a document: its references point there.
+    """Move a schema to `root` of a document, and adapt its references.
 
-    What would make the whole schema fail, and so hold the model to nothing, is left out: references to elsewhere, and
-    patterns that look around. The tool checks its arguments in any case.
+    External references and patterns with lookaround are left out. They would make the whole schema fail, and then the
+    model is held to nothing. The tool checks its arguments in any case.
     """
     if isinstance(schema, list):
         return [_relocate_schema(part, root) for part in cast("list[Any]", schema)]
@@ -173,9 +187,9 @@ def _relocate_schema(schema: Any, root: str) -> Any:
 
 
 def _extract_text(arguments: str) -> str:
-    """The text of an answer, also of one that was cut off."""
-    found = _ANSWER.match(arguments)
+    """Return the text of an answer, even if it was cut off."""
+    match = _ANSWER.match(arguments)
     try:
-        return str(json.loads(f'"{found[1]}"', strict=False)) if found else ""
+        return str(json.loads(f'"{match[1]}"', strict=False)) if match else ""
     except ValueError:  # cut off in the middle of an escape
-        return found[1] if found else ""
+        return match[1] if match else ""

@@ -1,4 +1,4 @@
-"""The one thing a run needs of a model: an answer to a request."""
+"""The `Model` protocol: all that a run needs of a model."""
 
 from __future__ import annotations
 
@@ -9,39 +9,48 @@ from ..budget.price import Price
 from ..request import Reply, Request
 
 OnText = Callable[[str], None]
-"""Takes a piece of text as it streams in. It does not block, and may be called from any thread."""
+"""Callback for a piece of streamed text. It must not block. Any thread may call it."""
 
 
 class Model(Protocol):
-    """Answers requests. A run tries once and asks again by itself, so an adapter makes one attempt.
+    """Model that answers requests. An adapter makes one attempt; the run retries.
 
-    `ask` may be `async def` or `def`; a `def` is called in a worker thread, and is abandoned when its time is over. It
-    fails with Retryable, ContextTooLong or another ModelError; whatever else it raises is final.
+    `ask` may be `async def` or `def`. A `def` is called in a worker thread, and is abandoned on timeout. It fails with
+    Retryable, ContextTooLong or another ModelError. The run does not retry after any other exception.
 
-    A model may also have `count(request) -> int`, the tokens of a request, without which Flyball estimates;
-    `max_output_tokens`, the most that a reply may have where tokens or money are limited; `context_tokens`, how much it
-    can read; and `secrets() -> Sequence[str]`, what no recording may contain.
+    A model may also have these optional members:
+
+    - `count(request) -> int`: tokens of a request. Without it, Flyball estimates.
+    - `max_output_tokens`: maximum tokens of a reply when tokens or money are limited.
+    - `context_tokens`: size of its context window in tokens.
+    - `secrets() -> Sequence[str]`: texts that no recording may contain.
     """
 
     @property
     def name(self) -> str:
-        """What results and events call it."""
+        """Name of the model in results and events."""
         ...
 
     @property
     def provider(self) -> str | None:
-        """Who runs it."""
+        """Name of the provider. None means unknown."""
         ...
 
     @property
     def price(self) -> Price | None:
-        """What its tokens cost; None where it does not know, and then the settings and the catalog are asked."""
+        """Price of its tokens.
+
+        None means that the settings and the catalog are asked.
+        """
         ...
 
     def ready(self) -> str | None:
-        """None, or why it cannot be asked at all: a key that is missing, a file that is not there."""
+        """Return None, or the reason why the model cannot be used.
+
+        Reasons are for example a missing key or a missing file.
+        """
         ...
 
     def ask(self, request: Request, tell: OnText, /) -> Reply | Awaitable[Reply]:
-        """Answer, and tell the text as it comes, where it comes piece by piece."""
+        """Answer the request, and pass streamed text to `tell`."""
         ...

@@ -1,4 +1,4 @@
-"""OpenAI's chat completions, as OpenAI and many other servers speak it."""
+"""OpenAI's chat completions API, which many other servers offer too."""
 
 from __future__ import annotations
 
@@ -23,9 +23,9 @@ _FINISHES = {
 
 
 class OpenAIModel(HttpModel):
-    """A model of OpenAI's; with `url=`, one of any server that speaks alike.
+    """OpenAI model, or with `url=` a model of any compatible server.
 
-    The key is `key=` or OPENAI_API_KEY. With `url=` it is `key=` or FLYBALL_API_KEY, or there is none.
+    The key is `key=` or OPENAI_API_KEY. With `url=` it is `key=` or FLYBALL_API_KEY, and may be missing.
     """
 
     _provider_spec: ClassVar[Provider] = Provider(
@@ -40,16 +40,16 @@ class OpenAIModel(HttpModel):
     )
 
     def _build_base_body(self, request: Request) -> Json:
-        """The request as this API wants it."""
-        form = _build_output_format(request.output_schema) if request.output_schema else None
-        body: Json = {"model": self.name, "messages": _build_messages(request, form)}
+        """Return the body of a chat completions request."""
+        output_format = _build_output_format(request.output_schema) if request.output_schema else None
+        body: Json = {"model": self.name, "messages": _build_messages(request, output_format)}
         if request.tools:
             body["tools"] = [{"type": "function", "function": dict(tool)} for tool in request.tools]
             self._set_tool_choice(body)
-        if isinstance(form, dict):
-            body["response_format"] = {"type": "json_schema", "json_schema": form}
+        if isinstance(output_format, dict):
+            body["response_format"] = {"type": "json_schema", "json_schema": output_format}
         if request.max_output_tokens is not None:
-            # Servers that speak alike know the older name.
+            # Compatible servers know the older name.
             body["max_completion_tokens" if self._endpoint.is_official else "max_tokens"] = request.max_output_tokens
         if self._stream:
             body["stream"] = True
@@ -57,21 +57,24 @@ class OpenAIModel(HttpModel):
         return body
 
     def _set_tool_choice(self, body: Json) -> None:
-        wish = self._request_options
-        if wish.forced_tool is not None:
-            body["tool_choice"] = {"type": "function", "function": {"name": wish.forced_tool}}
-        elif wish.tool_choice is not None:
-            body["tool_choice"] = wish.tool_choice
-        if wish.parallel is not None:
-            body["parallel_tool_calls"] = wish.parallel
+        options = self._request_options
+        if options.forced_tool is not None:
+            body["tool_choice"] = {"type": "function", "function": {"name": options.forced_tool}}
+        elif options.tool_choice is not None:
+            body["tool_choice"] = options.tool_choice
+        if options.parallel is not None:
+            body["parallel_tool_calls"] = options.parallel
 
     def create_parser(self, on_text: OnText | None = None) -> ReplyParser:
-        """Something to hear a reply with."""
+        """Return a parser for one reply."""
         return _OpenAIReplyParser(self.provider, on_text)
 
 
 def _build_output_format(schema: Mapping[str, Any]) -> Json | str:
-    """The form of the answer, enforced if that can be; words that ask for one that is no object, which is refused."""
+    """Return an enforced format, or a prompt that asks for it.
+
+    The API refuses a schema that is not an object, so such a schema is described in words.
+    """
     enforced = close_schema(schema)
     if enforced is not None and is_strict_schema(enforced):
         return {"name": "answer", "schema": enforced, "strict": True}
@@ -86,26 +89,29 @@ def _build_messages(request: Request, output_format: Json | str | None) -> list[
     texts = [text for text in (request.instructions, output_format) if text and isinstance(text, str)]
     head: list[Json] = [{"role": "system", "content": "\n\n".join(texts)}] if texts else []
     tail: list[Json] = [{"role": "user", "content": notice} for notice in request.notices]
-    said = write_openai(request.messages)
-    for message in said:
-        if message["role"] == "tool":  # the name of the tool is for other readers; this API has no such field
+    messages = write_openai(request.messages)
+    for message in messages:
+        if message["role"] == "tool":  # other formats need the tool's name; this API has no such field
             message.pop("name", None)
             message["tool_call_id"] = sanitize_call_id(message["tool_call_id"])
         for call in message.get("tool_calls", ()):
             call["id"], function = sanitize_call_id(call["id"]), call["function"]
             function["name"] = sanitize_tool_name(function["name"])
-    return [*head, *said, *tail]
+    return [*head, *messages, *tail]
 
 
 class _OpenAIReplyParser(ReplyParser):
-    """Hears chunks with a `delta`, or one reply with a `message`."""
+    """Parser for chunks with a `delta`, or for one reply with a `message`."""
 
     def __init__(self, provider: str | None, on_text: OnText | None = None) -> None:
         super().__init__(provider, on_text)
         self._calls_by_index: dict[int, PartialCall] = {}
 
     def parse_event(self, event: Json) -> None:
-        """Take a chunk. The last one may come behind the end: what was used."""
+        """Parse a chunk.
+
+        The usage may come in a chunk after the finish reason.
+        """
         self._parse_header(event)
         for choice in expect_list(event.get("choices"), "choices")[:1]:
             fields = expect_dict(choice, "a choice")
@@ -113,7 +119,7 @@ class _OpenAIReplyParser(ReplyParser):
             self._set_finish(fields.get("finish_reason"))
 
     def parse_reply(self, reply: Json) -> None:
-        """Take a reply."""
+        """Parse a reply that was not streamed."""
         self._parse_header(reply)
         for choice in expect_list(reply.get("choices"), "choices")[:1]:
             fields = expect_dict(choice, "a choice")
@@ -137,7 +143,10 @@ class _OpenAIReplyParser(ReplyParser):
             self._add_call_piece(expect_dict(piece, "a tool call"))
 
     def _add_call_piece(self, piece: Json) -> None:
-        """A call, or a further piece of one. Some servers leave the index out, or send 0 with every call."""
+        """Start a call, or extend one.
+
+        Some servers leave out the index, or send 0 with every call.
+        """
         function = expect_dict(piece.get("function"), "a function")
         index, id, name = piece.get("index"), expect_text(piece.get("id")), expect_text(function.get("name"))
         index = index if isinstance(index, int) and 0 <= index < MOST_INDEXES else None

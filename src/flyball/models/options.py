@@ -1,4 +1,4 @@
-"""What a model behind HTTP can be told."""
+"""Options of models reached over HTTP."""
 
 from __future__ import annotations
 
@@ -17,17 +17,19 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Timeouts:
-    """Seconds; None waits as long as the run may. Whatever it says, a run's deadline comes first.
+    """Timeouts in seconds. None waits until the run's deadline, which always holds too.
 
-    Without streaming a reply comes in one piece, and `first` is for all of it.
+    Without streaming a reply comes in one piece, and `first` applies to all of it.
     """
 
     connect: float | None = 10.0
+    """Until the connection is open."""
     first: float | None = 300.0
-    """Until the first token: a model that thinks may be silent for minutes."""
+    """Until the first token. A reasoning model may be silent for minutes."""
     between: float | None = 60.0
-    """Between one token and the next; what a server sends just to keep a connection open is none."""
+    """Between two tokens. Keep-alive messages of the server do not count as tokens."""
     whole: float | None = None
+    """Until the end of the reply."""
 
     def __post_init__(self) -> None:
         for name in ("connect", "first", "between", "whole"):
@@ -35,33 +37,33 @@ class Timeouts:
 
 
 class HttpOptions(TypedDict, total=False):
-    """What a model behind HTTP takes beside its name. Everything may be left out."""
+    """Options of a model reached over HTTP. All are optional."""
 
     key: str | None
-    """The key; else it is taken from the environment when it is needed."""
+    """Key. Default: read from the environment at the time of use."""
     url: str
-    """Where the API is: as their own clients want it, OpenAI's with its version (`/v1`), Anthropic's without."""
+    """Base URL, as the provider's own client wants it: OpenAI's with the version (`/v1`), Anthropic's without."""
     provider: str
-    """What results, events and price lists call whoever runs it; else it is known from the url."""
+    """Provider's name in results, events and price lists. Default: derived from the URL."""
     headers: Mapping[str, str]
-    """Further headers of every request."""
+    """Additional headers of every request."""
     body: Mapping[str, Any]
-    """Further fields of every request, such as `service_tier`; one that is a table is put together with ours."""
+    """Additional body fields of every request, such as `service_tier`. A table is merged with ours."""
     tool_choice: str
-    """`auto`, `required`, `none`, or the name of the tool that must be called."""
+    """`auto`, `required`, `none`, or the name of the tool that the model must call."""
     parallel_calls: bool
-    """Whether one reply may ask for several calls; else as the provider likes it."""
+    """Whether a reply may have several calls. Default: the provider's."""
     stream: bool
-    """Whether the text comes piece by piece, which it does unless this is False."""
+    """Whether the reply is streamed. Default True."""
     patience: Timeouts
     max_output_tokens: int | None
-    """The most that one reply may have where tokens or money are limited; the model itself may allow less."""
+    """Maximum tokens of a reply when tokens or money are limited. The model itself may allow less."""
     context_tokens: int | None
-    """How much the model can read; else it is looked up."""
+    """Size of the context window in tokens. None means that the catalog is asked."""
     price: Price | None
-    """What its tokens cost; else it is looked up."""
+    """Price of its tokens. None means that the settings and the catalog are asked."""
     client: httpx2.AsyncClient
-    """A client of your own, with your proxies and certificates; it serves one event loop, and is yours to close."""
+    """Your own client, with your proxies and certificates. It serves one event loop, and you close it."""
 
 
 _RESERVED_FIELDS = {
@@ -77,12 +79,12 @@ _RESERVED_FIELDS = {
     "max_completion_tokens": "max_output_tokens= of the model or the agent",
     "n": "one reply for each request; start several runs",
 }
-"""Fields that a limit, a pair of call and result, or the reading of the reply depends on."""
+"""Fields that limits, call pairing or the parsing of replies depend on, and where to set them instead."""
 _TOOL_CHOICES = ("auto", "required", "none")
 
 
 class RequestOptions:
-    """The checked options of a request."""
+    """Validated options of every request."""
 
     def __init__(self, name: str, options: HttpOptions) -> None:
         validation.check_text("model, name", name)
@@ -100,14 +102,17 @@ class RequestOptions:
 
     @property
     def forced_tool(self) -> str | None:
-        """The one tool that must be called, if it is one by name."""
+        """Name of the tool that the model must call, or None."""
         return None if self.tool_choice in (None, *_TOOL_CHOICES) else self.tool_choice
 
     def merge_into(self, body: dict[str, Any]) -> dict[str, Any]:
-        """The body with the user's fields; of one that both have and that has fields itself, these are put together."""
+        """Add the user's fields to a body.
+
+        Tables in both are merged.
+        """
         for field, value in self.body.items():
-            both = isinstance(value, dict) and isinstance(body.get(field), dict)
-            body[field] = body[field] | value if both else value
+            is_table = isinstance(value, dict) and isinstance(body.get(field), dict)
+            body[field] = body[field] | value if is_table else value
         return body
 
 

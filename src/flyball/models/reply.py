@@ -1,4 +1,4 @@
-"""The ear: puts together what a provider says, whole or piece by piece."""
+"""Reply parsing: builds a `Reply` from whole or streamed data of a provider."""
 
 from __future__ import annotations
 
@@ -13,11 +13,17 @@ from ..request import Call, Finish, Reply, Usage
 Json = dict[str, Any]
 
 MOST_INDEXES = 1_000_000
-"""Of the parts of a reply. A server could choose larger ints so that all have the same hash, and a dict is slow."""
+"""Limit for the indexes of a reply's parts.
+
+A server could choose larger ints that all have the same hash, which makes a dict slow.
+"""
 
 
 class ReplyParser(ABC):
-    """Hears one reply. What it cannot understand it raises as a Retryable: the next reply may be well-formed."""
+    """Parser for one reply.
+
+    It raises Retryable for data that it cannot understand, because the next reply may be well-formed.
+    """
 
     def __init__(self, provider: str | None, on_text: Callable[[str], None] | None = None) -> None:
         self._provider = provider
@@ -25,31 +31,31 @@ class ReplyParser(ABC):
         self._text: list[str] = []
         self.calls: list[PartialCall] = []
         self.parts: list[Json] = []
-        """What only the provider understands and wants back: signed reasoning."""
+        """Provider's private data to send back with the next request, such as signed reasoning."""
         self.usage: Usage | None = None
         self.finish: Finish | None = None
-        """Why it ended; None while it has not, and a reply without one is not whole."""
+        """Finish reason. None means that the reply is not complete."""
         self.model: str | None = None
         self.piece_count = 0
-        """How many came with something of the reply in them: what keeps a connection open is none."""
+        """Number of received pieces with content. Keep-alive messages do not count."""
         self.is_ended = False
-        """Whether the provider said that nothing more will come."""
+        """True once the provider has announced the end of the reply."""
 
     @property
     def has_started(self) -> bool:
-        """Whether a token came."""
+        """Check whether a token was received."""
         return self.piece_count > 0
 
     @abstractmethod
     def parse_event(self, event: Json) -> None:
-        """Take an event of a stream."""
+        """Parse an event of a stream."""
 
     @abstractmethod
     def parse_reply(self, reply: Json) -> None:
-        """Take a reply that came in one piece."""
+        """Parse a reply that was not streamed."""
 
     def add_text(self, piece: object) -> None:
-        """Take a piece of the text."""
+        """Add a piece of text, and pass it to the callback."""
         text = expect_text(piece)
         if text:
             self.piece_count += 1
@@ -58,24 +64,27 @@ class ReplyParser(ABC):
                 self._on_text(text)
 
     def set_usage(self, usage: object) -> None:
-        """Take what it used; nonsense counts as not told, and is then booked at the estimate."""
+        """Set the usage.
+
+        Invalid data counts as unreported, so the run uses its estimate.
+        """
         try:
             self.usage = Usage.of(usage)
         except ConfigError:
             self.usage = None
 
     def build_reply(self) -> Reply:
-        """All that was said."""
+        """Return the whole reply."""
         calls = tuple(call.build_call() for call in self.calls)
         finish = self.finish or Finish.STOP
-        if calls and finish is Finish.STOP:  # some servers of OpenAI's shape say so all the same
+        if calls and finish is Finish.STOP:  # some OpenAI-compatible servers send "stop" with calls
             finish = Finish.CALLS
         text = "".join(self._text)
         return Reply(text, calls, self.usage, finish, self.model, self._provider, tuple(self.parts))
 
 
 class PartialCall:
-    """One call, as far as it was heard."""
+    """Call of a tool that is still being received."""
 
     __slots__ = ("_arguments", "id", "name")
 
@@ -85,19 +94,28 @@ class PartialCall:
         self._arguments: list[str] = []
 
     def add_arguments(self, arguments: object) -> None:
-        """Take a piece of the arguments; some servers send a dict instead of its JSON."""
+        """Add a piece of the arguments.
+
+        Some servers send a dict instead of its JSON.
+        """
         if isinstance(arguments, dict):
             self._arguments = [json.dumps(arguments, ensure_ascii=False)]
         else:
             self._arguments.append(expect_text(arguments))
 
     def build_call(self) -> Call:
-        """The call. Arguments that are no JSON, or half of it, are told to the model when they are checked."""
+        """Return the call.
+
+        Its arguments may be invalid JSON, which the tool's check reports.
+        """
         return Call(self.id, self.name, "".join(self._arguments) or "{}")
 
 
 def expect_text(value: object) -> str:
-    """A text, where there should be one; None counts as none."""
+    """Return the value if it is a text, or "" for None.
+
+    Otherwise raise Retryable.
+    """
     if value is None:
         return ""
     if not isinstance(value, str):
@@ -106,7 +124,10 @@ def expect_text(value: object) -> str:
 
 
 def expect_dict(value: object, label: str) -> Json:
-    """A dict, where there should be one; None counts as an empty one."""
+    """Return the value if it is a dict, or {} for None.
+
+    Otherwise raise Retryable.
+    """
     if value is None:
         return {}
     if not isinstance(value, dict):
@@ -115,7 +136,10 @@ def expect_dict(value: object, label: str) -> Json:
 
 
 def expect_list(value: object, label: str) -> list[object]:
-    """A list, where there should be one; None counts as an empty one."""
+    """Return the value if it is a list, or [] for None.
+
+    Otherwise raise Retryable.
+    """
     if value is None:
         return []
     if not isinstance(value, list):
@@ -124,5 +148,5 @@ def expect_list(value: object, label: str) -> list[object]:
 
 
 def malformed_reply(detail: str) -> Retryable:
-    """The error for a reply that breaks the rules of its wire."""
+    """Return the error for a reply that violates the provider's format."""
     return Retryable(f"the reply is malformed: {detail}", began=True)

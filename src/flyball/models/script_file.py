@@ -1,25 +1,27 @@
-"""A playbook: the lines of a scripted model in a TOML file, for demos and for trying limits without a key.
+"""Scripted models in TOML files.
 
-name = "adder"                         # what results call it; "scripted" if left out
-loop = false                           # whether it begins again behind the last reply
+They serve demos, and let a user try limits without a key.
+
+name = "adder"                         # name in results; default "scripted"
+loop = false                           # whether it starts over after the last reply
 
 [[reply]]
 text = "Let me add."
-calls = [{ name = "add", arguments = { a = 1, b = 2 } }]     # arguments may also be a text, right or wrong
+calls = [{ name = "add", arguments = { a = 1, b = 2 } }]     # arguments may also be a text, valid or not
 after = 0.5                            # seconds
-usage = { input = 20, output = 9 }     # or "unknown", for a provider that does not tell
+usage = { input = 20, output = 9 }     # or "unknown", for a provider that does not report it
 
 [[reply]]
 error = { kind = "retryable", message = "busy", after = 2 }  # or "context", "final"
 
 [[reply]]
-pieces = ["It ", "is 3."]              # a text that comes piece by piece
-finish = "length"                      # else stop, or tool_calls
+pieces = ["It ", "is 3."]              # a streamed text
+finish = "length"                      # default: stop, or tool_calls
 
-[grace]                                # what it says when it is asked for the last report
+[grace]                                # reply to the grace turn's request for a report
 text = "I added."
 
-[reflection]                           # and when it is asked to look back
+[reflection]                           # reply to a reflection request
 text = "I go on."
 """
 
@@ -57,20 +59,23 @@ _CALL_FIELDS: Mapping[str, object] = {"name": "", "arguments": {}}
 
 
 def load_script(path: str | Path) -> ScriptedModel:
-    """The scripted model of a file; every mistake in it is told, with its line."""
+    """Load a scripted model from a file.
+
+    The error lists every mistake in the file with its line.
+    """
     document = TomlDocument.read(Path(path))
-    page = TableDocument("script", document, str(path))
-    given = TableValue(page, document.data).fields(_SCRIPT_FIELDS, "a script")
-    lines = [_read_line(entry) for entry in given["reply"].items("tables: [[reply]]")]
+    table = TableDocument("script", document, str(path))
+    fields = TableValue(table, document.data).fields(_SCRIPT_FIELDS, "a script")
+    lines = [_read_line(entry) for entry in fields["reply"].items("tables: [[reply]]")]
     if not lines:
-        given["reply"].add_error("at least one [[reply]]")
+        fields["reply"].add_error("at least one [[reply]]")
     options: ModelOptions = {
-        "name": given["name"].name("a name"),
-        "grace": _read_optional_line(given["grace"]),
-        "reflection": _read_optional_line(given["reflection"]),
+        "name": fields["name"].name("a name"),
+        "grace": _read_optional_line(fields["grace"]),
+        "reflection": _read_optional_line(fields["reflection"]),
     }
-    loops = given["loop"].flag()
-    page.raise_errors()
+    loops = fields["loop"].flag()
+    table.raise_errors()
     return (ScriptedModel.looping if loops else ScriptedModel)(*lines, **options)
 
 
@@ -79,35 +84,35 @@ def _read_optional_line(entry: TableValue) -> Line | None:
 
 
 def _read_line(entry: TableValue) -> Line:
-    given = entry.fields(_LINE_FIELDS, "a table with text, calls or an error")
-    pieces = tuple(piece.text("a piece of the text") for piece in given["pieces"].items("pieces of the text"))
-    text = given["text"].text("a text") if given["text"].value else ""
+    fields = entry.fields(_LINE_FIELDS, "a table with text, calls or an error")
+    pieces = tuple(piece.text("a piece of the text") for piece in fields["pieces"].items("pieces of the text"))
+    text = fields["text"].text("a text") if fields["text"].value else ""
     if pieces and text:
-        given["text"].add_error("no text beside pieces, which are the text")
+        fields["text"].add_error("no text beside pieces, which are the text")
     calls = tuple(
-        _read_call(call) for call in given["calls"].items("tables, each with the name of a tool and arguments")
+        _read_call(call) for call in fields["calls"].items("tables, each with the name of a tool and arguments")
     )
-    error = None if given["error"].value is None else _read_error(given["error"])
+    error = None if fields["error"].value is None else _read_error(fields["error"])
     if error is None and not (text or pieces or calls):
         entry.add_error("text, pieces, calls or an error")
-    finish = given["finish"]
+    finish = fields["finish"]
     if finish.value and finish.value not in list(Finish):
         finish.add_error(f"one of {', '.join(Finish)}")
     return Line(
         "".join(pieces) or text,
         calls,
-        _read_usage(given["usage"]),
+        _read_usage(fields["usage"]),
         Finish(finish.value) if finish.value in list(Finish) else None,
-        _read_seconds(given["after"]),
+        _read_seconds(fields["after"]),
         error,
         pieces,
     )
 
 
 def _read_call(entry: TableValue) -> tuple[str, str | dict[str, Any]]:
-    given = entry.fields(_CALL_FIELDS, "a table with the name of a tool and arguments")
-    arguments = given["arguments"]
-    name = given["name"].name("the name of a tool")
+    fields = entry.fields(_CALL_FIELDS, "a table with the name of a tool and arguments")
+    arguments = fields["arguments"]
+    name = fields["name"].name("the name of a tool")
     if isinstance(arguments.value, str):
         return name, arguments.value
     return name, {key: value.json() for key, value in arguments.table("a table, or JSON text").items()}
@@ -118,16 +123,16 @@ def _read_usage(entry: TableValue) -> Usage | None:
         return Line().usage
     if entry.value == "unknown":
         return None
-    given = entry.fields(_USAGE_FIELDS, 'a table with input and output, or "unknown"')
-    return Usage(**{name: count.integer(min_value=0) for name, count in given.items()})
+    fields = entry.fields(_USAGE_FIELDS, 'a table with input and output, or "unknown"')
+    return Usage(**{name: count.integer(min_value=0) for name, count in fields.items()})
 
 
 def _read_error(entry: TableValue) -> ModelError:
-    given = entry.fields(_ERROR_FIELDS, "a table with kind and message")
-    kind, message = given["kind"], given["message"].text("what went wrong")
+    fields = entry.fields(_ERROR_FIELDS, "a table with kind and message")
+    kind, message = fields["kind"], fields["message"].text("what went wrong")
     if kind.value not in list(FailureKind):
         kind.add_error(f"one of {', '.join(FailureKind)}")
-    after = None if given["after"].value is None else _read_seconds(given["after"])
+    after = None if fields["after"].value is None else _read_seconds(fields["after"])
     if kind.value == FailureKind.RETRYABLE:
         return Retryable(message, after)
     return ContextTooLong(message) if kind.value == FailureKind.CONTEXT else ModelError(message)

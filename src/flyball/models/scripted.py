@@ -1,4 +1,4 @@
-"""A model that says what a test wrote down, and remembers what it was asked."""
+"""A model for tests and demos that answers with scripted lines."""
 
 from __future__ import annotations
 
@@ -15,85 +15,100 @@ from ..errors import ConfigError, ModelError, suggest_names
 from ..request import Call, Finish, Purpose, Reply, Request
 
 _DEFAULT_USAGE = Usage(input=10, output=5)
+_SPECIAL_POSITION = 9_000
 
 
 @dataclass(frozen=True, slots=True)
 class Line:
-    """One reply of a scripted model, or its failure."""
+    """Reply of a scripted model, or its failure."""
 
     text: str = ""
     calls: tuple[tuple[str, str | dict[str, Any]], ...] = ()
     usage: Usage | None = _DEFAULT_USAGE
+    """Reported usage. None means a provider that reports none."""
     finish: Finish | None = None
+    """Finish reason. None means CALLS if there are calls, otherwise STOP."""
     after_s: float = 0.0
+    """Delay in seconds."""
     error: BaseException | None = None
+    """Exception to raise instead of replying. None means that the line replies."""
     pieces: tuple[str, ...] = ()
+    """Streamed pieces of the text. Empty means that only a delayed text is streamed, in two halves."""
 
     def after(self, seconds: float) -> Line:
-        """The same, after a delay. Meanwhile its text comes piece by piece, so that a reply that is cut has some."""
+        """Return the line with a delay in seconds.
+
+        Its text is streamed meanwhile, so that a reply that is cut off has some text.
+        """
         return replace(self, after_s=validation.parse_duration("script, after", seconds))
 
     def using(self, usage: Usage | None) -> Line:
-        """The same, with what it used; None is a provider that does not tell."""
+        """Return the line with this usage.
+
+        None means a provider that reports none.
+        """
         if usage is not None:
             validation.check_type("script, using", usage, Usage)
         return replace(self, usage=usage)
 
     def ending(self, finish: Finish | str) -> Line:
-        """The same, with another reason for the reply's end."""
+        """Return the line with another finish reason."""
         return replace(self, finish=validation.parse_enum("script, ending", finish, Finish))
 
     def streaming(self, *pieces: str) -> Line:
-        """The same, its text told piece by piece."""
+        """Return the line with its text streamed in these pieces."""
         return replace(self, text="".join(pieces), pieces=pieces)
 
     def schedule_pieces(self) -> list[tuple[float, str]]:
-        """When each piece of its text is told: the first at once, the last at the end of the delay."""
+        """Return each piece of the text with its time in seconds.
+
+        The first piece comes at once, the last at the end of the delay.
+        """
         half = len(self.text) // 2 if self.after_s else 0
         pieces = self.pieces or ((self.text[:half], self.text[half:]) if half else ())
         steps = len(pieces) - 1
         return [(self.after_s * (n / steps) if n and steps else 0.0, piece) for n, piece in enumerate(pieces)]
 
     def build_reply(self, first_id: int, model: str = "scripted", provider: str | None = "flyball") -> Reply:
-        """The reply; its calls are numbered from `first_id`. A line that fails raises."""
+        """Return the reply, with calls numbered from `first_id`, or raise the error."""
         if self.error is not None:
             raise self.error
-        calls = tuple(Call(f"call-{first_id + n}", name, given) for n, (name, given) in enumerate(self.calls))
+        calls = tuple(Call(f"call-{first_id + n}", name, arguments) for n, (name, arguments) in enumerate(self.calls))
         finish = self.finish or (Finish.CALLS if calls else Finish.STOP)
         return Reply(self.text, calls, self.usage, finish, model, provider)
 
 
 def say(text: str, *calls: Line) -> Line:
-    """A reply of text; and of calls, where they are given too."""
+    """Return a reply with text, and with calls if any are passed."""
     validation.check_type("script, say", text, str)
     return Line(text, _merge_calls(calls))
 
 
 def call(name: str, /, **arguments: Any) -> Line:
-    """A reply that asks for one call."""
+    """Return a reply with one call."""
     return Line(calls=((validation.check_text("script, call", name), arguments),))
 
 
 def call_json(name: str, arguments: str) -> Line:
-    """A reply that asks for one call, with its arguments as the model wrote them, right or wrong."""
+    """Return a reply with one call, its arguments as raw text."""
     return Line(calls=((validation.check_text("script, call_json", name), arguments),))
 
 
 def together(*lines: Line) -> Line:
-    """Several calls in one reply."""
+    """Return one reply with the calls of several lines."""
     calls = _merge_calls(lines)
     return Line(" ".join(line.text for line in lines if line.text), calls)
 
 
 def fail(error: BaseException) -> Line:
-    """A request that fails: with Retryable, ContextTooLong, another ModelError, or whatever a model may raise."""
+    """Return a failure: Retryable, ContextTooLong or any other exception."""
     if not isinstance(error, BaseException):  # pyright: ignore[reportUnnecessaryIsInstance]
         raise ConfigError("script, fail", error, 'an error to raise, such as Retryable("busy")')
     return Line(error=error)
 
 
 def check_lines(lines: Sequence[Line]) -> tuple[Line, ...]:
-    """The lines, if that is what they are."""
+    """Return the lines, or raise ConfigError if an item is not a Line."""
     for line in lines:
         if not isinstance(line, Line):  # pyright: ignore[reportUnnecessaryIsInstance]
             raise ConfigError("script", line, "lines: say(...), call(...), together(...), fail(...)")
@@ -101,50 +116,51 @@ def check_lines(lines: Sequence[Line]) -> tuple[Line, ...]:
 
 
 def _merge_calls(lines: Sequence[Line]) -> tuple[tuple[str, str | dict[str, Any]], ...]:
-    """The calls of lines that become one. What else a line has would be lost, so it may have nothing else."""
+    """Return the calls of lines that become one reply.
+
+    A line with anything beside text and calls is rejected, because it would be lost.
+    """
     for line in check_lines(lines):
         if line != Line(line.text, line.calls):
             expected = "text and calls only; a delay, usage, an end or an error are for the whole reply"
             raise ConfigError("script, a part of a reply", line, expected)
-    return tuple(one for line in lines for one in line.calls)
-
-
-_SPECIAL_POSITION = 9_000
+    return tuple(call for line in lines for call in line.calls)
 
 
 class ModelOptions(TypedDict, total=False):
-    """What a scripted model takes beside its lines. Everything may be left out."""
+    """Options of a scripted model. All are optional."""
 
     grace: Line | None
-    """What it says when it is asked for the last report; without it, that too is the next line."""
+    """Reply to the grace turn's request for a report. None means the next line."""
     reflection: Line | None
-    """What it says when it is asked to look back; without it, that too is the next line."""
+    """Reply to a reflection request. None means the next line."""
     name: str
     provider: str | None
     price: Price | None
     max_output_tokens: int | None
-    """The most that one reply has."""
+    """Maximum tokens of a reply. None means unknown."""
     context_tokens: int | None
-    """How much it takes at once."""
+    """Size of the context window in tokens. None means unknown."""
     not_ready: str | None
-    """Why it cannot be asked at all."""
+    """Reason that `ready` returns. None means that the model is ready."""
 
 
 class ScriptedModel:
-    """Says its lines, one for each request; the script begins anew with each run, also where runs go on side by side.
+    """Model that answers each request with the next line of its script.
 
-    A run that goes on in another process goes on in the script, behind the turns that it has had. Past its last line
-    a request fails and says so.
+    Each run starts at the first line, also when several runs are in progress. A run resumed in another process
+    continues after the turns that it has had. A request after the last line fails with a message that says so.
     """
 
     def __init__(self, *lines: Line, **options: Unpack[ModelOptions]) -> None:
         for option in options:
             if option not in ModelOptions.__annotations__:
-                near = suggest_names(option, ModelOptions.__annotations__) or sorted(ModelOptions.__annotations__)
-                raise ConfigError("scripted model", option, f"an option such as {' or '.join(near)}")
+                known = ModelOptions.__annotations__
+                suggestions = suggest_names(option, known) or sorted(known)
+                raise ConfigError("scripted model", option, f"an option such as {' or '.join(suggestions)}")
         self.lines = check_lines(lines)
-        aside = {Purpose.GRACE: options.get("grace"), Purpose.REFLECTION: options.get("reflection")}
-        self._special_lines = {purpose: line for purpose, line in aside.items() if line is not None}
+        special_lines = {Purpose.GRACE: options.get("grace"), Purpose.REFLECTION: options.get("reflection")}
+        self._special_lines = {purpose: line for purpose, line in special_lines.items() if line is not None}
         check_lines([*self._special_lines.values()])
         self.name = options.get("name", "scripted")
         self.provider = options.get("provider", "flyball")
@@ -152,14 +168,14 @@ class ScriptedModel:
         self.max_output_tokens = options.get("max_output_tokens")
         self.context_tokens = options.get("context_tokens")
         self.requests: list[Request] = []
-        """What it was asked, oldest first; each has the `run_id` of who asked."""
+        """Requests so far, oldest first. Each has the `run_id` of its run."""
         self._loops = False
         self._not_ready = options.get("not_ready")
         self._positions: dict[str, int] = {}
 
     @classmethod
     def looping(cls, *lines: Line, **options: Unpack[ModelOptions]) -> ScriptedModel:
-        """One that begins again behind its last line, and so never ends by itself."""
+        """Create a model that starts over after its last line."""
         model = cls(*lines, **options)
         if not lines:
             raise ConfigError("script", "no line", "at least one line to say again and again")
@@ -167,59 +183,59 @@ class ScriptedModel:
         return model
 
     def ready(self) -> str | None:
-        """Why it cannot be asked, where a test says so."""
+        """Return None, or the reason passed as `not_ready`."""
         return self._not_ready
 
     def take_line(self, request: Request) -> tuple[Line, int]:
-        """The line for this request, and its place in the run, counted from 0."""
+        """Return the line for this request and its position in the run, from 0."""
         self.requests.append(request)
         if request.purpose in self._special_lines:
             return self._special_lines[request.purpose], _SPECIAL_POSITION
         run = get_run_id(request)
-        # One that a rule has asked instead begins with its first line, whenever that is.
-        place = self._positions.get(run, 0 if request.model else request.turns)
-        self._positions[run] = place + 1
+        # A model that a rule chose for this request starts with its first line, in whichever turn that is.
+        position = self._positions.get(run, 0 if request.model else request.turns)
+        self._positions[run] = position + 1
         count = len(self.lines)
-        if place >= count and not self._loops:
+        if position >= count and not self._loops:
             script = "1 line" if count == 1 else f"{count} lines"
-            asked = f"request {place + 1} of run {run} ({request.purpose.value})"
-            raise ModelError(f"the script has {script}, and this is {asked}; add one, or use ScriptedModel.looping")
-        return self.lines[place % count], place
+            current = f"request {position + 1} of run {run} ({request.purpose.value})"
+            raise ModelError(f"the script has {script}, and this is {current}; add one, or use ScriptedModel.looping")
+        return self.lines[position % count], position
 
     async def ask(self, request: Request, tell: object = None, /) -> Reply:
-        """Say the next line."""
-        line, place = self.take_line(request)
-        passed = 0.0
+        """Answer with the next line, after its delay."""
+        line, position = self.take_line(request)
+        elapsed = 0.0
         for at, piece in line.schedule_pieces():
-            await _sleep(at - passed)
-            passed = at
+            await _sleep(at - elapsed)
+            elapsed = at
             if callable(tell):
                 tell(piece)
-        await _sleep(line.after_s - passed)
-        return self.build_reply(line, place)
+        await _sleep(line.after_s - elapsed)
+        return self.build_reply(line, position)
 
     def build_reply(self, line: Line, position: int) -> Reply:
-        """What a line of this model's gives; one that fails raises."""
+        """Return the reply of a line, or raise its error."""
         return line.build_reply(position * 100, self.name, self.provider)
 
     def assert_asked(self, times: int) -> None:
-        """Check how often it was asked."""
+        """Check the number of requests."""
         assert len(self.requests) == times, f"it was asked {len(self.requests)} times, not {times}"
 
     def assert_said_all(self) -> None:
-        """Check that it was asked, and that no run left a line of the script unsaid."""
+        """Check that every run used all lines of the script."""
         assert self._positions, "it was never asked"
-        for run, place in self._positions.items():
-            unsaid = self.lines[place:]
-            assert not unsaid, (
-                f"run {run} left {len(unsaid)} of {len(self.lines)} lines unsaid; the next is {unsaid[0]}"
+        for run, position in self._positions.items():
+            unused = self.lines[position:]
+            assert not unused, (
+                f"run {run} left {len(unused)} of {len(self.lines)} lines unsaid; the next is {unused[0]}"
             )
 
     def assert_saw(self, text: str) -> None:
-        """Check that the last request had this text in it."""
+        """Check that the last request contained this text."""
         last = self._last_request()
         seen = [last.instructions or "", *last.notices, *[message.content for message in last.messages]]
-        assert any(text in one for one in seen), f"{text!r} is not in what it saw last: {seen}"
+        assert any(text in part for part in seen), f"{text!r} is not in what it saw last: {seen}"
 
     def assert_offered(self, *tools: str) -> None:
         """Check which tools the last request offered."""
@@ -232,7 +248,10 @@ class ScriptedModel:
 
 
 def get_run_id(request: Request) -> str:
-    """The run that asks; of a request that somebody made by hand, the run of its newest message."""
+    """Return the id of the run that sent the request.
+
+    For a request created by hand, it is the run of the newest message.
+    """
     return request.run_id or (request.messages[-1].run if request.messages else "")
 
 

@@ -1,32 +1,38 @@
-"""Server-sent events: what a stream of bytes says, however it was cut into pieces."""
+"""Server-sent events: parse a byte stream, however it was chunked."""
 
 from __future__ import annotations
 
 
 class EventReader:
-    """Puts the `data` of events together; names, ids and comments are not needed by any wire."""
+    """Parser for the `data` of events.
+
+    Names, ids and comments are ignored.
+    """
 
     __slots__ = ("_data", "_rest")
 
     def __init__(self) -> None:
         self._rest: list[bytes] = []
-        """The line that has not ended, in pieces: whoever sends one without end must not have it copied each time."""
+        """Pieces of the incomplete line. A list, so that a line without end is not copied with each chunk."""
         self._data: list[bytes] = []
 
     def feed(self, chunk: bytes) -> list[bytes]:
-        """The events that are whole now. A line may end with LF, CR LF or CR, also where a chunk ends."""
-        rest = self._rest
-        rest.append(chunk)
-        if b"\n" not in chunk and b"\r" not in b"".join(rest[-2:]):
+        """Return the events completed by this chunk.
+
+        A line may end with LF, CR LF or CR, even across chunks.
+        """
+        pending = self._rest
+        pending.append(chunk)
+        if b"\n" not in chunk and b"\r" not in b"".join(pending[-2:]):
             return []
-        lines = b"".join(rest).splitlines(keepends=True)
+        lines = b"".join(pending).splitlines(keepends=True)
         self._rest = [] if lines[-1].endswith(b"\n") else [lines.pop()]
         return self._events(lines)
 
     def close(self) -> list[bytes]:
-        """What was still under way when the stream ended, for servers that leave out the last empty line."""
-        rest, self._rest = b"".join(self._rest), []
-        return self._events([rest, b"\n"])
+        """Return the last event, if its final empty line is missing."""
+        pending, self._rest = b"".join(self._rest), []
+        return self._events([pending, b"\n"])
 
     def _events(self, lines: list[bytes]) -> list[bytes]:
         events: list[bytes] = []

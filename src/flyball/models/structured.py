@@ -1,4 +1,4 @@
-"""JSON schemas that a provider can hold a model to."""
+"""JSON schemas, call ids and tool names in the form that providers accept."""
 
 from __future__ import annotations
 
@@ -8,18 +8,25 @@ from collections.abc import Mapping
 from typing import Any, cast
 
 Schema = Mapping[str, Any]
-
 _MAX_DEPTH = 50
 _SCHEMA_TABLE_KEYS = ("properties", "$defs", "definitions")
 _SCHEMA_LIST_KEYS = {"anyOf": "anyOf", "oneOf": "anyOf", "allOf": "allOf", "prefixItems": None}
-"""Keys with a list of schemas, and what they become: no provider enforces that only one fits, or the order of items."""
+"""Keys with a list of schemas, and their replacement.
+
+No provider enforces that only one schema matches, or the order of items.
+"""
 _ENFORCED_KEYS = frozenset({"$ref", "const", "description", "enum", "required", "title", "type"})
 _ENFORCED_FORMATS = frozenset({"date", "date-time", "duration", "email", "hostname", "ipv4", "ipv6", "time", "uuid"})
 _IGNORED_KEYS = frozenset({"$comment", "$schema", "additionalProperties", "default", "discriminator", "examples"})
+_INVALID_CHARACTERS = re.compile(r"[^a-zA-Z0-9_-]")
+_MAX_ID_LENGTH = 40
 
 
 def is_strict_schema(schema: Schema) -> bool:
-    """Whether OpenAI enforces it: an object, of which every object is closed and needs all its properties."""
+    """Check whether OpenAI enforces the schema.
+
+    It must be an object, and every object in it must be closed and require all its properties.
+    """
     return schema.get("type") == "object" and all(
         part.get("additionalProperties") is False and set(part.get("properties", {})) <= set(part.get("required", ()))
         for part in _find_objects(schema)
@@ -27,9 +34,10 @@ def is_strict_schema(schema: Schema) -> bool:
 
 
 def close_schema(schema: Schema) -> dict[str, Any] | None:
-    """The same as providers enforce it; None where an object must stay open, like any dict.
+    """Return the schema in a form that providers enforce, or None.
 
-    All its objects are closed, and what else no provider enforces is told in the description instead.
+    All its objects are closed, and the rest that no provider enforces moves to the description. None means that an
+    object must stay open, like any dict.
     """
     if any(not part.get("properties") or _is_open(part) for part in _find_objects(schema)):
         return None
@@ -37,8 +45,21 @@ def close_schema(schema: Schema) -> dict[str, Any] | None:
 
 
 def describe_schema(schema: Schema) -> str:
-    """The words that ask for an answer of this form, where nobody can enforce it."""
+    """Return a prompt that asks for an answer of this form."""
     return f"Answer with nothing but JSON that fits this schema: {json.dumps(schema, ensure_ascii=False)}"
+
+
+def sanitize_call_id(value: str) -> str:
+    """Return a call id of valid characters.
+
+    Of a long id it keeps the end, because ids often begin alike.
+    """
+    return _INVALID_CHARACTERS.sub("_", value)[-_MAX_ID_LENGTH:]
+
+
+def sanitize_tool_name(name: str) -> str:
+    """Return a tool name of valid characters, even if no tool has that name."""
+    return _INVALID_CHARACTERS.sub("_", name) or "_"
 
 
 def _is_open(part: Schema) -> bool:
@@ -46,11 +67,11 @@ def _is_open(part: Schema) -> bool:
 
 
 def _find_objects(schema: Schema, depth: int = _MAX_DEPTH) -> list[Schema]:
-    """The schemas in it that are of objects."""
+    """Return all schemas of objects in a schema."""
     if not depth:
         return [{}]
-    found = [schema] if schema.get("type") == "object" or "properties" in schema else []
-    return [*found, *(one for part in _list_subschemas(schema) for one in _find_objects(part, depth - 1))]
+    objects = [schema] if schema.get("type") == "object" or "properties" in schema else []
+    return [*objects, *(inner for part in _list_subschemas(schema) for inner in _find_objects(part, depth - 1))]
 
 
 def _list_subschemas(schema: Schema) -> list[Schema]:
@@ -68,7 +89,7 @@ def _close_part(value: Any) -> Any:
     if not isinstance(value, Mapping):
         return value
     kept: dict[str, Any] = {}
-    told: dict[str, Any] = {}
+    unenforced: dict[str, Any] = {}
     for key, inner in cast("Schema", value).items():
         if key in _SCHEMA_TABLE_KEYS:
             kept[key] = {name: _close_part(part) for name, part in inner.items()}
@@ -83,25 +104,13 @@ def _close_part(value: Any) -> Any:
         ):
             kept[key] = inner
         elif key not in _IGNORED_KEYS:
-            told[key] = inner
-    if "$ref" in kept:  # it stands alone, beside what it may refer to
+            unenforced[key] = inner
+    if "$ref" in kept:  # providers accept no other keys beside it, except definitions
         return {key: inner for key, inner in kept.items() if key in ("$ref", "$defs", "definitions")}
     if "properties" in kept:
         kept["additionalProperties"] = False
-    if told:
-        kept["description"] = " ".join(filter(None, (kept.get("description"), f"It must fit {json.dumps(told)}.")))
+    if unenforced:
+        kept["description"] = " ".join(
+            filter(None, (kept.get("description"), f"It must fit {json.dumps(unenforced)}."))
+        )
     return kept
-
-
-_INVALID_CHARACTERS = re.compile(r"[^a-zA-Z0-9_-]")
-_MAX_ID_LENGTH = 40
-
-
-def sanitize_call_id(value: str) -> str:
-    """The id of a call; of a long one the end, because ids often begin alike."""
-    return _INVALID_CHARACTERS.sub("_", value)[-_MAX_ID_LENGTH:]
-
-
-def sanitize_tool_name(name: str) -> str:
-    """The name of a tool that was called, also where there is none of that name."""
-    return _INVALID_CHARACTERS.sub("_", name) or "_"

@@ -1,6 +1,6 @@
-"""What our tests use is what we ship: fakes that behave like the real thing, without the waiting.
+"""Test helpers: models, a clock, a driver, a server, recordings and checks.
 
-The names below are loaded on first use, so that pytest, which always loads the plugin, pays nothing for it.
+Flyball's own tests use them too. Names are imported on first use, because pytest always loads the plugin.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ __all__ = [
     "until",
 ]
 
-_HOMES = {
+_NAMES_BY_MODULE = {
     ".clock": ("ManualClock",),
     ".store_checks": ("store_contract",),
     ".script": ("ScriptDriver", "replay"),
@@ -58,9 +58,9 @@ _HOMES = {
 def __getattr__(name: str) -> object:
     from importlib import import_module
 
-    for home, names in _HOMES.items():
+    for module, names in _NAMES_BY_MODULE.items():
         if name in names:
-            return globals().setdefault(name, getattr(import_module(home, __name__), name))
+            return globals().setdefault(name, getattr(import_module(module, __name__), name))
     from .._deprecated import find_old_name
 
     return globals().setdefault(name, find_old_name(__name__, name))

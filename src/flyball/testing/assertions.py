@@ -1,4 +1,4 @@
-"""What holds for every run that has ended, however it went: a check for tests of agents, tools and rules."""
+"""Checks for tests of agents, tools and rules: honest results, and runs that stop."""
 
 from __future__ import annotations
 
@@ -37,16 +37,25 @@ _PAIRS = {
 }
 _LIMITS = frozenset({Stop.BUDGET, Stop.DEADLINE})
 _MAY_EXCEED = frozenset({"tokens", "usd"})
-"""What a request used is booked even where it is more than was set aside: it has happened."""
+"""Budgets that may exceed their ceiling: actual use is recorded even if it is more than was reserved."""
+_CLOSING_S = 10.0
+_MEASURES: dict[str, tuple[Unit, Callable[[Result], int | float]]] = {
+    "turns": (Unit.COUNT, lambda result: result.turns),
+    "requests": (Unit.COUNT, lambda result: result.requests),
+    "tool_calls": (Unit.COUNT, lambda result: sum(not isinstance(call, Denied) for call in result.tool_results)),
+    "tokens": (Unit.COUNT, lambda result: result.usage.total),
+    "usd": (Unit.USD, lambda result: sum(result.cost.values())),
+    "seconds": (Unit.SECONDS, lambda result: result.seconds),
+}
 
 
 def assert_honest(result: Result) -> Result:
-    """Check that an agent's run ended as every run must, and give the result back.
+    """Check that a run's result is consistent, and return the result.
 
-    There is exactly one `run_ended`, it is the last event, and it says what the result says. Whatever started has
-    ended, and every call has exactly one outcome. No budget is above its ceiling, save for tokens and money that a
-    request used although less was set aside. Flags and refusals are the same, and the reason fits the rest: a limit
-    has its flag and its sentence, a failure its error, a halt its author.
+    There is exactly one `run_ended`. It is the last event and agrees with the result. Everything that started has
+    ended, and every call has exactly one outcome. No budget is above its ceiling, except tokens and money when a
+    request used more than was reserved. Flags match refusals. The stop reason fits the rest: a limit has its flag and
+    its sentence, a failure its error, a halt its author.
 
     >>> from flyball import Agent
     >>> from flyball.testing import ScriptedModel, say
@@ -69,72 +78,83 @@ def _check_the_end(result: Result) -> None:
     last = result.events[-1]
     assert isinstance(last, RunEnded), f"the last event is {last.kind}, not run_ended"
     assert _count(result, RunEnded) == 1, f"there are {_count(result, RunEnded)} run_ended events"
-    told = (last.stop, last.stopped_by, last.flags, last.turns, last.requests)
-    true = (result.stop.value, result.stopped_by, result.flags, result.turns, result.requests)
-    assert told == true, f"run_ended says {told}, the result {true}"
+    event_facts = (last.stop, last.stopped_by, last.flags, last.turns, last.requests)
+    result_facts = (result.stop.value, result.stopped_by, result.flags, result.turns, result.requests)
+    assert event_facts == result_facts, f"run_ended says {event_facts}, the result {result_facts}"
     for before, after in zip(result.events, result.events[1:], strict=False):
         assert before.seq < after.seq, f"event {after.seq} comes behind {before.seq}"
         assert before.at <= after.at, f"event {after.seq} was at {after.at}, before {before.at} of the one before it"
 
 
 def _check_the_tree(result: Result) -> None:
-    """What begins ends, inside what it began in; calls of one group may stand side by side."""
+    """Check that events are properly nested.
+
+    Calls of one group may overlap.
+    """
     first = result.events[0]
     assert (first.kind, first.seq) == ("run_started", 0), f"the first event is {first.kind}, number {first.seq}"
     assert sum(event.kind == "run_started" for event in result.events) == 1, "it started more than once"
-    ends, open_ones, calls = set(_PAIRS.values()), list[str](), set[str]()
+    ends, open_kinds, open_calls = set(_PAIRS.values()), list[str](), set[str]()
     for event in result.events:
         if event.kind in _PAIRS:
-            assert not calls, f"{event.kind} inside the calls {sorted(calls)}"
-            assert event.kind not in open_ones, f"{event.kind} inside another"
-            open_ones.append(event.kind)
+            assert not open_calls, f"{event.kind} inside the calls {sorted(open_calls)}"
+            assert event.kind not in open_kinds, f"{event.kind} inside another"
+            open_kinds.append(event.kind)
         elif event.kind in ends:
-            assert open_ones, f"{event.kind}, but nothing had started"
-            assert _PAIRS[open_ones[-1]] == event.kind, f"{event.kind} inside {open_ones[-1]}"
-            assert not calls, f"{event.kind}, but the calls {sorted(calls)} have not ended"
-            open_ones.pop()
+            assert open_kinds, f"{event.kind}, but nothing had started"
+            assert _PAIRS[open_kinds[-1]] == event.kind, f"{event.kind} inside {open_kinds[-1]}"
+            assert not open_calls, f"{event.kind}, but the calls {sorted(open_calls)} have not ended"
+            open_kinds.pop()
         elif isinstance(event, ToolStarted):
-            assert open_ones == ["turn_started"], f"{event.call_id} started inside {open_ones}"
-            assert event.call_id not in calls, f"{event.call_id} started twice"
-            calls.add(event.call_id)
+            assert open_kinds == ["turn_started"], f"{event.call_id} started inside {open_kinds}"
+            assert event.call_id not in open_calls, f"{event.call_id} started twice"
+            open_calls.add(event.call_id)
         elif isinstance(event, ToolEnded):
-            assert event.call_id in calls or _is_unmade(event), f"{event.call_id} never started"
-            calls.discard(event.call_id)
-    assert not open_ones, f"{open_ones} never ended"
-    assert not calls, f"the calls {sorted(calls)} never ended"
+            assert event.call_id in open_calls or _is_unmade(event), f"{event.call_id} never started"
+            open_calls.discard(event.call_id)
+    assert not open_kinds, f"{open_kinds} never ended"
+    assert not open_calls, f"the calls {sorted(open_calls)} never ended"
 
 
 def _is_unmade(event: ToolEnded) -> bool:
-    """Whether a call has its outcome without having been made; an equal one's result counts."""
+    """Check whether a call has an outcome without being made.
+
+    A duplicate takes the result of an equal call.
+    """
     return event.status in ("denied", "cancelled") or event.reason == "duplicate"
 
 
 def _check_the_facts(result: Result) -> None:
-    """The result counts what the events tell."""
+    """Check the result's counts against the events."""
     requested = [event for event in result.events if isinstance(event, ModelRequested)]
     replied = [event for event in result.events if isinstance(event, ModelReplied)]
     assert result.requests == len(requested), f"{result.requests} requests, but {len(requested)} events"
     assert result.turns <= result.requests, f"{result.turns} turns with {result.requests} requests"
     used = (sum(event.input_tokens for event in replied), sum(event.output_tokens for event in replied))
     assert (result.usage.input, result.usage.output) == used, f"{result.usage}, but the events tell {used}"
-    marked = sum(event.estimated for event in replied)
-    assert result.estimated_requests == marked, f"{result.estimated_requests} estimates, but {marked} events tell so"
+    estimated = sum(event.estimated for event in replied)
+    assert result.estimated_requests == estimated, (
+        f"{result.estimated_requests} estimates, but {estimated} events tell so"
+    )
     _check_the_reports(result)
     flags = tuple(event.flag for event in result.events if isinstance(event, BudgetRefused))
     assert flags == result.flags, f"the flags are {result.flags}, the refusals {flags}"
 
 
 def _check_the_reports(result: Result) -> None:
-    """A report is the last that is asked for; unless the run was given more then, or its process had died."""
-    reported = False
+    """Check that nothing is requested after a report.
+
+    Exceptions are a run whose limits were raised, and a run whose process had died.
+    """
+    has_reported = False
     for event in result.events:
-        lost = isinstance(event, ModelReplied) and event.code == FailureKind.INTERRUPTED.value
-        if lost or isinstance(event, Extended | Postponed):
-            reported = False
+        interrupted = isinstance(event, ModelReplied) and event.code == FailureKind.INTERRUPTED.value
+        if interrupted or isinstance(event, Extended | Postponed):
+            has_reported = False
         elif isinstance(event, ModelRequested):
-            assert not reported, "it was asked for something behind the report"
-            reported = event.purpose == Purpose.GRACE.value
-            assert not (reported and event.tools), "tools were offered in the grace turn"
+            assert not has_reported, "it was asked for something behind the report"
+            has_reported = event.purpose == Purpose.GRACE.value
+            assert not (has_reported and event.tools), "tools were offered in the grace turn"
 
 
 def _check_calls(result: Result) -> None:
@@ -142,24 +162,24 @@ def _check_calls(result: Result) -> None:
     assert not orphans, f"not every call has exactly one result: {orphans}"
     outcomes = Counter(outcome.call_id for outcome in result.tool_results)
     assert not outcomes or max(outcomes.values()) == 1, f"calls with more than one outcome: {outcomes}"
-    kept = Counter(
+    message_counts = Counter(
         (message.payload or {}).get("call_id")
         for message in result.messages
         if message.type is MessageType.TOOL_RESULT and message.run == result.run_id
     )
-    missing = [call_id for call_id in outcomes if not kept[call_id]]
+    missing = [call_id for call_id in outcomes if not message_counts[call_id]]
     assert not missing, f"outcomes that no message tells: {missing}"
     if not result.events_dropped:
         ended = [(event.call_id, event.status) for event in result.events if isinstance(event, ToolEnded)]
-        told = [(outcome.call_id, outcome.status.value) for outcome in result.tool_results]
-        assert ended == told, f"the events tell {ended}, the outcomes {told}"
+        recorded = [(outcome.call_id, outcome.status.value) for outcome in result.tool_results]
+        assert ended == recorded, f"the events tell {ended}, the outcomes {recorded}"
 
 
 def _check_budgets(result: Result) -> None:
     for name, budget in result.budgets.items():
         assert budget.held == 0, f"{budget.held} of {name} are still held"
-        within = budget.ceiling is None or budget.used <= budget.ceiling
-        assert within or name in _MAY_EXCEED, f"{budget.used} of {name} are used, and {budget.ceiling} are allowed"
+        is_allowed = budget.ceiling is None or budget.used <= budget.ceiling
+        assert is_allowed or name in _MAY_EXCEED, f"{budget.used} of {name} are used, and {budget.ceiling} are allowed"
     assert len(set(result.flags)) == len(result.flags), f"a flag comes twice: {result.flags}"
 
 
@@ -181,61 +201,48 @@ def _check_the_reason(result: Result) -> None:
     if stop is Stop.COMPLETED:
         assert result.error is None, f"it completed, but has the error {result.error}"
         assert result.warning is None, f"it completed, but has the warning {result.warning}"
-    reported = any(event.kind == "grace_started" for event in result.events)
-    assert not reported or result.text.strip(), "it was to report, but says nothing"
+    has_grace = any(event.kind == "grace_started" for event in result.events)
+    assert not has_grace or result.text.strip(), "it was to report, but says nothing"
 
 
 def _count(result: Result, kind: type[Event]) -> int:
     return sum(isinstance(event, kind) for event in result.events)
 
 
-_CLOSING_S = 10.0
-
-
 class Bounds(TypedDict, total=False):
-    """Inside what a run must end. Everything may be left out."""
+    """Bounds in which a run must end. All are optional."""
 
     turns: int
     requests: int
     tool_calls: int
-    """Calls that were made; a denied one was not."""
+    """Calls that were made, without denied ones."""
     tokens: int
     usd: float
     seconds: float
     """Active seconds, as the run itself counts them."""
     stop: Stop | str
-    """The reason with which it must end."""
-
-
-_FACTS: dict[str, tuple[Unit, Callable[[Result], int | float]]] = {
-    "turns": (Unit.COUNT, lambda result: result.turns),
-    "requests": (Unit.COUNT, lambda result: result.requests),
-    "tool_calls": (Unit.COUNT, lambda result: sum(not isinstance(one, Denied) for one in result.tool_results)),
-    "tokens": (Unit.COUNT, lambda result: result.usage.total),
-    "usd": (Unit.USD, lambda result: sum(result.cost.values())),
-    "seconds": (Unit.SECONDS, lambda result: result.seconds),
-}
+    """Expected stop reason."""
 
 
 def assert_stops(
     agent: Agent, task: Task = "Go on, and never stop.", *, within: Bounds, patience: float = 60.0
 ) -> Result:
-    """Run the agent, assert that the run ended inside the bounds, and give its result.
+    """Run the agent, check that it ended in the bounds, and return its result.
 
-    It never hangs: a run that goes on for `patience` seconds more than the bounds allow is cancelled, and that is told.
-    Works with any model. It waits on this thread, and so model and tools are on Flyball's own event loop.
+    It never hangs. A run that takes `patience` seconds more than the bounds allow is cancelled, and the error says so.
+    It works with any model. It blocks this thread, so model and tools run on Flyball's own event loop.
     """
     limits, stop = _parse_bounds(within)
-    longest = limits.get("seconds", 0.0) + validation.parse_duration("assert_stops, patience", patience)
-    result = _wait_for_end(agent.start(task), longest)
-    wrong = [
-        f"{name.replace('_', ' ')}: {unit.show(fact(result))}, at most {unit.show(limits[name])}"
-        for name, (unit, fact) in _FACTS.items()
-        if name in limits and fact(result) > limits[name]
+    max_seconds = limits.get("seconds", 0.0) + validation.parse_duration("assert_stops, patience", patience)
+    result = _wait_for_end(agent.start(task), max_seconds)
+    violations = [
+        f"{name.replace('_', ' ')}: {unit.show(measure(result))}, at most {unit.show(limits[name])}"
+        for name, (unit, measure) in _MEASURES.items()
+        if name in limits and measure(result) > limits[name]
     ]
     if stop is not None and result.stop is not stop:
-        wrong.append(f"stop: {result.stop.value}, expected {stop.value}")
-    assert not wrong, f"the run ended outside its bounds ({'; '.join(wrong)}). {result.explain()}"
+        violations.append(f"stop: {result.stop.value}, expected {stop.value}")
+    assert not violations, f"the run ended outside its bounds ({'; '.join(violations)}). {result.explain()}"
     return result
 
 
@@ -246,11 +253,11 @@ def _parse_bounds(bounds: Bounds) -> tuple[dict[str, int | float], Stop | None]:
     for name, value in bounds.items():
         if name == "stop":
             stop = validation.parse_enum("assert_stops, within stop", value, Stop)
-        elif name in _FACTS:
-            limits[name] = validation.parse_amount(f"assert_stops, within {name}", value, _FACTS[name][0])
+        elif name in _MEASURES:
+            limits[name] = validation.parse_amount(f"assert_stops, within {name}", value, _MEASURES[name][0])
         else:
-            near = suggest_names(name, Bounds.__annotations__) or list(Bounds.__annotations__)
-            raise ConfigError("assert_stops, within", name, f"a bound such as {' or '.join(near)}")
+            suggestions = suggest_names(name, Bounds.__annotations__) or list(Bounds.__annotations__)
+            raise ConfigError("assert_stops, within", name, f"a bound such as {' or '.join(suggestions)}")
     return limits, stop
 
 
@@ -260,7 +267,7 @@ def _wait_for_end(run: Run, max_seconds: float) -> Result:
     except TimeoutError:
         run.cancel("assert_stops")
     try:
-        closed = run.result(_CLOSING_S).explain()
+        explanation = run.result(_CLOSING_S).explain()
     except TimeoutError:
-        closed = "It did not even close when it was cancelled: something in it blocks the event loop."
-    raise AssertionError(f"the run had not ended after {max_seconds:g} seconds. {closed}")
+        explanation = "It did not even close when it was cancelled: something in it blocks the event loop."
+    raise AssertionError(f"the run had not ended after {max_seconds:g} seconds. {explanation}")

@@ -1,4 +1,4 @@
-"""The file of a recorded model: runs, their requests as imprints, and what was replied."""
+"""The file of a recorded model: fingerprints of requests, and their replies."""
 
 from __future__ import annotations
 
@@ -18,6 +18,7 @@ from ..message import Message, MessageType
 from ..models.endpoint import HIDDEN, redact
 from ..request import Call, FailureKind, Finish, ModelFailure, Reply, Request
 
+_VERSION = 1
 _KEY = re.compile(
     r"""
     -----BEGIN\ [A-Z ]*PRIVATE\ KEY-----.*?(?:-----END\ [A-Z ]*PRIVATE\ KEY-----|\Z)
@@ -30,41 +31,54 @@ _KEY = re.compile(
     """,
     re.VERBOSE | re.DOTALL,
 )
-"""Keys as providers make them: a prefix of theirs and enough behind it that it is no word of a sentence.
+"""Keys of known providers: a known prefix, followed by enough characters that it is no word of a sentence.
 
-Of a long run of letters only the first prefix in it is tried: if that has not enough behind it, no later one has.
+In a long run of letters only the first prefix is tried. If too little follows it, too little follows a later one.
 """
+_SECRET = re.compile(r"(?i)\b(?:bearer\s+|(?:sk|pk|rk|key|api|ghp|gho|xox\w?)[-_])[\w.+/=-]{5,}[\w=]")
+"""Possible keys in an error message. It matches more than `_KEY`, because the words of the message do not matter."""
+_BASES: Mapping[FailureKind, type[ModelError]] = {
+    FailureKind.RETRYABLE: Retryable,
+    FailureKind.CONTEXT: ContextTooLong,
+    FailureKind.INTERRUPTED: ModelError,
+    FailureKind.FINAL: ModelError,
+}
+_MIN_RUN_ID_CHARS = 8
+"""Minimum length of a run id to be normalised. A shorter one could be a word of any text."""
 
 
 class Redactor:
-    """Puts *** in the place of secrets, of those it is told and of what looks like one. Twice comes to the same."""
+    """Replaces known secrets, and texts that look like keys, by ***.
+
+    It is idempotent.
+    """
 
     __slots__ = ("_secrets", "secrets")
 
     def __init__(self, secrets: Sequence[str] = ()) -> None:
         self.secrets = tuple(secrets)
-        escaped = [json.dumps(secret)[1:-1] for secret in secrets]  # as they stand in arguments, which are JSON
+        escaped = [json.dumps(secret)[1:-1] for secret in secrets]  # arguments are JSON texts
         self._secrets = tuple({*secrets, *escaped})
 
     @classmethod
     def for_model(cls, model: object) -> Redactor:
-        """One that knows the secrets of a model, if that has `secrets()`."""
-        told = getattr(model, "secrets", None)
-        if not callable(told):
+        """Create a redactor for a model's `secrets()`, if it has them."""
+        get_secrets = getattr(model, "secrets", None)
+        if not callable(get_secrets):
             return cls()
-        secrets = told()
+        secrets = get_secrets()
         if isinstance(secrets, str) or not isinstance(secrets, Sequence):
             raise ConfigError("recorded model, secrets()", type(secrets).__name__, "a list of texts")
         return cls([str(secret) for secret in cast("Sequence[object]", secrets)])
 
     def redact_text(self, text: str) -> str:
-        """A text without secrets."""
+        """Return the text without secrets."""
         while (cleaned := _KEY.sub(_hidden, redact(self._secrets, text))) != text:
             text = cleaned
         return text
 
     def redact(self, value: Any) -> Any:
-        """The same, with every text in it without secrets."""
+        """Return the value with secrets removed from all texts in it."""
         if isinstance(value, str):
             return self.redact_text(value)
         if isinstance(value, Mapping):
@@ -75,29 +89,32 @@ class Redactor:
         return value
 
     def redact_pieces(self, pieces: Sequence[str]) -> list[str]:
-        """The pieces of one text without secrets; where one goes over several pieces, the text comes in one."""
+        """Return the pieces of a text without secrets.
+
+        If a secret spans several pieces, the text becomes one piece.
+        """
         whole = "".join(pieces)
         cleaned = self.redact_text(whole)
         if cleaned == whole:
             return [*pieces]
-        apart = [self.redact_text(piece) for piece in pieces]
-        return apart if "".join(apart) == cleaned else [cleaned]
+        cleaned_pieces = [self.redact_text(piece) for piece in pieces]
+        return cleaned_pieces if "".join(cleaned_pieces) == cleaned else [cleaned]
 
 
-def _hidden(found: re.Match[str]) -> str:
-    return (found["before_token"] or found["before_key"] or "") + HIDDEN
+def _hidden(match: re.Match[str]) -> str:
+    return (match["before_token"] or match["before_key"] or "") + HIDDEN
 
 
 DEFAULT_REDACTOR = Redactor()
-"""Knows no secret, only what keys look like."""
-
-_MIN_RUN_ID_CHARS = 8
-"""The name of a run shorter than this could be a word of any text."""
+"""Redactor without known secrets. It recognises only texts that look like keys."""
 
 
 @dataclass(frozen=True, slots=True)
 class RequestFingerprint:
-    """A request, its texts as digests. What is not there is an empty text."""
+    """Fingerprint of a request: its texts as digests.
+
+    An empty text means none.
+    """
 
     purpose: str
     instructions: str = ""
@@ -108,7 +125,10 @@ class RequestFingerprint:
 
     @classmethod
     def from_request(cls, request: Request, redactor: Redactor = DEFAULT_REDACTOR) -> RequestFingerprint:
-        """That of a request; it is the same with its secrets and with *** in their place."""
+        """Return the fingerprint of a request.
+
+        It is the same with secrets and with *** in their place.
+        """
 
         def digest(value: object) -> str:
             return _digest(redactor.redact(value))
@@ -120,19 +140,19 @@ class RequestFingerprint:
             tools={redactor.redact_text(str(tool.get("name"))): digest(tool) for tool in request.tools},
             notices=tuple(digest(notice) for notice in request.notices),
             messages=tuple(
-                f"{redactor.redact_text(_describe_message(one))} {digest(_normalize_message(one, request.run_id))}"
-                for one in request.messages
+                f"{redactor.redact_text(_describe_message(row))} {digest(_normalize_message(row, request.run_id))}"
+                for row in request.messages
             ),
         )
 
     def to_dict(self, previous: RequestFingerprint | None) -> dict[str, Any]:
-        """The same in JSON types; of the messages only those that are not as in the request before."""
+        """Return JSON types, with only the messages that differ from `previous`."""
         same = 0 if previous is None else _count_common_prefix(self.messages, previous.messages)
-        written: dict[str, Any] = {"purpose": self.purpose}
+        data: dict[str, Any] = {"purpose": self.purpose}
         for name in ("instructions", "output_schema", "tools", "notices"):
             if value := getattr(self, name):
-                written[name] = value
-        return {**written, "messages_as_before": same, "messages": self.messages[same:]}
+                data[name] = value
+        return {**data, "messages_as_before": same, "messages": self.messages[same:]}
 
     @classmethod
     def from_dict(cls, data: dict[str, Any], previous: RequestFingerprint | None) -> RequestFingerprint:
@@ -148,34 +168,37 @@ class RequestFingerprint:
         )
 
     def find_differences(self, request: Request, redactor: Redactor = DEFAULT_REDACTOR) -> list[str]:
-        """What is different in a request, in words; empty where it is the one that was recorded."""
-        found = RequestFingerprint.from_request(request, redactor)
-        if found == self:
-            return []
-        told: list[str] = []
-        if found.purpose != self.purpose:
-            told.append(f"it is for a {found.purpose}, recorded was one for a {self.purpose}")
-        if found.instructions != self.instructions:
-            told.append(f"the instructions are now {quote_value(request.instructions)}")
-        if found.output_schema != self.output_schema:
-            told.append("the schema of the output is another")
-        if found.notices != self.notices:
-            told.append(f"the notices are now {quote_value(request.notices)}")
-        return told + self._compare_tools(found) + self._compare_messages(found, request.messages)
+        """Describe how a request differs.
 
-    def _compare_tools(self, found: RequestFingerprint) -> list[str]:
-        told = [f"the tool {name} is new" for name in found.tools if name not in self.tools]
-        told += [f"the tool {name} is missing" for name in self.tools if name not in found.tools]
-        known = [name for name in found.tools if name in self.tools]
-        return told + [
-            f"the tool {name} is described otherwise" for name in known if found.tools[name] != self.tools[name]
+        An empty list means it is the recorded one.
+        """
+        current = RequestFingerprint.from_request(request, redactor)
+        if current == self:
+            return []
+        differences: list[str] = []
+        if current.purpose != self.purpose:
+            differences.append(f"it is for a {current.purpose}, recorded was one for a {self.purpose}")
+        if current.instructions != self.instructions:
+            differences.append(f"the instructions are now {quote_value(request.instructions)}")
+        if current.output_schema != self.output_schema:
+            differences.append("the schema of the output is another")
+        if current.notices != self.notices:
+            differences.append(f"the notices are now {quote_value(request.notices)}")
+        return differences + self._compare_tools(current) + self._compare_messages(current, request.messages)
+
+    def _compare_tools(self, current: RequestFingerprint) -> list[str]:
+        differences = [f"the tool {name} is new" for name in current.tools if name not in self.tools]
+        differences += [f"the tool {name} is missing" for name in self.tools if name not in current.tools]
+        known = [name for name in current.tools if name in self.tools]
+        return differences + [
+            f"the tool {name} is described otherwise" for name in known if current.tools[name] != self.tools[name]
         ]
 
-    def _compare_messages(self, found: RequestFingerprint, messages: Sequence[Message]) -> list[str]:
-        n = _count_common_prefix(found.messages, self.messages)
-        if n == len(found.messages) == len(self.messages):
+    def _compare_messages(self, current: RequestFingerprint, messages: Sequence[Message]) -> list[str]:
+        n = _count_common_prefix(current.messages, self.messages)
+        if n == len(current.messages) == len(self.messages):
             return []
-        if n == len(found.messages):
+        if n == len(current.messages):
             return [f"there are {n} messages, recorded were {len(self.messages)}"]
         now = f"message {n + 1} is now {_describe_message(messages[n])} {quote_value(_get_text(messages[n]))}"
         if n == len(self.messages):
@@ -183,10 +206,10 @@ class RequestFingerprint:
         return [f"{now}, recorded was {self.messages[n].rpartition(' ')[0]} of other words"]
 
 
-def _count_common_prefix(one: Sequence[str], other: Sequence[str]) -> int:
-    """How many are the same at the beginning."""
-    pairs = enumerate(zip(one, other, strict=False))
-    return next((n for n, (a, b) in pairs if a != b), min(len(one), len(other)))
+def _count_common_prefix(first: Sequence[str], second: Sequence[str]) -> int:
+    """Return how many items are equal at the start."""
+    pairs = enumerate(zip(first, second, strict=False))
+    return next((n for n, (a, b) in pairs if a != b), min(len(first), len(second)))
 
 
 def _describe_message(message: Message) -> str:
@@ -201,7 +224,7 @@ def _get_text(message: Message) -> object:
 
 
 def _normalize_message(message: Message, run_id: str) -> list[object]:
-    content = message.content  # an excerpt of a large result names its run
+    content = message.content  # the excerpt of a large result contains its run's id
     if len(run_id) >= _MIN_RUN_ID_CHARS:
         content = content.replace(run_id, "run")
     return [content, message.payload]
@@ -214,29 +237,21 @@ def _digest(value: object) -> str:
     return blake2b(text.encode("utf-8", "surrogatepass"), digest_size=8).hexdigest()
 
 
-_VERSION = 1
-_SECRET = re.compile(r"(?i)\b(?:bearer\s+|(?:sk|pk|rk|key|api|ghp|gho|xox\w?)[-_])[\w.+/=-]{5,}[\w=]")
-"""What may be a key where a provider refuses one, in a message that nobody reads for its words."""
-_BASES: Mapping[FailureKind, type[ModelError]] = {
-    FailureKind.RETRYABLE: Retryable,
-    FailureKind.CONTEXT: ContextTooLong,
-    FailureKind.INTERRUPTED: ModelError,
-    FailureKind.FINAL: ModelError,
-}
-
-
 @dataclass(slots=True)
 class RecordedExchange:
-    """A request and what came of it; neither a reply nor a failure is a request that was cut."""
+    """Recorded request with its reply or failure.
+
+    Neither means it was cancelled.
+    """
 
     request: RequestFingerprint
     pieces: list[str] = field(default_factory=list[str])
-    """The text as it was told, where it was."""
+    """Streamed pieces of the text, if it was streamed."""
     reply: Reply | None = None
     failure: ModelFailure | None = None
 
     def reply_or_raise(self) -> Reply:
-        """The reply again; what failed raises again."""
+        """Return the recorded reply, or raise the recorded failure."""
         if self.failure is not None:
             raise _build_error(self.failure)
         if self.reply is None:
@@ -244,14 +259,14 @@ class RecordedExchange:
         return self.reply
 
     def to_dict(self, previous: RequestFingerprint | None, redactor: Redactor = DEFAULT_REDACTOR) -> dict[str, Any]:
-        """The same in JSON types, without secrets."""
-        written: dict[str, Any] = {"request": self.request.to_dict(previous)}
+        """Return JSON types, without secrets."""
+        data: dict[str, Any] = {"request": self.request.to_dict(previous)}
         if self.pieces:
-            written["pieces"] = redactor.redact_pieces(self.pieces)
+            data["pieces"] = redactor.redact_pieces(self.pieces)
         if self.failure is not None:
             failure = redactor.redact(asdict(self.failure))
-            return {**written, "failure": {**failure, "message": _SECRET.sub("***", failure["message"])}}
-        return {**written, "reply": None if self.reply is None else redactor.redact(_reply_to_dict(self.reply))}
+            return {**data, "failure": {**failure, "message": _SECRET.sub("***", failure["message"])}}
+        return {**data, "reply": None if self.reply is None else redactor.redact(_reply_to_dict(self.reply))}
 
     @classmethod
     def from_dict(cls, data: dict[str, Any], previous: RequestFingerprint | None) -> RecordedExchange:
@@ -267,72 +282,72 @@ class RecordedExchange:
 
 @dataclass(slots=True, eq=False)
 class Recording:
-    """One run."""
+    """Recorded run."""
 
     exchanges: list[RecordedExchange] = field(default_factory=list[RecordedExchange])
     counts: list[int] = field(default_factory=list[int])
-    """What the model's own counter said of each request, where it has one."""
+    """Token counts by the model's own counter, if it has one, in the order of requests."""
 
     def to_dict(self, redactor: Redactor) -> dict[str, Any]:
-        """The same in JSON types, without secrets."""
-        befores = [None, *[exchange.request for exchange in self.exchanges]]
-        written = [one.to_dict(before, redactor) for one, before in zip(self.exchanges, befores, strict=False)]
-        return {**({"counts": self.counts} if self.counts else {}), "requests": written}
+        """Return JSON types, without secrets."""
+        previous = [None, *[exchange.request for exchange in self.exchanges]]
+        requests = [row.to_dict(before, redactor) for row, before in zip(self.exchanges, previous, strict=False)]
+        return {**({"counts": self.counts} if self.counts else {}), "requests": requests}
 
     @classmethod
     def from_dict(cls, data: dict[str, Any]) -> Recording:
         """Read what `to_dict` wrote."""
-        take, before = cls(counts=data.get("counts", [])), None
-        for one in data["requests"]:
-            take.exchanges.append(RecordedExchange.from_dict(one, before))
-            before = take.exchanges[-1].request
-        return take
+        recording, previous = cls(counts=data.get("counts", [])), None
+        for row in data["requests"]:
+            recording.exchanges.append(RecordedExchange.from_dict(row, previous))
+            previous = recording.exchanges[-1].request
+        return recording
 
 
 @dataclass(slots=True)
 class Cassette:
-    """All that one file has."""
+    """Content of a recording's file."""
 
     name: str
     provider: str | None
     price: Price | None
     counts: bool = False
-    """Whether the model has a counter of its own."""
+    """Whether the model has its own token counter."""
     max_output_tokens: int | None = None
     context_tokens: int | None = None
     recordings: list[Recording] = field(default_factory=list[Recording])
 
     def write(self, path: Path, redactor: Redactor = DEFAULT_REDACTOR) -> None:
-        """Write the file, whole or not at all, and without secrets."""
+        """Write the file atomically and without secrets."""
         price = self.price.to_dict() if isinstance(self.price, TokenPrice) else None
         model = {"name": self.name, "provider": self.provider, "price": price, "counts": self.counts}
         bounds = {"max_output_tokens": self.max_output_tokens, "context_tokens": self.context_tokens}
         data = {
             "recording": _VERSION,
             "model": redactor.redact(model | bounds),
-            "runs": [take.to_dict(redactor) for take in self.recordings],
+            "runs": [recording.to_dict(redactor) for recording in self.recordings],
         }
         text = json.dumps(data, indent=2, ensure_ascii=False, default=str) + "\n"
         path.parent.mkdir(parents=True, exist_ok=True)
-        beside = path.with_name(f".{path.name}.{os.getpid()}")
+        temporary = path.with_name(f".{path.name}.{os.getpid()}")
         try:
-            beside.write_bytes(text.encode("utf-8", "surrogatepass"))
-            beside.replace(path)
+            temporary.write_bytes(text.encode("utf-8", "surrogatepass"))
+            temporary.replace(path)
         finally:
-            beside.unlink(missing_ok=True)
+            temporary.unlink(missing_ok=True)
 
     @classmethod
     def read(cls, path: Path) -> Cassette:
-        """Read the file; a ConfigError where it is none of ours."""
+        """Read the file, or raise ConfigError if it is not a valid recording."""
         try:
             data = json.loads(path.read_bytes().decode("utf-8", "surrogatepass"))
             if data["recording"] != _VERSION:
                 raise ValueError(f"it is of version {data['recording']}")
             model = data["model"]
             price = None if model["price"] is None else TokenPrice.from_dict(model["price"])
-            takes = [Recording.from_dict(take) for take in data["runs"]]
+            recordings = [Recording.from_dict(row) for row in data["runs"]]
             bounds = model.get("max_output_tokens"), model.get("context_tokens")  # older recordings have none
-            return cls(model["name"], model["provider"], price, model["counts"], *bounds, takes)
+            return cls(model["name"], model["provider"], price, model["counts"], *bounds, recordings)
         except (OSError, LookupError, TypeError, ValueError, AttributeError) as error:
             expected = "what RecordedModel wrote; delete the file to record anew"
             raise ConfigError(f"recording {path}", f"{type(error).__name__}: {error}", expected) from error
@@ -347,7 +362,7 @@ def _reply_to_dict(reply: Reply) -> dict[str, Any]:
         }
         for call in reply.calls
     ]
-    written: dict[str, Any] = {
+    data: dict[str, Any] = {
         "text": reply.text,
         "calls": calls,
         "usage": None if reply.usage is None else asdict(reply.usage),
@@ -355,7 +370,7 @@ def _reply_to_dict(reply: Reply) -> dict[str, Any]:
         "model": reply.model,
         "provider": reply.provider,
     }
-    return {**written, "parts": [dict(part) for part in reply.parts]} if reply.parts else written
+    return {**data, "parts": [dict(part) for part in reply.parts]} if reply.parts else data
 
 
 def _reply_from_dict(data: dict[str, Any]) -> Reply:
@@ -379,10 +394,10 @@ def _failure_from_dict(data: dict[str, Any]) -> ModelFailure:
 
 
 def _build_error(failure: ModelFailure) -> Exception:
-    """An error that a run cannot tell from the one that was recorded."""
+    """Return an error that looks to a run like the recorded one."""
     base = _BASES[failure.kind]
-    same = (base.__name__, base.code) == (failure.error, failure.code)
-    kind = base if same else type(failure.error, (base,), {"code": failure.code})
+    is_base = (base.__name__, base.code) == (failure.error, failure.code)
+    kind = base if is_base else type(failure.error, (base,), {"code": failure.code})
     if issubclass(kind, Retryable):
         return kind(failure.message, failure.after_s, began=failure.began)
     return kind(failure.message, began=failure.began)

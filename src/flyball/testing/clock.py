@@ -1,4 +1,4 @@
-"""A clock that stands still until somebody moves it."""
+"""A clock that stands still until a test moves it."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from threading import Condition
 
 
 class ManualClock:
-    """A clock that a test moves by hand; waiting moves it too, so that nothing ever sleeps.
+    """Clock that a test moves. Waiting moves it too, so that nothing sleeps.
 
     >>> clock = ManualClock()
     >>> clock.move(2.5)
@@ -20,26 +20,29 @@ class ManualClock:
         self._wall = wall
 
     def now(self) -> float:
-        """Seconds on the scale that only moves forward."""
+        """Return monotonic seconds."""
         return self._now
 
     def wall(self) -> float:
-        """Seconds since the epoch."""
+        """Return seconds since the epoch."""
         return self._wall
 
     def wait(self, condition: Condition, seconds: float) -> None:
-        """Let the seconds pass at once."""
+        """Advance both clocks instead of waiting."""
         if seconds == math.inf:
             raise ValueError("nobody can wait for ever on a clock that only a test moves")
         self.move(max(0.0, seconds))
 
     def move(self, seconds: float) -> None:
-        """Let time pass."""
+        """Advance both clocks by these seconds."""
         if seconds < 0:
             raise ValueError(f"time cannot go back; found {seconds}")
         self._now += seconds
         self._wall += seconds
 
     def jump(self, seconds: float) -> None:
-        """Set the wall clock forward or back, as an administrator or daylight saving would; no time passes."""
+        """Set the wall clock forward or back, while no time passes.
+
+        An administrator or daylight saving does this to a real clock.
+        """
         self._wall += seconds

@@ -1,4 +1,4 @@
-"""What tests wait for, and what they write down."""
+"""Small test helpers: an event log, a wait for other threads, and rule files."""
 
 from __future__ import annotations
 
@@ -11,30 +11,30 @@ from ..rules import RuleSet
 
 
 class Notebook:
-    """A teller that writes down what it is told: the kinds of events, and their own fields."""
+    """Event receiver that records the kinds of events and their own fields."""
 
     def __init__(self) -> None:
         self.events: list[tuple[str, tuple[Any, ...]]] = []
 
     def tell(self, kind: Any, *fields: Any) -> None:
-        """Write it down."""
+        """Record an event."""
         self.events.append((kind.kind, fields))
 
     def kinds(self) -> list[str]:
-        """The kinds of events, in order."""
+        """Return the kinds of events, in order."""
         return [kind for kind, _ in self.events]
 
 
 def until(condition: Callable[[], bool], seconds: float = 60.0) -> None:
-    """Wait for another thread; AssertionError where it does not come in time."""
-    end = time.monotonic() + seconds
+    """Wait until the condition holds, or raise AssertionError after `seconds`."""
+    deadline = time.monotonic() + seconds
     while not condition():
-        assert time.monotonic() < end, f"it did not happen within {seconds:g} seconds"
+        assert time.monotonic() < deadline, f"it did not happen within {seconds:g} seconds"
         time.sleep(0.001)
 
 
 class RuleFolder:
-    """A folder of rule files; the first is called `rule-1`, the next `rule-2`, and that is also their order.
+    """Folder of rule files, named and ordered `rule-1`, `rule-2` and so on.
 
     >>> from tempfile import TemporaryDirectory
     >>> with TemporaryDirectory() as name:
@@ -48,7 +48,10 @@ class RuleFolder:
         self.count = 0
 
     def add(self, trigger: str, action: str, condition: str = "true", more: str = "") -> Self:
-        """Write one: `action` is what stands in `[action]`, `more` what else in `[rule]`."""
+        """Write a rule file.
+
+        `action` is the text of `[action]`, `more` is additional text of `[rule]`.
+        """
         self.count += 1
         text = f'[rule]\nid = "rule-{self.count}"\ntrigger = "{trigger}"\n{more}\n'
         text += f"[condition]\nexpression = '''{condition}'''\n[action]\n{action}\n"
@@ -56,5 +59,5 @@ class RuleFolder:
         return self
 
     def load(self) -> RuleSet:
-        """The rules; whatever is wrong with one is raised."""
+        """Return the rules, or raise an error if one is invalid."""
         return RuleSet.load(self.path, strict=True)

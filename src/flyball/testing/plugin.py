@@ -1,8 +1,8 @@
-"""Fixtures for pytest, which finds them by itself where Flyball is installed; they do nothing unless a test asks.
+"""Pytest fixtures. Pytest finds them where Flyball is installed.
 
-flyball_settings   no setting of this machine or folder counts; `flyball_settings({"max_turns": 5})` gives one
+flyball_settings   ignores settings of this machine and folder; `flyball_settings({"max_turns": 5})` sets one
 flyball_clock      a ManualClock
-flyball_recorded   makes a RecordedModel whose file lies beside the test: recordings/<module>/<test>.json
+flyball_recorded   creates a RecordedModel whose file is beside the test: recordings/<module>/<test>.json
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 
 def clear_settings(environ: MutableMapping[str, str]) -> None:
-    """Take all of Flyball's settings out of an environment, and let no file be looked for."""
+    """Remove Flyball's settings from an environment, and disable settings files."""
     for name in [name for name in environ if name.startswith(PREFIX)]:
         del environ[name]
     environ[CONFIG] = os.devnull
@@ -32,17 +32,17 @@ def clear_settings(environ: MutableMapping[str, str]) -> None:
 
 @pytest.fixture
 def flyball_settings() -> Iterator[Callable[[Mapping[str, object]], None]]:
-    """Settings that are empty but for what the test gives; afterwards all is as before.
+    """Provide empty settings and a function to set some, then restore all.
 
-    They are given as variables of the environment, so child processes see them too.
+    They are set as environment variables, so child processes see them too.
     """
     before = {name: text for name, text in os.environ.items() if name.startswith(PREFIX)}
 
-    def give(settings: Mapping[str, object]) -> None:
+    def set_settings(settings: Mapping[str, object]) -> None:
         os.environ.update({variable_for(key): str(value) for key, value in settings.items()})
 
     clear_settings(os.environ)
-    yield give
+    yield set_settings
     clear_settings(os.environ)
     del os.environ[CONFIG]
     os.environ.update(before)
@@ -50,7 +50,7 @@ def flyball_settings() -> Iterator[Callable[[Mapping[str, object]], None]]:
 
 @pytest.fixture
 def flyball_clock() -> ManualClock:
-    """A clock that stands still until the test moves it."""
+    """Provide a clock that stands still until the test moves it."""
     from .clock import ManualClock
 
     return ManualClock()
@@ -58,16 +58,19 @@ def flyball_clock() -> ManualClock:
 
 @pytest.fixture
 def flyball_recorded(request: pytest.FixtureRequest) -> Callable[[Model | None], RecordedModel]:
-    """Makes the test's RecordedModel: `flyball_recorded(model)` asks the model the first time, and never again."""
+    """Provide a factory for the test's RecordedModel.
+
+    `flyball_recorded(model)` asks the model in the first test run only.
+    """
     from .recording import RecordedModel
 
-    made: list[RecordedModel] = []
+    models: list[RecordedModel] = []
     folder = request.path.parent / "recordings" / request.path.stem
 
     def make(model: Model | None = None) -> RecordedModel:
         name = re.sub(r"[^\w.-]+", "-", request.node.name).strip("-")
-        number = f"-{len(made) + 1}" if made else ""
-        made.append(RecordedModel(Path(folder, f"{name}{number}.json"), model))
-        return made[-1]
+        number = f"-{len(models) + 1}" if models else ""
+        models.append(RecordedModel(Path(folder, f"{name}{number}.json"), model))
+        return models[-1]
 
     return make

@@ -1,4 +1,4 @@
-"""A model that is asked once and played back from then on."""
+"""A model that is asked once, and played back from a file from then on."""
 
 from __future__ import annotations
 
@@ -21,36 +21,30 @@ from ..request import ModelFailure, Reply, Request, estimate_request_tokens
 from .cassette import Cassette, RecordedExchange, Recording, Redactor, RequestFingerprint
 
 
-@dataclass(slots=True)
-class _PlaybackPosition:
-    """How far one run is in its take."""
-
-    recording: Recording
-    next_request: int = 0
-    next_count: int = 0
-
-
 class RecordedModel:
-    """Where there is no file at `path`, it asks `model` and writes the file; where there is one, it plays that back.
+    """Model that records `model` to a file, or plays an existing file back.
 
-    The file has an imprint of each request and each reply or failure as it came, but none of the texts that were sent,
-    and *** for each secret: for what looks like a key, and for what the model's `secrets()` tells, if it has that.
-    Played back, nothing is asked and nothing waits. A run gets the recorded run that begins with the same request, each
-    is played once, and a request that differs fails with a ModelError that says what does. Delete the file to record
-    anew. Without a file, `model` must be given; with one, it is used for its price and its secrets only.
+    The file has a fingerprint of each request and each reply or failure as it was received. It has none of the sent
+    texts, and *** in place of texts that look like a key, or that are in the model's `secrets()`.
+
+    In playback no model is asked and nothing waits. A run gets the recorded run that starts with the same request. Each
+    recorded run is played once. A request that differs fails with a ModelError that says how.
+
+    Delete the file to record again. Without a file, `model` is required. With one, it is used only for its price and
+    its secrets.
     """
 
     def __init__(self, path: str | os.PathLike[str], model: Model | None = None, *, anew: bool = False) -> None:
         self.path = Path(path)
         self.playing = not anew and self.path.exists()
-        """Whether there is a file, and so nothing is asked."""
+        """True if the model plays a file back."""
         self._model = model
         self._lock = Lock()
         self._positions: dict[str, _PlaybackPosition] = {}
         self._cassette = self._open_cassette(model)
         self._unplayed = list(self._cassette.recordings)
         self.ask: Callable[[Request, OnText], Reply | Awaitable[Reply]] = self._play
-        """Answers from the file, or asks the model and writes it down; a `def` where it asks one that is a `def`."""
+        """Answers from the file, or asks the model and records it. A `def` if the model's `ask` is one."""
         if model is not None and not self.playing:
             self.ask = self._record if inspect.iscoroutinefunction(model.ask) else self._record_sync
         if self._cassette.counts:
@@ -67,44 +61,47 @@ class RecordedModel:
 
     @property
     def name(self) -> str:
-        """That of the model."""
+        """Name of the model."""
         return self._cassette.name
 
     @property
     def provider(self) -> str | None:
-        """That of the model."""
+        """Provider of the model."""
         return self._cassette.provider
 
     @property
     def price(self) -> Price | None:
-        """That of the model; the file has it where it is a TokenPrice."""
+        """Price of the model.
+
+        The file has it only if it is a TokenPrice.
+        """
         return self._cassette.price if self._model is None else self._model.price
 
     @property
     def max_output_tokens(self) -> int | None:
-        """That of the model."""
+        """Maximum tokens of a reply of the model."""
         return self._cassette.max_output_tokens
 
     @property
     def context_tokens(self) -> int | None:
-        """That of the model."""
+        """Context size of the model in tokens."""
         return self._cassette.context_tokens
 
     def secrets(self) -> tuple[str, ...]:
-        """Those of the model."""
+        """Return the secrets of the model."""
         return self._redactor.secrets
 
     def ready(self) -> str | None:
-        """A recording is; else what the model says."""
+        """Return None in playback, otherwise the answer of the model."""
         return None if self.playing or self._model is None else self._model.ready()
 
     def assert_played(self) -> None:
-        """Check that every recorded request was asked again."""
+        """Check that every recorded request was sent again."""
         with self._lock:
-            left = [take.exchanges for take in self._unplayed]
-            left += [head.recording.exchanges[head.next_request :] for head in self._positions.values()]
-        unasked = sum(map(len, left)) if self.playing else 0
-        assert not unasked, f"{unasked} requests of {self.path} were not asked again"
+            unplayed = [recording.exchanges for recording in self._unplayed]
+            unplayed += [position.recording.exchanges[position.next_request :] for position in self._positions.values()]
+        count = sum(map(len, unplayed)) if self.playing else 0
+        assert not count, f"{count} requests of {self.path} were not asked again"
 
     async def _play(self, request: Request, tell: OnText, /) -> Reply:
         exchange = self._next_exchange(request)
@@ -114,41 +111,46 @@ class RecordedModel:
 
     def _next_exchange(self, request: Request) -> RecordedExchange:
         with self._lock:
-            head = self._get_position(request)
-            place = head.next_request
-            if place == len(head.recording.exchanges):
-                raise self._build_mismatch(f"has {place} requests for this run, and this is another")
-            exchange = head.recording.exchanges[place]
-            if wrong := exchange.request.find_differences(request, self._redactor):
-                raise self._build_mismatch(f"differs in request {place + 1} of this run: {'; '.join(wrong)}")
-            head.next_request += 1
+            position = self._get_position(request)
+            index = position.next_request
+            if index == len(position.recording.exchanges):
+                raise self._build_mismatch(f"has {index} requests for this run, and this is another")
+            exchange = position.recording.exchanges[index]
+            if differences := exchange.request.find_differences(request, self._redactor):
+                raise self._build_mismatch(f"differs in request {index + 1} of this run: {'; '.join(differences)}")
+            position.next_request += 1
             return exchange
 
     def _get_position(self, request: Request) -> _PlaybackPosition:
-        """How far this run is; a new one gets the first recorded run that begins as it does."""
+        """Return the position of this run.
+
+        A new run gets the first recorded run that starts with the same request.
+        """
         run = get_run_id(request)
         if run not in self._positions:
             if not self.playing:
                 self._cassette.recordings.append(Recording())
                 self._positions[run] = _PlaybackPosition(self._cassette.recordings[-1])
             else:
-                take = self._find_recording(request)
-                self._unplayed.remove(take)
-                self._positions[run] = _PlaybackPosition(take)
+                recording = self._find_recording(request)
+                self._unplayed.remove(recording)
+                self._positions[run] = _PlaybackPosition(recording)
         return self._positions[run]
 
     def _find_recording(self, request: Request) -> Recording:
-        firsts = [(take, take.exchanges[0].request) for take in self._unplayed if take.exchanges]
+        firsts = [(recording, recording.exchanges[0].request) for recording in self._unplayed if recording.exchanges]
         if not firsts:
             raise self._build_mismatch(f"has {len(self._cassette.recordings)} runs, all played; this is another")
-        imprint = RequestFingerprint.from_request(request, self._redactor)
-        for take, first in firsts:
-            if first == imprint:
-                return take
-        wrong = "; ".join(firsts[0][1].find_differences(request, self._redactor))
+        fingerprint = RequestFingerprint.from_request(request, self._redactor)
+        for recording, first in firsts:
+            if first == fingerprint:
+                return recording
+        differences = "; ".join(firsts[0][1].find_differences(request, self._redactor))
         if len(firsts) == 1:
-            raise self._build_mismatch(f"differs in request 1 of this run: {wrong}")
-        raise self._build_mismatch(f"has no run left that begins with this request; the next one differs: {wrong}")
+            raise self._build_mismatch(f"differs in request 1 of this run: {differences}")
+        raise self._build_mismatch(
+            f"has no run left that begins with this request; the next one differs: {differences}"
+        )
 
     def _build_mismatch(self, problem: str) -> ModelError:
         return ModelError(
@@ -157,7 +159,10 @@ class RecordedModel:
 
     @property
     def _redactor(self) -> Redactor:
-        """Made for each use: a key may be given to the environment only when it is needed."""
+        """Redactor, created for each use.
+
+        A key may be set only when it is needed.
+        """
         return Redactor.for_model(self._model)
 
     async def _record(self, request: Request, tell: OnText, /) -> Reply:
@@ -174,11 +179,12 @@ class RecordedModel:
     def _record_exchange(
         self, request: Request, tell: OnText
     ) -> Generator[tuple[RecordedExchange, Callable[[], object]]]:
-        """Write down what comes of a request, whatever does; one that is cut has neither reply nor failure."""
-        model, exchange = (
-            cast("Model", self._model),
-            RecordedExchange(RequestFingerprint.from_request(request, self._redactor)),
-        )
+        """Record the outcome of a request.
+
+        A cancelled one has neither reply nor failure.
+        """
+        model = cast("Model", self._model)
+        exchange = RecordedExchange(RequestFingerprint.from_request(request, self._redactor))
         with self._lock:
             self._get_position(request).recording.exchanges.append(exchange)
 
@@ -197,24 +203,37 @@ class RecordedModel:
 
     def _count(self, request: Request) -> int:
         if not self.playing:
-            counted = cast("Any", self._model).count(request)
+            count = cast("Any", self._model).count(request)
             with self._lock:
-                self._get_position(request).recording.counts.append(counted)
-            return counted
+                self._get_position(request).recording.counts.append(count)
+            return count
         with self._lock:
-            head = self._get_position(request)
-            head.next_count += 1
-            counts = head.recording.counts
-            return counts[head.next_count - 1] if head.next_count <= len(counts) else estimate_request_tokens(request)
+            position = self._get_position(request)
+            index = position.next_count
+            position.next_count += 1
+            counts = position.recording.counts
+            return counts[index] if index < len(counts) else estimate_request_tokens(request)
+
+
+@dataclass(slots=True)
+class _PlaybackPosition:
+    """Position of a run in its recording."""
+
+    recording: Recording
+    next_request: int = 0
+    next_count: int = 0
 
 
 def record(model: Model, path: str | os.PathLike[str]) -> RecordedModel:
-    """A model that asks `model`, also where there is a recording at `path`, and writes that anew, without secrets."""
+    """Create a model that asks `model` and records it without secrets.
+
+    It replaces an existing recording at `path`.
+    """
     return RecordedModel(path, model, anew=True)
 
 
 def playback(path: str | os.PathLike[str]) -> RecordedModel:
-    """A model that plays the recording at `path` back, and asks nobody."""
+    """Create a model that plays back the recording at `path`."""
     return RecordedModel(path)
 
 

@@ -1,4 +1,7 @@
-"""A model's server on this machine: it speaks both wires, says what a script says, and misbehaves on demand."""
+"""A local model server for tests, with a script and faults on demand.
+
+It speaks OpenAI's and Anthropic's API.
+"""
 
 from .faults import Sent, StatusReply, sent, status
 from .server import ModelServer, ReceivedRequest

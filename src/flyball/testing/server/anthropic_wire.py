@@ -1,4 +1,4 @@
-"""The wire of Anthropic's messages."""
+"""Anthropic's messages API, from the server's side."""
 
 from __future__ import annotations
 
@@ -27,31 +27,31 @@ _ERRORS = {
     529: "overloaded_error",
 }
 _TOO_LONG = "prompt is too long: "
-"""How this provider begins to say it; it has no code for it."""
+"""Start of the provider's message for a context that is too long. There is no code for it."""
 
 
 class AnthropicWire:
-    """Writes replies as messages and their events."""
+    """Encoder of replies as messages and their events."""
 
     def build_body(self, reply: SpokenReply) -> Json:
-        """A message."""
+        """Return a message."""
         blocks: list[Json] = []
         if reply.thinking:
             blocks.append({"type": "thinking", "thinking": reply.thinking, "signature": "c2lnbmVk"})
         if reply.text:
             blocks.append({"type": "text", "text": reply.text, "citations": None})
         blocks += [
-            {"type": "tool_use", "id": one.id, "name": one.name, "input": _arguments_to_json(one)}
-            for one in reply.calls
+            {"type": "tool_use", "id": call.id, "name": call.name, "input": _arguments_to_json(call)}
+            for call in reply.calls
         ]
         usage = reply.build_usage(_usage_to_json(reply.usage or Usage()))
         return _build_message(reply, blocks, reply.get_finish_reason(_FINISH), usage)
 
     def iter_events(self, reply: SpokenReply) -> Iterator[StreamEvent]:
-        """The events, each with its name."""
+        """Yield the named events of a message."""
         usage = reply.usage or Usage()
-        begun = reply.build_usage(_usage_to_json(replace(usage, output=1, reasoning=0)))
-        yield _build_event({"type": "message_start", "message": _build_message(reply, [], None, begun)})
+        initial_usage = reply.build_usage(_usage_to_json(replace(usage, output=1, reasoning=0)))
+        yield _build_event({"type": "message_start", "message": _build_message(reply, [], None, initial_usage)})
         yield _build_event({"type": "ping"})
         for index, (block, deltas) in enumerate(_iter_blocks(reply)):
             at = deltas[0][0] if deltas else reply.end
@@ -60,13 +60,13 @@ class AnthropicWire:
                 yield _build_event({"type": "content_block_delta", "index": index, "delta": delta}, at)
             yield _build_event({"type": "content_block_stop", "index": index}, at)
         delta = {"stop_reason": reply.get_finish_reason(_FINISH), "stop_sequence": None}
-        done = reply.build_usage(_usage_to_json(usage))
-        told = {"usage": done} if done is not None else {}
-        yield _build_event({"type": "message_delta", "delta": delta} | told, reply.end)
+        final_usage = reply.build_usage(_usage_to_json(usage))
+        usage_field = {"usage": final_usage} if final_usage is not None else {}
+        yield _build_event({"type": "message_delta", "delta": delta} | usage_field, reply.end)
         yield _build_event({"type": "message_stop"}, reply.end)
 
     def build_error(self, status: StatusReply) -> Json:
-        """The body of an answer that is an error."""
+        """Return the body of an error response."""
         kind = _ERRORS.get(status.status, "invalid_request_error" if status.status < 500 else "api_error")
         message = status.message or f"The server answers with status {status.status}."
         if status.code == "context_length_exceeded":
@@ -74,12 +74,12 @@ class AnthropicWire:
         return {"type": "error", "error": {"type": kind, "message": message}, "request_id": "req_error"}
 
     def build_error_event(self, status: StatusReply) -> StreamEvent:
-        """An event that is an error."""
+        """Return an error as an event."""
         return StreamEvent(self.build_error(status), "error")
 
 
 def _iter_blocks(reply: SpokenReply) -> Iterator[tuple[Json, list[tuple[float, Json]]]]:
-    """Each block as it begins, and what is added to it when."""
+    """Yield the start of each block, and its deltas with their times."""
     if reply.thinking:
         thoughts = [{"type": "thinking_delta", "thinking": piece} for piece in split_chunks(reply.thinking)]
         signed = {"type": "signature_delta", "signature": "c2lnbmVk"}
@@ -111,7 +111,7 @@ def _build_message(reply: SpokenReply, content: list[Json], finish: str | None, 
 
 
 def _usage_to_json(usage: Usage) -> Json:
-    """This provider's input is what was not cached."""
+    """Return Anthropic's counts. Its input excludes cached tokens."""
     return {
         "input_tokens": usage.input - usage.cached - usage.written,
         "cache_creation_input_tokens": usage.written,
@@ -122,7 +122,7 @@ def _usage_to_json(usage: Usage) -> Json:
 
 
 def _arguments_to_json(call: Call) -> object:
-    """Arguments in one piece are JSON and no text; what a script writes that is none goes as the text it is."""
+    """Return arguments as JSON, or invalid JSON of a script as its text."""
     if not isinstance(call.arguments, str):
         return dict(call.arguments)
     try:

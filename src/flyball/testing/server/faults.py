@@ -1,4 +1,4 @@
-"""How a server sends a line: as it should, broken at some place, or not at all."""
+"""Ways to send a line: normally, broken at some point, or as an HTTP error."""
 
 from __future__ import annotations
 
@@ -11,41 +11,47 @@ from ...errors import ConfigError, ContextTooLong, ModelError, Retryable
 from ...models.scripted import Line
 
 Fault = Literal["cut", "reset", "hang", "error", "half"]
-"""What breaks: the connection is closed without an end, or is reset; nothing comes any more until the server closes; an
-error comes instead of the next event, and is the last; of the next event, half comes."""
+"""Kind of fault.
+
+- `cut`: the connection is closed before the end.
+- `reset`: the connection is reset.
+- `hang`: nothing more is sent until the server closes.
+- `error`: an error is sent instead of the next event, and is the last event.
+- `half`: only half of the next event is sent.
+"""
 
 
 class SendOptions(TypedDict, total=False):
-    """The ways in which a line can be sent. Everything may be left out."""
+    """Options for sending a line. All are optional."""
 
     events: int
-    """The fault comes behind so many events; an answer that is not streamed is one event."""
+    """Number of events before the fault. A reply that is not streamed is one event."""
     bytes: int
-    """The fault comes behind so many bytes of the body, as it is sent."""
+    """Number of bytes of the encoded body before the fault."""
     message: str
-    """What the error says that comes in the middle of a stream."""
+    """Message of an error in the middle of a stream."""
     thinking: str
-    """What the model thought before it spoke: Anthropic's thinking block, or `reasoning_content`."""
+    """Reasoning before the text: Anthropic's thinking block, or `reasoning_content`."""
     ids: Sequence[str]
-    """The ids of the calls."""
+    """Ids of the calls."""
     usage: object
-    """What stands where the usage would: a dict as it is, anything else in the place of each count."""
+    """Replacement for the usage: a dict as it is, any other value in place of each count."""
     finish: str | None
-    """The reason for the end, in the provider's words, known or not; None for no reason."""
+    """Finish reason in the provider's words, known or not. None sends no reason."""
     headers: Mapping[str, str]
-    """Further headers, or others in the place of ours."""
+    """Additional headers, which replace ours of the same name."""
     gzip: bool
     crlf: bool
-    """Lines of the stream end as they do in HTTP."""
+    """Whether lines of the stream end with CR LF."""
     comments: bool
-    """A comment stands before each event of the stream."""
+    """Whether a comment precedes each event of the stream."""
     split: int | Sequence[int]
-    """The body comes in pieces of so many bytes, whatever they cut in two; several numbers take turns."""
+    """Chunk size of the body in bytes, whatever is cut in two. Several sizes take turns."""
 
 
 @dataclass(frozen=True, slots=True)
 class Sent:
-    """A line, and how it is sent."""
+    """Line with its way of sending."""
 
     line: Line
     fault: Fault | None = None
@@ -54,7 +60,7 @@ class Sent:
 
 @dataclass(frozen=True, slots=True)
 class StatusReply:
-    """An answer of HTTP that is no reply."""
+    """HTTP response that is not a reply of a model."""
 
     status: int
     message: str = ""
@@ -67,9 +73,9 @@ Sendable = Line | Sent | StatusReply
 
 
 def sent(line: Line, fault: Fault | None = None, /, **options: Unpack[SendOptions]) -> Sent:
-    """A line that is sent in a way of its own: with a fault, or as servers may but rarely do.
+    """Return a line with a fault, or with options that servers rarely use.
 
-    A fault comes where `events` or `bytes` say, and without them before the headers.
+    A fault occurs after `events` or `bytes`, and without them before the headers.
     """
     validation.check_type("sent", line, Line)
     if fault is not None and fault not in get_args(Fault):
@@ -95,15 +101,16 @@ def status(
     body: object = None,
     headers: Mapping[str, str] | None = None,
 ) -> StatusReply:
-    """An answer with this status. Without a `body` it has the wire's own shape, with this message and code.
+    """Return a response with this status.
 
-    A `body` that is a text is sent as it is, as a page; anything else as JSON.
+    Without a `body` it has the provider's own format, with this message and code. A `body` that is a text is sent as
+    HTML, anything else as JSON.
     """
     return StatusReply(validation.check_int("status", status, min_value=200), message, code, body, headers or {})
 
 
 def check_lines(lines: Sequence[Sendable]) -> tuple[Sendable, ...]:
-    """The lines, if a server can send them."""
+    """Return the lines, or raise ConfigError if a server cannot send one."""
     for line in lines:
         if not isinstance(line, Line | Sent | StatusReply):  # pyright: ignore[reportUnnecessaryIsInstance]
             raise ConfigError("script", line, "lines: say(...), call(...), sent(...), status(...)")
@@ -111,7 +118,10 @@ def check_lines(lines: Sequence[Sendable]) -> tuple[Sendable, ...]:
 
 
 def resolve_line(line: Sendable) -> Sent | StatusReply:
-    """A line as a server tells it: what a model would raise is a status, or a connection that breaks."""
+    """Return a line as a server sends it.
+
+    An error of a model becomes a status, or a connection that breaks.
+    """
     if not isinstance(line, Line):
         return line if isinstance(line, StatusReply) or line.line.error is None else resolve_line(line.line)
     match line.error:

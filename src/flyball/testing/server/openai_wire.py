@@ -1,4 +1,4 @@
-"""The wire of OpenAI's chat completions, as its servers and the many that copy them write it."""
+"""OpenAI's chat completions API, from the server's side."""
 
 from __future__ import annotations
 
@@ -23,10 +23,10 @@ _ERRORS = {
 
 
 class OpenAIWire:
-    """Writes replies as chat completions and their chunks."""
+    """Encoder of replies as chat completions and their chunks."""
 
     def build_body(self, reply: SpokenReply) -> Json:
-        """A chat completion."""
+        """Return a chat completion."""
         calls = [
             {"id": call.id, "type": "function", "function": {"name": call.name, "arguments": encode_arguments(call)}}
             for call in reply.calls
@@ -41,7 +41,7 @@ class OpenAIWire:
         return _build_completion(reply, "chat.completion", choice) | ({"usage": usage} if usage is not None else {})
 
     def iter_events(self, reply: SpokenReply) -> Iterator[StreamEvent]:
-        """The chunks, and the word that ends them."""
+        """Yield the chunks of a completion, and the final `[DONE]`."""
         end = reply.end
         yield _build_chunk(reply, {"role": "assistant", "content": "" if reply.text else None, "refusal": None})
         for piece in split_chunks(reply.thinking):
@@ -51,8 +51,8 @@ class OpenAIWire:
         for index, call in enumerate(reply.calls):
             opening = {"id": call.id, "type": "function", "function": {"name": call.name, "arguments": ""}}
             yield _build_chunk(reply, {"tool_calls": [{"index": index} | opening]}, at=end)
-            for scrap in split_chunks(encode_arguments(call)):
-                yield _build_chunk(reply, {"tool_calls": [{"index": index, "function": {"arguments": scrap}}]}, at=end)
+            for part in split_chunks(encode_arguments(call)):
+                yield _build_chunk(reply, {"tool_calls": [{"index": index, "function": {"arguments": part}}]}, at=end)
         yield _build_chunk(reply, {}, reply.get_finish_reason(_FINISH), at=end)
         usage = reply.build_usage(_usage_to_json(reply.usage or Usage()))
         if reply.includes_usage and usage is not None:
@@ -60,14 +60,14 @@ class OpenAIWire:
         yield StreamEvent("[DONE]", at=end)
 
     def build_error(self, status: StatusReply) -> Json:
-        """The body of an answer that is an error."""
-        usual = ("invalid_request_error", None) if status.status < 500 else ("server_error", None)
-        kind, code = _ERRORS.get(status.status, usual)
+        """Return the body of an error response."""
+        default = ("invalid_request_error", None) if status.status < 500 else ("server_error", None)
+        kind, code = _ERRORS.get(status.status, default)
         message = status.message or f"The server answers with status {status.status}."
         return {"error": {"message": message, "type": kind, "param": None, "code": status.code or code}}
 
     def build_error_event(self, status: StatusReply) -> StreamEvent:
-        """A chunk that is an error."""
+        """Return an error as a chunk."""
         return StreamEvent(self.build_error(status))
 
 
@@ -83,8 +83,8 @@ def _build_completion(reply: SpokenReply, kind: str, *choices: Json) -> Json:
 
 def _build_chunk(reply: SpokenReply, delta: Json, finish: str | None = None, *, at: float = 0.0) -> StreamEvent:
     choice: dict[str, Any] = {"index": 0, "delta": delta, "logprobs": None, "finish_reason": finish}
-    nothing = {"usage": None} if reply.includes_usage else {}
-    return StreamEvent(_build_completion(reply, "chat.completion.chunk", choice) | nothing, at=at)
+    usage = {"usage": None} if reply.includes_usage else {}
+    return StreamEvent(_build_completion(reply, "chat.completion.chunk", choice) | usage, at=at)
 
 
 def _usage_to_json(usage: Usage) -> Json:

@@ -1,4 +1,4 @@
-"""One reply, ready to be written on a wire, and what a wire writes."""
+"""A reply as the server sends it: its data, its encoding and its faults."""
 
 from __future__ import annotations
 
@@ -15,15 +15,19 @@ from ...request import Call, Finish, Usage
 from .faults import Fault, SendOptions, Sent, StatusReply
 
 Json = dict[str, Any]
-
 CREATED = 1_900_000_000
-"""When every reply was made: a test that reads it finds the same each time."""
+"""Creation time of every reply, fixed so that tests see the same value."""
 _CHUNK_CHARS = 8
+_GZIP = 31
+_OVERLOADED = StatusReply(529, "Overloaded")
 
 
 @dataclass(frozen=True, slots=True)
 class StreamEvent:
-    """One event of a stream: what it says, and how many seconds behind the beginning."""
+    """Event of a stream.
+
+    `at` is in seconds since the start of the reply.
+    """
 
     data: Json | str
     name: str | None = None
@@ -31,27 +35,27 @@ class StreamEvent:
 
 
 class Wire(Protocol):
-    """How a provider writes a reply."""
+    """Encoder of replies in a provider's format."""
 
     def build_body(self, reply: SpokenReply) -> Json:
-        """The reply in one piece."""
+        """Return the reply as one body."""
         ...
 
     def iter_events(self, reply: SpokenReply) -> Iterator[StreamEvent]:
-        """The reply as a stream."""
+        """Yield the reply as events of a stream."""
         ...
 
     def build_error(self, status: StatusReply) -> Json:
-        """An error, as the body of an answer with this status."""
+        """Return the body of an error response."""
         ...
 
     def build_error_event(self, status: StatusReply) -> StreamEvent:
-        """An error in the middle of a stream."""
+        """Return an error in the middle of a stream."""
         ...
 
 
 class SpokenReply:
-    """What a line says to one request."""
+    """Reply of a line to a request."""
 
     def __init__(self, sent: Sent, number: int, request_body: Json) -> None:
         self.options = sent.options
@@ -66,52 +70,24 @@ class SpokenReply:
         self.finish: Finish = reply.finish
         self.end: float = line.after_s
         ids = [*self.options.get("ids", ())]
-        self.calls = [Call(ids.pop(0) if ids else one.id, one.name, one.arguments) for one in reply.calls]
+        self.calls = [Call(ids.pop(0) if ids else call.id, call.name, call.arguments) for call in reply.calls]
         pieces = line.schedule_pieces() or [(self.end, piece) for piece in split_words(self.text)]
         self.pieces: list[tuple[float, str]] = [(at, piece) for at, piece in pieces if piece]
 
     def get_finish_reason(self, names: dict[Finish, str]) -> str | None:
-        """Why it ended, in the words of a provider."""
+        """Return the finish reason in the provider's words."""
         return self.options["finish"] if "finish" in self.options else names.get(self.finish)
 
     def build_usage(self, counts: Json) -> Json | None:
-        """What it used, in the shape of a provider, unless its manner is to say something else."""
+        """Return the usage in the provider's format, or its replacement."""
         if "usage" not in self.options:
             return counts if self.usage is not None else None
-        given = self.options["usage"]
-        return given if isinstance(given, dict) else dict.fromkeys(counts, given)  # pyright: ignore[reportUnknownVariableType]
-
-
-def split_words(text: str) -> list[str]:
-    """A text in the pieces in which a model tells it."""
-    return re.findall(r"\s*\S+|\s+$", text)
-
-
-def encode_arguments(call: Call) -> str:
-    """The arguments of a call as a text."""
-    given = call.arguments
-    return given if isinstance(given, str) else json.dumps(given, ensure_ascii=False)
-
-
-def split_chunks(text: str) -> list[str]:
-    """A text in small pieces that pay no heed to what is in it."""
-    return [text[start : start + _CHUNK_CHARS] for start in range(0, len(text), _CHUNK_CHARS)]
-
-
-_GZIP = 31
-_OVERLOADED = StatusReply(529, "Overloaded")
-
-
-class ConnectionFault(Exception):
-    """Here the connection breaks, in this way."""
-
-    def __init__(self, fault: Fault) -> None:
-        super().__init__(fault)
-        self.fault: Fault = fault
+        usage = self.options["usage"]
+        return usage if isinstance(usage, dict) else dict.fromkeys(counts, usage)  # pyright: ignore[reportUnknownVariableType]
 
 
 class ResponseBody:
-    """What is sent behind the headers: when, and which bytes."""
+    """Body of a response: its bytes and their times."""
 
     def __init__(self, sent: Sent, reply: SpokenReply, wire: Wire, *, stream: bool) -> None:
         self.fault = sent.fault
@@ -124,7 +100,7 @@ class ResponseBody:
 
     @property
     def headers(self) -> dict[str, str]:
-        """What HTTP has to know of it."""
+        """HTTP headers of the body."""
         headers = {"Content-Type": "text/event-stream; charset=utf-8" if self.stream else "application/json"}
         if self.options.get("gzip"):
             headers["Content-Encoding"] = "gzip"
@@ -136,23 +112,29 @@ class ResponseBody:
 
     @property
     def fails_before_headers(self) -> bool:
-        """Whether not even the headers come."""
+        """Check whether the fault occurs before the headers."""
         return self.fault in ("cut", "reset", "hang") and not self.options.keys() & {"events", "bytes"}
 
     def iter_pieces(self) -> Iterator[tuple[float, bytes]]:
-        """When each piece goes out; raises Break at the place of the fault, or at the end if that is before it."""
-        left = self._find_break_offset()
-        for at, data in self._merge_pieces() if left != 0 else ():
-            for piece in self._split_data(data if left is None else data[:left]):
+        """Yield each piece with its time in seconds.
+
+        It raises ConnectionFault at the place of the fault, or at the end if that comes first.
+        """
+        remaining = self._find_break_offset()
+        for at, data in self._merge_pieces() if remaining != 0 else ():
+            for piece in self._split_data(data if remaining is None else data[:remaining]):
                 yield at, piece
-            left = None if left is None else max(0, left - len(data))
-            if left == 0:
+            remaining = None if remaining is None else max(0, remaining - len(data))
+            if remaining == 0:
                 break
         if self.fault in ("cut", "reset", "hang"):
             raise ConnectionFault(self.fault)
 
     def _find_break_offset(self) -> int | None:
-        """Behind which byte the connection breaks."""
+        """Return the number of bytes before the connection breaks.
+
+        None means it does not.
+        """
         if self.fails_before_headers:
             return 0
         if self._fault_index is not None and self.fault in ("cut", "reset", "hang"):
@@ -160,14 +142,14 @@ class ResponseBody:
         return self.options.get("bytes")
 
     def _merge_pieces(self) -> Iterable[tuple[float, bytes]]:
-        """Each event, or what goes out at one time where the body is split anyway."""
+        """Return each event, or if the body is split, all bytes of each time."""
         if not self.options.get("split"):
             return self._compress()
         groups = groupby(self._compress(), key=itemgetter(0))
         return [(at, b"".join(data for _, data in rows)) for at, rows in groups]
 
     def _insert_error(self, events: list[StreamEvent], wire: Wire, message: str) -> list[StreamEvent]:
-        """With an error in the place of the rest."""
+        """Replace the rest of the events by an error, if that is the fault."""
         if self.fault != "error" or self._fault_index is None:
             return events
         status = replace(_OVERLOADED, message=message)
@@ -190,12 +172,12 @@ class ResponseBody:
         return [*packed, (raw[-1][0], packer.compress(raw[-1][1]) + packer.flush())]
 
     def _halve_event(self) -> Iterator[tuple[float, str]]:
-        """The texts, where the fault says so one of them with the first half of its data only."""
+        """Yield the texts, one of them halved if that is the fault."""
         for n, (at, text) in enumerate(self._texts):
             if self.fault == "half" and n == self._fault_index:
-                bare = text.rstrip("\r\n")
-                start = bare.find("{")
-                yield at, bare[: start + (len(bare) - start) // 2] + text[len(bare) :]
+                stripped = text.rstrip("\r\n")
+                start = stripped.find("{")
+                yield at, stripped[: start + (len(stripped) - start) // 2] + text[len(stripped) :]
             else:
                 yield at, text
 
@@ -210,3 +192,27 @@ class ResponseBody:
             size = next(sizes)
             yield data[start : start + size]
             start += size
+
+
+class ConnectionFault(Exception):
+    """Raised where the connection must break."""
+
+    def __init__(self, fault: Fault) -> None:
+        super().__init__(fault)
+        self.fault: Fault = fault
+
+
+def split_words(text: str) -> list[str]:
+    """Split a text into words, as a model streams it."""
+    return re.findall(r"\s*\S+|\s+$", text)
+
+
+def encode_arguments(call: Call) -> str:
+    """Return the arguments of a call as a JSON text."""
+    arguments = call.arguments
+    return arguments if isinstance(arguments, str) else json.dumps(arguments, ensure_ascii=False)
+
+
+def split_chunks(text: str) -> list[str]:
+    """Split a text into small chunks of equal size."""
+    return [text[start : start + _CHUNK_CHARS] for start in range(0, len(text), _CHUNK_CHARS)]

@@ -1,4 +1,4 @@
-"""The server itself: a script, what it heard, and the threads that serve it."""
+"""The model server: its script, its received requests, and its threads."""
 
 from __future__ import annotations
 
@@ -19,116 +19,15 @@ from .openai_wire import OpenAIWire
 from .reply import ConnectionFault, Json, ResponseBody, SpokenReply, Wire
 
 WIRES: Mapping[str, Wire] = {"/chat/completions": OpenAIWire(), "/messages": AnthropicWire()}
-"""What a path ends with, and who is spoken to there."""
-
+"""Encoder for each ending of a path."""
 _RESET = struct.pack("ii", 1, 0)
-
-
-class Host(Protocol):
-    """What a connection needs of its server."""
-
-    def receive_request(self, path: str, headers: dict[str, str], body: object) -> tuple[int, Sent | StatusReply]:
-        """Remember a request; give its number and what is said to it."""
-        ...
-
-    def wait(self, seconds: float | None) -> None:
-        """Let time pass, at most until the server closes."""
-        ...
-
-
-class Connection(BaseHTTPRequestHandler):
-    """Answers the requests of one connection, one behind the other."""
-
-    protocol_version = "HTTP/1.1"
-    disable_nagle_algorithm = True
-
-    def __init__(self, request: socket.socket, host: Host) -> None:
-        self._host = host
-        super().__init__(request, request.getpeername(), None)  # pyright: ignore[reportArgumentType]
-
-    def log_message(self, format: str, *args: object) -> None:
-        """Say nothing: a test reads what its client says."""
-
-    def do_POST(self) -> None:
-        """Hear a request and answer it."""
-        raw = self.rfile.read(int(self.headers.get("Content-Length") or 0))
-        try:
-            body: object = json.loads(raw)
-        except ValueError:
-            body = raw.decode("utf-8", "replace")
-        path = self.path.partition("?")[0]
-        number, line = self._host.receive_request(
-            path, {name.lower(): value for name, value in self.headers.items()}, body
-        )
-        wire = next((wire for end, wire in WIRES.items() if path.endswith(end)), None)
-        asked = cast("Json", body) if isinstance(body, dict) else {}
-        if wire is None:
-            self._refuse(
-                StatusReply(404, f"there is no {path} here; expected a path with {' or '.join(WIRES)}"), OpenAIWire()
-            )
-        elif isinstance(line, StatusReply):
-            self._refuse(line, wire)
-        else:
-            self._reply(ResponseBody(line, SpokenReply(line, number, asked), wire, stream=bool(asked.get("stream"))))
-
-    def do_GET(self) -> None:
-        """Say that nothing is to be got here."""
-        self._refuse(StatusReply(404, f"there is no {self.path} to get here"), OpenAIWire())
-
-    def _refuse(self, status: StatusReply, wire: Wire) -> None:
-        body = status.body if status.body is not None else wire.build_error(status)
-        text, kind = (body, "text/html") if isinstance(body, str) else (json.dumps(body), "application/json")
-        data = text.encode()
-        self._send_headers(status.status, {"Content-Type": kind, "Content-Length": str(len(data))}, status.headers)
-        self.wfile.write(data)
-
-    def _reply(self, body: ResponseBody) -> None:
-        try:
-            if body.fails_before_headers:
-                next(body.iter_pieces())
-            headers = body.headers
-            chunked = "Transfer-Encoding" in headers
-            self._send_headers(200, headers, body.options.get("headers", {}))
-            for piece in self._wait_for_pieces(body.iter_pieces()):
-                self.wfile.write(b"%x\r\n%b\r\n" % (len(piece), piece) if chunked else piece)
-            if chunked:
-                self.wfile.write(b"0\r\n\r\n")
-        except ConnectionFault as broken:
-            self._break_connection(broken)
-
-    def _wait_for_pieces(self, pieces: Iterator[tuple[float, bytes]]) -> Iterator[bytes]:
-        passed = 0.0
-        for at, piece in pieces:
-            self._host.wait(at - passed)
-            passed = at
-            if piece:
-                yield piece
-
-    def _send_headers(self, status: int, default_headers: dict[str, str], extra_headers: Mapping[str, str]) -> None:
-        self.send_response_only(status)
-        replaced = {name.lower() for name in extra_headers}
-        headers = {name: value for name, value in default_headers.items() if name.lower() not in replaced} | dict(
-            extra_headers
-        )
-        for name, value in headers.items():
-            self.send_header(name, value)
-        self.end_headers()
-
-    def _break_connection(self, fault: ConnectionFault) -> None:
-        self.close_connection = True
-        if fault.fault == "hang":
-            self._host.wait(None)
-        elif fault.fault == "reset":
-            self.connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _RESET)
-
-
 _HOST = "127.0.0.1"
 _JOIN_TIMEOUT_S = 60.0
 
 
 @dataclass(frozen=True, slots=True)
 class ReceivedRequest:
-    """A request that came in: headers with small letters, the body read from JSON."""
+    """Received request, with lower-case header names and parsed JSON body."""
 
     path: str
     headers: dict[str, str]
@@ -136,18 +35,19 @@ class ReceivedRequest:
 
 
 class ModelServer:
-    """Says its lines over HTTP, one for each request, on OpenAI's wire and on Anthropic's; for tests of clients.
+    """Server that answers each request with the next line of its script.
 
-    It listens on this machine only, from the beginning of its `with` block to its end; `url` is what the paths
-    `/v1/chat/completions` and `/v1/messages` come behind. Past its last line a request fails and says so.
+    It speaks OpenAI's and Anthropic's API, for tests of clients. It listens on this machine only, within its `with`
+    block. `url` is the base of the paths `/v1/chat/completions` and `/v1/messages`. A request after the last line fails
+    with a message that says so.
     """
 
     def __init__(self, *lines: Sendable) -> None:
         self.lines = check_lines(lines)
         self.requests: list[ReceivedRequest] = []
-        """What it was asked, oldest first."""
+        """Received requests, oldest first."""
         self.connections = 0
-        """How many times somebody connected; fewer than requests where connections are used again."""
+        """Number of connections. It is lower than the number of requests if clients reuse connections."""
         self._loops = False
         self._lock = threading.Lock()
         self._closing = threading.Event()
@@ -157,7 +57,7 @@ class ModelServer:
 
     @classmethod
     def looping(cls, *lines: Sendable) -> ModelServer:
-        """One that begins again behind its last line."""
+        """Create a server that starts over after its last line."""
         server = cls(*lines)
         if not lines:
             raise ConfigError("script", "no line", "at least one line to say again and again")
@@ -166,7 +66,7 @@ class ModelServer:
 
     @property
     def url(self) -> str:
-        """Where it listens."""
+        """Base URL of the server."""
         if self._listener is None:
             raise ConfigError("model server", "not open", "a with block around what asks it")
         return f"http://{_HOST}:{self._listener.getsockname()[1]}"
@@ -184,7 +84,7 @@ class ModelServer:
         if listener is None:
             return
         self._closing.set()
-        with listener, socket.create_connection(listener.getsockname()[:2], _JOIN_TIMEOUT_S):  # wakes who listens
+        with listener, socket.create_connection(listener.getsockname()[:2], _JOIN_TIMEOUT_S):  # wakes the listener
             self._listener_thread.join(_JOIN_TIMEOUT_S)
         with self._lock:
             for connection in self._connections:
@@ -193,7 +93,7 @@ class ModelServer:
             thread.join(_JOIN_TIMEOUT_S)
 
     def receive_request(self, path: str, headers: dict[str, str], body: object) -> tuple[int, Sent | StatusReply]:
-        """Remember a request; give its number and what is said to it."""
+        """Record a request, and return its number and response."""
         with self._lock:
             number, count = len(self.requests), len(self.lines)
             self.requests.append(ReceivedRequest(path, headers, body))
@@ -204,7 +104,7 @@ class ModelServer:
         return number, resolve_line(self.lines[number % count])
 
     def wait(self, seconds: float | None) -> None:
-        """Let time pass, at most until the server closes."""
+        """Wait for these seconds, or until the server closes."""
         if seconds is None or seconds > 0:
             self._closing.wait(seconds)
 
@@ -236,6 +136,105 @@ def _start_thread(target: Callable[[socket.socket], None], connection: socket.so
 
 
 def _shut_down(connection: socket.socket) -> None:
-    """End a connection whose thread waits for the next request, or for its client to read."""
-    with suppress(OSError):  # its client was faster
+    """Shut down a connection whose thread waits for a request or for its client."""
+    with suppress(OSError):  # the client has closed it already
         connection.shutdown(socket.SHUT_RDWR)
+
+
+class Host(Protocol):
+    """Interface of the server for its connections."""
+
+    def receive_request(self, path: str, headers: dict[str, str], body: object) -> tuple[int, Sent | StatusReply]:
+        """Record a request, and return its number and response."""
+        ...
+
+    def wait(self, seconds: float | None) -> None:
+        """Wait for these seconds, or until the server closes."""
+        ...
+
+
+class Connection(BaseHTTPRequestHandler):
+    """Handler that answers the requests of a connection in order."""
+
+    protocol_version = "HTTP/1.1"
+    disable_nagle_algorithm = True
+
+    def __init__(self, request: socket.socket, host: Host) -> None:
+        self._host = host
+        super().__init__(request, request.getpeername(), None)  # pyright: ignore[reportArgumentType]
+
+    def log_message(self, format: str, *args: object) -> None:
+        """Log nothing, because a test reads its client's output."""
+
+    def do_POST(self) -> None:
+        """Read a request and answer it."""
+        raw = self.rfile.read(int(self.headers.get("Content-Length") or 0))
+        try:
+            body: object = json.loads(raw)
+        except ValueError:
+            body = raw.decode("utf-8", "replace")
+        path = self.path.partition("?")[0]
+        number, line = self._host.receive_request(
+            path, {name.lower(): value for name, value in self.headers.items()}, body
+        )
+        wire = next((wire for end, wire in WIRES.items() if path.endswith(end)), None)
+        request_body = cast("Json", body) if isinstance(body, dict) else {}
+        if wire is None:
+            self._refuse(
+                StatusReply(404, f"there is no {path} here; expected a path with {' or '.join(WIRES)}"), OpenAIWire()
+            )
+        elif isinstance(line, StatusReply):
+            self._refuse(line, wire)
+        else:
+            stream = bool(request_body.get("stream"))
+            self._reply(ResponseBody(line, SpokenReply(line, number, request_body), wire, stream=stream))
+
+    def do_GET(self) -> None:
+        """Answer with 404."""
+        self._refuse(StatusReply(404, f"there is no {self.path} to get here"), OpenAIWire())
+
+    def _refuse(self, status: StatusReply, wire: Wire) -> None:
+        body = status.body if status.body is not None else wire.build_error(status)
+        text, kind = (body, "text/html") if isinstance(body, str) else (json.dumps(body), "application/json")
+        data = text.encode()
+        self._send_headers(status.status, {"Content-Type": kind, "Content-Length": str(len(data))}, status.headers)
+        self.wfile.write(data)
+
+    def _reply(self, body: ResponseBody) -> None:
+        try:
+            if body.fails_before_headers:
+                next(body.iter_pieces())
+            headers = body.headers
+            chunked = "Transfer-Encoding" in headers
+            self._send_headers(200, headers, body.options.get("headers", {}))
+            for piece in self._wait_for_pieces(body.iter_pieces()):
+                self.wfile.write(b"%x\r\n%b\r\n" % (len(piece), piece) if chunked else piece)
+            if chunked:
+                self.wfile.write(b"0\r\n\r\n")
+        except ConnectionFault as fault:
+            self._break_connection(fault)
+
+    def _wait_for_pieces(self, pieces: Iterator[tuple[float, bytes]]) -> Iterator[bytes]:
+        elapsed = 0.0
+        for at, piece in pieces:
+            self._host.wait(at - elapsed)
+            elapsed = at
+            if piece:
+                yield piece
+
+    def _send_headers(self, status: int, default_headers: dict[str, str], extra_headers: Mapping[str, str]) -> None:
+        self.send_response_only(status)
+        replaced = {name.lower() for name in extra_headers}
+        headers = {name: value for name, value in default_headers.items() if name.lower() not in replaced} | dict(
+            extra_headers
+        )
+        for name, value in headers.items():
+            self.send_header(name, value)
+        self.end_headers()
+
+    def _break_connection(self, fault: ConnectionFault) -> None:
+        self.close_connection = True
+        if fault.fault == "hang":
+            self._host.wait(None)
+        elif fault.fault == "reset":
+            self.connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _RESET)

@@ -1,4 +1,7 @@
-"""The contract of a store, as checks that anybody can run on a store of their own. They need no pytest."""
+"""The store contract, as checks for a store of your own.
+
+They run with or without pytest.
+"""
 
 from __future__ import annotations
 
@@ -14,16 +17,16 @@ from . import journal, lease, run, step, transcript
 from .store_fixture import StoreFixture
 
 Opener = Callable[[Clock], Store]
-"""Opens a store that is empty, and takes the time of its leases from the clock."""
+"""Function that opens an empty store. The store takes the time of its leases from the clock."""
 
 Check = Callable[[Opener], None]
-"""Opens a store, tries one promise, and closes the store. An AssertionError tells what was broken."""
+"""Function that opens a store, checks one promise and closes the store. AssertionError names the broken promise."""
 
 _MODULES = (transcript, journal, lease, run, step)
 
 
 def store_contract() -> Sequence[Check]:
-    """Every promise of a store as a check that is named after it.
+    """Return a check for every promise of a store, named after it.
 
     >>> from flyball.store import MemoryStore
     >>> for check in store_contract():
@@ -31,14 +34,14 @@ def store_contract() -> Sequence[Check]:
 
     With pytest: `@pytest.mark.parametrize("check", store_contract(), ids=lambda check: check.__name__)`.
     """
-    return [_wrap_check(promise) for part in _MODULES for promise in _iter_checks(part)]
+    return [_wrap_check(check) for module in _MODULES for check in _iter_checks(module)]
 
 
 def _iter_checks(module: ModuleType) -> Iterator[Callable[[StoreFixture], None]]:
-    """The public functions that are written in a module."""
-    for name, found in vars(module).items():
-        if not name.startswith("_") and callable(found) and getattr(found, "__module__", "") == module.__name__:
-            yield cast("Callable[[StoreFixture], None]", found)
+    """Yield the public functions defined in a module."""
+    for name, value in vars(module).items():
+        if not name.startswith("_") and callable(value) and getattr(value, "__module__", "") == module.__name__:
+            yield cast("Callable[[StoreFixture], None]", value)
 
 
 def _wrap_check(contract_check: Callable[[StoreFixture], None]) -> Check:

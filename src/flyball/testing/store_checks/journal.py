@@ -1,4 +1,4 @@
-"""What a journal promises."""
+"""Checks of the journal."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from .store_fixture import StoreFixture, assert_raises, run_in_threads
 
 
 def rows_come_back_as_they_were_in_their_order(fixture: StoreFixture) -> None:
-    """Stores do not look into them."""
+    """Check that rows are stored unchanged and can be read from any position."""
     fixture.start_run()
     first = [Row(0, Kind.RUN, '{"seed": 1}'), Row(1, Kind.STARTED, fingerprint=2**32 - 1)]
     later = [Row(1, Kind.OUTCOME, '"one \\ud800"'), Row(1, Kind.OUTCOME, '"two"'), Row(1, Kind.ANSWER, "[]", 7, 3)]
@@ -21,7 +21,10 @@ def rows_come_back_as_they_were_in_their_order(fixture: StoreFixture) -> None:
 
 
 def an_effect_is_answered_once(fixture: StoreFixture) -> None:
-    """The second answer is refused with all that came with it, also in one and the same write."""
+    """Check that a second answer is refused with its whole write.
+
+    This holds even if both answers are in the same write.
+    """
     fixture.start_run()
     fixture.store.journal.write("r", [Row(1, Kind.ANSWER, '"first"')])
     more = [Row(2, Kind.STARTED), Row(1, Kind.ANSWER, '"second"')]
@@ -32,7 +35,7 @@ def an_effect_is_answered_once(fixture: StoreFixture) -> None:
 
 
 def an_effect_may_be_started_again(fixture: StoreFixture) -> None:
-    """A request that was killed is asked again."""
+    """Check that a killed request can be started again."""
     fixture.start_run()
     rows = [Row(1, Kind.STARTED), Row(1, Kind.STARTED), Row(1, Kind.ANSWER)]
     fixture.store.journal.write("r", rows)
@@ -40,7 +43,7 @@ def an_effect_may_be_started_again(fixture: StoreFixture) -> None:
 
 
 def a_later_take_may_answer_anew_and_that_once_too(fixture: StoreFixture) -> None:
-    """A paused run that goes on answers what was open."""
+    """Check that a resumed run can answer an open effect once more."""
     fixture.start_run()
     fixture.store.journal.write("r", [Row(1, Kind.ANSWER)])
     fixture.store.journal.write("r", [Row(1, Kind.ANSWER, take=1)])
@@ -49,7 +52,7 @@ def a_later_take_may_answer_anew_and_that_once_too(fixture: StoreFixture) -> Non
 
 
 def runs_have_journals_of_their_own(fixture: StoreFixture) -> None:
-    """And one that nobody has started has none, and gets none."""
+    """Check that journals are separate, and that an unknown run has none."""
     fixture.start_run("a")
     fixture.start_run("b")
     fixture.store.journal.write("a", [Row(1, Kind.ANSWER, '"a"')])
@@ -62,7 +65,7 @@ def runs_have_journals_of_their_own(fixture: StoreFixture) -> None:
 
 
 def a_journal_under_a_guard_is_fenced(fixture: StoreFixture) -> None:
-    """An old holder writes no row."""
+    """Check that a stale holder cannot write a row."""
     old = fixture.acquire_lease(seconds=1)
     fixture.start_run()
     fixture.store.journal.write("r", [Row(1, Kind.ANSWER)], old)
@@ -73,7 +76,7 @@ def a_journal_under_a_guard_is_fenced(fixture: StoreFixture) -> None:
 
 
 def of_two_that_answer_at_once_one_is_refused(fixture: StoreFixture) -> None:
-    """Whoever comes first."""
+    """Check that only the first of several answers is stored."""
     fixture.start_run()
 
     def answer(text: str) -> str | None:
@@ -83,7 +86,7 @@ def of_two_that_answer_at_once_one_is_refused(fixture: StoreFixture) -> None:
             return None
         return text
 
-    given = run_in_threads([lambda text=str(n): answer(text) for n in range(6)])
-    kept = [text for text in given if text is not None]
+    answers = run_in_threads([lambda text=str(n): answer(text) for n in range(6)])
+    kept = [text for text in answers if text is not None]
     assert len(kept) == 1, f"one answer was to be kept, but {len(kept)} were"
     assert fixture.store.journal.read("r") == [Row(1, Kind.ANSWER, kept[0])]

@@ -1,4 +1,4 @@
-"""What a lease promises."""
+"""Checks of leases."""
 
 from __future__ import annotations
 
@@ -8,7 +8,10 @@ from .store_fixture import StoreFixture, assert_raises, build_messages, run_in_t
 
 
 def a_lease_is_held_by_one(fixture: StoreFixture) -> None:
-    """The other is told by whom, since when and until when; also if it calls itself the same."""
+    """Check that a second owner gets the holder and its times.
+
+    This is so even if it has the same owner name.
+    """
     guard, now = fixture.acquire_lease(owner="one", seconds=60), fixture.clock.wall()
     fixture.clock.move(10)
     holder = Holder("s", "one", guard.fence, now, now + 60)
@@ -18,7 +21,7 @@ def a_lease_is_held_by_one(fixture: StoreFixture) -> None:
 
 
 def a_lease_that_was_given_back_is_free(fixture: StoreFixture) -> None:
-    """And whoever gave it back has it no more."""
+    """Check that a released lease is free, and useless to its old holder."""
     guard = fixture.acquire_lease()
     assert fixture.store.lease.release(guard) is True
     assert fixture.store.lease.holder("s") is None
@@ -29,7 +32,7 @@ def a_lease_that_was_given_back_is_free(fixture: StoreFixture) -> None:
 
 
 def a_lease_that_has_expired_is_free(fixture: StoreFixture) -> None:
-    """At the very moment."""
+    """Check that a lease is free from the moment of its expiry."""
     fixture.acquire_lease(seconds=60)
     fixture.clock.move(59)
     assert isinstance(fixture.store.lease.acquire("s", "two", 60), Holder)
@@ -39,16 +42,16 @@ def a_lease_that_has_expired_is_free(fixture: StoreFixture) -> None:
 
 
 def a_lease_that_is_renewed_lasts_from_then_on(fixture: StoreFixture) -> None:
-    """Since when it is held stays."""
-    guard, began = fixture.acquire_lease(seconds=60), fixture.clock.wall()
+    """Check that renewal extends a lease and keeps its start."""
+    guard, started_at = fixture.acquire_lease(seconds=60), fixture.clock.wall()
     fixture.clock.move(50)
     assert fixture.store.lease.renew(guard, 60) is True
     fixture.clock.move(59)
-    assert fixture.store.lease.holder("s") == Holder("s", "one", guard.fence, began, began + 110)
+    assert fixture.store.lease.holder("s") == Holder("s", "one", guard.fence, started_at, started_at + 110)
 
 
 def a_lease_that_has_expired_can_be_renewed_until_somebody_takes_it(fixture: StoreFixture) -> None:
-    """Then it is lost for good."""
+    """Check that an expired lease can be renewed until another owner takes it."""
     guard = fixture.acquire_lease(seconds=10)
     fixture.clock.move(11)
     assert fixture.store.lease.renew(guard, 10) is True
@@ -62,7 +65,7 @@ def a_lease_that_has_expired_can_be_renewed_until_somebody_takes_it(fixture: Sto
 
 
 def fences_rise_and_never_come_again(fixture: StoreFixture) -> None:
-    """Also when leases are given back, expire, or their session is deleted."""
+    """Check that fences rise after releases, expiries and deletions."""
     fences: list[int] = []
     for turn in range(6):
         guard = fixture.acquire_lease(seconds=5)
@@ -77,17 +80,17 @@ def fences_rise_and_never_come_again(fixture: StoreFixture) -> None:
 
 
 def leases_of_other_sessions_are_other_leases(fixture: StoreFixture) -> None:
-    """And what is leased need not have a transcript."""
-    one, two = fixture.acquire_lease("a"), fixture.acquire_lease("b")
-    assert one.fence != two.fence
+    """Check that leases are independent, and need no transcript."""
+    first, second = fixture.acquire_lease("a"), fixture.acquire_lease("b")
+    assert first.fence != second.fence
     assert fixture.store.transcript.sessions() == []
-    fixture.store.lease.release(one)
+    fixture.store.lease.release(first)
     assert fixture.store.lease.holder("b") is not None
 
 
 def of_many_that_ask_at_once_one_gets_it(fixture: StoreFixture) -> None:
-    """The rest are told who."""
-    given = run_in_threads([lambda name=f"worker {n}": fixture.store.lease.acquire("s", name, 60) for n in range(8)])
-    guards = [one for one in given if isinstance(one, Guard)]
+    """Check that one of many threads gets the lease, and the others its holder."""
+    answers = run_in_threads([lambda name=f"worker {n}": fixture.store.lease.acquire("s", name, 60) for n in range(8)])
+    guards = [answer for answer in answers if isinstance(answer, Guard)]
     assert len(guards) == 1, f"one was to get the lease, but {len(guards)} did"
-    assert {one.fence for one in given} == {guards[0].fence}
+    assert {answer.fence for answer in answers} == {guards[0].fence}

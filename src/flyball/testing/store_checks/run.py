@@ -1,4 +1,4 @@
-"""What the list of runs promises."""
+"""Checks of the list of runs."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from .store_fixture import StoreFixture, assert_raises, build_events, build_mess
 
 
 def a_run_is_entered_when_it_starts_and_closed_when_it_ends(fixture: StoreFixture) -> None:
-    """With all that was told of it."""
+    """Check that a run keeps its start and its finish."""
     start = Start(at=5.5, agent="writer", session="s", task="Write.", metadata={"job": [7, None]})
     fixture.store.runs.start("r", start)
     assert fixture.store.runs.get("r") == Entry("r", start, None, fixture.clock.wall())
@@ -20,7 +20,7 @@ def a_run_is_entered_when_it_starts_and_closed_when_it_ends(fixture: StoreFixtur
 
 
 def a_list_leaves_records_out(fixture: StoreFixture) -> None:
-    """They are large."""
+    """Check that a list has no records, because they are large."""
     fixture.start_run()
     fixture.store.runs.finish("r", RunFinish(at=9.0, stop="budget", record={"text": "x"}))
     entry = fixture.store.runs.list()[0]
@@ -28,7 +28,7 @@ def a_list_leaves_records_out(fixture: StoreFixture) -> None:
 
 
 def a_run_is_started_once(fixture: StoreFixture) -> None:
-    """Another of its id is refused, and so is an end without a start."""
+    """Check that a second start, or an end without a start, is refused."""
     fixture.start_run()
     assert "'r'" in str(assert_raises(StoreError, lambda: fixture.start_run()))
     assert_raises(StoreError, lambda: fixture.store.runs.finish("nobody", RunFinish(at=1.0, stop="completed")))
@@ -36,7 +36,7 @@ def a_run_is_started_once(fixture: StoreFixture) -> None:
 
 
 def an_end_is_not_final(fixture: StoreFixture) -> None:
-    """A run that is taken up again has no end until it comes to another."""
+    """Check that a resumed run has no finish until it ends again."""
     fixture.start_run()
     fixture.store.runs.finish("r", RunFinish(at=1.0, stop="budget", record={"text": "part"}))
     fixture.store.keep(Step(run_id="r", again=True))
@@ -51,7 +51,7 @@ def an_end_is_not_final(fixture: StoreFixture) -> None:
 
 
 def runs_are_listed_newest_first_page_by_page(fixture: StoreFixture) -> None:
-    """Those at the top, unless others are asked for."""
+    """Check order and pages. Child runs are listed only on request."""
     for n in range(5):
         fixture.start_run(f"r{n}")
         fixture.clock.move(1)
@@ -65,25 +65,25 @@ def runs_are_listed_newest_first_page_by_page(fixture: StoreFixture) -> None:
 
 
 def runs_are_found_by_session_agent_and_end(fixture: StoreFixture) -> None:
-    """Each filter alone, and together."""
+    """Check each filter alone, and several together."""
     for name, session, agent, stop in (("a", "s", "x", "budget"), ("b", "s", "y", None), ("c", None, "x", "completed")):
         fixture.store.runs.start(name, Start(at=1.0, session=session, agent=agent))
         if stop:
             fixture.store.runs.finish(name, RunFinish(at=2.0, stop=stop))
 
-    def found(query: Query) -> str:
+    def find(query: Query) -> str:
         return "".join(sorted(entry.run_id for entry in fixture.store.runs.list(query)))
 
-    assert found(Query()) == "abc"
-    assert found(Query(session="s")) == "ab"
-    assert found(Query(agent="x")) == "ac"
-    assert found(Query(stop="budget")) == "a"
-    assert found(Query(finished=False)) == "b"
-    assert found(Query(finished=True, agent="x", session="s")) == "a"
+    assert find(Query()) == "abc"
+    assert find(Query(session="s")) == "ab"
+    assert find(Query(agent="x")) == "ac"
+    assert find(Query(stop="budget")) == "a"
+    assert find(Query(finished=False)) == "b"
+    assert find(Query(finished=True, agent="x", session="s")) == "a"
 
 
 def events_are_read_from_a_cursor(fixture: StoreFixture) -> None:
-    """Their own numbers are the cursor; numbers may be missing."""
+    """Check that event numbers are the cursor. Numbers may be missing."""
     fixture.start_run()
     fixture.store.keep(Step(run_id="r", events=build_events(0, 1, 3)))
     fixture.store.keep(Step(run_id="r", events=build_events(4)))
@@ -94,7 +94,7 @@ def events_are_read_from_a_cursor(fixture: StoreFixture) -> None:
 
 
 def an_event_that_is_told_again_is_kept_once(fixture: StoreFixture) -> None:
-    """As the run told it first."""
+    """Check that the first version of an event is kept."""
     fixture.start_run()
     fixture.store.keep(Step(run_id="r", events=build_events(0, 1)))
     again = [{**event, "at": 99.0} for event in build_events(0, 1)]
@@ -103,7 +103,10 @@ def an_event_that_is_told_again_is_kept_once(fixture: StoreFixture) -> None:
 
 
 def what_nobody_has_touched_for_long_is_pruned(fixture: StoreFixture) -> None:
-    """Runs that were killed too; a tree goes or stays as one."""
+    """Check that old runs are pruned, killed ones too.
+
+    A tree of runs is pruned or kept as a whole.
+    """
     guard = fixture.acquire_lease("old")
     fixture.start_run("old", session="old")
     fixture.store.transcript.append(guard, build_messages("one"))
@@ -123,7 +126,10 @@ def what_nobody_has_touched_for_long_is_pruned(fixture: StoreFixture) -> None:
 
 
 def what_is_held_is_not_pruned(fixture: StoreFixture) -> None:
-    """However long nothing was written: somebody waits for a person."""
+    """Check that a leased session or run is kept, however old.
+
+    Its run may be waiting for a person.
+    """
     guard = fixture.acquire_lease(seconds=1_000)
     fixture.start_run("r", session="s")
     fixture.store.transcript.append(guard, build_messages("one"))

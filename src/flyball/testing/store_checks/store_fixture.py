@@ -1,4 +1,4 @@
-"""What the checks of a store work with."""
+"""Helpers of the store checks."""
 
 from __future__ import annotations
 
@@ -16,53 +16,56 @@ E = TypeVar("E", bound=FlyballError)
 
 
 class StoreFixture:
-    """A store with a clock that can be moved, and words for what checks do again and again."""
+    """Store with a manual clock, and shortcuts for common steps of checks."""
 
     def __init__(self, store: Store, clock: ManualClock) -> None:
         self.store = store
         self.clock = clock
 
     def acquire_lease(self, session: str = "s", owner: str = "one", seconds: float = 60.0) -> Guard:
-        """Take a lease that is free."""
+        """Acquire a lease, which must be free."""
         guard = self.store.lease.acquire(session, owner, seconds)
         assert isinstance(guard, Guard), f"the lease of {session!r} is free, but acquire gave {guard}"
         return guard
 
     def start_run(self, run_id: str = "r", session: str | None = None, parent: str | None = None) -> str:
-        """Enter a run that begins now."""
+        """Start a run now, and return its id."""
         self.store.runs.start(run_id, Start(at=self.clock.wall(), session=session, parent=parent))
         return run_id
 
 
 def build_messages(*texts: str, run: str = "r", first: int = 0) -> list[Message]:
-    """Messages of a run."""
+    """Return messages of a run."""
     return [Message(run, first + n, 1.5 + n, MessageType.TEXT, Role.USER, text) for n, text in enumerate(texts)]
 
 
 def build_events(*numbers: int) -> list[dict[str, Any]]:
-    """Events of these numbers."""
+    """Return events with these sequence numbers."""
     return [{"event": "turn_started", "seq": number, "at": number / 8} for number in numbers]
 
 
 def assert_raises(kind: type[E], action: Callable[[], object]) -> E:
-    """The error with which something must be refused."""
+    """Check that an action raises this kind of error, and return the error."""
     try:
-        given = action()
+        value = action()
     except kind as error:
         return error
-    raise AssertionError(f"it was to be refused with {kind.__name__}, but gave {given!r}")
+    raise AssertionError(f"it was to be refused with {kind.__name__}, but gave {value!r}")
 
 
 def run_in_threads(actions: Sequence[Callable[[], T]], seconds: float = 60.0) -> list[T]:
-    """Do these at once, each in a thread of its own; what each gave. The first that raised is raised here."""
-    gate, given, raised = Barrier(len(actions)), dict[int, T](), list[BaseException]()
+    """Run actions at once in threads, and return their values.
 
-    def work(place: int, act: Callable[[], T]) -> None:
+    The first error of a thread is raised here.
+    """
+    gate, values, errors = Barrier(len(actions)), dict[int, T](), list[BaseException]()
+
+    def work(index: int, action: Callable[[], T]) -> None:
         try:
             gate.wait(seconds)
-            given[place] = act()
+            values[index] = action()
         except BaseException as error:
-            raised.append(error)
+            errors.append(error)
 
     threads = [Thread(target=work, args=pair, daemon=True) for pair in enumerate(actions)]
     for thread in threads:
@@ -70,6 +73,6 @@ def run_in_threads(actions: Sequence[Callable[[], T]], seconds: float = 60.0) ->
     for thread in threads:
         thread.join(seconds)
         assert not thread.is_alive(), f"a thread has not ended within {seconds:g} seconds"
-    if raised:
-        raise raised[0]
-    return [given[place] for place in range(len(actions))]
+    if errors:
+        raise errors[0]
+    return [values[index] for index in range(len(actions))]

@@ -1,4 +1,4 @@
-"""What a transcript and a state promise."""
+"""Checks of transcripts and state."""
 
 from __future__ import annotations
 
@@ -12,16 +12,16 @@ from .store_fixture import StoreFixture, assert_raises, build_messages
 
 
 def messages_come_back_as_they_were_in_their_order(fixture: StoreFixture) -> None:
-    """Also odd ones."""
+    """Check that messages are unchanged, even unusual ones."""
     call = {"call_id": "c", "name": "add", "arguments": {"a": [1, 2.5, None, True], "b": "ü 漢 \ud800 \x00"}}
     odd = Message("r", 7, 0.1 + 0.2, MessageType.TOOL_CALL, Role.ASSISTANT, "", call, {"wire": {"$": 1}}, 6)
-    given = [*build_messages("one", "two"), odd]
-    fixture.store.transcript.append(fixture.acquire_lease(), given)
-    assert fixture.store.transcript.read("s") == given
+    messages = [*build_messages("one", "two"), odd]
+    fixture.store.transcript.append(fixture.acquire_lease(), messages)
+    assert fixture.store.transcript.read("s") == messages
 
 
 def appends_add_to_the_end_and_can_be_read_from_any_place(fixture: StoreFixture) -> None:
-    """One position for each message."""
+    """Check that each message has one position."""
     guard = fixture.acquire_lease()
     fixture.store.transcript.append(guard, build_messages("one", "two"))
     fixture.store.transcript.append(guard, build_messages("three", first=2))
@@ -30,23 +30,23 @@ def appends_add_to_the_end_and_can_be_read_from_any_place(fixture: StoreFixture)
 
 
 def what_is_read_or_was_given_is_a_copy(fixture: StoreFixture) -> None:
-    """Nobody changes a transcript by changing a message."""
-    given = build_messages("one")
-    fixture.store.transcript.append(fixture.acquire_lease(), given)
-    given[0].content = "changed"
+    """Check that changing a message object does not change the transcript."""
+    messages = build_messages("one")
+    fixture.store.transcript.append(fixture.acquire_lease(), messages)
+    messages[0].content = "changed"
     fixture.store.transcript.read("s")[0].content = "changed"
     assert fixture.store.transcript.read("s") == build_messages("one")
 
 
 def a_message_that_is_no_json_is_kept_as_far_as_it_is(fixture: StoreFixture) -> None:
-    """It must not lose the step that it came with."""
+    """Check that a value that is not JSON does not lose the step."""
     odd = replace(build_messages("one")[0], metadata={"at": math.inf, "who": {1}})
     fixture.store.transcript.append(fixture.acquire_lease(), [odd, *build_messages("two", first=1)])
     assert [message.content for message in fixture.store.transcript.read("s")] == ["one", "two"]
 
 
 def sessions_are_apart_and_a_stranger_is_empty(fixture: StoreFixture) -> None:
-    """No message shows up elsewhere."""
+    """Check that a message appears only in its own session."""
     fixture.store.transcript.append(fixture.acquire_lease("a"), build_messages("one"))
     fixture.store.transcript.append(fixture.acquire_lease("b"), build_messages("two"))
     assert fixture.store.transcript.read("a") == build_messages("one")
@@ -55,7 +55,7 @@ def sessions_are_apart_and_a_stranger_is_empty(fixture: StoreFixture) -> None:
 
 
 def an_append_with_a_fence_that_is_not_the_newest_is_refused_whole(fixture: StoreFixture) -> None:
-    """A holder that slept past its lease writes nothing."""
+    """Check that a holder whose lease was taken over cannot write."""
     old = fixture.acquire_lease(seconds=10)
     fixture.clock.move(11)
     new = fixture.acquire_lease(owner="two")
@@ -73,7 +73,10 @@ def an_append_with_a_fence_that_is_not_the_newest_is_refused_whole(fixture: Stor
 
 
 def a_holder_whose_lease_has_expired_may_write_until_somebody_takes_it(fixture: StoreFixture) -> None:
-    """Nobody else can have written meanwhile."""
+    """Check that an expired lease still permits writes.
+
+    No other holder can have written meanwhile.
+    """
     guard = fixture.acquire_lease(seconds=10)
     fixture.clock.move(11)
     fixture.store.transcript.append(guard, build_messages("one"))
@@ -81,15 +84,15 @@ def a_holder_whose_lease_has_expired_may_write_until_somebody_takes_it(fixture: 
 
 
 def sessions_are_listed_newest_first_with_their_title_and_count(fixture: StoreFixture) -> None:
-    """As many as are wanted."""
+    """Check the order and the fields of sessions, and the limit."""
     fixture.store.transcript.append(fixture.acquire_lease("a"), build_messages("one", "two"))
     fixture.clock.move(5)
     fixture.store.transcript.title("b", "Titled before anything is said")
     fixture.clock.move(5)
     fixture.store.transcript.title("a", "A plan")
-    found = fixture.store.transcript.sessions()
-    assert len(found) == 2
-    first, second = found
+    sessions = fixture.store.transcript.sessions()
+    assert len(sessions) == 2
+    first, second = sessions
     assert (first.id, first.title, first.messages, first.updated_at - first.created_at) == ("a", "A plan", 2, 10.0)
     assert (second.id, second.title, second.messages) == ("b", "Titled before anything is said", 0)
     assert fixture.store.transcript.sessions(limit=1) == [first]
@@ -97,7 +100,7 @@ def sessions_are_listed_newest_first_with_their_title_and_count(fixture: StoreFi
 
 
 def a_title_is_not_lost_when_more_is_said(fixture: StoreFixture) -> None:
-    """Nor is the day on which the session began."""
+    """Check that an append keeps the title and the creation time."""
     fixture.store.transcript.title("s", "A plan")
     fixture.clock.move(5)
     fixture.store.transcript.append(fixture.acquire_lease(), build_messages("one"))
@@ -106,7 +109,7 @@ def a_title_is_not_lost_when_more_is_said(fixture: StoreFixture) -> None:
 
 
 def a_session_that_is_deleted_takes_its_runs_and_its_state_with_it(fixture: StoreFixture) -> None:
-    """Also their children; and the rest stays."""
+    """Check that runs, child runs and state are deleted, and others kept."""
     guard = fixture.acquire_lease()
     fixture.start_run("r", session="s")
     fixture.start_run("child", parent="r")
@@ -123,7 +126,7 @@ def a_session_that_is_deleted_takes_its_runs_and_its_state_with_it(fixture: Stor
 
 
 def a_session_that_is_held_is_not_deleted(fixture: StoreFixture) -> None:
-    """The error names the holder; after its lease it can be."""
+    """Check that the error names the holder, and that expiry permits deletion."""
     fixture.store.transcript.append(fixture.acquire_lease(owner="worker 7", seconds=10), build_messages("one"))
     assert "worker 7" in str(assert_raises(SessionBusy, lambda: fixture.store.transcript.delete("s")))
     assert fixture.store.transcript.read("s") == build_messages("one")
@@ -132,7 +135,7 @@ def a_session_that_is_held_is_not_deleted(fixture: StoreFixture) -> None:
 
 
 def whoever_held_a_deleted_session_writes_nothing_any_more(fixture: StoreFixture) -> None:
-    """What was deleted does not come back."""
+    """Check that an old holder cannot bring a deleted session back."""
     guard = fixture.acquire_lease(seconds=10)
     fixture.store.transcript.append(guard, build_messages("one"))
     fixture.clock.move(11)
@@ -142,18 +145,18 @@ def whoever_held_a_deleted_session_writes_nothing_any_more(fixture: StoreFixture
 
 
 def a_state_comes_back_as_it_was(fixture: StoreFixture) -> None:
-    """Tuples, sets and infinity too; all of it is set anew each time."""
+    """Check that tuples, sets and infinity survive, and that `put` replaces all."""
     guard = fixture.acquire_lease()
     assert fixture.store.state.get("s") == {}
-    given = {"a": (1, 2), "b": {"$": [None]}, "c": math.inf, "d": frozenset({"x"})}
-    fixture.store.state.put(guard, given)
-    assert fixture.store.state.get("s") == given
+    state = {"a": (1, 2), "b": {"$": [None]}, "c": math.inf, "d": frozenset({"x"})}
+    fixture.store.state.put(guard, state)
+    assert fixture.store.state.get("s") == state
     fixture.store.state.put(guard, {"e": 1})
     assert fixture.store.state.get("s") == {"e": 1}
 
 
 def a_state_is_fenced_like_a_transcript(fixture: StoreFixture) -> None:
-    """An old holder changes nothing."""
+    """Check that a stale holder cannot change the state."""
     old = fixture.acquire_lease(seconds=1)
     fixture.clock.move(2)
     fixture.store.state.put(fixture.acquire_lease(owner="two"), {"a": "new"})
@@ -162,7 +165,7 @@ def a_state_is_fenced_like_a_transcript(fixture: StoreFixture) -> None:
 
 
 def a_store_that_is_closed_says_so(fixture: StoreFixture) -> None:
-    """Closing again does nothing."""
+    """Check that a closed store refuses calls, and can be closed again."""
     guard = fixture.acquire_lease()
     fixture.store.close()
     fixture.store.close()
