@@ -1,4 +1,4 @@
-"""Tools: what a model may call, what a call is told, and how it is bounded."""
+"""Tools that a model may call, their context, and the executor that bounds them."""
 
 from ..steadiness import Duplicates
 from .admission import Admission
