@@ -1,4 +1,4 @@
-"""Ready-made tools, selected by name: files, Python code, shell commands and web pages."""
+"""Ready-made tools for files, Python code, shell commands and web pages."""
 
 from __future__ import annotations
 

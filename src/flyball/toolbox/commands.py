@@ -1,6 +1,6 @@
-"""Tools that run Python code and shell commands in processes of their own.
+"""Tools that run Python code and shell commands.
 
-By default a person must approve each call.
+Each call runs in a process of its own. By default a person must approve each call.
 """
 
 from __future__ import annotations

@@ -46,7 +46,7 @@ def fetch(
     resolver: Resolver | None = None,
     tls: ssl.SSLContext | None = None,
 ) -> list[Tool]:
-    """Return the tool `fetch`, which gets a page over http or https as text.
+    """Return the tool `fetch`, which gets a page as text.
 
     Args:
         allow: addresses and networks to allow besides public ones, such as 127.0.0.1 or 10.0.0.0/8.
@@ -103,7 +103,10 @@ class _Fetcher:
         return f"{text[start:end]}\n({'; '.join(notes)})"
 
     async def _follow_redirects(self, url: str) -> tuple[httpx2.URL, _Reply]:
-        """Return the final URL and reply. Each redirect is checked like the first URL."""
+        """Return the final URL and reply.
+
+        Each redirect is checked like the first URL.
+        """
         target = _parse_url(url)
         for _ in range(_MAX_REDIRECTS + 1):
             reply = await self._request(target)
@@ -213,7 +216,10 @@ def _get_port(target: httpx2.URL) -> int:
 
 
 class ThreadRunner:
-    """Small pool of worker threads. A cancelled caller does not wait for its worker."""
+    """Small pool of worker threads.
+
+    A cancelled caller does not wait for its worker.
+    """
 
     def __init__(self) -> None:
         self._workers = WorkerPool(max_workers=8, max_hung=32)

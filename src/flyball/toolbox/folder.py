@@ -1,4 +1,4 @@
-"""Access to files below a root folder that no path can escape.
+"""Access to files below a root that no path can escape.
 
 The model chooses the paths, and another process may change the folders at the same time. So no path is ever passed to
 the system as a whole. Each step is opened relative to the file descriptor of the step before, and a symbolic link is an
@@ -40,7 +40,10 @@ _KIND_TEXTS = {
 
 
 class Folder:
-    """Root folder of file tools. It opens only files and folders below itself."""
+    """Root folder of file tools.
+
+    It opens only files and folders below itself.
+    """
 
     def __init__(self, where: str, root: str | os.PathLike[str]) -> None:
         if os.open not in os.supports_dir_fd or os.scandir not in os.supports_fd:
@@ -103,7 +106,7 @@ def split_path(path: str) -> list[str]:
 
 
 def split_file_path(path: str) -> list[str]:
-    """Split the path of a file like `split_path`, and require a file name."""
+    """Split a path like `split_path`, and require a file name."""
     steps = split_path(path)
     if not steps or path.endswith("/"):
         raise FileRefused(path, _ERROR_TEXTS[errno.EISDIR])
@@ -133,13 +136,16 @@ def stat_file(handle: int, name: str) -> os.stat_result:
 
 
 def open_subfolder(handle: int, name: str) -> int:
-    """Open a folder in a folder and return its descriptor. Links are refused."""
+    """Open a folder in a folder and return its descriptor.
+
+    Links are refused.
+    """
     return os.open(name, os.O_RDONLY | _FOLDER_FLAGS, dir_fd=handle)
 
 
 @contextmanager
 def translate_errors(path: str) -> Generator[None]:
-    """Turn an OSError about a path into FileRefused, in words for a model."""
+    """Turn an OSError into FileRefused, in words for a model."""
     try:
         yield
     except DeadlineExceeded:  # it is an OSError, as a subclass of TimeoutError

@@ -1,4 +1,4 @@
-"""Bodies of fetched pages: bounded decompression, charset detection and HTML to text.
+"""Bodies of fetched pages: decompression, charset and HTML to text.
 
 Python's own HTML parser takes quadratic time for hostile pages, and nothing can interrupt it. The reader here is
 linear: it looks at each character a fixed number of times. It knows just enough HTML to tell text from markup.
@@ -51,7 +51,7 @@ async def read_body(chunks: AsyncIterable[bytes], encoding: str, max_bytes: int)
 
 
 def as_text(body: FetchedBody, content_type: str) -> str | None:
-    """Return a body as text, or None if it is not text."""
+    """Return a body as text, or None for binary data."""
     kind = content_type.partition(";")[0].strip().lower()
     if is_binary(body.data) and "utf-16" not in content_type.lower():
         return None
@@ -127,7 +127,7 @@ class _HtmlReader:
         return "\n".join(self._lines)
 
     def _skip_markup(self, start: int) -> int:
-        """Handle the markup that starts at `<` and return the position after it."""
+        """Handle the markup at `<` and return the position after it."""
         page = self._page
         if page.startswith("<!--", start):
             return _find_after(page, "-->", start + 4)
@@ -189,7 +189,7 @@ class _HtmlReader:
 
 
 def _unescape(text: str) -> str:
-    # The pattern bounds the length of an entity: `unescape` takes quadratic time for numbers with many digits.
+    # The pattern bounds the length of an entity: `unescape` raises ValueError for a number of more than 4300 digits.
     return _ENTITY.sub(lambda entity: unescape(entity[0]), text)
 
 

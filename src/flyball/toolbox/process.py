@@ -1,4 +1,4 @@
-"""Bounded commands: limited in time and output, and leaving no process behind."""
+"""Commands that are bounded in time and output and leave no process behind."""
 
 from __future__ import annotations
 
@@ -22,9 +22,10 @@ _CHUNK_BYTES = 65_536
 
 
 def run_command(command: Sequence[str], *, cwd: str, env: Mapping[str, str], token: DeadlineToken) -> str:
-    """Run a command without input and return its exit code and output.
+    """Run a command and return its exit code and output.
 
-    The command is killed when the token expires. No process that it started is left in any case; see `supervisor`.
+    The command gets no input, and is killed when the token expires. No process that it started is left in any case; see
+    `supervisor`.
 
     Raises:
         CommandFailed: it did not start, took too long or failed; the error contains the output.
@@ -56,7 +57,7 @@ def run_command(command: Sequence[str], *, cwd: str, env: Mapping[str, str], tok
 
 
 class ProcessOutput:
-    r"""Start and end of the output of one stream, in bounded memory.
+    r"""Start and end of a stream's output, in bounded memory.
 
     >>> output = ProcessOutput(6)
     >>> output.add(b"one two three")
@@ -114,7 +115,7 @@ def _read_output(
 
 
 def _stop(process: subprocess.Popen[bytes]) -> None:
-    """Make the supervisor kill everything, or kill its session if it is dead."""
+    """Stop the supervisor, or kill its session if it is dead."""
     assert process.stdin is not None
     assert process.stdout is not None
     assert process.stderr is not None

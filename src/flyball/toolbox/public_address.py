@@ -29,7 +29,7 @@ _BLOCKED_IPV6 = [ip_network(network) for network in ("2001::/23", "2001:db8::/32
 
 
 class AddressPolicy:
-    """Policy that allows public addresses and the addresses and networks in `allow`."""
+    """Policy that allows public addresses and those in `allow`."""
 
     def __init__(self, allow: Iterable[str] = ()) -> None:
         if isinstance(allow, str):
@@ -41,7 +41,10 @@ class AddressPolicy:
         return is_public(address) or any(address in network for network in self._allowed)
 
     def filter_allowed(self, addresses: Iterable[str]) -> list[str]:
-        """Return the allowed addresses in order. Texts that are no addresses are dropped."""
+        """Return the allowed addresses in order.
+
+        Texts that are no addresses are dropped.
+        """
         return [text for text in addresses if (address := parse_address(text)) is not None and self.allows(address)]
 
 
@@ -59,7 +62,10 @@ def is_public(address: Address) -> bool:
 
 
 def parse_address(host: str) -> Address | None:
-    """Parse an address in its usual form. Return None for a host name."""
+    """Parse an address in its usual form.
+
+    Return None for a host name.
+    """
     try:
         return ip_address(host)
     except ValueError:

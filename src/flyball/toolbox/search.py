@@ -29,7 +29,7 @@ Finder = Callable[[list[str]], list[list[int]]]
 
 
 def search(walk: Walk, handle: int, path: str, names: str, finder: Finder) -> str:
-    """Search the files below an open folder whose names match the pattern `names`."""
+    """Search the files below an open folder that match the glob `names`."""
     result = Search(finder)
     with closing(walk.iter_entries(handle, path)) as entries:
         try:
@@ -65,7 +65,7 @@ class FileText(NamedTuple):
 
 
 class Search:
-    """One search: `add` files, then `report`."""
+    """A search: `add` files, `scan` the rest, then `report`."""
 
     def __init__(self, finder: Finder) -> None:
         self._finder = finder
@@ -81,7 +81,10 @@ class Search:
         return len(self._hits) >= _MAX_HITS or self._remaining_characters <= 0
 
     def add(self, text: FileText) -> None:
-        """Add a file. It is scanned now, or later together with others."""
+        """Add a file.
+
+        It is scanned now, or later together with others.
+        """
         self._pending.append(text)
         self._size += len(text.text)
         if self._size >= _MAX_BYTES:
@@ -104,14 +107,14 @@ class Search:
             self._remaining_characters -= len(hit) + 1
 
     def report(self, gaps: Iterable[str]) -> str:
-        """Return the matches, one per line, and a summary with the gaps."""
+        """Return the matches, one per line, and a summary."""
         more = "; the search stopped there" if self.is_full else ""
         notes = [f"{len(self._hits)} matches in {self._file_count} files{more}", *gaps]
         return "\n".join([*self._hits, f"({'; '.join(notes)})"])
 
 
 def _read_text(entry: FolderEntry, walk: Walk) -> FileText | None:
-    """Return the text of a file, or None if it is binary.
+    """Return the text of a file, or None for binary files.
 
     A file that is too large or cannot be read is recorded as a gap.
     """

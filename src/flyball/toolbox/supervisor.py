@@ -1,4 +1,4 @@
-"""Supervisor program that runs one command and kills every process it started.
+"""Program that runs a command and kills every process it started.
 
 Flyball starts this program, and the program starts the command. It imports little of the standard library, because
 every command waits for its start. The command is killed when a byte arrives on standard input, or when standard input
@@ -70,7 +70,7 @@ def _start(command: list[str]) -> int:
 
 
 def _wait_for_end(child: int, wakeup_fd: int) -> int:
-    """Wait until the command has ended or must be stopped; return the exit code."""
+    """Wait until the command ends or must stop; return the exit code."""
     while True:
         ready, _, _ = select.select([0, wakeup_fd], [], [])
         if 0 in ready or set(os.read(wakeup_fd, 4096)) - {signal.SIGCHLD}:
@@ -91,7 +91,7 @@ def _kill_all(group: int) -> None:
 
 
 def _reap_children() -> "tuple[dict[int, int], bool]":
-    """Return the ended children with their status, and whether others are left."""
+    """Reap ended children; return their status and whether others live."""
     ended: dict[int, int] = {}
     try:
         while (child := os.waitpid(-1, os.WNOHANG))[0]:
@@ -112,7 +112,10 @@ def _find_descendants(root: int) -> "list[int]":
 
 
 def _list_processes() -> "dict[int, tuple[int, int]]":
-    """Return parent and session of every visible live process. Empty without /proc."""
+    """Return parent and session of every visible live process.
+
+    Empty without /proc.
+    """
     processes: dict[int, tuple[int, int]] = {}
     for name in os.listdir("/proc") if sys.platform == "linux" else ():  # noqa: PTH208
         try:

@@ -1,4 +1,4 @@
-"""Pages of text files: a bounded number of lines, and where the next page starts."""
+"""Pages of text files, with a bounded number of lines."""
 
 from __future__ import annotations
 
@@ -29,7 +29,9 @@ def is_binary(start: bytes) -> bool:
 
 
 def read_page(file: BinaryIO, path: str, first: int, count: int, token: DeadlineToken) -> str:
-    """Return `count` lines from line `first` on, followed by their line numbers.
+    """Return up to `count` lines from line `first` on.
+
+    The last line of the result says which lines these are, and whether more follow.
 
     Raises:
         FileRefused: the file is binary.

@@ -1,4 +1,4 @@
-"""Walk through a folder tree in order, with a record of what was left out."""
+"""Ordered walk through a folder tree that records its gaps."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ class FolderEntry(NamedTuple):
 
 @dataclass(slots=True)
 class Walk:
-    """One walk through a folder tree.
+    """A walk through a folder tree.
 
     `gaps` lists what it left out, so that the result is not mistaken for complete.
     """
@@ -60,9 +60,9 @@ class Walk:
     gaps: list[str] = field(default_factory=list[str])
 
     def iter_entries(self, handle: int, path: str = "") -> Generator[FolderEntry]:
-        """Yield all entries below an open folder, each folder before its entries.
+        """Yield all entries below an open folder.
 
-        Links are yielded, but not followed.
+        Each folder comes before its entries. Links are yielded, but not followed.
         """
         yield from self._iter_level(handle, path, 1)
 
@@ -115,7 +115,7 @@ class Walk:
 
 
 def format_path(path: str) -> str:
-    r"""Format a path on one line, escaped if it is not printable.
+    r"""Format a path on one line, escaped if not printable.
 
     >>> print(format_path("a b"), format_path("two\nlines"), format_path("\udcff"))
     a b 'two\nlines' '\udcff'

@@ -22,9 +22,9 @@ Path = Annotated[str, "relative to the root, such as notes/a.txt"]
 
 
 def write(root: str | os.PathLike[str] = ".", *, approve: Approve = False, timeout: float = 20.0) -> list[Tool]:
-    """Return the tools `write_file` and `edit_file` for text files below a folder.
+    """Return the tools `write_file` and `edit_file`.
 
-    `timeout` is in seconds for each call.
+    They work on text files below `root`. `timeout` is in seconds for each call.
 
     >>> write("/")
     [<Tool write_file(path, text)>, <Tool edit_file(path, old, new)>]
@@ -77,7 +77,7 @@ def _apply_edit(path: str, data: bytes, old: str, new: str) -> bytes:
 
 
 def _stat_existing(path: str, handle: int, name: str) -> os.stat_result | None:
-    """Return the status of the file to replace, or None if it does not exist.
+    """Return the status of the file to replace, or None.
 
     Only a regular file that is not read-only may be replaced.
     """
@@ -91,7 +91,7 @@ def _stat_existing(path: str, handle: int, name: str) -> os.stat_result | None:
 
 
 def _replace(ctx: ToolContext, handle: int, name: str, data: bytes, before: os.stat_result | None) -> None:
-    """Write a draft and rename it, so that the file changes completely or not at all.
+    """Replace a file atomically, by a draft that is renamed.
 
     If a link has taken the place of the file, the link is replaced, not followed.
     """
@@ -107,7 +107,7 @@ def _replace(ctx: ToolContext, handle: int, name: str, data: bytes, before: os.s
 
 @contextmanager
 def _temporary_name(handle: int) -> Generator[str]:
-    """Yield an unused file name, and remove the file afterwards if it still exists."""
+    """Yield an unused file name and remove that file afterwards."""
     draft = f".flyball-{secrets.token_hex(8)}"
     try:
         yield draft

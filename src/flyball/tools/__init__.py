@@ -1,4 +1,4 @@
-"""Tools that a model may call, their context, and the executor that bounds them."""
+"""Tools that a model may call, and their bounded execution."""
 
 from ..steadiness import Duplicates
 from .admission import Admission

@@ -52,7 +52,10 @@ class Admission:
             yield group
 
     def read(self, call: Call) -> ToolCallRun | Denied:
-        """Return the call with checked arguments, or a denial. Claims nothing yet."""
+        """Return the call with checked arguments, or a denial.
+
+        It claims nothing yet.
+        """
         try:
             tool = self._by_name.get(call.name) or self.tools[call.name]
             values = tool.read(call.arguments)
@@ -72,7 +75,7 @@ class Admission:
         return ToolCallRun(call, tool, values, cap_s, envelope)
 
     def check_budget(self, tool_call: ToolCallRun) -> Denied | None:
-        """Return a denial if the budgets do not allow the call now, else None."""
+        """Return a denial if the budgets do not allow the call."""
         denial, envelope = self._check_max_calls(tool_call), self.envelope
         if denial is not None or envelope is None:
             return denial
@@ -83,9 +86,9 @@ class Admission:
         return self._deny_exhausted(tool_call, envelope) if exhausted else None
 
     def claim(self, tool_call: ToolCallRun) -> Denied | None:
-        """Claim budgets for the call, as the last step before it is made.
+        """Claim budgets for the call, or return a denial.
 
-        Return a denial if that is not possible, else None.
+        This is the last step before the call is made.
         """
         tool, envelope = tool_call.tool, self.envelope
         denial = None if tool.max_calls is None else self._check_max_calls(tool_call)
@@ -104,12 +107,15 @@ class Admission:
         return build_denial(tool_call.call, Reason.BUDGET, f"{name} may be called {max_calls} times in one run")
 
     def _deny_exhausted(self, tool_call: ToolCallRun, envelope: TurnBudget) -> Denied:
-        own = envelope.budgets.get(f"calls.{tool_call.tool.name}")
-        message = own.warning if own is not None and own.exceeded else "no tool call is left"
+        budget = envelope.budgets.get(f"calls.{tool_call.tool.name}")
+        message = budget.warning if budget is not None and budget.exceeded else "no tool call is left"
         return build_denial(tool_call.call, Reason.BUDGET, message)
 
     def refund(self, tool_call: ToolCallRun, reason: str) -> list[str]:
-        """Refund a claimed call that is not made. Return the names of the refunded budgets."""
+        """Refund a claimed call that is not made.
+
+        Return the names of the refunded budgets.
+        """
         name, budgets = tool_call.tool.name, {} if self.envelope is None else self.envelope.budgets
         if name in self._calls:
             self._calls[name] -= 1
@@ -121,7 +127,7 @@ class Admission:
             self._blocked |= {name}
 
     def close(self) -> None:
-        """Release resources at the end of the run. This class holds none."""
+        """Do nothing: this class holds no resources."""
 
 
 def build_denial(call: Call, reason: Reason, message: str) -> Denied:
@@ -130,7 +136,10 @@ def build_denial(call: Call, reason: Reason, message: str) -> Denied:
 
 
 def apply_changes(state: MutableMapping[str, Any], changes: Mapping[str, Any]) -> None:
-    """Apply the changes of a call to the run's state. None deletes a key."""
+    """Apply the changes of a call to the run's state.
+
+    None deletes a key.
+    """
     for key, value in changes.items():
         if value is None:
             state.pop(key, None)

@@ -1,4 +1,4 @@
-"""Built-in tools: a question to a person, and the compaction of messages."""
+"""Built-in tools: questions to a person, and compaction of messages."""
 
 from __future__ import annotations
 

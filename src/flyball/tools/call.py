@@ -91,12 +91,19 @@ class ToolCallRun:
         return {name: "***" if name in self.tool.sensitive else value for name, value in self.values.items()}
 
     def start(self, now: float, deadline: float) -> None:
-        """Set the start time and the deadline, which the tool's own timeout may shorten."""
+        """Set the start time and the deadline.
+
+        The tool's own timeout may shorten the deadline.
+        """
         self.started_at = now
         self.deadline = min(deadline, now + self.cap_s)
 
     def succeed(self, value: Any, now: float, run_id: str) -> bool:
-        """Close the call with its value. Raise TypeError if the value cannot be serialized."""
+        """Close the call with its value.
+
+        Raises:
+            TypeError: the value cannot be serialized.
+        """
         content = serialize_content(value)
         changes = {} if self.state is None else self.state.changes
         call_id, tool, seconds = self.call.id, self.tool.name, now - self.started_at
@@ -127,7 +134,7 @@ class ToolCallRun:
         return self.gate.close(Denied(reason=reason, message=message, **self._outcome_fields(now)))
 
     def idempotency_key(self, run_id: str) -> str:
-        """Return a key that is unique to this call and stable across crashes."""
+        """Return the call's unique key, which is stable across crashes."""
         return f"{run_id}:{self.call.id}"
 
     def _outcome_fields(self, now: float) -> dict[str, Any]:

@@ -20,18 +20,27 @@ if TYPE_CHECKING:
 
 
 class OutcomeSlot:
-    """Slot for the outcome of a call: the first outcome wins, later ones are dropped."""
+    """Slot for the outcome of a call.
+
+    The first outcome wins, later ones are dropped.
+    """
 
     __slots__ = ("_lock", "outcome")
 
     def __init__(self, threads: bool = True) -> None:
-        """Create an open slot. `threads` says whether several threads may close it."""
+        """Create an open slot.
+
+        `threads` says whether several threads may close it.
+        """
         self.outcome: Outcome | None = None
         """Outcome of the call. None while it is open. Only `close` sets it."""
         self._lock = Lock() if threads else None
 
     def close(self, outcome: Outcome) -> bool:
-        """Set the outcome. Return False, and change nothing, if there is one already."""
+        """Set the outcome.
+
+        Return False, and change nothing, if there is one already.
+        """
         if self._lock is not None:
             with self._lock:
                 return self._set_outcome(outcome)
@@ -44,13 +53,16 @@ class OutcomeSlot:
         return True
 
     def commit(self) -> None:
-        """Raise CallClosed if the call has ended. Tools call this before external writes."""
+        """Raise CallClosed if the call has ended.
+
+        Tools call this before external writes.
+        """
         if self.outcome is not None:
             raise CallClosed(self.outcome.status.value)
 
 
 class ToolState(MutableMapping[str, Any]):
-    """View of the run's state for one call, which collects the call's changes.
+    """View of the run's state that collects a call's changes.
 
     The loop applies the changes of successful calls, in the order of the calls. So a call that ends too late changes
     nothing.
@@ -63,7 +75,10 @@ class ToolState(MutableMapping[str, Any]):
 
     @property
     def changes(self) -> dict[str, Any]:
-        """Return the keys that the call set or changed in place. None marks a deleted key."""
+        """Return the keys that the call set or changed in place.
+
+        None marks a deleted key.
+        """
         changed = {key: value for key, value in self._seen.items() if value != self._run.get(key)}
         return {**changed, **self._set}
 
@@ -127,7 +142,7 @@ class ToolContext:
     state: ToolState = field(default_factory=ToolState)
     gate: OutcomeSlot = field(default_factory=OutcomeSlot)
     may_write: Callable[[], bool] = lambda: True
-    """Returns False once the run has lost its session to another run."""
+    """Returns False if the run has lost its session to another run, or may have."""
     report: Callable[[str], None] = _ignore_report
     """Reports progress as a short text."""
     position: Position = field(default_factory=Position)
@@ -137,7 +152,7 @@ class ToolContext:
     """Runs a child agent; `delegate` calls it."""
 
     async def delegate(self, child: object, goal: str, context: str = "") -> Result:
-        """Run another agent as part of this call and return its result.
+        """Run another agent within this call and return its result.
 
         Only `async def` tools can delegate. The child run is independent, but bounded by the deadline of this call and
         the shared budgets of the tree. It counts as a child of the run. Its result and cost become part of the outcome
@@ -154,7 +169,9 @@ class ToolContext:
         return await self.delegating(child, goal, context)
 
     def commit(self) -> None:
-        """Raise CallClosed if the call may no longer write. Call it right before external writes.
+        """Raise CallClosed if the call may no longer write.
+
+        Tools call this right before external writes.
 
         Raises:
             CallClosed: the call has ended, or the run has lost its session or cannot be sure to hold it.
@@ -164,9 +181,10 @@ class ToolContext:
             raise CallClosed("contended")
 
     def chain_headers(self, chain: Chain | None = None) -> dict[str, str]:
-        """Return the headers for a call to another service: depth and remaining budget.
+        """Return the headers for a call to another service.
 
-        Without `chain` they identify the service that received the current call, or else the one in the settings.
+        They carry the depth and the remaining budget. Without `chain` they identify the service that received the
+        current call, or else the one in the settings.
         """
         from ..chain.chain import headers_at  # imports the signing code, which few tools need
 

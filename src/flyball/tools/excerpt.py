@@ -1,4 +1,4 @@
-"""Serialization of tool results for a model, with excerpts of large ones."""
+"""Tool results as text for a model, with excerpts of large ones."""
 
 from __future__ import annotations
 
@@ -16,7 +16,9 @@ _JSON_TYPES = frozenset({bool, dict, float, int, list, type(None)})
 
 
 def serialize_content(value: Any) -> str:
-    """Return a tool's value as text: a string unchanged, everything else as JSON.
+    """Return a tool's value as text.
+
+    A string is unchanged, everything else becomes JSON.
 
     Raises:
         TypeError: the value cannot be serialized.
@@ -41,7 +43,9 @@ def _refuse_unresolved(value: Any) -> None:
 
 
 def make_excerpt(content: str, artifact_id: str) -> tuple[str, Artifact | None]:
-    """Return the content, or an excerpt in JSON and an artifact for the whole.
+    """Return the content, or an excerpt and an artifact.
+
+    The excerpt is JSON. The artifact is the handle of the whole content.
 
     >>> shown, artifact = make_excerpt("x" * 20_000, "run:7")
     >>> len(shown) <= 12_000, artifact, json.loads(shown)["characters"]

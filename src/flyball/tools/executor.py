@@ -78,7 +78,7 @@ class BoundedToolExecutor:
         return self.workers.hung
 
     def execute(self, *calls: Call) -> list[Outcome]:
-        """Make calls and return their outcomes in order: the sync form of `aexecute`."""
+        """Make calls and return their outcomes; the sync `aexecute`."""
         return PRIVATE_LOOP.run(lambda: self.aexecute(*calls), "`await aexecute(...)`")
 
     async def aexecute(self, *calls: Call) -> list[Outcome]:
@@ -91,7 +91,7 @@ class BoundedToolExecutor:
         return batch.outcomes
 
     def batch(self, calls: Sequence[Call]) -> Batch:
-        """Return a batch, whose outcomes are available even if it is cancelled."""
+        """Return a batch, which has all outcomes even if cancelled."""
         return Batch(self, calls)
 
     def groups(self, calls: Sequence[Call]) -> Iterable[Sequence[Call]]:
@@ -108,7 +108,10 @@ class BoundedToolExecutor:
         return prepared
 
     async def perform(self, tool_calls: Sequence[ToolCallRun]) -> None:
-        """Make prepared calls in parallel. Each gets its outcome, even on a cancel."""
+        """Make prepared calls in parallel.
+
+        Each gets its outcome, even on a cancel.
+        """
         deadline = math.inf if self.envelope is None else self.envelope.work_at
         await self._runner.perform(tool_calls, deadline)
 
@@ -117,7 +120,10 @@ class BoundedToolExecutor:
         self._admission.note(tool, outcome)
 
     def apply(self, changes: Mapping[str, Any]) -> None:
-        """Apply the changes of a call to the run's state. None deletes a key."""
+        """Apply the changes of a call to the run's state.
+
+        None deletes a key.
+        """
         apply_changes(self.state, changes)
 
     def _check_approval(self, tool_call: ToolCallRun) -> Denied | None:
@@ -147,7 +153,10 @@ class Batch:
 
     @property
     def outcomes(self) -> list[Outcome]:
-        """Return one outcome for each call, in order. Calls that did not start are cancelled."""
+        """Return one outcome for each call, in order.
+
+        Calls that did not start are cancelled.
+        """
         outcomes = list(self._outcomes)
         if len(outcomes) < len(self.calls):
             missing = self.calls[len(outcomes) :]
@@ -189,7 +198,10 @@ class Batch:
 
 
 class _Watcher:
-    """Emits events about calls. An error of the event sink never affects a call."""
+    """Emits events about calls.
+
+    An error of the event sink never affects a call.
+    """
 
     def __init__(self, teller: Teller | None) -> None:
         self._teller = teller

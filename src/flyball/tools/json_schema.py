@@ -1,4 +1,4 @@
-"""Arguments of tools described by a foreign JSON schema, such as those of MCP servers."""
+"""Arguments of tools with foreign JSON schemas, such as MCP tools."""
 
 from __future__ import annotations
 
@@ -20,7 +20,9 @@ _MAX_PROBLEM_LENGTH = 300
 
 
 class JsonSchemaArguments:
-    """Parameters of a foreign tool: `schema` for the model, `read` for its arguments.
+    """Parameters of a foreign tool.
+
+    `schema` is for the model, and `read` checks the arguments that the model wrote.
 
     >>> JsonSchemaArguments("add", {"properties": {"a": {"type": "integer"}}, "required": ["a"]}).read('{"a": 1}')
     {'a': 1}
@@ -70,8 +72,8 @@ def _describe_error(error: Any) -> Iterator[str]:
             known = error.schema.get("properties", {})
             for key in instance:
                 if key not in known:
-                    near = suggest_names(key, islice(known, _MAX_SUGGESTION_NAMES))[:1]
-                    hint = f"; did you mean {near[0]}?" if near else ""
+                    suggestions = suggest_names(key, islice(known, _MAX_SUGGESTION_NAMES))[:1]
+                    hint = f"; did you mean {suggestions[0]}?" if suggestions else ""
                     yield f"{format_path((*where, key))}: no such parameter{hint}"
         case _:
             yield f"{format_path(where) or 'arguments'}: {error.message}"[:_MAX_PROBLEM_LENGTH]

@@ -83,7 +83,10 @@ class Pattern:
         return self._run(self._start, text, 0, len(text), spend, anywhere=True, whole=False)
 
     def _run(self, start: int, text: str, at: int, end: int, spend: Spend, *, anywhere: bool, whole: bool) -> bool:
-        """Follow all states from one position. With `whole` a match must end at `end`."""
+        """Follow all states from one position.
+
+        With `whole` a match must end at `end`.
+        """
         current: set[int] = set()
         while True:
             if anywhere or not current:
@@ -134,7 +137,7 @@ class Pattern:
         return len(self._states) - 1
 
     def _add_sequence(self, nodes: Any, to: int) -> int:
-        """Add the states of a sequence, last node first, and return the first state's number."""
+        """Add the states of a sequence, from its end; return the first."""
         for operation, argument in reversed(list(nodes)):
             to = self._add_node(str(operation), argument, to)
         return to
@@ -160,9 +163,9 @@ class Pattern:
 
     def _add_repeat(self, min_count: int, max_count: Any, body: Any, to: int) -> int:
         if str(max_count) == "MAXREPEAT":
-            again = self._add_state(_State())
-            self._states[again] = _State(to=(self._add_sequence(body, again), to))
-            to = again
+            loop = self._add_state(_State())
+            self._states[loop] = _State(to=(self._add_sequence(body, loop), to))
+            to = loop
         else:
             for _ in range(int(max_count) - min_count):
                 to = self._add_state(_State(to=(self._add_sequence(body, to), to)))

@@ -1,4 +1,4 @@
-"""The tool runner: makes admitted calls in the event loop or in worker threads.
+"""The tool runner, which makes admitted calls.
 
 Each call ends with exactly one outcome, at its deadline at the latest.
 """
@@ -69,7 +69,7 @@ class ToolRunner:
     metadata: Mapping[str, Any] = field(default_factory=dict[str, Any])
     watcher: Watcher | None = None
     may_write: Callable[[], bool] = lambda: True
-    """Returns False once the run has lost its session to another run."""
+    """Returns False if the run has lost its session to another run, or may have."""
     parallel: int = 8
     """Maximum number of calls of one group in progress at a time."""
 
@@ -118,9 +118,9 @@ class ToolRunner:
                 self.watcher.on_ended(tool_call)
 
     def run_call(self, tool_call: ToolCallRun) -> Awaitable[Sequence[Outcome | None]]:
-        """Run a started call and return its outcome. The caller enforces the deadline.
+        """Run a started call and return its outcome.
 
-        It raises only if it is cancelled. Then the caller must call `interrupt`.
+        The caller enforces the deadline. The call raises only if it is cancelled; the caller must then `interrupt` it.
         """
         return self._run_in_loop(tool_call) if tool_call.tool.is_async else self._run_in_worker(tool_call, math.inf)
 
@@ -177,7 +177,7 @@ class ToolRunner:
         return (tool_call.outcome,)
 
     def bind(self, tool_call: ToolCallRun) -> Callable[[], Any]:
-        """Return the tool bound to its arguments and, if it takes one, its context.
+        """Return the tool bound to its arguments and context.
 
         The call must have started.
         """
@@ -188,9 +188,14 @@ class ToolRunner:
         return tool_call.tool.bind(tool_call.values, self._build_context(tool_call, tool_call.token, tool_call.state))
 
     def _build_position(self, tool_call: ToolCallRun) -> Position:
-        here = POSITION.get()
+        current = POSITION.get()
         return Position(
-            here.caller, here.chain, here.run_id or self.run_id, tool_call.envelope, tool_call.deadline, self.clock
+            current.caller,
+            current.chain,
+            current.run_id or self.run_id,
+            tool_call.envelope,
+            tool_call.deadline,
+            self.clock,
         )
 
     def _build_context(self, tool_call: ToolCallRun, token: DeadlineToken, state: ToolState) -> ToolContext:
@@ -218,7 +223,10 @@ class ToolRunner:
         )
 
     async def delegate(self, tool_call: ToolCallRun, child: object, goal: str, context: str) -> Result:
-        """Run a child agent for a tool. Only the runner of an agent's run supports it."""
+        """Run a child agent for a tool.
+
+        Only the runner of an agent's run supports it.
+        """
         raise ConfigError(
             "ctx.delegate", f"the tool {tool_call.tool.name}", "an `async def` tool in the run of an Agent"
         )

@@ -39,11 +39,17 @@ Keyword = Callable[[Any, Any, Any, Any], Any]
 
 
 class Uncheckable(Exception):
-    """Raised if a value cannot be checked, mostly because of the schema; the message says why."""
+    """Raised if a value cannot be checked.
+
+    The message says why; mostly the schema is the reason.
+    """
 
 
 class TooComplex(Uncheckable):
-    """Raised if a check takes too many steps; another value may take fewer."""
+    """Raised if a check takes too many steps.
+
+    Another value may take fewer.
+    """
 
 
 class SchemaCheck:
@@ -150,17 +156,17 @@ def _build_bounded_class(kind: Any) -> Any:
     from jsonschema import validators as untyped
 
     validators: Any = untyped
-    known = cast("dict[str, Keyword]", kind.VALIDATORS)
-    own: dict[str, Keyword] = {
+    originals = cast("dict[str, Keyword]", kind.VALIDATORS)
+    replacements: dict[str, Keyword] = {
         "pattern": _check_pattern,
         "patternProperties": _check_pattern_properties,
         "uniqueItems": _check_unique_items,
     }
-    if "additionalProperties" in known:
-        own["additionalProperties"] = functools.partial(_check_additional, known["additionalProperties"])
-    for name in {"unevaluatedItems", "unevaluatedProperties"} & known.keys():
-        own[name] = functools.partial(_check_unevaluated, known[name])
-    counted = {name: _count_steps(name, own.get(name, work)) for name, work in known.items()}
+    if "additionalProperties" in originals:
+        replacements["additionalProperties"] = functools.partial(_check_additional, originals["additionalProperties"])
+    for name in {"unevaluatedItems", "unevaluatedProperties"} & originals.keys():
+        replacements[name] = functools.partial(_check_unevaluated, originals[name])
+    counted = {name: _count_steps(name, replacements.get(name, work)) for name, work in originals.items()}
     bounded = validators.extend(kind, counted)
     bounded.evolve = _evolve
     return bounded
@@ -211,10 +217,10 @@ def _check_pattern(validator: Any, expression: str, instance: Any, schema: Any) 
 
 def _check_pattern_properties(validator: Any, patterns: Mapping[str, Any], instance: Any, schema: Any) -> Iterator[Any]:
     if isinstance(instance, dict):
-        for expression, below in patterns.items():
+        for expression, subschema in patterns.items():
             for key, value in cast("dict[str, Any]", instance).items():
                 if _matches(expression, key):
-                    yield from validator.descend(value, below, path=key, schema_path=expression)
+                    yield from validator.descend(value, subschema, path=key, schema_path=expression)
 
 
 def _check_additional(work: Keyword, validator: Any, value: Any, instance: Any, schema: Any) -> Iterator[Any]:
@@ -224,10 +230,10 @@ def _check_additional(work: Keyword, validator: Any, value: Any, instance: Any, 
         yield from work(validator, value, instance, schema)
         return
     table = cast("dict[str, Any]", instance)
-    others = {key: item for key, item in table.items() if not any(_matches(pattern, key) for pattern in patterns)}
-    for error in work(validator, value, others, {**schema, "patternProperties": {}}):
+    remaining = {key: item for key, item in table.items() if not any(_matches(pattern, key) for pattern in patterns)}
+    for error in work(validator, value, remaining, {**schema, "patternProperties": {}}):
         if not error.path:
-            error.instance = others
+            error.instance = remaining
         yield error
 
 

@@ -1,4 +1,4 @@
-"""Signatures of tool functions: their JSON schema, and the check of arguments against it.
+"""Signatures of tool functions as JSON schemas, and checks of arguments.
 
 `Signature` builds a strict pydantic model from the annotations. `parse_docstring` reads the descriptions of the
 parameters from a docstring in Google, NumPy or reST style.
@@ -35,7 +35,10 @@ _MAX_PROBLEMS = 20
 
 
 class Signature:
-    """Parameters of a tool function: `schema` for the model, `read` for its arguments."""
+    """Parameters of a tool function.
+
+    `schema` is for the model, and `read` checks the arguments that the model wrote.
+    """
 
     def __init__(self, name: str, function: Callable[..., Any], descriptions: Mapping[str, str]) -> None:
         self.name = name
@@ -102,8 +105,8 @@ class Signature:
             case "missing":
                 return f"{where}: missing"
             case "extra_forbidden" | "unexpected_keyword_argument":
-                known = suggest_names(where, self.names)[:1]
-                return f"{where}: no such parameter" + (f"; did you mean {known[0]}?" if known else "")
+                suggestions = suggest_names(where, self.names)[:1]
+                return f"{where}: no such parameter" + (f"; did you mean {suggestions[0]}?" if suggestions else "")
             case "json_invalid":
                 return f"{where}: not JSON: {error['ctx']['error']}".removeprefix(": ")
             case _:
@@ -121,7 +124,10 @@ def _to_json_text(arguments: object) -> Any:
 
 class _PlainJsonSchema(GenerateJsonSchema):
     def encode_default(self, dft: Any) -> Any:
-        """Raise for infinity and NaN too, so that pydantic leaves such defaults out of the schema."""
+        """Raise for infinity and NaN, which are no JSON.
+
+        pydantic then leaves the default out of the schema.
+        """
         value = super().encode_default(dft)
         try:
             json.dumps(value, allow_nan=False)
@@ -131,7 +137,7 @@ class _PlainJsonSchema(GenerateJsonSchema):
 
 
 def format_path(parts: tuple[int | str, ...]) -> str:
-    """Format the path to a value as Python code would, such as `tags[0].name`.
+    """Format the path to a value, such as `tags[0].name`.
 
     A key that is not an identifier is quoted, and shortened if it is long.
     """
@@ -189,7 +195,7 @@ def _resolve_hints(function: Callable[..., Any], parameters: Iterable[inspect.Pa
 
 
 def _find_globals(function: Any) -> dict[str, Any]:
-    """Return the globals of the function's module, in which quoted annotations are evaluated."""
+    """Return the globals in which quoted annotations are evaluated."""
     plain = inspect.unwrap(function)
     if isinstance(plain, functools.partial):
         return _find_globals(cast("functools.partial[Any]", plain).func)
@@ -271,7 +277,7 @@ def _parse_google(text: str) -> dict[str, str]:
                 entries[entry[1]] = entry[2]
         elif name is not None:
             entries[name] += f" {line.strip()}"
-    return {name: words.strip() for name, words in entries.items()}
+    return {name: description.strip() for name, description in entries.items()}
 
 
 def _parse_numpy(text: str) -> dict[str, str]:

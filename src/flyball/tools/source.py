@@ -1,4 +1,4 @@
-"""The protocol of tool sources, whose tools are known only while they are open."""
+"""Tool sources, whose tools are known only while they are open."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from .tool import Function, Tool
 
 
 class ToolSource(Protocol):
-    """Provider of tools that each run opens and closes, such as `mcp(...)`."""
+    """Provider of tools that each run opens, such as `mcp(...)`."""
 
     @property
     def name(self) -> str:
@@ -32,5 +32,8 @@ ToolLike = Tool | Function | ToolSource
 
 
 def is_source(value: object) -> TypeGuard[ToolSource]:
-    """Check whether a value is a tool source. Callables are tools, not sources."""
+    """Check whether a value is a tool source.
+
+    Callables are tools, not sources.
+    """
     return not callable(value) and callable(getattr(value, "open", None)) and hasattr(value, "name")

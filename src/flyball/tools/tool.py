@@ -1,4 +1,4 @@
-"""The `@tool` decorator: functions that a model may call, with their limits.
+"""The `@tool` decorator for functions that a model may call.
 
 A `Tool` wraps a function, reads its signature and docstring, and checks the arguments that a model wrote. A `Toolset`
 holds the tools of one run by name.
@@ -27,7 +27,10 @@ Approve = bool | Callable[[Mapping[str, Any]], bool | str]
 
 
 class Effects(StrEnum):
-    """Kind of effect of a call: reads may run in parallel, a write is a barrier."""
+    """Kind of effect of a call.
+
+    Reads may run in parallel. A write is a barrier.
+    """
 
     READ = "read"
     WRITE = "write"
@@ -43,7 +46,7 @@ class Options(TypedDict, total=False):
     timeout: float | None
     """Seconds for one call, 45 by default. None means that only the run's deadline applies."""
     effects: Literal["read", "write"]
-    """"read" if a call changes nothing, else "write" (the default). Reads may run in parallel, a write is a barrier."""
+    """Use "read" if a call changes nothing; the default is "write". Reads may run in parallel, a write is a barrier."""
     cheap: bool
     """True if a turn with only cheap calls is refunded."""
     idempotent: bool
@@ -91,7 +94,9 @@ def tool(function: Function | None = None, /, **options: Unpack[Options]) -> Too
 
 
 class Tool:
-    """A function that a model may call; it stays callable as usual.
+    """A function that a model may call.
+
+    It can still be called like the plain function.
 
     >>> @tool(effects="read", timeout=5)
     ... def add(a: int, b: int = 1) -> int:
@@ -196,7 +201,7 @@ class Tool:
         return self.function(*args, **kwargs)
 
     def __get__(self, instance: object, owner: type | None = None) -> Tool:
-        """Return a tool bound to an instance, as Python does for methods."""
+        """Return a tool bound to an instance, like a method."""
         if instance is None:
             return self
         return Tool(self.function.__get__(instance, owner), **(self.options | Options(name=self.name)))
@@ -260,7 +265,7 @@ def _unwrap_partial(function: Function) -> Function:
 
 
 def _derive_name(function: Function) -> str:
-    """Return the function's name, or for a callable object its class name in snake case."""
+    """Return a function's name, or an object's class name in snake case."""
     plain = _unwrap_partial(function)
     return getattr(plain, "__name__", None) or re.sub(r"(?<!^)(?=[A-Z])", "_", type(plain).__name__).lower()
 

@@ -1,4 +1,4 @@
-"""MCP servers as tool sources: a command that each run starts, or a URL."""
+"""MCP servers as tool sources, by command or URL."""
 
 from __future__ import annotations
 
@@ -50,10 +50,13 @@ _COMMAND_OPTIONS, _URL_OPTIONS = ("env", "cwd"), ("headers",)
 
 
 def mcp(server: str | Sequence[str], **options: Unpack[ServerOptions]) -> McpServer:
-    """Return the tools of an MCP server as an item for an agent's list of tools.
+    """Return an MCP server as an item for an agent's tools.
 
     `server` is a URL, as in `mcp("https://…/mcp")`, or a command, as in `mcp("python server.py")`. A command is a text,
     split as a shell would split it, or a list. Each run starts and stops its own server process.
+
+    Raises:
+        ConfigError: the package `mcp` is not installed, or an option is wrong.
     """
     try:
         import mcp as _  # noqa: F401  (imported early: it takes a second and would block the event loop of a run)
@@ -143,7 +146,7 @@ def _describe_server(url: str | None, command: Sequence[str]) -> str:
 
 
 def _redact_command(command: Sequence[str]) -> str:
-    """Return a command without the values of options that are named like secrets."""
+    """Hide the values of options that are named like secrets."""
     shown: list[str] = []
     hides_next = False
     for word in command:

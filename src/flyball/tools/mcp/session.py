@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from mcp import Client
     from mcp_types import CallToolResult
 
-    from .server import McpServer  # a cycle, for the type only: a server opens sessions
+    from .server import McpServer  # cycle: for its type only; a server opens sessions
 
 CallFunction = Callable[[Mapping[str, Any], ToolContext | None], Awaitable[Any]]
 """Calls a tool of the server with checked arguments."""
@@ -134,7 +134,7 @@ def _describe_problem(error: Any) -> list[str]:
 
 
 def _make_progress_callback(context: ToolContext | None) -> Any:
-    """Return a callback that forwards the server's progress to the tool context."""
+    """Return a callback that reports progress to the context."""
     if context is None:
         return None
 
@@ -169,7 +169,7 @@ class ForeignTool(Tool):
 
 
 def extract_value(result: CallToolResult) -> Any:
-    """Return the value of a result: structured content if present, else the text.
+    """Return the structured content of a result, or else its text.
 
     Servers repeat structured content as text for clients that do not support it. Such text is dropped.
 
@@ -219,7 +219,7 @@ def _collect_repetitions(structured: Any) -> set[str]:
 
 
 def _collect_interpretations(text: str) -> set[str]:
-    """Return the values, as JSON, that a text may stand for: itself, and its parsed JSON."""
+    """Return, as JSON, a text and the value that it encodes."""
     try:
         return {json.dumps(text), json.dumps(json.loads(text), sort_keys=True)}
     except (ValueError, RecursionError):
@@ -234,7 +234,10 @@ class Transport(Protocol):
         ...
 
     async def describe_failure(self, error: BaseException | None, seconds: float = 0.0) -> str:
-        """Describe why the server cannot be reached. Without an error it timed out."""
+        """Describe why the server cannot be reached.
+
+        Without an error it timed out.
+        """
         ...
 
 

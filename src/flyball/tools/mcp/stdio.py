@@ -1,4 +1,4 @@
-"""MCP servers as child processes: their pipes, the tail of their output, and their exit.
+"""MCP servers as child processes.
 
 The SDK has such a transport, too. This one keeps the server's stderr instead of showing it, and knows the exit code. A
 cancel never waits for a server that does not read, and a server that does not exit is stopped in half the time.
@@ -54,7 +54,7 @@ class ServerProcess:
         """Set when the server has closed stderr."""
 
     async def describe_exit(self) -> str:
-        """Describe how the server exited, after waiting a moment for the exit."""
+        """Wait a moment for the exit and describe it."""
         with anyio.move_on_after(_STOP_SECONDS):
             await self._stderr_closed.wait()
             while self._process is not None and self._process.returncode is None:
@@ -152,7 +152,7 @@ class ServerProcess:
             self._stderr_closed.set()
 
     async def _stop(self, process: Process) -> None:
-        """Close the input, then send SIGTERM, then SIGKILL to the whole process group."""
+        """Close the input, then signal the whole process group."""
         assert process.stdin is not None
         with suppress(*_STREAM_ERRORS):
             await process.stdin.aclose()
