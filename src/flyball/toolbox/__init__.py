@@ -1,4 +1,4 @@
-"""Ready tools, opted in by name: look at files, write them, run Python code and shell commands, fetch pages."""
+"""Ready-made tools for files, Python code, shell commands and web pages."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from .read_tools import files
 from .write_tools import write
 
 ToolFactory = Callable[[str, bool], list[Tool]]
-"""Tools, made from what stands behind the colon and whether each call must be approved."""
+"""Makes tools from the text after the colon and whether each call needs approval."""
 
 _FACTORIES: Mapping[str, ToolFactory] = MappingProxyType(
     {
@@ -25,21 +25,25 @@ _FACTORIES: Mapping[str, ToolFactory] = MappingProxyType(
     }
 )
 NAMES = tuple(_FACTORIES)
-"""What can be asked for."""
+"""Names that `by_name` accepts."""
 
 
 def by_name(names: str | Iterable[str], *, approve: bool = True) -> list[Tool]:
-    """The tools of some names, with an option behind a colon: a folder, or for `fetch` an address to allow.
+    """Return the tools with the given names.
 
-    A text has commas between them. `approve=False` lets Python code and shell commands run without asking.
+    A name may have an option after a colon: a folder, or for `fetch` an address to allow. A text has commas between the
+    names. `approve=False` lets Python code and shell commands run without approval.
+
+    Raises:
+        UnknownTool: there is no tool with this name.
 
     >>> by_name("files:/,fetch")
     [<Tool list_files(...)>, <Tool read_file(...)>, <Tool search_files(...)>, <Tool fetch(url, start)>]
     """
     wanted = names.split(",") if isinstance(names, str) else names
     tools: list[Tool] = []
-    for one in wanted:
-        name, _, option = one.strip().partition(":")
+    for item in wanted:
+        name, _, option = item.strip().partition(":")
         if name not in _FACTORIES:
             raise UnknownTool(name, NAMES)
         tools += _FACTORIES[name](option, approve)

@@ -1,4 +1,7 @@
-"""The tools that run programs: Python code and shell commands, each in a process of its own, and each approved."""
+"""Tools that run Python code and shell commands.
+
+Each call runs in a process of its own. By default a person must approve each call.
+"""
 
 from __future__ import annotations
 
@@ -32,19 +35,6 @@ _SECRET_VALUE = re.compile(
 _HARMLESS_NAMES = frozenset({"PWD", "OLDPWD"})
 
 
-def remove_secrets(environment: Mapping[str, str]) -> dict[str, str]:
-    """The variables whose name and value look harmless.
-
-    >>> remove_secrets({"PATH": "/bin", "OPENAI_API_KEY": "x", "KEYBOARD": "de", "DB": "pg://me:pw@host/db"})
-    {'PATH': '/bin', 'KEYBOARD': 'de'}
-    """
-    return {
-        name: value
-        for name, value in environment.items()
-        if name in _HARMLESS_NAMES or not (_SECRET_NAME.search(name) or _SECRET_VALUE.search(value))
-    }
-
-
 def python(
     cwd: str | os.PathLike[str] = ".",
     *,
@@ -52,7 +42,13 @@ def python(
     timeout: float = 60.0,
     env: Mapping[str, str] | None = None,
 ) -> list[Tool]:
-    """A tool that runs Python code in a fresh interpreter, each call approved by a person unless told otherwise.
+    """Return the tool `python`, which runs code in a fresh interpreter.
+
+    Args:
+        cwd: the working directory.
+        approve: whether a person must approve each call.
+        timeout: seconds for each call.
+        env: variables to add to the environment, from which secrets are removed.
 
     >>> python()
     [<Tool python(code)>]
@@ -68,13 +64,32 @@ def shell(
     timeout: float = 60.0,
     env: Mapping[str, str] | None = None,
 ) -> list[Tool]:
-    """A tool that runs shell commands, each call approved by a person unless told otherwise.
+    """Return the tool `shell`, which runs commands with `/bin/sh`.
+
+    Args:
+        cwd: the working directory.
+        approve: whether a person must approve each call.
+        timeout: seconds for each call.
+        env: variables to add to the environment, from which secrets are removed.
 
     >>> shell()
     [<Tool shell(command)>]
     """
     runner = _Runner("shell", cwd, env, lambda command: ["/bin/sh", "-c", command])
     return [Tool(runner.shell, **_build_options(approve, timeout))]
+
+
+def remove_secrets(environment: Mapping[str, str]) -> dict[str, str]:
+    """Return the environment without variables that look like secrets.
+
+    >>> remove_secrets({"PATH": "/bin", "OPENAI_API_KEY": "x", "KEYBOARD": "de", "DB": "pg://me:pw@host/db"})
+    {'PATH': '/bin', 'KEYBOARD': 'de'}
+    """
+    return {
+        name: value
+        for name, value in environment.items()
+        if name in _HARMLESS_NAMES or not (_SECRET_NAME.search(name) or _SECRET_VALUE.search(value))
+    }
 
 
 def _build_options(approve: Approve, timeout: float) -> Options:

@@ -1,8 +1,8 @@
-"""The tool that fetches pages: only from the public Internet, whatever a name, a redirect or a second look-up says.
+"""The tool `fetch`, which gets pages from the public Internet only.
 
-A name is looked up once, and what is connected to is one of the addresses that were checked: there is no second
-look-up that could give another answer. Every redirect goes the same way. No proxy is used, also none that the
-environment names: it would do the look-up, where nobody checks it.
+A host name is resolved once, the addresses are checked, and the connection goes to one of them. There is no second
+lookup that could give another answer. Every redirect is checked in the same way. Proxies are not used, even if the
+environment names one, because the proxy would resolve the name without a check.
 """
 
 from __future__ import annotations
@@ -29,41 +29,6 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-
-class ThreadRunner:
-    """A few workers. Who is cancelled while one of them works does not wait for it."""
-
-    def __init__(self) -> None:
-        self._workers = WorkerPool(max_workers=8, max_hung=32)
-
-    async def run(self, work: Callable[[], T]) -> T:
-        """What `work` gives, or raises; OSError where no worker is to be had."""
-        worker = await wait_for_worker(self._workers, lambda: False)
-        if worker is None:
-            raise OSError(f"no worker is free; {self._workers.hung} hang")
-        values: list[T] = []
-        errors: list[Exception] = []
-
-        def capture() -> None:
-            try:
-                values.append(work())
-            except Exception as error:
-                errors.append(error)
-
-        try:
-            await run_and_wait(worker, capture, math.inf)
-        finally:
-            self._workers.abandon(worker)
-        if errors:
-            raise errors[0]
-        return values[0]
-
-    async def resolve(self, host: str, port: int) -> list[str]:
-        """The addresses of a host, as the system knows them."""
-        found = await self.run(lambda: socket.getaddrinfo(host, port, type=socket.SOCK_STREAM))
-        return [str(address[0]) for *_, address in found]
-
-
 _MAX_REDIRECTS = 5
 _MAX_ADDRESSES = 4
 _CONNECT_S = 10.0
@@ -81,24 +46,22 @@ def fetch(
     resolver: Resolver | None = None,
     tls: ssl.SSLContext | None = None,
 ) -> list[Tool]:
-    """A tool that gets a page over http or https, as text, from public addresses and those of `allow`.
+    """Return the tool `fetch`, which gets a page as text.
 
-    `allow` has addresses and networks, such as 127.0.0.1 or 10.0.0.0/8. `resolver` and `tls` take the place of the
-    system's look-up of names and of its certificates.
+    Args:
+        allow: addresses and networks to allow besides public ones, such as 127.0.0.1 or 10.0.0.0/8.
+        approve: whether a person must approve each call.
+        timeout: seconds for each call.
+        most_bytes: maximum size of a body; the rest is left out.
+        resolver: resolves host names. None means the system's resolver.
+        tls: verifies servers. None means the system's certificates.
 
     >>> fetch()
     [<Tool fetch(url, start)>]
     """
-    most = validation.check_int("fetch, most_bytes", most_bytes, min_value=1)
-    fetcher = _Fetcher(AddressPolicy(allow), most, resolver, tls)
+    max_bytes = validation.check_int("fetch, most_bytes", most_bytes, min_value=1)
+    fetcher = _Fetcher(AddressPolicy(allow), max_bytes, resolver, tls)
     return [Tool(fetcher.fetch, **Options(effects="read", idempotent=True, approve=approve, timeout=timeout))]
-
-
-class _Reply(NamedTuple):
-    status: int
-    reason: str
-    headers: httpx2.Headers
-    body: FetchedBody
 
 
 class _Fetcher:
@@ -123,8 +86,8 @@ class _Fetcher:
         except OSError as error:
             raise FetchRefused(url, str(error)) from None
         if not 200 <= reply.status < 300:
-            said = (text or "")[:_MAX_ERROR_CHARACTERS]
-            raise FetchRefused(str(target), f"the server says {reply.status} {reply.reason}\n{said}".rstrip())
+            excerpt = (text or "")[:_MAX_ERROR_CHARACTERS]
+            raise FetchRefused(str(target), f"the server says {reply.status} {reply.reason}\n{excerpt}".rstrip())
         if text is None:
             kind = reply.headers.get("content-type", "binary")
             raise FetchRefused(str(target), f"it is {kind}; expected a page or another text")
@@ -140,7 +103,10 @@ class _Fetcher:
         return f"{text[start:end]}\n({'; '.join(notes)})"
 
     async def _follow_redirects(self, url: str) -> tuple[httpx2.URL, _Reply]:
-        """What is at the end of all redirects, each of which is checked as if it had been asked for."""
+        """Return the final URL and reply.
+
+        Each redirect is checked like the first URL.
+        """
         target = _parse_url(url)
         for _ in range(_MAX_REDIRECTS + 1):
             reply = await self._request(target)
@@ -152,33 +118,33 @@ class _Fetcher:
     async def _request(self, target: httpx2.URL) -> _Reply:
         import httpx2
 
-        complaint = ""
+        failure = ""
         for address in await self._resolve_addresses(target):
             try:
                 return await self._request_address(target, address)
             except (httpx2.ConnectError, httpx2.ConnectTimeout) as error:
-                complaint = f"no connection to {address}: {error or type(error).__name__}"
+                failure = f"no connection to {address}: {error or type(error).__name__}"
             except httpx2.HTTPError as error:
                 raise FetchRefused(str(target), f"the server broke off: {error or type(error).__name__}") from None
             except ValueError as error:
                 raise FetchRefused(str(target), str(error)) from None
-        raise FetchRefused(str(target), complaint)
+        raise FetchRefused(str(target), failure)
 
     async def _resolve_addresses(self, target: httpx2.URL) -> list[str]:
-        """Where to connect to: looked up now, once, and checked."""
+        """Resolve the host once and return the allowed addresses."""
         host = target.raw_host.decode().rstrip(".")
         try:
-            found = [host] if parse_address(host) else await self._resolver(host, _get_port(target))
+            addresses = [host] if parse_address(host) else await self._resolver(host, _get_port(target))
         except (OSError, UnicodeError) as error:
             raise FetchRefused(str(target), f"the name cannot be looked up: {error}") from None
-        opened = self._policy.filter_allowed(found)
-        if not opened:
-            where = ", ".join(found[:_MAX_ADDRESSES]) or "nowhere"
+        allowed = self._policy.filter_allowed(addresses)
+        if not allowed:
+            where = ", ".join(addresses[:_MAX_ADDRESSES]) or "nowhere"
             raise FetchRefused(str(target), f"it leads to {where}; expected a public address, or one that is allowed")
-        return opened[:_MAX_ADDRESSES]
+        return allowed[:_MAX_ADDRESSES]
 
     async def _request_address(self, target: httpx2.URL, address: str) -> _Reply:
-        """One request on one connection to one address; server name and Host header are those of the URL."""
+        # The connection goes to the checked address; TLS server name and Host header are those of the URL.
         import httpx2
 
         request = httpx2.Request(
@@ -187,7 +153,7 @@ class _Fetcher:
             headers={**_HEADERS, "host": target.netloc.decode()},
             extensions={
                 "sni_hostname": target.raw_host.decode().rstrip("."),
-                "timeout": {"connect": _CONNECT_S},  # the call has its own time
+                "timeout": {"connect": _CONNECT_S},  # the tool's timeout limits the rest
             },
         )
         async with httpx2.AsyncHTTPTransport(verify=await self._get_tls_context(target), trust_env=False) as transport:
@@ -205,18 +171,25 @@ class _Fetcher:
             return _Reply(response.status_code, response.reason_phrase, response.headers, body)
 
     async def _get_tls_context(self, target: httpx2.URL) -> ssl.SSLContext:
-        """What a server must show. Over http it shows nothing, and reading the system's certificates takes its time."""
+        # Loading the system's certificates is slow, so it happens in a worker and only for https.
         import httpx2
 
         if target.scheme == "http":
-            return ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)  # which trusts nobody
+            return ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)  # empty: it trusts no certificate
         if self._tls is None:
             self._tls = await self._threads.run(httpx2.create_ssl_context)
         return self._tls
 
 
+class _Reply(NamedTuple):
+    status: int
+    reason: str
+    headers: httpx2.Headers
+    body: FetchedBody
+
+
 def _parse_url(url: str, base: httpx2.URL | None = None) -> httpx2.URL:
-    """A URL that may be asked for, as far as one sees without looking up its name."""
+    """Parse a URL and check everything that needs no name lookup."""
     import httpx2
 
     try:
@@ -238,5 +211,47 @@ def _parse_url(url: str, base: httpx2.URL | None = None) -> httpx2.URL:
 
 
 def _get_port(target: httpx2.URL) -> int:
-    usual = 443 if target.scheme == "https" else 80
-    return usual if target.port is None else target.port
+    default = 443 if target.scheme == "https" else 80
+    return default if target.port is None else target.port
+
+
+class ThreadRunner:
+    """Small pool of worker threads.
+
+    A cancelled caller does not wait for its worker.
+    """
+
+    def __init__(self) -> None:
+        self._workers = WorkerPool(max_workers=8, max_hung=32)
+
+    async def run(self, work: Callable[[], T]) -> T:
+        """Run a function in a worker thread and return its value.
+
+        Raises:
+            OSError: no worker is free.
+            Exception: any exception of `work`.
+        """
+        worker = await wait_for_worker(self._workers, lambda: False)
+        if worker is None:
+            raise OSError(f"no worker is free; {self._workers.hung} hang")
+        values: list[T] = []
+        errors: list[Exception] = []
+
+        def capture() -> None:
+            try:
+                values.append(work())
+            except Exception as error:
+                errors.append(error)
+
+        try:
+            await run_and_wait(worker, capture, math.inf)
+        finally:
+            self._workers.abandon(worker)
+        if errors:
+            raise errors[0]
+        return values[0]
+
+    async def resolve(self, host: str, port: int) -> list[str]:
+        """Return the addresses of a host from the system's resolver."""
+        infos = await self.run(lambda: socket.getaddrinfo(host, port, type=socket.SOCK_STREAM))
+        return [str(address[0]) for *_, address in infos]

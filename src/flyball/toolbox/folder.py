@@ -1,8 +1,8 @@
-"""A folder that cannot be left: everything below it is opened step by step from its handle, and no link is followed.
+"""Access to files below a root that no path can escape.
 
-A path is a wish of a model, and what it names may be changed while it is looked at. So no path is ever handed to the
-system as a whole: each step is opened relative to the handle of the one before, and a link is an error. Whoever swaps
-a folder for a link between two steps is either too late or refused.
+The model chooses the paths, and another process may change the folders at the same time. So no path is ever passed to
+the system as a whole. Each step is opened relative to the file descriptor of the step before, and a symbolic link is an
+error. If a folder is replaced by a link between two steps, the change is either too late or refused.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ from ..errors import ConfigError, DeadlineExceeded, FileRefused
 _MAX_STEPS = 100
 _NONBLOCK = getattr(os, "O_NONBLOCK", 0)
 _FOLDER_FLAGS = getattr(os, "O_DIRECTORY", 0) | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_CLOEXEC", 0)
+# O_NONBLOCK: opening must not block if a pipe takes the place of a file after the check.
 _FILE_FLAGS = getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_CLOEXEC", 0) | getattr(os, "O_NOCTTY", 0) | _NONBLOCK
-"""With O_NONBLOCK: a pipe that takes a file's place in between must not make anybody wait."""
 
 _ERROR_TEXTS = {
     errno.ENOENT: "there is no such file or folder",
@@ -40,13 +40,16 @@ _KIND_TEXTS = {
 
 
 class Folder:
-    """The root of some tools. What it opens is below it, whatever path is asked for."""
+    """Root folder of file tools.
+
+    It opens only files and folders below itself.
+    """
 
     def __init__(self, where: str, root: str | os.PathLike[str]) -> None:
         if os.open not in os.supports_dir_fd or os.scandir not in os.supports_fd:
             raise ConfigError(where, sys.platform, "a system that opens files by folder handles: Linux or macOS")
         try:
-            self.root = os.path.realpath(root)  # what the caller names is trusted, with its links
+            self.root = os.path.realpath(root)  # the root comes from the caller, so its links are trusted
             with self.open_folder(()):
                 pass
         except (FileRefused, TypeError, ValueError):
@@ -54,7 +57,10 @@ class Folder:
 
     @contextmanager
     def open_folder(self, steps: Sequence[str], make: Callable[[], None] | None = None) -> Generator[int]:
-        """The handle of a folder below. With `make` those that are missing are made, after it was called each time."""
+        """Yield the file descriptor of a folder below the root.
+
+        With `make`, missing folders are created. `make` is called before each of them, and may raise to prevent it.
+        """
         with translate_errors(self.root):
             handle = os.open(self.root, os.O_RDONLY | _FOLDER_FLAGS)
         try:
@@ -69,14 +75,17 @@ class Folder:
 
     @contextmanager
     def open_for_reading(self, path: str) -> Generator[BinaryIO]:
-        """A regular file below, to be read."""
+        """Open a regular file below the root for reading."""
         *parents, name = split_file_path(path)
         with self.open_folder(parents) as handle, translate_errors(path), open_file(handle, name) as file:
             yield file
 
 
 def split_path(path: str) -> list[str]:
-    """The names on the way to a path below a root; FileRefused where it might lead out.
+    """Split a relative path into its names.
+
+    Raises:
+        FileRefused: the path is absolute, goes up, or is too long.
 
     >>> split_path("src/./flyball/"), split_path(".")
     (['src', 'flyball'], [])
@@ -97,7 +106,7 @@ def split_path(path: str) -> list[str]:
 
 
 def split_file_path(path: str) -> list[str]:
-    """As `steps_of`, for a file, which has a name."""
+    """Split a path like `split_path`, and require a file name."""
     steps = split_path(path)
     if not steps or path.endswith("/"):
         raise FileRefused(path, _ERROR_TEXTS[errno.EISDIR])
@@ -105,7 +114,10 @@ def split_file_path(path: str) -> list[str]:
 
 
 def open_file(handle: int, name: str) -> BinaryIO:
-    """A regular file in a folder, to be read. Nothing else is opened: not even opening a device or pipe is harmless."""
+    """Open a regular file in a folder for reading.
+
+    The file is checked before it is opened, because opening a device or a pipe can have effects.
+    """
     stat_file(handle, name)
     number = os.open(name, os.O_RDONLY | _FILE_FLAGS, dir_fd=handle)
     try:
@@ -117,27 +129,30 @@ def open_file(handle: int, name: str) -> BinaryIO:
 
 
 def stat_file(handle: int, name: str) -> os.stat_result:
-    """What the system knows of a regular file in a folder."""
-    found = os.stat(name, dir_fd=handle, follow_symlinks=False)
-    _require_kind(stat.S_IFREG, found)
-    return found
+    """Return the status of a regular file in a folder."""
+    status = os.stat(name, dir_fd=handle, follow_symlinks=False)
+    _require_kind(stat.S_IFREG, status)
+    return status
 
 
 def open_subfolder(handle: int, name: str) -> int:
-    """The handle of a folder in a folder; a link is no folder."""
+    """Open a folder in a folder and return its descriptor.
+
+    Links are refused.
+    """
     return os.open(name, os.O_RDONLY | _FOLDER_FLAGS, dir_fd=handle)
 
 
 @contextmanager
 def translate_errors(path: str) -> Generator[None]:
-    """What the system says about a path, in words for a model."""
+    """Turn an OSError into FileRefused, in words for a model."""
     try:
         yield
-    except DeadlineExceeded:  # which is an OSError by its family only
+    except DeadlineExceeded:  # it is an OSError, as a subclass of TimeoutError
         raise
     except OSError as error:
-        words = _ERROR_TEXTS.get(error.errno or 0) or (error.strerror or str(error)).lower()
-        raise FileRefused(path, words) from None
+        reason = _ERROR_TEXTS.get(error.errno or 0) or (error.strerror or str(error)).lower()
+        raise FileRefused(path, reason) from None
 
 
 def _open_or_create(handle: int, name: str, make: Callable[[], None] | None) -> int:
@@ -147,7 +162,7 @@ def _open_or_create(handle: int, name: str, make: Callable[[], None] | None) -> 
         if make is None:
             raise
         make()
-        with suppress(FileExistsError):  # somebody else was faster
+        with suppress(FileExistsError):  # another process was faster
             os.mkdir(name, dir_fd=handle)
         return open_subfolder(handle, name)
     except OSError as error:
@@ -156,7 +171,7 @@ def _open_or_create(handle: int, name: str, make: Callable[[], None] | None) -> 
         raise
 
 
-def _require_kind(wanted: int, found: os.stat_result) -> None:
-    kind = stat.S_IFMT(found.st_mode)
-    if kind != wanted:
+def _require_kind(expected: int, status: os.stat_result) -> None:
+    kind = stat.S_IFMT(status.st_mode)
+    if kind != expected:
         raise OSError(0, _KIND_TEXTS.get(kind, "it is a device, a pipe or a socket; expected a file"))

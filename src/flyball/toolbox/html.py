@@ -1,7 +1,7 @@
-"""The text of an HTML page, in one pass, whatever the page is.
+"""Bodies of fetched pages: decompression, charset and HTML to text.
 
-Python's own parser takes time that grows with the square of a hostile page, and nothing could stop it meanwhile. This
-one looks at each character a fixed number of times, and knows no more of HTML than where text is and where it is not.
+Python's own HTML parser takes quadratic time for hostile pages, and nothing can interrupt it. The reader here is
+linear: it looks at each character a fixed number of times. It knows just enough HTML to tell text from markup.
 """
 
 from __future__ import annotations
@@ -13,6 +13,76 @@ from html import unescape
 from typing import NamedTuple
 
 from .text_page import is_binary
+
+_TEXT_TYPES = re.compile(r"text/|application/(?:[\w.-]+\+)?(?:json|xml|yaml|javascript|x-ndjson|toml)$")
+_CHARSET = re.compile(r"charset\s*=\s*[\"']?([\w-]+)", re.IGNORECASE)
+_KNOWN_CHARSETS = re.compile(
+    r"utf-?(?:8|16|32)(?:-?[bl]e)?|(?:us-)?ascii|latin-?1|iso-?8859-?\d+|(?:windows|cp)-?\d+"
+    r"|koi8-?[rtu]|big5|gb2312|gbk|gb18030|shift[_-]jis|euc[_-](?:jp|kr)",
+    re.IGNORECASE,
+)
+"""Charsets of pages. Other codecs of Python may be very slow, or are not text encodings."""
+
+
+class FetchedBody(NamedTuple):
+    """Received body, and whether it is complete."""
+
+    data: bytes
+    is_whole: bool
+
+
+async def read_body(chunks: AsyncIterable[bytes], encoding: str, max_bytes: int) -> FetchedBody:
+    """Read and decompress at most `max_bytes` bytes of a body.
+
+    The limit holds for the decompressed data, because a few packed bytes may contain gigabytes.
+
+    Raises:
+        ValueError: the body cannot be decompressed.
+    """
+    unpack = _decompress if encoding.strip().lower() in ("gzip", "x-gzip") else _pass_through
+    if unpack is _pass_through and encoding not in ("", "identity"):
+        raise ValueError(f"it is packed as {encoding!r}; expected gzip, or not packed")
+    data = bytearray()
+    async for piece in unpack(chunks, max_bytes + 1):
+        data += piece
+        if len(data) > max_bytes:
+            return FetchedBody(bytes(data[:max_bytes]), False)
+    return FetchedBody(bytes(data), True)
+
+
+def as_text(body: FetchedBody, content_type: str) -> str | None:
+    """Return a body as text, or None for binary data."""
+    kind = content_type.partition(";")[0].strip().lower()
+    if is_binary(body.data) and "utf-16" not in content_type.lower():
+        return None
+    is_html = kind in ("text/html", "application/xhtml+xml")
+    if kind and not is_html and not _TEXT_TYPES.match(kind):
+        return None
+    start = body.data[:1024].decode("ascii", "replace") if is_html else ""
+    declared = _CHARSET.search(content_type) or _CHARSET.search(start)
+    charset = declared[1] if declared and _KNOWN_CHARSETS.fullmatch(declared[1]) else "utf-8"
+    text = body.data.decode(charset, "replace")
+    return html_to_text(text) if is_html else text
+
+
+async def _pass_through(chunks: AsyncIterable[bytes], max_bytes: int) -> AsyncGenerator[bytes]:
+    async for chunk in chunks:
+        yield chunk[:max_bytes]
+
+
+async def _decompress(chunks: AsyncIterable[bytes], max_bytes: int) -> AsyncGenerator[bytes]:
+    unpacker = zlib.decompressobj(16 + zlib.MAX_WBITS)
+    try:
+        async for chunk in chunks:
+            packed = chunk
+            while packed:
+                yield unpacker.decompress(packed, max_bytes)
+                packed = unpacker.unconsumed_tail
+    except zlib.error as error:
+        raise ValueError(f"it cannot be unpacked: {error}") from None
+    if not unpacker.eof:
+        raise ValueError("it cannot be unpacked: it breaks off")
+
 
 _SKIPPED_TAGS = {"script", "style", "template", "noscript", "svg", "iframe", "object", "textarea"}
 _BLOCK_TAGS = re.compile(
@@ -26,7 +96,9 @@ _ENTITY = re.compile(r"&(?:#[0-9]{1,7}|#[xX][0-9a-fA-F]{1,6}|[a-zA-Z][a-zA-Z0-9]
 
 
 def html_to_text(page: str) -> str:
-    """What a reader sees: blocks on lines of their own, links behind their words, no scripts and no styles.
+    """Return the visible text of a page.
+
+    Each block is on its own line, and link targets follow their text. Scripts and styles are dropped.
 
     >>> page = "<title>Socks</title><p>All <b>warm</b>&amp;<a href='/buy'>cheap</a><script>x('<p>')</script>"
     >>> print(html_to_text(page))
@@ -55,7 +127,7 @@ class _HtmlReader:
         return "\n".join(self._lines)
 
     def _skip_markup(self, start: int) -> int:
-        """Where the page goes on behind what begins at `<`."""
+        """Handle the markup at `<` and return the position after it."""
         page = self._page
         if page.startswith("<!--", start):
             return _find_after(page, "-->", start + 4)
@@ -74,11 +146,12 @@ class _HtmlReader:
         return end
 
     def _find_tag_end(self, at: int) -> int:
-        """A quote that is never closed would be looked for again and again; after the first, quotes mean nothing."""
+        # The search for the end of an unclosed quote reads the rest of the page. After the first such search quotes
+        # are ignored, so that the time stays linear.
         if self._quotes_close:
-            found = _TAG_REST.match(self._page, at)
-            if found is not None:
-                return found.end()
+            rest = _TAG_REST.match(self._page, at)
+            if rest is not None:
+                return rest.end()
             self._quotes_close = False
         return _find_after(self._page, ">", at)
 
@@ -90,15 +163,15 @@ class _HtmlReader:
         elif name == "li" and not closes:
             self._line.append("- ")
         elif name == "a" and not closes:
-            found = _LINK.search(tag)
-            self._links.append("" if found is None else found[1] or found[2] or found[3] or "")
+            match = _LINK.search(tag)
+            self._links.append("" if match is None else match[1] or match[2] or match[3] or "")
         elif name == "a" and self._links:
             link = _unescape(self._links.pop())
             if link and not link.startswith(("#", "javascript:", "data:")):
                 self._line.append(f" ({link})")
 
     def _add_text(self, text: str) -> None:
-        """The end of a line is a blank in HTML; only in a listing it is what it looks like."""
+        # A newline is a space in HTML, except inside <pre>.
         if not text:
             return
         first, *others = _unescape(text).split("\n") if self._verbatim else (_unescape(text),)
@@ -116,78 +189,10 @@ class _HtmlReader:
 
 
 def _unescape(text: str) -> str:
-    """Named and numbered characters as they are; a number of a million digits is no character."""
-    return _ENTITY.sub(lambda found: unescape(found[0]), text)
+    # The pattern bounds the length of an entity: `unescape` raises ValueError for a number of more than 4300 digits.
+    return _ENTITY.sub(lambda entity: unescape(entity[0]), text)
 
 
 def _find_after(page: str, what: str, at: int) -> int:
-    found = page.find(what, at)
-    return len(page) if found < 0 else found + len(what)
-
-
-_TEXT_TYPES = re.compile(r"text/|application/(?:[\w.-]+\+)?(?:json|xml|yaml|javascript|x-ndjson|toml)$")
-_CHARSET = re.compile(r"charset\s*=\s*[\"']?([\w-]+)", re.IGNORECASE)
-_KNOWN_CHARSETS = re.compile(
-    r"utf-?(?:8|16|32)(?:-?[bl]e)?|(?:us-)?ascii|latin-?1|iso-?8859-?\d+|(?:windows|cp)-?\d+"
-    r"|koi8-?[rtu]|big5|gb2312|gbk|gb18030|shift[_-]jis|euc[_-](?:jp|kr)",
-    re.IGNORECASE,
-)
-"""What pages are written in. Python knows other codecs, and some take very long or are no encodings of text."""
-
-
-class FetchedBody(NamedTuple):
-    """What came, as far as it was read."""
-
-    data: bytes
-    is_whole: bool
-
-
-async def read_body(chunks: AsyncIterable[bytes], encoding: str, max_bytes: int) -> FetchedBody:
-    """Read no more than `most` bytes, and unpack no more: a small packet may hold gigabytes.
-
-    ValueError says why it cannot be unpacked.
-    """
-    unpack = _decompress if encoding.strip().lower() in ("gzip", "x-gzip") else _pass_through
-    if unpack is _pass_through and encoding not in ("", "identity"):
-        raise ValueError(f"it is packed as {encoding!r}; expected gzip, or not packed")
-    data = bytearray()
-    async for piece in unpack(chunks, max_bytes + 1):
-        data += piece
-        if len(data) > max_bytes:
-            return FetchedBody(bytes(data[:max_bytes]), False)
-    return FetchedBody(bytes(data), True)
-
-
-def as_text(body: FetchedBody, content_type: str) -> str | None:
-    """The text that a body is; None where it is none."""
-    kind = content_type.partition(";")[0].strip().lower()
-    if is_binary(body.data) and "utf-16" not in content_type.lower():
-        return None
-    is_html = kind in ("text/html", "application/xhtml+xml")
-    if kind and not is_html and not _TEXT_TYPES.match(kind):
-        return None
-    start = body.data[:1024].decode("ascii", "replace") if is_html else ""
-    found = _CHARSET.search(content_type) or _CHARSET.search(start)
-    charset = found[1] if found and _KNOWN_CHARSETS.fullmatch(found[1]) else "utf-8"
-    text = body.data.decode(charset, "replace")
-    return html_to_text(text) if is_html else text
-
-
-async def _pass_through(chunks: AsyncIterable[bytes], max_bytes: int) -> AsyncGenerator[bytes]:
-    async for chunk in chunks:
-        yield chunk[:max_bytes]
-
-
-async def _decompress(chunks: AsyncIterable[bytes], max_bytes: int) -> AsyncGenerator[bytes]:
-    """Pieces of at most so many bytes each."""
-    unpacker = zlib.decompressobj(16 + zlib.MAX_WBITS)
-    try:
-        async for chunk in chunks:
-            packed = chunk
-            while packed:
-                yield unpacker.decompress(packed, max_bytes)
-                packed = unpacker.unconsumed_tail
-    except zlib.error as error:
-        raise ValueError(f"it cannot be unpacked: {error}") from None
-    if not unpacker.eof:
-        raise ValueError("it cannot be unpacked: it breaks off")
+    position = page.find(what, at)
+    return len(page) if position < 0 else position + len(what)

@@ -1,4 +1,4 @@
-"""A process that is bounded: in time, in what it may say, and in what it leaves behind, which is nothing."""
+"""Commands that are bounded in time and output and leave no process behind."""
 
 from __future__ import annotations
 
@@ -17,12 +17,47 @@ from .text_page import MAX_CHARACTERS, clean_text
 
 _POLL_SECONDS = 0.05
 _KILL_S = 10.0
-"""More than the supervisor takes to kill everything."""
+"""Seconds to wait for the supervisor, which needs less to kill everything."""
 _CHUNK_BYTES = 65_536
 
 
+def run_command(command: Sequence[str], *, cwd: str, env: Mapping[str, str], token: DeadlineToken) -> str:
+    """Run a command and return its exit code and output.
+
+    The command gets no input, and is killed when the token expires. No process that it started is left in any case; see
+    `supervisor`.
+
+    Raises:
+        CommandFailed: it did not start, took too long or failed; the error contains the output.
+    """
+    seconds = token.remaining_s()
+    supervised = [sys.executable, "-I", "-S", supervisor.__file__, *command]
+    pipe = subprocess.PIPE
+    try:
+        process = subprocess.Popen(
+            supervised, cwd=cwd, env=env, stdin=pipe, stdout=pipe, stderr=pipe, bufsize=0, start_new_session=True
+        )
+    except (OSError, ValueError) as error:
+        raise CommandFailed(f"it could not be started: {error}", "") from None
+    out, err = ProcessOutput(), ProcessOutput()
+    try:
+        in_time = _read_output(
+            process, {cast("BinaryIO", process.stdout): out, cast("BinaryIO", process.stderr): err}, token
+        )
+    finally:
+        _stop(process)
+    output = "\n".join(part for part in (out.text, f"stderr:\n{err.text}" if err.text else "") if part)
+    if not in_time:
+        raise CommandFailed(f"no end within {seconds:.3g} s; it was killed, with all it had started", output)
+    if process.returncode < 0:
+        raise CommandFailed("the process that watched it was killed, and so was what was found of it", output)
+    if process.returncode != 0:
+        raise CommandFailed(f"exit code {process.returncode}", output)
+    return f"exit code 0\n{output}" if output else "exit code 0, no output"
+
+
 class ProcessOutput:
-    r"""What a process says on one stream: the beginning and the end of it, however long it is.
+    r"""Start and end of a stream's output, in bounded memory.
 
     >>> output = ProcessOutput(6)
     >>> output.add(b"one two three")
@@ -37,7 +72,7 @@ class ProcessOutput:
         self._size = 0
 
     def add(self, chunk: bytes) -> None:
-        """Hear more."""
+        """Append output, and drop the middle beyond the limit."""
         self._size += len(chunk)
         if len(self._start) < self._half:
             room = self._half - len(self._start)
@@ -46,50 +81,19 @@ class ProcessOutput:
 
     @property
     def text(self) -> str:
-        """All of it, or both ends."""
+        """Return the whole output, or its start and end."""
         left_out = self._size - len(self._start) - len(self._end)
         if not left_out:
             return clean_text(self._start + self._end).rstrip()
         return f"{clean_text(self._start)}\n… ({left_out:,} bytes left out) …\n{clean_text(self._end)}".rstrip()
 
 
-def run_command(command: Sequence[str], *, cwd: str, env: Mapping[str, str], token: DeadlineToken) -> str:
-    """Run a command, without input. What it said, if it ended well; else CommandFailed, which tells the same.
-
-    When the token expires it is killed. In any case nothing that it has started is left; see `supervisor`.
-    """
-    seconds = token.remaining_s()
-    watcher = [sys.executable, "-I", "-S", supervisor.__file__, *command]
-    pipe = subprocess.PIPE
-    try:
-        process = subprocess.Popen(
-            watcher, cwd=cwd, env=env, stdin=pipe, stdout=pipe, stderr=pipe, bufsize=0, start_new_session=True
-        )
-    except (OSError, ValueError) as error:
-        raise CommandFailed(f"it could not be started: {error}", "") from None
-    out, err = ProcessOutput(), ProcessOutput()
-    try:
-        in_time = _read_output(
-            process, {cast("BinaryIO", process.stdout): out, cast("BinaryIO", process.stderr): err}, token
-        )
-    finally:
-        _stop(process)
-    said = "\n".join(part for part in (out.text, f"stderr:\n{err.text}" if err.text else "") if part)
-    if not in_time:
-        raise CommandFailed(f"no end within {seconds:.3g} s; it was killed, with all it had started", said)
-    if process.returncode < 0:
-        raise CommandFailed("the process that watched it was killed, and so was what was found of it", said)
-    if process.returncode != 0:
-        raise CommandFailed(f"exit code {process.returncode}", said)
-    return f"exit code 0\n{said}" if said else "exit code 0, no output"
-
-
 def _read_output(
     process: subprocess.Popen[bytes], streams: Mapping[BinaryIO, ProcessOutput], token: DeadlineToken
 ) -> bool:
-    """Hear all that is said; False once the token has expired.
+    """Read all output; return False if the token expired first.
 
-    The supervisor has the streams open as long as it lives, so they end when all is over.
+    The supervisor keeps the streams open as long as it lives, so they end when every process has ended.
     """
     with DefaultSelector() as selector:
         for stream, output in streams.items():
@@ -106,21 +110,21 @@ def _read_output(
             if is_over:
                 return False
             if not ready and process.poll() is not None:
-                return True  # where the system has no adoption of orphans, one may have the stream and live on
+                return True  # outside Linux an orphan may live on and keep the stream open
     return True
 
 
 def _stop(process: subprocess.Popen[bytes]) -> None:
-    """Have the supervisor kill everything, or do what can be done without it; then nothing of it is left here."""
+    """Stop the supervisor, or kill its session if it is dead."""
     assert process.stdin is not None
     assert process.stdout is not None
     assert process.stderr is not None
-    with suppress(
-        OSError
-    ):  # unless it has ended, it reads this; a fork of ours may have the pipe, too, and keep it open
+    # Any byte on its input stops the supervisor. Closing the pipe would not be enough: a fork of this process may hold
+    # it open as well. OSError: the supervisor has ended already.
+    with suppress(OSError):
         os.write(process.stdin.fileno(), b".")
     process.stdin.close()
-    process.stdout.close()  # or it might wait for somebody to hear what it has to say
+    process.stdout.close()  # else the supervisor might block on a full pipe
     process.stderr.close()
     try:
         process.wait(_KILL_S)

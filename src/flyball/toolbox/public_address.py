@@ -1,4 +1,4 @@
-"""Which addresses may be connected to: those of the public Internet, and what was allowed on top."""
+"""Address policy of `fetch`: public Internet addresses, and explicitly allowed ones."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from ..errors import ConfigError
 Address = IPv4Address | IPv6Address
 
 Resolver = Callable[[str, int], Awaitable[Sequence[str]]]
-"""The addresses of a host, for a port: asked once for each connection. It may raise OSError."""
+"""Returns the addresses of a host for a port. Called once per connection. May raise OSError."""
 
 _BLOCKED_IPV4 = [
     ip_network(network)
@@ -20,15 +20,36 @@ _BLOCKED_IPV4 = [
         "203.0.113.0/24", "224.0.0.0/4", "240.0.0.0/4",
     )
 ]  # fmt: skip
-"""This network, private, carriers, loopback, link-local, protocols, relays, benchmarks, examples, multicast, rest."""
+"""This network, private, carrier-grade NAT, loopback, link-local, protocols, 6to4 relays, benchmarks, examples,
+multicast, reserved."""
 _PUBLIC_IPV6 = ip_network("2000::/3")
-"""All other forms of IPv6 are for one machine, one network, or an IPv4 address in disguise (mapped, NAT64)."""
+"""Global unicast. Other IPv6 addresses are local, or contain an IPv4 address (mapped, NAT64)."""
 _BLOCKED_IPV6 = [ip_network(network) for network in ("2001::/23", "2001:db8::/32", "2002::/16", "3fff::/20")]
-"""Protocols' (Teredo, which hides an IPv4 address), examples, 6to4 (which hides one, too), and examples again."""
+"""Protocols (such as Teredo, which contains an IPv4 address), examples, 6to4 (which contains one, too), examples."""
+
+
+class AddressPolicy:
+    """Policy that allows public addresses and those in `allow`."""
+
+    def __init__(self, allow: Iterable[str] = ()) -> None:
+        if isinstance(allow, str):
+            raise ConfigError("fetch, allow", allow, "a list of addresses")
+        self._allowed = [_parse_network(text) for text in allow]
+
+    def allows(self, address: Address) -> bool:
+        """Check whether connections to an address are allowed."""
+        return is_public(address) or any(address in network for network in self._allowed)
+
+    def filter_allowed(self, addresses: Iterable[str]) -> list[str]:
+        """Return the allowed addresses in order.
+
+        Texts that are no addresses are dropped.
+        """
+        return [text for text in addresses if (address := parse_address(text)) is not None and self.allows(address)]
 
 
 def is_public(address: Address) -> bool:
-    """Whether anybody on the Internet would reach the same machine there, by all that is registered.
+    """Check whether an address is registered as globally reachable.
 
     >>> [is_public(ip_address(one)) for one in ("9.9.9.9", "10.0.0.1", "2620:fe::fe", "::ffff:9.9.9.9")]
     [True, False, True, False]
@@ -40,25 +61,11 @@ def is_public(address: Address) -> bool:
     return is_open and address.is_global
 
 
-class AddressPolicy:
-    """Says which addresses are open: public ones, and the addresses and networks it was told to allow."""
-
-    def __init__(self, allow: Iterable[str] = ()) -> None:
-        if isinstance(allow, str):
-            raise ConfigError("fetch, allow", allow, "a list of addresses")
-        self._allowed = [_parse_network(one) for one in allow]
-
-    def allows(self, address: Address) -> bool:
-        """Whether one may connect to it."""
-        return is_public(address) or any(address in network for network in self._allowed)
-
-    def filter_allowed(self, addresses: Iterable[str]) -> list[str]:
-        """Those of the addresses that one may connect to, in their order; what is no address is none of them."""
-        return [one for one in addresses if (address := parse_address(one)) is not None and self.allows(address)]
-
-
 def parse_address(host: str) -> Address | None:
-    """The address that a host is by itself, in its one usual form; None for a name."""
+    """Parse an address in its usual form.
+
+    Return None for a host name.
+    """
     try:
         return ip_address(host)
     except ValueError:
@@ -66,7 +73,9 @@ def parse_address(host: str) -> Address | None:
 
 
 def is_disguised(host: str) -> bool:
-    """Whether a host is an address in a form that only some programs know: `0x7f.1`, `2130706433`, `0177.0.0.1`.
+    """Check whether a host is an address in an unusual form.
+
+    Only some programs understand forms such as `0x7f.1`, `2130706433` and `0177.0.0.1`.
 
     >>> [is_disguised(host) for host in ("0x7f.1", "2130706433", "127.0.0.1", "example.com", "1.example.com")]
     [True, True, False, False, False]

@@ -1,4 +1,4 @@
-"""The tools that look at files: list, read and search below a root that they cannot leave."""
+"""Tools that list, read and search files below a root folder."""
 
 from __future__ import annotations
 
@@ -20,14 +20,16 @@ Path = Annotated[str, "relative to the root, such as notes/a.txt"]
 
 
 def files(root: str | os.PathLike[str] = ".", *, timeout: float = 20.0) -> list[Tool]:
-    """Tools that list, read and search the files below a folder: `list_files`, `read_file` and `search_files`.
+    """Return tools that read the files below a folder.
+
+    They are `list_files`, `read_file` and `search_files`. `timeout` is in seconds for each call.
 
     >>> print(*files("/"))
     <Tool list_files(path, depth)> <Tool read_file(path, first, count)> <Tool search_files(text, path, regex, names)>
     """
     reader = _FileReader(Folder("files, root", root))
     options = Options(effects="read", idempotent=True, timeout=timeout)
-    return [Tool(one, **options) for one in (reader.list_files, reader.read_file, reader.search_files)]
+    return [Tool(method, **options) for method in (reader.list_files, reader.read_file, reader.search_files)]
 
 
 class _FileReader:
@@ -48,9 +50,9 @@ class _FileReader:
         with (
             self._folder.open_folder(steps) as handle,
             translate_errors(path),
-            closing(walk.iter_entries(handle, "/".join(steps))) as found,
+            closing(walk.iter_entries(handle, "/".join(steps))) as entries,
         ):
-            for entry in found:
+            for entry in entries:
                 line = _format_entry(entry)
                 room -= len(line) + 1
                 if room < 0 or len(lines) == _MAX_LISTED:

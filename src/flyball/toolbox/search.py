@@ -1,4 +1,4 @@
-"""Searching files: for a plain text or a regular expression, with results that a model can use and in bounded time."""
+"""Bounded search of files for a text or a regular expression."""
 
 from __future__ import annotations
 
@@ -20,23 +20,52 @@ from .walk import FolderEntry, Walk, format_path
 
 _MAX_HITS = 100
 _MAX_BYTES = 4 * 2**20
-"""Of one file, and of what is looked at in one go; a larger file is left out."""
+"""Maximum size of a file, and of the texts scanned at once. Larger files are left out."""
 _MAX_HIT_LENGTH = 200
 _POLL_SECONDS = 0.05
 
 Finder = Callable[[list[str]], list[list[int]]]
-"""For each text the numbers of the lines in which something was found."""
+"""Returns for each text the numbers of the matching lines."""
+
+
+def search(walk: Walk, handle: int, path: str, names: str, finder: Finder) -> str:
+    """Search the files below an open folder that match the glob `names`."""
+    result = Search(finder)
+    with closing(walk.iter_entries(handle, path)) as entries:
+        try:
+            for entry in entries:
+                if result.is_full:
+                    break
+                if entry.is_file and fnmatchcase(entry.name, names) and (text := _read_text(entry, walk)) is not None:
+                    result.add(text)
+            result.scan()
+        except DeadlineExceeded:
+            walk.add_gap("the expression took too long, and was stopped")
+    return result.report(walk.gaps)
+
+
+def make_text_finder(text: str) -> Finder:
+    """Return a finder for lines that contain a text."""
+    return lambda texts: [_find_lines(text, content) for content in texts]
+
+
+def make_regex_finder(pattern: str, token: DeadlineToken) -> Finder:
+    """Return a finder for lines that match a regular expression.
+
+    The finder raises DeadlineExceeded when the token expires, and ArgumentError for an invalid expression.
+    """
+    return partial(_find_matches, pattern, token)
 
 
 class FileText(NamedTuple):
-    """A file that is looked at."""
+    """Path and text of a file to search."""
 
     path: str
     text: str
 
 
 class Search:
-    """One search: `add` files, then `report`."""
+    """A search: `add` files, `scan` the rest, then `report`."""
 
     def __init__(self, finder: Finder) -> None:
         self._finder = finder
@@ -48,24 +77,29 @@ class Search:
 
     @property
     def is_full(self) -> bool:
-        """Whether more would not be shown."""
+        """Check whether the report has no room for more matches."""
         return len(self._hits) >= _MAX_HITS or self._remaining_characters <= 0
 
     def add(self, text: FileText) -> None:
-        """Look at a file, now or with some others."""
+        """Add a file.
+
+        It is scanned now, or later together with others.
+        """
         self._pending.append(text)
         self._size += len(text.text)
         if self._size >= _MAX_BYTES:
             self.scan()
 
     def scan(self) -> None:
-        """Look at all that was added."""
-        waiting, self._pending, self._size = self._pending, [], 0
-        for text, numbers in zip(waiting, self._finder([one.text for one in waiting]) if waiting else (), strict=True):
+        """Scan the files that are pending."""
+        pending, self._pending, self._size = self._pending, [], 0
+        for file, numbers in zip(
+            pending, self._finder([file.text for file in pending]) if pending else (), strict=True
+        ):
             self._file_count += 1
-            lines = text.text.split("\n") if numbers else []
+            lines = file.text.split("\n") if numbers else []
             for number in numbers:
-                self._add_hit(f"{format_path(text.path)}:{number}: {_truncate(lines[number - 1])}")
+                self._add_hit(f"{format_path(file.path)}:{number}: {_truncate(lines[number - 1])}")
 
     def _add_hit(self, hit: str) -> None:
         if not self.is_full:
@@ -73,30 +107,17 @@ class Search:
             self._remaining_characters -= len(hit) + 1
 
     def report(self, gaps: Iterable[str]) -> str:
-        """What was found, and what was not looked at."""
+        """Return the matches, one per line, and a summary."""
         more = "; the search stopped there" if self.is_full else ""
         notes = [f"{len(self._hits)} matches in {self._file_count} files{more}", *gaps]
         return "\n".join([*self._hits, f"({'; '.join(notes)})"])
 
 
-def search(walk: Walk, handle: int, path: str, names: str, finder: Finder) -> str:
-    """Search the files below an open folder whose name is like `names`."""
-    asked = Search(finder)
-    with closing(walk.iter_entries(handle, path)) as entries:
-        try:
-            for entry in entries:
-                if asked.is_full:
-                    break
-                if entry.is_file and fnmatchcase(entry.name, names) and (text := _read_text(entry, walk)) is not None:
-                    asked.add(text)
-            asked.scan()
-        except DeadlineExceeded:
-            walk.add_gap("the expression took too long, and was stopped")
-    return asked.report(walk.gaps)
-
-
 def _read_text(entry: FolderEntry, walk: Walk) -> FileText | None:
-    """A file's text; None for what is no text. A file that cannot be read, or is too large, is a gap."""
+    """Return the text of a file, or None for binary files.
+
+    A file that is too large or cannot be read is recorded as a gap.
+    """
     try:
         with translate_errors(entry.path), open_file(entry.handle, entry.name) as file:
             data = file.read(_MAX_BYTES + 1)
@@ -111,16 +132,6 @@ def _read_text(entry: FolderEntry, walk: Walk) -> FileText | None:
     return FileText(entry.path, clean_text(data))
 
 
-def make_text_finder(text: str) -> Finder:
-    """Finds the lines that have a text in them."""
-    return lambda texts: [_find_lines(text, one) for one in texts]
-
-
-def make_regex_finder(pattern: str, token: DeadlineToken) -> Finder:
-    """Finds the lines that match a regular expression; raises DeadlineExceeded when the token expires before."""
-    return partial(_find_matches, pattern, token)
-
-
 def _find_lines(needle: str, text: str) -> list[int]:
     if needle not in text:
         return []
@@ -128,28 +139,29 @@ def _find_lines(needle: str, text: str) -> list[int]:
 
 
 def _find_matches(pattern: str, token: DeadlineToken, texts: list[str]) -> list[list[int]]:
-    wish = json.dumps({"pattern": pattern, "texts": texts, "most": _MAX_HITS}).encode()
+    request = json.dumps({"pattern": pattern, "texts": texts, "most": _MAX_HITS}).encode()
     command = [sys.executable, "-I", "-S", "-W", "ignore", regex_worker.__file__]
+    # A regular expression can take forever, and only a process can be killed; see `regex_worker`.
     with subprocess.Popen(
         command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, env={}
     ) as process:
         try:
-            said = _communicate(process, wish, token)
+            output = _communicate(process, request, token)
         finally:
             process.kill()
-    answer = json.loads(said or '{"error": "it could not be tried"}')
+    answer = json.loads(output or '{"error": "it could not be tried"}')
     if "error" in answer:
         raise ArgumentError("search_files", (f"text: no regular expression that can be used: {answer['error']}",))
     return answer["numbers"]
 
 
 def _communicate(process: subprocess.Popen[bytes], request: bytes, token: DeadlineToken) -> bytes:
-    given: bytes | None = request
+    pending: bytes | None = request
     while True:
         try:
-            return process.communicate(given, timeout=_POLL_SECONDS)[0]
+            return process.communicate(pending, timeout=_POLL_SECONDS)[0]
         except subprocess.TimeoutExpired:
-            given = None  # it goes on by itself
+            pending = None  # communicate() remembers the input after a timeout
             token.raise_if_expired()
 
 

@@ -1,10 +1,12 @@
-"""Runs one command and sees to it that nothing of it is left: a program of its own, between Flyball and the command.
+"""Program that runs a command and kills every process it started.
 
-It needs only a little of the standard library, for every command waits until it has started. Its standard input is a
-lifeline: when something comes, or when it ends because the process at its other end has died, the command is killed.
-When the command ends, by itself or not, all that it has started is killed with it. On Linux that is everything: whose
-parent dies is adopted by this process, also after `setsid` and a double fork, so whatever is left is below it, and when
-it has no child any more there is nothing. On other systems it is the command's process group.
+Flyball starts this program, and the program starts the command. It imports little of the standard library, because
+every command waits for its start. The command is killed when a byte arrives on standard input, or when standard input
+ends because Flyball has died.
+
+When the command ends, by itself or not, the supervisor kills all processes that it started. On Linux these are all of
+them: the supervisor is a subreaper, so it adopts every orphan, even after `setsid` and a double fork. Once it has no
+children, nothing is left. On other systems it kills the command's process group.
 """
 
 import os
@@ -16,26 +18,29 @@ from io import FileIO
 
 _PR_SET_CHILD_SUBREAPER = 36
 _MAX_KILL_SECONDS = 8.0
-"""For killing: what belongs to another user, or waits for a broken disk, does not die."""
+"""Limit for killing. Processes of other users, or blocked on a broken disk, do not die."""
 _STOPPED_EXIT_CODE = 128 + signal.SIGTERM
 
 
 def main(command: list[str]) -> int:
-    """Run a command; the exit code is the command's, or 128 and the number of the signal that killed it."""
+    """Run a command and return its exit code.
+
+    For a command that was killed it is 128 plus the number of the signal.
+    """
     _adopt_orphans()
-    heard, bell = os.pipe()
-    os.set_blocking(bell, False)
-    signal.set_wakeup_fd(bell)
+    wakeup_read, wakeup_write = os.pipe()
+    os.set_blocking(wakeup_write, False)
+    signal.set_wakeup_fd(wakeup_write)
     for number in (signal.SIGCHLD, signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
         signal.signal(number, _ignore_signal)
     child = _start(command)
-    code = _wait_for_end(child, heard)
+    code = _wait_for_end(child, wakeup_read)
     _kill_all(child)
     return code
 
 
 def kill_session(session: int) -> None:
-    """Kill all that is left in a session whose supervisor was killed."""
+    """Kill all processes of a session whose supervisor was killed."""
     for _ in range(20):
         members = [pid for pid, (_, its_session) in _list_processes().items() if its_session == session]
         if not members:
@@ -45,7 +50,7 @@ def kill_session(session: int) -> None:
 
 
 def _ignore_signal(number: int, frame: object) -> None:
-    """A signal is heard through the pipe."""
+    """Do nothing: signals are read from the wakeup pipe."""
 
 
 def _start(command: list[str]) -> int:
@@ -54,7 +59,7 @@ def _start(command: list[str]) -> int:
         return child
     try:
         os.setpgid(0, 0)
-        signal.signal(signal.SIGPIPE, signal.SIG_DFL)  # Python ignores it, and so would the command
+        signal.signal(signal.SIGPIPE, signal.SIG_DFL)  # Python ignores it, and the command would inherit that
         signal.signal(signal.SIGXFSZ, signal.SIG_DFL)
         os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
         os.execvp(command[0], command)
@@ -65,7 +70,7 @@ def _start(command: list[str]) -> int:
 
 
 def _wait_for_end(child: int, wakeup_fd: int) -> int:
-    """Wait until the command has ended, or must."""
+    """Wait until the command ends or must stop; return the exit code."""
     while True:
         ready, _, _ = select.select([0, wakeup_fd], [], [])
         if 0 in ready or set(os.read(wakeup_fd, 4096)) - {signal.SIGCHLD}:
@@ -77,8 +82,8 @@ def _wait_for_end(child: int, wakeup_fd: int) -> int:
 
 
 def _kill_all(group: int) -> None:
-    until = time.monotonic() + _MAX_KILL_SECONDS
-    while time.monotonic() < until:
+    deadline = time.monotonic() + _MAX_KILL_SECONDS
+    while time.monotonic() < deadline:
         _kill([-group, *_find_descendants(os.getpid())])
         if not _reap_children()[1]:
             return
@@ -86,11 +91,11 @@ def _kill_all(group: int) -> None:
 
 
 def _reap_children() -> "tuple[dict[int, int], bool]":
-    """Children that have ended, with their status; and whether there are others."""
+    """Reap ended children; return their status and whether others live."""
     ended: dict[int, int] = {}
     try:
-        while (found := os.waitpid(-1, os.WNOHANG))[0]:
-            ended[found[0]] = found[1]
+        while (child := os.waitpid(-1, os.WNOHANG))[0]:
+            ended[child[0]] = child[1]
     except ChildProcessError:
         return ended, False
     return ended, True
@@ -100,37 +105,40 @@ def _find_descendants(root: int) -> "list[int]":
     children: dict[int, list[int]] = {}
     for pid, (parent, _) in _list_processes().items():
         children.setdefault(parent, []).append(pid)
-    found = list(children.get(root, ()))
-    for pid in found:  # which grows meanwhile
-        found.extend(children.get(pid, ()))
-    return found
+    descendants = list(children.get(root, ()))
+    for pid in descendants:  # the list grows during the loop
+        descendants.extend(children.get(pid, ()))
+    return descendants
 
 
 def _list_processes() -> "dict[int, tuple[int, int]]":
-    """Parent and session of every process that lives and can be seen; none where the system has no /proc."""
-    found: dict[int, tuple[int, int]] = {}
+    """Return parent and session of every visible live process.
+
+    Empty without /proc.
+    """
+    processes: dict[int, tuple[int, int]] = {}
     for name in os.listdir("/proc") if sys.platform == "linux" else ():  # noqa: PTH208
         try:
             with FileIO(f"/proc/{name}/stat") as file:
-                fields = file.read().rpartition(b")")[2].split()  # its name, before that, may have blanks and brackets
-            if fields[0] != b"Z":  # which is dead, and waits for its parent to be told
-                found[int(name)] = (int(fields[1]), int(fields[3]))
-        except (OSError, ValueError, IndexError):  # it is no process, or has gone
+                fields = file.read().rpartition(b")")[2].split()  # skip the name, which may contain anything
+            if fields[0] != b"Z":  # a zombie is dead, and waits for its parent
+                processes[int(name)] = (int(fields[1]), int(fields[3]))
+        except (OSError, ValueError, IndexError):  # not a process, or it has ended
             continue
-    return found
+    return processes
 
 
 def _kill(pids: "list[int]") -> None:
-    """Kill processes; of a negative number, a group."""
+    """Kill processes. A negative number means a process group."""
     for pid in pids:
         try:
             os.kill(pid, signal.SIGKILL)
-        except OSError:  # it has gone, or is another user's
+        except OSError:  # it has ended, or belongs to another user
             continue
 
 
 def _adopt_orphans() -> None:
-    """Have whoever below loses their parent become a child of this process."""
+    """Make this process the parent of orphaned descendants."""
     if sys.platform == "linux":
         import ctypes
 

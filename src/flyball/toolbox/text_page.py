@@ -1,4 +1,4 @@
-"""A page of a text file: some of its lines, never more than a model can use, and how to get the next."""
+"""Pages of text files, with a bounded number of lines."""
 
 from __future__ import annotations
 
@@ -9,24 +9,34 @@ from ..budget.deadline import DeadlineToken
 from ..errors import FileRefused
 
 MAX_CHARACTERS = 10_000
-"""Of one result. Less than what the executor shows whole, so that a result says by itself what is left out."""
+"""Maximum length of one result.
+
+It is below the executor's limit for excerpts, so that the result itself says what is left out.
+"""
 _MAX_LINE_LENGTH = 2_000
 _SNIFF_BYTES = 8_192
 _CONTROLS = {code: "\ufffd" for code in (*range(32), 127) if chr(code) not in "\t\n\r\f"}
 
 
 def clean_text(data: bytes) -> str:
-    """Bytes as text: what is no UTF-8, and what would only steer a terminal, becomes a replacement character."""
+    """Decode bytes as UTF-8, with invalid bytes and control characters replaced."""
     return data.decode("utf-8", "replace").translate(_CONTROLS)
 
 
 def is_binary(start: bytes) -> bool:
-    """Whether a file that begins so is no text."""
+    """Check whether a file that starts with these bytes is binary."""
     return b"\0" in start[:_SNIFF_BYTES]
 
 
 def read_page(file: BinaryIO, path: str, first: int, count: int, token: DeadlineToken) -> str:
-    """Lines of a file, and behind them which ones they are."""
+    """Return up to `count` lines from line `first` on.
+
+    The last line of the result says which lines these are, and whether more follow.
+
+    Raises:
+        FileRefused: the file is binary.
+        DeadlineExceeded: the token expired.
+    """
     start = file.read(_SNIFF_BYTES)
     if is_binary(start):
         raise FileRefused(path, "it is binary; expected a text file")
@@ -50,7 +60,7 @@ def read_page(file: BinaryIO, path: str, first: int, count: int, token: Deadline
 
 
 def _read_lines(file: BinaryIO, token: DeadlineToken) -> Generator[str]:
-    """Each line, cut where it is too long; a file may be one line of many gigabytes."""
+    # Long lines are cut: a file may be a single line of many gigabytes.
     while piece := file.readline(_MAX_LINE_LENGTH):
         token.raise_if_expired()
         left_out = 0

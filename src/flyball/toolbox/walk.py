@@ -1,4 +1,4 @@
-"""A walk through a folder: everything in it, in order, as deep as wanted, and what was left out."""
+"""Ordered walk through a folder tree that records its gaps."""
 
 from __future__ import annotations
 
@@ -17,11 +17,14 @@ from .folder import open_subfolder, translate_errors
 _MAX_ENTRIES = 20_000
 _MAX_GAPS = 10
 MAX_DEPTH = 50
-"""As deep as a walk goes at all: each level has a handle open."""
+"""Maximum depth of a walk, which keeps a file descriptor open for each level."""
 
 
 class FolderEntry(NamedTuple):
-    """Something in a folder, and the handle of that folder, which is open until the walk goes on."""
+    """Entry of a folder.
+
+    `handle` is the descriptor of that folder. It is open until the walk continues.
+    """
 
     handle: int
     name: str
@@ -31,30 +34,36 @@ class FolderEntry(NamedTuple):
 
     @property
     def is_file(self) -> bool:
-        """Whether it is a regular file, and no link."""
+        """Check whether the entry is a regular file."""
         return stat.S_ISREG(self.mode)
 
     @property
     def is_folder(self) -> bool:
-        """Whether it is a folder, and no link."""
+        """Check whether the entry is a folder."""
         return stat.S_ISDIR(self.mode)
 
     @property
     def is_link(self) -> bool:
-        """Whether it is a symbolic link."""
+        """Check whether the entry is a symbolic link."""
         return stat.S_ISLNK(self.mode)
 
 
 @dataclass(slots=True)
 class Walk:
-    """One walk. `gaps` says what it did not see, so that whoever reads the result does not take it for all."""
+    """A walk through a folder tree.
+
+    `gaps` lists what it left out, so that the result is not mistaken for complete.
+    """
 
     depth: int
     token: DeadlineToken
     gaps: list[str] = field(default_factory=list[str])
 
     def iter_entries(self, handle: int, path: str = "") -> Generator[FolderEntry]:
-        """Everything below an open folder, each folder before what is in it. Links are shown and not followed."""
+        """Yield all entries below an open folder.
+
+        Each folder comes before its entries. Links are yielded, but not followed.
+        """
         yield from self._iter_level(handle, path, 1)
 
     def _iter_level(self, handle: int, path: str, level: int) -> Generator[FolderEntry]:
@@ -77,22 +86,22 @@ class Walk:
                 os.close(handle)
 
     def _list_entries(self, handle: int, path: str) -> list[FolderEntry]:
-        found: list[FolderEntry] = []
+        entries: list[FolderEntry] = []
         with self._record_errors(path), os.scandir(handle) as scan:
-            for one in islice(scan, _MAX_ENTRIES):
+            for item in islice(scan, _MAX_ENTRIES):
                 try:
-                    facts = one.stat(follow_symlinks=False)
-                except OSError:  # it has gone meanwhile
+                    status = item.stat(follow_symlinks=False)
+                except OSError:  # it was removed after the scan
                     continue
-                inner = f"{path}/{one.name}" if path else one.name
-                found.append(FolderEntry(handle, one.name, inner, facts.st_mode, facts.st_size))
+                inner = f"{path}/{item.name}" if path else item.name
+                entries.append(FolderEntry(handle, item.name, inner, status.st_mode, status.st_size))
             if next(scan, None) is not None:
                 self.add_gap(f"{format_path(path or '.')} has more than {_MAX_ENTRIES:,} entries")
-        return sorted(found, key=lambda entry: entry.name)
+        return sorted(entries, key=lambda entry: entry.name)
 
     @contextmanager
     def _record_errors(self, path: str) -> Generator[None]:
-        """What cannot be opened is a gap."""
+        """Record a folder that cannot be opened as a gap."""
         try:
             with translate_errors(path or "."):
                 yield
@@ -100,13 +109,13 @@ class Walk:
             self.add_gap(str(error))
 
     def add_gap(self, reason: str) -> None:
-        """Note something that was not seen."""
+        """Record a reason why the walk is incomplete."""
         if reason not in self.gaps and len(self.gaps) < _MAX_GAPS:
             self.gaps.append(reason)
 
 
 def format_path(path: str) -> str:
-    r"""A path on one line: what cannot be printed, or is no UTF-8, is escaped.
+    r"""Format a path on one line, escaped if not printable.
 
     >>> print(format_path("a b"), format_path("two\nlines"), format_path("\udcff"))
     a b 'two\nlines' '\udcff'

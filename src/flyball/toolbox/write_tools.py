@@ -1,4 +1,4 @@
-"""The tools that write files: whole ones, and edits of one place, below a root that they cannot leave."""
+"""Tools that write and edit text files below a root folder."""
 
 from __future__ import annotations
 
@@ -22,14 +22,16 @@ Path = Annotated[str, "relative to the root, such as notes/a.txt"]
 
 
 def write(root: str | os.PathLike[str] = ".", *, approve: Approve = False, timeout: float = 20.0) -> list[Tool]:
-    """Tools that write text files below a folder: `write_file` and `edit_file`.
+    """Return the tools `write_file` and `edit_file`.
+
+    They work on text files below `root`. `timeout` is in seconds for each call.
 
     >>> write("/")
     [<Tool write_file(path, text)>, <Tool edit_file(path, old, new)>]
     """
     writer = _FileWriter(Folder("write, root", root))
     options = Options(effects="write", approve=approve, timeout=timeout)
-    whole = Options(idempotent=True)  # an edit, made again, finds its place no more, or a second one
+    whole = Options(idempotent=True)  # a repeated edit would not find its place again, or find another one
     return [Tool(writer.write_file, **options | whole), Tool(writer.edit_file, **options)]
 
 
@@ -75,23 +77,29 @@ def _apply_edit(path: str, data: bytes, old: str, new: str) -> bytes:
 
 
 def _stat_existing(path: str, handle: int, name: str) -> os.stat_result | None:
-    """Of the file that would be replaced; only a regular one may be, and not one that somebody has made read-only."""
+    """Return the status of the file to replace, or None.
+
+    Only a regular file that is not read-only may be replaced.
+    """
     try:
-        found = stat_file(handle, name)
+        status = stat_file(handle, name)
     except FileNotFoundError:
         return None
-    if not found.st_mode & 0o222:  # a new file could take its name all the same
+    if not status.st_mode & 0o222:  # the rename below would replace it all the same
         raise FileRefused(path, "it is read-only")
-    return found
+    return status
 
 
 def _replace(ctx: ToolContext, handle: int, name: str, data: bytes, before: os.stat_result | None) -> None:
-    """All or nothing: another file takes its name. A link that has come in its place is replaced, not followed."""
+    """Replace a file atomically, by a draft that is renamed.
+
+    If a link has taken the place of the file, the link is replaced, not followed.
+    """
     with _temporary_name(handle) as draft:
-        number = os.open(draft, _NEW_FILE_FLAGS, 0o666, dir_fd=handle)
-        with os.fdopen(number, "wb") as file:
+        descriptor = os.open(draft, _NEW_FILE_FLAGS, 0o666, dir_fd=handle)
+        with os.fdopen(descriptor, "wb") as file:
             if before is not None:
-                os.fchmod(number, stat.S_IMODE(before.st_mode) & 0o777)
+                os.fchmod(descriptor, stat.S_IMODE(before.st_mode) & 0o777)
             file.write(data)
         ctx.commit()
         os.rename(draft, name, src_dir_fd=handle, dst_dir_fd=handle)
@@ -99,7 +107,7 @@ def _replace(ctx: ToolContext, handle: int, name: str, data: bytes, before: os.s
 
 @contextmanager
 def _temporary_name(handle: int) -> Generator[str]:
-    """A name for a file that is gone afterwards, if it still has that name."""
+    """Yield an unused file name and remove that file afterwards."""
     draft = f".flyball-{secrets.token_hex(8)}"
     try:
         yield draft

@@ -1,4 +1,4 @@
-"""Tools: what a model may call, what a call is told, and how it is bounded."""
+"""Tools that a model may call, and their bounded execution."""
 
 from ..steadiness import Duplicates
 from .admission import Admission

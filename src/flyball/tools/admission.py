@@ -1,4 +1,7 @@
-"""Admission: which calls of a run are made. It reads, blocks and counts; it neither waits nor calls."""
+"""Admission of tool calls: parse arguments, block tools and claim budgets.
+
+It does no I/O and never waits.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +19,10 @@ _NONE: frozenset[str] = frozenset()
 
 
 class Admission:
-    """The calls of one run pass here before they are made: `read`, then `claim`; and `note` when they have ended."""
+    """Gate for the tool calls of one run.
+
+    Each call passes `read` and `claim` before it is made, and `note` after it has ended.
+    """
 
     __slots__ = ("_blocked", "_by_name", "_calls", "envelope", "tools")
 
@@ -28,7 +34,7 @@ class Admission:
         self._calls: dict[str, int] = {}
 
     def group_calls(self, calls: Sequence[Call]) -> Iterable[Sequence[Call]]:
-        """Neighbours that only read, together; everything else alone, in the order asked."""
+        """Group adjacent reads together and every other call alone, in order."""
         return (calls,) if len(calls) == 1 else self._iter_groups(calls)
 
     def _iter_groups(self, calls: Sequence[Call]) -> Iterator[Sequence[Call]]:
@@ -46,7 +52,10 @@ class Admission:
             yield group
 
     def read(self, call: Call) -> ToolCallRun | Denied:
-        """The call with its arguments checked, or why it is not made; nothing is counted yet."""
+        """Return the call with checked arguments, or a denial.
+
+        It claims nothing yet.
+        """
         try:
             tool = self._by_name.get(call.name) or self.tools[call.name]
             values = tool.read(call.arguments)
@@ -66,22 +75,25 @@ class Admission:
         return ToolCallRun(call, tool, values, cap_s, envelope)
 
     def check_budget(self, tool_call: ToolCallRun) -> Denied | None:
-        """Why the call could not be counted now; None where it could."""
-        few, envelope = self._check_max_calls(tool_call), self.envelope
-        if few is not None or envelope is None:
-            return few
-        counted = [name for name in ("tool_calls", f"calls.{tool_call.tool.name}") if name in envelope.budgets]
-        spent = [name for name in counted if envelope.budgets[name].available < 1]
-        for name in spent:
+        """Return a denial if the budgets do not allow the call."""
+        denial, envelope = self._check_max_calls(tool_call), self.envelope
+        if denial is not None or envelope is None:
+            return denial
+        names = [name for name in ("tool_calls", f"calls.{tool_call.tool.name}") if name in envelope.budgets]
+        exhausted = [name for name in names if envelope.budgets[name].available < 1]
+        for name in exhausted:
             envelope.refuse(name)
-        return self._deny_exhausted(tool_call, envelope) if spent else None
+        return self._deny_exhausted(tool_call, envelope) if exhausted else None
 
     def claim(self, tool_call: ToolCallRun) -> Denied | None:
-        """Count the call, as the last step before it is made; or why it is not made."""
+        """Claim budgets for the call, or return a denial.
+
+        This is the last step before the call is made.
+        """
         tool, envelope = tool_call.tool, self.envelope
-        few = None if tool.max_calls is None else self._check_max_calls(tool_call)
-        if few is not None:
-            return few
+        denial = None if tool.max_calls is None else self._check_max_calls(tool_call)
+        if denial is not None:
+            return denial
         if envelope is not None and not envelope.claim_tool_call(tool.name):
             return self._deny_exhausted(tool_call, envelope)
         if tool.max_calls is not None:
@@ -89,39 +101,45 @@ class Admission:
         return None
 
     def _check_max_calls(self, tool_call: ToolCallRun) -> Denied | None:
-        name, most = tool_call.tool.name, tool_call.tool.max_calls
-        if most is None or self._calls.get(name, 0) < most:
+        name, max_calls = tool_call.tool.name, tool_call.tool.max_calls
+        if max_calls is None or self._calls.get(name, 0) < max_calls:
             return None
-        return build_denial(tool_call.call, Reason.BUDGET, f"{name} may be called {most} times in one run")
+        return build_denial(tool_call.call, Reason.BUDGET, f"{name} may be called {max_calls} times in one run")
 
     def _deny_exhausted(self, tool_call: ToolCallRun, envelope: TurnBudget) -> Denied:
-        own = envelope.budgets.get(f"calls.{tool_call.tool.name}")
-        message = own.warning if own is not None and own.exceeded else "no tool call is left"
+        budget = envelope.budgets.get(f"calls.{tool_call.tool.name}")
+        message = budget.warning if budget is not None and budget.exceeded else "no tool call is left"
         return build_denial(tool_call.call, Reason.BUDGET, message)
 
     def refund(self, tool_call: ToolCallRun, reason: str) -> list[str]:
-        """Give back what was claimed for a call that is not made after all; the budgets that got it back."""
+        """Refund a claimed call that is not made.
+
+        Return the names of the refunded budgets.
+        """
         name, budgets = tool_call.tool.name, {} if self.envelope is None else self.envelope.budgets
         if name in self._calls:
             self._calls[name] -= 1
         return [key for key in ("tool_calls", f"calls.{name}") if key in budgets and budgets[key].refund(reason=reason)]
 
     def note(self, name: str, outcome: Outcome) -> None:
-        """Learn from a call that has ended: a tool that hung and may not be tried again is blocked."""
+        """Block a tool that timed out and must not be retried."""
         if isinstance(outcome, Timeout) and not self.tools[name].retry_on_timeout:
             self._blocked |= {name}
 
     def close(self) -> None:
-        """The run is over; nothing is set aside here."""
+        """Do nothing: this class holds no resources."""
 
 
 def build_denial(call: Call, reason: Reason, message: str) -> Denied:
-    """The outcome of a call that is not made."""
+    """Return the outcome of a call that is not made."""
     return Denied(call_id=call.id, tool=call.name, reason=reason, message=message)
 
 
 def apply_changes(state: MutableMapping[str, Any], changes: Mapping[str, Any]) -> None:
-    """Keep what a call has set in the run's state; None deletes."""
+    """Apply the changes of a call to the run's state.
+
+    None deletes a key.
+    """
     for key, value in changes.items():
         if value is None:
             state.pop(key, None)

@@ -1,4 +1,4 @@
-"""A tool with which a model asks the person it works for."""
+"""Built-in tools: questions to a person, and compaction of messages."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def ask_person(question: str, ctx: ToolContext) -> str:
 
 
 class Compaction:
-    """Makes the call that has messages summed up."""
+    """Factory of tool calls that summarize messages with a user's function."""
 
     def __init__(self, function: Callable[[Sequence[Message]], Any]) -> None:
         self._function = function
@@ -33,7 +33,7 @@ class Compaction:
         )
 
     def __call__(self, messages: Sequence[Message], call_id: str) -> ToolCallRun:
-        """The call, ready to be made."""
+        """Return the call that compacts these messages."""
 
         def compact() -> Any:
             return self._function(messages)

@@ -1,4 +1,4 @@
-"""One call of a tool that was admitted: what is called, with what, and the gate that has its outcome."""
+"""State of one admitted tool call: its arguments, deadline and outcome."""
 
 from __future__ import annotations
 
@@ -19,7 +19,11 @@ _ONE_CALL: Mapping[str, int] = {"tool_calls": 1}
 
 
 class ToolCallRun:
-    """A call that was read, allowed and counted. Whoever makes it closes its gate with exactly one outcome."""
+    """Tool call that was parsed, allowed and counted.
+
+    The runner closes it with exactly one outcome. The closing methods (`succeed`, `fail`, `time_out`, `cancel`, `deny`)
+    return True if theirs was the first.
+    """
 
     __slots__ = (
         "answer",
@@ -38,9 +42,9 @@ class ToolCallRun:
     )  # fmt: skip
 
     counts: Mapping[str, int] = _ONE_CALL
-    """What it takes of budgets that others share."""
+    """Units that the call claims from shared budgets, by budget name."""
     tasks: Sequence[Any] = ()
-    """What it hands to children."""
+    """Tasks that the call delegates to child runs."""
 
     def __init__(
         self,
@@ -56,9 +60,9 @@ class ToolCallRun:
         self.cap_s = cap_s
         self.envelope = envelope
         self.answer = ""
-        """What a person said to it, who was asked."""
+        """Answer of the person who was asked about the call."""
         self.children: tuple[Any, ...] = ()
-        """The results of runs that the tool has delegated itself."""
+        """Results of child runs that the tool started itself."""
         self.gate = OutcomeSlot(not tool.is_async)
         self.started_at = 0.0
         self.deadline = math.inf
@@ -68,28 +72,38 @@ class ToolCallRun:
 
     @property
     def outcome(self) -> Outcome | None:
-        """What it came to, or None while it is under way."""
+        """Return the outcome, or None while the call is in progress."""
         return self.gate.outcome
 
     @property
     def ordered_arguments(self) -> dict[str, Any] | None:
-        """The arguments in the order of the function's parameters; None where others have described it."""
+        """Return the arguments in the order of the parameters.
+
+        None for tools that are described by a foreign schema, which has no order.
+        """
         return self.values if self.tool.is_ordered else None
 
     @property
     def redacted_arguments(self) -> dict[str, Any]:
-        """The arguments as events, logs and exports may show them."""
+        """Return the arguments with sensitive values replaced by `***`."""
         if not self.tool.sensitive:
             return self.values
         return {name: "***" if name in self.tool.sensitive else value for name, value in self.values.items()}
 
     def start(self, now: float, deadline: float) -> None:
-        """It starts now, and has its own seconds, or until the deadline."""
+        """Set the start time and the deadline.
+
+        The tool's own timeout may shorten the deadline.
+        """
         self.started_at = now
         self.deadline = min(deadline, now + self.cap_s)
 
     def succeed(self, value: Any, now: float, run_id: str) -> bool:
-        """Close it with its value. This and the other ends tell whether they came first; raises what `value` raises."""
+        """Close the call with its value.
+
+        Raises:
+            TypeError: the value cannot be serialized.
+        """
         content = serialize_content(value)
         changes = {} if self.state is None else self.state.changes
         call_id, tool, seconds = self.call.id, self.tool.name, now - self.started_at
@@ -99,28 +113,28 @@ class ToolCallRun:
         return self.gate.close(outcome)
 
     def fail(self, error: BaseException, now: float) -> bool:
-        """Close it with what it raised."""
+        """Close the call with the exception that the tool raised."""
         try:
-            words = str(error)
+            message = str(error)
         except (Exception, SystemExit):
-            words = "an error that cannot be shown"
-        return self.gate.close(Failure(kind=type(error).__name__, error=words, **self._outcome_fields(now)))
+            message = "an error that cannot be shown"
+        return self.gate.close(Failure(kind=type(error).__name__, error=message, **self._outcome_fields(now)))
 
     def time_out(self, now: float) -> bool:
-        """Close it because its time is over."""
+        """Close the call as timed out."""
         cap_s = round(self.deadline - self.started_at, 3)
         return self.gate.close(Timeout(cap_s=cap_s, hung=self.worker is not None, **self._outcome_fields(now)))
 
     def cancel(self, now: float) -> bool:
-        """Close it because nobody wants it any more."""
+        """Close the call as cancelled."""
         return self.gate.close(Cancelled(hung=self.worker is not None, **self._outcome_fields(now)))
 
     def deny(self, reason: Reason, message: str, now: float) -> bool:
-        """Close it without having made it."""
+        """Close the call as denied, before the tool ran."""
         return self.gate.close(Denied(reason=reason, message=message, **self._outcome_fields(now)))
 
     def idempotency_key(self, run_id: str) -> str:
-        """The same when this call is made again after a crash, and in no other call."""
+        """Return the call's unique key, which is stable across crashes."""
         return f"{run_id}:{self.call.id}"
 
     def _outcome_fields(self, now: float) -> dict[str, Any]:

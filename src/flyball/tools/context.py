@@ -1,4 +1,4 @@
-"""What a tool is told about the call it serves, if it asks."""
+"""The context of a tool call: deadline, state, budgets and delegation."""
 
 from __future__ import annotations
 
@@ -20,18 +20,27 @@ if TYPE_CHECKING:
 
 
 class OutcomeSlot:
-    """One compare-and-set: of all outcomes that a call might have, the first stands; the others came too late."""
+    """Slot for the outcome of a call.
+
+    The first outcome wins, later ones are dropped.
+    """
 
     __slots__ = ("_lock", "outcome")
 
     def __init__(self, threads: bool = True) -> None:
-        """`threads` is whether several may want to close it."""
+        """Create an open slot.
+
+        `threads` says whether several threads may close it.
+        """
         self.outcome: Outcome | None = None
-        """What the call came to, or None while it is open; only `close` sets it."""
+        """Outcome of the call. None while it is open. Only `close` sets it."""
         self._lock = Lock() if threads else None
 
     def close(self, outcome: Outcome) -> bool:
-        """End the call so; False if it has ended already, and then nothing changes."""
+        """Set the outcome.
+
+        Return False, and change nothing, if there is one already.
+        """
         if self._lock is not None:
             with self._lock:
                 return self._set_outcome(outcome)
@@ -44,15 +53,19 @@ class OutcomeSlot:
         return True
 
     def commit(self) -> None:
-        """Do nothing while the call is open, else raise CallClosed: for a tool that is about to write outside."""
+        """Raise CallClosed if the call has ended.
+
+        Tools call this before external writes.
+        """
         if self.outcome is not None:
             raise CallClosed(self.outcome.status.value)
 
 
 class ToolState(MutableMapping[str, Any]):
-    """The run's state as one call sees it: it reads what the run has, and what it writes is kept as changes.
+    """View of the run's state that collects a call's changes.
 
-    The loop applies the changes of a call that succeeded, in the order asked. So a call that ends late changes nothing.
+    The loop applies the changes of successful calls, in the order of the calls. So a call that ends too late changes
+    nothing.
     """
 
     def __init__(self, run: Mapping[str, Any] | None = None) -> None:
@@ -62,7 +75,10 @@ class ToolState(MutableMapping[str, Any]):
 
     @property
     def changes(self) -> dict[str, Any]:
-        """What the call has set, or changed inside what it read; a key it deleted is None."""
+        """Return the keys that the call set or changed in place.
+
+        None marks a deleted key.
+        """
         changed = {key: value for key, value in self._seen.items() if value != self._run.get(key)}
         return {**changed, **self._set}
 
@@ -90,15 +106,15 @@ class ToolState(MutableMapping[str, Any]):
 
 
 def _copy_value(value: Any) -> Any:
-    """A value of its own for the call, so that what it does to it later does not reach the run."""
+    # The call gets a copy, so that its later changes do not reach the run.
     try:
         return copy.deepcopy(value)
-    except Exception:  # what cannot be copied is shared, as everything in Python is
+    except Exception:  # a value that cannot be copied is shared
         return value
 
 
 def _ignore_report(_: str) -> None:
-    """Nobody listens."""
+    pass
 
 
 async def _refuse_delegation(child: object, goal: str, context: str) -> Result:
@@ -107,54 +123,69 @@ async def _refuse_delegation(child: object, goal: str, context: str) -> Result:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ToolContext:
-    """Annotate a parameter of a tool with this class to get it; the model does not see that parameter."""
+    """Context of a tool call.
+
+    A tool gets it by annotating a parameter with this class. The model does not see that parameter.
+    """
 
     token: DeadlineToken
-    """Poll it in the inner loop, and return early with what there is: it expires a little before the call is cut."""
+    """Deadline, which expires shortly before the call times out. Poll it in inner loops to return partial results."""
     run_id: str
     call_id: str
     idempotency_key: str
-    """The same when this call is made again after a crash, and in no other call."""
+    """Key that is unique to this call, and the same if the call is repeated after a crash."""
     metadata: Mapping[str, Any] = field(default_factory=dict[str, Any])
-    """What the caller gave with the run: a job's id, the mode, the payload of a conversation. A copy."""
+    """Copy of the metadata that the caller passed to the run, such as a job id."""
     budgets: Mapping[str, BudgetSnapshot] = field(default_factory=dict[str, BudgetSnapshot])
     answer: str = ""
-    """What a person said who was asked about this call."""
+    """Answer of the person who was asked about this call. Empty if no person was asked."""
     state: ToolState = field(default_factory=ToolState)
     gate: OutcomeSlot = field(default_factory=OutcomeSlot)
     may_write: Callable[[], bool] = lambda: True
-    """Whether the run still holds its session."""
+    """Returns False if the run has lost its session to another run, or may have."""
     report: Callable[[str], None] = _ignore_report
-    """Tell how far the work is."""
+    """Reports progress as a short text."""
     position: Position = field(default_factory=Position)
-    """Where in a chain of agents the call is."""
+    """Position of the call in a chain of services."""
 
     delegating: Callable[[object, str, str], Awaitable[Result]] = _refuse_delegation
-    """Has a child do a task."""
+    """Runs a child agent; `delegate` calls it."""
 
     async def delegate(self, child: object, goal: str, context: str = "") -> Result:
-        """Have another agent do a task as part of this call, and wait for its result; of an `async def` tool only.
+        """Run another agent within this call and return its result.
 
-        `child` is an Agent, or the name of one of the agent's children. It is independent, within the time of this call
-        and the ceiling of the tree, and counts as a child of the run: BudgetExceeded where no more may be. What it came
-        to, and cost, stands in the outcome of this call.
+        Only `async def` tools can delegate. The child run is independent, but bounded by the deadline of this call and
+        the shared budgets of the tree. It counts as a child of the run. Its result and cost become part of the outcome
+        of this call.
+
+        Args:
+            child: an Agent, or the name of one of the agent's children.
+            goal: the child's task.
+            context: more text for the child.
+
+        Raises:
+            BudgetExceeded: the run may have no more children.
         """
         return await self.delegating(child, goal, context)
 
     def commit(self) -> None:
-        """Call this right before writing outside: it raises CallClosed once the call was declared dead.
+        """Raise CallClosed if the call may no longer write.
 
-        So it does where the run has lost its session to another, or cannot be sure that it has not.
+        Tools call this right before external writes.
+
+        Raises:
+            CallClosed: the call has ended, or the run has lost its session or cannot be sure to hold it.
         """
         self.gate.commit()
         if not self.may_write():
             raise CallClosed("contended")
 
     def chain_headers(self, chain: Chain | None = None) -> dict[str, str]:
-        """The headers for a call to an agent of another service: our depth, and what is left for it.
+        """Return the headers for a call to another service.
 
-        We are who the service is that was called here, if `chain` does not say so; else who the settings say.
+        They carry the depth and the remaining budget. Without `chain` they identify the service that received the
+        current call, or else the one in the settings.
         """
-        from ..chain.chain import headers_at  # and with it all that signs: few tools need it
+        from ..chain.chain import headers_at  # imports the signing code, which few tools need
 
         return headers_at(self.position) if chain is None else chain.headers_at(self.position)

@@ -1,4 +1,4 @@
-"""What a model sees of a tool's value: JSON, and of a large one an excerpt that is still JSON."""
+"""Tool results as text for a model, with excerpts of large ones."""
 
 from __future__ import annotations
 
@@ -16,10 +16,16 @@ _JSON_TYPES = frozenset({bool, dict, float, int, list, type(None)})
 
 
 def serialize_content(value: Any) -> str:
-    """A tool's value as text: a text as it is, all else as JSON. TypeError says what cannot be written."""
+    """Return a tool's value as text.
+
+    A string is unchanged, everything else becomes JSON.
+
+    Raises:
+        TypeError: the value cannot be serialized.
+    """
     if isinstance(value, str):
-        return value.encode("utf-8", "replace").decode("utf-8")  # half a surrogate pair is no text
-    if type(value) not in _JSON_TYPES:  # nearly every value is, and asking is not cheap
+        return value.encode("utf-8", "replace").decode("utf-8")  # replaces lone surrogates
+    if type(value) not in _JSON_TYPES:  # nearly all values have these types, and the check below is slow
         _refuse_unresolved(value)
     try:
         return to_json(value, inf_nan_mode="null").decode()
@@ -29,7 +35,7 @@ def serialize_content(value: Any) -> str:
 
 def _refuse_unresolved(value: Any) -> None:
     if inspect.iscoroutine(value):
-        value.close()  # or Python would warn that nobody awaited it
+        value.close()  # avoids the warning "was never awaited"
     awaited = inspect.isawaitable(value)
     if awaited or isinstance(value, Iterator | AsyncIterator):
         kind = "something to await" if awaited else "a generator, or another iterator"
@@ -37,7 +43,9 @@ def _refuse_unresolved(value: Any) -> None:
 
 
 def make_excerpt(content: str, artifact_id: str) -> tuple[str, Artifact | None]:
-    """The content as it is, or an excerpt and the handle of the whole.
+    """Return the content, or an excerpt and an artifact.
+
+    The excerpt is JSON. The artifact is the handle of the whole content.
 
     >>> shown, artifact = make_excerpt("x" * 20_000, "run:7")
     >>> len(shown) <= 12_000, artifact, json.loads(shown)["characters"]
@@ -48,7 +56,7 @@ def make_excerpt(content: str, artifact_id: str) -> tuple[str, Artifact | None]:
     keep, artifact_id = MAX_CHARACTERS - 200, artifact_id[:500]
     text = _frame_excerpt(content[:keep], content, artifact_id)
     while len(text) > MAX_CHARACTERS:
-        keep -= max(1, (len(text) - MAX_CHARACTERS) // 6)  # in JSON one character may take up to six
+        keep -= max(1, (len(text) - MAX_CHARACTERS) // 6)  # JSON may escape one character as six
         text = _frame_excerpt(content[:keep], content, artifact_id)
     return text, Artifact(artifact_id, len(content))
 

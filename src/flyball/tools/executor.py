@@ -1,4 +1,7 @@
-"""The bounded executor: every call gets exactly one outcome, in time. It never raises and never hangs."""
+"""The tool executor: every call gets exactly one outcome in time.
+
+It neither raises nor hangs, whatever the tools do.
+"""
 
 from __future__ import annotations
 
@@ -22,67 +25,23 @@ from .call import ToolCallRun
 from .runner import ToolRunner
 from .tool import Function, Tool, Toolset
 
-
-class Batch:
-    """Calls that a model asked for together. After `run`, or when it was cancelled, each has its outcome."""
-
-    def __init__(self, executor: BoundedToolExecutor, calls: Sequence[Call]) -> None:
-        self.calls = calls
-        self._executor = executor
-        self._outcomes: list[Outcome] = []
-
-    @property
-    def outcomes(self) -> list[Outcome]:
-        """One for each call, in the order asked; cancelled for those that have none."""
-        outcomes = list(self._outcomes)
-        if len(outcomes) < len(self.calls):
-            missing = self.calls[len(outcomes) :]
-            outcomes += [Cancelled(call_id=call.id, tool=call.name) for call in missing]
-        return outcomes
-
-    async def run(self) -> None:
-        """Make the calls: reads that stand side by side together, each write alone."""
-        for group in self._executor.groups(self.calls):
-            await anyio.lowlevel.checkpoint_if_cancelled()  # nothing begins after a cancel
-            prepared = [self._executor.prepare(call) for call in group]
-            try:
-                await self._executor.perform([one for one in prepared if type(one) is ToolCallRun])
-            finally:
-                for one in prepared:
-                    self._outcomes.append(self._finalise(one))
-
-    def _finalise(self, prepared: ToolCallRun | Denied) -> Outcome:
-        """The outcome; what a call has set is in the state then."""
-        if isinstance(prepared, Denied):
-            return prepared
-        outcome = prepared.outcome
-        assert outcome is not None, "a call that was performed has its outcome"
-        self._executor.note(prepared.tool.name, outcome)
-        if not isinstance(outcome, Success) or not outcome.changes:
-            return outcome
-        try:
-            self._executor.apply(outcome.changes)
-        except Exception as error:
-            words = f"it succeeded, but what it set in the state could not be kept: {error}"
-            return Failure(
-                call_id=outcome.call_id,
-                tool=outcome.tool,
-                seconds=outcome.seconds,
-                kind=type(error).__name__,
-                error=words,
-            )
-        return outcome
-
-
 log = logging.getLogger(__name__)
 
 
 class BoundedToolExecutor:
-    """Makes the calls of one run. A `def` tool runs in a worker thread, an `async def` tool in the event loop.
+    """Makes the tool calls of one run.
 
-    `envelope` bounds the calls in number and time; `state` is the run's, and gets the changes of calls that succeeded,
-    in the order asked; `teller` is told what happens; `approved` is asked for tools that need it, and must not block.
-    Each may be left out.
+    A `def` tool runs in a worker thread, an `async def` tool in the event loop.
+
+    Args:
+        tools: the tools that may be called.
+        envelope: bounds the number of calls and their time. None means no bounds but the tools' own.
+        state: state of the run, which gets the changes of successful calls in order. None means an empty one.
+        teller: receives events. None means that no events are emitted.
+        approved: decides about calls that need approval; it must not block. None means that they are denied.
+        run_id: part of the idempotency keys.
+        parallel: maximum number of calls in progress at a time.
+        workers: threads for `def` tools. None means a pool of its own.
     """
 
     def __init__(
@@ -115,32 +74,32 @@ class BoundedToolExecutor:
 
     @property
     def hung(self) -> int:
-        """How many `def` tools were given up and are still at work."""
+        """Number of abandoned `def` tools that are still running."""
         return self.workers.hung
 
     def execute(self, *calls: Call) -> list[Outcome]:
-        """Make calls and give their outcomes in the order asked; `aexecute` for callers without an event loop."""
+        """Make calls and return their outcomes; the sync `aexecute`."""
         return PRIVATE_LOOP.run(lambda: self.aexecute(*calls), "`await aexecute(...)`")
 
     async def aexecute(self, *calls: Call) -> list[Outcome]:
-        """Make calls and give their outcomes in the order asked.
+        """Make calls and return their outcomes in order.
 
-        Reads that stand side by side run side by side; a write waits for all before it, and all behind it wait for it.
+        Adjacent reads run in parallel. A write waits for all calls before it, and all later calls wait for the write.
         """
         batch = self.batch(calls)
         await batch.run()
         return batch.outcomes
 
     def batch(self, calls: Sequence[Call]) -> Batch:
-        """Calls to be made together, whose outcomes can be had even when making them is cancelled."""
+        """Return a batch, which has all outcomes even if cancelled."""
         return Batch(self, calls)
 
     def groups(self, calls: Sequence[Call]) -> Iterable[Sequence[Call]]:
-        """Neighbours that only read, together; everything else alone."""
+        """Group adjacent reads together and every other call alone."""
         return self._admission.group_calls(calls)
 
     def prepare(self, call: Call) -> ToolCallRun | Denied:
-        """Everything that is decided before a call is made: the call, ready, or why it is not made."""
+        """Return the call ready to be made, or the denial."""
         prepared = self._admission.read(call)
         if isinstance(prepared, ToolCallRun):
             prepared = self._check_approval(prepared) or self._admission.claim(prepared) or prepared
@@ -149,20 +108,26 @@ class BoundedToolExecutor:
         return prepared
 
     async def perform(self, tool_calls: Sequence[ToolCallRun]) -> None:
-        """Make calls that are ready, side by side. Each has its outcome then, also when this is cancelled."""
+        """Make prepared calls in parallel.
+
+        Each gets its outcome, even on a cancel.
+        """
         deadline = math.inf if self.envelope is None else self.envelope.work_at
         await self._runner.perform(tool_calls, deadline)
 
     def note(self, tool: str, outcome: Outcome) -> None:
-        """Learn from a call that has ended: a tool that hung and may not be tried again is blocked."""
+        """Block a tool that timed out and must not be retried."""
         self._admission.note(tool, outcome)
 
     def apply(self, changes: Mapping[str, Any]) -> None:
-        """Keep what a call has set in the run's state; None deletes."""
+        """Apply the changes of a call to the run's state.
+
+        None deletes a key.
+        """
         apply_changes(self.state, changes)
 
     def _check_approval(self, tool_call: ToolCallRun) -> Denied | None:
-        """Only True means yes: an `async def`, whose coroutine would be true, must not open the gate."""
+        # Only True approves: the coroutine of an `async def` callback is truthy, and must not count as approval.
         if not tool_call.tool.needs_approval(tool_call.values):
             return None
         try:
@@ -175,8 +140,68 @@ class BoundedToolExecutor:
         return None if answer is True else build_denial(tool_call.call, Reason.APPROVAL, message)
 
 
+class Batch:
+    """Tool calls of one model answer.
+
+    Each has its outcome after `run`, even if `run` was cancelled.
+    """
+
+    def __init__(self, executor: BoundedToolExecutor, calls: Sequence[Call]) -> None:
+        self.calls = calls
+        self._executor = executor
+        self._outcomes: list[Outcome] = []
+
+    @property
+    def outcomes(self) -> list[Outcome]:
+        """Return one outcome for each call, in order.
+
+        Calls that did not start are cancelled.
+        """
+        outcomes = list(self._outcomes)
+        if len(outcomes) < len(self.calls):
+            missing = self.calls[len(outcomes) :]
+            outcomes += [Cancelled(call_id=call.id, tool=call.name) for call in missing]
+        return outcomes
+
+    async def run(self) -> None:
+        """Make the calls: adjacent reads in parallel, each write alone."""
+        for group in self._executor.groups(self.calls):
+            await anyio.lowlevel.checkpoint_if_cancelled()  # no call starts after a cancel
+            prepared = [self._executor.prepare(call) for call in group]
+            try:
+                await self._executor.perform([item for item in prepared if type(item) is ToolCallRun])
+            finally:
+                for item in prepared:
+                    self._outcomes.append(self._finalise(item))
+
+    def _finalise(self, prepared: ToolCallRun | Denied) -> Outcome:
+        """Return the outcome, after applying the call's state changes."""
+        if isinstance(prepared, Denied):
+            return prepared
+        outcome = prepared.outcome
+        assert outcome is not None, "a call that was performed has its outcome"
+        self._executor.note(prepared.tool.name, outcome)
+        if not isinstance(outcome, Success) or not outcome.changes:
+            return outcome
+        try:
+            self._executor.apply(outcome.changes)
+        except Exception as error:
+            message = f"it succeeded, but what it set in the state could not be kept: {error}"
+            return Failure(
+                call_id=outcome.call_id,
+                tool=outcome.tool,
+                seconds=outcome.seconds,
+                kind=type(error).__name__,
+                error=message,
+            )
+        return outcome
+
+
 class _Watcher:
-    """Tells on what becomes of calls. Who only watches can fail without changing one."""
+    """Emits events about calls.
+
+    An error of the event sink never affects a call.
+    """
 
     def __init__(self, teller: Teller | None) -> None:
         self._teller = teller

@@ -1,4 +1,4 @@
-"""The arguments of a tool that others have described: their JSON schema, and what a model wrote, checked against it."""
+"""Arguments of tools with foreign JSON schemas, such as MCP tools."""
 
 from __future__ import annotations
 
@@ -13,14 +13,16 @@ from .schema_check import SchemaCheck, Uncheckable
 from .signature import format_path
 
 _MAX_PROBLEMS = 20
-_MOST_GUESSES = 200
-"""Names of parameters that a wrong name is compared with."""
+_MAX_SUGGESTION_NAMES = 200
+"""Maximum number of parameter names that an unknown name is compared with."""
 _MAX_PROBLEM_LENGTH = 300
-"""Characters of one problem: it may quote the whole argument."""
+"""Characters of one problem, which may quote the whole argument."""
 
 
 class JsonSchemaArguments:
-    """What a foreign tool takes: `schema` for the model, `read` for what the model wrote.
+    """Parameters of a foreign tool.
+
+    `schema` is for the model, and `read` checks the arguments that the model wrote.
 
     >>> JsonSchemaArguments("add", {"properties": {"a": {"type": "integer"}}, "required": ["a"]}).read('{"a": 1}')
     {'a': 1}
@@ -34,10 +36,14 @@ class JsonSchemaArguments:
         self._check = SchemaCheck(self.schema)
         self.positional: tuple[str, ...] = ()
         self.context: str | None = "context"
-        """It gets the ToolContext, beside its arguments."""
+        """Name of the parameter that takes the ToolContext."""
 
     def read(self, arguments: str | bytes | Mapping[str, Any] | None) -> dict[str, Any]:
-        """The arguments by name; ArgumentError lists every mistake."""
+        """Return the arguments by name.
+
+        Raises:
+            ArgumentError: the arguments are wrong, or cannot be checked; it lists every mistake.
+        """
         try:
             text = to_json(arguments) if isinstance(arguments, Mapping) else arguments or "{}"
             values: object = from_json(text, allow_inf_nan=False)
@@ -45,17 +51,17 @@ class JsonSchemaArguments:
             raise ArgumentError(self.name, (f"not JSON: {error}",)) from None
         if not isinstance(values, dict):
             raise ArgumentError(self.name, (f"arguments: expected an object; found {quote_value(values)}",))
-        given = cast("dict[str, Any]", values)
+        table = cast("dict[str, Any]", values)
         try:
-            problems = self._check.problems(given, _told, _MAX_PROBLEMS)
+            problems = self._check.problems(table, _describe_error, _MAX_PROBLEMS)
         except Uncheckable as error:
             raise ArgumentError(self.name, (f"they cannot be checked, so the call is not made: {error}",)) from None
         if problems:
             raise ArgumentError(self.name, problems)
-        return given
+        return table
 
 
-def _told(error: Any) -> Iterator[str]:
+def _describe_error(error: Any) -> Iterator[str]:
     where, instance = tuple(error.absolute_path), error.instance
     match error.validator:
         case "required":
@@ -66,8 +72,8 @@ def _told(error: Any) -> Iterator[str]:
             known = error.schema.get("properties", {})
             for key in instance:
                 if key not in known:
-                    near = suggest_names(key, islice(known, _MOST_GUESSES))[:1]
-                    hint = f"; did you mean {near[0]}?" if near else ""
+                    suggestions = suggest_names(key, islice(known, _MAX_SUGGESTION_NAMES))[:1]
+                    hint = f"; did you mean {suggestions[0]}?" if suggestions else ""
                     yield f"{format_path((*where, key))}: no such parameter{hint}"
         case _:
             yield f"{format_path(where) or 'arguments'}: {error.message}"[:_MAX_PROBLEM_LENGTH]

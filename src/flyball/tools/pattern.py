@@ -1,8 +1,8 @@
-"""Regular expressions of foreign schemas, matched in time that grows with the text and never with its square.
+"""Linear-time matching of regular expressions from foreign schemas.
 
 Python's `re` backtracks. For some expressions that takes longer than any deadline, and no other thread runs meanwhile.
-Here an expression becomes a list of states, and all states that a text can reach are followed at once. The steps are
-counted, so that a match which would take too long is refused. The result is that of `re.search`.
+Here an expression becomes a nondeterministic automaton, and all states that a text can reach are followed at once. The
+steps are counted, so that a match that would take too long is refused. The result equals that of `re.search`.
 """
 
 from __future__ import annotations
@@ -13,23 +13,35 @@ from collections.abc import Callable, Iterable
 from functools import lru_cache
 from typing import Any, Final, NamedTuple
 
-_MOST_CHARACTERS = 10_000
-"""Of an expression."""
-_MOST_STATES = 20_000
+_MAX_CHARACTERS = 10_000
+"""Maximum length of an expression."""
+_MAX_STATES = 20_000
 _PLAIN_FLAGS = 32
-"""`re.UNICODE`, which every expression for texts has."""
+"""`re.UNICODE`, which is set for every `str` pattern."""
+
+_MATCH: Final = 0
 
 Test = Callable[[str], bool]
 Spend = Callable[[int], None]
-"""Takes the number of states that were visited. It may raise, which ends the match."""
+"""Callback that gets the number of visited states. It may raise to end the match."""
 
 
 class PatternError(ValueError):
-    """An expression cannot be used; the message says why."""
+    """Raised if an expression cannot be used; the message says why."""
+
+
+@lru_cache(maxsize=256)
+def compiled(expression: str) -> Pattern:
+    """Return the cached pattern of an expression.
+
+    Raises:
+        PatternError: the expression cannot be used.
+    """
+    return Pattern(expression)
 
 
 class _Look(NamedTuple):
-    """A look ahead, or a look behind by a fixed width."""
+    """Lookahead, or lookbehind of a fixed width."""
 
     start: int
     behind: int | None
@@ -37,49 +49,49 @@ class _Look(NamedTuple):
 
 
 class _State(NamedTuple):
-    """One state: it reads a character, or holds at a place, or only leads on."""
+    """State that reads a character, checks an assertion, or only branches."""
 
     test: Test | None = None
-    holds: str | _Look | None = None
+    assertion: str | _Look | None = None
     to: tuple[int, ...] = ()
 
 
-_MATCH: Final = 0
-
-
 class Pattern:
-    """A compiled expression.
+    """A compiled regular expression.
 
     >>> Pattern(r"^(a+)+$").found_in("aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa!", lambda states: None)
     False
     """
 
     def __init__(self, expression: str) -> None:
-        if len(expression) > _MOST_CHARACTERS:
-            raise PatternError(f"it has {len(expression):,} characters; at most {_MOST_CHARACTERS:,} can be used")
+        if len(expression) > _MAX_CHARACTERS:
+            raise PatternError(f"it has {len(expression):,} characters; at most {_MAX_CHARACTERS:,} can be used")
         parser: Any = importlib.import_module("re._parser")
         try:
             parsed = parser.parse(expression)
             if parsed.state.flags != _PLAIN_FLAGS:
                 raise PatternError("it has flags, which cannot be used")
             self._states = [_State()]
-            self._start = self._sequence(parsed, _MATCH)
+            self._start = self._add_sequence(parsed, _MATCH)
         except PatternError:
             raise
         except (re.error, OverflowError, RecursionError, Warning) as error:
             raise PatternError(f"it cannot be read: {error}") from None
 
     def found_in(self, text: str, spend: Spend) -> bool:
-        """Whether the expression matches anywhere in a text."""
+        """Check whether the expression matches anywhere in a text."""
         return self._run(self._start, text, 0, len(text), spend, anywhere=True, whole=False)
 
     def _run(self, start: int, text: str, at: int, end: int, spend: Spend, *, anywhere: bool, whole: bool) -> bool:
-        """Follow all states from one place. `whole`: a match must end at `end`."""
+        """Follow all states from one position.
+
+        With `whole` a match must end at `end`.
+        """
         current: set[int] = set()
         while True:
             if anywhere or not current:
                 current.add(start)
-            reached = self._closure(current, text, at, spend)
+            reached = self._follow_empty_moves(current, text, at, spend)
             if _MATCH in reached and (not whole or at == end):
                 return True
             if at >= end:
@@ -92,91 +104,87 @@ class Pattern:
             if not current and not anywhere:
                 return False
 
-    def _closure(self, states: Iterable[int], text: str, at: int, spend: Spend) -> set[int]:
-        """All states that are reached without reading a character."""
-        waiting, reached = list(states), set[int]()
-        while waiting:
-            number = waiting.pop()
+    def _follow_empty_moves(self, states: Iterable[int], text: str, at: int, spend: Spend) -> set[int]:
+        """Return all states that are reached without reading a character."""
+        pending, reached = list(states), set[int]()
+        while pending:
+            number = pending.pop()
             if number in reached:
                 continue
             reached.add(number)
             state = self._states[number]
-            if state.test is None and (state.holds is None or self._holds(state.holds, text, at, spend)):
-                waiting += state.to
+            if state.test is None and (
+                state.assertion is None or self._check_assertion(state.assertion, text, at, spend)
+            ):
+                pending += state.to
         spend(len(reached))
         return reached
 
-    def _holds(self, what: str | _Look, text: str, at: int, spend: Spend) -> bool:
-        if isinstance(what, str):
-            return _PLACES[what](text, at)
-        if what.behind is None:
-            found = self._run(what.start, text, at, len(text), spend, anywhere=False, whole=False)
+    def _check_assertion(self, assertion: str | _Look, text: str, at: int, spend: Spend) -> bool:
+        if isinstance(assertion, str):
+            return _ASSERTIONS[assertion](text, at)
+        if assertion.behind is None:
+            matches = self._run(assertion.start, text, at, len(text), spend, anywhere=False, whole=False)
         else:
-            begin = at - what.behind
-            found = begin >= 0 and self._run(what.start, text, begin, at, spend, anywhere=False, whole=True)
-        return found is what.wanted
+            start = at - assertion.behind
+            matches = start >= 0 and self._run(assertion.start, text, start, at, spend, anywhere=False, whole=True)
+        return matches is assertion.wanted
 
-    def _add(self, state: _State) -> int:
-        if len(self._states) >= _MOST_STATES:
+    def _add_state(self, state: _State) -> int:
+        if len(self._states) >= _MAX_STATES:
             raise PatternError("it repeats too much")
         self._states.append(state)
         return len(self._states) - 1
 
-    def _sequence(self, nodes: Any, to: int) -> int:
-        """Build from the end; the number of the first state."""
+    def _add_sequence(self, nodes: Any, to: int) -> int:
+        """Add the states of a sequence, from its end; return the first."""
         for operation, argument in reversed(list(nodes)):
-            to = self._node(str(operation), argument, to)
+            to = self._add_node(str(operation), argument, to)
         return to
 
-    def _node(self, operation: str, argument: Any, to: int) -> int:
+    def _add_node(self, operation: str, argument: Any, to: int) -> int:
         match operation:
             case "LITERAL" | "NOT_LITERAL" | "ANY" | "IN":
-                return self._add(_State(test=_test(operation, argument), to=(to,)))
-            case "AT" if str(argument) in _PLACES:
-                return self._add(_State(holds=str(argument), to=(to,)))
+                return self._add_state(_State(test=_build_test(operation, argument), to=(to,)))
+            case "AT" if str(argument) in _ASSERTIONS:
+                return self._add_state(_State(assertion=str(argument), to=(to,)))
             case "BRANCH":
-                return self._add(_State(to=tuple(self._sequence(one, to) for one in argument[1])))
+                return self._add_state(_State(to=tuple(self._add_sequence(branch, to) for branch in argument[1])))
             case "SUBPATTERN" if not argument[1] and not argument[2]:
-                return self._sequence(argument[3], to)
+                return self._add_sequence(argument[3], to)
             case "MAX_REPEAT" | "MIN_REPEAT":
-                least, most, body = argument
-                return self._repeat(least, most, body, to)
+                min_count, max_count, body = argument
+                return self._add_repeat(min_count, max_count, body, to)
             case "ASSERT" | "ASSERT_NOT":
                 direction, body = argument
-                return self._look(direction, body, operation == "ASSERT", to)
+                return self._add_look(direction, body, operation == "ASSERT", to)
             case _:
                 raise PatternError(f"it has {operation.lower().replace('_', ' ')}, which cannot be used")
 
-    def _repeat(self, least: int, most: Any, body: Any, to: int) -> int:
-        if str(most) == "MAXREPEAT":
-            again = self._add(_State())
-            self._states[again] = _State(to=(self._sequence(body, again), to))
-            to = again
+    def _add_repeat(self, min_count: int, max_count: Any, body: Any, to: int) -> int:
+        if str(max_count) == "MAXREPEAT":
+            loop = self._add_state(_State())
+            self._states[loop] = _State(to=(self._add_sequence(body, loop), to))
+            to = loop
         else:
-            for _ in range(int(most) - least):
-                to = self._add(_State(to=(self._sequence(body, to), to)))
-        for _ in range(least):
-            before, to = to, self._sequence(body, to)
+            for _ in range(int(max_count) - min_count):
+                to = self._add_state(_State(to=(self._add_sequence(body, to), to)))
+        for _ in range(min_count):
+            before, to = to, self._add_sequence(body, to)
             if to == before:  # an empty body
                 break
         return to
 
-    def _look(self, direction: int, body: Any, wanted: bool, to: int) -> int:
-        """A match of the body ends in the one state that means a match."""
+    def _add_look(self, direction: int, body: Any, wanted: bool, to: int) -> int:
+        # The body leads to the shared match state: `_run` is called for it separately.
         behind = None if direction > 0 else int(body.getwidth()[0])
         if behind is not None and int(body.getwidth()[1]) != behind:
             raise PatternError("it looks behind by more than one width")
-        return self._add(_State(holds=_Look(self._sequence(body, _MATCH), behind, wanted), to=(to,)))
+        return self._add_state(_State(assertion=_Look(self._add_sequence(body, _MATCH), behind, wanted), to=(to,)))
 
 
-@lru_cache(maxsize=256)
-def compiled(expression: str) -> Pattern:
-    """Return the pattern of an expression; PatternError says why it cannot be used."""
-    return Pattern(expression)
-
-
-def _test(operation: str, argument: Any) -> Test:
-    """Return the test for one character."""
+def _build_test(operation: str, argument: Any) -> Test:
+    """Return the predicate for one character."""
     match operation:
         case "ANY":
             return lambda character: character != "\n"
@@ -191,7 +199,7 @@ def _test(operation: str, argument: Any) -> Test:
             return _CATEGORIES[str(argument)]
         case "IN":
             negated = str(argument[0][0]) == "NEGATE"
-            tests = [_test(str(kind), value) for kind, value in argument[negated:]]
+            tests = [_build_test(str(kind), value) for kind, value in argument[negated:]]
             return lambda character: any(test(character) for test in tests) is not negated
         case _:
             raise PatternError(f"it has {operation.lower()} {argument}, which cannot be used")
@@ -214,7 +222,7 @@ _CATEGORIES: dict[str, Test] = {
     "CATEGORY_WORD": _is_word,
     "CATEGORY_NOT_WORD": lambda character: not _is_word(character),
 }
-_PLACES: dict[str, Callable[[str, int], bool]] = {
+_ASSERTIONS: dict[str, Callable[[str, int], bool]] = {
     "AT_BEGINNING": lambda text, at: at == 0,
     "AT_BEGINNING_STRING": lambda text, at: at == 0,
     "AT_END": lambda text, at: at == len(text) or (at == len(text) - 1 and text[at] == "\n"),

@@ -1,4 +1,7 @@
-"""The performer: makes admitted calls, in the event loop or in a worker, and sees that each one ends once."""
+"""The tool runner, which makes admitted calls.
+
+Each call ends with exactly one outcome, at its deadline at the latest.
+"""
 
 from __future__ import annotations
 
@@ -30,28 +33,34 @@ from .context import ToolContext, ToolState
 
 
 class Watcher(Protocol):
-    """Who is told what becomes of calls. It must neither block nor raise."""
+    """Observer of tool calls. It must neither block nor raise."""
 
     def on_started(self, tool_call: ToolCallRun) -> None:
-        """A call is being made."""
+        """Handle the start of a call."""
         ...
 
     def on_ended(self, tool_call: ToolCallRun) -> None:
-        """It has its outcome."""
+        """Handle the end of a call, which has its outcome."""
         ...
 
     def on_report(self, tool_call: ToolCallRun, text: str) -> None:
-        """A tool tells how far it is; on the tool's thread."""
+        """Handle a progress report. Called on the tool's thread."""
         ...
 
     def on_late_result(self, tool_call: ToolCallRun) -> None:
-        """A call ended after it was declared dead; in the event loop, if that still runs."""
+        """Handle a result that came after the call was closed.
+
+        Called in the event loop, if that still runs.
+        """
         ...
 
 
 @dataclass(slots=True, kw_only=True, eq=False)
 class ToolRunner:
-    """Makes the calls of one run: an `async def` tool in the event loop, a `def` tool in a worker thread."""
+    """Makes the calls of one run.
+
+    An `async def` tool runs in the event loop, a `def` tool in a worker thread.
+    """
 
     workers: WorkerPool
     clock: Clock = SYSTEM
@@ -60,21 +69,24 @@ class ToolRunner:
     metadata: Mapping[str, Any] = field(default_factory=dict[str, Any])
     watcher: Watcher | None = None
     may_write: Callable[[], bool] = lambda: True
-    """Whether the run still holds its session."""
+    """Returns False if the run has lost its session to another run, or may have."""
     parallel: int = 8
-    """The most calls of one group that are under way at a time."""
+    """Maximum number of calls of one group in progress at a time."""
 
     @property
     def running_children(self) -> Mapping[str, Any]:
-        """The drivers of children that go on now, by the ids of their runs."""
+        """Return the drivers of running children by run id."""
         return {}
 
     async def perform(self, tool_calls: Sequence[ToolCallRun], deadline: float) -> None:
-        """Make calls side by side, each within its own seconds. All have their outcome then, also after a cancel."""
+        """Make calls in parallel, each within its timeout.
+
+        All have their outcome afterwards, even on a cancel.
+        """
         try:
-            if len(tool_calls) <= 1:  # a task group around one call would cost more than the call
-                for act in tool_calls:
-                    await self._run_bounded(act, deadline)
+            if len(tool_calls) <= 1:  # a task group for one call would cost more than the call
+                for tool_call in tool_calls:
+                    await self._run_bounded(tool_call, deadline)
                 return
             limit = anyio.Semaphore(self.parallel)
 
@@ -83,10 +95,10 @@ class ToolRunner:
                     await self._run_bounded(tool_call, deadline)
 
             async with anyio.create_task_group() as tasks:
-                for act in tool_calls:
-                    tasks.start_soon(run_limited, act)
+                for tool_call in tool_calls:
+                    tasks.start_soon(run_limited, tool_call)
         finally:
-            self.interrupt(tool_calls)  # those that had not begun
+            self.interrupt(tool_calls)  # closes calls that had not started
 
     async def _run_bounded(self, tool_call: ToolCallRun, deadline: float) -> None:
         tool_call.start(self.clock.now(), deadline)
@@ -98,7 +110,7 @@ class ToolRunner:
                     await self._run_in_loop(tool_call)
                 if tool_call.gate.outcome is None:
                     self.interrupt((tool_call,), timed_out=True)
-            else:  # needs no scope: nothing can interrupt a thread
+            else:  # no cancel scope: a thread cannot be interrupted
                 await self._run_in_worker(tool_call, tool_call.deadline)
         finally:
             self.interrupt((tool_call,))
@@ -106,22 +118,22 @@ class ToolRunner:
                 self.watcher.on_ended(tool_call)
 
     def run_call(self, tool_call: ToolCallRun) -> Awaitable[Sequence[Outcome | None]]:
-        """Make one call that has begun; whoever awaits it keeps its time, and hears what it came to.
+        """Run a started call and return its outcome.
 
-        It raises only when it is cut; then it must be `cut`.
+        The caller enforces the deadline. The call raises only if it is cancelled; the caller must then `interrupt` it.
         """
         return self._run_in_loop(tool_call) if tool_call.tool.is_async else self._run_in_worker(tool_call, math.inf)
 
     def interrupt(self, tool_calls: Sequence[ToolCallRun], *, timed_out: bool = False) -> None:
-        """Close what is still open: its time is over, or nobody wants it any more."""
-        for act in tool_calls:
-            if act.gate.outcome is None:
+        """Close calls that are still open, as timed out or cancelled."""
+        for tool_call in tool_calls:
+            if tool_call.gate.outcome is None:
                 now = self.clock.now()
-                was_open = act.time_out(now) if timed_out else act.cancel(now)
-                if was_open and act.worker is not None:
-                    self.workers.abandon(act.worker)
-            if act.token is not None:
-                act.token.cancel()
+                was_open = tool_call.time_out(now) if timed_out else tool_call.cancel(now)
+                if was_open and tool_call.worker is not None:
+                    self.workers.abandon(tool_call.worker)
+            if tool_call.token is not None:
+                tool_call.token.cancel()
 
     async def _run_in_loop(self, tool_call: ToolCallRun) -> Sequence[Outcome | None]:
         tool = tool_call.tool
@@ -139,7 +151,7 @@ class ToolRunner:
             tool_call.fail(error, self.clock.now())
         except BaseException as error:
             if isinstance(error, KeyboardInterrupt) and current_thread() is main_thread():
-                raise  # a real Ctrl-C, which trio raises wherever its main task is
+                raise  # a real Ctrl-C, which trio may raise in any task of the main thread
             tool_call.fail(error, self.clock.now())
         finally:
             POSITION.reset(token)
@@ -165,7 +177,10 @@ class ToolRunner:
         return (tool_call.outcome,)
 
     def bind(self, tool_call: ToolCallRun) -> Callable[[], Any]:
-        """The tool with its arguments, and with its context where it wants one; the call has begun."""
+        """Return the tool bound to its arguments and context.
+
+        The call must have started.
+        """
         if tool_call.tool.signature.context is None:
             return tool_call.tool.bind(tool_call.values)
         tool_call.token = DeadlineToken(Deadline(tool_call.deadline, self.clock))
@@ -173,10 +188,14 @@ class ToolRunner:
         return tool_call.tool.bind(tool_call.values, self._build_context(tool_call, tool_call.token, tool_call.state))
 
     def _build_position(self, tool_call: ToolCallRun) -> Position:
-        """Where in a chain of agents the call is."""
-        here = POSITION.get()
+        current = POSITION.get()
         return Position(
-            here.caller, here.chain, here.run_id or self.run_id, tool_call.envelope, tool_call.deadline, self.clock
+            current.caller,
+            current.chain,
+            current.run_id or self.run_id,
+            tool_call.envelope,
+            tool_call.deadline,
+            self.clock,
         )
 
     def _build_context(self, tool_call: ToolCallRun, token: DeadlineToken, state: ToolState) -> ToolContext:
@@ -187,7 +206,7 @@ class ToolRunner:
                 self.watcher.on_report(tool_call, str(text))
 
         return ToolContext(
-            # A cooperative tool gets the last tenth, half a second at most, to return what it has.
+            # Reserve the last tenth, at most half a second, for a cooperative tool to return partial results.
             token=token.within(seconds - min(0.5, seconds / 10)),
             run_id=self.run_id,
             call_id=tool_call.call.id,
@@ -204,7 +223,10 @@ class ToolRunner:
         )
 
     async def delegate(self, tool_call: ToolCallRun, child: object, goal: str, context: str) -> Result:
-        """Have a child do a task for a tool; who makes the calls of an agent's run can."""
+        """Run a child agent for a tool.
+
+        Only the runner of an agent's run supports it.
+        """
         raise ConfigError(
             "ctx.delegate", f"the tool {tool_call.tool.name}", "an `async def` tool in the run of an Agent"
         )

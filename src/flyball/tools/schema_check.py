@@ -1,9 +1,9 @@
-"""Checks of values against JSON schemas that other people wrote, in a bounded number of steps.
+"""Bounded checks of values against foreign JSON schemas.
 
 jsonschema does the checking. A foreign schema can make it run for days: references that double per level, patterns that
-backtrack, long lists that are compared item by item. So each keyword counts its steps before it works, patterns are
-matched by `pattern.py`, and a check that would take too many steps ends. The count is the same in every replay of a
-run; a timeout would not be. Nothing is ever fetched.
+backtrack, long lists that are compared item by item. So each keyword counts its steps before it runs, `pattern.py`
+matches the patterns, and a check that takes too many steps is refused. A step count gives the same result in every
+replay of a run; a timeout would not. References to other documents are never fetched.
 """
 
 from __future__ import annotations
@@ -17,62 +17,76 @@ from typing import Any, cast
 from ..errors import quote_value
 from .pattern import PatternError, compiled
 
-MOST_STEPS = 1_000_000
-"""Of one check in the event loop. The most expensive ones take about half a second."""
-_DEEPEST = 120
-"""Keywords inside one another. Python's stack ends at about twice as many, and jsonschema does not survive that."""
-_KEYWORD = 10
-"""Steps of a keyword, and of a schema that is entered. A step is about half a microsecond."""
-_OVER_ITEMS = frozenset(
+MAX_STEPS = 1_000_000
+"""Maximum steps of one check in the event loop. The most expensive checks take about half a second."""
+_MAX_DEPTH = 120
+"""Maximum nesting of keywords. Python's stack overflows at about twice this depth, and jsonschema crashes then."""
+_KEYWORD_STEPS = 10
+"""Steps charged for each keyword and subschema. A step takes about half a microsecond."""
+_ITEM_KEYWORDS = frozenset(
     {
         "additionalItems", "additionalProperties", "contains", "items", "patternProperties", "prefixItems",
         "propertyNames", "unevaluatedItems", "unevaluatedProperties",
     }
 )  # fmt: skip
-"""Keywords that go over the items of a value."""
-_IN_DEPTH = frozenset({"const", "dependencies", "dependentRequired", "enum", "uniqueItems"})
-"""Keywords that compare all there is in a value, or in the schema."""
+"""Keywords that iterate over the items of a value."""
+_DEEP_KEYWORDS = frozenset({"const", "dependencies", "dependentRequired", "enum", "uniqueItems"})
+"""Keywords that compare whole values, in the instance or in the schema."""
 _TOO_DEEP = "the schema refers to itself without end, or is nested too deeply"
-_REFERENCES = frozenset({"$ref", "$dynamicRef", "$recursiveRef"})
+_REFERENCE_KEYWORDS = frozenset({"$ref", "$dynamicRef", "$recursiveRef"})
 
 Keyword = Callable[[Any, Any, Any, Any], Any]
 
 
 class Uncheckable(Exception):
-    """A value cannot be checked; the message says why, and that is no fault of the value's."""
+    """Raised if a value cannot be checked.
+
+    The message says why; mostly the schema is the reason.
+    """
 
 
 class TooComplex(Uncheckable):
-    """The check takes too many steps; another value may take fewer."""
+    """Raised if a check takes too many steps.
+
+    Another value may take fewer.
+    """
 
 
 class SchemaCheck:
-    """A JSON schema, ready to check values.
+    """A JSON schema that values can be checked against.
 
     >>> SchemaCheck({"type": "integer"}).problems("x", lambda error: [error.message])
     ("'x' is not of type 'integer'",)
     """
 
-    def __init__(self, schema: Mapping[str, Any], most_steps: int = MOST_STEPS) -> None:
+    def __init__(self, schema: Mapping[str, Any], max_steps: int = MAX_STEPS) -> None:
         self._schema = schema
-        self._most_steps = most_steps
+        self._max_steps = max_steps
 
-    def problems(self, value: object, tell: Callable[[Any], Iterable[str]], most: int = 20) -> tuple[str, ...]:
-        """Return the first distinct problems, as `tell` words jsonschema's errors. Uncheckable says why not."""
-        token = _STEPS.set(_Steps(self._most_steps, self))
+    def problems(
+        self, value: object, describe: Callable[[Any], Iterable[str]], max_problems: int = 20
+    ) -> tuple[str, ...]:
+        """Return the first distinct problems of a value.
+
+        `describe` turns an error of jsonschema into texts.
+
+        Raises:
+            Uncheckable: the value cannot be checked against this schema.
+        """
+        token = _STEPS.set(_StepCounter(self._max_steps, self))
         try:
-            told = (problem for error in self._validator.iter_errors(value) for problem in tell(error))
-            return tuple(islice(_distinct(told), most))
+            found = (problem for error in self._validator.iter_errors(value) for problem in describe(error))
+            return tuple(islice(_iter_distinct(found), max_problems))
         except Uncheckable:
             raise
         except PatternError as error:
             raise Uncheckable(f"the schema has a pattern that cannot be used: {error}") from None
         except RecursionError:
             raise Uncheckable(_TOO_DEEP) from None
-        except Exception as error:  # jsonschema raises whatever a wrong schema leads to
-            raise Uncheckable(_reason(error)) from error
+        except Exception as error:  # an invalid schema can make jsonschema raise anything
+            raise Uncheckable(_describe_failure(error)) from error
         except BaseException as error:
-            if type(error).__name__ == "PanicException":  # a RecursionError in rpds, which jsonschema uses
+            if type(error).__name__ == "PanicException":  # rpds, used by jsonschema, turns a RecursionError into this
                 raise Uncheckable(_TOO_DEEP) from None
             raise
         finally:
@@ -80,85 +94,92 @@ class SchemaCheck:
 
     @functools.cached_property
     def _validator(self) -> Any:
-        """Made for the first check: most tools of a server are never called."""
+        # Built on the first check: most tools of a server are never called.
         import referencing
         from jsonschema import Draft202012Validator
         from jsonschema import validators as untyped
 
         validators: Any = untyped
         kind = validators.validator_for(self._schema, default=Draft202012Validator)
-        return _bounded(kind)(self._schema, registry=cast("Any", referencing.Registry)())
+        return _build_bounded_class(kind)(self._schema, registry=cast("Any", referencing.Registry)())
 
     @functools.cached_property
     def size(self) -> int:
         """Number of values in the schema."""
-        return sum(1 for _ in _nodes(self._schema))
+        return sum(1 for _ in _iter_nodes(self._schema))
 
     @functools.cached_property
     def has_pattern_properties(self) -> bool:
-        """Whether some part of the schema has them."""
-        return any("patternProperties" in node for node in _nodes(self._schema) if isinstance(node, Mapping))
+        """True if any part of the schema uses `patternProperties`."""
+        return any("patternProperties" in node for node in _iter_nodes(self._schema) if isinstance(node, Mapping))
 
 
-class _Steps:
-    """The steps that are left to one check."""
+class _StepCounter:
+    """Remaining steps of one check."""
 
-    __slots__ = ("check", "depth", "left", "most")
+    __slots__ = ("check", "depth", "max_steps", "remaining")
 
-    def __init__(self, left: int, check: SchemaCheck) -> None:
-        self.most = self.left = left
+    def __init__(self, max_steps: int, check: SchemaCheck) -> None:
+        self.max_steps = self.remaining = max_steps
         self.depth = 0
         self.check = check
 
     def spend(self, steps: int) -> None:
-        self.left -= steps
-        if self.left < 0:
-            raise TooComplex(f"that would take more than {self.most:,} steps; the schema or the value is too complex")
+        self.remaining -= steps
+        if self.remaining < 0:
+            raise TooComplex(
+                f"that would take more than {self.max_steps:,} steps; the schema or the value is too complex"
+            )
 
     def spend_on(self, name: str, value: Any, instance: Any) -> None:
-        """Count a keyword before it works."""
-        steps = _KEYWORD + _length(value)
-        if name in _OVER_ITEMS:
-            steps += _length(instance)
-        elif name in _IN_DEPTH:
-            steps += self._in_depth(value) + self._in_depth(instance)
-        elif name in _REFERENCES and isinstance(value, str):
-            is_pointer = value == "#" or value.startswith("#/")  # a name is looked for in the whole schema
+        """Charge for a keyword before it runs."""
+        steps = _KEYWORD_STEPS + _count_items(value)
+        if name in _ITEM_KEYWORDS:
+            steps += _count_items(instance)
+        elif name in _DEEP_KEYWORDS:
+            steps += self._count_nodes(value) + self._count_nodes(instance)
+        elif name in _REFERENCE_KEYWORDS and isinstance(value, str):
+            is_pointer = value == "#" or value.startswith("#/")  # an anchor is searched for in the whole schema
             steps += len(value) // 10 + (0 if is_pointer else 4 * self.check.size)
         self.spend(steps)
 
-    def _in_depth(self, value: object) -> int:
-        return sum(1 for _ in islice(_nodes(value), self.left + 1))
+    def _count_nodes(self, value: object) -> int:
+        return sum(1 for _ in islice(_iter_nodes(value), self.remaining + 1))
 
 
-_STEPS: ContextVar[_Steps] = ContextVar("steps of a schema check")
+_STEPS: ContextVar[_StepCounter] = ContextVar("steps of a schema check")
 
 
 @functools.cache
-def _bounded(kind: Any) -> Any:
-    """Return a validator class like `kind` whose work is counted and bounded."""
+def _build_bounded_class(kind: Any) -> Any:
+    """Return a subclass of a validator class with counted steps."""
     from jsonschema import validators as untyped
 
     validators: Any = untyped
-    known = cast("dict[str, Keyword]", kind.VALIDATORS)
-    own: dict[str, Keyword] = {"pattern": _pattern, "patternProperties": _pattern_properties, "uniqueItems": _unique}
-    if "additionalProperties" in known:
-        own["additionalProperties"] = functools.partial(_additional_properties, known["additionalProperties"])
-    for name in {"unevaluatedItems", "unevaluatedProperties"} & known.keys():
-        own[name] = functools.partial(_unevaluated, known[name])
-    counted = {name: _counted(name, own.get(name, work)) for name, work in known.items()}
+    originals = cast("dict[str, Keyword]", kind.VALIDATORS)
+    replacements: dict[str, Keyword] = {
+        "pattern": _check_pattern,
+        "patternProperties": _check_pattern_properties,
+        "uniqueItems": _check_unique_items,
+    }
+    if "additionalProperties" in originals:
+        replacements["additionalProperties"] = functools.partial(_check_additional, originals["additionalProperties"])
+    for name in {"unevaluatedItems", "unevaluatedProperties"} & originals.keys():
+        replacements[name] = functools.partial(_check_unevaluated, originals[name])
+    counted = {name: _count_steps(name, replacements.get(name, work)) for name, work in originals.items()}
     bounded = validators.extend(kind, counted)
-    bounded.evolve = _evolved
+    bounded.evolve = _evolve
     return bounded
 
 
-def _evolved(validator: Any, **changes: Any) -> Any:
-    """Return a validator of the same class for another schema.
+def _evolve(validator: Any, **changes: Any) -> Any:
+    """Return a validator of the same class for a subschema.
 
-    jsonschema's own method takes the class that `$schema` names, which would count nothing and run every pattern.
+    jsonschema's own method switches to the class that `$schema` names. That class would count no steps and would match
+    patterns with `re`.
     """
     schema = changes.get("schema", validator.schema)
-    steps = _KEYWORD
+    steps = _KEYWORD_STEPS
     if isinstance(schema, Mapping):
         table = cast("Mapping[str, Any]", schema)
         steps += len(table) + len(str(table.get("$id", ""))) // 10
@@ -172,16 +193,16 @@ def _evolved(validator: Any, **changes: Any) -> Any:
     return type(validator)(**{**same, **changes})
 
 
-def _counted(name: str, work: Keyword) -> Keyword:
+def _count_steps(name: str, work: Keyword) -> Keyword:
     def keyword(validator: Any, value: Any, instance: Any, schema: Any) -> Iterator[Any]:
         steps = _STEPS.get()
         steps.spend_on(name, value, instance)
-        if steps.depth >= _DEEPEST:
+        if steps.depth >= _MAX_DEPTH:
             raise Uncheckable(_TOO_DEEP)
         steps.depth += 1
         try:
             for error in work(validator, value, instance, schema) or ():
-                steps.spend(len(error.message) // 100)  # it quotes the whole value
+                steps.spend(len(error.message) // 100)  # the message quotes the whole value
                 yield error
         finally:
             steps.depth -= 1
@@ -189,82 +210,85 @@ def _counted(name: str, work: Keyword) -> Keyword:
     return keyword
 
 
-def _pattern(validator: Any, expression: str, instance: Any, schema: Any) -> Iterator[Any]:
+def _check_pattern(validator: Any, expression: str, instance: Any, schema: Any) -> Iterator[Any]:
     if isinstance(instance, str) and not _matches(expression, instance):
-        yield _error(f"{quote_value(instance)} does not match {quote_value(expression)}")
+        yield _make_error(f"{quote_value(instance)} does not match {quote_value(expression)}")
 
 
-def _pattern_properties(validator: Any, patterns: Mapping[str, Any], instance: Any, schema: Any) -> Iterator[Any]:
+def _check_pattern_properties(validator: Any, patterns: Mapping[str, Any], instance: Any, schema: Any) -> Iterator[Any]:
     if isinstance(instance, dict):
-        for expression, below in patterns.items():
+        for expression, subschema in patterns.items():
             for key, value in cast("dict[str, Any]", instance).items():
                 if _matches(expression, key):
-                    yield from validator.descend(value, below, path=key, schema_path=expression)
+                    yield from validator.descend(value, subschema, path=key, schema_path=expression)
 
 
-def _additional_properties(work: Keyword, validator: Any, value: Any, instance: Any, schema: Any) -> Iterator[Any]:
-    """jsonschema would match the patterns beside it itself, so it is given only what they leave."""
+def _check_additional(work: Keyword, validator: Any, value: Any, instance: Any, schema: Any) -> Iterator[Any]:
+    # jsonschema would match the sibling patternProperties with `re`. So remove the properties that they match first.
     patterns = schema.get("patternProperties")
     if not patterns or not isinstance(instance, dict):
         yield from work(validator, value, instance, schema)
         return
     table = cast("dict[str, Any]", instance)
-    others = {key: item for key, item in table.items() if not any(_matches(one, key) for one in patterns)}
-    for error in work(validator, value, others, {**schema, "patternProperties": {}}):
+    remaining = {key: item for key, item in table.items() if not any(_matches(pattern, key) for pattern in patterns)}
+    for error in work(validator, value, remaining, {**schema, "patternProperties": {}}):
         if not error.path:
-            error.instance = others
+            error.instance = remaining
         yield error
 
 
-def _unevaluated(work: Keyword, validator: Any, value: Any, instance: Any, schema: Any) -> Iterator[Any]:
-    """jsonschema follows the references beside it without counting, so they are followed and counted first."""
+def _check_unevaluated(work: Keyword, validator: Any, value: Any, instance: Any, schema: Any) -> Iterator[Any]:
+    # jsonschema follows sibling references without counting steps. So follow and count them first.
     if _STEPS.get().check.has_pattern_properties:
         raise Uncheckable("the schema has an unevaluated keyword together with patternProperties")
-    beside = {name: part for name, part in schema.items() if not name.startswith("unevaluated")}
-    for _ in validator.descend(instance, beside):
+    siblings = {name: part for name, part in schema.items() if not name.startswith("unevaluated")}
+    for _ in validator.descend(instance, siblings):
         pass
     yield from work(validator, value, instance, schema)
 
 
-def _unique(validator: Any, wanted: Any, instance: Any, schema: Any) -> Iterator[Any]:
+def _check_unique_items(validator: Any, wanted: Any, instance: Any, schema: Any) -> Iterator[Any]:
     if wanted and isinstance(instance, list):
         items = cast("list[object]", instance)
-        if len({_canonical(item) for item in items}) < len(items):
-            yield _error(f"{quote_value(items)} has non-unique elements")
+        if len({_canonicalize(item) for item in items}) < len(items):
+            yield _make_error(f"{quote_value(items)} has non-unique elements")
 
 
 def _matches(expression: str, text: str) -> bool:
     return compiled(expression).found_in(text, _STEPS.get().spend)
 
 
-def _canonical(value: object) -> str:
-    """Return the same text for values that JSON Schema calls equal: 1 is 1.0, but not true."""
+def _canonicalize(value: object) -> str:
+    """Return the same text for values that JSON Schema considers equal.
+
+    1 equals 1.0, but not true.
+    """
     if isinstance(value, dict):
         table = cast("dict[str, object]", value)
-        return f"{{{','.join(f'{key!r}:{_canonical(table[key])}' for key in sorted(table))}}}"
+        return f"{{{','.join(f'{key!r}:{_canonicalize(table[key])}' for key in sorted(table))}}}"
     if isinstance(value, list):
-        return f"[{','.join(map(_canonical, cast('list[object]', value)))}]"
+        return f"[{','.join(map(_canonicalize, cast('list[object]', value)))}]"
     if isinstance(value, float) and value.is_integer():
         return repr(int(value))
     return repr(value)
 
 
-def _error(message: str) -> Any:
+def _make_error(message: str) -> Any:
     from jsonschema import ValidationError
 
     return ValidationError(message)
 
 
-def _reason(error: Exception) -> str:
+def _describe_failure(error: Exception) -> str:
     from referencing.exceptions import Unresolvable
 
     if isinstance(error, Unresolvable):
         return f"the schema refers to {quote_value(error.ref)}, which is not in the schema and is never fetched"
-    words = (str(error) or "no reason given").splitlines()[0]
-    return f"the schema cannot be used: {type(error).__name__}: {words[:200]}"
+    message = (str(error) or "no reason given").splitlines()[0]
+    return f"the schema cannot be used: {type(error).__name__}: {message[:200]}"
 
 
-def _distinct(texts: Iterable[str]) -> Iterator[str]:
+def _iter_distinct(texts: Iterable[str]) -> Iterator[str]:
     seen: set[str] = set()
     for text in texts:
         if text not in seen:
@@ -272,17 +296,17 @@ def _distinct(texts: Iterable[str]) -> Iterator[str]:
             yield text
 
 
-def _length(value: object) -> int:
+def _count_items(value: object) -> int:
     return len(cast("list[object]", value)) if isinstance(value, list | dict) else 0
 
 
-def _nodes(value: object) -> Iterator[object]:
-    """Yield a value and all that is in it."""
-    waiting = [value]
-    while waiting:
-        node = waiting.pop()
+def _iter_nodes(value: object) -> Iterator[object]:
+    """Yield a value and all values nested in it."""
+    pending = [value]
+    while pending:
+        node = pending.pop()
         yield node
         if isinstance(node, Mapping):
-            waiting += cast("Mapping[str, object]", node).values()
+            pending += cast("Mapping[str, object]", node).values()
         elif isinstance(node, list):
-            waiting += cast("list[object]", node)
+            pending += cast("list[object]", node)

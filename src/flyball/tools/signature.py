@@ -1,4 +1,8 @@
-"""A function's parameters as a JSON schema, and its arguments checked against it."""
+"""Signatures of tool functions as JSON schemas, and checks of arguments.
+
+`Signature` builds a strict pydantic model from the annotations. `parse_docstring` reads the descriptions of the
+parameters from a docstring in Google, NumPy or reST style.
+"""
 
 from __future__ import annotations
 
@@ -23,23 +27,26 @@ from pydantic_core import PydanticSerializationError, SchemaError, to_json
 from ..errors import ArgumentError, ConfigError, quote_value, suggest_names
 from .context import ToolContext
 
+# Lax mode would turn `true` and "1" into 1, and would silently drop unknown parameters.
 _STRICT = ConfigDict(extra="forbid", strict=True)
-"""On purpose: in the lax mode `true` and "1" become 1, and a parameter that does not exist vanishes."""
 
-_MOST_PROBLEMS = 20
-"""That a model is told of one call. A list of a million wrong items has a million."""
+_MAX_PROBLEMS = 20
+"""Maximum number of problems reported per call. A list of a million wrong items would have a million."""
 
 
 class Signature:
-    """What a tool's function takes: `schema` for the model, `read` for what the model wrote."""
+    """Parameters of a tool function.
+
+    `schema` is for the model, and `read` checks the arguments that the model wrote.
+    """
 
     def __init__(self, name: str, function: Callable[..., Any], descriptions: Mapping[str, str]) -> None:
         self.name = name
         parameters = _read_parameters(name, function)
         self.positional = tuple(key for key, parameter in parameters.items() if parameter.positional)
-        """The parameters that can only be given by their place."""
+        """Names of the positional-only parameters."""
         self.context = next((key for key, parameter in parameters.items() if _is_context(parameter.hint)), None)
-        """The parameter that wants the ToolContext."""
+        """Name of the parameter that takes the ToolContext. None if there is none."""
         parameters.pop(self.context or "", None)
         self.names = tuple(parameters)
         self._has_renamed_fields = any(map(_is_reserved_by_pydantic, self.names))
@@ -48,20 +55,25 @@ class Signature:
         self.schema = self._build_schema()
 
     def read(self, arguments: str | bytes | Mapping[str, Any] | None) -> dict[str, Any]:
-        """The arguments by name, of the types that the function declares; ArgumentError lists every mistake."""
+        """Return the arguments by name, converted to the declared types.
+
+        Raises:
+            ArgumentError: the arguments are wrong; it lists every mistake.
+        """
         try:
             text = arguments if isinstance(arguments, str) else _to_json_text(arguments)
             values = self._validate_json(text or "{}").__dict__
         except ValidationError as error:
-            raise ArgumentError(self.name, self._problems(error)) from None
+            raise ArgumentError(self.name, self._describe_errors(error)) from None
         except PydanticSerializationError as error:
             raise ArgumentError(self.name, (f"not JSON: {error}",)) from None
-        except (Exception, SystemExit) as error:  # a validator of the user's that fails otherwise
+        except (Exception, SystemExit) as error:  # a custom validator may raise anything
             raise ArgumentError(self.name, (f"cannot be checked: {type(error).__name__}: {error}",)) from error
         return dict(zip(self.names, values.values(), strict=True)) if self._has_renamed_fields else values
 
     def _build_model(self, parameters: Mapping[str, _Parameter], descriptions: Mapping[str, str]) -> type[BaseModel]:
-        """Where a name would hide one of pydantic's (`schema`, `copy`), fields have our own, and it as alias."""
+        # A parameter named like an attribute of BaseModel (`schema`, `copy`) would hide it. Then all fields get
+        # neutral names, with the real names as aliases.
         fields: dict[str, Any] = {}
         for number, (name, parameter) in enumerate(parameters.items()):
             description = _find_description(parameter.hint) or descriptions.get(name)
@@ -78,14 +90,14 @@ class Signature:
 
     def _build_schema(self) -> dict[str, Any]:
         with warnings.catch_warnings(), _convert_to_config_error(self.name):
-            # A default that JSON cannot say is the function's own business; the schema then simply does not name it.
+            # A default that JSON cannot express is left out of the schema; the function still uses it.
             warnings.simplefilter("ignore", PydanticJsonSchemaWarning)
             return self._model.model_json_schema(schema_generator=_PlainJsonSchema)
 
-    def _problems(self, error: ValidationError) -> tuple[str, ...]:
+    def _describe_errors(self, error: ValidationError) -> tuple[str, ...]:
         errors = error.errors(include_url=False)
-        told = tuple(self._describe_error(one) for one in errors[:_MOST_PROBLEMS])
-        return (*told, f"and {len(errors) - len(told):,} more") if len(errors) > len(told) else told
+        shown = tuple(map(self._describe_error, errors[:_MAX_PROBLEMS]))
+        return (*shown, f"and {len(errors) - len(shown):,} more") if len(errors) > len(shown) else shown
 
     def _describe_error(self, error: Any) -> str:
         where = format_path(error["loc"])
@@ -93,8 +105,8 @@ class Signature:
             case "missing":
                 return f"{where}: missing"
             case "extra_forbidden" | "unexpected_keyword_argument":
-                known = suggest_names(where, self.names)[:1]
-                return f"{where}: no such parameter" + (f"; did you mean {known[0]}?" if known else "")
+                suggestions = suggest_names(where, self.names)[:1]
+                return f"{where}: no such parameter" + (f"; did you mean {suggestions[0]}?" if suggestions else "")
             case "json_invalid":
                 return f"{where}: not JSON: {error['ctx']['error']}".removeprefix(": ")
             case _:
@@ -106,13 +118,16 @@ def _is_reserved_by_pydantic(name: str) -> bool:
 
 
 def _to_json_text(arguments: object) -> Any:
-    """JSON, of a mapping or of nothing; anything else as it is, so that the check can say what is wrong."""
+    # Values of other types are passed on, so that the validator reports what is wrong with them.
     return to_json(arguments) if isinstance(arguments, Mapping) else "{}" if arguments is None else arguments
 
 
 class _PlainJsonSchema(GenerateJsonSchema):
     def encode_default(self, dft: Any) -> Any:
-        """Infinity is no JSON: as with every default that JSON cannot say, the schema does not name it."""
+        """Raise for infinity and NaN, which are no JSON.
+
+        pydantic then leaves the default out of the schema.
+        """
         value = super().encode_default(dft)
         try:
             json.dumps(value, allow_nan=False)
@@ -122,7 +137,10 @@ class _PlainJsonSchema(GenerateJsonSchema):
 
 
 def format_path(parts: tuple[int | str, ...]) -> str:
-    """As one would write it in code, `tags[0].name`; a key that is no name is quoted, and cut where it is long."""
+    """Format the path to a value, such as `tags[0].name`.
+
+    A key that is not an identifier is quoted, and shortened if it is long.
+    """
     steps = (
         f".{part}" if isinstance(part, str) and part.isidentifier() else f"[{quote_value(part)}]" for part in parts
     )
@@ -133,7 +151,7 @@ def format_path(parts: tuple[int | str, ...]) -> str:
 def _convert_to_config_error(name: str) -> Generator[None]:
     try:
         yield
-    except (PydanticUserError, SchemaError, TypeError) as error:  # pydantic raises bare TypeErrors, too
+    except (PydanticUserError, SchemaError, TypeError) as error:  # pydantic also raises bare TypeErrors
         reason = str(error).split("\n")[0]
         raise ConfigError(f"tool {name!r}, its annotations", reason, "types that JSON can carry") from error
 
@@ -145,8 +163,8 @@ class _Parameter(NamedTuple):
 
 
 def _read_parameters(name: str, function: Callable[..., Any]) -> dict[str, _Parameter]:
-    """Each parameter's annotation and default; what a partial has given already is not a parameter any more."""
-    given = (
+    # Arguments that a functools.partial has bound by name are no longer parameters.
+    bound = (
         set(cast("functools.partial[Any]", function).keywords)
         if isinstance(function, functools.partial)
         else set[str]()
@@ -156,28 +174,28 @@ def _read_parameters(name: str, function: Callable[..., Any]) -> dict[str, _Para
         hints = _resolve_hints(cast("Callable[..., Any]", function), parameters)
     except (NameError, TypeError, ValueError) as error:
         raise ConfigError(f"tool {name!r}, its annotations", str(error), "a signature that Python can read") from error
-    found: dict[str, _Parameter] = {}
+    result: dict[str, _Parameter] = {}
     for parameter in parameters:
         where = f"tool {name!r}, parameter {parameter.name!r}"
         if parameter.kind in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD):
             raise ConfigError(where, str(parameter), "parameters that each have a name")
         if isinstance(parameter.default, FieldInfo):
             raise ConfigError(where, parameter.default, "Annotated[type, Field(...)] and a plain default")
-        if parameter.name not in given:
+        if parameter.name not in bound:
             positional = parameter.kind is parameter.POSITIONAL_ONLY
-            found[parameter.name] = _Parameter(hints.get(parameter.name, Any), parameter.default, positional)
-    return found
+            result[parameter.name] = _Parameter(hints.get(parameter.name, Any), parameter.default, positional)
+    return result
 
 
 def _resolve_hints(function: Callable[..., Any], parameters: Iterable[inspect.Parameter]) -> dict[str, Any]:
-    """What the signature says of the parameters, and nothing else: what it returns may not be found."""
-    written = {one.name: one.annotation for one in parameters if one.annotation is not one.empty}
-    holder = types.SimpleNamespace(__annotations__=written)
+    # Only the parameters: the return annotation may name something that cannot be imported.
+    annotations = {item.name: item.annotation for item in parameters if item.annotation is not item.empty}
+    holder = types.SimpleNamespace(__annotations__=annotations)
     return typing.get_type_hints(holder, _find_globals(function), include_extras=True)
 
 
 def _find_globals(function: Any) -> dict[str, Any]:
-    """The names that an annotation in quotes may mean: those of the module where the function was written."""
+    """Return the globals in which quoted annotations are evaluated."""
     plain = inspect.unwrap(function)
     if isinstance(plain, functools.partial):
         return _find_globals(cast("functools.partial[Any]", plain).func)
@@ -188,7 +206,7 @@ def _find_globals(function: Any) -> dict[str, Any]:
 
 
 def _is_context(hint: Any) -> bool:
-    """Also `ToolContext | None` and `Annotated[ToolContext, ...]`; a list of them is nothing that we could hand in."""
+    # `ToolContext | None` and `Annotated[ToolContext, ...]` count as well; a list of contexts does not.
     if typing.get_origin(hint) is Annotated:
         hint = hint.__origin__
     is_union = typing.get_origin(hint) in (typing.Union, types.UnionType)
@@ -196,12 +214,12 @@ def _is_context(hint: Any) -> bool:
 
 
 def _find_description(hint: Any) -> str | None:
-    """What an `Annotated` says in plain words: Annotated[int, "how many"]."""
+    """Return the text of an annotation such as `Annotated[int, "how many"]`."""
     if typing.get_origin(hint) is not Annotated:
         return None
     notes = cast("tuple[object, ...]", hint.__metadata__)
-    words = [note.description if isinstance(note, FieldInfo) else note for note in notes]
-    return next((word for word in words if isinstance(word, str)), None)
+    texts = [note.description if isinstance(note, FieldInfo) else note for note in notes]
+    return next((text for text in texts if isinstance(text, str)), None)
 
 
 _GOOGLE = re.compile(r"^(?:Args|Arguments|Parameters):\s*$", re.MULTILINE)
@@ -217,14 +235,16 @@ _NUMPY_ENTRY = re.compile(r"^(\w+)\s*(?::.*)?$")
 
 
 class Docstring(NamedTuple):
-    """The description of a function, and that of its parameters by name."""
+    """Descriptions of a function and, by name, of its parameters."""
 
     description: str
     parameters: dict[str, str]
 
 
 def parse_docstring(text: str | None) -> Docstring:
-    """Read a docstring; what is in no style we know is part of the description.
+    """Parse a docstring in Google, NumPy or reST style.
+
+    Text in any other style becomes part of the description.
 
     >>> parse_docstring("Add numbers.\\n\\nArgs:\\n    a: the first\\n    b (int): the second")
     Docstring(description='Add numbers.', parameters={'a': 'the first', 'b': 'the second'})
@@ -233,15 +253,15 @@ def parse_docstring(text: str | None) -> Docstring:
     first = _SECTION.search(text)
     description = (text[: first.start()] if first else text).strip()
     parameters = {name.lstrip("*"): _join_lines(words) for name, words in _REST.findall(text)}
-    if found := _NUMPY.search(text):
-        parameters |= _parse_numpy(text[found.end() :])
-    elif found := _GOOGLE.search(text):
-        parameters |= _parse_google(text[found.end() :])
+    if section := _NUMPY.search(text):
+        parameters |= _parse_numpy(text[section.end() :])
+    elif section := _GOOGLE.search(text):
+        parameters |= _parse_google(text[section.end() :])
     return Docstring(description, parameters)
 
 
 def _parse_google(text: str) -> dict[str, str]:
-    """Entries are indented, and what goes on is indented further; the section ends where the indent does."""
+    # Entries are indented, their continuation lines further. The section ends with the indentation.
     lines = [line for line in text.strip("\n").splitlines() if line.strip()]
     indent = len(lines[0]) - len(lines[0].lstrip()) if lines else 0
     entries: dict[str, str] = {}
@@ -257,11 +277,11 @@ def _parse_google(text: str) -> dict[str, str]:
                 entries[entry[1]] = entry[2]
         elif name is not None:
             entries[name] += f" {line.strip()}"
-    return {name: words.strip() for name, words in entries.items()}
+    return {name: description.strip() for name, description in entries.items()}
 
 
 def _parse_numpy(text: str) -> dict[str, str]:
-    """Names stand at the margin, what is said of them below and indented; the next headline ends the section."""
+    # Names are at the margin, their descriptions indented below. The next heading ends the section.
     end = re.search(r"^\S.*\n-{3,}\s*$", text, re.MULTILINE)
     entries: dict[str, list[str]] = {}
     words: list[str] = []

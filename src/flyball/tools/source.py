@@ -1,4 +1,4 @@
-"""A source of tools: tools that are known only when it is open, as those of a server are."""
+"""Tool sources, whose tools are known only while they are open."""
 
 from __future__ import annotations
 
@@ -10,26 +10,30 @@ from .tool import Function, Tool
 
 
 class ToolSource(Protocol):
-    """Something among an agent's tools that is opened with each run, and closed with it; `mcp(...)` is one."""
+    """Provider of tools that each run opens, such as `mcp(...)`."""
 
     @property
     def name(self) -> str:
-        """What errors call it."""
+        """Name of the source in errors."""
         ...
 
     def open(self) -> AbstractAsyncContextManager[Sequence[Tool]]:
-        """Its tools, for as long as the block lasts.
+        """Return a context manager that provides the tools.
 
-        It is entered and left in one task, on asyncio or trio, and several may be open at a time. Entering must end by
-        itself and give way to a cancel; leaving has a few seconds. What entering raises ends the run as failed.
+        The run enters and leaves it in one task, on asyncio or trio. Several may be open at a time. Entering needs a
+        timeout of its own and must be cancellable. Leaving has a few seconds. An exception on entering ends the run as
+        failed.
         """
         ...
 
 
 ToolLike = Tool | Function | ToolSource
-"""What may stand in a list of tools."""
+"""Item of an agent's list of tools."""
 
 
 def is_source(value: object) -> TypeGuard[ToolSource]:
-    """Whether it is a source; what can be called is a tool."""
+    """Check whether a value is a tool source.
+
+    Callables are tools, not sources.
+    """
     return not callable(value) and callable(getattr(value, "open", None)) and hasattr(value, "name")

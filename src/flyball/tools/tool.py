@@ -1,4 +1,8 @@
-"""Tools: functions that a model may call, with what it must know of them and what bounds them."""
+"""The `@tool` decorator for functions that a model may call.
+
+A `Tool` wraps a function, reads its signature and docstring, and checks the arguments that a model wrote. A `Toolset`
+holds the tools of one run by name.
+"""
 
 from __future__ import annotations
 
@@ -19,45 +23,217 @@ from .signature import Signature
 
 Function = Callable[..., Any]
 Approve = bool | Callable[[Mapping[str, Any]], bool | str]
-"""Whether a person must agree to a call; or a function of its arguments that says so."""
+"""True if a person must approve each call, or a function of the arguments that decides."""
 
 
 class Effects(StrEnum):
-    """Whether a call changes anything: reads may run side by side, a write is a barrier."""
+    """Kind of effect of a call.
+
+    Reads may run in parallel. A write is a barrier.
+    """
 
     READ = "read"
     WRITE = "write"
 
 
 class Options(TypedDict, total=False):
-    """What `@tool(...)` takes. Everything may be left out."""
+    """Options of `@tool(...)`. All are optional."""
 
     name: str
-    """What the model calls it; else the function's name."""
+    """Name that the model uses. Default: the function's name."""
     description: str
-    """What the model reads; else the docstring."""
+    """Description that the model reads. Default: the docstring."""
     timeout: float | None
-    """Seconds for one call (45), never past the end of the run's work; None for no cap of its own."""
+    """Seconds for one call, 45 by default. None means that only the run's deadline applies."""
     effects: Literal["read", "write"]
-    """Whether a call changes anything ("write"): reads may run side by side, a write is a barrier."""
+    """Use "read" if a call changes nothing; the default is "write". Reads may run in parallel, a write is a barrier."""
     cheap: bool
-    """A round of only cheap calls gives its turn back."""
+    """True if a turn with only cheap calls is refunded."""
     idempotent: bool
-    """May be made again after a crash, with the same idempotency key."""
+    """True if the call may be repeated after a crash, with the same idempotency key."""
     retry_on_timeout: bool
-    """False: once it timed out it is blocked for the rest of the run. Else: whether it only reads."""
+    """False blocks the tool for the rest of the run after a timeout. Default: True for reads, False for writes."""
     duplicates: Literal["allow", "reuse", "reject"]
-    """What becomes of a call that an equal one has answered; else as the agent says. The agent loop sees to it, not the
-    executor, which does not know what was said in between."""
+    """Policy for a call equal to an answered one. Default: the agent's policy.
+
+    The agent loop applies it. The executor does not know the messages between the two calls.
+    """
     poll: bool
-    """Is there to be called again and again until something has changed: never counts as a repetition."""
+    """True if the tool is called repeatedly until something changes. Such calls never count as repetitions."""
     max_calls: int
-    """The most calls in one run."""
+    """Maximum number of calls in one run. Default: no limit."""
     sensitive: Sequence[str]
-    """Parameters that events, logs and exports do not show."""
+    """Names of parameters that are hidden in events, logs and exports."""
     approve: Approve
-    """Whether a person must agree first; or a function of the arguments that says so. All but False means yes, and a
-    text is what the person is asked."""
+    """True if a person must approve each call, or a function of the arguments that decides.
+
+    The call needs approval unless the function returns False. A returned text is the question for the person.
+    """
+
+
+@overload
+def tool(function: Function, /) -> Tool: ...
+
+
+@overload
+def tool(**options: Unpack[Options]) -> Callable[[Function], Tool]: ...
+
+
+def tool(function: Function | None = None, /, **options: Unpack[Options]) -> Tool | Callable[[Function], Tool]:
+    """Make a tool of a function.
+
+    Use it as `@tool` or as `@tool(timeout=5, effects="read")`.
+    """
+    if function is not None:
+        return Tool(function, **options)
+
+    def decorate(decorated: Function) -> Tool:
+        return Tool(decorated, **options)
+
+    return decorate
+
+
+class Tool:
+    """A function that a model may call.
+
+    It can still be called like the plain function.
+
+    >>> @tool(effects="read", timeout=5)
+    ... def add(a: int, b: int = 1) -> int:
+    ...     "Add two numbers."
+    ...     return a + b
+    >>> add(1, 2), add.name, add.schema["required"], add.read('{"a": 4}')
+    (3, 'add', ['a'], {'a': 4, 'b': 1})
+    """
+
+    def __init__(self, function: Function, **options: Unpack[Options]) -> None:
+        _check_options(options)
+        self.options = options
+        self.function = function
+        self.is_async = _is_async(function)
+        self.name = _validate_name(options.get("name") or _derive_name(function))
+        docstring = signature.parse_docstring(_find_docstring(function))
+        self.description = options.get("description", docstring.description)
+        self.signature = self._build_signature(docstring.parameters)
+        self.read = self.signature.read
+        """Parses and checks the arguments that a model wrote. Raises ArgumentError, which lists every mistake."""
+        self.is_plain = self.signature.context is None and not self.signature.positional
+        """True if all arguments can be passed by name and the function takes no ToolContext."""
+        self.is_ordered = isinstance(self.signature, Signature)
+        """True if `read` returns the arguments in the order of the parameters."""
+        self.may_need_approval = options.get("approve", False) is not False
+        """True if some calls need a person's approval."""
+        where = f"tool {self.name!r}"
+        self.timeout = validation.parse_timeout(f"{where}, timeout", options.get("timeout", 45.0))
+        self.effects = validation.parse_enum(f"{where}, effects", options.get("effects", "write"), Effects)
+        self.writes = self.effects is Effects.WRITE
+        self.duplicates = (
+            validation.parse_enum(f"{where}, duplicates", options["duplicates"], Duplicates)
+            if "duplicates" in options
+            else None
+        )
+        self.poll = options.get("poll", False)
+        """True if repeated calls are expected."""
+        # Polling repeats equal calls on purpose, so it cannot be combined with a policy that skips them.
+        if self.poll and self.duplicates not in (None, Duplicates.ALLOW):
+            raise ConfigError(
+                f"{where}, poll", "a poll whose duplicates are not made", "duplicates='allow', or no poll"
+            )
+        self.duplicates = Duplicates.ALLOW if self.poll else self.duplicates
+        self.max_calls = validation.check_optional_int(f"{where}, max_calls", options.get("max_calls"))
+        self.cheap = options.get("cheap", False)
+        self.idempotent = options.get("idempotent", False)
+        self.retry_on_timeout = options.get("retry_on_timeout", self.effects is Effects.READ)
+        self.sensitive = frozenset(options.get("sensitive", ()))
+        for name in self.sensitive - set(self.signature.names):
+            raise ConfigError(f"{where}, sensitive", name, f"one of its parameters: {', '.join(self.signature.names)}")
+
+    def _build_signature(self, descriptions: Mapping[str, str]) -> Signature | JsonSchemaArguments:
+        return Signature(self.name, self.function, descriptions)
+
+    @classmethod
+    def of(cls, function: Tool | Function) -> Tool:
+        """Return a tool unchanged, and wrap a plain function."""
+        if isinstance(function, Tool):
+            return function
+        if not callable(function):
+            raise ConfigError("tool", function, "a function, or something else that can be called")
+        return cls(function)
+
+    @property
+    def schema(self) -> dict[str, Any]:
+        """Return the JSON schema of the arguments."""
+        return self.signature.schema
+
+    def definition(self) -> dict[str, Any]:
+        """Return the description for a model, independent of any provider's format."""
+        return {"name": self.name, "description": self.description, "parameters": self.schema}
+
+    def bind(self, arguments: Mapping[str, Any], context: ToolContext | None = None) -> Callable[[], Any]:
+        """Return the call as a function without parameters.
+
+        The context is passed only if the function has a parameter for it.
+        """
+        if self.is_plain:
+            return functools.partial(self.function, **arguments)
+        values = dict(arguments)
+        if self.signature.context is not None:
+            values[self.signature.context] = context
+        positional = [name for name in self.signature.positional if name in values]
+        return functools.partial(self.function, *[values.pop(name) for name in positional], **values)
+
+    def needs_approval(self, arguments: Mapping[str, Any]) -> bool | str:
+        """Check whether a person must approve this call.
+
+        A returned text is the question for the person. If `approve` raises, the call needs approval.
+        """
+        approve = self.options.get("approve", False)
+        if not callable(approve):
+            return approve
+        try:
+            answer = approve(arguments)
+            return answer if isinstance(answer, str) and answer.strip() else answer is not False
+        except (Exception, SystemExit):
+            return True
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        """Call the wrapped function directly."""
+        return self.function(*args, **kwargs)
+
+    def __get__(self, instance: object, owner: type | None = None) -> Tool:
+        """Return a tool bound to an instance, like a method."""
+        if instance is None:
+            return self
+        return Tool(self.function.__get__(instance, owner), **(self.options | Options(name=self.name)))
+
+    def __repr__(self) -> str:
+        return f"<Tool {self.name}({', '.join(self.signature.names)})>"
+
+
+class Toolset(Mapping[str, Tool]):
+    """The tools of a run, by name."""
+
+    def __init__(self, tools: Iterable[Tool | Function] = ()) -> None:
+        self.by_name: dict[str, Tool] = {}
+        for item in map(Tool.of, tools):
+            if item.name in self.by_name:
+                raise ConfigError("tools", item.name, "a name of its own for each tool")
+            self.by_name[item.name] = item
+
+    def __getitem__(self, name: str) -> Tool:
+        try:
+            return self.by_name[name]
+        except (KeyError, TypeError):
+            raise UnknownTool(name, tuple(self.by_name)) from None
+
+    def __contains__(self, name: object) -> bool:
+        return name in self.by_name
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self.by_name)
+
+    def __len__(self) -> int:
+        return len(self.by_name)
 
 
 _OPTION_TYPES: dict[str, type | tuple[type, ...]] = {
@@ -78,160 +254,6 @@ def _check_options(options: Mapping[str, Any]) -> None:
             raise ConfigError(f"tool, {name}", value, "a text" if _OPTION_TYPES[name] is str else "True or False")
 
 
-class Tool:
-    """A function that a model may call. It can still be called like the function it is.
-
-    >>> @tool(effects="read", timeout=5)
-    ... def add(a: int, b: int = 1) -> int:
-    ...     "Add two numbers."
-    ...     return a + b
-    >>> add(1, 2), add.name, add.schema["required"], add.read('{"a": 4}')
-    (3, 'add', ['a'], {'a': 4, 'b': 1})
-    """
-
-    def __init__(self, function: Function, **options: Unpack[Options]) -> None:
-        _check_options(options)
-        self.options = options
-        self.function = function
-        self.is_async = _is_async(function)
-        self.name = _validate_name(options.get("name") or _derive_name(function))
-        said = signature.parse_docstring(_find_docstring(function))
-        self.description = options.get("description", said.description)
-        self.signature = self._build_signature(said.parameters)
-        self.read = self.signature.read
-        """The arguments that a model wrote, checked and of the right types; ArgumentError lists every mistake."""
-        self.is_plain = self.signature.context is None and not self.signature.positional
-        """Whether its arguments can be given by name, and it wants nothing else."""
-        self.is_ordered = isinstance(self.signature, Signature)
-        """Whether arguments that were read are in the order of its parameters."""
-        self.may_need_approval = options.get("approve", False) is not False
-        """Whether some calls of it need a person."""
-        where = f"tool {self.name!r}"
-        self.timeout = validation.parse_timeout(f"{where}, timeout", options.get("timeout", 45.0))
-        self.effects = validation.parse_enum(f"{where}, effects", options.get("effects", "write"), Effects)
-        self.writes = self.effects is Effects.WRITE
-        self.duplicates = (
-            validation.parse_enum(f"{where}, duplicates", options["duplicates"], Duplicates)
-            if "duplicates" in options
-            else None
-        )
-        self.poll = options.get("poll", False)
-        """Whether it is there to be called again and again."""
-        if self.poll and self.duplicates not in (None, Duplicates.ALLOW):
-            raise ConfigError(
-                f"{where}, poll", "a poll whose duplicates are not made", "duplicates='allow', or no poll"
-            )
-        self.duplicates = Duplicates.ALLOW if self.poll else self.duplicates
-        self.max_calls = validation.check_optional_int(f"{where}, max_calls", options.get("max_calls"))
-        self.cheap = options.get("cheap", False)
-        self.idempotent = options.get("idempotent", False)
-        self.retry_on_timeout = options.get("retry_on_timeout", self.effects is Effects.READ)
-        self.sensitive = frozenset(options.get("sensitive", ()))
-        for name in self.sensitive - set(self.signature.names):
-            raise ConfigError(f"{where}, sensitive", name, f"one of its parameters: {', '.join(self.signature.names)}")
-
-    def _build_signature(self, descriptions: Mapping[str, str]) -> Signature | JsonSchemaArguments:
-        """What it takes; by the function's own annotations, where nobody says otherwise."""
-        return Signature(self.name, self.function, descriptions)
-
-    @classmethod
-    def of(cls, function: Tool | Function) -> Tool:
-        """A tool as it is, and a plain function as if it were decorated."""
-        if isinstance(function, Tool):
-            return function
-        if not callable(function):
-            raise ConfigError("tool", function, "a function, or something else that can be called")
-        return cls(function)
-
-    @property
-    def schema(self) -> dict[str, Any]:
-        """The JSON schema of its arguments."""
-        return self.signature.schema
-
-    def definition(self) -> dict[str, Any]:
-        """What a model is told about it, in no provider's shape."""
-        return {"name": self.name, "description": self.description, "parameters": self.schema}
-
-    def bind(self, arguments: Mapping[str, Any], context: ToolContext | None = None) -> Callable[[], Any]:
-        """The call, ready to be made, with the context where the function asks for it."""
-        if self.is_plain:
-            return functools.partial(self.function, **arguments)
-        wanted = dict(arguments)
-        if self.signature.context is not None:
-            wanted[self.signature.context] = context
-        positional = [name for name in self.signature.positional if name in wanted]
-        return functools.partial(self.function, *[wanted.pop(name) for name in positional], **wanted)
-
-    def needs_approval(self, arguments: Mapping[str, Any]) -> bool | str:
-        """Whether a person must agree to this call; a text is what to ask. What cannot be told means yes."""
-        approve = self.options.get("approve", False)
-        if not callable(approve):
-            return approve
-        try:
-            answer = approve(arguments)
-            return answer if isinstance(answer, str) and answer.strip() else answer is not False
-        except (Exception, SystemExit):
-            return True
-
-    def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        """Call the function as if it were no tool."""
-        return self.function(*args, **kwargs)
-
-    def __get__(self, instance: object, owner: type | None = None) -> Tool:
-        """In a class: the tool of that object's method."""
-        if instance is None:
-            return self
-        return Tool(self.function.__get__(instance, owner), **(self.options | Options(name=self.name)))
-
-    def __repr__(self) -> str:
-        return f"<Tool {self.name}({', '.join(self.signature.names)})>"
-
-
-@overload
-def tool(function: Function, /) -> Tool: ...
-
-
-@overload
-def tool(**options: Unpack[Options]) -> Callable[[Function], Tool]: ...
-
-
-def tool(function: Function | None = None, /, **options: Unpack[Options]) -> Tool | Callable[[Function], Tool]:
-    """Make a tool of a function: `@tool`, or `@tool(timeout=5, effects="read")`."""
-    if function is not None:
-        return Tool(function, **options)
-
-    def decorate(decorated: Function) -> Tool:
-        return Tool(decorated, **options)
-
-    return decorate
-
-
-class Toolset(Mapping[str, Tool]):
-    """The tools of a run, by name."""
-
-    def __init__(self, tools: Iterable[Tool | Function] = ()) -> None:
-        self.by_name: dict[str, Tool] = {}
-        for one in map(Tool.of, tools):
-            if one.name in self.by_name:
-                raise ConfigError("tools", one.name, "a name of its own for each tool")
-            self.by_name[one.name] = one
-
-    def __getitem__(self, name: str) -> Tool:
-        try:
-            return self.by_name[name]
-        except (KeyError, TypeError):
-            raise UnknownTool(name, tuple(self.by_name)) from None
-
-    def __contains__(self, name: object) -> bool:
-        return name in self.by_name
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self.by_name)
-
-    def __len__(self) -> int:
-        return len(self.by_name)
-
-
 def _validate_name(name: str) -> str:
     if re.fullmatch(r"[A-Za-z0-9_-]{1,64}", name):
         return name
@@ -243,13 +265,13 @@ def _unwrap_partial(function: Function) -> Function:
 
 
 def _derive_name(function: Function) -> str:
-    """The function's own name; that of its class, in small letters, for an object that can be called."""
+    """Return a function's name, or an object's class name in snake case."""
     plain = _unwrap_partial(function)
     return getattr(plain, "__name__", None) or re.sub(r"(?<!^)(?=[A-Z])", "_", type(plain).__name__).lower()
 
 
 def _find_docstring(function: Function) -> str | None:
-    """An object that can be called has the docs of its method first; those of its class are about something else."""
+    # For a callable object prefer the docstring of __call__: that of its class describes the object, not the call.
     plain = _unwrap_partial(function)
     if inspect.isroutine(plain) or inspect.isclass(plain):
         return plain.__doc__

@@ -1,4 +1,4 @@
-"""Foreign tools: those of MCP servers, which are started or called with a run. They need the extra `mcp`."""
+"""Tools of MCP servers, which need the extra `mcp`."""
 
 from .server import McpServer, ServerOptions, mcp
 

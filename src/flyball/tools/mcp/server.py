@@ -1,4 +1,4 @@
-"""An MCP server as a source of tools: a command that is started with each run, or a URL that is called."""
+"""MCP servers as tool sources, by command or URL."""
 
 from __future__ import annotations
 
@@ -26,36 +26,40 @@ _URL = re.compile(r"https?://", re.IGNORECASE)
 
 
 class ServerOptions(TypedDict, total=False):
-    """What `mcp(...)` takes beside the server. Everything may be left out."""
+    """Options of `mcp(...)`. All are optional."""
 
     only: Collection[str] | None
-    """Which of its tools are offered, by the names that the server gives them; else all."""
+    """Names of the tools to offer, as the server spells them. None means all."""
     prefix: str
-    """What their names begin with here, as in `prefix="github_"`."""
+    """Prefix for the names of the tools, such as `prefix="github_"`."""
     timeout: float | None
-    """Seconds for one call (45), never past the end of the run's work; None for no cap of its own."""
+    """Seconds for one call, 45 by default. None means that only the run's deadline applies."""
     connect_timeout: float
-    """Seconds until the server must have told its tools (30), never past the end of the run's work."""
+    """Seconds to connect and list the tools, 30 by default. The run's deadline applies too."""
     name: str
-    """What errors call it; else the command, or the URL without what may be secret in it."""
+    """Name of the server in errors. Default: the command or the URL, without secrets."""
     env: Mapping[str, str]
-    """Of a command: variables beside the few that it inherits (PATH, HOME and such), of which none is a key."""
+    """Environment variables of a command. It inherits only a few, such as PATH and HOME, and no keys."""
     cwd: str | Path
-    """Of a command: the folder in which it is started."""
+    """Working directory of a command. Default: that of this process."""
     headers: Mapping[str, str]
-    """Of a URL: sent with each request."""
+    """Headers for each request to a URL."""
 
 
 _COMMAND_OPTIONS, _URL_OPTIONS = ("env", "cwd"), ("headers",)
 
 
 def mcp(server: str | Sequence[str], **options: Unpack[ServerOptions]) -> McpServer:
-    """The tools of an MCP server, for an agent's list of tools: `mcp("python server.py")`, or `mcp("https://…/mcp")`.
+    """Return an MCP server as an item for an agent's tools.
 
-    A command is a text, split as a shell would, or a list. Each run starts a server of its own, and stops it.
+    `server` is a URL, as in `mcp("https://…/mcp")`, or a command, as in `mcp("python server.py")`. A command is a text,
+    split as a shell would split it, or a list. Each run starts and stops its own server process.
+
+    Raises:
+        ConfigError: the package `mcp` is not installed, or an option is wrong.
     """
     try:
-        import mcp as _  # noqa: F401  (here, as it takes a second: in a run it would hold up the event loop)
+        import mcp as _  # noqa: F401  (imported early: it takes a second and would block the event loop of a run)
     except ModuleNotFoundError as error:
         if error.name != "mcp":
             raise
@@ -64,7 +68,7 @@ def mcp(server: str | Sequence[str], **options: Unpack[ServerOptions]) -> McpSer
 
 
 class McpServer:
-    """An MCP server whose tools an agent may use; `mcp(...)` makes one."""
+    """An MCP server as a tool source. Create it with `mcp(...)`."""
 
     def __init__(self, server: str | Sequence[str], options: ServerOptions) -> None:
         validation.check_options("mcp", options, ServerOptions.__annotations__)
@@ -93,32 +97,36 @@ class McpServer:
 
     @asynccontextmanager
     async def open(self) -> AsyncGenerator[Sequence[Tool]]:
-        """Its tools, for as long as the block lasts; SourceError says why they cannot be had."""
-        link, raised = create_transport(self), list[Exception]()
-        connected = left = False
-        # A block is left in the scope in which it was entered; so the deadline is lifted, where it cannot be left.
+        """Connect to the server and yield its tools.
+
+        Raises:
+            SourceError: the server cannot be reached or does not list its tools in time.
+        """
+        transport, raised = create_transport(self), list[Exception]()
+        connected = block_ended = False
+        # A cancel scope must be left in the block that entered it, so it cannot end once the server is connected.
+        # Its deadline is removed instead.
         with anyio.CancelScope(deadline=anyio.current_time() + self.connect_timeout) as scope:
             try:
-                async with link.open_client() as client:
-                    tools = await McpSession(self, client, link).list_tools()
+                async with transport.open_client() as client:
+                    tools = await McpSession(self, client, transport).list_tools()
                     connected, scope.deadline = True, math.inf
                     try:
                         yield tools
-                    except Exception as error:  # task groups would wrap it
+                    except Exception as error:  # the task groups of the transport would wrap it in an ExceptionGroup
                         raised.append(error)
-                    left = True
+                    block_ended = True
             except Exception as error:
-                if not left:
-                    raise SourceError(self.name, await link.describe_failure(unwrap_error(error))) from error
+                if not block_ended:
+                    raise SourceError(self.name, await transport.describe_failure(unwrap_error(error))) from error
                 log.debug("%s was not closed well", self.name, exc_info=True)
         if not connected and scope.cancelled_caught:
-            raise SourceError(self.name, await link.describe_failure(None, self.connect_timeout))
+            raise SourceError(self.name, await transport.describe_failure(None, self.connect_timeout))
         if raised:
             raise raised[0]
 
 
 def _parse_command(server: Any) -> tuple[str, ...]:
-    """A command as the words that it has."""
     expected = "a command, as a text or a list of texts, or a URL (http://… or https://…)"
     try:
         words = shlex.split(server) if isinstance(server, str) else list(server)
@@ -130,7 +138,7 @@ def _parse_command(server: Any) -> tuple[str, ...]:
 
 
 def _describe_server(url: str | None, command: Sequence[str]) -> str:
-    """What may be said of it aloud: a URL may have a key in its user or its query, a command in its options."""
+    # A URL may have a key in its user or query part, a command in its options.
     if url is None:
         return _redact_command(command)
     parts = urlsplit(url)
@@ -138,17 +146,17 @@ def _describe_server(url: str | None, command: Sequence[str]) -> str:
 
 
 def _redact_command(command: Sequence[str]) -> str:
-    """A command without the values of options that are called like secrets."""
+    """Hide the values of options that are named like secrets."""
     shown: list[str] = []
-    hidden = False
+    hides_next = False
     for word in command:
         name, has_value, _ = word.partition("=")
-        secret = _SECRET.search(name) is not None and (bool(has_value) or name.startswith("-"))
-        if hidden and not word.startswith("-"):
+        is_secret = _SECRET.search(name) is not None and (bool(has_value) or name.startswith("-"))
+        if hides_next and not word.startswith("-"):
             shown.append("***")
         else:
-            shown.append(f"{shlex.quote(name)}=***" if secret and has_value else shlex.quote(word))
-        hidden = secret and not has_value
+            shown.append(f"{shlex.quote(name)}=***" if is_secret and has_value else shlex.quote(word))
+        hides_next = is_secret and not has_value
     return " ".join(shown)
 
 
@@ -161,9 +169,9 @@ def _parse_names(only: Any) -> tuple[str, ...] | None:
 
 
 def _check_texts(where: str, value: object) -> dict[str, str]:
-    """A mapping of texts; the error does not show it, as its values may be secret."""
+    # The error does not quote the value, which may be secret.
     table = dict(cast("Mapping[object, object]", value)) if isinstance(value, Mapping) else {None: value}
-    if not all(isinstance(one, str) for pair in table.items() for one in pair):
+    if not all(isinstance(text, str) for pair in table.items() for text in pair):
         raise ConfigError(
             f"mcp, {where}", "something else (not shown: it may be secret)", "a mapping of texts to texts"
         )

@@ -1,4 +1,4 @@
-"""A session with a server: how it is reached, what tools it has, and how they are called."""
+"""Sessions with MCP servers: the transport, the tools, and their calls."""
 
 from __future__ import annotations
 
@@ -25,14 +25,131 @@ if TYPE_CHECKING:
     from mcp import Client
     from mcp_types import CallToolResult
 
-    from .server import McpServer  # cycle: its type only; a server opens sessions
+    from .server import McpServer  # cycle: for its type only; a server opens sessions
 
 CallFunction = Callable[[Mapping[str, Any], ToolContext | None], Awaitable[Any]]
-"""Makes a call with arguments that were checked."""
+"""Calls a tool of the server with checked arguments."""
+
+_MAX_PAGES = 100
+"""Maximum number of pages of the list of tools."""
+_MAX_CHECK_STEPS = 20_000_000
+"""Maximum steps for the check of a result, which runs in a worker thread: about ten seconds."""
+_MAX_PROBLEMS = 3
+_MAX_PROBLEM_LENGTH = 300
+
+
+class McpSession:
+    """Connected session with one server."""
+
+    def __init__(self, server: McpServer, client: Client, transport: Transport) -> None:
+        self._server = server
+        self._client = client
+        self._transport = transport
+        self._outputs: dict[str, SchemaCheck] = {}
+        session: Any = client.session
+        session.validate_tool_result = _skip_check
+
+    async def list_tools(self) -> list[Tool]:
+        """Return the server's tools that the options select.
+
+        Raises:
+            ConfigError: `only` names a tool that the server does not have.
+        """
+        listed = await self._fetch_tools()
+        known = {item.name: item for item in listed}
+        for name in self._server.only or ():
+            if name not in known:
+                raise ConfigError(
+                    "mcp, only", name, f"a tool that it has: {' or '.join(suggest_names(name, known) or known)}"
+                )
+        return [
+            self._build_tool(item) for item in listed if self._server.only is None or item.name in self._server.only
+        ]
+
+    async def _fetch_tools(self) -> list[mcp_types.Tool]:
+        listed, cursor = list["mcp_types.Tool"](), None
+        for _ in range(_MAX_PAGES):
+            page = await self._client.list_tools(cursor=cursor)
+            listed += page.tools
+            cursor = page.next_cursor
+            if cursor is None:
+                break
+        return listed
+
+    def _build_tool(self, listed: mcp_types.Tool) -> Tool:
+        hints = listed.annotations
+        reads = hints is not None and hints.read_only_hint is True
+        if listed.output_schema is not None:
+            self._outputs[listed.name] = SchemaCheck(listed.output_schema, _MAX_CHECK_STEPS)
+        return ForeignTool(
+            partial(self._call, listed.name),
+            listed.input_schema,
+            name=re.sub(r"[^A-Za-z0-9_-]", "_", self._server.prefix + listed.name),
+            description=listed.description or listed.title or "",
+            timeout=self._server.timeout,
+            effects="read" if reads else "write",
+            idempotent=reads or (hints is not None and hints.idempotent_hint is True),
+        )
+
+    async def _call(self, name: str, arguments: Mapping[str, Any], context: ToolContext | None) -> Any:
+        # If the call is cancelled, the SDK notifies the server.
+        from mcp import MCPError
+
+        try:
+            result = await self._client.call_tool(
+                name, dict(arguments), progress_callback=_make_progress_callback(context)
+            )
+        except MCPError as error:
+            if is_connection_closed(error):
+                raise SourceError(self._server.name, await self._transport.describe_failure(error)) from None
+            raise ToolFailed(error.message) from None
+        await self._check_output(name, result)
+        return extract_value(result)
+
+    async def _check_output(self, name: str, result: mcp_types.CallToolResult) -> None:
+        """Raise ToolFailed if a result does not match the output schema.
+
+        A worker thread does the check, because a result may be large.
+        """
+        check = self._outputs.get(name)
+        if check is None or result.is_error:
+            return
+        if result.structured_content is None and "structured_content" not in result.model_fields_set:
+            raise ToolFailed("its result has no structured content, which its output schema asks for")
+        check_result = partial(check.problems, result.structured_content, _describe_problem, _MAX_PROBLEMS)
+        try:
+            problems = await anyio.to_thread.run_sync(check_result, abandon_on_cancel=True)
+        except Uncheckable as error:
+            raise ToolFailed(f"its result cannot be checked against its output schema: {error}") from None
+        if problems:
+            raise ToolFailed(f"its result does not fit its output schema: {'; '.join(problems)}")
+
+
+async def _skip_check(name: str, result: mcp_types.CallToolResult) -> None:
+    """Replace the SDK's unbounded check of results. `McpSession._check_output` does it later."""
+
+
+def _describe_problem(error: Any) -> list[str]:
+    return [f"{error.json_path}: {error.message}"[:_MAX_PROBLEM_LENGTH]]
+
+
+def _make_progress_callback(context: ToolContext | None) -> Any:
+    """Return a callback that reports progress to the context."""
+    if context is None:
+        return None
+
+    async def report(progress: float, total: float | None, message: str | None) -> None:
+        done = f"{progress:g}" if total is None else f"{progress:g} of {total:g}"
+        context.report(f"{done}: {message}" if message else done)
+
+    return report
 
 
 class ForeignTool(Tool):
-    """A tool whose arguments have names that no function of ours has, so they are handed over together."""
+    """Tool of a server, which takes its arguments as one mapping.
+
+    Their names come from the server, and need not be valid Python names.
+    """
 
     def __init__(self, call: CallFunction, schema: Mapping[str, Any], **options: Unpack[Options]) -> None:
         self._input_schema = schema
@@ -43,18 +160,21 @@ class ForeignTool(Tool):
         return JsonSchemaArguments(self.name, self._input_schema)
 
     def bind(self, arguments: Mapping[str, Any], context: ToolContext | None = None) -> Callable[[], Any]:
-        """The call, ready to be made."""
+        """Return the call as a function without parameters."""
         return partial(self.function, arguments, context)
 
     def __call__(self, **arguments: Any) -> Any:
-        """Make the call as if it were no tool."""
+        """Call the server's tool directly."""
         return self.function(arguments, None)
 
 
 def extract_value(result: CallToolResult) -> Any:
-    """The value: structured content where there is some, else the text. ToolFailed where the result is an error.
+    """Return the structured content of a result, or else its text.
 
-    Text that only repeats the structured content, as servers write it for clients that do not know that, is dropped.
+    Servers repeat structured content as text for clients that do not support it. Such text is dropped.
+
+    Raises:
+        ToolFailed: the result is an error.
     """
     texts = [_format_block(block) for block in result.content]
     structured = result.structured_content
@@ -63,12 +183,11 @@ def extract_value(result: CallToolResult) -> Any:
     if structured is None:
         return "\n".join(texts)
     known = _collect_repetitions(structured)
-    more = [text for text in texts if not known & _collect_readings(text)]
+    more = [text for text in texts if not known & _collect_interpretations(text)]
     return {"structured": structured, "text": "\n".join(more)} if more else structured
 
 
 def _format_block(block: Any) -> str:
-    """One part of a result, as text; of what is no text, a line says that it was left out."""
     match block.type:
         case "text":
             return block.text
@@ -83,55 +202,51 @@ def _format_block(block: Any) -> str:
 
 
 def _describe_omitted(what: str, uri: object, mime_type: str | None, data: str) -> str:
-    """Data is base64: four characters for three bytes."""
+    # The data is base64: four characters for three bytes.
     facts = ", ".join(str(fact) for fact in (uri, mime_type, f"{len(data) * 3 // 4:,} bytes") if fact)
     return f"[{what} was left out: {facts}]"
 
 
 def _collect_repetitions(structured: Any) -> set[str]:
-    """Every text that would only repeat it: the whole, a wrapped result, and the items of that."""
+    """Return all values, as JSON, that a redundant text may repeat.
+
+    These are the whole content, a wrapped result, and the items of that result.
+    """
     wrapped = cast("dict[str, Any]", structured).get("result") if isinstance(structured, dict) else None
     items = cast("list[Any]", wrapped) if isinstance(wrapped, list) else []
     values: list[Any] = [structured, wrapped, *items, ""]
     return {json.dumps(value, sort_keys=True) for value in values}
 
 
-def _collect_readings(text: str) -> set[str]:
-    """What a text may say, as `_sayings` writes it: itself, and the value that it is as JSON."""
+def _collect_interpretations(text: str) -> set[str]:
+    """Return, as JSON, a text and the value that it encodes."""
     try:
         return {json.dumps(text), json.dumps(json.loads(text), sort_keys=True)}
     except (ValueError, RecursionError):
         return {json.dumps(text)}
 
 
-_MAX_PAGES = 100
-"""Of a list of tools."""
-_MOST_STEPS = 20_000_000
-"""Of the check of a result, in a worker: about ten seconds."""
-_MOST_PROBLEMS = 3
-_LONGEST_PROBLEM = 300
-
-
 class Transport(Protocol):
-    """The way to a server."""
+    """Connection to a server, by pipes or by HTTP."""
 
     def open_client(self) -> AbstractAsyncContextManager[Client]:
-        """The SDK's client, connected for as long as the block lasts."""
+        """Return a context manager for the connected client of the SDK."""
         ...
 
     async def describe_failure(self, error: BaseException | None, seconds: float = 0.0) -> str:
-        """Why it cannot be reached; without an error: because it took so long."""
+        """Describe why the server cannot be reached.
+
+        Without an error it timed out.
+        """
         ...
 
 
 def create_transport(server: McpServer) -> Transport:
-    """The way to a server: its pipes, or the network."""
+    """Return the transport for a server's command or URL."""
     return _StdioTransport(server) if server.url is None else _HttpTransport(server, server.url)
 
 
 class _StdioTransport:
-    """A process of ours."""
-
     def __init__(self, server: McpServer) -> None:
         from mcp.client.stdio import get_default_environment
 
@@ -146,14 +261,12 @@ class _StdioTransport:
             return f"it cannot be started: {error}"
         if error is not None and is_connection_closed(error):
             return await self._process.describe_exit()
-        said = f"it did not answer within {seconds:g} s" if error is None else _describe_error(error)
-        words = self._process.tail.text
-        return f"{said}; its last words: {words}" if words else said
+        reason = f"it did not answer within {seconds:g} s" if error is None else _describe_error(error)
+        last_output = self._process.tail.text
+        return f"{reason}; its last words: {last_output}" if last_output else reason
 
 
 class _HttpTransport:
-    """A URL."""
-
     def __init__(self, server: McpServer, url: str) -> None:
         self._url = url
         self._headers = server.headers
@@ -165,9 +278,8 @@ class _HttpTransport:
         import httpx2
         from mcp.client.streamable_http import streamable_http_client
 
-        timeout = httpx2.Timeout(
-            None, connect=self._connect_s
-        )  # how long an answer may take is the executor's business
+        # The tool executor limits how long an answer may take.
+        timeout = httpx2.Timeout(None, connect=self._connect_s)
         async with (
             httpx2.AsyncClient(headers=self._headers, timeout=timeout) as http,
             _build_client(streamable_http_client(self._url, http_client=http)) as client,
@@ -190,14 +302,14 @@ def _build_client(transport: Any) -> Client:
 
 
 def unwrap_error(error: BaseException) -> BaseException:
-    """What went wrong, without the task groups around it."""
+    """Return the first cause inside nested exception groups."""
     while isinstance(error, BaseExceptionGroup):
         error = cast("BaseExceptionGroup[BaseException]", error).exceptions[0]
     return error
 
 
 def is_connection_closed(error: BaseException) -> bool:
-    """Whether it says that nobody is at the other end any more."""
+    """Check whether an error means that the server closed the connection."""
     from mcp import MCPError
     from mcp_types import CONNECTION_CLOSED
 
@@ -209,103 +321,7 @@ def _describe_error(error: BaseException) -> str:
 
     if isinstance(error, FlyballError):
         return str(error)
-    words = (str(error) or type(error).__name__).splitlines()[0]
-    return f"it answered with an error: {words}" if isinstance(error, MCPError) else f"it cannot be talked to: {words}"
-
-
-class McpSession:
-    """The tools of one server, while it is connected."""
-
-    def __init__(self, server: McpServer, client: Client, transport: Transport) -> None:
-        self._server = server
-        self._client = client
-        self._transport = transport
-        self._outputs: dict[str, SchemaCheck] = {}
-        session: Any = client.session
-        session.validate_tool_result = _check_later
-
-    async def list_tools(self) -> list[Tool]:
-        """Its tools as ours."""
-        listed = await self._fetch_tools()
-        known = {one.name: one for one in listed}
-        for name in self._server.only or ():
-            if name not in known:
-                raise ConfigError(
-                    "mcp, only", name, f"a tool that it has: {' or '.join(suggest_names(name, known) or known)}"
-                )
-        return [self._build_tool(one) for one in listed if self._server.only is None or one.name in self._server.only]
-
-    async def _fetch_tools(self) -> list[mcp_types.Tool]:
-        listed, cursor = list["mcp_types.Tool"](), None
-        for _ in range(_MAX_PAGES):
-            page = await self._client.list_tools(cursor=cursor)
-            listed += page.tools
-            cursor = page.next_cursor
-            if cursor is None:
-                break
-        return listed
-
-    def _build_tool(self, listed: mcp_types.Tool) -> Tool:
-        hints = listed.annotations
-        reads = hints is not None and hints.read_only_hint is True
-        if listed.output_schema is not None:
-            self._outputs[listed.name] = SchemaCheck(listed.output_schema, _MOST_STEPS)
-        return ForeignTool(
-            partial(self._call, listed.name),
-            listed.input_schema,
-            name=re.sub(r"[^A-Za-z0-9_-]", "_", self._server.prefix + listed.name),
-            description=listed.description or listed.title or "",
-            timeout=self._server.timeout,
-            effects="read" if reads else "write",
-            idempotent=reads or (hints is not None and hints.idempotent_hint is True),
-        )
-
-    async def _call(self, name: str, arguments: Mapping[str, Any], context: ToolContext | None) -> Any:
-        """One call. Where it is cancelled, the SDK tells the server so."""
-        from mcp import MCPError
-
-        try:
-            result = await self._client.call_tool(
-                name, dict(arguments), progress_callback=_make_progress_callback(context)
-            )
-        except MCPError as error:
-            if is_connection_closed(error):
-                raise SourceError(self._server.name, await self._transport.describe_failure(error)) from None
-            raise ToolFailed(error.message) from None
-        await self._check_output(name, result)
-        return extract_value(result)
-
-    async def _check_output(self, name: str, result: mcp_types.CallToolResult) -> None:
-        """Raise ToolFailed where a result does not fit the output schema. A worker checks, as a result may be large."""
-        check = self._outputs.get(name)
-        if check is None or result.is_error:
-            return
-        if result.structured_content is None and "structured_content" not in result.model_fields_set:
-            raise ToolFailed("its result has no structured content, which its output schema asks for")
-        check_it = partial(check.problems, result.structured_content, _problem, _MOST_PROBLEMS)
-        try:
-            problems = await anyio.to_thread.run_sync(check_it, abandon_on_cancel=True)
-        except Uncheckable as error:
-            raise ToolFailed(f"its result cannot be checked against its output schema: {error}") from None
-        if problems:
-            raise ToolFailed(f"its result does not fit its output schema: {'; '.join(problems)}")
-
-
-async def _check_later(name: str, result: mcp_types.CallToolResult) -> None:
-    """Do nothing in the place of the SDK's check, which has no bounds; `_check_output` follows."""
-
-
-def _problem(error: Any) -> list[str]:
-    return [f"{error.json_path}: {error.message}"[:_LONGEST_PROBLEM]]
-
-
-def _make_progress_callback(context: ToolContext | None) -> Any:
-    """What a server tells of its progress, as any tool may tell it."""
-    if context is None:
-        return None
-
-    async def report(progress: float, total: float | None, message: str | None) -> None:
-        done = f"{progress:g}" if total is None else f"{progress:g} of {total:g}"
-        context.report(f"{done}: {message}" if message else done)
-
-    return report
+    message = (str(error) or type(error).__name__).splitlines()[0]
+    return (
+        f"it answered with an error: {message}" if isinstance(error, MCPError) else f"it cannot be talked to: {message}"
+    )

@@ -1,8 +1,7 @@
-"""A server that runs as a process of ours: its pipes as a session's streams, its last words, and its end.
+"""MCP servers as child processes.
 
-The SDK has such a transport, too. This one keeps what the server writes to stderr instead of showing it, knows how the
-process ended, never makes a cancel wait for a server that does not read, and takes half the time to stop one that will
-not go.
+The SDK has such a transport, too. This one keeps the server's stderr instead of showing it, and knows the exit code. A
+cancel never waits for a server that does not read, and a server that does not exit is stopped in half the time.
 """
 
 from __future__ import annotations
@@ -25,50 +24,23 @@ if TYPE_CHECKING:
     Streams = tuple[MemoryObjectReceiveStream[SessionMessage | Exception], MemoryObjectSendStream[SessionMessage]]
 
 _MAX_CHARACTERS = 2_000
-"""Characters that are shown."""
+"""Maximum number of characters shown."""
 _MIN_SECRET_LENGTH = 4
-"""Characters: what is shorter is in every other word, too."""
-
-
-class OutputTail:
-    """Keeps the end of what is written to it, however much that is. What is secret is not shown."""
-
-    def __init__(self, secrets: Iterable[str] = ()) -> None:
-        self._secrets = sorted(
-            (secret for secret in secrets if len(secret) >= _MIN_SECRET_LENGTH), key=len, reverse=True
-        )
-        self._buffer = bytearray()
-
-    def write(self, data: bytes) -> None:
-        """Add something."""
-        self._buffer += data
-        del self._buffer[: -8 * _MAX_CHARACTERS]
-
-    @property
-    def text(self) -> str:
-        """The end of it."""
-        return self.redact(self._buffer.decode("utf-8", "replace")).strip()[-_MAX_CHARACTERS:]
-
-    def redact(self, text: str) -> str:
-        """A text in which no secret can be read."""
-        for secret in self._secrets:
-            text = text.replace(secret, "***")
-        return text
-
+"""Characters. Shorter secrets are not redacted, since they occur in ordinary words."""
 
 _FLUSH_S = 0.5
-"""For what was said last to be written: that a call is cancelled."""
+"""Seconds to write the last messages, such as the cancel of a call."""
 _STOP_SECONDS = 1.0
-"""For a server to go once its input is closed, and once more when it was told to; then it is killed."""
+"""Seconds for a server to exit after its input was closed, and again after SIGTERM. Then it is killed."""
 _REAP_S = 2.0
 _POLL_SECONDS = 0.01
 _MAX_BYTES = 64 * 1024 * 1024
-"""Of one message; so much without the end of a line is none."""
+"""Maximum size of one message. More bytes without a newline end the session."""
 _STREAM_ERRORS = (anyio.BrokenResourceError, anyio.ClosedResourceError, anyio.EndOfStream, OSError)
 
 
 class ServerProcess:
-    """How to start a server, and what became of it."""
+    """Server process with its pipes, last output and exit code."""
 
     def __init__(
         self, command: Sequence[str], env: Mapping[str, str], cwd: str | Path | None, tail: OutputTail
@@ -79,66 +51,70 @@ class ServerProcess:
         self._cwd = cwd
         self._process: Process | None = None
         self._stderr_closed = anyio.Event()
-        """Set when it will write nothing more to stderr."""
+        """Set when the server has closed stderr."""
 
     async def describe_exit(self) -> str:
-        """What there is to say of its end; for a moment it is waited for."""
+        """Wait a moment for the exit and describe it."""
         with anyio.move_on_after(_STOP_SECONDS):
             await self._stderr_closed.wait()
             while self._process is not None and self._process.returncode is None:
                 await anyio.sleep(_POLL_SECONDS)
         code = None if self._process is None else self._process.returncode
         ended = "it answers no more" if code is None else f"it has ended, with {_describe_exit_code(code)}"
-        words = self.tail.text
-        return f"{ended}; its last words: {words}" if words else ended
+        last_output = self.tail.text
+        return f"{ended}; its last words: {last_output}" if last_output else ended
 
     @asynccontextmanager
     async def open(self) -> AsyncGenerator[Streams]:
-        """Start it, and stop it again: whatever is cancelled, and whatever it does, nothing of it is left."""
+        """Start the server, yield its streams, and stop it.
+
+        The process and its children are stopped in every case, including a cancel.
+        """
         process = self._process = await self._start()
         assert process.stdin is not None
         assert process.stdout is not None
         assert process.stderr is not None
-        told, heard = anyio.create_memory_object_stream["SessionMessage | Exception"](0)
-        say, said = anyio.create_memory_object_stream["SessionMessage"](inf)
+        incoming_send, incoming = anyio.create_memory_object_stream["SessionMessage | Exception"](0)
+        outgoing, outgoing_receive = anyio.create_memory_object_stream["SessionMessage"](inf)
         written = anyio.Event()
         async with anyio.create_task_group() as tasks:
-            tasks.start_soon(self._read, process.stdout, told)
-            tasks.start_soon(self._write, process.stdin, said, told, written)
+            tasks.start_soon(self._read, process.stdout, incoming_send)
+            tasks.start_soon(self._write, process.stdin, outgoing_receive, incoming_send, written)
             tasks.start_soon(self._read_stderr, process.stderr)
             try:
-                yield heard, say
+                yield incoming, outgoing
             finally:
                 with anyio.CancelScope(shield=True):
-                    heard.close()
-                    say.close()
+                    incoming.close()
+                    outgoing.close()
                     with anyio.move_on_after(_FLUSH_S):
                         await written.wait()
                     await self._stop(process)
                 tasks.cancel_scope.cancel()
-                for stream in (told, heard, say, said):
+                for stream in (incoming_send, incoming, outgoing, outgoing_receive):
                     stream.close()
 
     async def _start(self) -> Process:
-        with anyio.CancelScope(shield=True):  # what is started while somebody gives up would be nobody's
+        with anyio.CancelScope(shield=True):  # a cancel during the start would leave a process without an owner
             return await anyio.open_process(self._command, env=dict(self._env), cwd=self._cwd, start_new_session=True)
         raise AssertionError("a shielded scope is left by what is in it")
 
     async def _read(self, stdout: ByteReceiveStream, incoming: MemoryObjectSendStream[Any]) -> None:
-        """Hand on what the server says. What is no message is kept with its last words."""
+        """Forward the server's messages. Other output goes to the tail."""
         buffer, searched = bytearray(), 0
         with suppress(*_STREAM_ERRORS):
             while len(buffer) <= _MAX_BYTES:
                 buffer += await stdout.receive()
-                while (at := buffer.find(b"\n", searched)) >= 0:
-                    message = self._parse_message(bytes(buffer[:at]))
-                    del buffer[: at + 1]
+                while (newline := buffer.find(b"\n", searched)) >= 0:
+                    message = self._parse_message(bytes(buffer[:newline]))
+                    del buffer[: newline + 1]
                     searched = 0
                     if message is not None:
                         await incoming.send(message)
                 searched = len(buffer)
         incoming.close()
-        with suppress(*_STREAM_ERRORS):  # who cannot get rid of its output does not see that its input was closed
+        # Keep draining: a server that is blocked on a full pipe would not notice that its input was closed.
+        with suppress(*_STREAM_ERRORS):
             while True:
                 await stdout.receive()
 
@@ -160,10 +136,10 @@ class ServerProcess:
         written: anyio.Event,
     ) -> None:
         try:
-            async for one in outgoing:
-                await stdin.send(one.message.model_dump_json(by_alias=True, exclude_unset=True).encode() + b"\n")
+            async for item in outgoing:
+                await stdin.send(item.message.model_dump_json(by_alias=True, exclude_unset=True).encode() + b"\n")
         except _STREAM_ERRORS:
-            incoming.close()  # it may live, but it hears nothing more: who waits for an answer must know
+            incoming.close()  # the server may live, but reads no more: pending requests must fail
         finally:
             written.set()
 
@@ -176,7 +152,7 @@ class ServerProcess:
             self._stderr_closed.set()
 
     async def _stop(self, process: Process) -> None:
-        """Close its input, tell it to go, kill it; and what it has started, with it."""
+        """Close the input, then signal the whole process group."""
         assert process.stdin is not None
         with suppress(*_STREAM_ERRORS):
             await process.stdin.aclose()
@@ -189,22 +165,25 @@ class ServerProcess:
             if stream is not None:
                 with suppress(*_STREAM_ERRORS):
                     await stream.aclose()
-        # Asyncio's transport would stay open as long as anybody has an end of a pipe; there is no public way to it.
+        # asyncio's transport stays open while any process holds an end of a pipe. There is no public way to close it.
         transport = getattr(getattr(process, "_process", None), "_transport", None)
         if transport is not None:
             transport.close()
 
 
 async def _wait_for_exit(process: Process, seconds: float) -> bool:
-    """Whether it ends in time. Waiting for it would on asyncio also wait for whoever has inherited its pipes."""
-    late = anyio.current_time() + seconds
-    while process.returncode is None and anyio.current_time() < late:
+    """Poll until the process exits; return False after the timeout.
+
+    On asyncio `process.wait()` would also wait for every process that inherited its pipes.
+    """
+    deadline = anyio.current_time() + seconds
+    while process.returncode is None and anyio.current_time() < deadline:
         await anyio.sleep(_POLL_SECONDS)
     return process.returncode is not None
 
 
 def _send_signal(process: Process, name: str) -> None:
-    """To all of its group, which is its own; where there are no groups, to the process alone."""
+    # The process leads its own group. On systems without process groups, signal the process alone.
     with suppress(ProcessLookupError, PermissionError):
         if hasattr(os, "killpg"):
             os.killpg(process.pid, getattr(signal, name))
@@ -217,3 +196,29 @@ def _describe_exit_code(code: int) -> str:
         return f"exit code {code}" if code >= 0 else f"signal {signal.Signals(-code).name}"
     except ValueError:
         return f"signal {-code}"
+
+
+class OutputTail:
+    """Bounded buffer of the last output, with secrets redacted."""
+
+    def __init__(self, secrets: Iterable[str] = ()) -> None:
+        self._secrets = sorted(
+            (secret for secret in secrets if len(secret) >= _MIN_SECRET_LENGTH), key=len, reverse=True
+        )
+        self._buffer = bytearray()
+
+    def write(self, data: bytes) -> None:
+        """Append output and drop the oldest bytes beyond the limit."""
+        self._buffer += data
+        del self._buffer[: -8 * _MAX_CHARACTERS]
+
+    @property
+    def text(self) -> str:
+        """Return the last output, redacted."""
+        return self.redact(self._buffer.decode("utf-8", "replace")).strip()[-_MAX_CHARACTERS:]
+
+    def redact(self, text: str) -> str:
+        """Replace all secrets in a text by `***`."""
+        for secret in self._secrets:
+            text = text.replace(secret, "***")
+        return text
