@@ -17,8 +17,6 @@ Scope = MutableMapping[str, Any]
 Message = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[Message]]
 Send = Callable[[Message], Awaitable[None]]
-
-
 CANCELLED_BY_CLIENT = "client"
 """`stopped_by` of a run whose client disconnected."""
 

@@ -33,11 +33,7 @@ from ..unit import Unit
 
 _MAX_RUNS = 1_000
 """Maximum number of runs that one request may report."""
-
-
 _NOT_ASKED = "The remote agent was not asked: nothing is left for it of what it shares with others."
-
-
 RemoteAsk = Callable[[Mapping[str, Any], Position, Callable[[dict[str, Any]], None]], Awaitable[Mapping[str, Any]]]
 """Function that sends a body from a chain position, passes on the run's events and returns its record."""
 
