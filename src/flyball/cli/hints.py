@@ -25,7 +25,7 @@ def build_hints(record: RunRecord) -> list[str]:
 
 
 def _iter_limit_hints(record: RunRecord) -> Iterator[str]:
-    """Yield, for each limit that refused, how to double it if that is allowed."""
+    """Yield how to double each limit that refused."""
     flags = record.data.text_list("flags")
     for name, budget in record.budgets.items():
         if f"max_{budget.name}_reached" not in flags or not budget.ceiling:

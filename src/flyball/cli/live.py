@@ -60,7 +60,10 @@ class RunView(Protocol):
         ...
 
     def watch(self, point: Point, progress: Progress, about: object = None) -> None:
-        """Record the budgets. This is a hook: it is called on the run's thread and must not block."""
+        """Record the budgets.
+
+        This is a hook: it is called on the run's thread and must not block.
+        """
         ...
 
     def pause_output(self) -> AbstractContextManager[object]:
@@ -113,7 +116,10 @@ class Lines(SilentView):
             self.print_line(f"{prefix}{head:8} {escape_unprintable(row.text)}", row.severity)
 
     def print_line(self, line: str, severity: Severity) -> None:
-        """Print one line; not with rich, which exits the program when a pipe is closed."""
+        """Print one line.
+
+        Not with rich, which exits the program when a pipe is closed.
+        """
         print_raw(line, self._console.file)
 
 
@@ -133,7 +139,10 @@ def _build_row(event: Event, node: RunNode) -> TimelineRow | None:
 
 
 def _build_reply_row(event: events.ModelReplied, node: RunNode, row: TimelineRow | None) -> TimelineRow | None:
-    """Build a row for text beside calls; the final answer is printed at the end, not twice."""
+    """Build the row of a reply.
+
+    Only text beside calls, and text of children, gets a row: the final answer is printed after the run.
+    """
     text = node.take_reply_text()
     if event.error is not None:
         return row
@@ -248,7 +257,10 @@ class RunTree:
         return self._nodes[run_id]
 
     def iter_lines(self, max_lines: int, ascii_only: bool = False) -> Iterator[tuple[str, Severity]]:
-        """Yield a line per child; without room for all, running ones first and the rest as a count."""
+        """Yield a line per child, at most `max_lines`.
+
+        If there are more children, running ones come first and the last line counts the rest.
+        """
         nodes = list(self._iter_descendants())
         has_more = len(nodes) > max_lines
         # A running child has a running parent, so each child shown has its parents shown.
@@ -303,7 +315,10 @@ class RunNode:
 
     @property
     def is_started(self) -> bool:
-        """False while the run is only announced; children may have to wait for others."""
+        """False while the run is only announced.
+
+        A child may have to wait for others.
+        """
         return self.activity != "waits"
 
     @property

@@ -35,7 +35,10 @@ _MAX_CELL_CHARS = 400
 
 
 def print_line(line: str, *, err: bool = False) -> None:
-    """Print a line with control characters escaped: rules and paths may come from anyone."""
+    """Print a line with control characters escaped.
+
+    Rules and paths may come from anyone and must not control the terminal.
+    """
     print_raw(escape_unprintable(line), sys.stderr if err else None)
 
 

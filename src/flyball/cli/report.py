@@ -1,4 +1,4 @@
-"""Report of a run for `flyball why`: timeline, budgets, children and end, as a screen or as Markdown."""
+"""Report of a run for `flyball why`, for the terminal or as Markdown."""
 
 from __future__ import annotations
 
@@ -43,7 +43,10 @@ def make_console() -> Console:
 
 
 def render_report(record: RunRecord, console: Console, show_all: bool = False) -> str:
-    """Render the record as the console would print it; `show_all` keeps every timeline row."""
+    """Render the record as the console would print it.
+
+    `show_all` keeps every row of a long timeline.
+    """
     from rich.padding import Padding
     from rich.text import Text
 

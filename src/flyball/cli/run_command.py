@@ -1,4 +1,7 @@
-"""Execution of a run for `flyball run` and `flyball resume`: view, approvals, Ctrl-C, store and result."""
+"""Execution of a run for `flyball run` and `flyball resume`.
+
+It shows the run, asks for approvals, handles Ctrl-C, stores the run and prints its result.
+"""
 
 from __future__ import annotations
 
@@ -64,7 +67,7 @@ def _build_view() -> RunView:
 def execute_run(
     config: RunConfig, start_run: Callable[[Agent], Run], output_mode: OutputMode, store: Store | None
 ) -> None:
-    """Start a run, show it, and exit with the code of its stop reason."""
+    """Run to the end and exit with the code of its stop reason."""
     result = _run_to_end(config, start_run, output_mode.build_view(), store)
     stored = _is_persistent(store)
     with suppress(BrokenPipeError):  # the exit code still tells why it ended
@@ -141,7 +144,7 @@ def _format_tree_totals(result: Result) -> str:
 
 
 def _save_record(result: Result, stored: bool) -> None:
-    """Save the record for `flyball why`; a failure does not change the exit code."""
+    """Save the record for `flyball why`, or warn."""
     try:
         save_last_record(result, stored)
     except OSError as error:
@@ -160,7 +163,10 @@ def open_run_store(uri: str | None) -> Generator[Store | None]:
 
 
 def _open_store(location: StoreLocation) -> Store | None:
-    """Open the store; if the default one cannot be opened, warn and return None."""
+    """Open the store.
+
+    If the default store cannot be opened, warn and return None: that is no reason not to run.
+    """
     if location.is_disabled:
         return None
     try:
@@ -205,7 +211,10 @@ def cancel_on_ctrl_c(run: Run) -> Generator[None]:
 
 
 def _exit_at_once(_signal: int, _frame: FrameType | None) -> None:
-    """Exit without cleanup, which could hang too. Programs of tools die with their parent."""
+    """Exit without cleanup, which could hang too.
+
+    Programs of tools die with their parent.
+    """
     show_cursor = _CURSOR if sys.stderr.isatty() else ""
     with suppress(OSError):  # standard error is closed
         os.write(2, f"{show_cursor}\nflyball: stopped at once; what it did last may not be kept\n".encode())
@@ -213,7 +222,10 @@ def _exit_at_once(_signal: int, _frame: FrameType | None) -> None:
 
 
 def build_approver(approve_all: bool, view: RunView) -> Approver | None:
-    """Return who approves calls; None if no person can be asked, so that the run pauses."""
+    """Return the approver of calls.
+
+    None if no person can be asked: a run that must ask then pauses.
+    """
     if approve_all:
         return lambda question: allow() if question.about is About.CALL else None
     if not (sys.stdin.isatty() and sys.stderr.isatty()):
@@ -222,7 +234,10 @@ def build_approver(approve_all: bool, view: RunView) -> Approver | None:
 
 
 class TerminalApprover:
-    """Approver that asks on the terminal, one question at a time, naming the child that asks."""
+    """Approver that asks on the terminal, one question at a time.
+
+    Questions of children carry the child's name.
+    """
 
     def __init__(self, view: RunView) -> None:
         self._view = view
@@ -231,7 +246,10 @@ class TerminalApprover:
         self._askers: dict[tuple[str, str], str] = {}
 
     def receive_event(self, event: Event) -> None:
-        """Record which run asks what. As a sink it sees the event before the question comes."""
+        """Record which run asks what.
+
+        As a sink it sees the event before the question comes.
+        """
         header = event.header
         if isinstance(event, RunStarted) and header.parent_run_id is not None:
             self._names[header.run_id] = event.agent or ""
@@ -249,9 +267,10 @@ class TerminalApprover:
 
 
 def _read_line(prompt: str) -> str:
-    """Read a line like `input`, but with the prompt on standard error, as standard output may be redirected.
+    """Read a line like `input`, with the prompt on standard error.
 
-    It does not take the lock of `sys.stdin`: if that is still held when the program ends after Ctrl-C, Python aborts.
+    Standard output may be redirected. The lock of `sys.stdin` is not taken: if it is still held when the program ends
+    after Ctrl-C, Python aborts.
     """
     sys.stderr.write(prompt)
     sys.stderr.flush()

@@ -73,7 +73,7 @@ def _format_cost(records: Sequence[RunRecord]) -> str:
 
 
 def _format_reason(record: RunRecord) -> str:
-    """Format the stop reason with the error, the limit or who stopped the run."""
+    """Format the stop reason with its cause."""
     data, stop = record.data, record.stop
     details = data.nested("error").text("message") or ("" if stop is Stop.COMPLETED else data.text("warning"))
     details = details or (f"by {data.text('stopped_by')}" if data.text("stopped_by") else "")

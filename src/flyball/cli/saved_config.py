@@ -1,4 +1,4 @@
-"""Options of `flyball run`, saved with the run, so that `flyball resume` needs only its id.
+"""Options of `flyball run`, saved for `flyball resume`.
 
 They are in the metadata of the run's start, under one key. Values that may contain a secret are left out and must be
 given again.
@@ -27,7 +27,10 @@ _SECRET = re.compile(
     r"(?i)://[^/\s]*@|[?&][^#\s=?&]*=|(?:token|key|secret)(?:=|:|\s+)\S"
     r"|(?<!\w)(?>\w*?(?:passw|credential|auth))\w*+(?:=|:|\s+)\S"
 )
-"""Possible secrets in a URL or a command. Atomic groups avoid quadratic backtracking on long words."""
+"""Possible secrets in a URL or a command.
+
+The atomic group reads each word once; plain backtracking would be quadratic in its length.
+"""
 _MAY_HIDE = ("model", "mcp")
 _PATHS = ("completion", "schema")
 
@@ -78,9 +81,10 @@ def _redact(text: str) -> str:
 
 
 def load_config(entry: Entry, overrides: Mapping[str, Any]) -> RunConfig:
-    """Return the options of a run with `overrides` applied, and change to its folder.
+    """Return the saved options of a run with `overrides` applied.
 
-    Raises `ConfigError` if something is missing. A run that another program started can only be resumed there.
+    Changes to the folder of the run. Raises `ConfigError` if something is missing. A run that another program started
+    can only be resumed there.
     """
     where = f"run {entry.run_id}"
     saved = JsonReader(entry.start.metadata).nested(METADATA_KEY)
@@ -104,7 +108,7 @@ def load_config(entry: Entry, overrides: Mapping[str, Any]) -> RunConfig:
 
 
 def _change_folder(where: str, folder: str) -> None:
-    """Change to the folder of the run, as its paths and modules are relative to it."""
+    """Change to the run's folder, to which its paths are relative."""
     try:
         if folder:
             os.chdir(folder)

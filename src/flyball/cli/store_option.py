@@ -39,7 +39,7 @@ class StoreLocation:
 
     @classmethod
     def resolve(cls, uri: str | None) -> StoreLocation:
-        """Return the store of the option, otherwise of the settings, otherwise the user's default file."""
+        """Return the store of the option, the settings or the default."""
         if uri is not None:
             return cls(uri.strip(), "--store")
         setting = Settings.load().find("store")
@@ -70,7 +70,10 @@ class StoreLocation:
         return self.uri if self.path is None else str(self.path)
 
     def open(self) -> Store:
-        """Open the store; creates the folder of the default store, private to the user."""
+        """Open the store.
+
+        Creates the folder of the default store, private to the user.
+        """
         from ..store import open_store
 
         if self.is_disabled:
@@ -81,7 +84,10 @@ class StoreLocation:
 
     @contextmanager
     def open_existing(self) -> Generator[Store]:
-        """Open the store for reading; a store that does not exist is not created and reads as empty."""
+        """Open the store for reading.
+
+        A store that does not exist reads as empty and is not created.
+        """
         from ..store import MemoryStore
 
         missing = self.is_disabled or (self.path is not None and not self.path.exists())

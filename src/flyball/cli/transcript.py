@@ -16,7 +16,10 @@ _ROLE_NAMES = {"user": "User", "assistant": "Agent", "system": "System", "tool":
 
 
 def render_conversation(record: RunRecord) -> str:
-    """Render the run and then each run below it; text of models and tools is escaped."""
+    """Render the run and each run below it as Markdown.
+
+    Text of models and tools is escaped.
+    """
     parts = ["\n".join(_iter_run(run)) for run in record.iter_tree()]
     return "\n\n".join(parts)
 
@@ -75,7 +78,7 @@ def _format_inline(text: str) -> str:
 
 
 def _format_code(text: str) -> str:
-    """Format text as inline code, or in a fence longer than any fence inside it."""
+    """Format text as inline code or in a safe fence."""
     if not text.strip():
         return ""
     if "\n" not in text.strip() and "`" not in text:

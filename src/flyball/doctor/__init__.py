@@ -1,7 +1,8 @@
-"""Self-test of an installation: its tools, and every hook, action and notice of rules.
+"""Self-test of an installation and of its rules.
 
-Each rule check is a run of its own, of an agent with a scripted model or of a governed loop, with a rule written to a
-file for it. The user's settings are not read and the network is not used.
+Tools are called, and every hook, action and notice of rules must work. Each rule check is a run of its own, of an agent
+with a scripted model or of a governed loop, with a rule written to a file for it. The user's settings are not read and
+the network is not used.
 """
 
 from .installation import installation_checks

@@ -1,4 +1,4 @@
-"""Checks of rules: each one runs an agent or a governed loop with a rule and looks at what happened.
+"""Checks of rules by running them.
 
 `checks()` lists them. `run_in_agent` and `run_in_govern` produce a `RunObservation`, which the `_check_*` functions
 compare with what the rule should have done.
@@ -131,7 +131,10 @@ def _check_action(runner: RuleRunner, type_: str) -> Iterator[str]:
 
 
 def _check_notice(runner: RuleRunner, deliver_at: str) -> Iterator[str]:
-    """Check that a notice comes once, with the right request, and stays out of the history."""
+    """Check that a notice comes once, with the right request.
+
+    It must not be in the history.
+    """
     trigger, condition, expected = _DELIVERIES[deliver_at]
     keys = f'message = "{NOTICE_TEXT}"\ndeliver_at = "{deliver_at}"'
     observation = _run_with_rules(runner, _RuleFile("doctor", trigger, "notify_self", keys, condition, "crossing"))
@@ -294,7 +297,7 @@ class _RuleFile:
 
 @dataclass(frozen=True, slots=True)
 class _ActionCheck:
-    """Action of a rule, and what must be observed if it acts in the second turn."""
+    """Action of a rule, and its expected effect in turn two."""
 
     action: str
     observe: Callable[[RunObservation], object]

@@ -32,7 +32,7 @@ class Archive:
         self.store_name = store_name
 
     def find_run(self, id_prefix: str) -> Entry:
-        """Return the run with this id, or the only run whose id starts with it.
+        """Return the run with this id or unique id prefix.
 
         `last` is the newest run. A child's id starts with its parent's id, so children match only if no top-level run
         does. Raises `ConfigError` with near matches if no run, or more than one, matches.
@@ -51,7 +51,7 @@ class Archive:
         return match
 
     def find_session(self, id_prefix: str) -> Session:
-        """Return the session with this id, or the only one whose id starts with it.
+        """Return the session with this id or unique id prefix.
 
         Raises `ConfigError` with near matches if no session, or more than one, matches.
         """
@@ -71,7 +71,7 @@ class Archive:
         return self.store.runs.list(Query(parent=entry.run_id, limit=UNLIMITED))[::-1]
 
     def describe_status(self, entry: Entry) -> str:
-        """Return why the run ended, or that it is in progress or was killed."""
+        """Return the stop reason, or the status without one."""
         if entry.finish is not None:
             return entry.finish.stop
         return IN_PROGRESS if self._is_held(entry) else NOT_ENDED
@@ -91,7 +91,10 @@ class Archive:
         ]
 
     def build_record(self, entry: Entry) -> RunRecord:
-        """Build the record of a run and its children; partial if the run has not ended."""
+        """Build the record of a run and its children.
+
+        The record is partial if the run has not ended.
+        """
         return RunRecord.from_dict({**self._build_data(entry), "stored": True}, require_end=False)
 
     def _build_data(self, entry: Entry) -> dict[str, Any]:
@@ -111,7 +114,7 @@ class Archive:
         }
 
     def _add_events(self, record: Mapping[str, Any]) -> dict[str, Any]:
-        """Return the record and its children with the events that the store keeps separately."""
+        """Add the events, which the store keeps separately, to a record."""
         reader = JsonReader(record)
         events = self.store.runs.events(reader.text("run_id"))
         children = [self._add_events(child.raw) for child in reader.nested_list("children")]
@@ -148,7 +151,7 @@ class Archive:
         return entry.start.session is None or [run.run_id for run in newest] == [entry.run_id]
 
     def _find_holder(self, entry: Entry) -> Holder | None:
-        """Return the holder of the run's session, unless its process is known to be dead."""
+        """Return the holder of the run's session, unless it is dead."""
         from ..runtime.lease import is_owner_dead
 
         holder = self.store.lease.holder(entry.start.session or entry.run_id)
@@ -182,7 +185,7 @@ def format_time(timestamp: float) -> str:
 
 
 def shorten_ids(ids: Sequence[str]) -> dict[str, str]:
-    """Shorten ids to the shortest unique prefixes of equal length, at least eight characters.
+    """Shorten ids to unique prefixes of equal length, at least eight.
 
     >>> shorten_ids(["0123456789", "0123456700"])
     {'0123456789': '012345678', '0123456700': '012345670'}

@@ -1,4 +1,4 @@
-"""Records of runs: saving the last one for `flyball why`, and reading them back."""
+"""Records of runs, and the saved record of the last run."""
 
 from __future__ import annotations
 
@@ -162,9 +162,10 @@ def result_to_dict(result: Result, stored: bool) -> dict[str, Any]:
 
 
 def save_last_record(result: Result, stored: bool = False) -> Path:
-    """Save the record as that of the last run, readable by its user only.
+    """Save the record as that of the last run.
 
-    `stored` marks that a store has the run as well. Raises `OSError` if the file cannot be written.
+    Only its user can read the file. `stored` marks that a store has the run as well. Raises `OSError` if the file
+    cannot be written.
     """
     path = folders.find_state_folder() / "last.json"
     path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
@@ -179,7 +180,10 @@ def save_last_record(result: Result, stored: bool = False) -> Path:
 
 
 def read_last_saved_at() -> float:
-    """Return when the last record was saved, in seconds since the epoch; 0 if never."""
+    """Return when the last record was saved.
+
+    Seconds since the epoch; 0 if there is none.
+    """
     try:
         return (folders.find_state_folder() / "last.json").stat().st_mtime
     except FileNotFoundError:

@@ -181,7 +181,7 @@ class _ExactMatcher:
 
 
 class _PurposeMatcher:
-    """Comparison by kind: the same calls, or a model request with the same purpose."""
+    """Comparison by kind: equal calls, or a request's purpose."""
 
     def __init__(self, purposes: Sequence[str]) -> None:
         self._purposes = iter(purposes)
@@ -262,7 +262,7 @@ def _format_lines(events: Sequence[Mapping[str, Any]], skip: int) -> list[str]:
 
 
 def _describe_event(event: JsonReader) -> Iterator[str]:
-    """Describe an event that has no timeline row of its own but matters in a comparison."""
+    """Describe an event that has no timeline row."""
     match event.text("event"):
         case "turn_started":
             yield f"turn {event.integer('turn')}"

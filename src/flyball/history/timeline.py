@@ -1,4 +1,4 @@
-"""Timeline of a run: one row per model request, tool call and notable event."""
+"""Timeline of a run: a row per request, call and notable event."""
 
 from __future__ import annotations
 
@@ -19,7 +19,10 @@ _FINISHES = {"stop": "", "length": ", cut off by its limit", "cut": ", cut off b
 
 
 class RowKind(StrEnum):
-    """Kind of a row; except for the first two, also the first word of its line."""
+    """Kind of a row.
+
+    It is also the first word of the row's line, except for model and call.
+    """
 
     MODEL = "model"
     CALL = "call"
@@ -115,7 +118,10 @@ class TimelineReader:
         return None
 
     def iter_unfinished(self) -> Iterator[TimelineRow]:
-        """Yield rows for requests and calls that have no end, because the run was killed."""
+        """Yield rows for requests and calls without an end.
+
+        The run was killed while they were in progress.
+        """
         if self._request.text("event"):
             request = self._request
             model = request.text("model") or "the model"
@@ -171,7 +177,7 @@ def build_rows(
 
 
 def shorten_rows(timeline: list[TimelineRow]) -> list[TimelineRow]:
-    """Shorten a long timeline to one screen: first rows, one summary row, last rows."""
+    """Replace the middle of a long timeline by a summary row."""
     if len(timeline) <= _HEAD_ROWS + _TAIL_ROWS + 1:
         return timeline
     between = timeline[_HEAD_ROWS:-_TAIL_ROWS]

@@ -1,4 +1,4 @@
-"""Partial records of runs that have not ended, built from what the store has."""
+"""Partial records of runs that have not ended."""
 
 from __future__ import annotations
 
@@ -82,7 +82,7 @@ def _outcome_to_dict(message: Message, ended_calls: Mapping[str, JsonReader]) ->
 
 
 def _build_budgets(limits: JsonReader, used: Mapping[str, int]) -> dict[str, Any]:
-    """Build the usage of each budget from its initial limit; events do not carry money."""
+    """Build the usage of each budget; events do not carry money."""
     budgets: dict[str, Any] = {}
     for name, key in _BUDGETS.items():
         ceiling = limits.get(f"{key}_max")
@@ -97,7 +97,7 @@ _Parts = tuple[MessageType, Role, str, dict[str, Any] | None]
 def read_unstored_messages(
     rows: Sequence[Row], events: Sequence[Mapping[str, Any]], stored: Sequence[Message]
 ) -> list[Message]:
-    """Return the messages that the journal has and the transcript does not have yet."""
+    """Return messages in the journal that the transcript lacks."""
     calls = _collect_call_ids(stored, MessageType.TOOL_CALL)
     new_events = [reader for event in events if (reader := JsonReader(event)).text("call_id") not in calls]
     started = {event.text("call_id"): event for event in new_events if event.text("event") == "tool_started"}
@@ -144,7 +144,10 @@ def _build_result_parts(outcome: BaseOutcome) -> _Parts:
 
 
 def _collect_outcomes(rows: Sequence[Row]) -> list[BaseOutcome]:
-    """Return each call's outcome once; the journal has it twice, alone and with its batch."""
+    """Return each call's outcome once.
+
+    The journal has it twice: when the call ended, and with its batch.
+    """
     return list({value.call_id: value for value in _iter_values(rows) if isinstance(value, BaseOutcome)}.values())
 
 

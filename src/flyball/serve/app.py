@@ -221,7 +221,10 @@ class ChatApp:
         return None
 
     async def _check_token(self, headers: Mapping[str, str]) -> Problem | None:
-        """Refuse the request unless the token check returns True; an error counts as no."""
+        """Refuse the request unless the token check returns True.
+
+        An exception or a timeout of the check counts as no.
+        """
         check_token = self._limits.token
         if check_token is None:
             return None

@@ -89,7 +89,7 @@ class RemoteAgent:
     metadata: Mapping[str, Any] = field(default_factory=dict[str, Any])
 
     def as_child(self, mode: Mode, registry: IterationBudgetRegistry) -> ChildSpec:
-        """Build the child spec: its limits here, and the runner that calls the service."""
+        """Build the child spec: limits here, and the runner."""
         limits = self.limits.terms(registry, kind=RunKind.CHILD, grace=False)  # the service writes the report
         agent_spec = AgentSpec(
             model=_RemoteModel(urlsplit(self.url).netloc),

@@ -121,7 +121,10 @@ class RemoteRequest:
             raise failures[0]
 
     def _build_error(self, status: int, body: bytes) -> RemoteError:
-        """Build the error for a response without a result, from Flyball or any other server."""
+        """Build the error for a response that has no result.
+
+        The response may come from Flyball or from any server in between.
+        """
         try:
             data = self._parse_json(body)
         except RemoteError:

@@ -35,7 +35,7 @@ _MAX_RUNS = 1_000
 """Maximum number of runs that one request may report."""
 _NOT_ASKED = "The remote agent was not asked: nothing is left for it of what it shares with others."
 RemoteAsk = Callable[[Mapping[str, Any], Position, Callable[[dict[str, Any]], None]], Awaitable[Mapping[str, Any]]]
-"""Function that sends a body from a chain position, passes on the run's events and returns its record."""
+"""Function that sends a body and returns the record of the run; see `RemoteAgent.ask`."""
 
 
 class RemoteRunner:
@@ -95,7 +95,7 @@ class RemoteRunner:
         return self.result
 
     def _open_budget(self) -> TurnBudget | Result:
-        """Return the run's limits, narrowed to what its parent and the shared budgets leave."""
+        """Return the run's limits, narrowed by its parent and shared budgets."""
         limits, plan = self._plan.spec.limits, self._plan
         own = limits.open(self._clock, plan.max_seconds, plan.max_amounts, plan.level)
         refusal = self._budget.reserve({name: own.budgets[name].ceiling for name in COUNTED_BUDGETS})
@@ -161,7 +161,7 @@ class RemoteRunner:
         return self._finish(self._cap_usage(result, envelope))
 
     def _cap_usage(self, result: Result, envelope: TurnBudget) -> Result:
-        """Limit the reported usage to what the run was allowed; the parent lends it no more."""
+        """Limit the reported usage to what the run was allowed."""
         budgets, pool = dict(result.budgets), self._task.pool or {}
         for name in SHARED_BUDGETS:
             ceilings = [bound for bound in (envelope.budgets[name].ceiling, pool.get(name)) if bound is not None]
@@ -170,7 +170,10 @@ class RemoteRunner:
         return replace(result, budgets=budgets)
 
     def _finish_interrupted(self, envelope: TurnBudget) -> Result:
-        """Return the result of a request that was closed here: cancelled, stalled or out of time."""
+        """Return the result of a request closed here.
+
+        It was cancelled, stalled or out of time.
+        """
         cancelled_by = next((signal.by for signal in self.signals.pending if isinstance(signal, Cancel)), None)
         if cancelled_by is not None:
             return self._finish_unknown(Stop.CANCELLED, stopped_by=cancelled_by)
@@ -194,7 +197,10 @@ class RemoteRunner:
         return Result(stop=stop, budgets=budgets, seconds=self._clock.now() - self._started_at, **ids, **fields)
 
     def _finish(self, result: Result) -> Result:
-        """Emit the end of the run; a result made here also carries the recorded events."""
+        """Emit the end of the run.
+
+        A result made here also gets the recorded events.
+        """
         self._remote_events.close(result.stop.value)
         recorder = self.recorder
         recorder.at = max(recorder.at, self._clock.now() - self._started_at)
@@ -284,10 +290,10 @@ class RemoteBudget:
 
 
 def _count_used(result: Result, name: str) -> int | None:
-    """Return the usage of a run and all runs below it; None if one of them does not report it.
+    """Return the usage of a run and all runs below it.
 
-    The run's budget may or may not include its children, and the facts may lack an estimate. The larger number is
-    right.
+    None if one of them does not report it. The run's budget may or may not include its children, and the facts may lack
+    an estimate. The larger number is right.
     """
     if not _is_reported(result, name):
         return None

@@ -86,7 +86,10 @@ def _find_setting_errors() -> list[str]:
 
 
 def build_store_check() -> Check:
-    """Build the check that runs can be stored; its name has path, run count, size and schema version."""
+    """Build the check that runs can be stored.
+
+    Its name has the path, run count, size and schema version.
+    """
     from ...doctor import Check, Hint
 
     try:

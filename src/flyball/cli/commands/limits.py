@@ -68,7 +68,7 @@ def _resolve(registry: IterationBudgetRegistry, spec: BudgetSpec) -> Resolution 
 
 
 def _find_unread(registry: IterationBudgetRegistry) -> list[tuple[Setting, list[str]]]:
-    """Return settings that nothing reads, each with the key it may be a typo of."""
+    """Return settings that nothing reads, with the likely key."""
     budgets = [spec.setting for spec in registry if spec.setting]
     keys, clamps = (
         [*budgets, *SETTINGS, *_list_delegation_settings(), *_list_chain_settings()],
@@ -106,7 +106,10 @@ def _list_chain_settings() -> Sequence[str]:
 
 
 def _suggest_rule_key(key: str) -> str | None:
-    """Return the key that a core rule's setting may be a typo of, or None if it is read."""
+    """Return the likely key of a misspelled core rule setting.
+
+    None if the setting is read, for example by a rule of the user.
+    """
     from ...rules import RuleSet
 
     known = {rule.id: ("enabled", *rule.params) for rule in RuleSet.core()}

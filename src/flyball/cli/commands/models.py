@@ -72,7 +72,7 @@ def models(
 
 
 def list_models() -> Iterator[ListedModel]:
-    """Yield the local model, models priced in the settings, and those of the catalog."""
+    """Yield the local model, then priced and catalog models."""
     from ...models import price_of
     from ...models.by_name import KEY_VARIABLES
     from ...models.catalog import iter_known_models

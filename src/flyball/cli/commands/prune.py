@@ -87,7 +87,7 @@ def _find_roots(entries: Sequence[Entry]) -> Mapping[str, str]:
 
 
 def _adjust_cutoff(archive: Archive, before: float, keep: int) -> float:
-    """Return an earlier cutoff if needed to keep the newest `keep` runs with their trees."""
+    """Return the cutoff that keeps the newest `keep` run trees."""
     if not keep:
         return before
     entries = archive.list_entries()

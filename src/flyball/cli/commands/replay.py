@@ -1,4 +1,4 @@
-"""`flyball replay`: replay a run under other rules or limits and show where it differs."""
+"""`flyball replay`: replay a run under other rules or limits."""
 
 from __future__ import annotations
 

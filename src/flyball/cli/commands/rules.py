@@ -145,7 +145,7 @@ def _load_rules(paths: list[Path] | None) -> RuleSet:
 
 
 def _select_own(rules: RuleSet, paths: list[Path] | None) -> list[Rule]:
-    """Return the rules from the given files; all rules if no file is given."""
+    """Return the rules of the files; without files, all rules."""
     core = {rule.id for rule in RuleSet.core()} if paths else ()
     return [rule for rule in rules if rule.id not in core]
 

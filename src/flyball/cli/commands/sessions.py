@@ -94,7 +94,7 @@ def delete(
 
 
 def _find_single_run_sessions(store: Store) -> frozenset[str]:
-    """Return sessions without a name of their own, which have one run with the same id."""
+    """Return unnamed sessions: those with only the run of that id."""
     from ...store import Query
 
     runs = {entry.run_id: entry.start.session for entry in store.runs.list(Query(limit=UNLIMITED))}

@@ -1,4 +1,4 @@
-"""`flyball why`: show what happened in a run, why it ended, and how to continue it."""
+"""`flyball why`: show what happened in a run and why it ended."""
 
 from __future__ import annotations
 
@@ -40,7 +40,10 @@ def why(
 
 
 def _find_record(run: str | None, store: str | None) -> RunRecord:
-    """Return the record of an existing file, otherwise of the run in the store."""
+    """Return the record of a file or of a run in the store.
+
+    A file that exists has priority.
+    """
     if run is None and store is not None:
         raise ConfigError("why, --store", store, "RUN before it, which is to be looked for there")
     if run is None:
@@ -59,9 +62,9 @@ def _find_record(run: str | None, store: str | None) -> RunRecord:
 
 
 def _find_last() -> RunRecord | None:
-    """Return the newest run of the default store if it is newer than the last saved record.
+    """Return the newest stored run if no newer record was saved.
 
-    That is so if the run has not ended, or if another program started it.
+    That is a run that has not ended, or that another program started.
     """
     from ...store import Query
 
