@@ -36,11 +36,7 @@ _TAIL_CHARS = 400
 _CHILD_TAIL_CHARS = 48
 """Number of those in the line of a child."""
 _PURPOSES = {"grace": "asks for the report:", "reflection": "looks back:"}
-
-
 STYLES = {Severity.INFO: "cyan", Severity.WARN: "yellow", Severity.BAD: "red"}
-
-
 _RESERVED_LINES = 4
 """Lines besides bars and children; also the minimum for children."""
 
@@ -72,6 +68,8 @@ class RunView(Protocol):
 
 
 class SilentView:
+    """View that shows nothing."""
+
     def __enter__(self) -> Self:
         return self
 
@@ -337,7 +335,7 @@ class RunNode:
 
     @property
     def line(self) -> str:
-        """One-line summary: stop reason and usage, or progress and activity."""
+        """Summary in one line: stop reason and usage, or progress and activity."""
         if self.stop:
             status = f"{self.stop}, {self.usage_text}"
         elif self.is_started:

@@ -25,12 +25,8 @@ EXIT_CODES = {
     Stop.PAUSED: 7,
     Stop.CANCELLED: 130,
 }
-
-
 USER_ERRORS = (FlyballError, OSError)
 """Errors that a user can cause; commands print them without a traceback."""
-
-
 _MAX_CELL_CHARS = 400
 
 

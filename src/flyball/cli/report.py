@@ -27,8 +27,6 @@ _MAX_NAME_WIDTH = 32
 _TRACK_WIDTH = 16
 _MIN_WIDTH_FOR_TRACK = 96
 """Minimum console width to show the track."""
-
-
 _MARKUP = str.maketrans({mark: f"\\{mark}" for mark in "\\`*_[]<>|#"})
 
 

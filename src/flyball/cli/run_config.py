@@ -25,17 +25,11 @@ if TYPE_CHECKING:
 _MAX_ERRORS = 10
 _MAX_ERROR_CHARS = 1_000
 """Maximum characters per error, which may quote the whole answer."""
-
-
 _NO_MODEL = (
     "--model with openai:NAME, anthropic:NAME, http://HOST:PORT/v1#NAME, local:smollm2 or script:PATH.toml; "
     "or FLYBALL_MODEL, or model in flyball.toml"
 )
-
-
 _TOOLS = "--tools", "a tool, a function"
-
-
 _CHILDREN = "--children", "an Agent, a Child"
 
 

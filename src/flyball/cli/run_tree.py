@@ -11,11 +11,7 @@ from ..person import escape_unprintable
 from ..result import Stop
 
 _Node = TypeVar("_Node")
-
-
 _HEAD_ROWS, _TAIL_ROWS = 12, 24
-
-
 HEADERS = ("run", "turns", "tokens", "cost", "took", "why it ended")
 
 

@@ -189,8 +189,8 @@ class RunObservation:
 
         A 0 stands for the notice in the history, where it must not be.
         """
-        kept = [0 for message in self.result.messages if text in message.content]
-        return kept + [n for n, notices in enumerate(self.notices, 1) for notice in notices if notice == text]
+        in_history = [0 for message in self.result.messages if text in message.content]
+        return in_history + [n for n, notices in enumerate(self.notices, 1) for notice in notices if notice == text]
 
     def count_denied(self) -> int:
         """Return how many calls were denied with the rule's message."""

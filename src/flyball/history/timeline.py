@@ -58,7 +58,7 @@ class Severity(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class TimelineRow:
-    """One row: when, what, with which outcome, and at what cost."""
+    """Row of a timeline: time, subject, outcome and usage."""
 
     kind: RowKind
     turn: int

@@ -38,7 +38,7 @@ from .request import ChatRequest, parse_request, read_body
 from .stream import send_events, send_problem, send_result
 
 _MAX_MESSAGES = 1_000
-
+"""Maximum number of messages kept per session in memory."""
 
 log = logging.getLogger(__name__)
 

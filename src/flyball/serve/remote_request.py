@@ -1,4 +1,4 @@
-"""One HTTP request to a remote agent, and the parsing of its response."""
+"""HTTP request to a remote agent, and the parsing of its response."""
 
 from __future__ import annotations
 
