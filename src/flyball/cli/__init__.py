@@ -1,4 +1,4 @@
-"""The command line. It needs the extra `cli`, and says so where that is missing."""
+"""Command line `flyball`; needs the extra `cli`."""
 
 from __future__ import annotations
 
@@ -14,17 +14,20 @@ from ..errors import FlyballError
 
 
 def main() -> None:
-    """Run the command line: exit 0 when all is well, 1 with one line for what is wrong, 2 for a wrong call."""
+    """Run the command line.
+
+    Exits with 0 on success, 1 with a one-line message for an error, and 2 for wrong usage.
+    """
     try:
         from .app import app
     except ModuleNotFoundError as error:
         if error.name not in {"rich", "typer"}:
             raise
         sys.exit("flyball: the command line needs the extra 'cli': pip install 'flyball[cli]'")
-    logging.getLogger("flyball").addHandler(logging.NullHandler())  # what is to be told is told as lines
-    out: Any = sys.stdout
-    if isinstance(out, TextIOWrapper):  # a path or a rule may hold what this terminal cannot show
-        out.reconfigure(errors="backslashreplace")
+    logging.getLogger("flyball").addHandler(logging.NullHandler())  # errors are printed as lines instead
+    stdout: Any = sys.stdout
+    if isinstance(stdout, TextIOWrapper):  # paths and rules may contain characters that the terminal cannot show
+        stdout.reconfigure(errors="backslashreplace")
     try:
         app()
     except (FlyballError, OSError) as error:
@@ -34,7 +37,10 @@ def main() -> None:
 
 
 def _flush() -> None:
-    """Write out what is left. Where nobody reads any more, the interpreter would try again at its end, and complain."""
+    """Flush the standard streams.
+
+    If a pipe is closed, redirect the stream to devnull: the interpreter would flush again at exit and print a warning.
+    """
     for stream in (sys.stdout, sys.stderr):
         try:
             stream.flush()

@@ -1,4 +1,4 @@
-"""The commands of `flyball`, each in the file of its name."""
+"""Typer app with all commands; each is in the module of its name."""
 
 from __future__ import annotations
 

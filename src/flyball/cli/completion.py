@@ -1,4 +1,4 @@
-"""What a shell offers when somebody presses Tab."""
+"""Shell completion of models, tools, runs and sessions."""
 
 from __future__ import annotations
 
@@ -8,31 +8,30 @@ if TYPE_CHECKING:
     from ..store import Entry
 
 RUN_HELP = "Its id, or as much of it as no other has; or last."
-"""What a command says of the run that it wants named."""
+"""Help text of the RUN argument."""
 
 
 def complete_models(incomplete: str) -> list[str]:
-    """The models whose names begin so."""
     from .commands.models import list_models
 
-    return [one.name for one in list_models() if one.name.startswith(incomplete)]
+    return [model.name for model in list_models() if model.name.startswith(incomplete)]
 
 
 def complete_tools(incomplete: str) -> list[str]:
-    """The toolbox, of which several may be named with commas."""
+    """Complete the last name of a comma-separated toolbox list."""
     from ..toolbox import NAMES
 
-    *before, begun = incomplete.split(",")
-    return [",".join([*before, name]) for name in NAMES if name.startswith(begun) and name not in before]
+    *chosen, prefix = incomplete.split(",")
+    return [",".join([*chosen, name]) for name in NAMES if name.startswith(prefix) and name not in chosen]
 
 
 def complete_runs(incomplete: str) -> list[str]:
-    """The runs of the usual store whose ids begin so."""
+    """Complete run ids of the default store."""
     return [entry.run_id for entry in _list_entries() if entry.run_id.startswith(incomplete)]
 
 
 def complete_sessions(incomplete: str) -> list[str]:
-    """The sessions in which they were."""
+    """Complete session names of the default store."""
     names = dict.fromkeys(entry.start.session or "" for entry in _list_entries())
     return [name for name in names if name and name.startswith(incomplete)]
 
@@ -43,8 +42,8 @@ def _list_entries() -> list[Entry]:
     from .store_option import StoreLocation
 
     try:
-        place = StoreLocation.resolve(None)
-        with place.open_existing() as opened:
-            return Archive(opened, place.name).list_entries()
-    except USER_ERRORS:  # who presses Tab does not want to read about it
+        location = StoreLocation.resolve(None)
+        with location.open_existing() as store:
+            return Archive(store, location.name).list_entries()
+    except USER_ERRORS:  # completion must not print errors
         return []

@@ -1,4 +1,4 @@
-"""What to type, or to do, for a run to get further than it did."""
+"""Hints about how to let a run continue after it ended."""
 
 from __future__ import annotations
 
@@ -20,27 +20,27 @@ _SETTINGS = {
 
 
 def build_hints(record: RunRecord) -> list[str]:
-    """What would let it go on, the most likely first; nothing where it completed and no limit was met."""
+    """Return hints, most likely first; none if the run completed within its limits."""
     return [*_iter_limit_hints(record), *_iter_other_hints(record)]
 
 
 def _iter_limit_hints(record: RunRecord) -> Iterator[str]:
-    """One for each limit that refused: what to type for twice as much, if that is allowed."""
+    """Yield how to double each limit that refused."""
     flags = record.data.text_list("flags")
     for name, budget in record.budgets.items():
         if f"max_{budget.name}_reached" not in flags or not budget.ceiling:
             continue
-        more = budget.ceiling * 2 if budget.maximum is None else min(budget.ceiling * 2, budget.maximum)
-        if more <= budget.ceiling:
+        new = budget.ceiling * 2 if budget.maximum is None else min(budget.ceiling * 2, budget.maximum)
+        if new <= budget.ceiling:
             yield f"{name.replace('_', ' ')}: {budget.unit.show(budget.ceiling)} is the most that is allowed"
         elif name in _OPTIONS and record.is_stored:
-            yield f"{_format_resume_command(record)} {_OPTIONS[name]} +{_format_amount(budget, more - budget.ceiling)}"
-        elif name in _OPTIONS and record.tree_path:  # options are about the run at the top
-            yield f"{name}={_format_amount(budget, more)} in the limits of {record.name}"
+            yield f"{_format_resume_command(record)} {_OPTIONS[name]} +{_format_amount(budget, new - budget.ceiling)}"
+        elif name in _OPTIONS and record.tree_path:  # options apply to the top run only
+            yield f"{name}={_format_amount(budget, new)} in the limits of {record.name}"
         elif name in _OPTIONS:
-            yield f"{_OPTIONS[name]} {_format_amount(budget, more)}"
+            yield f"{_OPTIONS[name]} {_format_amount(budget, new)}"
         elif name in _SETTINGS:
-            yield f"{variable_for(_SETTINGS[name])}={_format_amount(budget, more)} in the environment"
+            yield f"{variable_for(_SETTINGS[name])}={_format_amount(budget, new)} in the environment"
     if "max_seconds_reached" in flags or record.stop is Stop.DEADLINE:
         yield _build_time_hint(record)
 
@@ -59,18 +59,18 @@ def _format_resume_command(record: RunRecord) -> str:
 
 
 def _iter_other_hints(record: RunRecord) -> Iterator[str]:
-    told = record.data
+    data = record.data
     match record.stop:
         case None if record.is_stored:
             yield _format_resume_command(record)
         case Stop.PAUSED if record.is_stored:
-            said = [f"--answer {question.text('id')}=y" for question in told.nested_list("questions")]
-            yield f"{_format_resume_command(record)} {' '.join(said)}"
+            answers = [f"--answer {question.text('id')}=y" for question in data.nested_list("questions")]
+            yield f"{_format_resume_command(record)} {' '.join(answers)}"
         case Stop.PAUSED:
             yield "a terminal, on which you are asked, or --yes"
-        case Stop.HALTED if told.text("stopped_by"):
-            yield f"a look at {told.text('stopped_by')}, which halted it: flyball rules list"
-        case Stop.UNFINISHED if missing := told.nested("completion").text_list("missing"):
+        case Stop.HALTED if data.text("stopped_by"):
+            yield f"a look at {data.text('stopped_by')}, which halted it: flyball rules list"
+        case Stop.UNFINISHED if missing := data.nested("completion").text_list("missing"):
             yield f"what is missing: {', '.join(missing)}"
         case Stop.FAILED:
             yield "the error mended, and the same command again"

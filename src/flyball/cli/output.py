@@ -1,4 +1,4 @@
-"""Lines for a terminal or a pipe."""
+"""Printing, exit codes and confirmation for all commands."""
 
 from __future__ import annotations
 
@@ -25,42 +25,47 @@ EXIT_CODES = {
     Stop.PAUSED: 7,
     Stop.CANCELLED: 130,
 }
+USER_ERRORS = (FlyballError, OSError)
+"""Errors that a user can cause; commands print them without a traceback."""
+_MAX_CELL_CHARS = 400
 
 
 def print_line(line: str, *, err: bool = False) -> None:
-    """Print a line; what in it would steer the terminal is shown, not sent, as rules and paths may be anybody's."""
+    """Print a line with control characters escaped.
+
+    Rules and paths may come from anyone and must not control the terminal.
+    """
     print_raw(escape_unprintable(line), sys.stderr if err else None)
 
 
 def print_raw(text: str, file: IO[str] | None = None) -> None:
-    """Print a text as it is, at once; a BrokenPipeError says that nobody reads any more."""
+    """Print text unchanged, at once.
+
+    Raises `BrokenPipeError` if the reader is gone.
+    """
     typer.echo(text, file)
 
 
 def exit_with_error(error: Exception | str) -> typer.Exit:
-    """Tell what is wrong with a call of the command, each mistake in one line; to be raised."""
+    """Print usage errors, one per line, and return the exit to raise."""
     mistakes = error.errors if isinstance(error, ConfigErrors) else [error]
-    for one in mistakes:
-        print_line(f"flyball: {one}", err=True)
+    for mistake in mistakes:
+        print_line(f"flyball: {mistake}", err=True)
     return typer.Exit(USAGE_EXIT_CODE)
 
 
-USER_ERRORS = (FlyballError, OSError)
-"""What a mistake of the user raises."""
-
-_MAX_CELL_CHARS = 400
-
-
 def print_table(headers: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
-    """Print rows under their heads. On a terminal a line ends where that ends; a column in which nothing stands is left
-    out."""
+    """Print rows under headers, without empty columns.
+
+    On a terminal, long lines are cut at its width.
+    """
     from rich.console import Console
     from rich.table import Column, Table
     from rich.text import Text
 
     console = Console(highlight=False, markup=False, emoji=False)
     if not console.is_terminal:
-        console.width = 10_000  # a pipe has no edge
+        console.width = 10_000  # do not wrap in a pipe
     used = [n for n in range(len(headers)) if any(row[n] for row in rows)]
     columns = [Column(headers[n], no_wrap=True, overflow="ellipsis") for n in used]
     table = Table(*columns, box=None, pad_edge=False, header_style="dim")
@@ -77,9 +82,9 @@ def _format_cell(text: str) -> str:
 
 
 def confirm(question: str, yes: bool) -> bool:
-    """Whether it may be done: by --yes, or because somebody at the terminal says so.
+    """Check whether the user agrees, by `--yes` or at the terminal.
 
-    Where nobody can be asked it is a ConfigError: what deletes must not be taken for granted.
+    Raises `ConfigError` if there is no terminal: consent to a deletion must not be assumed.
     """
     if yes:
         return True

@@ -1,4 +1,4 @@
-"""The record of a run as one screen: a timeline with what each turn and call took, the budgets, and the end."""
+"""Report of a run for `flyball why`, for the terminal or as Markdown."""
 
 from __future__ import annotations
 
@@ -22,25 +22,29 @@ if TYPE_CHECKING:
 
 _STOP_COLOURS = {Stop.COMPLETED: "green", Stop.PAUSED: "yellow", Stop.FAILED: "red"}
 _PIPE_WIDTH = 100
-"""The width where there is no terminal."""
+"""Width in a pipe."""
 _MAX_NAME_WIDTH = 32
 _TRACK_WIDTH = 16
 _MIN_WIDTH_FOR_TRACK = 96
-"""From this width on there is place for the track."""
+"""Minimum console width to show the track."""
+_MARKUP = str.maketrans({mark: f"\\{mark}" for mark in "\\`*_[]<>|#"})
 
 
 def make_console() -> Console:
-    """Standard output, as wide as it is."""
+    """Return a console for standard output, with a fixed width in a pipe."""
     from rich.console import Console
 
-    made = Console(highlight=False, markup=False, emoji=False)
-    if not made.is_terminal and "COLUMNS" not in os.environ:
-        made.width = _PIPE_WIDTH
-    return made
+    console = Console(highlight=False, markup=False, emoji=False)
+    if not console.is_terminal and "COLUMNS" not in os.environ:
+        console.width = _PIPE_WIDTH
+    return console
 
 
 def render_report(record: RunRecord, console: Console, show_all: bool = False) -> str:
-    """It as the console would print it; `every` leaves nothing out of a long timeline."""
+    """Render the record as the console would print it.
+
+    `show_all` keeps every row of a long timeline.
+    """
     from rich.padding import Padding
     from rich.text import Text
 
@@ -70,15 +74,15 @@ def _render_head(record: RunRecord) -> Text:
 
 
 def format_summary(record: RunRecord) -> str:
-    """When, who, and how much, in one line."""
-    told = record.data
+    """Format models, counts, cost and time as one line."""
+    data = record.data
     models = dict.fromkeys(event.text("model") for event in record.events if event.text("event") == "model_requested")
-    counted = [(told.integer("turns"), "turn"), (told.integer("requests"), "request"), (len(record.outcomes), "call")]
+    counts = [(data.integer("turns"), "turn"), (data.integer("requests"), "request"), (len(record.outcomes), "call")]
     parts = [
         ", ".join(filter(None, models)) or "nobody was asked",
-        ", ".join(_pluralize(*one) for one in counted),
+        ", ".join(_pluralize(*count) for count in counts),
         f"${record.cost:.4g}" if record.cost else "",
-        f"{told.number('seconds'):.1f} s",
+        f"{data.number('seconds'):.1f} s",
         f"{record.started} UTC" if record.started else "",
     ]
     return escape_unprintable(" · ".join(part for part in parts if part))
@@ -105,18 +109,20 @@ def _build_table(record: RunRecord, width: int, ascii_only: bool, show_all: bool
 
 
 def _build_tree(record: RunRecord, ascii_only: bool, show_all: bool) -> Table:
-    """The run and its children, with what each of them used."""
+    """Build the table of the run and its children with their usage."""
     from rich.table import Column, Table
     from rich.text import Text
 
-    who, *used, why = HEADERS
-    columns = [Column(who, no_wrap=True, overflow="ellipsis", max_width=_MAX_NAME_WIDTH)]
-    columns += [Column(head, justify="right", no_wrap=True) for head in used]
-    table = Table(*columns, Column(why, ratio=1, overflow="fold"), box=None, pad_edge=False, header_style="dim")
-    for line in build_tree_rows(record, show_all, ascii_only):
-        *amounts, reason = line.cells
-        style = _choose_colour(line.stop) if line.is_run else "dim"
-        table.add_row(Text(line.branch + line.name), *map(Text, amounts), Text(reason, style=style))
+    name_header, *amount_headers, reason_header = HEADERS
+    columns = [Column(name_header, no_wrap=True, overflow="ellipsis", max_width=_MAX_NAME_WIDTH)]
+    columns += [Column(head, justify="right", no_wrap=True) for head in amount_headers]
+    table = Table(
+        *columns, Column(reason_header, ratio=1, overflow="fold"), box=None, pad_edge=False, header_style="dim"
+    )
+    for row in build_tree_rows(record, show_all, ascii_only):
+        *amounts, reason = row.cells
+        style = _choose_colour(row.stop) if row.is_run else "dim"
+        table.add_row(Text(row.branch + row.name), *map(Text, amounts), Text(reason, style=style))
     return table
 
 
@@ -125,15 +131,15 @@ def _render_subject(row: TimelineRow) -> RenderableType:
     from rich.text import Text
 
     style = STYLES.get(row.severity, "")
-    words = f": {escape_unprintable(row.details)}" if row.details else ""
+    details = f": {escape_unprintable(row.details)}" if row.details else ""
     if row.kind is RowKind.MODEL:
         return Text.assemble(
-            (escape_unprintable(row.subject), "bold"), " ", (escape_unprintable(row.outcome) + words, style)
+            (escape_unprintable(row.subject), "bold"), " ", (escape_unprintable(row.outcome) + details, style)
         )
     if row.kind is RowKind.CALL:
         status = (f" {escape_unprintable(row.outcome)}", style or "green")
-        text = Text.assemble(escape_unprintable(row.subject), status, (words, style or "dim"))
-        if row.severity is Severity.GOOD:  # what a call gave is in the record; here a line of it will do
+        text = Text.assemble(escape_unprintable(row.subject), status, (details, style or "dim"))
+        if row.severity is Severity.GOOD:  # one line is enough here; the record has the whole result
             text.no_wrap, text.overflow = True, "ellipsis"
     else:
         text = Text.assemble((row.kind.value, f"bold {style}"), " ", (escape_unprintable(row.subject), style))
@@ -141,7 +147,7 @@ def _render_subject(row: TimelineRow) -> RenderableType:
 
 
 def _render_track(row: TimelineRow, total: float, ascii_only: bool) -> Text:
-    """When in the run it was, and for how long."""
+    """Draw when in the run the row was, and for how long."""
     from rich.text import Text
 
     share = _TRACK_WIDTH / max(total, row.at + (row.seconds or 0.0), 1e-9)
@@ -155,35 +161,35 @@ def _render_track(row: TimelineRow, total: float, ascii_only: bool) -> Text:
 
 
 def iter_numbered_rows(record: RunRecord, show_all: bool = False) -> Iterator[tuple[TimelineRow, str]]:
-    """Each line of the timeline; a turn's number stands on its first line only."""
-    lines = build_rows(record.events, record.calls, record.outcomes)
-    before = 0
-    for row in lines if show_all else shorten_rows(lines):
-        yield row, str(row.turn) if row.turn != before else ""
-        before = row.turn
+    """Yield timeline rows; only the first row of a turn carries its number."""
+    rows = build_rows(record.events, record.calls, record.outcomes)
+    previous_turn = 0
+    for row in rows if show_all else shorten_rows(rows):
+        yield row, str(row.turn) if row.turn != previous_turn else ""
+        previous_turn = row.turn
 
 
 def format_spent(row: TimelineRow) -> tuple[str, str]:
-    """The tokens and the seconds that it took, where it took any."""
+    """Format tokens and seconds, each empty if unknown."""
     tokens = "" if row.tokens is None else f"{row.tokens:,}"
     return tokens, "" if row.seconds is None else f"{row.seconds:.1f} s"
 
 
 def iter_end_sections(record: RunRecord) -> Iterator[tuple[str, str, str]]:
-    """What is to be said of its end: a heading, a text, and its colour."""
-    told, ended = record.data, record.stop is not None
-    last = "answer" if record.stop is Stop.COMPLETED else "report" if ended else "said last"
-    yield last, format_paragraph(told.text("text")), ""
+    """Yield heading, text and colour of each section about the end."""
+    data, ended = record.data, record.stop is not None
+    text_heading = "answer" if record.stop is Stop.COMPLETED else "report" if ended else "said last"
+    yield text_heading, format_paragraph(data.text("text")), ""
     yield (
         "why it ended" if ended else "how far it came",
-        format_paragraph(told.text("explanation")),
+        format_paragraph(data.text("explanation")),
         _choose_colour(record.stop),
     )
-    for question in told.nested_list("questions"):
+    for question in data.nested_list("questions"):
         yield "it waits for an answer", format_paragraph(question.text("text")), "cyan"
-    if further := build_hints(record):
-        yield "what would let it go on", "\n".join(map(escape_unprintable, further)), "cyan"
-    if dropped := told.integer("events_dropped"):
+    if hints := build_hints(record):
+        yield "what would let it go on", "\n".join(map(escape_unprintable, hints)), "cyan"
+    if dropped := data.integer("events_dropped"):
         yield "not shown", f"the first {dropped:,} events, which the record does not have", "dim"
 
 
@@ -192,20 +198,15 @@ def _choose_colour(stop: Stop | None) -> str:
 
 
 def format_task(text: str) -> str:
-    """A text as one line."""
     return escape_unprintable(" ".join(text.split())) or "no task"
 
 
 def format_paragraph(text: str) -> str:
-    """A text with its lines."""
     return escape_control_characters(text.strip().expandtabs(4)) or "nothing was said"
 
 
-_MARKUP = str.maketrans({mark: f"\\{mark}" for mark in "\\`*_[]<>|#"})
-
-
 def render_markdown(record: RunRecord, show_all: bool = False) -> str:
-    """The same as on the screen, in Markdown; what a model or a tool said is only text in it."""
+    """Render the report as Markdown; text of models and tools is escaped."""
     return "\n".join(_iter_markdown(record, show_all))
 
 
@@ -238,5 +239,4 @@ def _iter_markdown(record: RunRecord, show_all: bool) -> Iterator[str]:
 
 
 def escape_markdown(text: str) -> str:
-    """A text in which nothing is markup."""
     return text.translate(_MARKUP)

@@ -1,4 +1,7 @@
-"""Conducting a run: it is watched, approved and cancelled by whoever sits there, kept, and told when it has ended."""
+"""Execution of a run for `flyball run` and `flyball resume`.
+
+It shows the run, asks for approvals, handles Ctrl-C, stores the run and prints its result.
+"""
 
 from __future__ import annotations
 
@@ -34,146 +37,24 @@ if TYPE_CHECKING:
     from ..store import Store
 
 _CURSOR = "\x1b[?25h"
-"""Shows the cursor, which the live view has hidden."""
-
-
-@contextmanager
-def cancel_on_ctrl_c(run: Run) -> Generator[None]:
-    """The first Ctrl-C cancels the run; from then on, also behind this block, the next one ends the program."""
-    if current_thread() is not main_thread():  # where no signal ever comes
-        yield
-        return
-    interrupted = False
-
-    def interrupt(_signal: int, _frame: FrameType | None) -> None:
-        nonlocal interrupted
-        interrupted = True
-        signal.signal(signal.SIGINT, _exit_at_once)
-        run.cancel("Ctrl-C")
-
-    before = signal.signal(signal.SIGINT, interrupt)
-    try:
-        yield
-    finally:
-        if not interrupted:
-            signal.signal(signal.SIGINT, before)
-
-
-def _exit_at_once(_signal: int, _frame: FrameType | None) -> None:
-    """Leave without closing anything: what hangs would hang here, too. Programs of tools die with their parent."""
-    shown = _CURSOR if sys.stderr.isatty() else ""
-    with suppress(OSError):  # nobody sees it
-        os.write(2, f"{shown}\nflyball: stopped at once; what it did last may not be kept\n".encode())
-    os._exit(EXIT_CODES[Stop.CANCELLED])
-
-
-def build_approver(approve_all: bool, view: RunView) -> Approver | None:
-    """Whoever answers; None where nobody can, and a run that must ask pauses."""
-    if approve_all:
-        return lambda question: allow() if question.about is About.CALL else None
-    if not (sys.stdin.isatty() and sys.stderr.isatty()):
-        return None
-    return TerminalApprover(view)
-
-
-class TerminalApprover:
-    """The person at the terminal: is asked one thing at a time, and told which child wants to know it."""
-
-    def __init__(self, view: RunView) -> None:
-        self._view = view
-        self._lock = Lock()
-        self._names: dict[str, str] = {}
-        self._askers: dict[tuple[str, str], str] = {}
-
-    def receive_event(self, event: Event) -> None:
-        """Learn who asks what; a sink, so that it is known before the question comes."""
-        header = event.header
-        if isinstance(event, RunStarted) and header.parent_run_id is not None:
-            self._names[header.run_id] = event.agent or ""
-        elif isinstance(event, AskedPerson):
-            self._askers[event.question_id, event.text] = self._names.get(header.run_id, "")
-
-    def __call__(self, question: Question) -> Verdict | None:
-        """Ask, and wait for the answer."""
-        from ..person import ask_on_terminal
-
-        name = self._askers.get((question.id, question.text))
-        if name:
-            question = replace(question, text=f"{name}: {question.text}")
-        with self._lock, self._view.pause_output():
-            return ask_on_terminal(question, _read_line)
-
-
-def _read_line(prompt: str) -> str:
-    """Like `input`, but on standard error, as the answer's stream may lead elsewhere.
-
-    And without the lock of `sys.stdin`: who holds it when the program ends, because nobody typed anything before
-    Ctrl-C, makes Python abort.
-    """
-    sys.stderr.write(prompt)
-    sys.stderr.flush()
-    line = b""
-    while not line.endswith(b"\n"):
-        piece = os.read(sys.stdin.fileno(), 4096)
-        if not piece:
-            sys.stderr.write("\n")
-            raise EOFError
-        line += piece
-    return line.decode(errors="replace")
+"""Escape sequence that shows the cursor again after the live view hid it."""
 
 
 @dataclass(frozen=True, slots=True)
 class OutputMode:
-    """How much is told of a run, and in what form."""
+    """Amount and format of output."""
 
     quiet: bool = False
     as_json: bool = False
     as_jsonl: bool = False
 
     def build_view(self) -> RunView:
-        """What shows the run while it goes on; a wrong call is refused."""
+        """Build the view of the running run, or exit if options contradict."""
         if self.as_json and self.as_jsonl:
             raise exit_with_error("--json and --jsonl: found both; expected one of them")
         if self.as_jsonl:
             return JsonLinesView()
         return SilentView() if self.quiet else _build_view()
-
-
-@contextmanager
-def open_run_store(uri: str | None) -> Generator[Store | None]:
-    """The store of a run; None where nothing is to be kept."""
-    try:
-        store = _open_store(StoreLocation.resolve(uri))
-    except USER_ERRORS as error:
-        raise exit_with_error(error) from None
-    with nullcontext() if store is None else store:
-        yield store
-
-
-def _open_store(location: StoreLocation) -> Store | None:
-    """The store; None where the usual place cannot be had, which is told, and no reason not to run."""
-    if location.is_disabled:
-        return None
-    try:
-        return location.open()
-    except USER_ERRORS as error:
-        if not location.is_default:
-            raise
-        print_line(f"flyball: this run is not kept: {error}", err=True)
-        return None
-
-
-def execute_run(
-    config: RunConfig, start_run: Callable[[Agent], Run], output_mode: OutputMode, store: Store | None
-) -> None:
-    """Begin a run, show it, and exit with the code of its end."""
-    result = _run_to_end(config, start_run, output_mode.build_view(), store)
-    stored = _is_persistent(store)
-    with suppress(BrokenPipeError):  # why it ended is in the exit code, too
-        _save_record(result, stored)
-        if not output_mode.as_jsonl:
-            _print_result(result, output_mode, stored)
-    raise typer.Exit(EXIT_CODES[result.stop])
 
 
 def _build_view() -> RunView:
@@ -183,11 +64,17 @@ def _build_view() -> RunView:
     return Live(console) if sys.stderr.isatty() and not console.is_dumb_terminal else Lines(console)
 
 
-def _is_persistent(store: Store | None) -> bool:
-    """Whether what it keeps is still there when this process has ended."""
-    from ..store import MemoryStore
-
-    return store is not None and not isinstance(store, MemoryStore)
+def execute_run(
+    config: RunConfig, start_run: Callable[[Agent], Run], output_mode: OutputMode, store: Store | None
+) -> None:
+    """Run to the end and exit with the code of its stop reason."""
+    result = _run_to_end(config, start_run, output_mode.build_view(), store)
+    stored = _is_persistent(store)
+    with suppress(BrokenPipeError):  # the exit code still tells why it ended
+        _save_record(result, stored)
+        if not output_mode.as_jsonl:
+            _print_result(result, output_mode, stored)
+    raise typer.Exit(EXIT_CODES[result.stop])
 
 
 def _run_to_end(config: RunConfig, start_run: Callable[[Agent], Run], view: RunView, store: Store | None) -> Result:
@@ -201,19 +88,19 @@ def _run_to_end(config: RunConfig, start_run: Callable[[Agent], Run], view: RunV
         raise exit_with_error(error) from None
     with view:
         try:
-            going = start_run(agent)
+            run = start_run(agent)
         except USER_ERRORS as error:
             raise exit_with_error(error) from None
-        with cancel_on_ctrl_c(going):
+        with cancel_on_ctrl_c(run):
             try:
-                _show_events(going, view)
-                return going.result()
-            except ResumeError as error:  # found out when it reads what was kept
+                _show_events(run, view)
+                return run.result()
+            except ResumeError as error:  # raised only when the run reads its journal
                 raise exit_with_error(error) from None
 
 
 def _show_events(run: Run, view: RunView) -> None:
-    """Show every event; a run that nobody looks at any more is cancelled, as Ctrl-C would."""
+    """Show every event; cancel the run if the output is closed."""
     for event in run:
         try:
             view.show(event)
@@ -240,16 +127,15 @@ def _print_result(result: Result, output_mode: OutputMode, stored: bool) -> None
 
 
 def _format_answer_hint(result: Result, question: Question, stored: bool) -> str:
-    """How that can be answered."""
     if stored:
         return f"flyball resume {result.run_id} --answer {question.id}=y, or =n"
     return "run it on a terminal, or with --yes"
 
 
 def _format_tree_totals(result: Result) -> str:
-    """What it took together with its children; `flyball why` draws them."""
+    """Format the totals of the run and its children."""
     runs = [result]
-    for run in runs:  # it grows meanwhile
+    for run in runs:  # grows while iterating, so it reaches all descendants
         runs += run.children
     cost = sum(result.cost_with_children.values())
     money = f", {Unit.USD.show(cost)}" if cost else ""
@@ -258,8 +144,141 @@ def _format_tree_totals(result: Result) -> str:
 
 
 def _save_record(result: Result, stored: bool) -> None:
-    """For `flyball why`; a run has ended well or badly whether or not it can be kept."""
+    """Save the record for `flyball why`, or warn."""
     try:
         save_last_record(result, stored)
     except OSError as error:
         print_line(f"flyball: this run is not kept for `flyball why`: {error}", err=True)
+
+
+@contextmanager
+def open_run_store(uri: str | None) -> Generator[Store | None]:
+    """Open the store of a run; yields None if runs are not kept."""
+    try:
+        store = _open_store(StoreLocation.resolve(uri))
+    except USER_ERRORS as error:
+        raise exit_with_error(error) from None
+    with nullcontext() if store is None else store:
+        yield store
+
+
+def _open_store(location: StoreLocation) -> Store | None:
+    """Open the store.
+
+    If the default store cannot be opened, warn and return None: that is no reason not to run.
+    """
+    if location.is_disabled:
+        return None
+    try:
+        return location.open()
+    except USER_ERRORS as error:
+        if not location.is_default:
+            raise
+        print_line(f"flyball: this run is not kept: {error}", err=True)
+        return None
+
+
+def _is_persistent(store: Store | None) -> bool:
+    """Check whether the store outlives this process."""
+    from ..store import MemoryStore
+
+    return store is not None and not isinstance(store, MemoryStore)
+
+
+@contextmanager
+def cancel_on_ctrl_c(run: Run) -> Generator[None]:
+    """Cancel the run on the first Ctrl-C; the next one exits at once.
+
+    The second handler stays in place after the block.
+    """
+    if current_thread() is not main_thread():  # signals arrive in the main thread only
+        yield
+        return
+    interrupted = False
+
+    def interrupt(_signal: int, _frame: FrameType | None) -> None:
+        nonlocal interrupted
+        interrupted = True
+        signal.signal(signal.SIGINT, _exit_at_once)
+        run.cancel("Ctrl-C")
+
+    previous_handler = signal.signal(signal.SIGINT, interrupt)
+    try:
+        yield
+    finally:
+        if not interrupted:
+            signal.signal(signal.SIGINT, previous_handler)
+
+
+def _exit_at_once(_signal: int, _frame: FrameType | None) -> None:
+    """Exit without cleanup, which could hang too.
+
+    Programs of tools die with their parent.
+    """
+    show_cursor = _CURSOR if sys.stderr.isatty() else ""
+    with suppress(OSError):  # standard error is closed
+        os.write(2, f"{show_cursor}\nflyball: stopped at once; what it did last may not be kept\n".encode())
+    os._exit(EXIT_CODES[Stop.CANCELLED])
+
+
+def build_approver(approve_all: bool, view: RunView) -> Approver | None:
+    """Return the approver of calls.
+
+    None if no person can be asked: a run that must ask then pauses.
+    """
+    if approve_all:
+        return lambda question: allow() if question.about is About.CALL else None
+    if not (sys.stdin.isatty() and sys.stderr.isatty()):
+        return None
+    return TerminalApprover(view)
+
+
+class TerminalApprover:
+    """Approver that asks on the terminal, one question at a time.
+
+    Questions of children carry the child's name.
+    """
+
+    def __init__(self, view: RunView) -> None:
+        self._view = view
+        self._lock = Lock()
+        self._names: dict[str, str] = {}
+        self._askers: dict[tuple[str, str], str] = {}
+
+    def receive_event(self, event: Event) -> None:
+        """Record which run asks what.
+
+        As a sink it sees the event before the question comes.
+        """
+        header = event.header
+        if isinstance(event, RunStarted) and header.parent_run_id is not None:
+            self._names[header.run_id] = event.agent or ""
+        elif isinstance(event, AskedPerson):
+            self._askers[event.question_id, event.text] = self._names.get(header.run_id, "")
+
+    def __call__(self, question: Question) -> Verdict | None:
+        from ..person import ask_on_terminal
+
+        name = self._askers.get((question.id, question.text))
+        if name:
+            question = replace(question, text=f"{name}: {question.text}")
+        with self._lock, self._view.pause_output():
+            return ask_on_terminal(question, _read_line)
+
+
+def _read_line(prompt: str) -> str:
+    """Read a line like `input`, with the prompt on standard error.
+
+    Standard output may be redirected. The lock of `sys.stdin` is not taken: if it is still held when the program ends
+    after Ctrl-C, Python aborts.
+    """
+    sys.stderr.write(prompt)
+    sys.stderr.flush()
+    line = b""
+    while not line.endswith(b"\n"):
+        chunk = os.read(sys.stdin.fileno(), 4096)
+        if not chunk:
+            sys.stderr.write("\n")
+            raise EOFError
+        line += chunk
+    return line.decode(errors="replace")

@@ -1,4 +1,4 @@
-"""The outfit: an agent made of what stands on the command line, each mistake told in one line."""
+"""Configuration of a run from command-line options, and the agent built from it."""
 
 from __future__ import annotations
 
@@ -23,59 +23,19 @@ if TYPE_CHECKING:
     from ..store import Store
 
 _MAX_ERRORS = 10
-_LONGEST = 1_000
-"""Characters of one mistake: it may quote the whole answer."""
-
-
-def load_output_form(path: Path) -> Form:
-    """The form of answers that fit the JSON schema in a file; a ConfigError where that is none."""
-    from ..agent.output import Form
-    from ..tools.schema_check import SchemaCheck, TooComplex, Uncheckable
-
-    schema = _read_schema(path)
-    validators: Any = importlib.import_module("jsonschema.validators")
-    kind = validators.validator_for(schema, default=validators.Draft202012Validator)
-    try:
-        kind.check_schema(schema)
-    except validators.exceptions.SchemaError as error:
-        raise ConfigError(f"run, {path}", error.message, "a JSON schema") from error
-    check = SchemaCheck(schema)
-
-    def find_errors(value: Any) -> Sequence[str]:
-        try:
-            return check.problems(value, lambda one: [f"{one.json_path}: {one.message}"[:_LONGEST]], _MAX_ERRORS)
-        except TooComplex as error:
-            return [f"the answer cannot be checked: {error}"]
-        except Uncheckable as error:
-            raise ConfigError(f"run, {path}", str(error), "a JSON schema that can be checked") from error
-
-    return Form(schema, find_errors)
-
-
-def _read_schema(path: Path) -> dict[str, Any]:
-    try:
-        schema: object = json.loads(path.read_text(encoding="utf-8"))
-    except OSError as error:
-        raise ConfigError(f"run, {path}", error.strerror or str(error), "the file of a JSON schema") from error
-    except (ValueError, RecursionError) as error:
-        raise ConfigError(f"run, {path}", f"no JSON ({error})", "a JSON schema") from error
-    if not isinstance(schema, dict):
-        raise ConfigError(f"run, {path}", type(schema).__name__, "a JSON schema, which is an object")
-    return cast("dict[str, Any]", schema)
-
-
+_MAX_ERROR_CHARS = 1_000
+"""Maximum characters per error, which may quote the whole answer."""
 _NO_MODEL = (
     "--model with openai:NAME, anthropic:NAME, http://HOST:PORT/v1#NAME, local:smollm2 or script:PATH.toml; "
     "or FLYBALL_MODEL, or model in flyball.toml"
 )
-
 _TOOLS = "--tools", "a tool, a function"
 _CHILDREN = "--children", "an Agent, a Child"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunConfig:
-    """What was asked for."""
+    """Options of `flyball run`."""
 
     model: str | None = None
     toolbox: Sequence[str] = ()
@@ -96,13 +56,16 @@ class RunConfig:
         sinks: Sequence[Sink] = (),
         store: Store | None = None,
     ) -> Agent:
-        """The agent; a FlyballError or an OSError tells what cannot be."""
+        """Build the agent.
+
+        Raises `FlyballError` or `OSError` if an option cannot be used.
+        """
         from ..agent.agent import Agent
 
         agent = Agent(
             model=self.model_name,
             tools=self._build_tools(),
-            children=[one for reference in self.children for one in _import_objects(reference, _CHILDREN)],
+            children=[child for reference in self.children for child in _import_objects(reference, _CHILDREN)],
             limits=Limits(**self.limits),
             rules=[*self.rules],
             completion=self.completion,
@@ -114,19 +77,18 @@ class RunConfig:
             sinks=sinks,
             store=store,
         )
-        if agent.ruleset.problems:  # a rule that somebody relies on must not be missing without a word
+        if agent.ruleset.problems:  # never run without a rule that the user relies on
             raise ConfigErrors(agent.ruleset.problems)
         return agent
 
     @property
     def model_name(self) -> str:
-        """The model that was asked for, or that the settings name."""
-        told = Settings.load().find("model")
-        named = self.model or (told.value if told is not None else None)
-        if not isinstance(named, str):
-            found = "nothing" if named is None else named
-            raise ConfigError("run, model", found, _NO_MODEL)
-        return named
+        """Model from the option or, if absent, from the settings."""
+        setting = Settings.load().find("model")
+        model = self.model or (setting.value if setting is not None else None)
+        if not isinstance(model, str):
+            raise ConfigError("run, model", "nothing" if model is None else model, _NO_MODEL)
+        return model
 
     def _build_tools(self) -> list[Any]:
         tools: list[Any] = []
@@ -144,22 +106,67 @@ class RunConfig:
 
 
 def _import_objects(reference: str, kind: tuple[str, str]) -> list[Any]:
-    """What `module:attribute` names: one thing of a kind, or several; modules of this folder count too."""
-    option, things = kind
-    where, expected = f"{option} {reference}", f"MODULE:NAME, where NAME is {things}, or a list of them"
+    """Import the object or list of objects that `module:attribute` names.
+
+    Modules in the current folder can be imported too.
+    """
+    option, kinds = kind
+    where, expected = f"{option} {reference}", f"MODULE:NAME, where NAME is {kinds}, or a list of them"
     module_name, colon, name = reference.partition(":")
     if not (module_name and colon and name):
         raise ConfigError(f"run, {option}", reference, expected)
-    here = str(Path.cwd())
-    if here not in sys.path:
-        sys.path.insert(0, here)
+    folder = str(Path.cwd())
+    if folder not in sys.path:
+        sys.path.insert(0, folder)
     try:
         module = importlib.import_module(module_name)
-    except (Exception, SystemExit) as error:  # whatever a user's module does when it is loaded
+    except (Exception, SystemExit) as error:  # a user's module can raise anything on import
         raise ConfigError(where, f"{type(error).__name__}: {error}", "a module that can be imported here") from error
     if not hasattr(module, name):
-        near = suggest_names(name, [one for one in vars(module) if not one.startswith("_")])
-        hint = f"; did you mean {near[0]}?" if near else ""
+        suggestions = suggest_names(name, [attribute for attribute in vars(module) if not attribute.startswith("_")])
+        hint = f"; did you mean {suggestions[0]}?" if suggestions else ""
         raise ConfigError(where, f"no {name} in {module_name}", expected + hint)
-    found: object = getattr(module, name)
-    return list(cast("Sequence[Any]", found)) if isinstance(found, list | tuple) else [found]
+    value: object = getattr(module, name)
+    return list(cast("Sequence[Any]", value)) if isinstance(value, list | tuple) else [value]
+
+
+def load_output_form(path: Path) -> Form:
+    """Load the JSON schema that answers must fit.
+
+    Raises `ConfigError` if the file has no valid schema.
+    """
+    from ..agent.output import Form
+    from ..tools.schema_check import SchemaCheck, TooComplex, Uncheckable
+
+    schema = _read_schema(path)
+    validators: Any = importlib.import_module("jsonschema.validators")
+    validator = validators.validator_for(schema, default=validators.Draft202012Validator)
+    try:
+        validator.check_schema(schema)
+    except validators.exceptions.SchemaError as error:
+        raise ConfigError(f"run, {path}", error.message, "a JSON schema") from error
+    check = SchemaCheck(schema)
+
+    def find_errors(value: Any) -> Sequence[str]:
+        try:
+            return check.problems(
+                value, lambda error: [f"{error.json_path}: {error.message}"[:_MAX_ERROR_CHARS]], _MAX_ERRORS
+            )
+        except TooComplex as error:
+            return [f"the answer cannot be checked: {error}"]
+        except Uncheckable as error:
+            raise ConfigError(f"run, {path}", str(error), "a JSON schema that can be checked") from error
+
+    return Form(schema, find_errors)
+
+
+def _read_schema(path: Path) -> dict[str, Any]:
+    try:
+        schema: object = json.loads(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise ConfigError(f"run, {path}", error.strerror or str(error), "the file of a JSON schema") from error
+    except (ValueError, RecursionError) as error:
+        raise ConfigError(f"run, {path}", f"no JSON ({error})", "a JSON schema") from error
+    if not isinstance(schema, dict):
+        raise ConfigError(f"run, {path}", type(schema).__name__, "a JSON schema, which is an object")
+    return cast("dict[str, Any]", schema)

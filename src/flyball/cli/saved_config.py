@@ -1,6 +1,7 @@
-"""A keepsake: what `flyball run` was called with, kept with the run, so that `flyball resume` needs nothing else.
+"""Options of `flyball run`, saved for `flyball resume`.
 
-It stands in the metadata of the run's start, under one key. What may be a secret is not in it, and must be given again.
+They are in the metadata of the run's start, under one key. Values that may contain a secret are left out and must be
+given again.
 """
 
 from __future__ import annotations
@@ -26,13 +27,16 @@ _SECRET = re.compile(
     r"(?i)://[^/\s]*@|[?&][^#\s=?&]*=|(?:token|key|secret)(?:=|:|\s+)\S"
     r"|(?<!\w)(?>\w*?(?:passw|credential|auth))\w*+(?:=|:|\s+)\S"
 )
-"""What may be a secret in an address, or behind a command. Each word is read once, from its start."""
+"""Possible secrets in a URL or a command.
+
+The atomic group reads each word once; plain backtracking would be quadratic in its length.
+"""
 _MAY_HIDE = ("model", "mcp")
 _PATHS = ("completion", "schema")
 
 
 class ConfigSavingStore:
-    """A store that writes the keepsake of an outfit into the start of each run at the top; all else is the store's."""
+    """Store wrapper that adds the options to the start of each top-level run."""
 
     def __init__(self, store: Store, config: RunConfig) -> None:
         self._store = store
@@ -42,7 +46,6 @@ class ConfigSavingStore:
         self.prune, self.close = store.prune, store.close
 
     def keep(self, step: Step) -> None:
-        """Keep all of a step in one commit, or nothing of it."""
         start = step.start
         if start is not None and start.parent is None:
             step = replace(step, start=replace(start, metadata={**start.metadata, METADATA_KEY: self._saved_config}))
@@ -58,15 +61,15 @@ class ConfigSavingStore:
 
 
 def config_to_dict(config: RunConfig) -> dict[str, Any]:
-    """An outfit in JSON types, without what may be a secret; and the folder in which it was put on."""
+    """Return the options and the current folder in JSON types, without possible secrets."""
     texts = {"model": _redact(config.model_name), "system": config.system}
     lists = {"toolbox": config.toolbox, "tools": config.tools, "children": config.children, "rules": config.rules}
     paths = {"completion": config.completion, "schema": config.schema}
     data: dict[str, Any] = {
         **texts,
         **{name: None if path is None else str(path) for name, path in paths.items()},
-        **{name: [str(one) for one in several] for name, several in lists.items()},
-        "mcp": [_redact(one) for one in config.mcp],
+        **{name: [str(value) for value in values] for name, values in lists.items()},
+        "mcp": [_redact(server) for server in config.mcp],
         "limits": dict(config.limits),
         "yes": config.yes,
     }
@@ -78,33 +81,34 @@ def _redact(text: str) -> str:
 
 
 def load_config(entry: Entry, overrides: Mapping[str, Any]) -> RunConfig:
-    """The outfit of a run, with what is `given` anew in place of what it had; and this process goes to its folder.
+    """Return the saved options of a run with `overrides` applied.
 
-    A ConfigError says what is missing: a run that a program of one's own has started can only go on there.
+    Changes to the folder of the run. Raises `ConfigError` if something is missing. A run that another program started
+    can only be resumed there.
     """
     where = f"run {entry.run_id}"
-    told = JsonReader(entry.start.metadata).nested(METADATA_KEY)
-    if not told.text("folder"):
+    saved = JsonReader(entry.start.metadata).nested(METADATA_KEY)
+    if not saved.text("folder"):
         raise ConfigError(where, "one that `flyball run` has not started", "agent.resume(run_id) in its own program")
-    _change_folder(where, told.text("folder"))
+    _change_folder(where, saved.text("folder"))
     values: dict[str, Any] = {
-        **{name: told.text(name) or None for name in ("model", "system")},
-        **{name: tuple(told.text_list(name)) for name in ("toolbox", "tools", "children", "mcp")},
-        **{name: Path(told.text(name)) if told.text(name) else None for name in _PATHS},
-        "rules": tuple(Path(path) for path in told.text_list("rules")),
-        "limits": told.nested("limits").raw,
-        "yes": told.get("yes") is True,
+        **{name: saved.text(name) or None for name in ("model", "system")},
+        **{name: tuple(saved.text_list(name)) for name in ("toolbox", "tools", "children", "mcp")},
+        **{name: Path(saved.text(name)) if saved.text(name) else None for name in _PATHS},
+        "rules": tuple(Path(path) for path in saved.text_list("rules")),
+        "limits": saved.nested("limits").raw,
+        "yes": saved.get("yes") is True,
     }
     values |= {name: value for name, value in overrides.items() if value}
     for name in _MAY_HIDE:
-        found = values[name]
-        if _HIDDEN in (found if isinstance(found, tuple) else (found,)):
+        setting = values[name]
+        if _HIDDEN in (setting if isinstance(setting, tuple) else (setting,)):
             raise ConfigError(f"{where}, {name}", "one that has a secret, which is not kept", f"--{name} again")
     return RunConfig(**values)
 
 
 def _change_folder(where: str, folder: str) -> None:
-    """Go where the run was started: what it reads and loads is named from there."""
+    """Change to the run's folder, to which its paths are relative."""
     try:
         if folder:
             os.chdir(folder)

@@ -1,4 +1,4 @@
-"""The place where runs are kept: the store that an option, a setting, or nobody has named."""
+"""Option `--store`, and the store that it, a setting or the default names."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 _SQLITE = "sqlite:///"
 _NO_STORE = "none"
-"""The word for no store at all."""
+"""Address that disables storage."""
 _EXPECTED = "an address such as sqlite:///runs.db, memory:, or the word none"
 
 StoreOption = Annotated[
@@ -31,48 +31,49 @@ StoreOption = Annotated[
 
 @dataclass(frozen=True, slots=True)
 class StoreLocation:
-    """A store by its address, whether or not it is there yet."""
+    """Address of a store that may not exist yet."""
 
     uri: str
     source: str
-    """Who named it: an option, a setting, or the default."""
+    """Origin of the address: `--store`, a setting, or `default`."""
 
     @classmethod
     def resolve(cls, uri: str | None) -> StoreLocation:
-        """The store that is meant: the one given, else that of the settings, else a file of the user's own."""
+        """Return the store of the option, the settings or the default."""
         if uri is not None:
             return cls(uri.strip(), "--store")
-        told = Settings.load().find("store")
-        if told is None:
+        setting = Settings.load().find("store")
+        if setting is None:
             return cls(_SQLITE + quote((folders.find_data_folder() / "runs.db").as_posix()), "default")
-        if not isinstance(told.value, str):
-            raise told.error(_EXPECTED)
-        return cls(told.value.strip(), told.source)
+        if not isinstance(setting.value, str):
+            raise setting.error(_EXPECTED)
+        return cls(setting.value.strip(), setting.source)
 
     @property
     def is_default(self) -> bool:
-        """Whether nobody has asked for it."""
         return self.source == "default"
 
     @property
     def is_disabled(self) -> bool:
-        """Whether runs are not to be kept at all."""
         return self.uri.lower() == _NO_STORE
 
     @property
     def path(self) -> Path | None:
-        """The file, if it is one."""
+        """File of the store. None if it is not a file."""
         if not self.uri.startswith(_SQLITE):
             return None
         return Path(unquote(urlsplit(self.uri).path.removeprefix("/")))
 
     @property
     def name(self) -> str:
-        """It as a person would write it."""
+        """Address as shown to the user."""
         return self.uri if self.path is None else str(self.path)
 
     def open(self) -> Store:
-        """Open it; the default one may have to be made first, and only its user may look into its folder."""
+        """Open the store.
+
+        Creates the folder of the default store, private to the user.
+        """
         from ..store import open_store
 
         if self.is_disabled:
@@ -83,7 +84,10 @@ class StoreLocation:
 
     @contextmanager
     def open_existing(self) -> Generator[Store]:
-        """Open it for a while. One that is not there yet has nothing in it, and looking does not make it."""
+        """Open the store for reading.
+
+        A store that does not exist reads as empty and is not created.
+        """
         from ..store import MemoryStore
 
         missing = self.is_disabled or (self.path is not None and not self.path.exists())

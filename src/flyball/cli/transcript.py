@@ -1,4 +1,4 @@
-"""A run as a conversation that people read: the task, what was said and done, and how it ended; in Markdown."""
+"""Conversation of a run in Markdown, for `flyball export`."""
 
 from __future__ import annotations
 
@@ -16,8 +16,11 @@ _ROLE_NAMES = {"user": "User", "assistant": "Agent", "system": "System", "tool":
 
 
 def render_conversation(record: RunRecord) -> str:
-    """The run, and behind it each of those below it; what a model or a tool said is only text in it."""
-    parts = ["\n".join(_iter_run(one)) for one in record.iter_tree()]
+    """Render the run and each run below it as Markdown.
+
+    Text of models and tools is escaped.
+    """
+    parts = ["\n".join(_iter_run(run)) for run in record.iter_tree()]
     return "\n\n".join(parts)
 
 
@@ -64,9 +67,9 @@ def _iter_message(message: JsonReader, outcomes: dict[str, JsonReader]) -> Itera
 
 
 def _format_arguments(arguments: object) -> str:
-    """What a call was made with; a model may have written what is no JSON."""
     if arguments is None:
         return ""
+    # A model may write invalid JSON, which is recorded as text.
     return arguments if isinstance(arguments, str) else json.dumps(arguments, ensure_ascii=False)
 
 
@@ -75,10 +78,10 @@ def _format_inline(text: str) -> str:
 
 
 def _format_code(text: str) -> str:
-    """A text as code: in its line, or, if it has several, in a fence that nothing in it can close."""
+    """Format text as inline code or in a safe fence."""
     if not text.strip():
         return ""
     if "\n" not in text.strip() and "`" not in text:
         return f"`{escape_control_characters(text.strip())}`"
-    fence = "`" * max([2, *(len(found) for found in _FENCE.findall(text))]) + "`"
+    fence = "`" * max([2, *(len(ticks) for ticks in _FENCE.findall(text))]) + "`"
     return f"\n\n{fence}text\n{escape_control_characters(text.rstrip())}\n{fence}"

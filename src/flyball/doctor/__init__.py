@@ -1,7 +1,8 @@
-"""The doctor: proves that an installation works: its tools, and that every hook, action and notice of rules does.
+"""Self-test of an installation and of its rules.
 
-Each check of rules is a run of its own, of an agent with a scripted model or of a governed loop, with a rule that was
-written to a file for it; no setting of the place counts. Nothing is asked of the network.
+Tools are called, and every hook, action and notice of rules must work. Each rule check is a run of its own, of an agent
+with a scripted model or of a governed loop, with a rule written to a file for it. The user's settings are not read and
+the network is not used.
 """
 
 from .installation import installation_checks

@@ -1,4 +1,4 @@
-"""What the doctor looks at in an installation: Python, the extras, which models can be asked, and the tools."""
+"""Checks of an installation: Python, extras, models, tools and MCP."""
 
 from __future__ import annotations
 
@@ -35,31 +35,31 @@ server.run()
 
 
 def installation_checks() -> list[Check]:
-    """All there is to look at but rules; nothing is asked of the network."""
+    """Return all checks except those of rules; none uses the network."""
     tools = {"files": _check_files, "python": _check_python_tool, "shell": _check_shell, "fetch": _check_fetch}
-    there = ["fetch"] if sys.platform == "win32" else [*tools]
+    tool_names = ["fetch"] if sys.platform == "win32" else [*tools]
     return [
         Check(f"python {platform.python_version()}", _check_python_version),
-        *[Check(f"extra {name}", partial(_check_extra, name, wanted)) for name, wanted in read_extras().items()],
+        *[Check(f"extra {name}", partial(_check_extra, name, packages)) for name, packages in read_extras().items()],
         *[Check(f"key of {provider}", partial(_check_key, variable)) for provider, variable in KEY_VARIABLES.items()],
         Check(f"model {LOCAL}", _check_local_model),
         Check("model that is asked by default", _check_default_model),
-        *[Check(f"toolbox {name}", tools[name]) for name in there],
+        *[Check(f"toolbox {name}", tools[name]) for name in tool_names],
         Check("tools of an MCP server", _check_mcp),
     ]
 
 
 def read_extras() -> dict[str, list[str]]:
-    """The packages of each extra, as the installed package tells."""
+    """Return the packages of each extra, from the metadata of the installed package."""
     try:
         required = metadata.requires("flyball") or []
-    except metadata.PackageNotFoundError:  # it runs from a folder
+    except metadata.PackageNotFoundError:  # runs from a source folder
         return {}
-    found: dict[str, list[str]] = {}
-    for one in required:
-        if read := _REQUIREMENT.match(one):
-            found.setdefault(read[2], []).append(read[1])
-    return found
+    extras: dict[str, list[str]] = {}
+    for requirement in required:
+        if parsed := _REQUIREMENT.match(requirement):
+            extras.setdefault(parsed[2], []).append(parsed[1])
+    return extras
 
 
 def _check_python_version() -> Iterator[str]:
@@ -98,16 +98,16 @@ def _check_local_model() -> Iterator[str]:
 
 
 def _check_default_model() -> Iterator[str]:
-    """Whether what the settings name can be asked."""
+    """Check whether the model named in the settings can be asked."""
     from ..models import named
 
-    told = Settings.load().find("model")
-    if told is None:
+    setting = Settings.load().find("model")
+    if setting is None:
         yield Hint("none is named; FLYBALL_MODEL or model in flyball.toml would, or --model each time")
-    elif not isinstance(told.value, str):
-        yield str(told.error("the name of a model"))
-    elif missing := named(told.value, told.source).ready():
-        yield f"{told.value} ({told.source}): {missing}"
+    elif not isinstance(setting.value, str):
+        yield str(setting.error("the name of a model"))
+    elif missing := named(setting.value, setting.source).ready():
+        yield f"{setting.value} ({setting.source}): {missing}"
 
 
 def _check_files() -> Iterator[str]:
@@ -115,15 +115,15 @@ def _check_files() -> Iterator[str]:
 
     with TemporaryDirectory(prefix="flyball-doctor-") as folder:
         tools = [*files(folder), *write(folder)]
-        wrote, read, up = _call_tools(
+        written, read, outside = _call_tools(
             tools,
             ("write_file", {"path": "a.txt", "text": "steam"}),
             ("read_file", {"path": "a.txt"}),
             ("read_file", {"path": "../a.txt"}),
         )
-        yield from _report_failure("write", wrote.ok, wrote)
+        yield from _report_failure("write", written.ok, written)
         yield from _report_failure("read", "steam" in read.text, read)
-        yield from _report_failure("stay below its root", not up.ok, up)
+        yield from _report_failure("stay below its root", not outside.ok, outside)
 
 
 def _check_python_tool() -> Iterator[str]:
@@ -154,7 +154,7 @@ def _check_fetch() -> Iterator[str]:
 
 
 def _check_mcp() -> Iterator[str]:
-    """A server that is started for it answers a call."""
+    """Check that a freshly started MCP server answers a call."""
     if not _is_installed("mcp"):
         yield Hint("needs the extra 'mcp'")
         return
@@ -168,8 +168,8 @@ def _check_mcp() -> Iterator[str]:
 
 
 def _call_tools(tools: Sequence[Tool], *calls: tuple[str, Mapping[str, str]]) -> Sequence[Outcome]:
-    asked = [Call(str(n), name, dict(arguments)) for n, (name, arguments) in enumerate(calls)]
-    return BoundedToolExecutor(tools).execute(*asked)
+    requested = [Call(str(n), name, dict(arguments)) for n, (name, arguments) in enumerate(calls)]
+    return BoundedToolExecutor(tools).execute(*requested)
 
 
 def _report_failure(action: str, succeeded: bool, outcome: Outcome) -> Iterator[str]:

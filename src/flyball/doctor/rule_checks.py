@@ -1,4 +1,8 @@
-"""What the doctor checks, and how each is proved."""
+"""Checks of rules by running them.
+
+`checks()` lists them. `run_in_agent` and `run_in_govern` produce a `RunObservation`, which the `_check_*` functions
+compare with what the rule should have done.
+"""
 
 from __future__ import annotations
 
@@ -28,39 +32,168 @@ from ..tools import tool
 
 TURNS = 4
 NOTICE_TEXT = "The doctor was here."
-"""What rules say."""
+"""Message of the rules under test."""
 VARIED_SCRIPT: Sequence[Line] = [
     together(call("look", n=1), call("look", n=-1)),
     *[call("look", n=n) for n in range(2, 20)],
 ]
 REPEATED_SCRIPT: Sequence[Line] = [call("look", n=1)] * 20
+WARNING = "Iteration 8 of 10. Consider completing current task or breaking it down."
+CORE = (
+    "iteration-budget-warning", "last-turn-warning", "token-budget-warning", "cost-budget-warning",
+    "deadline-budget-warning", "repeated-failure-warning", "large-result-hint",
+)  # fmt: skip
+
+
+class Hint(str):
+    """Optional part that is missing, with how to get it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Check:
+    """Named check of one thing."""
+
+    name: str
+    inspect: Callable[[], Iterable[str]]
+    """Function that yields errors and hints. An exception counts as an error."""
+
+    def find_errors(self) -> tuple[str, ...]:
+        """Return the errors without hints. Never raises."""
+        return tuple(finding for finding in self.run() if not isinstance(finding, Hint))
+
+    def run(self) -> tuple[str, ...]:
+        """Return errors and hints. Never raises."""
+        try:
+            return tuple(self.inspect())
+        except FlyballError as error:
+            return (str(error),)
+        except Exception as error:
+            return (f"{type(error).__name__}: {error}",)
+
+
+def checks() -> list[Check]:
+    """Return all checks of rules."""
+    hooks = [(trigger, name) for trigger in Trigger for name in RULE_RUNNERS]
+    hooks.remove((Trigger.STALLED, "govern"))  # govern sees outcomes only if the caller reports them
+    return [
+        Check("core rules load", _check_core_loads),
+        Check("core rules pass their own tests", _check_core_tests),
+        *[
+            Check(f"hook {trigger.value} in {name}", partial(_check_hook, RULE_RUNNERS[name], trigger))
+            for trigger, name in hooks
+        ],
+        *[
+            Check(f"action {type_} in {name}", partial(_check_action, RULE_RUNNERS[name], type_))
+            for type_ in ACTIONS
+            for name in RULE_RUNNERS
+        ],
+        *[
+            Check(f"notice {at} in {name}", partial(_check_notice, RULE_RUNNERS[name], at))
+            for at in _DELIVERIES
+            for name in RULE_RUNNERS
+        ],
+        *[
+            Check(f"notice at turn 8 of 10 in {name}", partial(_check_core_warning, RULE_RUNNERS[name]))
+            for name in RULE_RUNNERS
+        ],
+    ]
+
+
+def _check_core_loads() -> Iterator[str]:
+    core = RuleSet.core()
+    yield from map(str, core.problems)
+    enabled_ids = {rule.id for rule in core if rule.core and rule.enabled}
+    yield from (f"{id_} is not there" for id_ in CORE if id_ not in enabled_ids)
+
+
+def _check_core_tests() -> Iterator[str]:
+    for rule in RuleSet.core():
+        yield from failures(rule)
+
+
+def _check_hook(runner: RuleRunner, trigger: Trigger) -> Iterator[str]:
+    """Check that a rule with this trigger fires."""
+    rule = _RuleFile("doctor", trigger, "log", 'message = "fired"')
+    stalls = trigger is Trigger.STALLED
+    observation = _run_with_rules(
+        runner, rule, _EVENT_EMITTER, script=REPEATED_SCRIPT if stalls else VARIED_SCRIPT, turns=12 if stalls else TURNS
+    )
+    if not observation.list_emitted("doctor"):
+        yield f"a rule with this trigger never fired in a run of {len(observation.notices)} requests"
+
+
+def _check_action(runner: RuleRunner, type_: str) -> Iterator[str]:
+    """Check that a rule with this action acts in the second turn."""
+    check = _ACTION_CHECKS[type_]
+    rule = _RuleFile("doctor", check.trigger, type_, check.action, "context.turn.iteration_count == 2")
+    observation = _run_with_rules(runner, rule, _STATE_LOGGER)
+    yield from _report_difference(check.observe(observation), check.expected, observation)
+
+
+def _check_notice(runner: RuleRunner, deliver_at: str) -> Iterator[str]:
+    """Check that a notice comes once, with the right request.
+
+    It must not be in the history.
+    """
+    trigger, condition, expected = _DELIVERIES[deliver_at]
+    keys = f'message = "{NOTICE_TEXT}"\ndeliver_at = "{deliver_at}"'
+    observation = _run_with_rules(runner, _RuleFile("doctor", trigger, "notify_self", keys, condition, "crossing"))
+    yield from _report_difference(observation.find_notice_requests(), expected, observation)
+
+
+def _check_core_warning(runner: RuleRunner) -> Iterator[str]:
+    """Check that a core rule warns with the documented sentence."""
+    observation = runner(RuleSet(), VARIED_SCRIPT, 10)
+    yield from _report_difference(observation.find_notice_requests(WARNING), [8], observation)
+
+
+def _run_with_rules(
+    runner: RuleRunner, *rules: _RuleFile, script: Sequence[Line] = VARIED_SCRIPT, turns: int = TURNS
+) -> RunObservation:
+    """Run with rules loaded from files, as those of users are."""
+    with TemporaryDirectory(prefix="flyball-doctor-") as folder:
+        for rule in rules:
+            Path(folder, f"{rule.id}.toml").write_text(rule.text, encoding="utf-8")
+        return runner(RuleSet.load(folder, strict=True), script, turns)
+
+
+def _report_difference(found: object, expected: object, observation: RunObservation) -> Iterator[str]:
+    if found != expected:
+        ended = f"the run ended as {observation.result.stop.value}"
+        rule_failures = [
+            f"{event.rule}: {event.reason}" for event in observation.result.events if isinstance(event, RuleFailed)
+        ]
+        yield "; ".join([f"expected {expected}, saw {found}", ended, *rule_failures])
 
 
 @dataclass(slots=True)
 class RunObservation:
-    """What there was to see of a run."""
+    """Observable effects of one run."""
 
     result: Result
     notices: Sequence[tuple[str, ...]]
-    """Those of each request, the report's last."""
+    """Notices of each request; the last request is that of the report."""
     models: Sequence[str]
-    """Who was asked each time."""
+    """Model of each request."""
     denials: Sequence[str]
-    """What was said where a call was not made."""
+    """Message of each denied call."""
     logged: Sequence[str] = ()
 
     def list_emitted(self, rule: str) -> list[tuple[str, dict[str, Any]]]:
-        """The events and log lines that a rule told."""
+        """Return the events and log lines that a rule emitted."""
         emitted = [event for event in self.result.events if isinstance(event, RuleEmitted)]
         return [(event.name, dict(event.data)) for event in emitted if event.rule == rule]
 
     def find_notice_requests(self, text: str = NOTICE_TEXT) -> list[int]:
-        """With which requests the model was shown a notice; 0 where it is in the history, where it must not be."""
-        kept = [0 for message in self.result.messages if text in message.content]
-        return kept + [n for n, notices in enumerate(self.notices, 1) for notice in notices if notice == text]
+        """Return the numbers of the requests that carried a notice.
+
+        A 0 stands for the notice in the history, where it must not be.
+        """
+        in_history = [0 for message in self.result.messages if text in message.content]
+        return in_history + [n for n, notices in enumerate(self.notices, 1) for notice in notices if notice == text]
 
     def count_denied(self) -> int:
-        """How many calls were denied with the rule's words."""
+        """Return how many calls were denied with the rule's message."""
         return sum(denial.endswith(NOTICE_TEXT) for denial in self.denials)
 
 
@@ -73,7 +206,7 @@ def look(n: int) -> str:
 
 
 def run_in_agent(rules: RuleSet, script: Sequence[Line] = VARIED_SCRIPT, turns: int = TURNS) -> RunObservation:
-    """A run of an agent, by its sync door."""
+    """Run a script in an agent, through the sync API."""
     own, other = (ScriptedModel(*script, grace=say("A report."), name=name) for name in ("own", "other"))
     agent = Agent(
         model=own,
@@ -87,13 +220,13 @@ def run_in_agent(rules: RuleSet, script: Sequence[Line] = VARIED_SCRIPT, turns: 
     with _capture_log() as lines:
         result = agent.run("Look around.")
     denials = [outcome.text for outcome in result.tool_results if isinstance(outcome, Denied)]
-    asked = [*own.requests, *other.requests]
+    requests = [*own.requests, *other.requests]
     models = ["own"] * len(own.requests) + ["other"] * len(other.requests)
-    return RunObservation(result, [request.notices for request in asked], models, denials, lines)
+    return RunObservation(result, [request.notices for request in requests], models, denials, lines)
 
 
 def run_in_govern(rules: RuleSet, script: Sequence[Line] = VARIED_SCRIPT, turns: int = TURNS) -> RunObservation:
-    """A governed loop that makes the calls of the script."""
+    """Run a script in a governed loop."""
     notices: list[tuple[str, ...]] = []
     models: list[str] = []
     denials: list[str] = []
@@ -119,7 +252,7 @@ RULE_RUNNERS: Mapping[str, RuleRunner] = {"an agent": run_in_agent, "govern": ru
 
 @contextmanager
 def _capture_log() -> Generator[list[str]]:
-    """The lines that rules write to their log meanwhile, which nobody else gets."""
+    """Capture the log lines of rules and keep them from other handlers."""
     lines: list[str] = []
     handler, log = _LineHandler(lines), logging.getLogger("flyball.rules")
     before = log.propagate, log.level
@@ -135,8 +268,6 @@ def _capture_log() -> Generator[list[str]]:
 
 
 class _LineHandler(logging.Handler):
-    """Keeps the lines of a log."""
-
     def __init__(self, lines: list[str]) -> None:
         super().__init__()
         self.lines = lines
@@ -145,42 +276,9 @@ class _LineHandler(logging.Handler):
         self.lines.append(record.getMessage())
 
 
-WARNING = "Iteration 8 of 10. Consider completing current task or breaking it down."
-CORE = (
-    "iteration-budget-warning", "last-turn-warning", "token-budget-warning", "cost-budget-warning",
-    "deadline-budget-warning", "repeated-failure-warning", "large-result-hint",
-)  # fmt: skip
-
-
-class Hint(str):
-    """Something that is not there, and need not be; with how to get it."""
-
-
-@dataclass(frozen=True, slots=True)
-class Check:
-    """Something to prove."""
-
-    name: str
-    inspect: Callable[[], Iterable[str]]
-    """What is wrong, in words, and hints; nothing where all is well. What it raises is wrong too."""
-
-    def find_errors(self) -> tuple[str, ...]:
-        """What is wrong; it never raises."""
-        return tuple(one for one in self.run() if not isinstance(one, Hint))
-
-    def run(self) -> tuple[str, ...]:
-        """What is wrong, and hints; it never raises."""
-        try:
-            return tuple(self.inspect())
-        except FlyballError as error:
-            return (str(error),)
-        except Exception as error:
-            return (f"{type(error).__name__}: {error}",)
-
-
 @dataclass(frozen=True, slots=True)
 class _RuleFile:
-    """A rule as it is written to a file."""
+    """Rule as the text of a file."""
 
     id: str
     trigger: Trigger
@@ -199,7 +297,7 @@ class _RuleFile:
 
 @dataclass(frozen=True, slots=True)
 class _ActionCheck:
-    """A rule's action, and what must be seen of it when it acts in the second turn."""
+    """Action of a rule, and its expected effect in turn two."""
 
     action: str
     observe: Callable[[RunObservation], object]
@@ -244,96 +342,4 @@ _DELIVERIES: Mapping[str, tuple[Trigger, str, list[int]]] = {
     "after_tool": (Trigger.TOOL_CALL, "context.turn.iteration_count == 1", [2]),
     "immediate": (Trigger.BUDGET_REFUSED, "true", [TURNS + 1]),
 }
-"""When a notice is ordered, and with which request it must come."""
-
-
-def checks() -> list[Check]:
-    """All there is to prove of rules."""
-    hooks = [(trigger, name) for trigger in Trigger for name in RULE_RUNNERS]
-    hooks.remove((Trigger.STALLED, "govern"))  # which does not see what calls come to unless it is told
-    return [
-        Check("core rules load", _check_core_loads),
-        Check("core rules pass their own tests", _check_core_tests),
-        *[
-            Check(f"hook {trigger.value} in {name}", partial(_check_hook, RULE_RUNNERS[name], trigger))
-            for trigger, name in hooks
-        ],
-        *[
-            Check(f"action {type_} in {name}", partial(_check_action, RULE_RUNNERS[name], type_))
-            for type_ in ACTIONS
-            for name in RULE_RUNNERS
-        ],
-        *[
-            Check(f"notice {at} in {name}", partial(_check_notice, RULE_RUNNERS[name], at))
-            for at in _DELIVERIES
-            for name in RULE_RUNNERS
-        ],
-        *[
-            Check(f"notice at turn 8 of 10 in {name}", partial(_check_core_warning, RULE_RUNNERS[name]))
-            for name in RULE_RUNNERS
-        ],
-    ]
-
-
-def _check_core_loads() -> Iterator[str]:
-    core = RuleSet.core()
-    yield from map(str, core.problems)
-    there = {rule.id for rule in core if rule.core and rule.enabled}
-    yield from (f"{id_} is not there" for id_ in CORE if id_ not in there)
-
-
-def _check_core_tests() -> Iterator[str]:
-    for rule in RuleSet.core():
-        yield from failures(rule)
-
-
-def _check_hook(runner: RuleRunner, trigger: Trigger) -> Iterator[str]:
-    """A rule that looks at this moment writes to the log."""
-    rule = _RuleFile("doctor", trigger, "log", 'message = "fired"')
-    stalls = trigger is Trigger.STALLED
-    seen = _run_with_rules(
-        runner, rule, _EVENT_EMITTER, script=REPEATED_SCRIPT if stalls else VARIED_SCRIPT, turns=12 if stalls else TURNS
-    )
-    if not seen.list_emitted("doctor"):
-        yield f"a rule with this trigger never fired in a run of {len(seen.notices)} requests"
-
-
-def _check_action(runner: RuleRunner, type_: str) -> Iterator[str]:
-    """A rule that does this in the second turn is seen to do it."""
-    proof = _ACTION_CHECKS[type_]
-    rule = _RuleFile("doctor", proof.trigger, type_, proof.action, "context.turn.iteration_count == 2")
-    seen = _run_with_rules(runner, rule, _STATE_LOGGER)
-    yield from _report_difference(proof.observe(seen), proof.expected, seen)
-
-
-def _check_notice(runner: RuleRunner, deliver_at: str) -> Iterator[str]:
-    """A notice comes with the right request, once, and is not kept in the history."""
-    trigger, condition, expected = _DELIVERIES[deliver_at]
-    keys = f'message = "{NOTICE_TEXT}"\ndeliver_at = "{deliver_at}"'
-    seen = _run_with_rules(runner, _RuleFile("doctor", trigger, "notify_self", keys, condition, "crossing"))
-    yield from _report_difference(seen.find_notice_requests(), expected, seen)
-
-
-def _check_core_warning(runner: RuleRunner) -> Iterator[str]:
-    """Check that a core rule warns with the known sentence."""
-    seen = runner(RuleSet(), VARIED_SCRIPT, 10)
-    yield from _report_difference(seen.find_notice_requests(WARNING), [8], seen)
-
-
-def _run_with_rules(
-    runner: RuleRunner, *rules: _RuleFile, script: Sequence[Line] = VARIED_SCRIPT, turns: int = TURNS
-) -> RunObservation:
-    """A run with rules that are read from files, as anybody's are."""
-    with TemporaryDirectory(prefix="flyball-doctor-") as folder:
-        for rule in rules:
-            Path(folder, f"{rule.id}.toml").write_text(rule.text, encoding="utf-8")
-        return runner(RuleSet.load(folder, strict=True), script, turns)
-
-
-def _report_difference(found: object, expected: object, observation: RunObservation) -> Iterator[str]:
-    if found != expected:
-        ended = f"the run ended as {observation.result.stop.value}"
-        faults = [
-            f"{event.rule}: {event.reason}" for event in observation.result.events if isinstance(event, RuleFailed)
-        ]
-        yield "; ".join([f"expected {expected}, saw {found}", ended, *faults])
+"""Per delivery point: trigger, condition, and the requests that must carry the notice."""

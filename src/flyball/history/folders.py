@@ -1,4 +1,4 @@
-"""The user's folders, where this system has them: for what programs keep between calls, and for what people keep."""
+"""Per-user folders for Flyball's state and data."""
 
 from __future__ import annotations
 
@@ -8,12 +8,18 @@ from pathlib import Path
 
 
 def find_state_folder() -> Path:
-    """What is only of the last call; an OSError where this user has no folder at all."""
+    """Return the folder for what one command leaves to the next.
+
+    Raises `OSError` if the user has no home folder.
+    """
     return _find_folder("XDG_STATE_HOME", ".local/state")
 
 
 def find_data_folder() -> Path:
-    """What is worth keeping; an OSError where this user has no folder at all."""
+    """Return the folder for data worth keeping.
+
+    Raises `OSError` if the user has no home folder.
+    """
     return _find_folder("XDG_DATA_HOME", ".local/share")
 
 
@@ -23,8 +29,8 @@ def _find_folder(variable: str, default: str) -> Path:
         return (Path(local) if local else _find_home() / "AppData" / "Local") / "flyball"
     if sys.platform == "darwin":
         return _find_home() / "Library" / "Application Support" / "flyball"
-    named = Path(os.environ.get(variable) or ".")
-    return (named if named.is_absolute() else _find_home() / default) / "flyball"
+    configured = Path(os.environ.get(variable) or ".")
+    return (configured if configured.is_absolute() else _find_home() / default) / "flyball"
 
 
 def _find_home() -> Path:

@@ -1,4 +1,4 @@
-"""The record of a run: kept for `flyball why`, and read back from there or from a file."""
+"""Records of runs, and the saved record of the last run."""
 
 from __future__ import annotations
 
@@ -16,9 +16,203 @@ from ..errors import ConfigError
 from ..result import Result, Stop
 from . import folders
 
+_EXPECTED = "a record as `flyball run --json` prints it"
+
+
+@dataclass(frozen=True, slots=True)
+class RunRecord:
+    """Parsed record of a run. Its writer is not trusted."""
+
+    data: JsonReader
+    stop: Stop | None
+    """Stop reason. None means not ended, which only records from a store can be."""
+    budgets: dict[str, BudgetSnapshot]
+    children: list[RunRecord]
+    """Records of its child runs, in start order."""
+    name: str = ""
+    """Name of the agent."""
+    tree_path: str = ""
+    """Position in the tree: 2.1 is the first child of the second child; empty for the top run."""
+
+    @classmethod
+    def from_dict(cls, data: object, require_end: bool = True) -> RunRecord:
+        """Parse a record.
+
+        Raises `ValueError` if a required part is missing, or if the run has not ended and `require_end` is true.
+        """
+        return cls._from_reader(JsonReader(data), "", "", require_end)
+
+    @classmethod
+    def _from_reader(cls, reader: JsonReader, name: str, tree_path: str, require_end: bool) -> RunRecord:
+        has_ended = reader.get("stop") in list(Stop)
+        if not has_ended and (require_end or reader.get("stop") is not None):
+            raise ValueError("no record of a run: it has no `stop` that is known here")
+        if not (isinstance(reader.get("events"), list) and isinstance(reader.get("explanation"), str)):
+            raise ValueError("no record of a run: it has no `events` and `explanation`")
+        budgets = reader.nested("budgets")
+        snapshots = {name: BudgetSnapshot.from_dict(budgets.get(name)) for name in budgets}  # pyright: ignore[reportArgumentType]
+        events = reader.nested_list("events")
+        name = name or next((event.text("agent") for event in events if event.text("event") == "run_started"), "")
+        agent_names = {event.text("child_id"): event.text("agent") for event in events if event.text("child_id")}
+        order = {run_id: n for n, run_id in enumerate(agent_names)}
+        children = sorted(reader.nested_list("children"), key=lambda child: order.get(child.text("run_id"), len(order)))
+        child_records = [
+            cls._from_reader(
+                child, agent_names.get(child.text("run_id"), ""), f"{tree_path}.{n}".lstrip("."), require_end
+            )
+            for n, child in enumerate(children, 1)
+        ]
+        return cls(reader, Stop(reader.text("stop")) if has_ended else None, snapshots, child_records, name, tree_path)
+
+    @property
+    def status(self) -> str:
+        """Stop reason, or that the run has not ended."""
+        return self.data.text("word") or "not ended" if self.stop is None else self.stop.value
+
+    @property
+    def is_stored(self) -> bool:
+        """True if a store has the run, so that it can be resumed."""
+        return self.data.get("stored") is True and not self.tree_path
+
+    @property
+    def label(self) -> str:
+        """Agent name and tree path; names alone may repeat."""
+        return f"{self.name or 'agent'} {self.tree_path}".rstrip()
+
+    @property
+    def cost(self) -> float:
+        """Dollars spent, without children."""
+        cost = self.data.nested("cost_usd")
+        return sum(cost.number(model) for model in cost)
+
+    @property
+    def tokens(self) -> int:
+        """Tokens used by its own requests."""
+        usage = self.data.nested("usage")
+        return usage.integer("input") + usage.integer("output")
+
+    def find_run(self, tree_path: str) -> RunRecord | None:
+        """Return the run at a tree path, or None."""
+        return next((record for record in self.iter_tree() if record.tree_path == tree_path), None)
+
+    def iter_tree(self) -> Iterator[RunRecord]:
+        """Yield this run and all runs below it, parents first."""
+        pending: list[RunRecord] = [self]
+        while pending:
+            record = pending.pop()
+            yield record
+            pending += reversed(record.children)
+
+    @property
+    def task(self) -> str:
+        """Last user message before the first reply of the model."""
+        task = ""
+        for message in self.messages:
+            if message.text("role") == "assistant":
+                break
+            if message.text("role") == "user":
+                task = message.text("content")
+        return task or self.data.text("task")
+
+    @property
+    def messages(self) -> list[JsonReader]:
+        """Messages of this run, without those of earlier runs in its session."""
+        messages = self.data.nested_list("messages")
+        own = [message for message in messages if message.text("id").startswith(f"{self.data.text('run_id')}:")]
+        return own or messages
+
+    @property
+    def events(self) -> list[JsonReader]:
+        return self.data.nested_list("events")
+
+    @property
+    def calls(self) -> dict[str, object]:
+        """Arguments of each tool call by call id, including calls that were never made."""
+        messages = self.data.nested_list("messages")
+        calls = [message.nested("payload") for message in messages if message.text("type") == "tool_call"]
+        return {call.text("call_id"): _parse_arguments(call.get("arguments")) for call in calls}
+
+    @property
+    def outcomes(self) -> dict[str, JsonReader]:
+        """Outcome of each tool call by call id."""
+        return {outcome.text("call_id"): outcome for outcome in self.data.nested_list("tool_execution_results")}
+
+    @property
+    def started(self) -> str:
+        """Start time to the minute."""
+        return next((event.text("time")[:16].replace("T", " ") for event in self.events), "")
+
+    @property
+    def work_seconds(self) -> float:
+        """Seconds the run was allowed to work; 0 if unknown."""
+        first = next(iter(self.events), JsonReader({}))
+        return first.nested("limits").number("remaining_s")
+
+
+def _parse_arguments(arguments: object) -> object:
+    try:
+        return json.loads(arguments) if isinstance(arguments, str) else arguments
+    except (ValueError, RecursionError):  # a model may write invalid JSON
+        return None
+
+
+def result_to_dict(result: Result, stored: bool) -> dict[str, Any]:
+    """Return the record in JSON types, marked if a store has the run."""
+    return {**result.to_dict(), "stored": True} if stored else result.to_dict()
+
+
+def save_last_record(result: Result, stored: bool = False) -> Path:
+    """Save the record as that of the last run.
+
+    Only its user can read the file. `stored` marks that a store has the run as well. Raises `OSError` if the file
+    cannot be written.
+    """
+    path = folders.find_state_folder() / "last.json"
+    path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+    temporary = path.with_name(f".{path.name}.{os.getpid()}")
+    try:
+        with open(os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w", encoding="utf-8") as file:  # noqa: PTH123
+            json.dump(result_to_dict(result, stored), file)
+        temporary.replace(path)
+    finally:
+        temporary.unlink(missing_ok=True)
+    return path
+
+
+def read_last_saved_at() -> float:
+    """Return when the last record was saved.
+
+    Seconds since the epoch; 0 if there is none.
+    """
+    try:
+        return (folders.find_state_folder() / "last.json").stat().st_mtime
+    except FileNotFoundError:
+        return 0.0
+
+
+def load_record(path: Path | None = None) -> RunRecord:
+    """Load the record in a file, or that of the last run.
+
+    `-` reads standard input. Raises `ConfigError` if there is no valid record.
+    """
+    source = folders.find_state_folder() / "last.json" if path is None else path
+    if path is None and not source.exists():
+        raise ConfigError("why", "no run yet", "`flyball run TASK` first, or the file of a saved --json record")
+    try:
+        text = sys.stdin.read() if str(source) == "-" else source.read_text(encoding="utf-8")
+        return RunRecord.from_dict(json.loads(text))
+    except OSError as error:
+        raise ConfigError(f"why, {source}", error.strerror or str(error), _EXPECTED) from error
+    except json.JSONDecodeError as error:
+        raise ConfigError(f"why, {source}", f"no JSON ({error})", _EXPECTED) from error
+    except (ValueError, RecursionError) as error:  # ConfigError is a ValueError
+        raise ConfigError(f"why, {source}", str(error), _EXPECTED) from error
+
 
 class JsonReader:
-    """One JSON object: what is missing in it, or is something else than was looked for, is empty or 0.
+    """Tolerant reader of one JSON object.
+
+    Missing values, and values of another type than requested, read as empty or 0.
 
     >>> data = JsonReader({"tool": "add", "at": "soon", "arguments": {"a": 1}})
     >>> data.text("tool"), data.number("at"), data.nested("arguments").integer("a"), data.text_list("flags")
@@ -35,224 +229,34 @@ class JsonReader:
 
     @property
     def raw(self) -> dict[str, object]:
-        """All of it, as it is."""
         return dict(self._data)
 
     def get(self, key: str) -> object:
-        """The value as it is; None where there is none."""
         return self._data.get(key)
 
     def text(self, key: str) -> str:
-        """A text."""
         value = self._data.get(key)
         return value if isinstance(value, str) else ""
 
     def number(self, key: str) -> float:
-        """A number that is finite."""
+        """Return a finite number; 0 for anything else."""
         value = self._data.get(key)
         if isinstance(value, bool) or not isinstance(value, int | float) or not abs(value) < 1e15:
             return 0.0
         return float(value) if math.isfinite(value) else 0.0
 
     def integer(self, key: str) -> int:
-        """A whole number."""
         return int(self.number(key))
 
     def nested(self, key: str) -> JsonReader:
-        """The object below."""
         return JsonReader(self._data.get(key))
 
     def nested_list(self, key: str) -> list[JsonReader]:
-        """The objects of a list."""
-        return [JsonReader(cast("object", one)) for one in self._list(key) if isinstance(one, dict)]
+        return [JsonReader(cast("object", item)) for item in self._list(key) if isinstance(item, dict)]
 
     def text_list(self, key: str) -> list[str]:
-        """The texts of a list."""
-        return [one for one in self._list(key) if isinstance(one, str)]
+        return [item for item in self._list(key) if isinstance(item, str)]
 
     def _list(self, key: str) -> list[object]:
         value = self._data.get(key)
         return cast("list[object]", value) if isinstance(value, list) else []
-
-
-_EXPECTED = "a record as `flyball run --json` prints it"
-
-
-@dataclass(frozen=True, slots=True)
-class RunRecord:
-    """What a record tells of a run; whoever wrote it is not trusted."""
-
-    data: JsonReader
-    stop: Stop | None
-    """Why it ended; None for one that has not, of which only a store can tell."""
-    budgets: dict[str, BudgetSnapshot]
-    children: list[RunRecord]
-    """Those of the runs that it has delegated, in the order in which they were announced."""
-    name: str = ""
-    """The agent's."""
-    tree_path: str = ""
-    """Where in its tree it stands: 2.1 is the first child of the second; nothing is the top."""
-
-    @classmethod
-    def from_dict(cls, data: object, require_end: bool = True) -> RunRecord:
-        """Read a record, which must be `ended` or may not be; a ValueError says what it cannot be without."""
-        return cls._from_reader(JsonReader(data), "", "", require_end)
-
-    @classmethod
-    def _from_reader(cls, reader: JsonReader, name: str, tree_path: str, require_end: bool) -> RunRecord:
-        has_ended = reader.get("stop") in list(Stop)
-        if not has_ended and (require_end or reader.get("stop") is not None):
-            raise ValueError("no record of a run: it has no `stop` that is known here")
-        if not (isinstance(reader.get("events"), list) and isinstance(reader.get("explanation"), str)):
-            raise ValueError("no record of a run: it has no `events` and `explanation`")
-        budgets = reader.nested("budgets")
-        read = {name: BudgetSnapshot.from_dict(budgets.get(name)) for name in budgets}  # pyright: ignore[reportArgumentType]
-        events = reader.nested_list("events")
-        name = name or next((event.text("agent") for event in events if event.text("event") == "run_started"), "")
-        announced = {event.text("child_id"): event.text("agent") for event in events if event.text("child_id")}
-        order = {run_id: n for n, run_id in enumerate(announced)}
-        children = sorted(reader.nested_list("children"), key=lambda child: order.get(child.text("run_id"), len(order)))
-        below = [
-            cls._from_reader(
-                child, announced.get(child.text("run_id"), ""), f"{tree_path}.{n}".lstrip("."), require_end
-            )
-            for n, child in enumerate(children, 1)
-        ]
-        return cls(reader, Stop(reader.text("stop")) if has_ended else None, read, below, name, tree_path)
-
-    @property
-    def status(self) -> str:
-        """Why it ended, in a word; or that it has not."""
-        return self.data.text("word") or "not ended" if self.stop is None else self.stop.value
-
-    @property
-    def is_stored(self) -> bool:
-        """Whether a store has it, from which it may go on."""
-        return self.data.get("stored") is True and not self.tree_path
-
-    @property
-    def label(self) -> str:
-        """Its agent's name, and its place, as several may have the same name."""
-        return f"{self.name or 'agent'} {self.tree_path}".rstrip()
-
-    @property
-    def cost(self) -> float:
-        """What it cost, in dollars, without its children."""
-        cost = self.data.nested("cost_usd")
-        return sum(cost.number(model) for model in cost)
-
-    @property
-    def tokens(self) -> int:
-        """What its own requests took."""
-        usage = self.data.nested("usage")
-        return usage.integer("input") + usage.integer("output")
-
-    def find_run(self, tree_path: str) -> RunRecord | None:
-        """The run at a place in the tree below; None where there is none."""
-        return next((record for record in self.iter_tree() if record.tree_path == tree_path), None)
-
-    def iter_tree(self) -> Iterator[RunRecord]:
-        """It and all runs below it, a parent before its children."""
-        coming: list[RunRecord] = [self]
-        while coming:
-            record = coming.pop()
-            yield record
-            coming += reversed(record.children)
-
-    @property
-    def task(self) -> str:
-        """What the run was about: the last thing that a user said in it before the model did."""
-        said = ""
-        for message in self.messages:
-            if message.text("role") == "assistant":
-                break
-            if message.text("role") == "user":
-                said = message.text("content")
-        return said or self.data.text("task")
-
-    @property
-    def messages(self) -> list[JsonReader]:
-        """What was said in it; not what an earlier run of its session has said."""
-        said = self.data.nested_list("messages")
-        own = [message for message in said if message.text("id").startswith(f"{self.data.text('run_id')}:")]
-        return own or said
-
-    @property
-    def events(self) -> list[JsonReader]:
-        """What happened, in order."""
-        return self.data.nested_list("events")
-
-    @property
-    def calls(self) -> dict[str, object]:
-        """What each call was called with, by its id; also those that were never made."""
-        said = [one.nested("payload") for one in self.data.nested_list("messages") if one.text("type") == "tool_call"]
-        return {call.text("call_id"): _parse_arguments(call.get("arguments")) for call in said}
-
-    @property
-    def outcomes(self) -> dict[str, JsonReader]:
-        """What each call came to, by the call's id."""
-        return {one.text("call_id"): one for one in self.data.nested_list("tool_execution_results")}
-
-    @property
-    def started(self) -> str:
-        """When it began, as far as the day and the minute."""
-        return next((event.text("time")[:16].replace("T", " ") for event in self.events), "")
-
-    @property
-    def work_seconds(self) -> float:
-        """How long it was allowed to work; 0 where that is not told."""
-        first = next(iter(self.events), JsonReader({}))
-        return first.nested("limits").number("remaining_s")
-
-
-def _parse_arguments(arguments: object) -> object:
-    try:
-        return json.loads(arguments) if isinstance(arguments, str) else arguments
-    except (ValueError, RecursionError):  # the model may have written what is no JSON
-        return None
-
-
-def result_to_dict(result: Result, stored: bool) -> dict[str, Any]:
-    """The record of a run in JSON types, and whether a store has it."""
-    return {**result.to_dict(), "stored": True} if stored else result.to_dict()
-
-
-def save_last_record(result: Result, stored: bool = False) -> Path:
-    """Keep the record of a run as that of the last one; only its user may read it. An OSError where that cannot be.
-
-    `stored` says that a store has the run, too.
-    """
-    path = folders.find_state_folder() / "last.json"
-    path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-    beside = path.with_name(f".{path.name}.{os.getpid()}")
-    try:
-        with open(os.open(beside, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w", encoding="utf-8") as file:  # noqa: PTH123
-            json.dump(result_to_dict(result, stored), file)
-        beside.replace(path)
-    finally:
-        beside.unlink(missing_ok=True)
-    return path
-
-
-def read_last_saved_at() -> float:
-    """When the record of the last run was kept, in seconds since the epoch; 0 where there is none."""
-    try:
-        return (folders.find_state_folder() / "last.json").stat().st_mtime
-    except FileNotFoundError:
-        return 0.0
-
-
-def load_record(path: Path | None = None) -> RunRecord:
-    """The record in a file (`-` is standard input), or that of the last run; a ConfigError where there is none."""
-    where = folders.find_state_folder() / "last.json" if path is None else path
-    if path is None and not where.exists():
-        raise ConfigError("why", "no run yet", "`flyball run TASK` first, or the file of a saved --json record")
-    try:
-        text = sys.stdin.read() if str(where) == "-" else where.read_text(encoding="utf-8")
-        return RunRecord.from_dict(json.loads(text))
-    except OSError as error:
-        raise ConfigError(f"why, {where}", error.strerror or str(error), _EXPECTED) from error
-    except json.JSONDecodeError as error:
-        raise ConfigError(f"why, {where}", f"no JSON ({error})", _EXPECTED) from error
-    except (ValueError, RecursionError) as error:  # a ConfigError is one too
-        raise ConfigError(f"why, {where}", str(error), _EXPECTED) from error

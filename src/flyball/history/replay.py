@@ -1,7 +1,7 @@
-"""A rehearsal: a run that is over is played again under other rules and limits, from what its loop was told then.
+"""Replay of a stored run under other rules and limits.
 
-Nothing is asked and nothing is done. As long as the loop wants the same as then, it is told the same as then; where it
-wants something else, nobody knows what that would have come to, and the rehearsal is over.
+The loop runs again and receives the recorded answers; no model, tool or person is asked. As soon as the loop yields an
+effect that was not recorded, its answer is unknown and the replay ends there.
 """
 
 from __future__ import annotations
@@ -29,92 +29,101 @@ _VOLATILE_FIELDS = frozenset(
         "time", "timeout_s", "estimated_tokens", "wait_s",
     }
 )  # fmt: skip
-"""What may differ in an event without anything being different."""
+"""Event fields that are ignored in comparisons."""
 _MAX_LINES = 4
-"""Lines of what comes next: more would not be read."""
+"""Maximum number of lines shown per side."""
 _MAX_EVENTS = 1_000_000
 _MESSAGES_DIFFER = "something else is said"
-"""What there is to say where no event tells the difference: it is in the messages that are kept."""
+"""Shown if the difference is only in the transcript, which has no events."""
 
 
 @dataclass(frozen=True, slots=True)
 class ReplayReport:
-    """What came of it."""
+    """Result of a replay."""
 
     matched_effects: int
-    """How many effects were the same."""
+    """Number of effects that were equal."""
     total_effects: int
-    """How many the run has had."""
+    """Number of effects in the journal."""
     turn: int
-    """The turn in which it went another way, or ended."""
+    """Turn in which the replay diverged or ended."""
     at: float
-    """The seconds until then."""
+    """Seconds from the start of the run to that point."""
     is_same: bool
-    """Whether all was the same, as far as the run came."""
+    """True if nothing differed up to the end of the record."""
     recorded_lines: Sequence[str]
-    """What happened then, from where on it was something else."""
+    """Recorded events from the difference on."""
     replayed_lines: Sequence[str]
-    """What would happen today."""
+    """Replayed events from the difference on."""
     result: Result | None
-    """What it would have come to, if that is known."""
+    """Result of the replay. None if it is not known."""
 
 
 @dataclass(frozen=True, slots=True)
 class RecordedRun:
-    """What is known of a run: its journal, its events, and how it ended."""
+    """Journal, events and stop reason of a stored run."""
 
     rows: Sequence[Row]
     events: Sequence[Mapping[str, Any]]
     stop: str | None
+    """Stop reason. None means not ended."""
 
     @property
     def purposes(self) -> list[str]:
-        """What the model was asked for, each time that it answered."""
-        told = [JsonReader(event) for event in self.events]
-        return [event.text("purpose") for event in told if event.text("event") == "model_replied"]
+        """Purpose of each request that the model answered."""
+        readers = [JsonReader(event) for event in self.events]
+        return [event.text("purpose") for event in readers if event.text("event") == "model_replied"]
 
 
 def replay_run(agent: Agent, recorded: RecordedRun, *, lenient: bool = False) -> ReplayReport:
-    """Play a run again with an agent, and compare it with what was told then, and how it ended.
+    """Replay a run with an agent and compare it with the record.
 
-    It goes another way where the loop wants another thing than then. A `lenient` one takes it that the model says what
-    it said, whatever it is shown: only what is done counts.
+    The replay diverges at the first effect that differs from the recorded one. A `lenient` replay compares actions
+    only: it assumes that the model gives its recorded replies even to changed requests.
     """
     from ..runtime.history import parse_journal
 
-    past, plan = parse_journal(recorded.rows), _build_plan(agent, recorded.rows)
-    with _LoopPlayer(plan) as stage:
-        steps = stage.replay(past, recorded.purposes if lenient else None)
-        heard = [event.to_dict() for event in stage.recorder.events]
-    result, then, today = stage.result, _remove_earlier_ends(recorded.events), heard
-    parted = steps < len(past.answers)
-    same = not parted and (result is None or result.stop == recorded.stop)
-    same = same and (past.take > 0 or lenient or _count_common_prefix(then, today) == len(today))
-    if parted:
-        then, today = then[past.started[steps - 1].events if steps else 0 :], today[stage.events_before :]
-    first = _count_common_prefix(then, today)
+    history, plan = parse_journal(recorded.rows), _build_plan(agent, recorded.rows)
+    with _LoopPlayer(plan) as player:
+        matched = player.replay(history, recorded.purposes if lenient else None)
+        replayed_events = [event.to_dict() for event in player.recorder.events]
+    result, recorded_events = player.result, _remove_earlier_ends(recorded.events)
+    diverged = matched < len(history.answers)
+    is_same = not diverged and (result is None or result.stop == recorded.stop)
+    is_same = is_same and (
+        history.take > 0 or lenient or _count_common_prefix(recorded_events, replayed_events) == len(replayed_events)
+    )
+    if diverged:
+        recorded_events, replayed_events = (
+            recorded_events[history.started[matched - 1].events if matched else 0 :],
+            replayed_events[player.events_before :],
+        )
+    common = _count_common_prefix(recorded_events, replayed_events)
     return ReplayReport(
-        matched_effects=steps,
-        total_effects=len(past.answers),
-        turn=stage.recorder.turn,
-        at=stage.recorder.at,
-        is_same=same,
-        recorded_lines=() if same else _format_lines(then, first)[:_MAX_LINES],
+        matched_effects=matched,
+        total_effects=len(history.answers),
+        turn=player.recorder.turn,
+        at=player.recorder.at,
+        is_same=is_same,
+        recorded_lines=() if is_same else _format_lines(recorded_events, common)[:_MAX_LINES],
         replayed_lines=()
-        if same
-        else [*_format_lines(today, first)[:_MAX_LINES], *_describe_effect(stage.effect if parted else None)]
+        if is_same
+        else [
+            *_format_lines(replayed_events, common)[:_MAX_LINES],
+            *_describe_effect(player.effect if diverged else None),
+        ]
         or [_MESSAGES_DIFFER],
         result=result,
     )
 
 
 def _remove_earlier_ends(events: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
-    """The events as they would be if the run had never ended before it was taken up again."""
+    """Drop the `run_ended` events from before a resume."""
     return [event for n, event in enumerate(events, 1) if event.get("event") != "run_ended" or n == len(events)]
 
 
 class _LoopPlayer:
-    """The loop, what it tells, and what it wants now."""
+    """Loop of a run together with its recorder and its current effect."""
 
     def __init__(self, plan: Plan) -> None:
         from ..loop.loop import converse
@@ -125,28 +134,27 @@ class _LoopPlayer:
         self.effect: Effect[Any] | None = None
         self.result: Result | None = None
         self.events_before = 0
-        """How many events it had told before it was last told anything."""
+        """Number of events emitted before the last answer."""
 
     def __enter__(self) -> _LoopPlayer:
         return self
 
     def __exit__(self, *_: object) -> None:
-        """It tells of that, too, which nobody wants to hear."""
-        self._loop.close()
+        self._loop.close()  # this emits the end of the run, which no caller reads
 
     def replay(self, history: RunHistory, purposes: Sequence[str] | None) -> int:
-        """Tell it all again, as long as it wants the same; how many steps that were.
+        """Feed the recorded answers while the effects match; return how many matched.
 
-        With `purposes`, a request to the model is the same if it is for that.
+        With `purposes`, a model request matches if its purpose does.
         """
-        same = (
-            _ExactMatcher([begun.fingerprint for begun in history.started])
+        matches = (
+            _ExactMatcher([effect.fingerprint for effect in history.started])
             if purposes is None
             else _PurposeMatcher(purposes)
         )
         self._send_answer(None)
         for n, answer in enumerate(history.answers):
-            if self.effect is None or not same(n, self.effect, answer):
+            if self.effect is None or not matches(n, self.effect, answer):
                 return n
             self._send_answer(answer)
         return len(history.answers)
@@ -160,7 +168,7 @@ class _LoopPlayer:
 
 
 class _ExactMatcher:
-    """Whether an effect is the very one that it was."""
+    """Comparison by fingerprint: the effect must be identical."""
 
     def __init__(self, fingerprints: Sequence[int]) -> None:
         from ..loop.effects import Fingerprint
@@ -173,7 +181,7 @@ class _ExactMatcher:
 
 
 class _PurposeMatcher:
-    """Whether an effect is of the kind that it was: these calls, or the model for this purpose."""
+    """Comparison by kind: equal calls, or a request's purpose."""
 
     def __init__(self, purposes: Sequence[str]) -> None:
         self._purposes = iter(purposes)
@@ -187,56 +195,52 @@ class _PurposeMatcher:
 
 
 def is_answer_to(effect: Effect[Any], value: object) -> bool:
-    """Whether this can be what the effect came to."""
+    """Check whether this value can be the answer to the effect."""
     from ..runtime import history
 
     return history.is_answer_to(effect, value)
 
 
 def _build_plan(agent: Agent, rows: Sequence[Row]) -> Plan:
-    """The plan of the run, on the terrain that the agent has today."""
+    """Build the run's recorded plan with the agent's current rules, limits and tools."""
     from ..runtime.history import restore_plan
 
     plan = agent.plan("A task that the journal has.")
     if plan.spec.sources:
         raise ConfigError("replay", "tools of an MCP server, which is not started for this", "a run without --mcp")
-    others = {name: OfflineModel(model) for name, model in plan.spec.models.items()}
-    spec = replace(plan.spec, model=OfflineModel(plan.spec.model), models=others)
-    own = restore_plan(plan, rows[0].data)
-    return replace(own, spec=spec, has_transcript=True, stored_count=len(own.messages))
+    offline_models = {name: OfflineModel(model) for name, model in plan.spec.models.items()}
+    spec = replace(plan.spec, model=OfflineModel(plan.spec.model), models=offline_models)
+    restored = restore_plan(plan, rows[0].data)
+    return replace(restored, spec=spec, has_transcript=True, stored_count=len(restored.messages))
 
 
 class OfflineModel:
-    """A model that is always ready, because it is never asked."""
+    """Model that is always ready, because it is never asked."""
 
     def __init__(self, model: ModelFacts) -> None:
         self._model = model
 
     @property
     def name(self) -> str:
-        """What events call it."""
         return self._model.name
 
     @property
     def provider(self) -> str | None:
-        """Who runs it."""
         return self._model.provider
 
     @property
     def price(self) -> Price | None:
-        """What its tokens cost."""
         return self._model.price
 
     def ready(self) -> str | None:
-        """Nothing is in the way."""
         return None
 
 
 def _count_common_prefix(recorded: Sequence[Mapping[str, Any]], replayed: Sequence[Mapping[str, Any]]) -> int:
-    """How many events are the same at the beginning."""
+    """Return how many events at the start are equal."""
     pairs = enumerate(zip(recorded, replayed, strict=False))
     return next(
-        (n for n, (one, other) in pairs if _strip_volatile(one) != _strip_volatile(other)),
+        (n for n, (old, new) in pairs if _strip_volatile(old) != _strip_volatile(new)),
         min(len(recorded), len(replayed)),
     )
 
@@ -246,7 +250,7 @@ def _strip_volatile(event: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _format_lines(events: Sequence[Mapping[str, Any]], skip: int) -> list[str]:
-    """What the events behind the first so many tell."""
+    """Format the events after the first `skip` ones."""
     reader, lines = TimelineReader(), list[str]()
     for n, event in enumerate(events):
         row = reader.read(JsonReader(event))
@@ -258,7 +262,7 @@ def _format_lines(events: Sequence[Mapping[str, Any]], skip: int) -> list[str]:
 
 
 def _describe_event(event: JsonReader) -> Iterator[str]:
-    """What has no line in a timeline, where it is one of its end's two sides."""
+    """Describe an event that has no timeline row."""
     match event.text("event"):
         case "turn_started":
             yield f"turn {event.integer('turn')}"
@@ -271,7 +275,7 @@ def _describe_event(event: JsonReader) -> Iterator[str]:
 
 
 def _describe_effect(effect: Effect[Any] | None) -> Iterator[str]:
-    """What the loop wants, for a person; nothing where it has ended."""
+    """Describe what the loop wants to do; nothing if it has ended."""
     from ..loop.effects import Act, Ask, Decide
 
     match effect:

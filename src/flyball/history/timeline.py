@@ -1,4 +1,4 @@
-"""What happened in a run, line by line: from its record afterwards, or from its events as they come."""
+"""Timeline of a run: a row per request, call and notable event."""
 
 from __future__ import annotations
 
@@ -19,7 +19,10 @@ _FINISHES = {"stop": "", "length": ", cut off by its limit", "cut": ", cut off b
 
 
 class RowKind(StrEnum):
-    """What a line is about; for all but the first two it is also the line's first word."""
+    """Kind of a row.
+
+    It is also the first word of the row's line, except for model and call.
+    """
 
     MODEL = "model"
     CALL = "call"
@@ -45,7 +48,7 @@ class RowKind(StrEnum):
 
 
 class Severity(StrEnum):
-    """How bad it is, for who shows it in colour."""
+    """Severity of a row, for colouring."""
 
     GOOD = ""
     INFO = "told"
@@ -55,34 +58,37 @@ class Severity(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class TimelineRow:
-    """One line: when, what, what became of it, and what it took."""
+    """Row of a timeline: time, subject, outcome and usage."""
 
     kind: RowKind
     turn: int
     at: float
+    """Seconds since the start of the run."""
     subject: str
     outcome: str = ""
     details: str = ""
-    """More of what became of it."""
     tokens: int | None = None
+    """Tokens used. None if the row is not about a request."""
     seconds: float | None = None
+    """Duration. None if the row is about a moment."""
     severity: Severity = Severity.GOOD
 
     @property
     def text(self) -> str:
-        """What, and what became of it."""
+        """Subject, outcome and details."""
         return ": ".join(part for part in (self.subject, self.outcome, self.details) if part)
 
     @property
     def line(self) -> str:
-        """The same, with what it is about."""
+        """Text with the kind in front."""
         return self.text if self.kind in (RowKind.MODEL, RowKind.CALL) else f"{self.kind.value}: {self.text}"
 
 
 class TimelineReader:
-    """Takes the events of one run in their order; a request and a call become one line, when they end.
+    """Converter of one run's events, in order, to rows.
 
-    `calls` and `outcomes` tell what was called with what, and what it came to, by the calls' ids, where that is known.
+    A request or a call becomes one row when it ends. `calls` has the arguments and `outcomes` the outcomes by call id,
+    if known.
     """
 
     def __init__(
@@ -94,7 +100,7 @@ class TimelineReader:
         self._started_calls: dict[str, JsonReader] = {}
 
     def read(self, event: JsonReader) -> TimelineRow | None:
-        """The line that an event completes; None where it tells nothing of its own."""
+        """Return the row that this event completes, or None."""
         match event.text("event"):
             case "model_requested":
                 self._request = event
@@ -105,38 +111,41 @@ class TimelineReader:
             case "tool_ended":
                 return self._build_call_row(event)
             case kind if kind in _ROW_BUILDERS:
-                about, what, mark = _ROW_BUILDERS[kind](event)
-                return TimelineRow(about, event.integer("turn"), event.number("at"), what, severity=mark)
+                row_kind, subject, severity = _ROW_BUILDERS[kind](event)
+                return TimelineRow(row_kind, event.integer("turn"), event.number("at"), subject, severity=severity)
             case _:
                 pass
         return None
 
     def iter_unfinished(self) -> Iterator[TimelineRow]:
-        """The lines of what was begun, and has no end among the events: the run was stopped meanwhile."""
+        """Yield rows for requests and calls without an end.
+
+        The run was killed while they were in progress.
+        """
         if self._request.text("event"):
-            asked = self._request
-            model = asked.text("model") or "the model"
+            request = self._request
+            model = request.text("model") or "the model"
             yield TimelineRow(
-                RowKind.MODEL, asked.integer("turn"), asked.number("at"), model, _NO_ANSWER, severity=Severity.WARN
+                RowKind.MODEL, request.integer("turn"), request.number("at"), model, _NO_ANSWER, severity=Severity.WARN
             )
         for call in self._started_calls.values():
-            what = format_call(call.text("tool"), call.get("arguments"))
+            subject = format_call(call.text("tool"), call.get("arguments"))
             yield TimelineRow(
-                RowKind.CALL, call.integer("turn"), call.number("at"), what, _NO_ANSWER, severity=Severity.WARN
+                RowKind.CALL, call.integer("turn"), call.number("at"), subject, _NO_ANSWER, severity=Severity.WARN
             )
 
     def _build_model_row(self, event: JsonReader) -> TimelineRow:
-        asked, error = self._request, event.text("error")
+        request, error = self._request, event.text("error")
         self._request = JsonReader({})
         return TimelineRow(
             RowKind.MODEL,
             event.integer("turn"),
-            asked.number("at"),
-            asked.text("model") or "the model",
+            request.number("at"),
+            request.text("model") or "the model",
             "failed" if error else _describe_reply(event),
             to_one_line(error),
             event.integer("input_tokens") + event.integer("output_tokens"),
-            max(0.0, event.number("at") - asked.number("at")),
+            max(0.0, event.number("at") - request.number("at")),
             Severity.BAD if error else Severity.GOOD,
         )
 
@@ -145,14 +154,14 @@ class TimelineReader:
         started = self._started_calls.pop(key, event)
         arguments = started.get("arguments") or self._calls.get(key)
         outcome = status.replace("_", " ") + (f" ({event.text('reason')})" if event.text("reason") else "")
-        told = self._outcomes.get(key, JsonReader({}))
+        recorded = self._outcomes.get(key, JsonReader({}))
         return TimelineRow(
             RowKind.CALL,
             event.integer("turn"),
             started.number("at"),
             format_call(tool, arguments) if arguments is not None or started is not event else tool,
             outcome,
-            to_one_line(told.text("message") or told.text("text")),
+            to_one_line(recorded.text("message") or recorded.text("text")),
             seconds=event.number("seconds"),
             severity=Severity.GOOD if status == "done" else Severity.BAD,
         )
@@ -161,34 +170,38 @@ class TimelineReader:
 def build_rows(
     events: list[JsonReader], calls: Mapping[str, object], outcomes: Mapping[str, JsonReader]
 ) -> list[TimelineRow]:
-    """The lines of all events, in the order of time."""
+    """Build the rows of all events, ordered by time."""
     reader = TimelineReader(calls, outcomes)
-    read = [row for event in events if (row := reader.read(event))]
-    return sorted([*read, *reader.iter_unfinished()], key=lambda row: row.at)
+    rows = [row for event in events if (row := reader.read(event))]
+    return sorted([*rows, *reader.iter_unfinished()], key=lambda row: row.at)
 
 
 def shorten_rows(timeline: list[TimelineRow]) -> list[TimelineRow]:
-    """The lines as one screen has place for them: of a long run the first and the last, and what is between in one."""
+    """Replace the middle of a long timeline by a summary row."""
     if len(timeline) <= _HEAD_ROWS + _TAIL_ROWS + 1:
         return timeline
     between = timeline[_HEAD_ROWS:-_TAIL_ROWS]
     failed = sum(row.severity is Severity.BAD for row in between)
     turns = f"turns {between[0].turn} to {between[-1].turn}, of which {failed:,} failed"
-    what = f"{len(between):,} lines, {turns}; --all shows them"
+    summary = f"{len(between):,} lines, {turns}; --all shows them"
     tokens, seconds = sum(row.tokens or 0 for row in between), between[-1].at - between[0].at
     first = between[0]
-    more = TimelineRow(RowKind.MORE, first.turn, first.at, what, tokens=tokens, seconds=seconds, severity=Severity.WARN)
-    return [*timeline[:_HEAD_ROWS], more, *timeline[-_TAIL_ROWS:]]
+    summary_row = TimelineRow(
+        RowKind.MORE, first.turn, first.at, summary, tokens=tokens, seconds=seconds, severity=Severity.WARN
+    )
+    return [*timeline[:_HEAD_ROWS], summary_row, *timeline[-_TAIL_ROWS:]]
 
 
 def format_call(tool: str, arguments: object) -> str:
-    """A call as one would write it in Python, cut where it is long."""
-    given = cast("dict[str, Any]", arguments) if isinstance(arguments, Mapping) else {}
-    return to_one_line(f"{tool}({', '.join(f'{name}={quote_value(value)}' for name, value in given.items())})")
+    """Format a call as Python would write it, shortened if long."""
+    named_arguments = cast("dict[str, Any]", arguments) if isinstance(arguments, Mapping) else {}
+    return to_one_line(
+        f"{tool}({', '.join(f'{name}={quote_value(value)}' for name, value in named_arguments.items())})"
+    )
 
 
 def to_one_line(text: str) -> str:
-    """The text without line breaks, cut where it is long."""
+    """Return the text without line breaks, shortened if long."""
     line = " ".join(text[: 2 * _MAX_CHARS].split())
     return line if len(line) <= _MAX_CHARS else f"{line[:_MAX_CHARS]}…"
 
@@ -197,19 +210,18 @@ def _describe_reply(event: JsonReader) -> str:
     calls, finish = event.integer("calls"), event.text("finish")
     if calls:
         return f"wants {calls} call{'s' if calls != 1 else ''}"
-    said = _PURPOSES.get(event.text("purpose"), "answers")
-    return f"{said}{_FINISHES.get(finish, f', {finish}' if finish else '')}"
+    verb = _PURPOSES.get(event.text("purpose"), "answers")
+    return f"{verb}{_FINISHES.get(finish, f', {finish}' if finish else '')}"
 
 
 def _format_amount(event: JsonReader, key: str) -> str:
-    """So much of a budget, as a person would write it."""
     return (Unit.USD if event.text("budget") in ("usd", "cost_usd") else Unit.COUNT).show(event.integer(key))
 
 
 def _format_answer(event: JsonReader) -> str:
     approved = event.get("approved")
-    said = "yes" if approved is True else "no" if approved is False else "not yet"
-    return f"{said}, {to_one_line(event.text('text'))}" if event.text("text") else said
+    verdict = "yes" if approved is True else "no" if approved is False else "not yet"
+    return f"{verdict}, {to_one_line(event.text('text'))}" if event.text("text") else verdict
 
 
 _RowBuilder = Callable[[JsonReader], tuple[RowKind, str, Severity]]
@@ -263,5 +275,5 @@ _ROW_BUILDERS: Mapping[str, _RowBuilder] = {
 
 def _format_emitted(event: JsonReader) -> str:
     data = event.nested("data")
-    said = data.text("message") or ", ".join(f"{name}={quote_value(data.get(name))}" for name in data)
-    return f"{event.text('name')}: {to_one_line(said)}" if said else event.text("name")
+    text = data.text("message") or ", ".join(f"{name}={quote_value(data.get(name))}" for name in data)
+    return f"{event.text('name')}: {to_one_line(text)}" if text else event.text("name")

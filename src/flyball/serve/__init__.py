@@ -1,4 +1,4 @@
-"""Agents as services: `chat_app(agent)` serves one over HTTP, `remote_agent(url)` uses one like a child."""
+"""Agents over HTTP: `chat_app(agent)` serves one, `remote_agent(url)` calls one as a child."""
 
 from .app import ChatApp, chat_app
 from .remote import RemoteAgent, remote_agent

@@ -1,4 +1,8 @@
-"""The chat app: an agent behind HTTP, as pure ASGI. `POST /chat`: JSON in, the record of a run out."""
+"""ASGI app that serves an agent over HTTP.
+
+`POST /chat` takes a JSON request and returns the record of one run, as JSON or as a stream of events. Rejected requests
+get `application/problem+json` with a stable `code`.
+"""
 
 from __future__ import annotations
 
@@ -34,56 +38,18 @@ from .request import ChatRequest, parse_request, read_body
 from .stream import send_events, send_problem, send_result
 
 _MAX_MESSAGES = 1_000
-
-
-@dataclass(slots=True)
-class ChatSession:
-    """A conversation that lasts over runs. One run at a time goes on in it."""
-
-    messages: Sequence[Message] = ()
-    is_busy: bool = False
-
-    def store_messages(self, messages: Sequence[Message]) -> None:
-        """Keep what was said; of a very long conversation the end, from where a user spoke."""
-        first = max(0, len(messages) - _MAX_MESSAGES)
-        while first and first < len(messages) and not _is_user_text(messages[first]):
-            first += 1
-        self.messages = tuple(messages[first:])
-
-
-class ChatSessions:
-    """At most so many sessions. The one that was used least lately gives way, unless a run is at it."""
-
-    def __init__(self, max_sessions: int) -> None:
-        self._max_sessions = max_sessions
-        self._by_key: dict[tuple[str, str], ChatSession] = {}
-
-    def __len__(self) -> int:
-        return len(self._by_key)
-
-    def open(self, key: tuple[str, str]) -> ChatSession:
-        """The session of that caller and name; a new one where there was none."""
-        session = self._by_key.pop(key, None) or ChatSession()
-        self._by_key[key] = session  # now it is the newest
-        surplus = len(self._by_key) - self._max_sessions
-        idle = [other for other, one in self._by_key.items() if not one.is_busy and one is not session]
-        for other in idle[: max(0, surplus)]:
-            del self._by_key[other]
-        return session
-
-
-def _is_user_text(message: Message) -> bool:
-    return message.role is Role.USER and message.type is MessageType.TEXT
-
+"""Maximum number of messages kept per session in memory."""
 
 log = logging.getLogger(__name__)
 
 TokenCheck = Callable[[str], "bool | Awaitable[bool]"]
-"""Says whether a bearer token is good. It may be async, for as long as a body may take; it must not block. Whatever it
-raises means no."""
+"""Function that returns True for a valid bearer token.
+
+It may be async, within the time limit for reading a body. It must not block. An exception counts as no.
+"""
 
 _SHUTDOWN_S = 10.0
-"""How long runs that are ended with the server may take to close."""
+"""Maximum seconds to wait for cancelled runs when the server shuts down."""
 _INTERNAL_ERROR = Problem(500, "internal_error", "Something went wrong here; the service's log has it.")
 _UNPRICED = Problem(
     422, "limit_not_held", "A limit of money cannot be held: nobody knows what the agent's model costs."
@@ -99,24 +65,75 @@ _NO_TOKEN = Problem(
 _NOT_JSON = Problem(415, "media_type_unknown", "The body must be application/json, in UTF-8.")
 
 
+def chat_app(
+    agent: Agent,
+    *,
+    token: TokenCheck | None = None,
+    chain: Chain | None = None,
+    path: str = "/chat",
+    runs: int = 32,
+    sessions: int = 1_000,
+    body_bytes: int = 1_000_000,
+    read_seconds: float = 10.0,
+    run_seconds: float | None = None,
+) -> ChatApp:
+    """Serve an agent over HTTP, as an app for any ASGI server.
+
+    `POST /chat` with a JSON body returns the record of the run.
+
+    - `token`: function that accepts or rejects a bearer token. None serves everyone.
+    - `chain`: checks each request as a hop of this chain, as `ChainDepthMiddleware(chat_app(agent), chain)` would.
+    - `path`: route of the agent.
+    - `runs`: maximum number of runs at a time.
+    - `sessions`: maximum number of sessions in memory; unused if the agent has a store, which then holds them.
+    - `body_bytes`: maximum size of a request body.
+    - `read_seconds`: maximum time to receive a body, and for an async `token` check.
+    - `run_seconds`: maximum time of a run, within the agent's own limits. None means no further limit.
+
+    Raises `ConfigError` if an argument is not valid.
+    """
+    validation.check_type("chat_app, agent", agent, Agent)
+    validation.check_text("chat_app, path", path)
+    if chain is not None:
+        validation.check_type("chat_app, chain", chain, Chain)
+    if token is not None and not callable(token):
+        raise ConfigError("chat_app, token", "no function", "a function of a token that says whether it is good")
+    limits = AppLimits(
+        path=path if path.startswith("/") else f"/{path}",
+        token=token,
+        max_runs=validation.check_int("chat_app, runs", runs, min_value=1),
+        max_sessions=validation.check_int("chat_app, sessions", sessions, min_value=1),
+        max_bytes=validation.check_int("chat_app, body_bytes", body_bytes, min_value=1),
+        read_s=validation.parse_timeout("chat_app, read_seconds", read_seconds),
+        run_s=validation.parse_timeout("chat_app, run_seconds", run_seconds),
+    )
+    return ChatApp(agent, limits, chain)
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AppLimits:
-    """What the app allows whoever comes in."""
+    """Limits and access check of a chat app."""
 
     path: str = "/chat"
     token: TokenCheck | None = None
+    """Checks bearer tokens. None serves everyone."""
     max_runs: int = 32
     max_sessions: int = 1_000
+    """Maximum number of sessions in memory."""
     max_bytes: int = 1_000_000
+    """Maximum size of a request body."""
     read_s: float = 10.0
+    """Seconds to receive a body or check a token."""
     send_s: float = 30.0
+    """Seconds for the client to accept one chunk."""
     run_s: float = math.inf
+    """Seconds that a run may take. Infinity means no further limit."""
 
 
 class ChatApp:
-    """Serves an agent's runs. `chat_app(agent)` makes one.
+    """ASGI app that runs an agent per request; made by `chat_app(agent)`.
 
-    It may be mounted in another app; where that does not pass on ASGI's lifespan, `close` ends the runs that go on.
+    It may be mounted in another app. If that app does not forward ASGI lifespan events, call `close` on shutdown.
     """
 
     def __init__(self, agent: Agent, limits: AppLimits, chain: Chain | None = None) -> None:
@@ -129,40 +146,40 @@ class ChatApp:
 
     @property
     def runs(self) -> int:
-        """How many runs go on now."""
+        """Number of runs in progress."""
         return len(self._runs)
 
     def close(self) -> None:
-        """Serve nobody any more, and end the runs that go on: each has its result, as cancelled."""
+        """Refuse new requests and cancel the runs in progress."""
         self._closing = True
         for run in tuple(self._runs):
             run.cancel("shutdown")
 
     async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
-        """Serve one connection, as ASGI has it."""
+        """Handle one ASGI connection."""
         if scope["type"] == "lifespan":
             await self._handle_lifespan(receive, send)
         elif scope["type"] == "http":
             await self._handler(scope, receive, send)
-        else:  # a web socket, which is closed before it is open
+        else:  # a web socket: refused before the handshake completes
             await send({"type": f"{scope['type']}.close"})
 
     async def _handle_lifespan(self, receive: Receive, send: Send) -> None:
         while True:
-            said = await receive()
-            if said["type"] == "lifespan.startup":
+            message = await receive()
+            if message["type"] == "lifespan.startup":
                 self._closing = False
-            elif said["type"] == "lifespan.shutdown":
+            elif message["type"] == "lifespan.shutdown":
                 self.close()
                 with anyio.move_on_after(_SHUTDOWN_S):
                     while self._runs:
                         await anyio.sleep(0.01)
-            await send({"type": f"{said['type']}.complete"})
-            if said["type"] == "lifespan.shutdown":
+            await send({"type": f"{message['type']}.complete"})
+            if message["type"] == "lifespan.shutdown":
                 return
 
     async def _serve(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Answer one request; whatever goes wrong, with a problem, unless the client is gone."""
+        """Answer one request; turn any failure into a problem response."""
         client = Client(send, self._limits.send_s)
         try:
             problem = await self._handle_request(scope, receive, client)
@@ -178,21 +195,21 @@ class ChatApp:
                 return
 
     async def _handle_request(self, scope: Scope, receive: Receive, client: Client) -> Problem | None:
-        """Have the request done; or why it is not."""
+        """Run the request, or return why it is refused."""
         headers = _parse_headers(scope)
-        wrong = self._check_route(scope) or await self._check_token(headers) or self._check_capacity()
-        if wrong is not None:
-            return wrong
+        refusal = self._check_route(scope) or await self._check_token(headers) or self._check_capacity()
+        if refusal is not None:
+            return refusal
         if not _is_json(headers.get("content-type", "")):
             return _NOT_JSON
-        doorway = self._limits
-        body = await read_body(receive, headers.get("content-length"), doorway.max_bytes, doorway.read_s)
-        wish = body if isinstance(body, Problem) else parse_request(body)
-        if isinstance(wish, Problem):
-            return wish
+        limits = self._limits
+        body = await read_body(receive, headers.get("content-length"), limits.max_bytes, limits.read_s)
+        request = body if isinstance(body, Problem) else parse_request(body)
+        if isinstance(request, Problem):
+            return request
         streams = "text/event-stream" in headers.get("accept", "").lower()
         return self._check_capacity() or await self._run_in_session(
-            wish, _identify_caller(headers), receive, client, streams
+            request, _identify_caller(headers), receive, client, streams
         )
 
     def _check_route(self, scope: Scope) -> Problem | None:
@@ -204,7 +221,10 @@ class ChatApp:
         return None
 
     async def _check_token(self, headers: Mapping[str, str]) -> Problem | None:
-        """What guards fails closed: a check that cannot be made means no."""
+        """Refuse the request unless the token check returns True.
+
+        An exception or a timeout of the check counts as no.
+        """
         check_token = self._limits.token
         if check_token is None:
             return None
@@ -212,13 +232,13 @@ class ChatApp:
         if scheme.lower() != "bearer" or not token.strip():
             return _NO_TOKEN
         try:
-            said = check_token(token.strip())
+            verdict = check_token(token.strip())
             with anyio.fail_after(self._limits.read_s):
-                known = await said if inspect.isawaitable(said) else said
+                accepted = await verdict if inspect.isawaitable(verdict) else verdict
         except Exception as error:
             log.warning("the check of a token raised a %s, which means no", type(error).__name__)
             return _NO_TOKEN
-        return None if known is True else _NO_TOKEN
+        return None if accepted is True else _NO_TOKEN
 
     def _check_capacity(self) -> Problem | None:
         if self._closing:
@@ -228,7 +248,10 @@ class ChatApp:
     async def _run_in_session(
         self, request: ChatRequest, caller_id: str, receive: Receive, client: Client, wants_stream: bool
     ) -> Problem | None:
-        """Have it done in its session, which nobody else gets meanwhile; a store knows by itself who has one."""
+        """Run the request while holding its session.
+
+        With a store, the store's lease protects the session, so no session is held in memory.
+        """
         in_memory = request.session is not None and self._agent.store is None
         session = self._sessions.open((caller_id, str(request.session))) if in_memory else ChatSession()
         if session.is_busy:
@@ -244,7 +267,7 @@ class ChatApp:
             session.is_busy = False
         if result.stop is Stop.CONTENDED:
             return _BUSY
-        # Only now: who has the answer may ask the next thing at once.
+        # Send only after the session is free: the client may send its next request at once.
         if result.stopped_by != CANCELLED_BY_CLIENT:
             await (
                 send_result(result, client)
@@ -254,14 +277,13 @@ class ChatApp:
         return None
 
     def _open_run(self, request: ChatRequest, session: ChatSession, caller_id: str) -> Run | Problem:
-        """The run, which nobody has begun yet."""
         agent, options = self._agent, dict[str, Any]()
         within = request.build_envelope(self._limits.run_s, agent.clock)
         if within is not None:
             options["within"] = within
         if request.session is not None:
             options["session"] = self._qualify_session(request.session, caller_id)
-        # What the agent says of its runs stands: a client may only add to it.
+        # A client may add metadata but not replace the agent's own.
         metadata = {key: value for key, value in request.metadata.items() if key not in agent.metadata}
         try:
             return agent.open([*session.messages, *request.messages], metadata=metadata, **options)
@@ -272,12 +294,15 @@ class ChatApp:
             raise
 
     def _qualify_session(self, session: str, caller_id: str) -> str:
-        """What a session is called in the agent's store, where others have theirs; else as the client calls it."""
+        """Return the session's name in the agent's store.
+
+        With tokens, the name is prefixed per caller, so that callers cannot read each other's sessions.
+        """
         shared = self._agent.store is not None and self._limits.token is not None
         return f"{caller_id[:32]}:{session}" if shared else session
 
     async def _run_to_end(self, run: Run, receive: Receive, client: Client, wants_stream: bool) -> Result:
-        """Run it to its end; a client that goes away ends it."""
+        """Drive the run to its end; cancel it if the client disconnects."""
         self._runs.add(run)
         try:
             async with run, anyio.create_task_group() as tasks:
@@ -298,7 +323,7 @@ class ChatApp:
 
 
 def _parse_headers(scope: Scope) -> dict[str, str]:
-    """The headers by their names; of one that comes twice, the first."""
+    """Return headers by lower-case name; the first of duplicates wins."""
     headers: dict[str, str] = {}
     for name, value in scope["headers"]:
         headers.setdefault(name.decode("latin-1").lower(), value.decode("latin-1"))
@@ -312,43 +337,57 @@ def _is_json(content_type: str) -> bool:
 
 
 def _identify_caller(headers: Mapping[str, str]) -> str:
-    """Whose sessions they are: nobody goes on with the conversation of another. The token itself is not kept."""
+    """Return a hash that identifies the caller, to keep callers' sessions apart.
+
+    The token itself is not stored.
+    """
     scheme, _, token = headers.get("authorization", "").partition(" ")
     return hashlib.sha256(f"{scheme.lower()} {token.strip()}".encode("latin-1")).hexdigest()
 
 
-def chat_app(
-    agent: Agent,
-    *,
-    token: TokenCheck | None = None,
-    chain: Chain | None = None,
-    path: str = "/chat",
-    runs: int = 32,
-    sessions: int = 1_000,
-    body_bytes: int = 1_000_000,
-    read_seconds: float = 10.0,
-    run_seconds: float | None = None,
-) -> ChatApp:
-    """An agent as a small service, for any ASGI server: `POST /chat` with JSON, and the record of the run comes back.
+@dataclass(slots=True)
+class ChatSession:
+    """Conversation that spans several runs, one run at a time."""
 
-    `token` says whether a bearer token is good; without it everybody is served. With a `chain`, each request is checked
-    as a hop of one, as `ChainDepthMiddleware(chat_app(agent), chain)` would. At most `runs` go on at a time, each
-    for at most `run_seconds`, within the agent's limits. Sessions are in the agent's store; if it has none, so many
-    `sessions` are kept in memory.
+    messages: Sequence[Message] = ()
+    is_busy: bool = False
+
+    def store_messages(self, messages: Sequence[Message]) -> None:
+        """Store the messages of a run.
+
+        A very long conversation loses its oldest messages; the first one kept is always text from the user.
+        """
+        first = max(0, len(messages) - _MAX_MESSAGES)
+        while first and first < len(messages) and not _is_user_text(messages[first]):
+            first += 1
+        self.messages = tuple(messages[first:])
+
+
+class ChatSessions:
+    """Sessions kept in memory, up to a maximum.
+
+    The least recently used session is dropped first, unless a run is using it.
     """
-    validation.check_type("chat_app, agent", agent, Agent)
-    validation.check_text("chat_app, path", path)
-    if chain is not None:
-        validation.check_type("chat_app, chain", chain, Chain)
-    if token is not None and not callable(token):
-        raise ConfigError("chat_app, token", "no function", "a function of a token that says whether it is good")
-    doorway = AppLimits(
-        path=path if path.startswith("/") else f"/{path}",
-        token=token,
-        max_runs=validation.check_int("chat_app, runs", runs, min_value=1),
-        max_sessions=validation.check_int("chat_app, sessions", sessions, min_value=1),
-        max_bytes=validation.check_int("chat_app, body_bytes", body_bytes, min_value=1),
-        read_s=validation.parse_timeout("chat_app, read_seconds", read_seconds),
-        run_s=validation.parse_timeout("chat_app, run_seconds", run_seconds),
-    )
-    return ChatApp(agent, doorway, chain)
+
+    def __init__(self, max_sessions: int) -> None:
+        self._max_sessions = max_sessions
+        self._by_key: dict[tuple[str, str], ChatSession] = {}
+
+    def __len__(self) -> int:
+        return len(self._by_key)
+
+    def open(self, key: tuple[str, str]) -> ChatSession:
+        """Return the session of this caller and name, creating it if needed."""
+        session = self._by_key.pop(key, None) or ChatSession()
+        self._by_key[key] = session  # re-inserted at the end: dicts keep order, so the first keys are the oldest
+        surplus = len(self._by_key) - self._max_sessions
+        idle = [
+            other for other, candidate in self._by_key.items() if not candidate.is_busy and candidate is not session
+        ]
+        for idle_key in idle[: max(0, surplus)]:
+            del self._by_key[idle_key]
+        return session
+
+
+def _is_user_text(message: Message) -> bool:
+    return message.role is Role.USER and message.type is MessageType.TEXT

@@ -1,4 +1,4 @@
-"""A remote agent: one at another service, used like a child here."""
+"""Agents at other services, used as children of agents here."""
 
 from __future__ import annotations
 
@@ -22,69 +22,7 @@ from ..tools import Admission, Toolset
 from .remote_run import RemoteRunner
 
 Token = str | Callable[[], str]
-"""What is sent as a bearer token; a function is asked for it before each request, and must not block."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False, repr=False)
-class RemoteAgent:
-    """An agent at another service, as a child of agents here. `remote_agent(url, ...)` makes one."""
-
-    url: str
-    name: str
-    description: str = ""
-    token: Token | None = field(default=None)
-    limits: Limits = field(default_factory=Limits)
-    chain: Chain | None = None
-    connect_s: float = 10.0
-    metadata: Mapping[str, Any] = field(default_factory=dict[str, Any])
-
-    def as_child(self, mode: Mode, registry: IterationBudgetRegistry) -> ChildSpec:
-        """All that its runs need here: how much they may take, and who asks for them."""
-        terms = self.limits.terms(registry, kind=RunKind.CHILD, grace=False)  # the report is made there
-        terrain = AgentSpec(
-            model=_RemoteModel(urlsplit(self.url).netloc),
-            model_is_async=True,
-            limits=terms,
-            admission=partial(Admission, Toolset()),
-            cards={"": ModelCard()},
-            agent=self.name,
-        )
-        return ChildSpec(
-            name=self.name,
-            description=self.description,
-            agent_spec=terrain,
-            mode=mode,
-            metadata=self.metadata,
-            make_runner=partial(RemoteRunner, self.ask),
-        )
-
-    async def ask(
-        self, body: Mapping[str, Any], position: Position, on_event: Callable[[dict[str, Any]], None]
-    ) -> Mapping[str, Any]:
-        """Have a task done there: the record of the run; RemoteError where there is none."""
-        from .remote_request import RemoteRequest  # and with it an HTTP client, which only those who call need
-
-        token = self._resolve_token()
-        headers = {"content-type": "application/json", "accept": "text/event-stream, application/json"}
-        if token is not None:
-            headers["authorization"] = f"Bearer {token}"
-        headers |= headers_at(position) if self.chain is None else self.chain.headers_at(position)
-        secrets = () if token is None else (token,)
-        return await RemoteRequest(self.name, self.url, headers, body, self.connect_s, secrets).send(on_event)
-
-    def _resolve_token(self) -> str | None:
-        """The token; whatever is wrong with it is told without it."""
-        try:
-            token = self.token() if callable(self.token) else self.token
-        except Exception as error:
-            raise RemoteError(self.name, f"its token cannot be had ({type(error).__name__})", began=False) from None
-        if token is not None and not _is_token(token):
-            raise RemoteError(self.name, "its token is no text of printable ASCII without spaces", began=False)
-        return token
-
-    def __repr__(self) -> str:
-        token = "" if self.token is None else f", token {HIDDEN}"
-        return f"<RemoteAgent {self.name} at {self.url}{token}>"
+"""Bearer token, or a function that returns it before each request and must not block."""
 
 
 def remote_agent(
@@ -98,18 +36,31 @@ def remote_agent(
     connect_seconds: float = 10.0,
     metadata: Mapping[str, Any] | None = None,
 ) -> RemoteAgent:
-    """An agent at another service, for `Agent(children=[...])`: its runs are children like others.
+    """Return an agent at another service, for `Agent(children=[...])`.
 
-    `url` is where it is served by `chat_app`; without a path, at `/chat`. `limits` are what its runs may take, which
-    the service is told and can only narrow. `chain` is who we are to it, where that is not the service that runs here.
+    Its runs are child runs like any other.
+
+    - `url`: address at which `chat_app` serves it. An empty path means `/chat`.
+    - `name`, `description`: shown to the model that delegates to it.
+    - `token`: bearer token, or a function that returns it before each request and must not block.
+    - `limits`: limits of its runs. They are sent to the service, which can only narrow them.
+    - `chain`: identity sent to the service. None means the service that runs here.
+    - `connect_seconds`: maximum time to connect.
+    - `metadata`: sent with each task.
+
+    Raises `ConfigError` if an argument is not valid.
     """
     validation.check_text("remote_agent, name", name)
     validation.check_type("remote_agent, description", description, str)
     if token is not None and not callable(token) and not _is_token(token):
         raise ConfigError("remote_agent, token", f"a {type(token).__name__}", "a text without spaces, or a function")
-    for what, given, kind in (("limits", limits, Limits), ("chain", chain, Chain), ("metadata", metadata, Mapping)):
-        if given is not None:
-            validation.check_type(f"remote_agent, {what}", given, kind)
+    for option, value, kind in (
+        ("limits", limits, Limits),
+        ("chain", chain, Chain),
+        ("metadata", metadata, Mapping),
+    ):
+        if value is not None:
+            validation.check_type(f"remote_agent, {option}", value, kind)
     return RemoteAgent(
         url=_parse_url(url),
         name=name,
@@ -122,31 +73,98 @@ def remote_agent(
     )
 
 
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False, repr=False)
+class RemoteAgent:
+    """Agent at another service, made by `remote_agent(url, ...)`."""
+
+    url: str
+    name: str
+    description: str = ""
+    token: Token | None = field(default=None)
+    limits: Limits = field(default_factory=Limits)
+    chain: Chain | None = None
+    """Identity sent to the service. None means the service that runs here."""
+    connect_s: float = 10.0
+    """Seconds to connect."""
+    metadata: Mapping[str, Any] = field(default_factory=dict[str, Any])
+
+    def as_child(self, mode: Mode, registry: IterationBudgetRegistry) -> ChildSpec:
+        """Build the child spec: limits here, and the runner."""
+        limits = self.limits.terms(registry, kind=RunKind.CHILD, grace=False)  # the service writes the report
+        agent_spec = AgentSpec(
+            model=_RemoteModel(urlsplit(self.url).netloc),
+            model_is_async=True,
+            limits=limits,
+            admission=partial(Admission, Toolset()),
+            cards={"": ModelCard()},
+            agent=self.name,
+        )
+        return ChildSpec(
+            name=self.name,
+            description=self.description,
+            agent_spec=agent_spec,
+            mode=mode,
+            metadata=self.metadata,
+            make_runner=partial(RemoteRunner, self.ask),
+        )
+
+    async def ask(
+        self, body: Mapping[str, Any], position: Position, on_event: Callable[[dict[str, Any]], None]
+    ) -> Mapping[str, Any]:
+        """Send a task to the service and return the record of its run.
+
+        Raises `RemoteError` if no record comes back.
+        """
+        from .remote_request import RemoteRequest  # lazy: it imports the HTTP client
+
+        token = self._resolve_token()
+        headers = {"content-type": "application/json", "accept": "text/event-stream, application/json"}
+        if token is not None:
+            headers["authorization"] = f"Bearer {token}"
+        headers |= headers_at(position) if self.chain is None else self.chain.headers_at(position)
+        secrets = () if token is None else (token,)
+        return await RemoteRequest(self.name, self.url, headers, body, self.connect_s, secrets).send(on_event)
+
+    def _resolve_token(self) -> str | None:
+        """Return the token. Errors never quote it."""
+        try:
+            token = self.token() if callable(self.token) else self.token
+        except Exception as error:
+            raise RemoteError(self.name, f"its token cannot be had ({type(error).__name__})", began=False) from None
+        if token is not None and not _is_token(token):
+            raise RemoteError(self.name, "its token is no text of printable ASCII without spaces", began=False)
+        return token
+
+    def __repr__(self) -> str:
+        token = "" if self.token is None else f", token {HIDDEN}"
+        return f"<RemoteAgent {self.name} at {self.url}{token}>"
+
+
 @dataclass(frozen=True, slots=True)
 class _RemoteModel:
-    """Stands where a run here has its model."""
+    """Placeholder for the model of a run whose model is elsewhere."""
 
     name: str
     provider: None = None
     price: None = None
 
     def ready(self) -> str:
-        """Why it cannot be asked."""
+        """Return why it cannot be asked."""
         return "a remote agent has no model here; it needs a driver that can ask its service"
 
 
 def _parse_url(url: object) -> str:
     expected = "http:// or https://, a host and a path, without a user or a password; token= is for that"
-    found = redact_url(url) if isinstance(url, str) else url
+    shown = redact_url(url) if isinstance(url, str) else url
     try:
         parts = urlsplit(url) if isinstance(url, str) else None
-        good = parts is not None and parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
+        is_valid = parts is not None and parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
     except ValueError:
-        parts, good = None, False
-    if parts is None or not good or "@" in parts.netloc or parts.fragment or parts.query:
-        raise ConfigError("remote_agent, url", found, expected)
+        parts, is_valid = None, False
+    if parts is None or not is_valid or "@" in parts.netloc or parts.fragment or parts.query:
+        raise ConfigError("remote_agent, url", shown, expected)
     return parts._replace(path="/chat").geturl() if parts.path in ("", "/") else parts.geturl()
 
 
 def _is_token(token: object) -> bool:
-    return isinstance(token, str) and token != "" and all("!" <= letter <= "~" for letter in token)
+    return isinstance(token, str) and token != "" and all("!" <= char <= "~" for char in token)

@@ -1,4 +1,4 @@
-"""An exchange: one request to a remote agent, and what comes back, told apart."""
+"""HTTP request to a remote agent, and the parsing of its response."""
 
 from __future__ import annotations
 
@@ -18,28 +18,39 @@ from ..models.sse import EventReader
 
 _MAX_BYTES = 64 * 2**20
 _MAX_JSON_BYTES = 16 * 2**20
-"""Of one piece of JSON, which takes many times as much when it is read."""
+"""Maximum size of one JSON document; parsed, it takes several times the memory."""
 _MAX_ERROR_CHARS = 500
 _CLOSE_WAIT_S = 1.0
 _REFUSALS = frozenset({400, 401, 403, 404, 405, 406, 408, 409, 410, 411, 413, 415, 422, 429, 503})
-"""What a service says before it begins to run anything. Behind any other status nobody knows what was done."""
+"""Status codes that a service sends before it starts a run.
+
+After any other status the run may have started, so its whole reservation counts as used.
+"""
 
 Json = dict[str, Any]
 
 
 @dataclass(frozen=True, slots=True)
 class RemoteRequest:
-    """What is sent, and where. Cancelling it closes the connection, and so ends the run at its other end."""
+    """Request to a remote agent.
+
+    Cancelling it closes the connection, which ends the run at the service.
+    """
 
     remote: str
     url: str
     headers: Mapping[str, str]
     body: Mapping[str, Any]
     connect_s: float
+    """Seconds to connect. Infinity means no limit."""
     secrets: tuple[str, ...] = ()
+    """Texts that error messages must not contain."""
 
     async def send(self, on_event: Callable[[Json], None]) -> Json:
-        """The record of the run; its events are heard as they come. RemoteError says what came instead."""
+        """Send the request and return the record of the run.
+
+        `on_event` receives each event as it arrives. Raises `RemoteError` if no record comes back.
+        """
         try:
             return await self._send(on_event)
         except (httpx2.ConnectError, httpx2.ConnectTimeout, httpx2.PoolTimeout) as error:
@@ -74,13 +85,13 @@ class RemoteRequest:
 
         def consume(part: bytes) -> bool:
             for data in reader.feed(part):
-                said = self._parse_json(data)
-                if "event" in said:
-                    on_event(said)
-                elif "stop" in said:
-                    records.append(said)
+                record = self._parse_json(data)
+                if "event" in record:
+                    on_event(record)
+                elif "stop" in record:
+                    records.append(record)
                 else:
-                    raise RemoteError(self.remote, f"it broke off: {self._sanitize(said.get('detail'))}")
+                    raise RemoteError(self.remote, f"it broke off: {self._sanitize(record.get('detail'))}")
             return bool(records)
 
         await self._read_chunks(response, consume)
@@ -89,9 +100,10 @@ class RemoteRequest:
         return records[0]
 
     async def _read_chunks(self, response: httpx2.Response, consume: Callable[[bytes], object]) -> None:
-        """Hand over what comes. When `take` has all it wants, the end of the body is waited for, but not for long.
+        """Pass the body to `consume`, chunk by chunk.
 
-        The loop is never left by hand: that would leave what it goes over open, of which trio complains.
+        Once `consume` returns a true value, the rest of the body may take `_CLOSE_WAIT_S` longer. The loop has no
+        `break`: leaving it early would leave the async iterator open, and trio warns about that.
         """
         size, failures = 0, list[RemoteError]()
         with anyio.CancelScope() as scope:
@@ -109,36 +121,38 @@ class RemoteRequest:
             raise failures[0]
 
     def _build_error(self, status: int, body: bytes) -> RemoteError:
-        """What a service says instead of a result, ours or any other."""
+        """Build the error for a response that has no result.
+
+        The response may come from Flyball or from any server in between.
+        """
         try:
-            said = self._parse_json(body)
+            data = self._parse_json(body)
         except RemoteError:
-            said = Json()
-        words = self._sanitize(said.get("message") or said.get("detail") or said.get("title") or "it does not say why")
-        code = said.get("code")
+            data = Json()
+        reason = self._sanitize(data.get("message") or data.get("detail") or data.get("title") or "it does not say why")
+        code = data.get("code")
         head = f"{status} {self._sanitize(code)}" if isinstance(code, str) and code else f"{status}"
         if status in _REFUSALS:
-            return RemoteRefused(self.remote, f"it refused ({head}): {words}", began=False)
-        return RemoteError(self.remote, f"it failed ({head}): {words}")
+            return RemoteRefused(self.remote, f"it refused ({head}): {reason}", began=False)
+        return RemoteError(self.remote, f"it failed ({head}): {reason}")
 
     def _parse_json(self, data: bytes) -> Json:
         if len(data) > _MAX_JSON_BYTES:
             raise RemoteError(self.remote, f"it says too much at once: {len(data):,} bytes")
         try:
-            said: object = json.loads(data)
+            parsed: object = json.loads(data)
         except (ValueError, RecursionError):
-            said = None
-        if not isinstance(said, dict):
+            parsed = None
+        if not isinstance(parsed, dict):
             raise RemoteError(
                 self.remote, f"it says what is no record: {self._sanitize(data.decode('utf-8', 'replace'))}"
             )
-        return cast("Json", said)
+        return cast("Json", parsed)
 
     def _sanitize(self, value: object) -> str:
-        """Somebody else's words, in one line, as far as they are of any use, and without our secrets."""
+        """Return foreign text on one line, shortened and without secrets."""
         text = redact(self.secrets, " ".join(str(value).split()))
         return text if len(text) <= _MAX_ERROR_CHARS else f"{text[:_MAX_ERROR_CHARS]}…"
 
     def _describe_error(self, error: Exception) -> str:
-        """Those of the client, which may quote what came."""
         return self._sanitize(error) or type(error).__name__

@@ -1,4 +1,4 @@
-"""The body of a request: read within its limits, and understood or refused."""
+"""Body of a chat request: reading it within limits, parsing and validating it."""
 
 from __future__ import annotations
 
@@ -33,17 +33,21 @@ _CLIENT_GONE = Problem(400, "client_gone", "The client went away before its requ
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ChatRequest:
-    """What a client asks for."""
+    """Validated request of a client."""
 
     messages: Sequence[Any]
-    """The task, behind what was said before, as the client wrote it."""
+    """Earlier messages and, last, the task, as the client sent them."""
     session: str | None = None
+    """Session to continue. None means a single run."""
     metadata: Mapping[str, Any] = field(default_factory=dict[str, Any])
     limits: Mapping[str, int | float] = field(default_factory=dict[str, int | float])
-    """What it allows the run, as counted inside; that can only narrow."""
+    """Limits of the run, in internal units. They can only narrow the agent's own."""
 
     def build_envelope(self, max_seconds: float, clock: Clock) -> TurnBudget | None:
-        """What the run, and all runs below it, must stay within; None where nobody says so."""
+        """Build the budget that bounds the run and all runs below it.
+
+        Return None if neither the app nor the client sets a limit.
+        """
         seconds = min(max_seconds, self.limits.get("seconds", math.inf))
         if seconds == math.inf and not self.limits:
             return None
@@ -58,7 +62,7 @@ class ChatRequest:
 
 
 async def read_body(receive: Receive, content_length: str | None, max_bytes: int, timeout_s: float) -> bytes | Problem:
-    """The whole body, if it is not too long and comes in time."""
+    """Read the whole body, or return why it is refused."""
     too_large = Problem(413, "body_too_large", f"The body is larger than {max_bytes:,} bytes.")
     if (
         content_length is not None
@@ -68,44 +72,36 @@ async def read_body(receive: Receive, content_length: str | None, max_bytes: int
     ):
         return too_large
     parts: list[bytes] = []
-    left = max_bytes
+    remaining = max_bytes
     with anyio.move_on_after(timeout_s):
         while True:
-            said = await receive()
-            if said["type"] == "http.disconnect":
+            message = await receive()
+            if message["type"] == "http.disconnect":
                 return _CLIENT_GONE
-            part: bytes = said.get("body", b"")
-            left -= len(part)
-            if left < 0:
+            part: bytes = message.get("body", b"")
+            remaining -= len(part)
+            if remaining < 0:
                 return too_large
             parts.append(part)
-            if not said.get("more_body", False):
+            if not message.get("more_body", False):
                 return b"".join(parts)
     return Problem(408, "body_too_slow", f"The body did not come within {timeout_s:g} s.", {"connection": "close"})
 
 
 def parse_request(body: bytes) -> ChatRequest | Problem:
-    """What a body asks for, or what is wrong with it."""
+    """Parse a body, or return what is wrong with it."""
     try:
-        given: object = json.loads(body, parse_constant=_reject_constant)
+        data: object = json.loads(body, parse_constant=_reject_constant)
     except (ValueError, RecursionError):
         return Problem(400, "body_not_json", "The body is no JSON.")
-    if not isinstance(given, dict):
+    if not isinstance(data, dict):
         return Problem(400, "body_not_json", "The body must be a JSON object.")
     try:
-        return _parse_fields(cast("dict[str, Any]", given))
+        return _parse_fields(cast("dict[str, Any]", data))
     except MessageError as error:
         return _build_invalid_problem(str(error))
     except ValueError as error:
         return _build_invalid_problem(str(error))
-
-
-def _build_invalid_problem(message: str) -> Problem:
-    return Problem(422, "request_invalid", message)
-
-
-def _reject_constant(name: str) -> None:
-    raise ValueError(name)
 
 
 def _parse_fields(data: Mapping[str, Any]) -> ChatRequest:
@@ -135,13 +131,13 @@ def _parse_messages(data: Mapping[str, Any]) -> Sequence[Any]:
         raise ValueError("`message` must be a text that is not empty.")
     if messages is not None and not (isinstance(messages, list) and messages):
         raise ValueError("`messages` must be a list of messages with role and content.")
-    said = cast("list[Any]", [message] if messages is None else messages)
-    read = normalize(said, run="request")
-    if any(one.role is Role.SYSTEM for one in read):
+    conversation = cast("list[Any]", [message] if messages is None else messages)
+    normalized = normalize(conversation, run="request")
+    if any(message.role is Role.SYSTEM for message in normalized):
         raise ValueError("The instructions are the agent's: `messages` may have no role `system` or `developer`.")
-    if read[-1].role is not Role.USER:
+    if normalized[-1].role is not Role.USER:
         raise ValueError("The last of the `messages` must be the user's.")
-    return said
+    return conversation
 
 
 def _parse_limits(data: object) -> dict[str, int | float]:
@@ -165,3 +161,11 @@ def _parse_limits(data: object) -> dict[str, int | float]:
 
 def _is_name(value: object) -> bool:
     return isinstance(value, str) and value.isprintable() and value.strip() != ""
+
+
+def _build_invalid_problem(message: str) -> Problem:
+    return Problem(422, "request_invalid", message)
+
+
+def _reject_constant(name: str) -> None:
+    raise ValueError(name)

@@ -1,4 +1,4 @@
-"""The stream: the events of a run for a client that listens, and its record as the last of them."""
+"""Server-sent events of a run; the last one carries its record."""
 
 from __future__ import annotations
 
@@ -15,13 +15,16 @@ from .asgi import Problem, Send, encode_headers
 
 _HEADERS = {"content-type": "text/event-stream", "cache-control": "no-store", "x-accel-buffering": "no"}
 _PING_S = 15.0
-"""Whatever stands between us and the client may close what is silent for longer."""
+"""Seconds between pings. Proxies often close connections that are silent for longer."""
 _OPENING_EVENTS = 2
-"""So many events tell whether a run could begin; they come at once."""
+"""Number of events that show whether the run got its session; they arrive at once."""
 
 
 async def send_events(run: Run, send: Send) -> None:
-    """Send every event as it happens; nothing, where the run cannot have its session: that has a status of its own."""
+    """Send each event as it happens.
+
+    Nothing is sent if the run cannot get its session: that is answered with a status code instead.
+    """
     events, opening = aiter(run), list[Event]()
     async for event in events:
         opening.append(event)
@@ -43,12 +46,12 @@ async def send_events(run: Run, send: Send) -> None:
 
 
 async def send_result(result: Result, send: Send) -> None:
-    """Send the record, as the last event."""
+    """Send the record as the last event."""
     await _send_chunk(send, _encode_event("result", result.to_dict()), more=False)
 
 
 async def send_problem(problem: Problem, send: Send) -> None:
-    """End a stream that has begun, and say why."""
+    """End a started stream with a problem event."""
     record = {"status": problem.status, "code": problem.code, "detail": problem.message}
     await _send_chunk(send, _encode_event("problem", record), more=False)
 
@@ -58,5 +61,5 @@ async def _send_chunk(send: Send, body: bytes, more: bool = True) -> None:
 
 
 def _encode_event(name: str, record: Mapping[str, Any]) -> bytes:
-    """JSON has no line ends, so one line of data is enough."""
+    # JSON text has no raw line breaks, so one data line is enough.
     return f"event: {name}\ndata: {json.dumps(record, ensure_ascii=False)}\n\n".encode("utf-8", "replace")

@@ -1,1 +1,1 @@
-"""The commands of the command line, one module each."""
+"""Commands of `flyball`, one module each."""

@@ -1,4 +1,4 @@
-"""`flyball doctor`: proof that this installation works, and that the settings of this place can be used."""
+"""`flyball doctor`: check the installation, the settings and the store."""
 
 from __future__ import annotations
 
@@ -19,61 +19,6 @@ if TYPE_CHECKING:
 _UNITS = ("bytes", "kB", "MB", "GB")
 
 
-def build_store_check() -> Check:
-    """That runs can be kept; its name tells where, how many there are, how large it is and of which version."""
-    from ...doctor import Check, Hint
-
-    try:
-        Settings.load()
-    except USER_ERRORS:
-        return Check("store", lambda: [Hint("which one is not known, as the settings cannot be read")])
-    try:
-        place = StoreLocation.resolve(None)
-        if place.is_disabled:
-            return Check("store", lambda: [Hint(f"{place.uri} ({place.source}): runs are not kept")])
-        if place.path is not None and not place.path.exists():
-            return Check(f"store {place.name}", lambda: [Hint("it is not there yet: the first flyball run makes it")])
-        with place.open() as store:
-            told = ", ".join(_describe_store(place, store))
-            _probe_write(store)
-    except USER_ERRORS as error:
-        wrong = str(error)
-        return Check("store", lambda: [wrong])
-    return Check(f"store {place.name} ({told})", tuple[str, ...])
-
-
-def _describe_store(location: StoreLocation, store: Store) -> list[str]:
-    from ...store import SqliteStore
-
-    runs = len(Archive(store, location.name).list_entries())
-    facts = [f"{runs:,} run{'' if runs == 1 else 's'}"]
-    if isinstance(store, SqliteStore):
-        [version] = store.read(int, "PRAGMA user_version")
-        facts += [_format_size(store.path.stat().st_size), f"schema {version}"]
-    return facts
-
-
-def _probe_write(store: Store) -> None:
-    """Write something that leaves nothing: a lease, taken and given back."""
-    from ...store import Guard
-
-    guard = store.lease.acquire("flyball doctor", "flyball doctor", 60.0)
-    if isinstance(guard, Guard):
-        store.lease.release(guard)
-
-
-def _format_size(amount: float) -> str:
-    """So many bytes, as a person would write it.
-
-    >>> _format_size(999), _format_size(1_480_000)
-    ('999 bytes', '1.48 MB')
-    """
-    unit = 0
-    while amount >= 999.5 and unit < len(_UNITS) - 1:
-        amount, unit = amount / 1_000, unit + 1
-    return f"{amount:.3g} {_UNITS[unit]}" if unit else f"{amount:.0f} {_UNITS[0]}"
-
-
 def doctor(
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object instead of lines.")] = False,
 ) -> None:
@@ -86,7 +31,9 @@ def doctor(
     results = [_Finding(check) for check in _list_checks()]
     passed = sum(not finding.errors for finding in results)
     if as_json:
-        print_raw(json.dumps({"ok": passed == len(results), "checks": [one.record for one in results]}, indent=2))
+        print_raw(
+            json.dumps({"ok": passed == len(results), "checks": [finding.record for finding in results]}, indent=2)
+        )
     else:
         for finding in results:
             print_line(finding.line)
@@ -96,27 +43,25 @@ def doctor(
 
 
 class _Finding:
-    """What a check found."""
+    """Result of one check."""
 
     def __init__(self, check: Check) -> None:
         from ...doctor import Hint
 
-        found = check.run()
+        findings = check.run()
         self.name = check.name
-        self.errors = [one for one in found if not isinstance(one, Hint)]
-        self.hints = [str(one) for one in found if isinstance(one, Hint)]
+        self.errors = [finding for finding in findings if not isinstance(finding, Hint)]
+        self.hints = [str(finding) for finding in findings if isinstance(finding, Hint)]
 
     @property
     def record(self) -> dict[str, object]:
-        """It in JSON types."""
         return {"name": self.name, "ok": not self.errors, "wrong": self.errors, "hints": self.hints}
 
     @property
     def line(self) -> str:
-        """It for a person."""
-        word = "FAIL" if self.errors else "none" if self.hints else "ok"
-        told = "; ".join([*self.errors, *self.hints])
-        return f"{word:4} {self.name}: {told}" if told else f"{word:4} {self.name}"
+        status = "FAIL" if self.errors else "none" if self.hints else "ok"
+        details = "; ".join([*self.errors, *self.hints])
+        return f"{status:4} {self.name}: {details}" if details else f"{status:4} {self.name}"
 
 
 def _list_checks() -> list[Check]:
@@ -131,10 +76,70 @@ def _list_checks() -> list[Check]:
 
 
 def _find_setting_errors() -> list[str]:
-    """What cannot be used of the settings that a program started here would have."""
+    """Return errors in the settings that a program started here would read."""
     from ...budget.registry import IterationBudgetRegistry
     from ...rules import RuleSet
     from .limits import find_setting_errors
 
     registry = IterationBudgetRegistry()
     return [str(error) for error in (*find_setting_errors(registry), *RuleSet.core(registry.settings).problems)]
+
+
+def build_store_check() -> Check:
+    """Build the check that runs can be stored.
+
+    Its name has the path, run count, size and schema version.
+    """
+    from ...doctor import Check, Hint
+
+    try:
+        Settings.load()
+    except USER_ERRORS:
+        return Check("store", lambda: [Hint("which one is not known, as the settings cannot be read")])
+    try:
+        location = StoreLocation.resolve(None)
+        if location.is_disabled:
+            return Check("store", lambda: [Hint(f"{location.uri} ({location.source}): runs are not kept")])
+        if location.path is not None and not location.path.exists():
+            return Check(
+                f"store {location.name}", lambda: [Hint("it is not there yet: the first flyball run makes it")]
+            )
+        with location.open() as store:
+            facts = ", ".join(_describe_store(location, store))
+            _probe_write(store)
+    except USER_ERRORS as error:
+        message = str(error)
+        return Check("store", lambda: [message])
+    return Check(f"store {location.name} ({facts})", tuple[str, ...])
+
+
+def _describe_store(location: StoreLocation, store: Store) -> list[str]:
+    from ...store import SqliteStore
+
+    runs = len(Archive(store, location.name).list_entries())
+    facts = [f"{runs:,} run{'' if runs == 1 else 's'}"]
+    if isinstance(store, SqliteStore):
+        [version] = store.read(int, "PRAGMA user_version")
+        facts += [_format_size(store.path.stat().st_size), f"schema {version}"]
+    return facts
+
+
+def _probe_write(store: Store) -> None:
+    """Write something that leaves no trace: acquire a lease and release it."""
+    from ...store import Guard
+
+    guard = store.lease.acquire("flyball doctor", "flyball doctor", 60.0)
+    if isinstance(guard, Guard):
+        store.lease.release(guard)
+
+
+def _format_size(amount: float) -> str:
+    """Format a number of bytes.
+
+    >>> _format_size(999), _format_size(1_480_000)
+    ('999 bytes', '1.48 MB')
+    """
+    unit = 0
+    while amount >= 999.5 and unit < len(_UNITS) - 1:
+        amount, unit = amount / 1_000, unit + 1
+    return f"{amount:.3g} {_UNITS[unit]}" if unit else f"{amount:.0f} {_UNITS[0]}"

@@ -1,4 +1,4 @@
-"""`flyball export`: a run as a file, for programs (JSON lines) or for people (Markdown)."""
+"""`flyball export`: print a run as JSON lines or Markdown."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 class Format(StrEnum):
-    """What a run is written as."""
+    """Output format."""
 
     JSONL = "jsonl"
     MD = "md"
@@ -42,9 +42,9 @@ def export(
     if journal and format_ is not Format.JSONL:
         raise exit_with_error("--journal: found --format md; expected --format jsonl")
     try:
-        place = StoreLocation.resolve(store)
-        with place.open_existing() as opened:
-            archive = Archive(opened, place.name)
+        location = StoreLocation.resolve(store)
+        with location.open_existing() as run_store:
+            archive = Archive(run_store, location.name)
             entry = archive.find_run(run)
             if format_ is Format.MD:
                 lines: list[str] = [render_conversation(archive.build_record(entry))]
@@ -58,7 +58,7 @@ def export(
 
 
 def _iter_lines(archive: Archive, entry: Entry, with_journal: bool) -> Iterator[dict[str, Any]]:
-    """A run, then what was said and what happened in it, its end, and those below it."""
+    """Yield the run, its messages, events, journal and end, then its children."""
     start, finish, run_id = entry.start, entry.finish, entry.run_id
     head = {"session": start.session, "parent": start.parent, "agent": start.agent, "started_at": start.at}
     yield {"line": "run", "run_id": run_id, **head, "task": start.task, "metadata": start.metadata}
@@ -69,10 +69,10 @@ def _iter_lines(archive: Archive, entry: Entry, with_journal: bool) -> Iterator[
         yield {"line": "event", **event}
     for row in archive.store.journal.read(run_id) if with_journal else ():
         data = json.loads(row.data)
-        rest = {"kind": row.kind.value, "take": row.take, "fingerprint": row.fingerprint, "data": data}
-        yield {"line": "journal", "run_id": run_id, "n": row.n, **rest}
+        fields = {"kind": row.kind.value, "take": row.take, "fingerprint": row.fingerprint, "data": data}
+        yield {"line": "journal", "run_id": run_id, "n": row.n, **fields}
     ended_at = None if finish is None else finish.at
-    told = {"stop": None if finish is None else finish.stop, "explanation": record.data.text("explanation")}
-    yield {"line": "end", "run_id": run_id, "ended_at": ended_at, **told, "text": record.data.text("text")}
+    outcome = {"stop": None if finish is None else finish.stop, "explanation": record.data.text("explanation")}
+    yield {"line": "end", "run_id": run_id, "ended_at": ended_at, **outcome, "text": record.data.text("text")}
     for child in archive.list_children(entry):
         yield from _iter_lines(archive, child, with_journal)

@@ -14,7 +14,7 @@ from ...settings import Setting, Settings, variable_for
 from ...steadiness import SETTINGS, Thresholds
 
 _CLI_SETTINGS = ("model", "store")
-"""What only the command line reads, and in no mode."""
+"""Settings that only the command line reads, and not per mode."""
 
 
 def limits(
@@ -31,28 +31,28 @@ def limits(
     if as_json:
         record = {
             "limits": [_build_record(*row) for row in rows],
-            "unread": [_format_unread(*found) for found in unread],
+            "unread": [_format_unread(*entry) for entry in unread],
         }
         typer.echo(json.dumps(record, indent=2))
     else:
         _print_table(rows)
-        for found in unread:
-            typer.echo(_format_unread(*found), err=True)
-    wrong = find_setting_errors(registry)
-    for error in wrong:
+        for entry in unread:
+            typer.echo(_format_unread(*entry), err=True)
+    errors = find_setting_errors(registry)
+    for error in errors:
         typer.echo(f"flyball: {error}", err=True)
-    if wrong:
+    if errors:
         raise typer.Exit(1)
 
 
 def find_setting_errors(registry: IterationBudgetRegistry) -> list[SettingError]:
-    """What cannot be used of the settings, for every mode and for single ones."""
+    """Return errors in the settings, for all modes and for single ones."""
     from ...models.catalog import find_price_errors
 
-    found = [_resolve(registry, spec) for spec in registry]
-    wrong = [error for error in found if isinstance(error, SettingError)]
+    resolutions = [_resolve(registry, spec) for spec in registry]
+    errors = [error for error in resolutions if isinstance(error, SettingError)]
     return (
-        wrong
+        errors
         + _find_threshold_errors(registry.settings)
         + find_price_errors(registry.settings)
         + _find_mode_errors(registry)
@@ -60,7 +60,7 @@ def find_setting_errors(registry: IterationBudgetRegistry) -> list[SettingError]
 
 
 def _resolve(registry: IterationBudgetRegistry, spec: BudgetSpec) -> Resolution | SettingError:
-    """One wrong setting must not hide the other budgets."""
+    # Errors are values here: one wrong setting must not hide the other budgets.
     try:
         return registry.explain(spec.name)
     except SettingError as error:
@@ -68,7 +68,7 @@ def _resolve(registry: IterationBudgetRegistry, spec: BudgetSpec) -> Resolution 
 
 
 def _find_unread(registry: IterationBudgetRegistry) -> list[tuple[Setting, list[str]]]:
-    """The settings that nobody reads, each with the key it may have been meant for."""
+    """Return settings that nothing reads, with the likely key."""
     budgets = [spec.setting for spec in registry if spec.setting]
     keys, clamps = (
         [*budgets, *SETTINGS, *_list_delegation_settings(), *_list_chain_settings()],
@@ -79,14 +79,14 @@ def _find_unread(registry: IterationBudgetRegistry) -> list[tuple[Setting, list[
     for setting in registry.settings:
         mode, key = _split_mode(setting.key)
         if mode is None and key.startswith("prices"):
-            continue  # each of them is a price, or wrong
+            continue  # checked by find_price_errors
         if key.startswith("rules."):
-            meant = _suggest_rule_key(key)
-            if meant is not None:
-                unread.append((setting, [f"mode.{mode}.{meant}" if mode else meant]))
+            suggestion = _suggest_rule_key(key)
+            if suggestion is not None:
+                unread.append((setting, [f"mode.{mode}.{suggestion}" if mode else suggestion]))
         elif mode is None and key not in (*keys, *clamps, *_CLI_SETTINGS):
             unread.append((setting, suggest_names(key, (*keys, *clamps, *_CLI_SETTINGS, *variables))[:1]))
-        elif mode is not None and key in clamps:  # which holds in every mode
+        elif mode is not None and key in clamps:  # clamps apply to all modes, so not here
             unread.append((setting, [key]))
         elif mode is not None and key not in keys:
             unread.append((setting, [f"mode.{mode}.{near}" for near in suggest_names(key, keys)[:1]]))
@@ -94,7 +94,7 @@ def _find_unread(registry: IterationBudgetRegistry) -> list[tuple[Setting, list[
 
 
 def _list_delegation_settings() -> Sequence[str]:
-    from ...agent.delegation import SETTINGS as DELEGATION  # and with it pydantic: only this command needs it
+    from ...agent.delegation import SETTINGS as DELEGATION  # lazy: imports pydantic, which only this command needs
 
     return DELEGATION
 
@@ -106,28 +106,31 @@ def _list_chain_settings() -> Sequence[str]:
 
 
 def _suggest_rule_key(key: str) -> str | None:
-    """What a setting of a core rule may have been meant for; None where somebody reads it, such as a rule of yours."""
+    """Return the likely key of a misspelled core rule setting.
+
+    None if the setting is read, for example by a rule of the user.
+    """
     from ...rules import RuleSet
 
     known = {rule.id: ("enabled", *rule.params) for rule in RuleSet.core()}
     _, rule, *names = key.split(".")
     if rule not in known or names in [[name] for name in known[rule]]:
         return None
-    near = suggest_names(".".join(names), known[rule]) or [*known[rule]][1:2] or ["enabled"]
-    return f"rules.{rule}.{near[0]}"
+    suggestions = suggest_names(".".join(names), known[rule]) or [*known[rule]][1:2] or ["enabled"]
+    return f"rules.{rule}.{suggestions[0]}"
 
 
 def _find_mode_errors(registry: IterationBudgetRegistry) -> list[SettingError]:
-    """What cannot be used of what is said for one mode only."""
-    read = [_split_mode(setting.key) for setting in registry.settings]
-    wrong: list[SettingError] = []
-    for mode in dict.fromkeys(mode for mode, _ in read if mode is not None):
-        said = [key for its_mode, key in read if its_mode == mode]
+    """Return errors in settings that apply to one mode only."""
+    split_keys = [_split_mode(setting.key) for setting in registry.settings]
+    errors: list[SettingError] = []
+    for mode in dict.fromkeys(mode for mode, _ in split_keys if mode is not None):
+        mode_keys = [key for its_mode, key in split_keys if its_mode == mode]
         in_mode = IterationBudgetRegistry(settings=registry.settings.for_mode(mode))
-        found = [_resolve(in_mode, spec) for spec in in_mode if spec.setting in said]
-        wrong += [error for error in found if isinstance(error, SettingError)]
-        wrong += _find_threshold_errors(in_mode.settings) if set(said) & set(SETTINGS) else []
-    return wrong
+        resolutions = [_resolve(in_mode, spec) for spec in in_mode if spec.setting in mode_keys]
+        errors += [error for error in resolutions if isinstance(error, SettingError)]
+        errors += _find_threshold_errors(in_mode.settings) if set(mode_keys) & set(SETTINGS) else []
+    return errors
 
 
 def _find_threshold_errors(settings: Settings) -> list[SettingError]:
@@ -139,7 +142,7 @@ def _find_threshold_errors(settings: Settings) -> list[SettingError]:
 
 
 def _split_mode(key: str) -> tuple[str | None, str]:
-    """`mode.pipeline.max_turns` is `max_turns`, in one mode."""
+    """Split `mode.pipeline.max_turns` into mode and key; the mode is None without prefix."""
     parts = key.split(".", 2)
     return (parts[1], parts[2]) if parts[0] == "mode" and len(parts) > 2 else (None, key)
 
@@ -172,15 +175,15 @@ def _print_table(rows: list[tuple[BudgetSpec, Resolution | SettingError]]) -> No
 
     console = Console(highlight=False, markup=False)
     if not console.is_terminal:
-        console.width = 10_000  # a pipe has no edge to wrap at
+        console.width = 10_000  # do not wrap in a pipe
     columns = [Column(name, overflow="fold") for name in ("Budget", "Ceiling", "From", "Allowed", "Setting")]
     table = Table(*columns, box=None, pad_edge=False)
-    for spec, found in rows:
+    for spec, resolution in rows:
         show = spec.unit.show
-        if isinstance(found, SettingError):
-            cells = (Text("wrong", style="red"), found.source, spec.bounds.show(spec.unit))
+        if isinstance(resolution, SettingError):
+            cells = (Text("wrong", style="red"), resolution.source, spec.bounds.show(spec.unit))
         else:
-            clamped = f", clamped from {show(found.requested)}" if found.is_clamped else ""
-            cells = (show(found.value), found.source + clamped, found.bounds.show(spec.unit))
+            clamped = f", clamped from {show(resolution.requested)}" if resolution.is_clamped else ""
+            cells = (show(resolution.value), resolution.source + clamped, resolution.bounds.show(spec.unit))
         table.add_row(spec.name, *cells, spec.setting or "")
     console.print(table)

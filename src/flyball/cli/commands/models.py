@@ -1,4 +1,4 @@
-"""`flyball models`: which models can be asked here, and what they cost."""
+"""`flyball models`: models that can be used by name, and their prices."""
 
 from __future__ import annotations
 
@@ -23,25 +23,24 @@ LOCAL = "local:smollm2"
 
 @dataclass(frozen=True, slots=True)
 class ListedModel:
-    """A model that can be named; prices are dollars for a million tokens."""
+    """Known model; prices are dollars per million tokens."""
 
     name: str
     input: float | None
     output: float | None
+    """None, like `input`: no price for tokens alone."""
     context_tokens: int | None
     ready: str
-    """`ready`, or what is missing."""
+    """`ready`, or the missing part."""
 
     @property
     def price(self) -> str:
-        """What its tokens cost, in words."""
         if self.input is None or self.output is None:
             return "no price for tokens alone"
         return f"${self.input:g} in, ${self.output:g} out" if self.input or self.output else "free"
 
     @property
     def line(self) -> str:
-        """It behind its name."""
         reads = "" if self.context_tokens is None else f"reads {self.context_tokens:,}"
         return f"{self.price:25}  {reads:15}  {self.ready}"
 
@@ -56,16 +55,16 @@ def models(
     model by its name; without a price no money limit can be held for it.
     """
     try:
-        found = [one for one in list_models() if all(word.lower() in one.name.lower() for word in words or ())]
+        matches = [model for model in list_models() if all(word.lower() in model.name.lower() for word in words or ())]
     except USER_ERRORS as error:
         raise exit_with_error(error) from None
     if as_json:
-        print_raw(json.dumps([asdict(one) for one in found], indent=2))
+        print_raw(json.dumps([asdict(model) for model in matches], indent=2))
         return
-    width = max((len(one.name) for one in found), default=0)
-    for one in found:
-        print_line(f"{one.name:{width}}  {one.line}".rstrip())
-    if not found:
+    width = max((len(model.name) for model in matches), default=0)
+    for model in matches:
+        print_line(f"{model.name:{width}}  {model.line}".rstrip())
+    if not matches:
         print_line(
             "no model that is known here has these words; a new one can be asked by its name all the same", err=True
         )
@@ -73,20 +72,20 @@ def models(
 
 
 def list_models() -> Iterator[ListedModel]:
-    """The local model, those that the settings give a price, and those of the table."""
+    """Yield the local model, then priced and catalog models."""
     from ...models import price_of
     from ...models.by_name import KEY_VARIABLES
     from ...models.catalog import iter_known_models
 
     settings = Settings.load()
     yield from _list_local_model()
-    listed = list(iter_known_models(tuple(KEY_VARIABLES)))
-    told = settings.at("prices")
-    names = {f"{provider}:{name}" for provider, name, _, _ in listed}
-    for name in JsonReader(told.value if told is not None else None):
+    catalog = list(iter_known_models(tuple(KEY_VARIABLES)))
+    prices = settings.at("prices")
+    names = {f"{provider}:{name}" for provider, name, _, _ in catalog}
+    for name in JsonReader(prices.value if prices is not None else None):
         if name not in names:
             yield _build_listed_model(name, price_of(None, name, settings), None, "priced in the settings")
-    for provider, name, _, context in listed:
+    for provider, name, _, context in catalog:
         ready = "ready" if os.environ.get(KEY_VARIABLES[provider]) else f"no {KEY_VARIABLES[provider]}"
         yield _build_listed_model(f"{provider}:{name}", price_of(provider, name, settings), context, ready)
 
@@ -96,7 +95,7 @@ def _build_listed_model(name: str, price: TokenPrice | None, context: int | None
 
 
 def _list_local_model() -> Iterator[ListedModel]:
-    """The model that runs on this machine, where this version has it."""
+    """Yield the model that runs on this machine, if this version has one."""
     from ...models.by_name import named
 
     try:

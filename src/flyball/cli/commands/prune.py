@@ -1,4 +1,4 @@
-"""`flyball prune`: throw away what nobody has touched for a while."""
+"""`flyball prune`: delete runs and sessions that were not used for a while."""
 
 from __future__ import annotations
 
@@ -34,24 +34,24 @@ def prune(
     A run that is going on, or whose session is held, stays. What is thrown away cannot be had back.
     """
     try:
-        place = StoreLocation.resolve(store)
+        location = StoreLocation.resolve(store)
         before = SYSTEM.wall() - _parse_age(older_than)
-        with place.open_existing() as opened:
-            archive = Archive(opened, place.name)
+        with location.open_existing() as run_store:
+            archive = Archive(run_store, location.name)
             before = _adjust_cutoff(archive, before, keep)
-            doomed = count_prunable(opened, before)
-            if not doomed.runs and not doomed.sessions:
+            prunable = count_prunable(run_store, before)
+            if not prunable.runs and not prunable.sessions:
                 print_line("nothing to throw away")
             elif dry_run:
-                print_line(f"would throw away {_format_amount(doomed)}, untouched since {format_time(before)} UTC")
-            elif confirm(f"Throw away {_format_amount(doomed)}, untouched since {format_time(before)} UTC?", yes):
-                print_line(f"threw away {_format_amount(opened.prune(before))}")
+                print_line(f"would throw away {_format_amount(prunable)}, untouched since {format_time(before)} UTC")
+            elif confirm(f"Throw away {_format_amount(prunable)}, untouched since {format_time(before)} UTC?", yes):
+                print_line(f"threw away {_format_amount(run_store.prune(before))}")
     except USER_ERRORS as error:
         raise exit_with_error(error) from None
 
 
 def count_prunable(store: Store, before: float) -> Pruned:
-    """How much `store.prune(before)` would throw away now."""
+    """Count what `store.prune(before)` would delete now."""
     from ...store import Pruned
 
     entries = Archive(store, "").list_entries()
@@ -66,42 +66,44 @@ def count_prunable(store: Store, before: float) -> Pruned:
     staying = [entry for entry in entries if roots[entry.run_id] in live]
     used = held | {entry.start.session for entry in staying}
     sessions = [
-        one for one in store.transcript.sessions(limit=UNLIMITED) if one.updated_at < before and one.id not in used
+        session
+        for session in store.transcript.sessions(limit=UNLIMITED)
+        if session.updated_at < before and session.id not in used
     ]
     return Pruned(len(entries) - len(staying), len(sessions))
 
 
 def _find_roots(entries: Sequence[Entry]) -> Mapping[str, str]:
-    """The run at the top of each run's tree."""
+    """Return the top run of each run."""
     parents = {entry.run_id: entry.start.parent for entry in entries}
 
     def find_root(run_id: str) -> str:
-        above = parents[run_id]
-        while above is not None and above in parents:
-            run_id, above = above, parents[above]
+        parent = parents[run_id]
+        while parent is not None and parent in parents:
+            run_id, parent = parent, parents[parent]
         return run_id
 
     return {run_id: find_root(run_id) for run_id in parents}
 
 
 def _adjust_cutoff(archive: Archive, before: float, keep: int) -> float:
-    """The time before which all may go, if the newest so many runs stay with all of their trees."""
+    """Return the cutoff that keeps the newest `keep` run trees."""
     if not keep:
         return before
     entries = archive.list_entries()
-    roots, touched = _find_roots(entries), dict[str, float]()
+    roots, updated_at = _find_roots(entries), dict[str, float]()
     for entry in entries:
         root = roots[entry.run_id]
-        touched[root] = max(touched.get(root, 0.0), entry.updated_at)
-    newest = sorted(touched.values(), reverse=True)
+        updated_at[root] = max(updated_at.get(root, 0.0), entry.updated_at)
+    newest = sorted(updated_at.values(), reverse=True)
     return min(before, newest[keep - 1]) if keep <= len(newest) else 0.0
 
 
 def _parse_age(age: str) -> float:
-    found = _AGE.fullmatch(age.strip().lower())
-    if found is None:
+    match = _AGE.fullmatch(age.strip().lower())
+    if match is None:
         raise ConfigError("prune, --older-than", age, "a number and a unit: 45m, 12h, 30d or 2w")
-    return float(found[1]) * _SECONDS[found[2]]
+    return float(match[1]) * _SECONDS[match[2]]
 
 
 def _format_amount(pruned: Pruned) -> str:

@@ -1,4 +1,4 @@
-"""`flyball replay`: what today's rules and limits would have made of a run; nothing is asked, and nothing is done."""
+"""`flyball replay`: replay a run under other rules or limits."""
 
 from __future__ import annotations
 
@@ -40,53 +40,52 @@ def replay(
     files are those of today. Exits with 0 if all would have been the same, with 1 if not.
     """
     try:
-        place = StoreLocation.resolve(store)
-        given = [path.absolute() for path in rules or ()]
-        with place.open_existing() as opened:
-            archive = Archive(opened, place.name)
+        location = StoreLocation.resolve(store)
+        rule_paths = [path.absolute() for path in rules or ()]
+        with location.open_existing() as run_store:
+            archive = Archive(run_store, location.name)
             entry = archive.find_run(run)
-            rows, events = opened.journal.read(entry.run_id), opened.runs.events(entry.run_id)
+            rows, events = run_store.journal.read(entry.run_id), run_store.runs.events(entry.run_id)
             if not rows:
                 raise ConfigError(f"replay, run {entry.run_id}", "no journal", "a run that was kept with one")
-            outfit = load_config(entry, {"rules": tuple(given)})
-            outfit = replace(outfit, limits={**outfit.limits, **_parse_limits(limits or ())})
-            score = RecordedRun(rows, events, None if entry.finish is None else entry.finish.stop)
-            agent = outfit.build_agent()
-            found, further = replay_run(agent, score), replay_run(agent, score, lenient=True)
+            config = load_config(entry, {"rules": tuple(rule_paths)})
+            config = replace(config, limits={**config.limits, **_parse_limits(limits or ())})
+            recorded = RecordedRun(rows, events, None if entry.finish is None else entry.finish.stop)
+            agent = config.build_agent()
+            report, lenient_report = replay_run(agent, recorded), replay_run(agent, recorded, lenient=True)
     except USER_ERRORS as error:
         raise exit_with_error(error) from None
     if as_json:
-        print_raw(json.dumps({**_build_record(found), "answered_the_same": _build_record(further)}, indent=2))
+        print_raw(json.dumps({**_build_record(report), "answered_the_same": _build_record(lenient_report)}, indent=2))
     else:
-        for line in _format_report(found, further, score.stop):
+        for line in _format_report(report, lenient_report, recorded.stop):
             print_line(line)
-    raise typer.Exit(0 if found.is_same else 1)
+    raise typer.Exit(0 if report.is_same else 1)
 
 
 def _parse_limits(texts: Sequence[str]) -> dict[str, Any]:
-    read: dict[str, Any] = {}
-    for one in ",".join(texts).split(",") if texts else ():
-        name, _, text = (part.strip() for part in one.partition("="))
+    limits: dict[str, Any] = {}
+    for pair in ",".join(texts).split(",") if texts else ():
+        name, _, text = (part.strip() for part in pair.partition("="))
         if name not in _LIMITS:
-            near = suggest_names(name, _LIMITS) or list(_LIMITS)
-            raise ConfigError("replay, --limits", one, f"NAME=N, where NAME is {' or '.join(near)}")
+            suggestions = suggest_names(name, _LIMITS) or list(_LIMITS)
+            raise ConfigError("replay, --limits", pair, f"NAME=N, where NAME is {' or '.join(suggestions)}")
         try:
-            read[name] = None if text == "none" else float(text) if name in ("seconds", "usd") else int(text)
+            limits[name] = None if text == "none" else float(text) if name in ("seconds", "usd") else int(text)
         except ValueError:
-            raise ConfigError("replay, --limits", one, "a number, or none, behind the =") from None
-    return read
+            raise ConfigError("replay, --limits", pair, "a number, or none, behind the =") from None
+    return limits
 
 
 def _format_report(report: ReplayReport, lenient_report: ReplayReport, stop: str | None) -> list[str]:
-    """What there is to say, for a person."""
     if report.is_same:
-        far = "as far as it came" if stop is None else stop
-        return [f"Nothing would have been different: {far}, after {report.total_effects:,} steps."]
+        end = "as far as it came" if stop is None else stop
+        return [f"Nothing would have been different: {end}, after {report.total_effects:,} steps."]
     if report.matched_effects == report.total_effects:
-        head = f"Each of the {report.total_effects:,} steps would have been the same, but not all that was told:"
+        headline = f"Each of the {report.total_effects:,} steps would have been the same, but not all that was told:"
     else:
-        head = f"It would have gone another way {_format_place(report)}."
-    lines = [head, *_format_sides(report)]
+        headline = f"It would have gone another way {_format_place(report)}."
+    lines = [headline, *_format_sides(report)]
     if report.result is None and lenient_report.matched_effects > report.matched_effects:
         if not lenient_report.recorded_lines and not lenient_report.replayed_lines:
             return [*lines, f"{_SAME_ANSWERS} nothing else would have been different."]

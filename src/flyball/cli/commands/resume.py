@@ -1,4 +1,4 @@
-"""`flyball resume`: a run goes on where it was killed, where it waits for a person, or behind the limit it met."""
+"""`flyball resume`: continue a run that was killed, is paused, or met a limit."""
 
 from __future__ import annotations
 
@@ -51,23 +51,23 @@ def resume(
     It needs nothing else: model, tools and rules are those it was started with, in the folder where it was started.
     Exits as `flyball run` does.
     """
-    more = {"turns": turns, "tool_calls": tool_calls, "seconds": seconds, "usd": usd, "tokens": tokens}
-    with ExitStack() as open_ones:
+    extensions = {"turns": turns, "tool_calls": tool_calls, "seconds": seconds, "usd": usd, "tokens": tokens}
+    with ExitStack() as stack:
         try:
-            place = StoreLocation.resolve(store)
-            extend = {name: _parse_amount(name, text) for name, text in more.items() if text is not None}
-            opened = open_ones.enter_context(place.open_existing())
-            entry = Archive(opened, place.name).find_run(run)
+            location = StoreLocation.resolve(store)
+            extend = {name: _parse_amount(name, text) for name, text in extensions.items() if text is not None}
+            run_store = stack.enter_context(location.open_existing())
+            entry = Archive(run_store, location.name).find_run(run)
             _require_top_run(entry)
             answers = _parse_answers(entry, answer or ())
-            outfit = load_config(entry, {"model": model, "mcp": tuple(mcp or ()), "yes": yes})
+            config = load_config(entry, {"model": model, "mcp": tuple(mcp or ()), "yes": yes})
         except USER_ERRORS as error:
             raise exit_with_error(error) from None
 
         def start_run(agent: Agent) -> Run:
             return agent.reopen(entry.run_id, answers=answers, extend=extend, from_messages=from_messages).begin()
 
-        execute_run(outfit, start_run, OutputMode(quiet, as_json, as_jsonl), opened)
+        execute_run(config, start_run, OutputMode(quiet, as_json, as_jsonl), run_store)
 
 
 def _require_top_run(entry: Entry) -> None:
@@ -77,7 +77,7 @@ def _require_top_run(entry: Entry) -> None:
 
 
 def _parse_amount(name: str, text: str) -> float:
-    """How much more; with a plus or without."""
+    """Parse an additional amount, with or without a plus sign."""
     try:
         amount = float(text) if name in ("seconds", "usd") else int(text)
     except ValueError:
@@ -88,21 +88,21 @@ def _parse_amount(name: str, text: str) -> float:
 
 
 def _parse_answers(entry: Entry, texts: Sequence[str]) -> dict[str, Verdict]:
-    """What was said to which of the open questions, in the words that one would type on the terminal."""
+    """Parse answers to open questions, worded as on the terminal."""
     record = JsonReader(entry.finish.record if entry.finish is not None else None)
-    asked = {question.text("id"): question for question in record.nested_list("questions")}
-    return dict(_parse_answer(text, asked) for text in texts)
+    questions = {question.text("id"): question for question in record.nested_list("questions")}
+    return dict(_parse_answer(text, questions) for text in texts)
 
 
 def _parse_answer(text: str, questions: Mapping[str, JsonReader]) -> tuple[str, Verdict]:
-    where, ids = "resume, --answer", ", ".join(questions) or "none, as the run waits for no answer"
-    name, equals, words = text.partition("=")
+    option, ids = "resume, --answer", ", ".join(questions) or "none, as the run waits for no answer"
+    name, equals, answer = text.partition("=")
     if name not in questions and len(questions) == 1 and not (equals and suggest_names(name, list(questions))):
-        [name], words = questions, text
+        [name], answer = questions, text
     if name not in questions:
-        raise ConfigError(where, text, f"ID=WORDS, where ID is an open question: {ids}")
+        raise ConfigError(option, text, f"ID=WORDS, where ID is an open question: {ids}")
     about: Any = questions[name].text("about")
-    verdict = parse_answer_line(words, About(about) if about in list(About) else About.CALL)
+    verdict = parse_answer_line(answer, About(about) if about in list(About) else About.CALL)
     if verdict is None:
-        raise ConfigError(where, text, "y or n, perhaps with words behind it, as on the terminal")
+        raise ConfigError(option, text, "y or n, perhaps with words behind it, as on the terminal")
     return name, verdict

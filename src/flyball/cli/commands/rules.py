@@ -35,8 +35,8 @@ def list_(paths: Paths = None, as_json: AsJson = False) -> None:
         width = max((len(rule.id) for rule in rules), default=0)
         for rule in rules:
             state = "core" if rule.core else "on" if rule.enabled else "off"
-            words = " ".join(rule.description.split())
-            print_line(f"{rule.id:<{width}}  {rule.trigger:<17} {rule.priority:>4}  {state:<4}  {words}".rstrip())
+            description = " ".join(rule.description.split())
+            print_line(f"{rule.id:<{width}}  {rule.trigger:<17} {rule.priority:>4}  {state:<4}  {description}".rstrip())
     _exit_on_problems(rules.problems, already_printed=as_json)
 
 
@@ -95,16 +95,19 @@ def explain(
     rules = _load_rules(paths)
     chosen = [rule for rule in rules if id_ in ("all", rule.id)]
     if not chosen:
-        _print_problems(rules.problems)  # one of which may tell why the rule is not there
-        near = suggest_names(id_, [rule.id for rule in rules]) or [rule.id for rule in rules]
-        raise ConfigError("rules explain", id_, f"the id of a rule, such as {' or '.join(near)}")
-    seen = _read_context(context)
-    found = [(rule, _explain_rule(rule, seen)) for rule in chosen]
+        _print_problems(rules.problems)  # one of them may explain why the rule is missing
+        suggestions = suggest_names(id_, [rule.id for rule in rules]) or [rule.id for rule in rules]
+        raise ConfigError("rules explain", id_, f"the id of a rule, such as {' or '.join(suggestions)}")
+    data = _read_context(context)
+    findings = [(rule, _explain_rule(rule, data)) for rule in chosen]
     if as_json:
-        shown = [{"trigger": rule.trigger, "condition": _format_condition(rule)} | one.to_dict() for rule, one in found]
-        _print_json({"findings": shown}, rules.problems)
+        records = [
+            {"trigger": rule.trigger, "condition": _format_condition(rule)} | finding.to_dict()
+            for rule, finding in findings
+        ]
+        _print_json({"findings": records}, rules.problems)
     else:
-        for rule, finding in found:
+        for rule, finding in findings:
             _print_finding(rule, finding)
     _exit_on_problems(rules.problems, already_printed=as_json)
 
@@ -117,12 +120,12 @@ def _print_finding(rule: Rule, finding: TrialFinding) -> None:
         print_line(f"  {'but' if finding.fires else 'because'} {finding.reason}")
     for order in finding.to_dict()["orders"]:
         name = order.pop("order")
-        said = ", ".join(f"{key}={value!r}" for key, value in order.items() if key != "by")
-        print_line(f"  {name}({said})")
+        arguments = ", ".join(f"{key}={value!r}" for key, value in order.items() if key != "by")
+        print_line(f"  {name}({arguments})")
 
 
 def _explain_rule(rule: Rule, context: dict[str, Any]) -> TrialFinding:
-    """What it would do, and in words why it would not."""
+    """Return what the rule would do, or why it would not fire."""
     if not rule.enabled:
         return TrialFinding(rule.id, False, "it is switched off")
     finding = try_rule(rule, context)
@@ -136,19 +139,19 @@ def _format_condition(rule: Rule) -> str:
 
 
 def _load_rules(paths: list[Path] | None) -> RuleSet:
-    """The rules that an agent here would have."""
+    """Load the rules that an agent started here would have."""
     settings = Settings.load()
     return RuleSet.load(*(paths or []), settings=settings).with_core(settings)
 
 
 def _select_own(rules: RuleSet, paths: list[Path] | None) -> list[Rule]:
-    """Those that the files brought; all where no file is named."""
+    """Return the rules of the files; without files, all rules."""
     core = {rule.id for rule in RuleSet.core()} if paths else ()
     return [rule for rule in rules if rule.id not in core]
 
 
 def _read_context(path: Path) -> dict[str, Any]:
-    """What somebody wrote down; with or without the word `context` around it."""
+    """Read a context file, with or without a `context` table around it."""
     from ..._internal.toml import TomlDocument
 
     data: Any = _read_json(path) if path.suffix == ".json" else TomlDocument.read(path).data

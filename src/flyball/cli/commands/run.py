@@ -1,4 +1,4 @@
-"""`flyball run`: one task for one agent, inside limits, watched as it goes on."""
+"""`flyball run`: run one task within limits and show its progress."""
 
 from __future__ import annotations
 
@@ -61,22 +61,22 @@ def run(
     cancels it and reports, twice stops at once.
     """
     limits = {"turns": turns, "tool_calls": tool_calls, "seconds": seconds, "usd": usd, "tokens": tokens}
-    outfit = RunConfig(
+    config = RunConfig(
         model=model,
         toolbox=toolbox or (),
         tools=tools or (),
         children=children or (),
         mcp=mcp or (),
-        limits={name: most for name, most in limits.items() if most is not None},
+        limits={name: limit for name, limit in limits.items() if limit is not None},
         rules=rules or (),
         completion=assertions,
         system=system,
         schema=output_schema,
         yes=yes,
     )
-    said, options = _read_task(task), _build_options(session, wait)
-    with open_run_store(store) as kept:
-        execute_run(outfit, lambda agent: agent.start(said, **options), OutputMode(quiet, as_json, as_jsonl), kept)
+    text, options = _read_task(task), _build_options(session, wait)
+    with open_run_store(store) as run_store:
+        execute_run(config, lambda agent: agent.start(text, **options), OutputMode(quiet, as_json, as_jsonl), run_store)
 
 
 def _build_options(session: str | None, wait: float) -> RunOptions:

@@ -1,4 +1,4 @@
-"""`flyball runs`: which runs there were, and what they came to; also those whose process was killed."""
+"""`flyball runs`: list runs and how they ended, including killed ones."""
 
 from __future__ import annotations
 
@@ -34,21 +34,21 @@ def runs(
     `going on` is one whose session is held right now, `not ended` one whose process is gone: flyball resume RUN.
     """
     try:
-        place = StoreLocation.resolve(store)
-        wanted = _build_query(session, agent, stop, unended, children, limit)
-        with place.open_existing() as opened:
-            archive = Archive(opened, place.name)
-            found = [(entry, archive.describe_status(entry)) for entry in opened.runs.list(wanted)]
+        location = StoreLocation.resolve(store)
+        query = _build_query(session, agent, stop, unended, children, limit)
+        with location.open_existing() as run_store:
+            archive = Archive(run_store, location.name)
+            entries = [(entry, archive.describe_status(entry)) for entry in run_store.runs.list(query)]
     except USER_ERRORS as error:
         raise exit_with_error(error) from None
     if as_json:
-        print_raw(json.dumps({"runs": [_build_record(*one) for one in found]}, indent=2))
-    elif found:
-        names = shorten_ids([entry.run_id for entry, _ in found if entry.start.parent is None])
-        print_table(_HEADERS, [_build_row(entry, word, names) for entry, word in found])
+        print_raw(json.dumps({"runs": [_build_record(*listed) for listed in entries]}, indent=2))
+    elif entries:
+        names = shorten_ids([entry.run_id for entry, _ in entries if entry.start.parent is None])
+        print_table(_HEADERS, [_build_row(entry, status, names) for entry, status in entries])
     else:
-        narrowed = session or agent or stop or unended
-        print_line("no such runs" if narrowed else "no runs yet")
+        is_filtered = session or agent or stop or unended
+        print_line("no such runs" if is_filtered else "no runs yet")
 
 
 def _build_query(

@@ -1,4 +1,4 @@
-"""`flyball sessions`: list, name and delete conversations that last over runs."""
+"""`flyball sessions`: list, title and delete sessions."""
 
 from __future__ import annotations
 
@@ -36,19 +36,24 @@ def sessions(
     if context.invoked_subcommand is not None:
         return
     try:
-        with StoreLocation.resolve(store).open_existing() as opened:
-            known = opened.transcript.sessions(limit=UNLIMITED)
-            single = frozenset[str]() if every else _find_single_run_sessions(opened)
-            found = [one for one in known if one.title or one.id not in single]
-            listed = [(one, holder.owner if (holder := opened.lease.holder(one.id)) else "") for one in found[:limit]]
+        with StoreLocation.resolve(store).open_existing() as run_store:
+            known = run_store.transcript.sessions(limit=UNLIMITED)
+            single = frozenset[str]() if every else _find_single_run_sessions(run_store)
+            selected = [session for session in known if session.title or session.id not in single]
+            listed = [
+                (session, holder.owner if (holder := run_store.lease.holder(session.id)) else "")
+                for session in selected[:limit]
+            ]
     except USER_ERRORS as error:
         raise exit_with_error(error) from None
     if as_json:
         print_raw(
-            json.dumps({"sessions": [asdict(one) | {"held_by": owner or None} for one, owner in listed]}, indent=2)
+            json.dumps(
+                {"sessions": [asdict(session) | {"held_by": owner or None} for session, owner in listed]}, indent=2
+            )
         )
     elif listed:
-        print_table(_HEADERS, [_build_row(one, owner) for one, owner in listed])
+        print_table(_HEADERS, [_build_row(session, owner) for session, owner in listed])
     else:
         print_line("no sessions yet" + (f", but those of {len(known):,} single runs: --all" if known else ""))
 
@@ -61,13 +66,13 @@ def title(
 ) -> None:
     """Give a session a title."""
     try:
-        place = StoreLocation.resolve(store)
-        with place.open_existing() as opened:
-            found = Archive(opened, place.name).find_session(name)
-            opened.transcript.title(found.id, text)
+        location = StoreLocation.resolve(store)
+        with location.open_existing() as run_store:
+            session = Archive(run_store, location.name).find_session(name)
+            run_store.transcript.title(session.id, text)
     except USER_ERRORS as error:
         raise exit_with_error(error) from None
-    print_line(f"session {found.id}: {text}")
+    print_line(f"session {session.id}: {text}")
 
 
 @app.command()
@@ -78,23 +83,23 @@ def delete(
 ) -> None:
     """Delete a session with all that was said in it, and all of its runs; not while a run holds it."""
     try:
-        place = StoreLocation.resolve(store)
-        with place.open_existing() as opened:
-            found = Archive(opened, place.name).find_session(name)
-            if confirm(f"Delete the session {found.id} ({found.messages:,} messages) and its runs?", yes):
-                opened.transcript.delete(found.id)
-                print_line(f"deleted session {found.id}")
+        location = StoreLocation.resolve(store)
+        with location.open_existing() as run_store:
+            session = Archive(run_store, location.name).find_session(name)
+            if confirm(f"Delete the session {session.id} ({session.messages:,} messages) and its runs?", yes):
+                run_store.transcript.delete(session.id)
+                print_line(f"deleted session {session.id}")
     except USER_ERRORS as error:
         raise exit_with_error(error) from None
 
 
 def _find_single_run_sessions(store: Store) -> frozenset[str]:
-    """The sessions that nobody has named: only the run that has their name was ever in them."""
+    """Return unnamed sessions: those with only the run of that id."""
     from ...store import Query
 
     runs = {entry.run_id: entry.start.session for entry in store.runs.list(Query(limit=UNLIMITED))}
-    many = Counter(runs.values())
-    return frozenset(run_id for run_id, session in runs.items() if session == run_id and many[session] == 1)
+    run_counts = Counter(runs.values())
+    return frozenset(run_id for run_id, session in runs.items() if session == run_id and run_counts[session] == 1)
 
 
 def _build_row(session: Session, owner: str) -> tuple[str, ...]:

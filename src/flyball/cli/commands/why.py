@@ -1,4 +1,4 @@
-"""`flyball why`: what happened in a run, why it ended, and what would let it go on, on one screen."""
+"""`flyball why`: show what happened in a run and why it ended."""
 
 from __future__ import annotations
 
@@ -30,56 +30,61 @@ def why(
     Without RUN it is the last one. An id may be cut, as far as no other begins so; `flyball runs` lists them.
     """
     try:
-        found = _find_record(run, store)
-        found = found if child is None else _find_child(found, child)
+        record = _find_record(run, store)
+        record = record if child is None else _find_child(record, child)
     except USER_ERRORS as error:
         raise exit_with_error(error) from None
     from ..report import make_console, render_markdown, render_report
 
-    print_raw(render_markdown(found, every) if markdown else render_report(found, make_console(), every))
+    print_raw(render_markdown(record, every) if markdown else render_report(record, make_console(), every))
 
 
 def _find_record(run: str | None, store: str | None) -> RunRecord:
-    """The record that is meant: a file that is there is one, and all else is looked for in the store."""
+    """Return the record of a file or of a run in the store.
+
+    A file that exists has priority.
+    """
     if run is None and store is not None:
         raise ConfigError("why, --store", store, "RUN before it, which is to be looked for there")
     if run is None:
         return _find_last() or load_record()
     if run == "-" or (store is None and Path(run).exists()):
         return load_record(Path(run))
-    place = StoreLocation.resolve(store)
+    location = StoreLocation.resolve(store)
     try:
-        with place.open_existing() as opened:
-            archive = Archive(opened, place.name)
+        with location.open_existing() as run_store:
+            archive = Archive(run_store, location.name)
             return archive.build_record(archive.find_run(run))
     except ConfigError:
-        if store is None and (Path(run).suffix or os.sep in run):  # a file was meant
+        if store is None and (Path(run).suffix or os.sep in run):  # it looks like a path
             return load_record(Path(run))
         raise
 
 
 def _find_last() -> RunRecord | None:
-    """The newest run of the usual store, where that is newer than the record that the last one has left: it has not
-    ended, or somebody else has started it."""
+    """Return the newest stored run if no newer record was saved.
+
+    That is a run that has not ended, or that another program started.
+    """
     from ...store import Query
 
     try:
-        place = StoreLocation.resolve(None)
-        with place.open_existing() as opened:
-            newest = opened.runs.list(Query(limit=1))
+        location = StoreLocation.resolve(None)
+        with location.open_existing() as run_store:
+            newest = run_store.runs.list(Query(limit=1))
             if newest and newest[0].updated_at > read_last_saved_at():
-                return Archive(opened, place.name).build_record(newest[0])
-    except USER_ERRORS:  # a store that cannot be read does not hide the record
+                return Archive(run_store, location.name).build_record(newest[0])
+    except USER_ERRORS:  # an unreadable store must not hide the saved record
         pass
     return None
 
 
 def _find_child(record: RunRecord, tree_path: str) -> RunRecord:
-    found = record.find_run(tree_path)
-    if found is None or not tree_path:
-        places = (
-            ", ".join(one.tree_path for one in record.iter_tree() if one.tree_path)
+    child_record = record.find_run(tree_path)
+    if child_record is None or not tree_path:
+        paths = (
+            ", ".join(child.tree_path for child in record.iter_tree() if child.tree_path)
             or "none, as this run has no children"
         )
-        raise ConfigError("why, --child", tree_path, f"one of {places}" if record.children else places)
-    return found
+        raise ConfigError("why, --child", tree_path, f"one of {paths}" if record.children else paths)
+    return child_record
