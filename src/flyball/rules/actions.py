@@ -128,7 +128,10 @@ class SetStateAction(Action):
         return cls(key, reader.read_value("value", table), increment)
 
     def build_orders(self, view: View, rule: str) -> list[Order]:
-        """Return the new value. A template that is one expression keeps its type."""
+        """Return the new value.
+
+        A template that is one expression keeps its type.
+        """
         if self.value is not None:
             return [SetState(self.key, self.value.render_value(view), rule)]
         state = view.get("context.state")
@@ -246,7 +249,7 @@ class ExtendBudget(Action):
 
 
 class AskPersonAction(MessageAction):
-    """Action that asks a person to approve the call, or the rest of the run."""
+    """Action that asks a person to approve the call or the run."""
 
     __slots__ = ()
     type = "ask"

@@ -85,7 +85,7 @@ class Source:
         return ConfigError(f"{self.where}, {line}{column}", found, expected)
 
     def quote_span(self, span: Span) -> str:
-        """Return the text at a position, or the whole text if it is unknown."""
+        """Return the text at a position, or all of it if unknown."""
         line, last_line, column, end_column = span
         if line is None or last_line is None or column is None or end_column is None:
             return self.text.strip()
@@ -111,7 +111,7 @@ class Source:
 
 
 def _measure_nodes(tree: ast.expr) -> Iterator[tuple[int, int]]:
-    """Yield the number of nodes so far and the nesting level, for each node."""
+    """Yield the running count and the nesting level of each node."""
     stack: list[tuple[ast.AST, int]] = [(tree, 1)]
     count = 0
     while stack:
@@ -151,14 +151,17 @@ class Compiler:
         return self.convert(node)
 
     def convert(self, node: ast.expr) -> ast.expr:
-        """Convert a node and keep its position. A node that is not allowed is an error."""
+        """Convert a node and keep its position.
+
+        A node that is not allowed is an error.
+        """
         converter = _CONVERTERS.get(type(node))
         if converter is None:
             return self.add_error(node, f"an expression without {_NODE_NAMES.get(type(node), type(node).__name__)}")
         return ast.copy_location(converter(self, node), node)
 
     def add_error(self, node: ast.expr, expected: str, found: str | None = None) -> ast.expr:
-        """Add an error and return a placeholder, so that the rest is checked too."""
+        """Add an error and return a placeholder for the node."""
         self.errors.append(self.source.build_error(node, found or self.source.quote_node(node), expected))
         return ast.copy_location(ast.Constant(None), node)
 
@@ -286,7 +289,10 @@ class Compiler:
         return build_call(sign or "+", self.convert(node.left), self.convert(node.right))
 
     def convert_comparison(self, node: ast.Compare) -> ast.expr:
-        """Convert a comparison or a chain of them. `is` is allowed with none only."""
+        """Convert a comparison or a chain of them.
+
+        `is` is allowed with none only.
+        """
         left, others = self.convert(node.left), [self.convert(other) for other in node.comparators]
         for sign, old, new in zip(node.ops, node.comparators, others, strict=True):
             none = isinstance(new, ast.Constant) and new.value is None

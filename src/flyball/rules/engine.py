@@ -68,7 +68,7 @@ class RuleEngine:
         comparisons: Mapping[Trigger, Mapping[str, Sequence[Comparison]]] = _NO_COMPARISONS,
         start_cache: StartCache | None = None,
     ) -> None:
-        """Create the engine of a run. Runs with equal limits share `start_cache`."""
+        """Create the engine of a run. Runs of one agent with unchanged limits share `start_cache`."""
         self._by_trigger = by_trigger
         self._comparisons = comparisons
         self._start_cache = start_cache
@@ -106,7 +106,10 @@ class RuleEngine:
         return quiet_sizes[0] <= len(about.content) < quiet_sizes[1]
 
     def build_initial_watch(self, progress: Progress) -> ThresholdWatch | None:
-        """Return the watch of a run that has not started. None if a rule fires at its start."""
+        """Return the watch of a run that has not started.
+
+        None if a rule fires at its start.
+        """
         rules = self._by_trigger.get(_TURN_START, ())
         if (
             _TURN_START not in self._comparisons
@@ -138,7 +141,10 @@ class RuleEngine:
         return create_watch(ThresholdTable(rules, self._comparisons[_TURN_START], progress.envelope), progress)
 
     def _find_quiet_sizes(self, trigger: Trigger, about: object) -> tuple[float, float] | None:
-        """Return the range of result sizes that fires no rule, if this one is in it."""
+        """Return the range of result sizes around this one that fires no rule.
+
+        None if a rule may fire.
+        """
         held = {rule.id for rule in self._by_trigger[trigger]}.intersection([id for id, _ in self._holding])
         if self._must_recheck or held or type(about) is not Success or about.artifact is not None:
             return None
@@ -160,7 +166,10 @@ class RuleEngine:
         return orders
 
     def _run_event_rules(self, event: Emit, context: RuleContext) -> list[Order]:
-        """Evaluate the rules that listen to an event. They may not emit another event."""
+        """Evaluate the rules that listen to an event.
+
+        They may not emit another event.
+        """
         listening = self._by_trigger.get(Trigger.EVENT, ())
         rules = [rule for rule in listening if rule.event in (None, event.name)]
         orders: list[Order] = []
@@ -209,7 +218,10 @@ class RuleEngine:
         return orders
 
     def _fire(self, rule: Rule, context: RuleContext, subject: str) -> list[Order]:
-        """Return the orders of a rule whose condition is true. An error affects only this rule."""
+        """Return the orders of a rule whose condition is true.
+
+        An error affects only this rule.
+        """
         turn = context.progress.turn
         if not self._is_due(rule, subject, turn):
             return []
@@ -232,7 +244,7 @@ class RuleEngine:
         return orders
 
     def _is_due(self, rule: Rule, subject: str, turn: int) -> bool:
-        """Check whether a rule may fire now, by its `fire` policy and its cooldown."""
+        """Check the `fire` policy and the cooldown of a rule."""
         if rule.fire is _CROSSING:
             if (rule.id, subject) in self._holding:
                 return False
@@ -246,12 +258,18 @@ def _build_fault(rule: Rule, reason: str) -> Fault:
 
 
 def _find_tool_name(about: object) -> str:
-    """Return the tool of a call or outcome, or "". Crossings are tracked per tool."""
+    """Return the tool of a call or outcome, or "".
+
+    Crossings are tracked per tool.
+    """
     return about.tool if isinstance(about, BaseOutcome) else about.name if isinstance(about, Call) else ""
 
 
 def _find_outcome_trigger(about: object) -> Trigger | None:
-    """Return the trigger for an outcome. None for a call that was never made."""
+    """Return the trigger for an outcome.
+
+    None for a call that was never made.
+    """
     if isinstance(about, Success):
         return Trigger.TOOL_COMPLETE
     return Trigger.TOOL_FAILURE if isinstance(about, Failure | Timeout) else None

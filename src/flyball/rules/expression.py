@@ -11,11 +11,11 @@ Nothing else is allowed. An expression is compiled once. It cannot change anythi
 run: its length (see `compiler`) and the size of its values (see `operations`) are bounded.
 
 >>> from .view import View
->>> condition = Condition("context.turn.count / context.turn.most > 0.7", Vocabulary({"context"}))
->>> condition.evaluate(View({"context": {"turn": {"count": 8, "most": 10}}}))
+>>> condition = Condition("context.turn.count / context.turn.limit > 0.7", Vocabulary({"context"}))
+>>> condition.evaluate(View({"context": {"turn": {"count": 8, "limit": 10}}}))
 ConditionResult(value=True, reason=None)
 >>> condition.evaluate(View({"context": {"turn": {"count": 8}}})).reason
-"context.turn has no field 'most' (in context.turn.most)"
+"context.turn has no field 'limit' (in context.turn.limit)"
 """
 
 from __future__ import annotations
@@ -80,7 +80,10 @@ class Condition(Expression):
         super().__init__(Compiler(Source(validation.check_text(where, text), where), vocabulary))
 
     def evaluate(self, view: View) -> ConditionResult:
-        """Evaluate the condition. It is false, with a reason, if an error occurs."""
+        """Evaluate the condition.
+
+        It is false, with a reason, if an error occurs.
+        """
         try:
             return _TRUE if self._run(view) else _FALSE
         except Exception as error:

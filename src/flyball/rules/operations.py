@@ -127,7 +127,7 @@ def _sorted(value: Any) -> list[Any]:
 
 
 def _default(value: Callable[[], object], fallback: Callable[[], object]) -> object:
-    """Return the value, or the fallback if the value is none or an error."""
+    """Return the fallback for a value that is none or fails."""
     try:
         result = value()
     except Exception:

@@ -97,7 +97,10 @@ class RuleReader:
         return self.compile_value(("action", key), lambda where: Template(text, self.vocabulary, where))
 
     def read_value(self, key: str, table: Mapping[str, Any], parent: Place = ("action",)) -> Template | None:
-        """Compile a value that may be a template. Numbers and bools become constants."""
+        """Compile a value that may be a template.
+
+        Numbers and bools become constants.
+        """
         value = table.get(key)
         if value is None:
             return None
@@ -108,7 +111,10 @@ class RuleReader:
         return self.compile_value((*parent, key), lambda where: Template(text, self.vocabulary, where))
 
     def compile_value(self, place: Place, make: Callable[[str], Any]) -> Any:
-        """Compile a condition or template. Its errors get the line of the key."""
+        """Compile a condition or template.
+
+        Its errors get the line of the key.
+        """
         try:
             return make(_format_place(place))
         except ConfigErrors as group:

@@ -27,7 +27,7 @@ class RuleEvent:
 
 
 class RuleContext(View):
-    """View of a run at one moment: its progress, and the subject of the moment.
+    """View of a run at one moment, with the subject of that moment.
 
     The subject is a call, an outcome, an event or None. Most rules read a number or two in each turn. So numbers and
     names are looked up by their whole dotted name; tables are built only for fields that have parts.
@@ -183,7 +183,7 @@ _FIELD_READERS: dict[str, Callable[[RuleContext], object]] = {
 
 
 def _build_parts(context: RuleContext) -> dict[str, object]:
-    """Return the lazy tables below `context`, for fields without a reader and for whole parts."""
+    """Return the lazy tables for fields without a reader, and for whole parts."""
     progress, about = context.progress, context.subject
     parts: dict[str, object] = {
         "run": Lazy(lambda: _run(progress)),
@@ -208,7 +208,7 @@ def _read_fields(context: RuleContext, prefix: str) -> dict[str, object]:
 
 
 def _read_budget(context: RuleContext, name: str) -> dict[str, object]:
-    """Return the readings of any budget, also of one that only this run has."""
+    """Return the readings of any budget, also of one like `calls.search`."""
     return {reading: read(context) for reading, read in _build_readings(name).items()}
 
 

@@ -76,7 +76,10 @@ class RuleSet:
         return cls.load(_CORE_FOLDER, settings=settings) if has_overrides else _plain_core()
 
     def with_core(self, settings: Settings | None = None) -> RuleSet:
-        """Return these rules and the core rules. On equal ids the core rule wins."""
+        """Return these rules and the core rules.
+
+        On equal ids the core rule wins.
+        """
         core = RuleSet.core(settings)
         ids = {rule.id: rule.source for rule in core.rules}
         shadowing = [rule for rule in self.rules if ids.get(rule.id, rule.source) != rule.source]
@@ -118,7 +121,10 @@ class RuleSet:
         return [rule for rule in self.rules if rule.enabled or rule.core]
 
     def begin(self, start_cache: StartCache | None = None) -> RuleEngine:
-        """Return the engine of a new run. Runs with equal limits share `start_cache`."""
+        """Return the engine of a new run.
+
+        Runs of one agent with unchanged limits share `start_cache`.
+        """
         return RuleEngine(self._by_trigger, self._compared, start_cache)
 
     def __iter__(self) -> Iterator[Rule]:
@@ -188,7 +194,10 @@ def _find_setting(settings: Settings, key: str, problems: list[ConfigError]) -> 
 
 
 def _parse_setting(setting: Setting) -> object:
-    """Return the value. A text from the environment is parsed as in a settings file."""
+    """Return the value.
+
+    A text from the environment is parsed as in a settings file.
+    """
     if not isinstance(setting.value, str) or not setting.source.startswith("environment"):
         return setting.value
     try:
@@ -198,7 +207,10 @@ def _parse_setting(setting: Setting) -> object:
 
 
 def _apply_enabled(rule: Rule, settings: Settings, problems: list[ConfigError]) -> Rule:
-    """Return the rule, enabled or disabled by the settings. Core rules stay on."""
+    """Return the rule, enabled or disabled by the settings.
+
+    Core rules stay on.
+    """
     setting = _find_setting(settings, f"rules.{rule.id}.enabled", problems)
     _report_unknown_settings(rule, settings, problems)
     enabled = None if setting is None else _parse_setting(setting)

@@ -5,11 +5,11 @@ value that is none or an error. They bind like Python's `|`: `a / b | percent` n
 `(a > b) | default(false)` does. To write braces, use `{{ "{{" }}`.
 
 >>> from .view import View
->>> words = Vocabulary({"used", "most", "cost"})
->>> template = Template("{{ used / most | percent }} of the turns, {{ cost | default('no') }} dollars.", words)
->>> template.render(View({"used": 8, "most": 10}))
+>>> vocabulary = Vocabulary({"used", "limit", "cost"})
+>>> template = Template("{{ used / limit | percent }} of the turns, {{ cost | default('no') }} dollars.", vocabulary)
+>>> template.render(View({"used": 8, "limit": 10}))
 '80% of the turns, no dollars.'
->>> Template("{{ [used, most] }}", words).render_value(View({"used": 8, "most": 10}))
+>>> Template("{{ [used, limit] }}", vocabulary).render_value(View({"used": 8, "limit": 10}))
 [8, 10]
 """
 
@@ -63,7 +63,10 @@ class Template:
             raise ConfigErrors(tuple(errors))
 
     def render(self, view: View) -> str:
-        """Render the text. Raises RuleError if an expression fails or it gets too long."""
+        """Render the text.
+
+        Raises RuleError if an expression fails or it gets too long.
+        """
         remaining = self.max_characters
         texts: list[str] = []
         for part in self._parts:
@@ -74,7 +77,10 @@ class Template:
         return "".join(texts)
 
     def render_value(self, view: View) -> object:
-        """Render the text. A template that is one expression returns its value instead."""
+        """Render the text.
+
+        A template that is one expression returns its value instead.
+        """
         match self._parts:
             case [Expression() as only]:
                 return to_plain(only.compute(view), self.max_characters)
@@ -96,7 +102,10 @@ def _split_parts(text: str, where: str) -> Iterator[str | Source]:
 
 
 def _find_close(text: str, start: int) -> int | None:
-    """Return the offset of the closing braces. Braces in quotes do not count."""
+    """Return the offset of the closing braces.
+
+    Braces in quotes do not count.
+    """
     tokens = _TOKEN.finditer(text, start, start + MAX_CHARACTERS + len(_CLOSE))
     return next((token.start() for token in tokens if token[0] == _CLOSE), None)
 

@@ -39,7 +39,10 @@ class Comparison(NamedTuple):
 
 
 def find_comparisons(rules: Iterable[Rule]) -> dict[str, Sequence[Comparison]] | None:
-    """Return the comparisons of these rules by id. None if a rule does anything else."""
+    """Return the comparisons of these rules by id.
+
+    None if a rule does anything else.
+    """
     comparisons: dict[str, Sequence[Comparison]] = {}
     for rule in rules:
         parts = None if rule.condition is None else _collect_comparisons(rule, rule.condition.source.parse())
@@ -102,7 +105,10 @@ Span = tuple[str, float, float, int | None]
 
 
 class ThresholdTable:
-    """Thresholds of some rules in a run with these ceilings. Runs with equal limits share it."""
+    """Thresholds of some rules in a run with these ceilings.
+
+    Runs with the same ceilings can share it.
+    """
 
     __slots__ = ("_rules", "ceilings", "comparisons", "counts", "moments", "moves", "rules")
 
@@ -175,7 +181,10 @@ class ThresholdWatch:
         return True
 
     def find_changed_rules(self, progress: Progress) -> Sequence[Rule] | None:
-        """Return the rules with a changed comparison. None if a limit changed, too."""
+        """Return the rules with a changed comparison.
+
+        None if a limit changed, so that all need evaluation.
+        """
         envelope, names = progress.envelope, list[str]()
         if envelope.moves != self._moves:
             return None
@@ -205,7 +214,7 @@ def create_watch(points: ThresholdTable, progress: Progress) -> ThresholdWatch:
 
 
 class StartCache:
-    """Knowledge from earlier runs with the same limits, for the start of the next."""
+    """Thresholds found by earlier runs of the agent with the same limits."""
 
     __slots__ = ("quiet_sizes", "watch")
 
@@ -228,7 +237,7 @@ def find_size_interval(comparisons: Mapping[str, Sequence[Comparison]], size: in
 
 
 def _compute_counts(comparison: Comparison, envelope: TurnBudget) -> tuple[float, float]:
-    """Return the counts from which the field reaches the number, and from which it passes it."""
+    """Return the counts at which the field reaches and passes the number."""
     budget, number = envelope.budgets[comparison.budget], comparison.number
     ceiling = None if budget.ceiling is None else budget.ceiling - envelope.reserved(comparison.budget)
     if comparison.reading == "used":

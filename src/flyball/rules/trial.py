@@ -30,7 +30,7 @@ class TrialFinding:
 
 
 def try_rule(rule: Rule, context: Mapping[str, Any]) -> TrialFinding:
-    """Return the orders of a rule for a context, as if it had never fired."""
+    """Evaluate a rule in a context, as if it had never fired."""
     view = View({"context": dict(context)})
     view.update(rule.named_params)
     event = view.get("context.event.name")
@@ -59,10 +59,10 @@ def failures(rule: Rule) -> Iterator[str]:
             yield f"{where}: it {actual}; {expected}{_format_reason(finding.reason)}"
         elif finding.fires and finding.reason is not None:
             yield f"{where}: {finding.reason}"
-        elif (
-            finding.fires and test.message is not None and test.message not in (texts := _collect_texts(finding.orders))
-        ):
-            yield f"{where}: it says {texts}; expected {test.message!r}"
+        elif finding.fires and test.message is not None:
+            texts = _collect_texts(finding.orders)
+            if test.message not in texts:
+                yield f"{where}: it says {texts}; expected {test.message!r}"
 
 
 def _format_reason(reason: str | None) -> str:

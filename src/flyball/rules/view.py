@@ -40,7 +40,7 @@ class NoField(RuleError):
 
 
 class View(dict[str, object]):
-    """Cache of plain values by their dotted names, read from the data on first use.
+    """Plain values by their dotted names, read on first use.
 
     Compiled expressions use `view["a.b.c"]`: one dict look-up for a whole name. A missing field raises NoField, and a
     value of a forbidden type raises RuleError. As a dict, a view holds the values that were read so far.
@@ -199,7 +199,7 @@ def _check_key(key: object, name: str) -> str:
 
 
 class _ListFreezer:
-    """Freezer of a list and the lists in it, with one limit for all items."""
+    """Freezer of nested lists, with one limit for all items."""
 
     def __init__(self, name: str) -> None:
         self.name = name
@@ -219,7 +219,7 @@ class _ListFreezer:
 
 
 class _Copier:
-    """Copier that counts as it copies, so that it never builds a value that is too large."""
+    """Copier that counts as it copies, so that a large value is never built."""
 
     def __init__(self, what: str, max_size: int) -> None:
         self.what = what

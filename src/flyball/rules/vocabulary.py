@@ -77,7 +77,10 @@ class Vocabulary:
         object.__setattr__(self, "namespace", {"__builtins__": {}, **SIGNS, **functions, **helpers})
 
     def suggest_correction(self, path: tuple[str, ...]) -> str | None:
-        """Return a correction for a dotted name whose first part is known. None if it is right."""
+        """Return a correction for a dotted name whose first part is known.
+
+        None if it is right.
+        """
         known, is_open = self.tree[path[0]], True
         for depth, part in enumerate(path[1:], 1):
             if not known:

@@ -69,10 +69,10 @@ class _TooDeep(Exception):
 
 
 class Codec:
-    """Encoder and decoder of journal values, for the classes in `KNOWN` and those passed in.
+    """Encoder and decoder of journal values.
 
-    A class of `classes` is tagged with its name, a class of `tags` with its key. Raises StoreError when two classes
-    have the same tag.
+    It knows the classes in `KNOWN` and those passed in. A class of `classes` is tagged with its name, a class of `tags`
+    with its key. Raises StoreError when two classes have the same tag.
     """
 
     def __init__(self, *classes: type[Any], tags: Mapping[str, type[Any]] = MappingProxyType({})) -> None:
@@ -235,7 +235,7 @@ def to_events_text(events: Sequence[Mapping[str, Any]]) -> str:
 
 
 def to_text(value: object) -> str:
-    """Encode a value as JSON, through `to_jsonable` if JSON has no type for it."""
+    """Encode a value as JSON. Other types go through `to_jsonable`."""
     try:
         return _write(value)
     except (TypeError, ValueError, RecursionError):

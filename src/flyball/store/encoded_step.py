@@ -44,7 +44,10 @@ class EncodedStep:
 
     @classmethod
     def of(cls, step: Step) -> EncodedStep:
-        """Encode a step. Raises ConfigError where a part lacks its run or guard."""
+        """Encode a step.
+
+        Raises ConfigError where a part lacks its run or guard.
+        """
         step.check()
         start, finish = step.start, step.finish
         if start is not None:

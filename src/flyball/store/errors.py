@@ -9,7 +9,7 @@ from .records import Guard, Holder
 
 
 def stale_fence(where: str, guard: Guard, newest_fence: int | None) -> StaleFence:
-    """Return the error for a guard that is no longer the newest of its session."""
+    """Return the error for a guard that was superseded or released."""
     now = "the lease was given back" if newest_fence is None else f"fence {newest_fence} has been given since"
     return StaleFence(where, f"session {quote_value(guard.session)}: found a write with fence {guard.fence}, but {now}")
 

@@ -20,7 +20,10 @@ WHERE = "memory:"
 
 
 class MemoryStore(Closing):
-    """A thread-safe store in the memory of this process. `clock` gives leases their time."""
+    """A thread-safe store in the memory of this process.
+
+    `clock` gives leases their time.
+    """
 
     def __init__(self, clock: Clock = SYSTEM) -> None:
         self.tables = MemoryTables(clock)
@@ -115,7 +118,10 @@ class MemoryLease:
         self._tables = tables
 
     def acquire(self, session: str, owner: str, seconds: float) -> Guard | Holder:
-        """Take the lease if it is free or expired. Otherwise return its holder."""
+        """Take the lease if it is free or expired.
+
+        Otherwise return its holder.
+        """
         with self._tables.get_lock():
             if holder := self._tables.holder(session):
                 return holder
@@ -279,7 +285,10 @@ class MemoryTables:
         return session
 
     def is_held(self, guard: Guard) -> bool:
-        """Check whether the guard's lease is still the newest. It may have expired."""
+        """Check whether the guard's lease is still the newest.
+
+        It may have expired.
+        """
         holder = self.leases.get(guard.session)
         return holder is not None and holder.fence == guard.fence
 

@@ -48,7 +48,10 @@ class Kind(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """One row of a journal. `data` is JSON from `Codec.dumps`; stores do not parse it."""
+    """One row of a journal.
+
+    `data` is JSON from `Codec.dumps`; stores do not parse it.
+    """
 
     n: int
     """Number of the effect that the row belongs to."""
@@ -77,7 +80,10 @@ class Start:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunFinish:
-    """End of a run. A resumed run replaces it by a new one."""
+    """End of a run.
+
+    A resumed run replaces it by a new one.
+    """
 
     at: float
     """Seconds since the epoch."""
@@ -137,7 +143,10 @@ class Pruned:
 
 @dataclass(slots=True, kw_only=True)
 class Step:
-    """Data of one step of a run, written whole or not at all. Every field is optional."""
+    """Data of one step of a run, written whole or not at all.
+
+    Every field is optional.
+    """
 
     run_id: str | None = None
     guard: Guard | None = None
@@ -158,7 +167,7 @@ class Step:
     """Whether to release the guard's lease in the same commit."""
 
     def check(self) -> None:
-        """Raise ConfigError for a part without its guard or run, or events out of order."""
+        """Raise ConfigError for missing owners or events out of order."""
         if not self.guard and (self.messages or self.state is not None or self.release):
             raise ConfigError("step, guard", None, "the guard of the session whose messages, state or lease these are")
         if not self.run_id and (self.start or self.rows or self.events or self.finish or self.again):

@@ -83,7 +83,10 @@ class Transcript(Protocol):
         ...
 
     def title(self, session: str, title: str) -> None:
-        """Set the title of a session. Create the session if it is unknown."""
+        """Set the title of a session.
+
+        Create the session if it is unknown.
+        """
         ...
 
     def delete(self, session: str) -> bool:
@@ -116,7 +119,10 @@ class Lease(Protocol):
     """
 
     def acquire(self, session: str, owner: str, seconds: float) -> Guard | Holder:
-        """Take the lease if it is free or expired. Otherwise return its holder."""
+        """Take the lease if it is free or expired.
+
+        Otherwise return its holder.
+        """
         ...
 
     def renew(self, guard: Guard, seconds: float) -> bool:
@@ -151,7 +157,10 @@ class Runs(Protocol):
     """Start, events and finish of each run."""
 
     def start(self, run_id: str, start: Start, guard: Guard | None = None) -> None:
-        """Record the start of a run. Raises StoreError if its id is taken."""
+        """Record the start of a run.
+
+        Raises StoreError if its id is taken.
+        """
         ...
 
     def finish(self, run_id: str, finish: RunFinish, guard: Guard | None = None) -> None:

@@ -20,12 +20,18 @@ class ToolRule(Protocol):
 
     @property
     def name(self) -> str | None:
-        """Name of the rule for messages. None means that its position is used."""
+        """Name of the rule for messages.
+
+        None means that its position is used.
+        """
         ...
 
     @property
     def message(self) -> str | None:
-        """Text for the model when a call is denied. None means the standard text."""
+        """Text for the model when a call is denied.
+
+        None means the standard text.
+        """
         ...
 
     @property
@@ -34,7 +40,7 @@ class ToolRule(Protocol):
         ...
 
     def waits_for(self, tool: str) -> str | None:
-        """Return the tool that must succeed before the first call of `tool`, or None."""
+        """Return the tool that must succeed before `tool`, or None."""
         ...
 
     def begin(self) -> RuleState:
@@ -43,7 +49,10 @@ class ToolRule(Protocol):
 
 
 class RuleState(Protocol):
-    """State of a rule during one run. It must not block. If it raises, the call is denied."""
+    """State of a rule during one run.
+
+    It must not block. If it raises, the call is denied.
+    """
 
     def denial(self, tool: str, arguments: Mapping[str, Any], in_progress: Sequence[str]) -> str | None:
         """Return why the call is denied and what to do instead, or None.
@@ -252,7 +261,10 @@ class BlockUntilTool(_NamedRule):
 
 
 class _Gate:
-    """State of a rule that one successful call opens. A call in progress does not open it."""
+    """State of a rule that one successful call opens.
+
+    A call in progress does not open it.
+    """
 
     __slots__ = ("open", "rule")
 

@@ -32,7 +32,10 @@ _EXPECTED_KEYS = "max_calls with then_require_one_of, or require_prior_tool with
 
 @dataclass(frozen=True, slots=True)
 class ToolRules:
-    """The tool rules of an agent, shared by all its runs. All must allow a call."""
+    """The tool rules of an agent, shared by all its runs.
+
+    All must allow a call.
+    """
 
     rules: tuple[ToolRule, ...] = ()
 
@@ -130,7 +133,10 @@ def _parse_rule(where: str, entry: object) -> ToolRule:
 
 
 def _find_kind(where: str, values: Mapping[str, object]) -> _Kind:
-    """Return the kind of a rule. Raises ConfigError for unknown keys and null values."""
+    """Return the kind of a rule.
+
+    Raises ConfigError for unknown keys and null values.
+    """
     kinds = {_KIND_BY_KEY[key] for key in values if key in _KIND_BY_KEY}
     known = sorted({key for kind in (kinds if len(kinds) == 1 else _KEYS) for key in _KEYS[kind]})
     for key, value in values.items():

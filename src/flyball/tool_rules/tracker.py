@@ -24,7 +24,10 @@ class ToolRuleTracker:
         self._in_progress: list[str] = []
 
     def denial(self, tool: str, arguments: Mapping[str, Any]) -> str | None:
-        """Return why the rules deny a call and what to do instead, or None."""
+        """Return why the rules deny a call, or None.
+
+        The text says what to do instead.
+        """
         reasons = [entry.denial(tool, arguments, self._in_progress) for entry in self._entries]
         return " ".join(dict.fromkeys(filter(None, reasons))) or None
 
@@ -56,7 +59,10 @@ class ToolRuleTracker:
 
 
 class _TrackedRule:
-    """A rule with its state. After an error in `begin` or `note` it denies every call."""
+    """A rule with its state.
+
+    After an error in `begin` or `note` it denies every call.
+    """
 
     __slots__ = ("broken", "label", "rule", "state")
 

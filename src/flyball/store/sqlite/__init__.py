@@ -64,7 +64,10 @@ class SqliteStore(Closing):
         self.write(lambda connection: step_writer.write_step(connection, encoded, now))
 
     def keep_now(self, step: Step) -> bool:
-        """Write a step only if that needs no waiting. Return whether it is committed."""
+        """Write a step only if that needs no waiting.
+
+        Return whether it is committed.
+        """
         encoded, step_writer, now = EncodedStep.of(step), self.step_writer, self.wall()
         return self._get_database().try_write(lambda connection: step_writer.write_step(connection, encoded, now))
 
@@ -86,7 +89,10 @@ class SqliteStore(Closing):
         return self._get_database().read(build, statement, values)
 
     def write(self, action: Callable[[sqlite3.Connection], T]) -> T:
-        """Run an action in a transaction, perhaps with those of other threads. Return its value."""
+        """Run an action in a transaction and return its value.
+
+        Other threads may share the transaction.
+        """
         return self._get_database().write(action)
 
     def _get_database(self) -> Database:

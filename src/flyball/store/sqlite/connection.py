@@ -92,7 +92,10 @@ class File:
         return StoreError(str(self.path), f"{text} ({getattr(error, 'sqlite_errorname', 'SQLite')}: {error})")
 
     def identity(self) -> tuple[int, int]:
-        """Return device and inode of the path. Raises StoreError if it is gone."""
+        """Return device and inode of the path.
+
+        Raises StoreError if it is gone.
+        """
         try:
             status = os.stat(self.path)  # noqa: PTH116 - runs at every commit, and Path.stat takes twice as long
         except OSError as error:

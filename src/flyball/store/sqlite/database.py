@@ -57,13 +57,19 @@ class Database:
         return self._readers.fetch(build, statement, values)
 
     def write(self, action: Callable[[sqlite3.Connection], T]) -> T:
-        """Run an action in a transaction, perhaps with those of other threads. Return its value."""
+        """Run an action in a transaction and return its value.
+
+        Other threads may share the transaction.
+        """
         self._check_process()
         assert self._writer is not None
         return self._writer.run(action)
 
     def try_write(self, action: Callable[[sqlite3.Connection], object]) -> bool:
-        """Run an action only if that needs no waiting. Return whether it is committed."""
+        """Run an action only if that needs no waiting.
+
+        Return whether it is committed.
+        """
         self._check_process()
         assert self._writer is not None
         return self._writer.try_run(action)
@@ -155,7 +161,10 @@ class _Registry:
         self._has_hooks = False
 
     def acquire(self, file: File) -> Database:
-        """Return the open database of a file. Create and open it if needed."""
+        """Return the open database of a file.
+
+        Create and open it if needed.
+        """
         self._release_abandoned()
         with self._lock:
             self._register_hooks()

@@ -162,7 +162,10 @@ def _write_session(connection: sqlite3.Connection, session: str, encoded: Encode
 
 
 def touch(connection: sqlite3.Connection, session: str, now: float) -> int:
-    """Set the update time of a session, created if missing. Return its key."""
+    """Set the update time of a session, created if missing.
+
+    Return its key.
+    """
     changed = connection.execute("UPDATE session SET updated_at = ? WHERE id = ?", (now, session))
     if not changed.rowcount:
         connection.execute("INSERT INTO session VALUES (NULL, ?, '', ?, ?)", (session, now, now))
@@ -192,7 +195,10 @@ def acquire(connection: sqlite3.Connection, session: str, owner: str, now: float
 
 
 def renew(connection: sqlite3.Connection, guard: Guard, expires: float) -> bool:
-    """Set the expiry of the guard's lease. Return False if it is no longer held."""
+    """Set the expiry of the guard's lease.
+
+    Return False if it is no longer held.
+    """
     statement = "UPDATE lease SET expires = ? WHERE session = ? AND fence = ?"
     return connection.execute(statement, (expires, guard.session, guard.fence)).rowcount == 1
 
@@ -204,7 +210,10 @@ def release(connection: sqlite3.Connection, guard: Guard) -> bool:
 
 
 def _delete_runs(connection: sqlite3.Connection, roots: str, *values: object) -> int:
-    """Delete the trees whose roots a query selects. Return the number of runs."""
+    """Delete the trees whose roots a query selects.
+
+    Return the number of runs.
+    """
     keys = connection.execute(f"SELECT key FROM run WHERE root IN ({roots})", values).fetchall()
     for (key,) in keys:
         connection.execute("DELETE FROM trace WHERE id >= ? AND id < ?", (key << 32, (key + 1) << 32))

@@ -106,7 +106,10 @@ class SqliteLease:
         self._database = database
 
     def acquire(self, session: str, owner: str, seconds: float) -> Guard | Holder:
-        """Take the lease if it is free or expired. Otherwise return its holder."""
+        """Take the lease if it is free or expired.
+
+        Otherwise return its holder.
+        """
         wall = self._database.wall  # called inside the transaction, which may have to wait for other writers
 
         def take_lease(connection: sqlite3.Connection) -> Guard | Holder:

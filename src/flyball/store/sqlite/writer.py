@@ -49,7 +49,10 @@ class Writer:
         return self._busy or self._lock.locked()
 
     def run(self, action: Callable[[sqlite3.Connection], T]) -> T:
-        """Run an action and wait for its commit. Return its value, or raise its error."""
+        """Run an action and wait for its commit.
+
+        Return its value, or raise its error.
+        """
         job = self._run_job(_WriteJob(action))
         if job.error is not None:
             try:
@@ -111,7 +114,10 @@ class Writer:
             raise
 
     def _hand_over(self) -> None:
-        """Make the first waiting job the leader, or close the connection of a closed writer."""
+        """Make the first waiting job the leader.
+
+        Without one, close the connection of a closed writer.
+        """
         self._busy = bool(self._waiting)
         if self._closed and not self._busy:
             self._connection.close()
@@ -120,7 +126,7 @@ class Writer:
             self._waiting[0].wakeup.release()
 
     def _lead(self) -> None:
-        """Write the jobs that wait now, then hand over to those that came meanwhile."""
+        """Write the waiting jobs, then hand over."""
         with self._lock:
             jobs, self._waiting = self._waiting[:_MAX_BATCH], self._waiting[_MAX_BATCH:]
         try:
@@ -133,7 +139,10 @@ class Writer:
                 self._hand_over()
 
     def _begin(self, connection: sqlite3.Connection, *, may_wait: bool) -> bool:
-        """Begin a transaction. Return False if another process writes and waiting is not allowed."""
+        """Begin a transaction.
+
+        Return False if another process writes and waiting is not allowed.
+        """
         deadline, pause_s = time.monotonic() + self._file.busy_seconds, 0.001
         while True:
             try:
@@ -168,7 +177,7 @@ class Writer:
         return True
 
     def _try(self, connection: sqlite3.Connection, job: _WriteJob[Any], *, alone: bool) -> None:
-        """Run one job in a savepoint, so that only its own changes are undone if it fails."""
+        """Run one job in a savepoint, so that a failure undoes only its changes."""
         if not alone:
             connection.execute("SAVEPOINT one")
         try:
@@ -183,7 +192,10 @@ class Writer:
             connection.execute("RELEASE one")
 
     def _to_store_error(self, error: BaseException) -> BaseException:
-        """Return an error object of its own for each job: a traceback belongs to one thread."""
+        """Return a new error for one job.
+
+        A traceback belongs to one thread, so jobs cannot share it.
+        """
         if isinstance(error, sqlite3.Error | UnicodeEncodeError):
             return self._file.to_store_error(error)
         if isinstance(error, FlyballError):
@@ -192,7 +204,7 @@ class Writer:
 
 
 class _WriteJob(Generic[T]):
-    """An action to run in a transaction, and its outcome for the thread that waits."""
+    """An action to run in a transaction, and its outcome."""
 
     __slots__ = ("action", "done", "error", "is_leader", "value", "wakeup")
 
