@@ -1,4 +1,4 @@
-"""What a rule does when it fires: its action, with templates that are filled in from what the rule sees."""
+"""Actions of rules. Their templates are rendered from the rule's context."""
 
 from __future__ import annotations
 
@@ -29,29 +29,29 @@ from .vocabulary import BUDGETS
 
 
 class Action:
-    """What a rule does."""
+    """Base class of the actions a rule can take."""
 
     __slots__ = ()
     type: ClassVar[str]
     keys: ClassVar[tuple[str, ...]]
-    """What may stand in `[action]` beside the type."""
+    """Keys allowed in `[action]` besides `type`."""
 
     @classmethod
     def read(cls, reader: RuleReader, table: Mapping[str, Any]) -> Self:
-        """The action that a table describes; what is wrong with it is noted."""
+        """Parse an action from its table. The reader collects the errors."""
         raise NotImplementedError
 
     def build_orders(self, view: View, rule: str) -> list[Order]:
-        """What the loop is asked for; a RuleError where a template cannot be filled in."""
+        """Return the orders for the loop. Raises RuleError if a template fails."""
         raise NotImplementedError
 
     def build_fallback_orders(self, rule: str, reason: str) -> list[Order]:
-        """What it orders all the same where it cannot say what it should: what guards fails closed."""
+        """Return the orders for a rule that failed, so that guards fail closed."""
         return []
 
 
 class Level(StrEnum):
-    """How loud a log line is."""
+    """Level of a log line."""
 
     DEBUG = "debug"
     INFO = "info"
@@ -61,7 +61,7 @@ class Level(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class NotifySelf(Action):
-    """Show the model a notice."""
+    """Action that shows the model a notice."""
 
     type = "notify_self"
     keys = ("message", "category", "priority", "deliver_at")
@@ -72,7 +72,7 @@ class NotifySelf(Action):
 
     @classmethod
     def read(cls, reader: RuleReader, table: Mapping[str, Any]) -> Self:
-        """As the table says."""
+        """Parse the action from its table."""
         return cls(
             reader.read_template("message", table),
             reader.read_text(("action", "category"), table) or "notice",
@@ -81,13 +81,13 @@ class NotifySelf(Action):
         )
 
     def build_orders(self, view: View, rule: str) -> list[Order]:
-        """A notice."""
+        """Return a notice."""
         return [Notice(self.message.render(view), rule, self.category, self.priority, self.deliver_at)]
 
 
 @dataclass(frozen=True, slots=True)
 class Log(Action):
-    """Write a line to the log `flyball.rules`, and tell it as an event."""
+    """Action that logs a line to `flyball.rules` and emits it as an event."""
 
     type = "log"
     keys = ("message", "level")
@@ -96,18 +96,18 @@ class Log(Action):
 
     @classmethod
     def read(cls, reader: RuleReader, table: Mapping[str, Any]) -> Self:
-        """As the table says."""
+        """Parse the action from its table."""
         level = reader.read_member(("action", "level"), table, Level, Level.INFO)
         return cls(reader.read_template("message", table), level)
 
     def build_orders(self, view: View, rule: str) -> list[Order]:
-        """An event of that level."""
+        """Return a log event."""
         return [Emit(f"log.{self.level.value}", {"message": self.message.render(view)}, rule)]
 
 
 @dataclass(frozen=True, slots=True)
 class SetStateAction(Action):
-    """Set a value in the run's state, or count one up."""
+    """Action that sets or increments a value in the run's state."""
 
     type = "set_state"
     keys = ("key", "value", "increment")
@@ -117,30 +117,33 @@ class SetStateAction(Action):
 
     @classmethod
     def read(cls, reader: RuleReader, table: Mapping[str, Any]) -> Self:
-        """As the table says."""
+        """Parse the action from its table."""
         key = reader.read_text(("action", "key"), table, required=True) or ""
-        given = [name for name in ("value", "increment") if name in table]
-        if len(given) != 1:
-            reader.add_error(("action",), given, "either value or increment")
+        present = [name for name in ("value", "increment") if name in table]
+        if len(present) != 1:
+            reader.add_error(("action",), present, "either value or increment")
         increment = table.get("increment")
         if increment is not None and (isinstance(increment, bool) or not isinstance(increment, int | float)):
             reader.add_error(("action", "increment"), increment, "a number")
         return cls(key, reader.read_value("value", table), increment)
 
     def build_orders(self, view: View, rule: str) -> list[Order]:
-        """The new value; a template that is one expression keeps its type."""
+        """Return the new value.
+
+        A template that is one expression keeps its type.
+        """
         if self.value is not None:
             return [SetState(self.key, self.value.render_value(view), rule)]
         state = view.get("context.state")
-        before = state[self.key] if isinstance(state, Table) and self.key in state else 0
-        if not isinstance(before, int | float):
-            raise RuleError(f"context.state.{self.key} is {describe_type(before)}, and nothing to be counted up")
-        return [SetState(self.key, before + (self.increment or 0), rule)]
+        current = state[self.key] if isinstance(state, Table) and self.key in state else 0
+        if not isinstance(current, int | float):
+            raise RuleError(f"context.state.{self.key} is {describe_type(current)}, and nothing to be counted up")
+        return [SetState(self.key, current + (self.increment or 0), rule)]
 
 
 @dataclass(frozen=True, slots=True)
 class EmitEvent(Action):
-    """Tell an event; rules may listen to it."""
+    """Action that emits a custom event for `on_event` rules."""
 
     type = "emit_event"
     keys = ("name", "data")
@@ -149,53 +152,53 @@ class EmitEvent(Action):
 
     @classmethod
     def read(cls, reader: RuleReader, table: Mapping[str, Any]) -> Self:
-        """As the table says."""
+        """Parse the action from its table."""
         name = reader.read_text(("action", "name"), table, required=True) or ""
         if name.startswith("log."):
             reader.add_error(("action", "name"), name, 'another name, or type = "log": log.* are the log\'s own')
-        given: Any = table.get("data", {})
-        if not isinstance(given, dict):
-            reader.add_error(("action", "data"), given, "a table")
-        data = cast("dict[str, Any]", given if isinstance(given, dict) else {})
+        value: Any = table.get("data", {})
+        if not isinstance(value, dict):
+            reader.add_error(("action", "data"), value, "a table")
+        data = cast("dict[str, Any]", value if isinstance(value, dict) else {})
         templates = [(key, reader.read_value(key, data, ("action", "data"))) for key in data]
         return cls(name, tuple((key, template) for key, template in templates if template is not None))
 
     def build_orders(self, view: View, rule: str) -> list[Order]:
-        """The event, with its data filled in."""
+        """Return the event with its rendered data."""
         return [Emit(self.name, {key: template.render_value(view) for key, template in self.data}, rule)]
 
 
 @dataclass(frozen=True, slots=True)
 class MessageAction(Action):
-    """An action that is nothing but its message."""
+    """Base class of actions that consist of a message only."""
 
     keys = ("message",)
     message: Template
 
     @classmethod
     def read(cls, reader: RuleReader, table: Mapping[str, Any]) -> Self:
-        """As the table says."""
+        """Parse the action from its table."""
         return cls(reader.read_template("message", table))
 
 
 class Deny(MessageAction):
-    """Do not make the call."""
+    """Action that denies the tool call."""
 
     __slots__ = ()
     type = "deny"
 
     def build_orders(self, view: View, rule: str) -> list[Order]:
-        """A veto."""
+        """Return a veto."""
         return [Veto(self.message.render(view), rule)]
 
     def build_fallback_orders(self, rule: str, reason: str) -> list[Order]:
-        """A veto in plain words."""
+        """Return a veto with a standard message."""
         return [Veto(f"the rule {rule} does not allow it; {reason}", rule)]
 
 
 @dataclass(frozen=True, slots=True)
 class StopRun(Action):
-    """End the run, with its report or at once."""
+    """Action that ends the run, with a grace turn or at once."""
 
     type = "stop"
     keys = ("message", "grace")
@@ -204,21 +207,21 @@ class StopRun(Action):
 
     @classmethod
     def read(cls, reader: RuleReader, table: Mapping[str, Any]) -> Self:
-        """As the table says."""
+        """Parse the action from its table."""
         return cls(reader.read_template("message", table), reader.read_bool(("action", "grace"), table, True))
 
     def build_orders(self, view: View, rule: str) -> list[Order]:
-        """A halt."""
+        """Return a halt."""
         return [Halt(rule, self.message.render(view), self.grace)]
 
     def build_fallback_orders(self, rule: str, reason: str) -> list[Order]:
-        """A halt in plain words."""
+        """Return a halt with a standard message."""
         return [Halt(rule, f"The rule {rule} stops the run; {reason}.", self.grace)]
 
 
 @dataclass(frozen=True, slots=True)
 class ExtendBudget(Action):
-    """Raise a ceiling, within its clamp."""
+    """Action that raises the ceiling of a budget, within its clamp."""
 
     type = "extend"
     keys = ("budget", "amount")
@@ -227,7 +230,7 @@ class ExtendBudget(Action):
 
     @classmethod
     def read(cls, reader: RuleReader, table: Mapping[str, Any]) -> Self:
-        """As the table says."""
+        """Parse the action from its table."""
         budget, amount = reader.read_text(("action", "budget"), table, required=True), table.get("amount")
         if budget is not None and budget not in BUDGETS:
             near = suggest_names(budget, BUDGETS) or BUDGETS
@@ -240,29 +243,29 @@ class ExtendBudget(Action):
         return cls(budget or "", amount)
 
     def build_orders(self, view: View, rule: str) -> list[Order]:
-        """More of one budget."""
+        """Return an order to raise one budget."""
         unit = {"usd": Unit.USD, "seconds": Unit.SECONDS}.get(self.budget, Unit.COUNT)
         return [Raise(self.budget, unit.parse(self.amount), rule)]
 
 
 class AskPersonAction(MessageAction):
-    """Ask a person: about the call, or whether the run may go on."""
+    """Action that asks a person to approve the call or the run."""
 
     __slots__ = ()
     type = "ask"
 
     def build_orders(self, view: View, rule: str) -> list[Order]:
-        """A question."""
+        """Return a question for a person."""
         return [AskPerson(self.message.render(view), rule)]
 
     def build_fallback_orders(self, rule: str, reason: str) -> list[Order]:
-        """A question in plain words."""
+        """Return a question with a standard text."""
         return [AskPerson(f"The rule {rule} wants a person to agree; {reason}. Go on?", rule)]
 
 
 @dataclass(frozen=True, slots=True)
 class UseModelAction(Action):
-    """Ask another of the agent's models from now on."""
+    """Action that switches the run to another of the agent's models."""
 
     type = "use_model"
     keys = ("model",)
@@ -270,11 +273,11 @@ class UseModelAction(Action):
 
     @classmethod
     def read(cls, reader: RuleReader, table: Mapping[str, Any]) -> Self:
-        """As the table says."""
+        """Parse the action from its table."""
         return cls(reader.read_text(("action", "model"), table, required=True) or "")
 
     def build_orders(self, view: View, rule: str) -> list[Order]:
-        """The model's name."""
+        """Return an order to use the model."""
         return [UseModel(self.model, rule)]
 
 
@@ -292,4 +295,4 @@ ACTIONS: Mapping[str, type[Action]] = {
         UseModelAction,
     )
 }
-"""By the name that `type` gives."""
+"""Actions by their `type` in a rule file."""

@@ -1,17 +1,17 @@
-"""From the text of an expression to its code. Nothing of what an author wrote is run.
+"""Compiler of expressions. It never runs code that the author of a rule wrote.
 
-Python's parser reads the text into a tree. Of the kinds of node in `_ALLOWED`, and of no others, a new tree is built,
-which has no attributes, and no names but those of functions that we know:
+Python's parser turns the text into a tree. The compiler builds a new tree from it, and accepts only the kinds of nodes
+in `_CONVERTERS`. The new tree has no attributes, and no names but those of known functions:
 
     context.turn.count      view["context.turn.count"]               a look-up in a frozen view
-    budget("x").ratio       "."(budget(view, "x"), "ratio")           the same, where the name is not known before
+    budget("x").ratio       "."(budget(view, "x"), "ratio")           the same, when the name is known only at run time
     a.tools[0]              "[]"(view["a.tools"], 0)
-    a.x + 1                 "+"(view["a.x"], 1)                       an operation with bounds, by its sign
-    len(a.tools)            len(view["a.tools"])                      a function of the language
+    a.x + 1                 "+"(view["a.x"], 1)                       a bounded operation, named by its sign
+    len(a.tools)            len(view["a.tools"])                      a built-in function of expressions
     tool_failed("x")        tool_failed(view, "x")                    a helper of the vocabulary
 
-What is left to Python itself is and, or, not, if-else, a sign before a number, a list, and comparison. With values that
-left a view, which are of Python's own types, these run no code but Python's.
+Python itself does only: and, or, not, if-else, unary plus and minus, lists, and comparisons. Values from a view have
+Python's built-in types, so these run no other code.
 """
 
 from __future__ import annotations
@@ -28,19 +28,19 @@ from .view import MAX_INT, View
 from .vocabulary import CONSTANTS, Helper, Vocabulary, suggest_or_list_names
 
 MAX_CHARACTERS = 2_000
-"""Of one expression. So much the parser can read whatever it says; what is longer it never sees."""
+"""Maximum length of an expression. Python's parser can handle any text of this length, and never sees a longer one."""
 MAX_PARTS, MAX_LEVELS = 300, 30
-"""Of the tree that it reads."""
+"""Maximum number of nodes, and maximum nesting, of the parsed tree."""
 
 Span = tuple[int | None, int | None, int | None, int | None]
-"""Where something stands, as a code object has it: first and last line, first column and the one behind the last."""
+"""Position as in a code object: first line, last line, first column, column after the last."""
 
 
 class Source:
-    """An expression that stands somewhere in a text.
+    """The text of an expression within a larger text.
 
-    It is read in brackets, so that it may run over several lines. Where a bracket in it closes ours, it is not one
-    expression but the pieces of two.
+    It is parsed in brackets, so that it may span several lines. If a bracket in it closes ours, it is not one
+    expression but parts of two, and is refused.
     """
 
     def __init__(self, text: str, where: str, start: int = 0, end: int | None = None) -> None:
@@ -50,7 +50,7 @@ class Source:
         self.text = text[start:end]
 
     def parse(self) -> ast.expr:
-        """What is written here, or a ConfigError."""
+        """Return the parsed tree. Raises ConfigError."""
         if len(self.text) > MAX_CHARACTERS:
             raise self.build_error(0, self.text, f"an expression of at most {MAX_CHARACTERS:,} characters")
         tree = self._parse_text()
@@ -64,16 +64,16 @@ class Source:
     def _parse_text(self) -> ast.expr:
         try:
             with warnings.catch_warnings():
-                warnings.simplefilter("ignore")  # what Python finds odd is for the rules here to allow or refuse
+                warnings.simplefilter("ignore")  # the compiler decides what is allowed, not Python's warnings
                 return ast.parse(f"({self.text}\n)", mode="eval").body
         except SyntaxError as error:
-            place, told = self._find_offset(error.lineno or 1, max(error.offset or 1, 1) - 1), error.msg
-        except (ValueError, RecursionError, MemoryError) as error:  # null bytes, half characters, a deep tree
-            place, told = 0, str(error) or "too deep"
-        raise self.build_error(place, self.text.strip(), f"an expression in Python's syntax: {told}")
+            offset, reason = self._find_offset(error.lineno or 1, max(error.offset or 1, 1) - 1), error.msg
+        except (ValueError, RecursionError, MemoryError) as error:  # null bytes, lone surrogates, a deep tree
+            offset, reason = 0, str(error) or "too deep"
+        raise self.build_error(offset, self.text.strip(), f"an expression in Python's syntax: {reason}")
 
     def build_error(self, at: ast.expr | int, found: object, expected: str) -> ConfigError:
-        """The error for what stands at a node, or behind so many characters."""
+        """Return the error for a node, or for an offset in characters."""
         offset = (
             at
             if isinstance(at, int)
@@ -85,50 +85,50 @@ class Source:
         return ConfigError(f"{self.where}, {line}{column}", found, expected)
 
     def quote_span(self, span: Span) -> str:
-        """The words at a place; all of them where it is not known."""
-        line, last, column, behind = span
-        if line is None or last is None or column is None or behind is None:
+        """Return the text at a position, or all of it if unknown."""
+        line, last_line, column, end_column = span
+        if line is None or last_line is None or column is None or end_column is None:
             return self.text.strip()
         start = self._find_offset(line, self._count_characters(line, column))
-        return self.text[start : self._find_offset(last, self._count_characters(last, behind))]
+        return self.text[start : self._find_offset(last_line, self._count_characters(last_line, end_column))]
 
     def quote_node(self, node: ast.expr) -> str:
-        """What was written for a node."""
+        """Return the text of a node."""
         return self.quote_span((node.lineno, node.end_lineno, node.col_offset, node.end_col_offset))
 
     def _split_lines(self) -> list[str]:
         return f"({self.text}".split("\n")
 
     def _count_characters(self, line: int, column: int) -> int:
-        """The parser counts bytes."""
+        """Convert a column from bytes, which the parser counts, to characters."""
         lines = self._split_lines()
         return len(lines[line - 1].encode()[:column].decode(errors="ignore")) if line <= len(lines) else 0
 
     def _find_offset(self, line: int, column: int) -> int:
-        """How many characters of the text stand before a place; our own brackets are no part of it."""
+        """Convert a position in the bracketed text to an offset in `text`."""
         before = sum(len(line) + 1 for line in self._split_lines()[: line - 1])
         return min(max(before + column - 1, 0), len(self.text))
 
 
 def _measure_nodes(tree: ast.expr) -> Iterator[tuple[int, int]]:
-    """After each part: how many there were so far, and in how many others it stands."""
-    waiting: list[tuple[ast.AST, int]] = [(tree, 1)]
+    """Yield the running count and the nesting level of each node."""
+    stack: list[tuple[ast.AST, int]] = [(tree, 1)]
     count = 0
-    while waiting:
-        node, level = waiting.pop()
+    while stack:
+        node, level = stack.pop()
         count += isinstance(node, ast.expr)
         yield count, level
-        waiting.extend((child, level + 1) for child in ast.iter_child_nodes(node))
+        stack.extend((child, level + 1) for child in ast.iter_child_nodes(node))
 
 
 CODE_FILENAME = "<a rule>"
-"""What the code of every expression says that it was read from."""
+"""File name in the code objects of expressions."""
 _VIEW_NAME = "the view"
-"""What the code calls its argument; no author and no helper can be called so."""
+"""Name of the argument in compiled code. The space keeps authors and helpers from using it."""
 
 
 class Compiler:
-    """Builds the code of one expression, and collects all that is wrong with it."""
+    """Compiler of one expression. It collects all errors in `errors`."""
 
     def __init__(self, source: Source, vocabulary: Vocabulary) -> None:
         self.source = source
@@ -136,34 +136,37 @@ class Compiler:
         self.errors: list[ConfigError] = []
 
     def build_function(self) -> Callable[[View], object]:
-        """The code as a function of a view; `ConfigErrors` if there are any."""
+        """Return the compiled function of a view. Raises ConfigErrors."""
         try:
             body = self.convert_root(self.source.parse())
-        except ConfigError as mistake:
-            raise ConfigErrors((mistake,)) from None
+        except ConfigError as error:
+            raise ConfigErrors((error,)) from None
         if self.errors:
             raise ConfigErrors(tuple(self.errors))
         tree = ast.Expression(build_lambda(body, _VIEW_NAME))
         return eval(compile(ast.fix_missing_locations(tree), CODE_FILENAME, "eval"), self.vocabulary.namespace)
 
     def convert_root(self, node: ast.expr) -> ast.expr:
-        """The new node for the root of the tree."""
+        """Convert the root of the tree. Subclasses may accept more here."""
         return self.convert(node)
 
     def convert(self, node: ast.expr) -> ast.expr:
-        """The new node for an old one, pointing to where that stands; any that is not allowed is a mistake."""
-        allowed = _CONVERTERS.get(type(node))
-        if allowed is None:
+        """Convert a node and keep its position.
+
+        A node that is not allowed is an error.
+        """
+        converter = _CONVERTERS.get(type(node))
+        if converter is None:
             return self.add_error(node, f"an expression without {_NODE_NAMES.get(type(node), type(node).__name__)}")
-        return ast.copy_location(allowed(self, node), node)
+        return ast.copy_location(converter(self, node), node)
 
     def add_error(self, node: ast.expr, expected: str, found: str | None = None) -> ast.expr:
-        """A mistake; the node only holds the place, so that the rest can be looked at."""
+        """Add an error and return a placeholder for the node."""
         self.errors.append(self.source.build_error(node, found or self.source.quote_node(node), expected))
         return ast.copy_location(ast.Constant(None), node)
 
     def convert_constant(self, node: ast.Constant) -> ast.expr:
-        """A number, a text, true, false or none."""
+        """Convert a number, a text, true, false or none."""
         if type(node.value) is int and node.value > MAX_INT:
             return self.add_error(node, "a number of at most 64 bits")
         if type(node.value) not in {NoneType, bool, int, float, str}:
@@ -171,7 +174,7 @@ class Compiler:
         return ast.Constant(node.value)
 
     def convert_name(self, node: ast.Name) -> ast.expr:
-        """A value that the view has by this name."""
+        """Convert a name to a constant or a look-up in the view."""
         known = self.vocabulary
         if node.id in CONSTANTS:
             return ast.Constant(CONSTANTS[node.id])
@@ -184,14 +187,14 @@ class Compiler:
         return self.build_lookup((node.id,), node)
 
     def build_lookup(self, path: tuple[str, ...], node: ast.expr) -> ast.expr:
-        """A value that the view has by a dotted name."""
-        meant = self.vocabulary.suggest_correction(path)
-        if meant is not None:
-            return self.add_error(node, meant)
+        """Return the look-up of a dotted name in the view."""
+        correction = self.vocabulary.suggest_correction(path)
+        if correction is not None:
+            return self.add_error(node, correction)
         return ast.Subscript(ast.Name(_VIEW_NAME, ast.Load()), ast.Constant(".".join(path)), ast.Load())
 
     def convert_attribute(self, node: ast.Attribute) -> ast.expr:
-        """What stands behind a dot."""
+        """Convert a dotted field to a look-up."""
         if node.attr.startswith("__"):
             return self.add_error(node, "a field whose name does not begin with __")
         path = self.find_path(node)
@@ -207,20 +210,23 @@ class Compiler:
         return build_call(".", self.convert(node.value), ast.Constant(node.attr))
 
     def find_path(self, node: ast.expr) -> tuple[str, ...] | None:
-        """A dotted name that is known before anything runs; `a["b"]` is one, too."""
+        """Return the dotted name that a node stands for, also for `a["b"]`.
+
+        None if the name is known only at run time.
+        """
         match node:
             case ast.Name(id=name) if name in self.vocabulary.tree:
                 return (name,)
             case ast.Attribute(value=owner, attr=name) if not name.startswith("__"):
-                above = self.find_path(owner)
+                owner_path = self.find_path(owner)
             case ast.Subscript(value=owner, slice=ast.Constant(value=str(name))) if "." not in name:
-                above = self.find_path(owner)
+                owner_path = self.find_path(owner)
             case _:
                 return None
-        return None if above is None else (*above, name)
+        return None if owner_path is None else (*owner_path, name)
 
     def convert_subscript(self, node: ast.Subscript) -> ast.expr:
-        """What stands in brackets behind a value: an index, a name, or a slice."""
+        """Convert an index, a key or a slice."""
         path = self.find_path(node)
         if path is not None:
             return self.build_lookup(path, node)
@@ -231,7 +237,7 @@ class Compiler:
         return build_call("[:]", value, *ends)
 
     def convert_call(self, node: ast.Call) -> ast.expr:
-        """A call of a function of the language or of the vocabulary, by its name."""
+        """Convert a call of a built-in function or of a helper."""
         functions = [*FUNCTIONS, *self.vocabulary.helpers]
         if not isinstance(node.func, ast.Name):
             return self.add_error(node, f"a call of {', '.join(functions)}")
@@ -239,15 +245,15 @@ class Compiler:
         if name not in functions:
             return self.add_error(node.func, " or ".join(suggest_or_list_names(name, functions)))
         helper = self.vocabulary.helpers.get(name)
-        least, most = FUNCTIONS[name][1:] if helper is None else (helper.argument_count, helper.argument_count)
-        arguments = self.convert_arguments(node, least, most)
+        min_count, max_count = FUNCTIONS[name][1:] if helper is None else (helper.argument_count, helper.argument_count)
+        arguments = self.convert_arguments(node, min_count, max_count)
         if helper is None:
             return build_call(name, *arguments)
         self.check_choice(helper, node.args)
         return build_call(name, ast.Name(_VIEW_NAME, ast.Load()), *arguments)
 
     def convert_arguments(self, node: ast.Call, min_count: int, max_count: int) -> list[ast.expr]:
-        """What a function is called with: values without names, and not too few or too many."""
+        """Convert positional arguments, and check their number."""
         for keyword in node.keywords:
             self.add_error(keyword.value, f"an argument without {'**' if keyword.arg is None else f'{keyword.arg}='}")
         if not min_count <= len(node.args) <= max_count:
@@ -256,34 +262,37 @@ class Compiler:
         return [self.convert(argument) for argument in node.args]
 
     def check_choice(self, helper: Helper, arguments: list[ast.expr]) -> None:
-        """That a text which is written as the first argument of a helper is one that it knows."""
+        """Check that a literal first argument is one of the helper's choices."""
         first = arguments[0] if arguments and helper.choices else None
         if isinstance(first, ast.Constant) and isinstance(first.value, str) and first.value not in helper.choices:
             self.add_error(first, " or ".join(suggest_or_list_names(first.value, helper.choices)), first.value)
 
     def convert_list(self, node: ast.List | ast.Tuple) -> ast.expr:
-        """A list; what Python calls a tuple is one as well."""
+        """Convert a list or a tuple to a list."""
         return ast.List([self.convert(item) for item in node.elts], ast.Load())
 
     def convert_bool_op(self, node: ast.BoolOp) -> ast.expr:
-        """And, or."""
+        """Convert `and` and `or`."""
         return ast.BoolOp(node.op, [self.convert(value) for value in node.values])
 
     def convert_unary_op(self, node: ast.UnaryOp) -> ast.expr:
-        """Not, and a sign before a number."""
+        """Convert `not` and unary plus and minus."""
         if not isinstance(node.op, ast.Not | ast.USub | ast.UAdd):
             self.add_error(node, "an expression without ~")
         return ast.UnaryOp(node.op, self.convert(node.operand))
 
     def convert_binary_op(self, node: ast.BinOp) -> ast.expr:
-        """Arithmetic."""
+        """Convert arithmetic to a bounded operation."""
         sign = _SIGNS.get(type(node.op))
         if sign is None:
             self.add_error(node, f"an expression without {_NODE_NAMES.get(type(node.op), type(node.op).__name__)}")
         return build_call(sign or "+", self.convert(node.left), self.convert(node.right))
 
     def convert_comparison(self, node: ast.Compare) -> ast.expr:
-        """One comparison, or a chain; `is` is for none alone."""
+        """Convert a comparison or a chain of them.
+
+        `is` is allowed with none only.
+        """
         left, others = self.convert(node.left), [self.convert(other) for other in node.comparators]
         for sign, old, new in zip(node.ops, node.comparators, others, strict=True):
             none = isinstance(new, ast.Constant) and new.value is None
@@ -292,7 +301,7 @@ class Compiler:
         return ast.Compare(left, [_IDENTITY_OPERATORS.get(type(sign), sign) for sign in node.ops], others)
 
     def convert_conditional(self, node: ast.IfExp) -> ast.expr:
-        """If, else."""
+        """Convert `a if b else c`."""
         return ast.IfExp(self.convert(node.test), self.convert(node.body), self.convert(node.orelse))
 
 
@@ -319,7 +328,7 @@ _SIGNS: dict[type[ast.operator], str] = {
     ast.Mod: "%",
 }
 _IDENTITY_OPERATORS: dict[type[ast.cmpop], ast.cmpop] = {ast.Is: ast.Eq(), ast.IsNot: ast.NotEq()}
-"""Nothing but none equals none."""
+"""Only none equals none, so == can replace `is`."""
 _NODE_NAMES: dict[type[ast.AST], str] = {
     ast.Await: "await",
     ast.BitAnd: "& (and is spelt out)",
@@ -342,15 +351,15 @@ _NODE_NAMES: dict[type[ast.AST], str] = {
     ast.Yield: "yield",
     ast.YieldFrom: "yield",
 }
-"""What the most usual of all that is not allowed is called; this table decides nothing."""
+"""Names of common forbidden nodes, for error messages only. `_CONVERTERS` decides what is allowed."""
 
 
 def build_call(name: str, *arguments: ast.expr) -> ast.expr:
-    """The new node for a call of one of the functions that the code knows."""
+    """Return a node that calls a known function."""
     return ast.Call(ast.Name(name, ast.Load()), list(arguments), [])
 
 
 def build_lambda(body: ast.expr, *names: str) -> ast.expr:
-    """The new node for a function."""
+    """Return a lambda node with these parameters."""
     arguments = ast.arguments([], [ast.arg(name) for name in names], None, [], [], None, [])
     return ast.copy_location(ast.Lambda(arguments, body), body)

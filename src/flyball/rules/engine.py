@@ -1,4 +1,8 @@
-"""The rules of one run at work: at each moment those that look at it, in order; what they order, the loop does."""
+"""Evaluation of the rules during a run.
+
+At each point of the loop the engine evaluates the rules with the matching trigger, in order, and returns their orders.
+The loop carries the orders out.
+"""
 
 from __future__ import annotations
 
@@ -36,16 +40,15 @@ _NO_COMPARISONS: Mapping[Trigger, Mapping[str, Sequence[Comparison]]] = {}
 _LEVELS = {f"log.{name}": getattr(logging, name.upper()) for name in ("debug", "info", "warning", "error")}
 _ALWAYS_TRUE = ConditionResult(True)
 _CROSSING = Fire.CROSSING
-_URGENCY = {priority: place for place, priority in enumerate(Priority)}
-
-
-def sort_notices(notices: Iterable[Notice]) -> list[Notice]:
-    """The most urgent first."""
-    return sorted(notices, key=lambda notice: _URGENCY.get(Priority(notice.priority), 0))
+_URGENCY = {priority: position for position, priority in enumerate(Priority)}
 
 
 class RuleEngine:
-    """A hook: the rules of one run. What they remember (that one fired, and when) is this run's own."""
+    """Hook that evaluates the rules in one run.
+
+    It remembers which rules have fired, and when. Rules with simple comparisons are skipped until one of the compared
+    values crosses its threshold (see `thresholds`).
+    """
 
     __slots__ = (
         "_by_trigger",
@@ -65,65 +68,48 @@ class RuleEngine:
         comparisons: Mapping[Trigger, Mapping[str, Sequence[Comparison]]] = _NO_COMPARISONS,
         start_cache: StartCache | None = None,
     ) -> None:
-        """`beginning` is shared by all runs that begin alike."""
+        """Create the engine of a run. Runs of one agent with unchanged limits share `start_cache`."""
         self._by_trigger = by_trigger
         self._comparisons = comparisons
         self._start_cache = start_cache
         self._watch: ThresholdWatch | None = None if start_cache is None else start_cache.watch
         self._quiet_sizes: tuple[float, float] | None = None if start_cache is None else start_cache.quiet_sizes
         self._must_recheck = False
-        """Whether a rule wants to look again though nothing has changed."""
+        """True if a rule must be evaluated again although no compared value changed."""
         self._holding = _NOTHING_HELD
-        """The rules whose condition held when they last looked; each with the tool, where a moment is about one."""
+        """`(rule id, tool name)` of rules whose condition was last true. The tool is "" for a moment without one."""
         self._fired_in: dict[str, int] = {}
+        """Turn in which each rule last fired, by rule id."""
         self._unclear_ids = _NO_IDS
-        """The rules of which it was told that their condition cannot be worked out."""
+        """Ids of rules whose evaluation error was already reported."""
 
     def __call__(self, point: Point, progress: Progress, about: object = None, /) -> Sequence[Order]:
-        """What the rules that look now order."""
+        """Evaluate the rules of a point and return their orders."""
         trigger = _find_outcome_trigger(about) if point is _ENDED else _TRIGGERS.get(point)
         rules = self._by_trigger.get(trigger) if trigger is not None else None
         if rules is None or trigger is None:
             return ()
         if trigger in self._comparisons:
             return self._evaluate_changed(trigger, rules, progress, about)
-        if trigger is Trigger.TOOL_CALL:  # who asks a person does so before any call of the batch is made
+        if trigger is Trigger.TOOL_CALL:  # questions to a person come before any call of the batch is made
             planned = point is Point.CALL_PLANNED
             rules = [rule for rule in rules if isinstance(rule.action, AskPersonAction) is planned]
         return self._evaluate(rules, progress, about)
 
     def can_skip(self, point: Point, progress: Progress, about: object) -> bool:
-        """Whether no rule has to look, as nothing that they compare has turned over since they did; told fast."""
+        """Check quickly whether no rule needs evaluation, because no threshold was crossed."""
         if point is _STARTED:
             return self._watch is not None and self._watch.is_unchanged(progress)
-        small = self._quiet_sizes
-        if point is not _ENDED or small is None or type(about) is not Success or about.artifact is not None:
+        quiet_sizes = self._quiet_sizes
+        if point is not _ENDED or quiet_sizes is None or type(about) is not Success or about.artifact is not None:
             return False
-        return small[0] <= len(about.content) < small[1]
-
-    def _evaluate_changed(
-        self, trigger: Trigger, rules: Sequence[Rule], progress: Progress, about: object
-    ) -> Sequence[Order]:
-        """What those rules order for which something has turned over; it is known when that is."""
-        watch = self._watch if trigger is _TURN_START else None
-        turned = None if watch is None else watch.find_changed_rules(progress)
-        self._must_recheck = False
-        orders = self._evaluate(rules if turned is None else turned, progress, about)
-        if trigger is not _TURN_START:
-            self._quiet_sizes = self._find_quiet_sizes(trigger, about)
-        elif self._must_recheck:
-            self._watch = None
-        else:
-            self._watch = (
-                self._build_watch(rules, progress) if watch is None or turned is None else watch.advance(progress)
-            )
-        return orders
-
-    def _build_watch(self, rules: Sequence[Rule], progress: Progress) -> ThresholdWatch:
-        return create_watch(ThresholdTable(rules, self._comparisons[_TURN_START], progress.envelope), progress)
+        return quiet_sizes[0] <= len(about.content) < quiet_sizes[1]
 
     def build_initial_watch(self, progress: Progress) -> ThresholdWatch | None:
-        """How long nothing is found, of a run that has not begun; None where something is."""
+        """Return the watch of a run that has not started.
+
+        None if a rule fires at its start.
+        """
         rules = self._by_trigger.get(_TURN_START, ())
         if (
             _TURN_START not in self._comparisons
@@ -133,30 +119,57 @@ class RuleEngine:
             return None
         return self._build_watch(rules, progress)
 
+    def _evaluate_changed(
+        self, trigger: Trigger, rules: Sequence[Rule], progress: Progress, about: object
+    ) -> Sequence[Order]:
+        """Evaluate only the rules whose compared values crossed a threshold."""
+        watch = self._watch if trigger is _TURN_START else None
+        changed = None if watch is None else watch.find_changed_rules(progress)
+        self._must_recheck = False
+        orders = self._evaluate(rules if changed is None else changed, progress, about)
+        if trigger is not _TURN_START:
+            self._quiet_sizes = self._find_quiet_sizes(trigger, about)
+        elif self._must_recheck:
+            self._watch = None
+        else:
+            self._watch = (
+                self._build_watch(rules, progress) if watch is None or changed is None else watch.advance(progress)
+            )
+        return orders
+
+    def _build_watch(self, rules: Sequence[Rule], progress: Progress) -> ThresholdWatch:
+        return create_watch(ThresholdTable(rules, self._comparisons[_TURN_START], progress.envelope), progress)
+
     def _find_quiet_sizes(self, trigger: Trigger, about: object) -> tuple[float, float] | None:
-        """The sizes of results for which no rule need look, if this was one."""
+        """Return the range of result sizes around this one that fires no rule.
+
+        None if a rule may fire.
+        """
         held = {rule.id for rule in self._by_trigger[trigger]}.intersection([id for id, _ in self._holding])
         if self._must_recheck or held or type(about) is not Success or about.artifact is not None:
             return None
-        small = find_size_interval(self._comparisons[trigger], len(about.content))
+        quiet_sizes = find_size_interval(self._comparisons[trigger], len(about.content))
         if self._start_cache is not None:
-            self._start_cache.quiet_sizes = small
-        return small
+            self._start_cache.quiet_sizes = quiet_sizes
+        return quiet_sizes
 
     def _evaluate(self, rules: Sequence[Rule], progress: Progress, about: object) -> Sequence[Order]:
-        seen = RuleContext(progress, about)
-        orders = self._evaluate_rules(rules, seen)
+        context = RuleContext(progress, about)
+        orders = self._evaluate_rules(rules, context)
         if not orders:
             return orders
         emitted = [order for order in orders if isinstance(order, Emit) and order.name not in _LEVELS]
         for event in emitted:
             orders += self._run_event_rules(
-                event, RuleContext(progress, RuleEvent(event.name, event.data), seen.changes)
+                event, RuleContext(progress, RuleEvent(event.name, event.data), context.changes)
             )
         return orders
 
     def _run_event_rules(self, event: Emit, context: RuleContext) -> list[Order]:
-        """What the rules order that listen to an event; none of them may tell another one."""
+        """Evaluate the rules that listen to an event.
+
+        They may not emit another event.
+        """
         listening = self._by_trigger.get(Trigger.EVENT, ())
         rules = [rule for rule in listening if rule.event in (None, event.name)]
         orders: list[Order] = []
@@ -186,9 +199,10 @@ class RuleEngine:
         return orders
 
     def _handle_unclear(self, rule: Rule, verdict: ConditionResult) -> list[Order]:
-        """What becomes of a condition that cannot be worked out: it is false; but what guards a call fails closed.
+        """Return the orders for a condition that could not be evaluated.
 
-        That a field is not there is nothing wrong. Anything else is, and is told once.
+        The condition counts as false, but a rule that guards a tool call fails closed. A missing field is no error. Any
+        other reason is reported once per rule.
         """
         log.debug("rule %s: %s", rule.id, verdict.reason)
         if verdict.missing:
@@ -204,7 +218,10 @@ class RuleEngine:
         return orders
 
     def _fire(self, rule: Rule, context: RuleContext, subject: str) -> list[Order]:
-        """What a rule orders whose condition holds; an error in it is its own."""
+        """Return the orders of a rule whose condition is true.
+
+        An error affects only this rule.
+        """
         turn = context.progress.turn
         if not self._is_due(rule, subject, turn):
             return []
@@ -217,7 +234,7 @@ class RuleEngine:
                 elif isinstance(order, Emit) and order.name in _LEVELS:
                     log.log(_LEVELS[order.name], "%s: %s", rule.id, order.data.get("message", ""))
         except Exception as error:
-            if not isinstance(error, RuleError):  # a fault of ours; the others still have their say
+            if not isinstance(error, RuleError):  # a bug of ours; the other rules still run
                 log.exception("rule %s failed", rule.id)
             reason = str(error) if isinstance(error, RuleError) else f"{type(error).__name__}: {error}"
             return [
@@ -227,13 +244,13 @@ class RuleEngine:
         return orders
 
     def _is_due(self, rule: Rule, subject: str, turn: int) -> bool:
-        """Whether it is time for it: a crossing counts once, and a rule that has just fired may have to keep quiet."""
+        """Check the `fire` policy and the cooldown of a rule."""
         if rule.fire is _CROSSING:
             if (rule.id, subject) in self._holding:
                 return False
             self._holding |= {(rule.id, subject)}
-        last = self._fired_in.get(rule.id)
-        return last is None or not rule.cooldown_turns or turn - last > rule.cooldown_turns
+        last_turn = self._fired_in.get(rule.id)
+        return last_turn is None or not rule.cooldown_turns or turn - last_turn > rule.cooldown_turns
 
 
 def _build_fault(rule: Rule, reason: str) -> Fault:
@@ -241,26 +258,37 @@ def _build_fault(rule: Rule, reason: str) -> Fault:
 
 
 def _find_tool_name(about: object) -> str:
-    """The tool that a moment is about; a result of another says nothing about what crossed a threshold here."""
+    """Return the tool of a call or outcome, or "".
+
+    Crossings are tracked per tool.
+    """
     return about.tool if isinstance(about, BaseOutcome) else about.name if isinstance(about, Call) else ""
 
 
 def _find_outcome_trigger(about: object) -> Trigger | None:
-    """Which rules look at an outcome; a call that was never made neither completed nor failed."""
+    """Return the trigger for an outcome.
+
+    None for a call that was never made.
+    """
     if isinstance(about, Success):
         return Trigger.TOOL_COMPLETE
     return Trigger.TOOL_FAILURE if isinstance(about, Failure | Timeout) else None
 
 
 def collect_points(rules: Iterable[Rule]) -> frozenset[Point]:
-    """When some of these rules look."""
-    found: set[Point] = set()
+    """Return the points at which at least one of these rules is evaluated."""
+    points: set[Point] = set()
     for rule in rules:
         asks = isinstance(rule.action, AskPersonAction)
         if rule.trigger in (Trigger.TOOL_COMPLETE, Trigger.TOOL_FAILURE):
-            found.add(Point.TOOL_ENDED)
+            points.add(Point.TOOL_ENDED)
         elif rule.trigger is Trigger.TOOL_CALL:
-            found.add(Point.CALL_PLANNED if asks else Point.TOOL_CALLED)
+            points.add(Point.CALL_PLANNED if asks else Point.TOOL_CALLED)
         else:
-            found |= {point for point, trigger in _TRIGGERS.items() if trigger is rule.trigger}
-    return frozenset(found)
+            points |= {point for point, trigger in _TRIGGERS.items() if trigger is rule.trigger}
+    return frozenset(points)
+
+
+def sort_notices(notices: Iterable[Notice]) -> list[Notice]:
+    """Return notices with the most urgent first."""
+    return sorted(notices, key=lambda notice: _URGENCY.get(Priority(notice.priority), 0))

@@ -1,4 +1,4 @@
-"""Conditions: Python-like expressions, compiled once, which cannot escape, change anything, or crash.
+"""Conditions: Python-like expressions that are safe to load from anyone.
 
     values        1  0.7  'text'  true false none (or as in Python)  [1, 'a']; a tuple is a list
     fields        context.turn.number  context.state["any name"]: look-ups in a view, never attributes
@@ -7,14 +7,15 @@
     arithmetic    + - * / // %: of numbers; + also joins two texts or two lists
     functions     abs all any bool float int len max min round sorted str sum, and the helpers of the vocabulary
 
-There is nothing else. What is written is bounded (`source`), and so is all that is made of it (`operation`).
+Nothing else is allowed. An expression is compiled once. It cannot change anything, run code of its author or crash the
+run: its length (see `compiler`) and the size of its values (see `operations`) are bounded.
 
 >>> from .view import View
->>> condition = Condition("context.turn.count / context.turn.most > 0.7", Vocabulary({"context"}))
->>> condition.evaluate(View({"context": {"turn": {"count": 8, "most": 10}}}))
+>>> condition = Condition("context.turn.count / context.turn.limit > 0.7", Vocabulary({"context"}))
+>>> condition.evaluate(View({"context": {"turn": {"count": 8, "limit": 10}}}))
 ConditionResult(value=True, reason=None)
 >>> condition.evaluate(View({"context": {"turn": {"count": 8}}})).reason
-"context.turn has no field 'most' (in context.turn.most)"
+"context.turn has no field 'limit' (in context.turn.limit)"
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ from .vocabulary import Vocabulary
 
 
 class Expression:
-    """An expression that was found right, ready to be worked out. It has no state, and any thread may use it."""
+    """A compiled expression. Stateless, so any thread may use it."""
 
     __slots__ = ("_run", "source")
 
@@ -40,7 +41,7 @@ class Expression:
         self._run = compiler.build_function()
 
     def compute(self, view: View) -> object:
-        """What comes out, as a plain value; a RuleError where nothing does."""
+        """Return the value of the expression. Raises RuleError if it has none."""
         try:
             return self._run(view)
         except Exception as error:
@@ -48,42 +49,52 @@ class Expression:
 
     def _to_rule_error(self, error: Exception) -> RuleError:
         reason = error.reason if isinstance(error, RuleError) else str(error) or type(error).__name__
-        words = self.source.quote_span(_find_span(error.__traceback__))
-        return RuleError(reason, " ".join(words.split()))
+        excerpt = self.source.quote_span(_find_span(error.__traceback__))
+        return RuleError(reason, " ".join(excerpt.split()))
 
 
 @dataclass(frozen=True, slots=True)
 class ConditionResult:
-    """What a condition came to; `reason` tells why it is false if it could not be worked out."""
+    """Value of a condition."""
 
     value: bool
     reason: str | None = None
+    """Why the condition could not be evaluated and counts as false. None if it was evaluated."""
     missing: bool = field(default=False, repr=False, compare=False)
-    """Whether that is only because something it looks for is not there."""
+    """True if the only reason is a missing field or item."""
 
 
-_YES, _NO = ConditionResult(True), ConditionResult(False)
+_TRUE, _FALSE = ConditionResult(True), ConditionResult(False)
 
 
 class Condition(Expression):
-    """An expression that is true or false."""
+    """A compiled expression that is true or false."""
 
     __slots__ = ()
 
     def __init__(self, text: str, vocabulary: Vocabulary, where: str = "condition") -> None:
-        """`where` is what a mistake says of the place; all mistakes are raised together, as one `ConfigErrors`."""
+        """Compile an expression. `where` names its place in errors.
+
+        Raises ConfigErrors with everything that is wrong.
+        """
         super().__init__(Compiler(Source(validation.check_text(where, text), where), vocabulary))
 
     def evaluate(self, view: View) -> ConditionResult:
-        """Whether it is true of what a view shows. What cannot be worked out is false, with a reason."""
+        """Evaluate the condition.
+
+        It is false, with a reason, if an error occurs.
+        """
         try:
-            return _YES if self._run(view) else _NO
+            return _TRUE if self._run(view) else _FALSE
         except Exception as error:
             return ConditionResult(False, str(self._to_rule_error(error)), isinstance(error, NoField | IndexError))
 
 
 def _find_span(trace: TracebackType | None) -> Span:
-    """Where in an expression an error arose: its code remembers from where in the text each step was made."""
+    """Return the position in the expression at which an error was raised.
+
+    The compiler copies the positions of the source into the code object, so the traceback has them.
+    """
     span: Span = (None, None, None, None)
     while trace is not None:
         code = trace.tb_frame.f_code

@@ -1,4 +1,4 @@
-"""One rule file: everything in it is checked, and all mistakes are told together, each with its line."""
+"""Parser of one rule file. It reports all errors together, each with its line."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _KEBAB = re.compile(r"[a-z][a-z0-9]*(-[a-z0-9]+)*")
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 
 Overrides = Callable[[str, str], object]
-"""What the settings say about a parameter, by the rule's id and its name; None where they say nothing."""
+"""Returns the setting for a parameter, by rule id and parameter name. None means not set."""
 
 
 def read_rule(path: Path, overrides: Overrides | None = None) -> Rule:
@@ -34,27 +34,27 @@ def read_rule(path: Path, overrides: Overrides | None = None) -> Rule:
     Raises ConfigErrors with everything that is wrong with it, or TomlError if it is not TOML.
     """
     try:
-        found = path.stat()
+        status = path.stat()
     except (OSError, ValueError) as error:
         reason = getattr(error, "strerror", None) or str(error)
         raise TomlError(str(path), reason, "a file that can be read") from error
-    if not stat.S_ISREG(found.st_mode):
+    if not stat.S_ISREG(status.st_mode):
         raise TomlError(str(path), "no regular file", "a file that can be read")
-    size = found.st_size
+    size = status.st_size
     if size > MAX_BYTES:
         raise TomlError(str(path), f"{size:,} bytes", f"a rule of at most {MAX_BYTES:,} bytes")
     return RuleFile(TomlDocument.read(path), str(path), overrides).parse_rule()
 
 
 class RuleFile(RuleReader):
-    """The tables of one rule."""
+    """Reader of the tables of one rule."""
 
     def __init__(self, document: TomlDocument, source: str, overrides: Overrides | None = None) -> None:
         super().__init__(document, source)
         self._overrides = overrides
 
     def parse_rule(self) -> Rule:
-        """The rule; or `ConfigErrors`."""
+        """Return the rule. Raises ConfigErrors with everything that is wrong."""
         data = self.document.data
         self.check_keys((), data, _TABLE_NAMES)
         head = self.read_table("rule", required=True)
@@ -116,17 +116,17 @@ class RuleFile(RuleReader):
         return params
 
     def _apply_override(self, rule: str, name: str, default: Value, params: dict[str, Value]) -> None:
-        given = None if self._overrides is None else self._overrides(rule, name)
-        if given is None:
+        override = None if self._overrides is None else self._overrides(rule, name)
+        if override is None:
             return
         kind = type(default)
-        if kind is float and type(given) is int:
-            given = float(given)
-        if type(given) is kind:
-            params[name] = given
+        if kind is float and type(override) is int:
+            override = float(override)
+        if type(override) is kind:
+            params[name] = override
         else:
             self.add_error(
-                ("params", name), given, f"a {kind.__name__}, as the rule's own {default!r}; in the settings"
+                ("params", name), override, f"a {kind.__name__}, as the rule's own {default!r}; in the settings"
             )
 
     def _read_condition(self) -> Condition | None:
@@ -153,11 +153,11 @@ class RuleFile(RuleReader):
         return action.read(self, table)
 
     def _read_tests(self) -> tuple[Trial, ...]:
-        given = self.document.data.get("test", [])
-        if not isinstance(given, list):
-            self.add_error(("test",), given, "tables [[test]]")
+        tests = self.document.data.get("test", [])
+        if not isinstance(tests, list):
+            self.add_error(("test",), tests, "tables [[test]]")
             return ()
-        return tuple(self._read_test(n, entry) for n, entry in enumerate(cast("list[Any]", given)))
+        return tuple(self._read_test(n, entry) for n, entry in enumerate(cast("list[Any]", tests)))
 
     def _read_test(self, n: int, entry: Any) -> Trial:
         if not isinstance(entry, dict):

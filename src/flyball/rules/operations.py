@@ -1,8 +1,8 @@
-"""What an expression can do with values, each within bounds: no int beyond 64 bits, no text or list without end.
+"""Operations of expressions, with bounds: no int beyond 64 bits, and no text or list of unlimited length.
 
-Every value is one that left a view, or was made here of such; so it is of one of Python's own types, and what Python
-does with it is known. Where Python itself knows no bound, or means by a sign more than arithmetic, the function here
-takes care. A TypeError, ValueError, ZeroDivisionError or RuleError is how an operation says no.
+Every value comes from a view or was computed here, so it has one of Python's built-in types. Python's own operators are
+used where they are safe. A function here replaces an operator that has no bound, or that does more than arithmetic. An
+operation refuses by raising TypeError, ValueError, ZeroDivisionError or RuleError.
 """
 
 from __future__ import annotations
@@ -18,9 +18,9 @@ _MIN_INT = -MAX_INT
 _NUMBER_TYPES: frozenset[type] = frozenset({int, float, bool})
 _CONTAINER_TYPES: frozenset[type] = frozenset({list, Table})
 _MAX_NUMBER_LENGTH = 100
-"""Characters of a text that is read as a number."""
+"""Maximum characters of a text that is parsed as a number."""
 _MAX_DIGITS = 15
-"""Behind the point, of which a float has no more; `round(5, -10**9)` would compute 10 to that power."""
+"""Maximum decimal places: a float has no more. `round(5, -10**9)` would compute 10 to that power."""
 
 
 def _add(left: Any, right: Any) -> Any:
@@ -31,7 +31,6 @@ def _add(left: Any, right: Any) -> Any:
 
 
 def _join(left: Any, right: Any) -> Any:
-    """Two texts or two lists."""
     if type(left) is type(right) and len(left) + len(right) > MAX_ITEMS:
         raise RuleError(
             f"{describe_type(left)} of more than {MAX_ITEMS:,} {'characters' if type(left) is str else 'items'}"
@@ -45,31 +44,27 @@ def _subtract(left: Any, right: Any) -> Any:
 
 
 def _multiply(left: Any, right: Any) -> Any:
-    """Of numbers, which alone can have a sign before them; a text or a list Python would repeat."""
     try:
-        result = +left * +right
+        result = +left * +right  # a unary + accepts numbers only; Python would repeat a text or a list
     except TypeError:
         raise TypeError(f"* is for numbers, not for {describe_type(left)} and {describe_type(right)}") from None
     return result if type(result) is not int or _MIN_INT <= result <= MAX_INT else _check_int(result)
 
 
 def _remainder(left: Any, right: Any) -> Any:
-    """Of numbers; a text would be a format."""
     try:
-        return +left % right
+        return +left % right  # a unary + accepts numbers only; with a text, % would format
     except TypeError:
         raise TypeError(f"% is for numbers, not for {describe_type(left)} and {describe_type(right)}") from None
 
 
 def _check_int(value: Any) -> Any:
-    """What is made by way of ints stays within their bounds."""
     if type(value) is int and not _MIN_INT <= value <= MAX_INT:
         raise RuleError("a number of more than 64 bits")
     return value
 
 
 def _slice(value: Any, start: Any, stop: Any, step: Any) -> Any:
-    """A part, which is never longer than the whole."""
     return value[start:stop:step]
 
 
@@ -79,7 +74,7 @@ def _round(value: Any, digits: Any = None) -> Any:
 
 
 def _percent(value: Any, digits: Any = 0) -> str:
-    """A share as a person writes it.
+    """Format a fraction as a percentage.
 
     >>> _percent(0.725), _percent(2, 1)
     ('72%', '200.0%')
@@ -108,18 +103,17 @@ def _float(value: Any) -> float:
 
 
 def _check_numeric_text(value: Any) -> Any:
-    """What is to be read as a number, if it is not too long for one."""
     if type(value) is str and len(value) > _MAX_NUMBER_LENGTH:
         raise ValueError(f"a text of more than {_MAX_NUMBER_LENGTH} characters is no number")
     return value
 
 
 def to_text(value: object, max_characters: int = MAX_ITEMS) -> str:
-    """A value as Python writes it, in no more than so many characters."""
-    written = str(to_plain(value, max_characters) if type(value) in _CONTAINER_TYPES else value)
-    if len(written) > max_characters:
+    """Convert a value to text. Raises RuleError if that is too long."""
+    text = str(to_plain(value, max_characters) if type(value) in _CONTAINER_TYPES else value)
+    if len(text) > max_characters:
         raise RuleError(f"a text of more than {max_characters:,} characters")
-    return written
+    return text
 
 
 def _sum(value: Any) -> Any:
@@ -133,16 +127,16 @@ def _sorted(value: Any) -> list[Any]:
 
 
 def _default(value: Callable[[], object], fallback: Callable[[], object]) -> object:
-    """A value, or where it is none, or cannot be worked out, another."""
+    """Return the fallback for a value that is none or fails."""
     try:
-        found = value()
+        result = value()
     except Exception:
-        found = None
-    return fallback() if found is None else found
+        result = None
+    return fallback() if result is None else result
 
 
 class Function(NamedTuple):
-    """A function that an expression may call, and with how many arguments."""
+    """A function that an expression may call, with its number of arguments."""
 
     call: Callable[..., object]
     min_arguments: int = 1
@@ -179,4 +173,4 @@ SIGNS: Mapping[str, Callable[..., object]] = {
     "|percent": _percent,
     "|round": _round,
 }
-"""The operations by what the code of an expression calls them."""
+"""Operations by the names that compiled code uses for them."""

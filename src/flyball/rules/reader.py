@@ -1,4 +1,4 @@
-"""Reading the tables of a rule file: each value is checked, and what is wrong is noted with its line."""
+"""Reader of the tables in a rule file. It checks each value and collects errors with their lines."""
 
 from __future__ import annotations
 
@@ -16,32 +16,35 @@ Place = tuple[str | int, ...]
 
 
 class RuleReader:
-    """Reads values of one document. What is wrong is noted, and something harmless given, so that all is found."""
+    """Reads the values of one document.
+
+    A wrong value is added to `errors` and replaced by a harmless one, so that one pass finds all errors.
+    """
 
     def __init__(self, document: TomlDocument, source: str) -> None:
         self.document = document
         self.source = source
         self.errors: list[ConfigError] = []
         self.vocabulary = build_vocabulary()
-        """What expressions may use."""
+        """Names that expressions may use."""
 
     def add_error(self, place: Place, found: object, expected: str) -> None:
-        """Note a mistake."""
+        """Add an error for a place in the document."""
         line = self.document.line(*place)
         source = self.source if line is None else f"{self.source}:{line}"
         self.errors.append(SettingError(_format_place(place) or "the file", source, found, expected))
 
     def read_table(self, name: str, *, required: bool = False) -> dict[str, Any]:
-        """A table of the file; an empty one where there is none."""
-        found = self.document.data.get(name)
-        if isinstance(found, dict):
-            return cast("dict[str, Any]", found)
-        if found is not None or required:
-            self.add_error((name,), found, f"a table [{name}]")
+        """Return a table of the file. Empty if it is missing."""
+        table = self.document.data.get(name)
+        if isinstance(table, dict):
+            return cast("dict[str, Any]", table)
+        if table is not None or required:
+            self.add_error((name,), table, f"a table [{name}]")
         return {}
 
     def check_keys(self, place: Place, table: Mapping[str, Any], keys: Iterable[str]) -> None:
-        """Note keys that nobody reads."""
+        """Add an error for each unknown key."""
         names = tuple(keys)
         for key in table:
             if key not in names:
@@ -49,7 +52,7 @@ class RuleReader:
                 self.add_error((*place, key), key, f"the key {' or '.join(near)}")
 
     def read_text(self, place: Place, table: Mapping[str, Any], *, required: bool = False) -> str | None:
-        """A text that says something; None where there is none."""
+        """Return a text that is not blank. None if it is missing."""
         value = table.get(str(place[-1]))
         if value is None and not required:
             return None
@@ -59,7 +62,7 @@ class RuleReader:
         return None
 
     def read_int(self, place: Place, table: Mapping[str, Any], default: int, min_value: int, max_value: int) -> int:
-        """A whole number within bounds."""
+        """Return an int within bounds, or the default."""
         value = table.get(str(place[-1]), default)
         if isinstance(value, int) and not isinstance(value, bool) and min_value <= value <= max_value:
             return value
@@ -67,7 +70,7 @@ class RuleReader:
         return default
 
     def read_bool(self, place: Place, table: Mapping[str, Any], default: bool) -> bool:
-        """True or false."""
+        """Return a bool, or the default."""
         value = table.get(str(place[-1]), default)
         if isinstance(value, bool):
             return value
@@ -75,7 +78,10 @@ class RuleReader:
         return default
 
     def read_member(self, place: Place, table: Mapping[str, Any], kind: type[Member], default: Member | None) -> Any:
-        """The member of a closed set that is named; the default where none is, and a mistake where there is none."""
+        """Return the named member of an enum, or the default.
+
+        A missing key is an error if the default is None.
+        """
         value = table.get(str(place[-1]), default)
         if isinstance(value, str) and value in list(kind):
             return kind(value)
@@ -84,29 +90,35 @@ class RuleReader:
         return default
 
     def read_template(self, key: str, table: Mapping[str, Any], *, required: bool = True) -> Any:
-        """A template of the action."""
+        """Compile a template of the action. None if it is missing."""
         text = self.read_text(("action", key), table, required=required)
         if text is None:
             return None
         return self.compile_value(("action", key), lambda where: Template(text, self.vocabulary, where))
 
     def read_value(self, key: str, table: Mapping[str, Any], parent: Place = ("action",)) -> Template | None:
-        """A value that may be a template; a number, true or false stands for itself."""
-        given = table.get(key)
-        if given is None:
+        """Compile a value that may be a template.
+
+        Numbers and bools become constants.
+        """
+        value = table.get(key)
+        if value is None:
             return None
-        if not isinstance(given, bool | int | float | str):
-            self.add_error((*parent, key), given, "a text, a number, true or false")
+        if not isinstance(value, bool | int | float | str):
+            self.add_error((*parent, key), value, "a text, a number, true or false")
             return None
-        text = given if isinstance(given, str) else f"{{{{ {given!r} }}}}"
+        text = value if isinstance(value, str) else f"{{{{ {value!r} }}}}"
         return self.compile_value((*parent, key), lambda where: Template(text, self.vocabulary, where))
 
     def compile_value(self, place: Place, make: Callable[[str], Any]) -> Any:
-        """A condition or template; each of its mistakes has the line of its key, and its own column."""
+        """Compile a condition or template.
+
+        Its errors get the line of the key.
+        """
         try:
             return make(_format_place(place))
-        except ConfigErrors as found:
-            for error in found.errors:
+        except ConfigErrors as group:
+            for error in group.errors:
                 self._add_error_at(place, error)
         except ConfigError as error:
             self._add_error_at(place, error)
@@ -119,5 +131,5 @@ class RuleReader:
 
 
 def _format_place(place: Place) -> str:
-    """As one would write it: `test[0].context`."""
+    """Format a place as in `test[0].context`."""
     return "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in place).removeprefix(".")

@@ -1,4 +1,4 @@
-"""A rule: when it looks, what must hold, and what it then does."""
+"""A rule: its trigger, its condition and its action."""
 
 from __future__ import annotations
 
@@ -12,58 +12,60 @@ from .expression import Condition
 from .view import Table
 
 Value = bool | int | float | str
-"""What a parameter may be."""
+"""Type of a rule parameter."""
 
 
 class Trigger(StrEnum):
-    """When a rule looks."""
+    """Moment at which a rule is evaluated."""
 
     QUERY_START = "on_query_start"
     """When a run starts."""
     TURN_START = "on_turn_start"
     TURN_END = "on_turn_end"
     TOOL_CALL = "on_tool_call"
-    """Before a call is made, in the order asked."""
+    """Before a tool call, in the order of the model's requests."""
     TOOL_COMPLETE = "on_tool_complete"
     TOOL_FAILURE = "on_tool_failure"
     """After a call that failed or timed out."""
     BUDGET_REFUSED = "on_budget_refused"
-    """When a budget, or the time, refuses for the first time."""
+    """When a budget or the deadline refuses for the first time."""
     STALLED = "on_stalled"
-    """When the same calls came again and again."""
+    """When the same calls keep repeating."""
     SESSION_END = "on_session_end"
-    """When a run ends, always."""
+    """When a run ends, for any reason."""
     EVENT = "on_event"
-    """When a rule has told an event of its own."""
+    """When a rule has emitted a custom event."""
 
 
 class Fire(StrEnum):
-    """How often a rule fires while its condition holds."""
+    """Policy for a condition that stays true."""
 
     ALWAYS = "always"
     CROSSING = "crossing"
-    """Once, when the condition becomes true; again after it was false."""
+    """Once when the condition becomes true, and again only after it was false."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Trial:
-    """A `[[test]]` of a rule: what it sees, and what must happen."""
+    """A `[[test]]` of a rule: a context and the expected outcome."""
 
     context: Mapping[str, Any]
     fires: bool = True
     message: str | None = None
+    """Text that the rule must produce. None means any."""
     line: int | None = None
+    """Line of the test in its file. None if unknown."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rule:
-    """One rule, as it was read and found right."""
+    """One valid rule."""
 
     id: str
     trigger: Trigger
     action: Action
     condition: Condition | None = None
-    """None: it always holds."""
+    """None means always true."""
     name: str = ""
     description: str = ""
     version: str = ""
@@ -72,16 +74,16 @@ class Rule:
     core: bool = False
     fire: Fire = Fire.ALWAYS
     cooldown_turns: int = 0
-    """After it fired, it keeps quiet for so many turns."""
+    """Turns after a firing in which the rule does not fire again."""
     event: str | None = None
-    """The event that it listens to, with `on_event`; None is any."""
+    """Event that an `on_event` rule listens to. None means any."""
     params: Mapping[str, Value] = field(default_factory=dict[str, Value])
     tests: tuple[Trial, ...] = ()
     source: str = ""
-    """The file it comes from."""
+    """Path of the rule's file."""
 
     named_params: Mapping[str, object] = field(init=False, repr=False, compare=False)
-    """The same as expressions name them."""
+    """The parameters under the names that expressions use, such as `params.limit`."""
 
     def __post_init__(self) -> None:
         named: dict[str, object] = {f"params.{name}": value for name, value in self.params.items()}
@@ -91,5 +93,5 @@ class Rule:
 
     @property
     def sort_key(self) -> tuple[int, str, str]:
-        """Which of several rules comes first: the higher priority, then the file's name."""
+        """Sort key: higher priority first, then file name, then id."""
         return -self.priority, self.source.replace("\\", "/").rpartition("/")[2], self.id

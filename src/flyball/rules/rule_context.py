@@ -1,4 +1,4 @@
-"""What rules see of a run. Each field is worked out when a rule looks at it, and not sooner."""
+"""The context that rules see of a run. A field is computed when a rule first reads it."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from .vocabulary import BUDGETS, READINGS
 
 
 class RuleEvent:
-    """An event, for the rules that listen to it."""
+    """A custom event, as the subject of `on_event` rules."""
 
     __slots__ = ("data", "name")
 
@@ -27,10 +27,10 @@ class RuleEvent:
 
 
 class RuleContext(View):
-    """What the rules of one moment see: the run's progress, and what the moment is about.
+    """View of a run at one moment, with the subject of that moment.
 
-    Most look at a number or two in each turn. So numbers and names are found by their whole dotted name, at once; only
-    what has parts of its own is made into tables.
+    The subject is a call, an outcome, an event or None. Most rules read a number or two in each turn. So numbers and
+    names are looked up by their whole dotted name; tables are built only for fields that have parts.
     """
 
     __slots__ = ("changes", "progress", "subject")
@@ -39,19 +39,19 @@ class RuleContext(View):
         self.progress = progress
         self.subject = about
         self.changes = {} if changes is None else changes
-        """What the rules of this moment have set in the state so far; None is what they have deleted."""
+        """State that the rules of this moment have set so far. A value of None means deleted."""
 
     def set_state(self, key: str, value: object) -> None:
-        """Let the next rule see what one sets."""
+        """Make a state change visible to the next rule."""
         self.changes[key] = value
         for name in [name for name in self if name == "context" or name.startswith("context.state")]:
             del self[name]
 
     def __missing__(self, name: str) -> object:
-        look = _FIELD_READERS.get(name)
-        if look is not None:
-            self[name] = found = look(self)
-            return found
+        read = _FIELD_READERS.get(name)
+        if read is not None:
+            self[name] = value = read(self)
+            return value
         if name == "context":
             self[name] = context = Table(_build_parts(self), "context")
             return context
@@ -59,10 +59,11 @@ class RuleContext(View):
 
 
 _RESERVED_BUDGETS = frozenset({"tokens", "usd"})
+"""Budgets that keep a reserve for the final report."""
 
 
 class _Budget:
-    """The numbers of one budget; what is set aside for the report is not there for work."""
+    """Readings of one budget. Work cannot use the reserve for the report."""
 
     __slots__ = ("_name", "_reserved")
 
@@ -71,7 +72,7 @@ class _Budget:
         self._reserved = name in _RESERVED_BUDGETS
 
     def _work_ceiling(self, context: RuleContext) -> int | None:
-        """What work may use; None without a ceiling."""
+        """Return the units that work may use. None means no ceiling."""
         envelope = context.progress.envelope
         budget = envelope.budgets.get(self._name)
         if budget is None or budget.ceiling is None:
@@ -87,24 +88,24 @@ class _Budget:
         return None if budget is None else budget.unit.outer(budget.ceiling)
 
     def remaining(self, context: RuleContext) -> object:
-        room = self._work_ceiling(context)
-        if room is None:
+        ceiling = self._work_ceiling(context)
+        if ceiling is None:
             return None
         budget = context.progress.envelope.budgets[self._name]
-        return budget.unit.outer(max(0, room - budget.used))
+        return budget.unit.outer(max(0, ceiling - budget.used))
 
     def ratio(self, context: RuleContext) -> float:
         envelope = context.progress.envelope
         budget = envelope.budgets.get(self._name)
-        if budget is None or (room := budget.ceiling) is None:
+        if budget is None or (ceiling := budget.ceiling) is None:
             return 0.0
         if self._reserved:
-            room -= envelope.reserved(self._name)
-        return budget.used / room if room > 0 else 1.0
+            ceiling -= envelope.reserved(self._name)
+        return budget.used / ceiling if ceiling > 0 else 1.0
 
 
 class _Time:
-    """The same for the time for work."""
+    """Readings of the time for work, in seconds."""
 
     __slots__ = ()
 
@@ -112,25 +113,25 @@ class _Time:
         return _elapsed_seconds(context.progress)
 
     def ceiling(self, context: RuleContext) -> float | None:
-        whole = _elapsed_seconds(context.progress) + context.progress.envelope.remaining_s()
-        return None if whole == inf else whole
+        total = _elapsed_seconds(context.progress) + context.progress.envelope.remaining_s()
+        return None if total == inf else total
 
     def remaining(self, context: RuleContext) -> float | None:
-        left = context.progress.envelope.remaining_s()
-        return None if left == inf else left
+        remaining = context.progress.envelope.remaining_s()
+        return None if remaining == inf else remaining
 
     def ratio(self, context: RuleContext) -> float:
         envelope = context.progress.envelope
-        left = max(0.0, envelope.work_at - envelope.clock.now())
-        if left == inf:
+        remaining = max(0.0, envelope.work_at - envelope.clock.now())
+        if remaining == inf:
             return 0.0
-        whole = max(left, envelope.seconds + envelope.postponed_s - envelope.reserve_s)
-        return (whole - left) / whole if whole > 0 else 1.0
+        total = max(remaining, envelope.seconds + envelope.postponed_s - envelope.reserve_s)
+        return (total - remaining) / total if total > 0 else 1.0
 
 
 def _build_readings(name: str) -> dict[str, Callable[[RuleContext], object]]:
-    numbers = _Time() if name == "seconds" else _Budget(name)
-    return {reading: getattr(numbers, reading) for reading in READINGS}
+    source = _Time() if name == "seconds" else _Budget(name)
+    return {reading: getattr(source, reading) for reading in READINGS}
 
 
 def _elapsed_seconds(progress: Progress) -> float:
@@ -144,8 +145,8 @@ def _token_usage(context: RuleContext) -> int:
 
 
 def _context_usage(context: RuleContext) -> float:
-    most = context.progress.envelope.context_tokens
-    return context.progress.input_tokens / most if most else 0.0
+    max_tokens = context.progress.envelope.context_tokens
+    return context.progress.input_tokens / max_tokens if max_tokens else 0.0
 
 
 def _tool_name(context: RuleContext) -> object:
@@ -163,26 +164,26 @@ def _characters(context: RuleContext) -> int | None:
 
 
 _FIELD_READERS: dict[str, Callable[[RuleContext], object]] = {
-    "context.turn.number": lambda sight: sight.progress.number,
-    "context.turn.iteration_count": lambda sight: sight.progress.envelope.budgets["turns"].used,
-    "context.turn.max_iterations": lambda sight: sight.progress.envelope.budgets["turns"].ceiling,
+    "context.turn.number": lambda context: context.progress.number,
+    "context.turn.iteration_count": lambda context: context.progress.envelope.budgets["turns"].used,
+    "context.turn.max_iterations": lambda context: context.progress.envelope.budgets["turns"].ceiling,
     "context.turn.token_usage": _token_usage,
     "context.turn.context_usage": _context_usage,
-    "context.run.elapsed": lambda sight: _elapsed_seconds(sight.progress),
-    "context.run.remaining": lambda sight: sight.progress.envelope.remaining_s(),
-    "context.history.total_tool_calls": lambda sight: len(sight.progress.results),
-    "context.history.total_failures": lambda sight: sum(_count_failures(sight.progress).values()),
-    "context.history.completed": lambda sight: Table(sight.progress.successes, "context.history.completed"),
-    "context.history.failed": lambda sight: Table(_count_failures(sight.progress), "context.history.failed"),
+    "context.run.elapsed": lambda context: _elapsed_seconds(context.progress),
+    "context.run.remaining": lambda context: context.progress.envelope.remaining_s(),
+    "context.history.total_tool_calls": lambda context: len(context.progress.results),
+    "context.history.total_failures": lambda context: sum(_count_failures(context.progress).values()),
+    "context.history.completed": lambda context: Table(context.progress.successes, "context.history.completed"),
+    "context.history.failed": lambda context: Table(_count_failures(context.progress), "context.history.failed"),
     "context.result.tool_name": _tool_name,
     "context.result.characters": _characters,
-    **{f"context.budget.{name}.{reading}": look for name in BUDGETS for reading, look in _build_readings(name).items()},
+    **{f"context.budget.{name}.{reading}": read for name in BUDGETS for reading, read in _build_readings(name).items()},
 }
-"""Fields that are found at once: numbers, and what the helpers look at."""
+"""Readers of fields that need no tables: numbers, and fields that helpers use."""
 
 
 def _build_parts(context: RuleContext) -> dict[str, object]:
-    """Whatever has fields of its own; and the rest, for those who look at a whole part."""
+    """Return the lazy tables for fields without a reader, and for whole parts."""
     progress, about = context.progress, context.subject
     parts: dict[str, object] = {
         "run": Lazy(lambda: _run(progress)),
@@ -202,19 +203,19 @@ def _build_parts(context: RuleContext) -> dict[str, object]:
 
 def _read_fields(context: RuleContext, prefix: str) -> dict[str, object]:
     return {
-        name.removeprefix(prefix): look(context) for name, look in _FIELD_READERS.items() if name.startswith(prefix)
+        name.removeprefix(prefix): read(context) for name, read in _FIELD_READERS.items() if name.startswith(prefix)
     }
 
 
 def _read_budget(context: RuleContext, name: str) -> dict[str, object]:
-    """Also one that only this run has, such as the calls of one tool."""
-    return {reading: look(context) for reading, look in _build_readings(name).items()}
+    """Return the readings of any budget, also of one like `calls.search`."""
+    return {reading: read(context) for reading, read in _build_readings(name).items()}
 
 
 def _read_state(context: RuleContext) -> dict[str, Any]:
-    gone = {key for key, value in context.changes.items() if value is None}
+    deleted = {key for key, value in context.changes.items() if value is None}
     state = {**context.progress.state, **context.changes}
-    return to_jsonable({key: value for key, value in state.items() if key not in gone})
+    return to_jsonable({key: value for key, value in state.items() if key not in deleted})
 
 
 def _run(progress: Progress) -> dict[str, Any]:
@@ -229,7 +230,7 @@ def _run(progress: Progress) -> dict[str, Any]:
 
 
 def _count_failures(progress: Progress) -> dict[str, int]:
-    """How often each tool failed or timed out; a call that was denied was never made."""
+    """Count failures and timeouts by tool. A denied call was never made."""
     return dict(Counter(outcome.tool for outcome in progress.results if isinstance(outcome, Failure | Timeout)))
 
 
@@ -260,7 +261,7 @@ def _call(about: object) -> dict[str, Any]:
 
 
 def _parse_arguments(call: Call) -> Any:
-    """What the model wrote; as a table where that can be read."""
+    """Return the call's arguments. Empty if they are not valid JSON."""
     if not isinstance(call.arguments, str):
         return to_jsonable(dict(call.arguments))
     try:
@@ -291,5 +292,5 @@ def _event(about: object) -> dict[str, Any]:
 
 
 def _read_mapping(progress: Progress, name: str) -> dict[str, Any]:
-    given: Any = progress.metadata.get(name)
-    return to_jsonable(dict(given)) if isinstance(given, Mapping) else {}  # pyright: ignore[reportUnknownArgumentType]
+    value: Any = progress.metadata.get(name)
+    return to_jsonable(dict(value)) if isinstance(value, Mapping) else {}  # pyright: ignore[reportUnknownArgumentType]

@@ -1,4 +1,4 @@
-"""A set of rules: read from files, with what is wrong in them, and the core rules that every agent has."""
+"""Sets of rules, loaded from files, and the core rules of every agent."""
 
 from __future__ import annotations
 
@@ -19,12 +19,15 @@ from .thresholds import Comparison, StartCache, find_comparisons
 
 _CORE_FOLDER = Path(__file__).parent / "core"
 _SKIPPABLE_TRIGGERS = (Trigger.TURN_START, Trigger.TOOL_COMPLETE)
-"""When most rules look, and find nothing."""
+"""Triggers of most evaluations. Most of these fire nothing, so they are worth skipping."""
 
 
 @dataclass(frozen=True, slots=True)
 class RuleSet:
-    """The rules of an agent, which are the same for all its runs; `problems` is what was wrong in their files."""
+    """The rules of an agent, shared by all its runs.
+
+    `problems` are the errors in their files.
+    """
 
     rules: tuple[Rule, ...] = ()
     problems: tuple[ConfigError, ...] = ()
@@ -36,42 +39,47 @@ class RuleSet:
         for rule in sorted(self._list_enabled(), key=lambda rule: rule.sort_key):
             by_trigger.setdefault(rule.trigger, []).append(rule)
         object.__setattr__(self, "_by_trigger", by_trigger)
-        looked = {
+        comparisons = {
             trigger: find_comparisons(by_trigger[trigger]) for trigger in _SKIPPABLE_TRIGGERS if trigger in by_trigger
         }
-        found = {trigger: parts for trigger, parts in looked.items() if parts is not None}
-        object.__setattr__(self, "_compared", found)
+        skippable = {trigger: parts for trigger, parts in comparisons.items() if parts is not None}
+        object.__setattr__(self, "_compared", skippable)
 
     @classmethod
     def load(cls, *paths: str | Path, strict: bool = False, settings: Settings | None = None) -> RuleSet:
-        """The rules in files, and in the `*.toml` of folders. One bad file never stops the others; `strict` raises.
+        """Load rules from files and from the `*.toml` files of folders.
 
-        `settings` may override parameters (`[rules.<id>]`) and switch rules off that are not core.
+        A bad file does not stop the others: its errors go to `problems`. With `strict`, ConfigErrors is raised instead.
+        `settings` may override parameters (`[rules.<id>]`) and disable rules that are not core.
         """
-        given = Settings() if settings is None else settings
+        settings = Settings() if settings is None else settings
         rules: dict[str, Rule] = {}
         problems: list[ConfigError] = []
         for path in _iter_files(paths, problems):
-            rule = _load_rule(path, given, problems)
+            rule = _load_rule(path, settings, problems)
             if rule is None:
                 continue
             if rule.id in rules:
                 expected = f"an id of its own; {rules[rule.id].source} has it"
                 problems.append(SettingError("rule.id", str(path), rule.id, expected))
                 continue
-            rules[rule.id] = _apply_enabled(rule, given, problems)
+            rules[rule.id] = _apply_enabled(rule, settings, problems)
         if strict and problems:
             raise ConfigErrors(tuple(problems))
         return cls(tuple(sorted(rules.values(), key=lambda rule: rule.sort_key)), tuple(problems))
 
     @classmethod
     def core(cls, settings: Settings | None = None) -> RuleSet:
-        """Those that every agent has."""
-        said = settings is not None and any("rules." in setting.key for setting in settings)  # also of one mode
-        return cls.load(_CORE_FOLDER, settings=settings) if said else _plain_core()
+        """Return the core rules, which every agent has."""
+        # "in" and not startswith: a mode's key is `mode.<name>.rules.…`.
+        has_overrides = settings is not None and any("rules." in setting.key for setting in settings)
+        return cls.load(_CORE_FOLDER, settings=settings) if has_overrides else _plain_core()
 
     def with_core(self, settings: Settings | None = None) -> RuleSet:
-        """These and the core rules, whose ids win."""
+        """Return these rules and the core rules.
+
+        On equal ids the core rule wins.
+        """
         core = RuleSet.core(settings)
         ids = {rule.id: rule.source for rule in core.rules}
         shadowing = [rule for rule in self.rules if ids.get(rule.id, rule.source) != rule.source]
@@ -85,7 +93,7 @@ class RuleSet:
         )
 
     def without(self, *ids: str) -> RuleSet:
-        """These without some; core rules stay, and that is a ConfigError."""
+        """Return these rules without some. Raises ConfigError for core or unknown ids."""
         for rule in self.rules:
             if rule.id in ids and rule.core:
                 raise ConfigError("rules, without", rule.id, "a rule that is not core")
@@ -96,24 +104,27 @@ class RuleSet:
 
     @property
     def points(self) -> frozenset[Point]:
-        """When some rule looks."""
+        """Points at which at least one rule is evaluated."""
         return collect_points(self._list_enabled())
 
     @property
     def asks_person(self) -> bool:
-        """Whether some rule wants a person to agree to calls."""
+        """True if a rule asks a person to approve calls."""
         return Point.CALL_PLANNED in self.points
 
     @property
     def models(self) -> list[str]:
-        """The models that some rule wants asked."""
+        """Names of the models that rules switch to."""
         return [rule.action.model for rule in self._list_enabled() if isinstance(rule.action, UseModelAction)]
 
     def _list_enabled(self) -> list[Rule]:
         return [rule for rule in self.rules if rule.enabled or rule.core]
 
     def begin(self, start_cache: StartCache | None = None) -> RuleEngine:
-        """The rules at work in a run that starts now; `beginning` is shared by runs that begin alike."""
+        """Return the engine of a new run.
+
+        Runs of one agent with unchanged limits share `start_cache`.
+        """
         return RuleEngine(self._by_trigger, self._compared, start_cache)
 
     def __iter__(self) -> Iterator[Rule]:
@@ -125,27 +136,30 @@ class RuleSet:
 
 @cache
 def _plain_core() -> RuleSet:
-    """The core rules without anybody's settings; read once, as they are the same for all agents."""
+    """Return the core rules without overrides, loaded once per process."""
     return RuleSet.load(_CORE_FOLDER)
 
 
 def _iter_files(paths: Sequence[str | Path], problems: list[ConfigError]) -> Iterable[Path]:
     for path in map(Path, paths):
         if _is_folder(path):
-            found = sorted(path.glob("*.toml"))
-            if not found:
+            files = sorted(path.glob("*.toml"))
+            if not files:
                 problems.append(ConfigError("rules", str(path), "a folder with *.toml files"))
-            yield from found
+            yield from files
         else:
             yield path
 
 
 def _load_rule(path: Path, settings: Settings, problems: list[ConfigError]) -> Rule | None:
-    """The rule in a file, if it is right. Settings that are wrong are told, and the rule keeps its own values."""
+    """Return the rule of a file, or None if it is invalid.
+
+    If only the settings are wrong, they are reported and the rule keeps its own values.
+    """
     try:
         return read_rule(path, _make_overrides(settings, problems))
-    except ConfigErrors as found:
-        problems += found.errors
+    except ConfigErrors as group:
+        problems += group.errors
     except ConfigError as error:
         problems.append(error)
         return None
@@ -156,10 +170,9 @@ def _load_rule(path: Path, settings: Settings, problems: list[ConfigError]) -> R
 
 
 def _is_folder(path: Path) -> bool:
-    """What cannot even be looked for is no folder; reading it will say what is wrong."""
     try:
         return path.is_dir()
-    except (OSError, ValueError):
+    except (OSError, ValueError):  # reading it as a file will report the reason
         return False
 
 
@@ -181,7 +194,10 @@ def _find_setting(settings: Settings, key: str, problems: list[ConfigError]) -> 
 
 
 def _parse_setting(setting: Setting) -> object:
-    """The value; the environment knows only texts, which are read as a settings file would be."""
+    """Return the value.
+
+    A text from the environment is parsed as in a settings file.
+    """
     if not isinstance(setting.value, str) or not setting.source.startswith("environment"):
         return setting.value
     try:
@@ -191,28 +207,31 @@ def _parse_setting(setting: Setting) -> object:
 
 
 def _apply_enabled(rule: Rule, settings: Settings, problems: list[ConfigError]) -> Rule:
-    """The rule, off where the settings say so; nobody switches a core rule off."""
+    """Return the rule, enabled or disabled by the settings.
+
+    Core rules stay on.
+    """
     setting = _find_setting(settings, f"rules.{rule.id}.enabled", problems)
     _report_unknown_settings(rule, settings, problems)
-    on = None if setting is None else _parse_setting(setting)
+    enabled = None if setting is None else _parse_setting(setting)
     if rule.core:
         if not rule.enabled:
             problems.append(SettingError("rule.enabled", rule.source, False, "true: core rules stay on"))
-        if setting is not None and on is not True:
+        if setting is not None and enabled is not True:
             problems.append(setting.error("no such setting: core rules stay on"))
         return replace(rule, enabled=True)
     if setting is None:
         return rule
-    if not isinstance(on, bool):
+    if not isinstance(enabled, bool):
         problems.append(setting.error("true or false"))
         return rule
-    return replace(rule, enabled=on)
+    return replace(rule, enabled=enabled)
 
 
 def _report_unknown_settings(rule: Rule, settings: Settings, problems: list[ConfigError]) -> None:
-    """Tell what is set for a rule that has no such parameter."""
+    """Add a problem for each setting that the rule has no parameter for."""
     known = ("enabled", *rule.params)
     for setting in settings:
-        mode, found, name = setting.key.partition(f"rules.{rule.id}.")
-        if found and name.split(".")[0] not in known and (not mode or mode.startswith("mode.")):
+        mode, separator, name = setting.key.partition(f"rules.{rule.id}.")
+        if separator and name.split(".")[0] not in known and (not mode or mode.startswith("mode.")):
             problems.append(setting.error(f"the key {' or '.join(suggest_names(name, known) or known)}"))

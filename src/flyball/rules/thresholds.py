@@ -1,10 +1,11 @@
-"""When rules need not look: while each number that they compare stays on its side of what it is compared with.
+"""Skipping rules whose compared values have not crossed a threshold.
 
-Most rules compare a number that only grows with one that does not change: `context.budget.turns.ratio > 0.7`. Until the
-moment when that turns over, another look would find the same; and that moment can be reckoned.
+Most rules compare a growing number with a constant, as in `context.budget.turns.ratio > 0.7`. Until the number crosses
+the constant, evaluating the rule again gives the same result. The count or the time at which that happens can be
+computed in advance. So most turns cost a few comparisons of ints instead of the evaluation of every rule.
 """
 
-# Counts are looked at in every turn, so they are read where they are kept.
+# Private counters are read directly, because they are needed in every turn.
 # pyright: reportPrivateUsage=false
 
 from __future__ import annotations
@@ -20,14 +21,17 @@ from .rule import Rule
 from .vocabulary import BUDGETS
 
 _TOLERANCE_SECONDS = 1e-6
-"""Seconds around a moment in which it is better to look."""
+"""Seconds before and after a moment in which the rules are evaluated anyway."""
 _SIGNS = (ast.Gt, ast.GtE, ast.Lt, ast.LtE, ast.Eq, ast.NotEq)
 _COUNTS = {"context.turn.iteration_count": ("turns", "used"), "context.turn.token_usage": ("tokens", "used")}
 _READINGS, _TIME_READINGS = frozenset({"used", "ratio", "remaining"}), frozenset({"ratio", "remaining"})
 
 
 class Comparison(NamedTuple):
-    """A field that a rule compares with a number; the field by its budget and reading, or ("", "characters")."""
+    """A field that a rule compares with a number.
+
+    The field is given by its budget and reading, or by ("", "characters") for the size of a result.
+    """
 
     budget: str
     reading: str
@@ -35,26 +39,29 @@ class Comparison(NamedTuple):
 
 
 def find_comparisons(rules: Iterable[Rule]) -> dict[str, Sequence[Comparison]] | None:
-    """All that these rules compare, by their ids; None where one of them does anything else."""
-    found: dict[str, Sequence[Comparison]] = {}
+    """Return the comparisons of these rules by id.
+
+    None if a rule does anything else.
+    """
+    comparisons: dict[str, Sequence[Comparison]] = {}
     for rule in rules:
         parts = None if rule.condition is None else _collect_comparisons(rule, rule.condition.source.parse())
         if parts is None:
             return None
-        found[rule.id] = parts
-    return found
+        comparisons[rule.id] = parts
+    return comparisons
 
 
 def _collect_comparisons(rule: Rule, node: ast.expr) -> list[Comparison] | None:
     match node:
         case ast.BoolOp(values=values):
             parts = [_collect_comparisons(rule, value) for value in values]
-            return None if None in parts else [one for part in parts for one in part or ()]
+            return None if None in parts else [comparison for part in parts for comparison in part or ()]
         case ast.UnaryOp(op=ast.Not(), operand=operand):
             return _collect_comparisons(rule, operand)
         case ast.Compare(left=left, ops=[sign], comparators=[right]) if isinstance(sign, _SIGNS):
-            one = _parse_comparison(rule, left, right) or _parse_comparison(rule, right, left)
-            return None if one is None else [one]
+            comparison = _parse_comparison(rule, left, right) or _parse_comparison(rule, right, left)
+            return None if comparison is None else [comparison]
         case _:
             return None
 
@@ -66,7 +73,7 @@ def _parse_comparison(rule: Rule, field: ast.expr, number: ast.expr) -> Comparis
     if name == "context.result.characters":
         return Comparison("", "characters", value)
     budget, reading = _COUNTS.get(name) or _parse_field(name)
-    exact = reading == "ratio" or budget != "usd"  # dollars are fractions
+    exact = reading == "ratio" or budget != "usd"  # dollars are floats, and counts are ints
     known = budget in BUDGETS and reading in (_TIME_READINGS if budget == "seconds" else _READINGS)
     return Comparison(budget, reading, value) if known and exact else None
 
@@ -82,8 +89,8 @@ def _parse_field(name: str) -> tuple[str, str]:
 def _parse_number(rule: Rule, node: ast.expr) -> float | None:
     value: object = None
     match node:
-        case ast.Constant(value=found):
-            value = found
+        case ast.Constant(value=constant):
+            value = constant
         case ast.Attribute(value=ast.Name(id="params"), attr=name):
             value = rule.params.get(name)
         case _:
@@ -94,11 +101,14 @@ def _parse_number(rule: Rule, node: ast.expr) -> float | None:
 
 
 Span = tuple[str, float, float, int | None]
-"""A budget, between which counts nothing turns over, and its ceiling, by which that was reckoned."""
+"""`(budget, low, high, ceiling)`: no comparison changes while low <= used < high and the ceiling stays the same."""
 
 
 class ThresholdTable:
-    """Where what some rules compare turns over, in a run with these ceilings. Any number of runs may share it."""
+    """Thresholds of some rules in a run with these ceilings.
+
+    Runs with the same ceilings can share it.
+    """
 
     __slots__ = ("_rules", "ceilings", "comparisons", "counts", "moments", "moves", "rules")
 
@@ -109,42 +119,46 @@ class ThresholdTable:
         self.comparisons = comparisons
         self.moves = envelope.moves
         self.counts: dict[str, list[float]] = {}
+        """Counts at which a comparison changes, by budget."""
         self.ceilings: dict[str, int | None] = {}
         self.moments: list[float] = []
+        """Times of the run's clock at which a comparison changes, in order."""
         self._rules: dict[tuple[str, ...], list[Rule]] = {}
-        for one in {one for row in comparisons.values() for one in row}:
-            if one.budget == "seconds":
-                self.moments += _compute_moments(one, envelope)
-            elif one.budget:
-                self.counts.setdefault(one.budget, []).extend(_compute_counts(one, envelope))
-                self.ceilings[one.budget] = envelope.budgets[one.budget].ceiling
+        for comparison in {comparison for row in comparisons.values() for comparison in row}:
+            if comparison.budget == "seconds":
+                self.moments += _compute_moments(comparison, envelope)
+            elif comparison.budget:
+                self.counts.setdefault(comparison.budget, []).extend(_compute_counts(comparison, envelope))
+                self.ceilings[comparison.budget] = envelope.budgets[comparison.budget].ceiling
         self.moments.sort()
 
     def find_spans(self, progress: Progress) -> list[Span]:
-        """Between which counts the run is now."""
+        """Return the current span of each budget."""
         spans = [self.find_span(name, progress.envelope.budgets[name].used) for name in self.counts]
         return [span for span in spans if span[1] != -math.inf or span[2] != math.inf or span[3] is not None]
 
     def find_span(self, name: str, used: int) -> Span:
-        """Between which counts a budget is."""
+        """Return the span of a budget around a count."""
         return name, *_find_interval(used, self.counts[name]), self.ceilings[name]
 
     def find_next_moment(self, now: float) -> float:
-        """When the time turns something over."""
+        """Return the next time at which a comparison changes."""
         return next((moment for moment in self.moments if moment > now), math.inf)
 
     def find_rules(self, names: Iterable[str]) -> Sequence[Rule]:
-        """The rules that compare any of these, in their order."""
-        wanted = tuple(names)
-        found = self._rules.get(wanted)
-        if found is None:
-            ids = {id for id, row in self.comparisons.items() if any(one.budget in wanted for one in row)}
-            found = self._rules[wanted] = [rule for rule in self.rules if rule.id in ids]
-        return found
+        """Return the rules that compare any of these budgets, in order."""
+        budgets = tuple(names)
+        rules = self._rules.get(budgets)
+        if rules is None:
+            ids = {
+                id for id, row in self.comparisons.items() if any(comparison.budget in budgets for comparison in row)
+            }
+            rules = self._rules[budgets] = [rule for rule in self.rules if rule.id in ids]
+        return rules
 
 
 class ThresholdWatch:
-    """The rules of one moment, in one run: which of them have to look."""
+    """Watch over the turn-start rules of one run: which of them need evaluation."""
 
     __slots__ = ("_moves", "_points", "_spans", "_until")
 
@@ -155,7 +169,7 @@ class ThresholdWatch:
         self._moves = points.moves
 
     def is_unchanged(self, progress: Progress) -> bool:
-        """Whether nothing has turned over since they looked."""
+        """Check whether no comparison has changed since the last evaluation."""
         envelope = progress.envelope
         if envelope.clock.now() >= self._until or envelope.moves != self._moves:
             return False
@@ -167,7 +181,10 @@ class ThresholdWatch:
         return True
 
     def find_changed_rules(self, progress: Progress) -> Sequence[Rule] | None:
-        """Those for which something has turned over; None where that must be reckoned anew."""
+        """Return the rules with a changed comparison.
+
+        None if a limit changed, so that all need evaluation.
+        """
         envelope, names = progress.envelope, list[str]()
         if envelope.moves != self._moves:
             return None
@@ -182,7 +199,7 @@ class ThresholdWatch:
         return self._points.find_rules(names)
 
     def advance(self, progress: Progress) -> ThresholdWatch:
-        """How it goes on when those have looked."""
+        """Return the watch after the changed rules were evaluated."""
         points, budgets, now = self._points, progress.envelope.budgets, progress.envelope.clock.now()
         spans: list[Span] = []
         for span in self._spans:
@@ -192,60 +209,72 @@ class ThresholdWatch:
 
 
 def create_watch(points: ThresholdTable, progress: Progress) -> ThresholdWatch:
-    """A watch for rules all of which have just looked."""
+    """Return a watch for rules that were all just evaluated."""
     return ThresholdWatch(points, points.find_spans(progress), points.find_next_moment(progress.envelope.clock.now()))
 
 
 class StartCache:
-    """What is known of runs that begin alike, from those that did before."""
+    """Thresholds found by earlier runs of the agent with the same limits."""
 
     __slots__ = ("quiet_sizes", "watch")
 
     def __init__(self) -> None:
         self.watch: ThresholdWatch | None = None
-        """How long rules that look at the start of a turn find nothing."""
+        """Watch at the start of a run. None if it is not known yet."""
         self.quiet_sizes: tuple[float, float] | None = None
-        """The sizes of results in which rules find nothing."""
+        """Range of result sizes in characters that fires no rule. None if it is not known yet."""
+
+
+def find_size_interval(comparisons: Mapping[str, Sequence[Comparison]], size: int) -> tuple[float, float] | None:
+    """Return the range of result sizes around `size` in which no comparison changes.
+
+    None if a rule compares anything else.
+    """
+    if any(comparison.budget for row in comparisons.values() for comparison in row):
+        return None
+    points = [point for row in comparisons.values() for comparison in row for point in _compute_bounds(comparison)]
+    return _find_interval(size, points)
 
 
 def _compute_counts(comparison: Comparison, envelope: TurnBudget) -> tuple[float, float]:
-    """From what count on a field is the number or beyond it, and from which it is beyond."""
+    """Return the counts at which the field reaches and passes the number."""
     budget, number = envelope.budgets[comparison.budget], comparison.number
-    room = None if budget.ceiling is None else budget.ceiling - envelope.reserved(comparison.budget)
+    ceiling = None if budget.ceiling is None else budget.ceiling - envelope.reserved(comparison.budget)
     if comparison.reading == "used":
         return _compute_bounds(comparison)
-    if room is None:
+    if ceiling is None:
         return math.inf, math.inf
     if comparison.reading == "remaining":
-        return room - math.floor(number), math.inf if number <= 0 else room - math.ceil(number) + 1
-    return _compute_ratio_counts(room, number)
+        return ceiling - math.floor(number), math.inf if number <= 0 else ceiling - math.ceil(number) + 1
+    return _compute_ratio_counts(ceiling, number)
 
 
-def _compute_ratio_counts(room: int, number: float) -> tuple[float, float]:
-    if room <= 0:
+def _compute_ratio_counts(ceiling: int, number: float) -> tuple[float, float]:
+    if ceiling <= 0:
         return math.inf, math.inf
-    least = max(0, math.floor(number * room) - 1)
-    while least / room < number:
-        least += 1
-    more = least
-    while more / room <= number:
-        more += 1
-    return least, more
+    # The loops use the same float division as the rule, so rounding cannot make them disagree.
+    reached = max(0, math.floor(number * ceiling) - 1)
+    while reached / ceiling < number:
+        reached += 1
+    passed = reached
+    while passed / ceiling <= number:
+        passed += 1
+    return reached, passed
 
 
 def _compute_moments(comparison: Comparison, envelope: TurnBudget) -> list[float]:
-    """When the time turns a field over, and a little sooner and later, as these are not exact."""
+    """Return the time at which a comparison changes, with a tolerance for rounding."""
     if envelope.work_at == math.inf:
         return []
-    whole = envelope.seconds + envelope.postponed_s - envelope.reserve_s
-    at = envelope.work_at - (
-        comparison.number if comparison.reading == "remaining" else whole * (1 - comparison.number)
+    total = envelope.seconds + envelope.postponed_s - envelope.reserve_s
+    moment = envelope.work_at - (
+        comparison.number if comparison.reading == "remaining" else total * (1 - comparison.number)
     )
-    return [at - _TOLERANCE_SECONDS, at, at + _TOLERANCE_SECONDS]
+    return [moment - _TOLERANCE_SECONDS, moment, moment + _TOLERANCE_SECONDS]
 
 
 def _find_interval(value: float, points: Iterable[float]) -> tuple[float, float]:
-    """The points before and behind a value."""
+    """Return the nearest points at or below a value, and above it."""
     low, high = -math.inf, math.inf
     for point in points:
         if low < point <= value:
@@ -253,14 +282,6 @@ def _find_interval(value: float, points: Iterable[float]) -> tuple[float, float]
         elif value < point < high:
             high = point
     return low, high
-
-
-def find_size_interval(comparisons: Mapping[str, Sequence[Comparison]], size: int) -> tuple[float, float] | None:
-    """From and to which size of a result these rules find the same; None where they look at anything else."""
-    if any(one.budget for row in comparisons.values() for one in row):
-        return None
-    points = [point for row in comparisons.values() for one in row for point in _compute_bounds(one)]
-    return _find_interval(size, points)
 
 
 def _compute_bounds(comparison: Comparison) -> tuple[float, float]:

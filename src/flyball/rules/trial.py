@@ -1,4 +1,4 @@
-"""Trying a rule on a context that somebody wrote down: its own `[[test]]` tables, or a file."""
+"""Trials of a rule on a written context, from its `[[test]]` tables or a file."""
 
 from __future__ import annotations
 
@@ -15,27 +15,27 @@ from .view import View
 
 @dataclass(frozen=True, slots=True)
 class TrialFinding:
-    """What a rule would do with a context."""
+    """Outcome of a trial."""
 
     rule: str
     fires: bool
     reason: str | None = None
-    """Why it does not fire, where that is not just its condition; or what its action cannot do."""
+    """Why the rule does not fire, if not just because its condition is false, or why its action fails."""
     orders: tuple[Order, ...] = ()
 
     def to_dict(self) -> dict[str, Any]:
-        """The same in JSON types."""
+        """Return the finding as JSON types."""
         orders = [{"order": type(order).__name__, **to_jsonable(order)} for order in self.orders]
         return {"rule": self.rule, "fires": self.fires, "reason": self.reason, "orders": orders}
 
 
 def try_rule(rule: Rule, context: Mapping[str, Any]) -> TrialFinding:
-    """What the rule would do; it is asked as if it had never fired."""
+    """Evaluate a rule in a context, as if it had never fired."""
     view = View({"context": dict(context)})
     view.update(rule.named_params)
-    told = view.get("context.event.name")
-    if rule.event is not None and told is not None and told != rule.event:
-        return TrialFinding(rule.id, False, f"it listens to the event {rule.event!r}, and this is {told!r}")
+    event = view.get("context.event.name")
+    if rule.event is not None and event is not None and event != rule.event:
+        return TrialFinding(rule.id, False, f"it listens to the event {rule.event!r}, and this is {event!r}")
     if rule.condition is not None:
         verdict = rule.condition.evaluate(view)
         if not verdict.value:
@@ -44,22 +44,25 @@ def try_rule(rule: Rule, context: Mapping[str, Any]) -> TrialFinding:
         return TrialFinding(rule.id, True, None, tuple(rule.action.build_orders(view, rule.id)))
     except RuleError as error:
         return TrialFinding(rule.id, True, str(error))
-    except Exception as error:  # as in a run: it is told, and the other rules have their say
+    except Exception as error:  # as in a run: the error is reported, and the other rules still run
         return TrialFinding(rule.id, True, f"{type(error).__name__}: {error}")
 
 
 def failures(rule: Rule) -> Iterator[str]:
-    """Which of its own tests a rule does not pass, and why."""
+    """Yield a message for each `[[test]]` that a rule fails."""
     for number, test in enumerate(rule.tests, 1):
-        found = try_rule(rule, test.context)
+        finding = try_rule(rule, test.context)
         where = f"{rule.source}:{test.line}: test {number} of {rule.id}"
-        if found.fires != test.fires:
+        if finding.fires != test.fires:
+            actual = "fires" if finding.fires else "does not fire"
             expected = "expected it to fire" if test.fires else "expected it not to"
-            yield f"{where}: it {'fires' if found.fires else 'does not fire'}; {expected}{_format_reason(found.reason)}"
-        elif found.fires and found.reason is not None:
-            yield f"{where}: {found.reason}"
-        elif found.fires and test.message is not None and test.message not in (said := _collect_texts(found.orders)):
-            yield f"{where}: it says {said}; expected {test.message!r}"
+            yield f"{where}: it {actual}; {expected}{_format_reason(finding.reason)}"
+        elif finding.fires and finding.reason is not None:
+            yield f"{where}: {finding.reason}"
+        elif finding.fires and test.message is not None:
+            texts = _collect_texts(finding.orders)
+            if test.message not in texts:
+                yield f"{where}: it says {texts}; expected {test.message!r}"
 
 
 def _format_reason(reason: str | None) -> str:
@@ -67,16 +70,16 @@ def _format_reason(reason: str | None) -> str:
 
 
 def _collect_texts(orders: tuple[Order, ...]) -> list[str]:
-    """What orders say in words: to the model, a person or the log; or the value or name that they set."""
-    said: list[object] = []
+    """Return the texts of orders: messages, event data, state values and model names."""
+    texts: list[object] = []
     for order in orders:
         match order:
-            case Notice(text=words) | AskPerson(text=words) | Veto(message=words) | Halt(message=words):
-                said.append(words)
+            case Notice(text=text) | AskPerson(text=text) | Veto(message=text) | Halt(message=text):
+                texts.append(text)
             case Emit(data=data):
-                said += data.values()
-            case SetState(value=words) | UseModel(model=words):
-                said.append(words)
+                texts += data.values()
+            case SetState(value=text) | UseModel(model=text):
+                texts.append(text)
             case _:
                 pass
-    return [words for words in said if isinstance(words, str)]
+    return [text for text in texts if isinstance(text, str)]

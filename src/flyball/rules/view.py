@@ -1,9 +1,9 @@
-"""What conditions and templates can see: a frozen view, in which a dot is a look-up and never an attribute.
+"""Frozen views of data for conditions and templates. A dot is a look-up, never an attribute.
 
-All that leaves a view is of one of Python's own types, and of no class derived from them: none, a bool, an int of at
-most 64 bits, a float, a text, a list of these, or a `Table` of these, which can only be read. So nothing that is done
-with such a value can run code that came with the data. What is none of these is refused when it is looked at, and not
-sooner: one odd field makes its neighbours no less readable.
+Every value that a view returns has one of Python's built-in types, never a subclass: none, a bool, an int of at most 64
+bits, a float, a text, a list of these, or a read-only `Table` of these. So no operation on such a value can run code
+that came with the data. Any other value is refused when an expression reads it. One odd field does not affect the
+others.
 
 >>> view = View({"context": {"turn": {"number": 3}, "history": Lazy(lambda: {"tools": ("search", "read")})}})
 >>> view["context.turn.number"], view["context.history.tools"]
@@ -23,27 +23,27 @@ from typing import Any, cast
 from ..errors import RuleError, quote_value
 
 MAX_INT = 2**63 - 1
-"""The largest int, and its negative the smallest, wherever one comes from."""
+"""Largest int in data and results. Its negative is the smallest."""
 MAX_ITEMS = 100_000
-"""Items of a list that is looked at (with those of lists in it), items and characters of what an expression makes."""
+"""Maximum items of a list, nested lists included, and maximum items or characters of a result."""
 _LONGEST_NAME = 1_000
-"""Characters of the name of a part, which each of its items repeats."""
+"""Maximum characters of a part's name, which each of its items repeats."""
 MAX_DEPTH = 40
-"""Lists and tables in each other."""
+"""Maximum nesting of lists and tables."""
 
 _SCALAR_TYPES = frozenset({NoneType, bool, float, str})
 _MAPPING_TYPES, _SEQUENCE_TYPES = (dict, MappingProxyType), (list, tuple)
 
 
 class NoField(RuleError):
-    """What is looked for is not there, and all else is well."""
+    """Raised for a field that does not exist."""
 
 
 class View(dict[str, object]):
-    """Plain values by their dotted names: each is read from the data when it is first asked for, and then kept.
+    """Plain values by their dotted names, read on first use.
 
-    One is asked by `view["a.b.c"]`, which is also how the code of an expression does it: one look-up for a whole name.
-    A RuleError tells what is not there. As a dict it holds what was asked for so far.
+    Compiled expressions use `view["a.b.c"]`: one dict look-up for a whole name. A missing field raises NoField, and a
+    value of a forbidden type raises RuleError. As a dict, a view holds the values that were read so far.
     """
 
     __slots__ = ("_data",)
@@ -54,11 +54,11 @@ class View(dict[str, object]):
 
     def __missing__(self, name: str) -> object:
         owner, dot, field = name.rpartition(".")
-        self[name] = found = get_field(self[owner], field) if dot else self._data[name]
-        return found
+        self[name] = value = get_field(self[owner], field) if dot else self._data[name]
+        return value
 
     def get(self, name: str, default: object = None) -> object:  # pyright: ignore[reportIncompatibleMethodOverride]
-        """As `view[name]`, or the default for what is not there."""
+        """Return `view[name]`, or the default if that raises RuleError."""
         try:
             return self[name]
         except RuleError:
@@ -66,10 +66,10 @@ class View(dict[str, object]):
 
 
 class Lazy:
-    """A part of the data that is computed when it is first looked at, and then kept.
+    """A part of the data that is computed on first use, once.
 
-    Only what is marked in this way is called: a function that happens to be in somebody's data is not. `compute` may
-    raise; whoever looks at the part is then told so, also later, and it is not called again.
+    Only functions wrapped like this are called, never a function that happens to be in the data. If `compute` raises,
+    every read of the part raises RuleError, and `compute` is not called again.
     """
 
     __slots__ = ("compute",)
@@ -79,7 +79,7 @@ class Lazy:
 
 
 class Table:
-    """A mapping that can only be read."""
+    """A read-only mapping of frozen values."""
 
     __slots__ = ("_frozen", "_name", "_parts")
 
@@ -115,32 +115,33 @@ class Table:
 
 
 def get_field(value: object, name: str) -> object:
-    """What stands behind a dot."""
+    """Return a field of a table. Raises NoField."""
     if type(value) is Table:
         return value[name]
     raise NoField(f"{describe_type(value)} has no field {_quote_key(name)}")
 
 
 def freeze(value: Any, name: str) -> object:
-    """A value as it leaves a view; a RuleError tells why it cannot, by its dotted name.
+    """Convert a value to the types that expressions can use.
 
-    It looks at nothing but the type itself: what a class says of itself, or does, is not asked.
+    Only the exact type counts, so no code of the value's class runs. Raises RuleError, with the dotted name of the
+    value, for any other type.
     """
     if _is_scalar(value):
         return value
-    own = cast("type[object]", type(value))
-    if own is Table:
+    kind = cast("type[object]", type(value))
+    if kind is Table:
         return value
-    if own in _MAPPING_TYPES:
+    if kind in _MAPPING_TYPES:
         return Table(value, name)
-    if own in _SEQUENCE_TYPES:
+    if kind in _SEQUENCE_TYPES:
         return _ListFreezer(name).freeze(value, name, 1)
-    if issubclass(own, StrEnum):
+    if issubclass(kind, StrEnum):
         return str.__str__(value)
-    if own is _FailedPart:
+    if kind is _FailedPart:
         raise RuleError(value.reason)
-    what = "a number of more than 64 bits" if own is int else f"a {own.__name__}"
-    raise RuleError(f"{name} is {what}, which no expression can use")
+    description = "a number of more than 64 bits" if kind is int else f"a {kind.__name__}"
+    raise RuleError(f"{name} is {description}, which no expression can use")
 
 
 def _is_scalar(value: Any) -> bool:
@@ -148,12 +149,15 @@ def _is_scalar(value: Any) -> bool:
 
 
 def to_plain(value: object, max_size: int = MAX_ITEMS) -> Any:
-    """A copy of a value that left a view, in dicts and lists of no more than so many items and characters in all."""
+    """Copy a frozen value into dicts and lists. Raises RuleError if it is too large.
+
+    `max_size` limits the items and characters in all.
+    """
     return _Copier(describe_type(value), max_size).copy(value, 0)
 
 
 def describe_type(value: object) -> str:
-    """What a value is, in the words of a rule's author."""
+    """Describe the type of a value for the author of a rule."""
     return _TYPE_NAMES.get(type(value)) or f"a {type(value).__name__}"
 
 
@@ -173,7 +177,7 @@ def _quote_key(key: object) -> str:
 
 
 class _FailedPart:
-    """What is kept of a part that could not be computed."""
+    """Placeholder for a part that could not be computed."""
 
     __slots__ = ("reason",)
 
@@ -195,7 +199,7 @@ def _check_key(key: object, name: str) -> str:
 
 
 class _ListFreezer:
-    """A list and the lists in it, which have a bound together."""
+    """Freezer of nested lists, with one limit for all items."""
 
     def __init__(self, name: str) -> None:
         self.name = name
@@ -206,8 +210,8 @@ class _ListFreezer:
         if self.remaining < 0 or level > MAX_DEPTH:
             raise RuleError(f"{self.name} is a list of more than {MAX_ITEMS:,} items or {MAX_DEPTH} levels")
         return [
-            value if _is_scalar(value) else self.freeze_item(value, f"{name}[{place}]", level)
-            for place, value in enumerate(values)
+            value if _is_scalar(value) else self.freeze_item(value, f"{name}[{index}]", level)
+            for index, value in enumerate(values)
         ]
 
     def freeze_item(self, value: object, name: str, level: int) -> object:
@@ -215,20 +219,20 @@ class _ListFreezer:
 
 
 class _Copier:
-    """Counts while it copies, so that what is too large is never built."""
+    """Copier that counts as it copies, so that a large value is never built."""
 
     def __init__(self, what: str, max_size: int) -> None:
         self.what = what
         self.max_size = self.remaining = max_size
 
     def copy(self, value: object, depth: int) -> object:
-        own = type(value)
-        self.remaining -= len(cast("str", value)) if own is str else 1
+        kind = type(value)
+        self.remaining -= len(cast("str", value)) if kind is str else 1
         if self.remaining < 0 or depth > MAX_DEPTH:
             raise RuleError(f"{self.what} of more than {self.max_size:,} characters and items, or {MAX_DEPTH} levels")
         if type(value) is Table:
             self.remaining -= sum(map(len, value))
             return {key: self.copy(value[key], depth + 1) for key in value}
-        if own is list:
+        if kind is list:
             return [self.copy(item, depth + 1) for item in cast("list[object]", value)]
         return value

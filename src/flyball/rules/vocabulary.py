@@ -1,4 +1,4 @@
-"""Which names an expression may use, so that a misspelt one is found before anything runs."""
+"""Names that expressions may use. A misspelt name is an error when the rule is loaded."""
 
 from __future__ import annotations
 
@@ -11,64 +11,65 @@ from .operations import FUNCTIONS, SIGNS
 from .view import Table, View, freeze
 
 CONSTANTS = {"true": True, "false": False, "none": None}
-"""As well as Python's own."""
+"""Spellings in addition to Python's True, False and None."""
 
 Tree = dict[str, "Tree"]
 
 
 @dataclass(frozen=True, slots=True)
 class Helper:
-    """A function of the caller's that expressions may call.
+    """A custom function that expressions may call.
 
-    It is given the view, then the arguments, which are plain values. It must not change anything or wait for anything.
-    It may return what a view may hold, and may raise: the expression can then not be worked out.
+    It gets the view and then the arguments, which are plain values. It must not change anything or block. It may return
+    any value that a view can hold. If it raises, the expression has no value.
     """
 
     function: Callable[..., object]
     argument_count: int = 1
-    """How many arguments an expression gives it."""
+    """Number of arguments besides the view."""
     choices: Collection[str] = ()
-    """What a text that is written as its first argument may be; empty: anything."""
+    """Texts allowed as a literal first argument. Empty means any."""
     fields: Collection[str] = ()
-    """What may stand behind a dot after its call; empty: anything."""
+    """Fields of its result that may follow a dot. Empty means any."""
 
     def wrap(self, name: str) -> Callable[..., object]:
-        """The function as the code of an expression calls it: what it returns is plain, and what it raises is told."""
+        """Return the function for compiled code. It freezes results and raises RuleError."""
         function, result = self.function, f"{name}(…)"
 
         def call(view: View, *arguments: object) -> object:
             try:
-                found = function(view, *arguments)
+                value = function(view, *arguments)
             except RuleError:
                 raise
             except Exception as error:
                 raise RuleError(f"{name} failed: {quote_value(error)}") from error
-            return freeze(found, result)
+            return freeze(value, result)
 
         return call
 
 
 @dataclass(frozen=True, slots=True)
 class Vocabulary:
-    """The names that an expression may use; those of the functions that it always may are not listed here."""
+    """Names that an expression may use besides the built-in functions."""
 
     names: Collection[str]
-    """What a dotted name may begin with."""
+    """Allowed first parts of a dotted name."""
     fields: Collection[str] = ()
-    """Dotted names, `*` for any field. Below a last `*` anything goes, and below a name of which no field is listed."""
+    """Allowed dotted names; `*` means any field. Anything is allowed below a final `*`, and below a name without listed
+    fields."""
     helpers: Mapping[str, Helper] = field(default_factory=dict[str, Helper])
     tree: Tree = field(init=False, repr=False, compare=False)
     namespace: dict[str, Any] = field(init=False, repr=False, compare=False)
-    """All that the code of an expression can call, by name; it cannot reach anything else."""
+    """Functions by name that compiled code can call. It can reach nothing else."""
 
     def __post_init__(self) -> None:
         tree: Tree = {name: {} for name in self.names}
         for dotted in self.fields:
-            below = tree
+            branch = tree
             for part in dotted.split("."):
-                below = below.setdefault(part, {})
-        ours = FUNCTIONS.keys() | CONSTANTS.keys()
-        if taken := sorted(tree.keys() & ours | self.helpers.keys() & (tree.keys() | ours)):
+                branch = branch.setdefault(part, {})
+        builtins = FUNCTIONS.keys() | CONSTANTS.keys()
+        if taken := sorted(tree.keys() & builtins | self.helpers.keys() & (tree.keys() | builtins)):
             raise ConfigError("vocabulary", taken, "names that are not taken")
         functions = {name: function.call for name, function in FUNCTIONS.items()}
         helpers = {name: helper.wrap(name) for name, helper in self.helpers.items()}
@@ -76,27 +77,30 @@ class Vocabulary:
         object.__setattr__(self, "namespace", {"__builtins__": {}, **SIGNS, **functions, **helpers})
 
     def suggest_correction(self, path: tuple[str, ...]) -> str | None:
-        """What should have been written for a dotted name that begins well; None: it is right as it is."""
-        known, anything = self.tree[path[0]], True
-        for place, part in enumerate(path[1:], 1):
+        """Return a correction for a dotted name whose first part is known.
+
+        None if it is right.
+        """
+        known, is_open = self.tree[path[0]], True
+        for depth, part in enumerate(path[1:], 1):
             if not known:
-                return None if anything else f"{'.'.join(path[:place])}, which has no fields"
-            anything = part not in known
-            if anything and "*" not in known:
-                return " or ".join(".".join((*path[:place], name)) for name in suggest_or_list_names(part, known))
-            known = known["*" if anything else part]
+                return None if is_open else f"{'.'.join(path[:depth])}, which has no fields"
+            is_open = part not in known
+            if is_open and "*" not in known:
+                return " or ".join(".".join((*path[:depth], name)) for name in suggest_or_list_names(part, known))
+            known = known["*" if is_open else part]
         return None
 
 
 def suggest_or_list_names(name: str, known: Collection[str]) -> list[str]:
-    """The nearest of the known names, or all of them."""
+    """Return the known names closest to a name, or all of them."""
     return suggest_names(name, known) or sorted(known)
 
 
 BUDGETS = (
     "turns", "tool_calls", "reflections", "nudges", "retries", "tokens", "usd", "children", "depth", "seconds",
 )  # fmt: skip
-"""What every run counts; `turns` is always the run's own, and `seconds` is its time for work."""
+"""Budgets of every run. `turns` counts this run only, and `seconds` is its time for work."""
 READINGS = ("used", "ceiling", "remaining", "ratio")
 
 _FIELDS = {
@@ -115,9 +119,9 @@ FIELDS = tuple(f"context.{part}.{field}" for part, fields in _FIELDS.items() for
 
 
 def build_vocabulary(params: Collection[str] = ()) -> Vocabulary:
-    """The names that the expressions of one rule may use; `params` are its own."""
-    own = tuple(f"params.{name}" for name in params)
-    return Vocabulary({"context", *(["params"] if params else [])}, (*FIELDS, *own), _HELPERS)
+    """Return the vocabulary of one rule with these parameters."""
+    param_fields = tuple(f"params.{name}" for name in params)
+    return Vocabulary({"context", *(["params"] if params else [])}, (*FIELDS, *param_fields), _HELPERS)
 
 
 def _tool_completed(view: View, name: str) -> bool:

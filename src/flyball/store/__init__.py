@@ -1,9 +1,9 @@
-"""Where runs and sessions outlive their process: transcripts, journals, leases, state. See docs/store.md.
+"""Persistent storage of runs and sessions. See docs/store.md.
 
-open_store(uri)                       a store by its address: "sqlite:///runs.db", "memory:"
-Store                                 the five below, and `keep(step)`: one commit
-Transcript Journal Lease State Runs   the contracts; `flyball.testing.store_contract` tries them
-Code                                  the JSON of a journal
+open_store(uri)                       open a store by its address: "sqlite:///runs.db", "memory:"
+Store                                 the five parts below, and `keep(step)`, which writes to all in one commit
+Transcript Journal Lease State Runs   protocols of the parts; `flyball.testing.store_contract` tests them
+Codec                                 the JSON format of a journal
 """
 
 from __future__ import annotations
@@ -26,14 +26,16 @@ _KNOWN = "memory:, sqlite:///runs.db (in this folder) or sqlite:////var/lib/runs
 
 
 def open_store(uri: str, *, clock: Clock = SYSTEM) -> Store:
-    """Open the store that an address names; close it when it is not needed any more, or use it in a `with`.
+    """Open the store at an address. Close it after use, or use it in a `with`.
 
     memory:                      in this process
     sqlite:///runs.db            a file, from this folder
     sqlite:////var/lib/runs.db   a file, from the root
 
-    Behind a file may stand `?synchronous=full` (a commit outlives a power loss too) and `?busy_seconds=60` (how long to
-    wait for other processes). The characters ? # % in a path are written as %3F, %23, %25.
+    A file may be followed by options. `?synchronous=full` makes a commit survive a power loss. `?busy_seconds=60` is
+    how long to wait for other processes that write. In a path, write the characters ? # % as %3F, %23, %25.
+
+    Raises ConfigError for an unknown address or option, and StoreError when the file cannot be opened.
     """
     if not isinstance(uri, str):  # pyright: ignore[reportUnnecessaryIsInstance]
         raise ConfigError("store", uri, f"an address: {_KNOWN}")
@@ -46,16 +48,16 @@ def open_store(uri: str, *, clock: Clock = SYSTEM) -> Store:
     path = unquote(parts.path.removeprefix("/"))
     if parts.netloc or parts.fragment or not path or path == ":memory:":
         raise ConfigError("store", uri, f"an address with three slashes and a path: {_KNOWN}")
-    from .sqlite import SqliteStore  # and with it SQLite, which few programs need
+    from .sqlite import SqliteStore  # imported here because few programs need SQLite
 
-    options = _options(uri, parts.query)
+    options = _parse_options(uri, parts.query)
     seconds = options.get("busy_seconds", "30")
     return SqliteStore(
-        path, synchronous=options.get("synchronous", "normal"), busy_seconds=_seconds(uri, seconds), clock=clock
+        path, synchronous=options.get("synchronous", "normal"), busy_seconds=_parse_seconds(uri, seconds), clock=clock
     )
 
 
-def _options(uri: str, query: str) -> dict[str, str]:
+def _parse_options(uri: str, query: str) -> dict[str, str]:
     try:
         options = dict(parse_qsl(query, keep_blank_values=True, strict_parsing=True)) if query else {}
     except ValueError:
@@ -64,7 +66,7 @@ def _options(uri: str, query: str) -> dict[str, str]:
     return options
 
 
-def _seconds(uri: str, text: str) -> float:
+def _parse_seconds(uri: str, text: str) -> float:
     try:
         return float(text)
     except ValueError:
@@ -97,7 +99,7 @@ __all__ = [
 
 
 def __getattr__(name: str) -> object:
-    """SqliteStore on first use: most programs that have agents have no store, and need no SQLite."""
+    """Import SqliteStore on first use: most programs have no store and need no SQLite."""
     if name == "SqliteStore":
         from .sqlite import SqliteStore
 

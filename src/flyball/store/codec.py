@@ -1,16 +1,16 @@
-"""The code of a journal: values as JSON that comes back as the same values, of the same classes.
+"""JSON encoding of stored values. Journal values are read back as the same classes.
 
     value                            is written as
     None, bool, int, str, list       itself
     a float                          itself; inf and nan as {"$": "float", "v": "inf"}
-    a dict                           itself; with a key "$", or one that is no text, {"$": "dict", "v": [[key, value]]}
+    a dict                           itself; with a key "$" or a key that is no str, {"$": "dict", "v": [[key, value]]}
     a tuple, a set, a frozenset      {"$": "tuple", "v": [...]}
     bytes                            {"$": "bytes", "v": base64}
-    an enum that is known            {"$": "Finish", "v": "stop"}
-    a dataclass that is known        {"$": "Reply", "text": "hello"}; a field that has its default is left out
+    a known enum                     {"$": "Finish", "v": "stop"}
+    a known dataclass                {"$": "Reply", "text": "hello"}; a field that has its default is left out
 
-Anything else, such as the value that a tool has given, is written as `jsonable` shows it, and comes back as that: JSON
-types. So do other mappings and sequences, as a dict and a list. A dict is read back in the order of its keys.
+Any other value, such as one that a tool returned, is converted by `to_jsonable` and read back as JSON types. Other
+mappings and sequences become a dict and a list. A dict keeps the order of its keys.
 
 >>> code = Codec()
 >>> code.loads(code.dumps((1, {"at": float("inf")})))
@@ -44,12 +44,12 @@ from ..unit import Unit
 
 _TAG, _VALUE = "$", "v"
 _MAX_DEPTH = 60
-"""Levels of containers within one field: what is deeper is a mistake, or contains itself."""
+"""Maximum nesting within one field. A deeper value is a mistake, or contains itself."""
 _MAX_INT = 1 << 63
-"""An int beyond this is written by its digits in base 16: there is no limit to those."""
+"""Ints from here on are written in base 16: Python limits the length of decimal digits that it parses."""
 _PLAIN_TYPES = frozenset({str, bool, type(None)})
 _SKIPPED_FIELDS: dict[type[Any], frozenset[str]] = {Result: frozenset({"events", "pause"})}
-"""Events are kept on their own, and a pause is one of this process."""
+"""Fields that are not stored: events have rows of their own, and a pause belongs to this process."""
 
 KNOWN: dict[str, type[Any]] = {
     "Reply": Reply, "Call": Call, "Finish": Finish, "Usage": Usage, "ModelFailure": ModelFailure,
@@ -58,20 +58,21 @@ KNOWN: dict[str, type[Any]] = {
     "About": About, "Verdict": Verdict, "Message": Message, "MessageType": MessageType, "Role": Role,
     "Result": Result, "Stop": Stop, "BudgetSnapshot": BudgetSnapshot, "Extension": Extension, "Unit": Unit,
 }  # fmt: skip
-"""Tags in journals, and the classes they stand for. A tag is stored data: it stays when its class is renamed."""
+"""Tags in journals and their classes. A tag is stored data: it stays when its class is renamed."""
 
 _Write = Callable[[Any, int], Any]
 _Read = Callable[[dict[str, Any]], Any]
 
 
 class _TooDeep(Exception):
-    """A value has too many levels, or contains itself."""
+    """Raised for a value that is nested too deeply, or contains itself."""
 
 
 class Codec:
-    """Writes values as JSON and reads them back; it knows the classes above, and those it is given.
+    """Encoder and decoder of journal values.
 
-    A class of `classes` is written under its name, one of `tags` under its key there. Two of one name are refused.
+    It knows the classes in `KNOWN` and those passed in. A class of `classes` is tagged with its name, a class of `tags`
+    with its key. Raises StoreError when two classes have the same tag.
     """
 
     def __init__(self, *classes: type[Any], tags: Mapping[str, type[Any]] = MappingProxyType({})) -> None:
@@ -102,18 +103,21 @@ class Codec:
         self._decode = json.JSONDecoder(object_hook=self._read).decode
 
     def keys(self, tag: str) -> tuple[str, ...]:
-        """Return the fields, or for an enum the values, that are written under a tag; none if it is not known."""
+        """Return the fields of a tagged dataclass, or the values of an enum.
+
+        Empty for an unknown tag.
+        """
         return self._keys.get(tag, ())
 
     def dumps(self, value: object) -> str:
-        """A value as JSON; what is not known becomes what `jsonable` makes of it."""
+        """Encode a value as JSON. Values of unknown classes go through `to_jsonable`."""
         try:
             return self._encode(self._write(value, 0))
         except (_TooDeep, RecursionError):
             return self._encode(self._write(to_jsonable(value), 0))
 
     def loads(self, text: str) -> Any:
-        """Read what `dumps` wrote; a StoreError names what nobody here can have written."""
+        """Decode text written by `dumps`. Raises StoreError for any other text."""
         try:
             return self._decode(text)
         except (KeyError, TypeError, ValueError, AttributeError) as error:
@@ -145,19 +149,19 @@ class Codec:
         return self._write_other(value, depth) if write is None else write(value, depth)
 
     def _build_field_writer(self, name: str, slots: Sequence[tuple[str, object]]) -> _Write:
-        """Writes a dataclass. Within each of its fields levels are counted anew: only a tool's value has many."""
         write = self._write
 
         def write_fields(value: Any, _depth: int) -> dict[str, Any]:
             row: dict[str, Any] = {_TAG: name}
             for key, default in slots:
-                found = getattr(value, key)
-                if found is default:
+                field_value = getattr(value, key)
+                if field_value is default:
                     continue
                 try:
-                    row[key] = write(found, 0)
+                    # Depth counts from 0 in each field: one deep value, such as a tool's, must not affect the others.
+                    row[key] = write(field_value, 0)
                 except _TooDeep:
-                    row[key] = write(to_jsonable(found), 0)
+                    row[key] = write(to_jsonable(field_value), 0)
             return row
 
         return write_fields
@@ -199,9 +203,9 @@ class Codec:
 
 
 def _list_stored_fields(kind: Any) -> list[tuple[str, object]]:
-    """The fields that are written, each with its default."""
-    never = _SKIPPED_FIELDS.get(kind, frozenset())
-    return [(one.name, one.default) for one in fields(kind) if one.init and one.name not in never]
+    """Return the name and the default of each field that is written."""
+    skipped = _SKIPPED_FIELDS.get(kind, frozenset())
+    return [(field.name, field.default) for field in fields(kind) if field.init and field.name not in skipped]
 
 
 def _list_keys(kind: Any) -> tuple[str, ...]:
@@ -222,32 +226,32 @@ def _write_bytes(value: bytes, _depth: int) -> Any:
     return {_TAG: "bytes", _VALUE: b64encode(value).decode()}
 
 
-_write = json.JSONEncoder(allow_nan=False, separators=(",", ":")).encode
-
-
 def to_events_text(events: Sequence[Mapping[str, Any]]) -> str:
-    """Events, which are in JSON types already, as JSON; in a third of the time."""
-    try:
+    """Encode events, which already consist of JSON types, as JSON."""
+    try:  # pydantic_core takes a third of the time of the json module
         return to_json(events).decode()
     except (PydanticSerializationError, ValueError):
         return to_text(events)
 
 
 def to_text(value: object) -> str:
-    """`value` as JSON; what JSON has no word for becomes its text, as `jsonable` has it."""
+    """Encode a value as JSON. Other types go through `to_jsonable`."""
     try:
         return _write(value)
     except (TypeError, ValueError, RecursionError):
         return _write(to_jsonable(value))
 
 
+_write = json.JSONEncoder(allow_nan=False, separators=(",", ":")).encode
+
+
 def to_value(text: str) -> Any:
-    """Read what `to_text` wrote."""
+    """Decode text written by `to_text`."""
     return json.loads(text)
 
 
 def to_line(message: Message) -> str:
-    """A message as JSON; one that somebody filled with what is no JSON must not lose the whole step."""
+    """Encode a message as JSON."""
     row: dict[str, Any] = {
         "run": message.run,
         "n": message.n,
@@ -260,16 +264,16 @@ def to_line(message: Message) -> str:
         value = getattr(message, key)
         if value is not None:
             row[key] = value
-    return to_text(row)
+    return to_text(row)  # not json.dumps: a value that is not JSON must not make the whole step fail
 
 
 def to_message(text: str) -> Message:
-    """Read what `to_line` wrote."""
+    """Decode a message written by `to_line`."""
     row = json.loads(text)
     row["type"], row["role"] = MessageType(row["type"]), Role(row["role"])
     return Message(**row)
 
 
 def replace_surrogates(text: str) -> str:
-    """A text without halves of surrogate pairs, which no database takes."""
+    """Replace lone surrogates, which no database accepts, by question marks."""
     return text.encode("utf-8", "replace").decode("utf-8")

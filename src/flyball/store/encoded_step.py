@@ -1,4 +1,4 @@
-"""A step as texts: made where the step comes from, before anybody waits for the store."""
+"""Steps encoded as text. The caller's thread encodes, before it takes any lock of the store."""
 
 from __future__ import annotations
 
@@ -10,37 +10,44 @@ from .codec import Codec, replace_surrogates, to_events_text, to_line, to_text, 
 from .records import Guard, Kind, Row, RunFinish, Start, Step
 
 STATE_CODEC = Codec()
-"""In which states are kept."""
+"""Codec for session states."""
 
 
 @dataclass(slots=True)
 class EncodedStep:
-    """All that a step brings, in the types that a database knows. Not frozen, for speed; treat it as a value."""
+    """All parts of a step, in types that a database accepts.
+
+    Not frozen, for speed. Treat it as a value.
+    """
 
     run_id: str | None
     guard: Guard | None
     start: Start | None
     metadata: str
-    """Of the start."""
+    """`start.metadata` as JSON. Empty without a start."""
     rows: Sequence[Row]
     lines: Sequence[str]
-    """The messages."""
+    """The messages as JSON, one line each."""
     state: str | None
+    """The session's new state as JSON. None means unchanged."""
     events: str | None
-    """All of them."""
+    """All events as one JSON array. None means no events."""
     seqs: Sequence[int]
-    """Their numbers."""
+    """The `seq` of each event."""
     answers: Sequence[tuple[int, int]]
-    """To which effects the rows have answers: take and n."""
+    """`(take, n)` of each row that is an answer."""
     finish: RunFinish | None
     record: str | None
-    """Of the finish."""
+    """`finish.record` as JSON. None without a finish or a record."""
     again: bool
     release: bool
 
     @classmethod
     def of(cls, step: Step) -> EncodedStep:
-        """That of a step; a ConfigError where a part of it belongs to nobody."""
+        """Encode a step.
+
+        Raises ConfigError where a part lacks its run or guard.
+        """
         step.check()
         start, finish = step.start, step.finish
         if start is not None:
@@ -64,10 +71,13 @@ class EncodedStep:
 
 
 def is_increasing(last: tuple[int, int] | None, answers: Sequence[tuple[int, int]]) -> bool:
-    """Whether each answer is to a later effect, or in a later take, than the one before: so none comes twice."""
+    """Check whether each answer has a higher `(take, n)` than the one before.
+
+    This order makes a second answer to one effect impossible.
+    """
     return all(before < after for before, after in pairwise(answers if last is None else (last, *answers)))
 
 
 def filter_events_after(events: str, seq: int) -> str:
-    """Of these events, those behind a number."""
+    """Return the encoded events whose `seq` is above the given one."""
     return to_text([event for event in to_value(events) if event["seq"] > seq])

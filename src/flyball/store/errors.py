@@ -1,4 +1,4 @@
-"""The words in which stores refuse, the same for all of them."""
+"""Errors that all stores raise, each built by one function."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ from .records import Guard, Holder
 
 
 def stale_fence(where: str, guard: Guard, newest_fence: int | None) -> StaleFence:
-    """The guard is not the newest of its session."""
+    """Return the error for a guard that was superseded or released."""
     now = "the lease was given back" if newest_fence is None else f"fence {newest_fence} has been given since"
     return StaleFence(where, f"session {quote_value(guard.session)}: found a write with fence {guard.fence}, but {now}")
 
 
 def session_busy(where: str, holder: Holder) -> SessionBusy:
-    """Somebody holds the session."""
+    """Return the error for a session that another run holds."""
     until = datetime.fromtimestamp(holder.expires, UTC)
     return SessionBusy(
         where,
@@ -25,38 +25,38 @@ def session_busy(where: str, holder: Holder) -> SessionBusy:
 
 
 def duplicate_answer(where: str, run_id: str) -> StoreError:
-    """An effect has its answer already."""
+    """Return the error for a second answer to one effect."""
     return StoreError(
         where, f"run {quote_value(run_id)}: found a second answer to one effect; expected one, from one process"
     )
 
 
 def unknown_run(where: str, run_id: str) -> StoreError:
-    """No such run was started."""
+    """Return the error for a step of a run that was never started."""
     return StoreError(
         where, f"found a step of run {quote_value(run_id)}, which has no start; expected the start in its first"
     )
 
 
 def duplicate_run(where: str, run_id: str) -> StoreError:
-    """A run of that id was started before."""
+    """Return the error for a second start under one run id."""
     return StoreError(
         where, f"found a second start of run {quote_value(run_id)}; expected an id of its own for each run"
     )
 
 
 def store_closed(where: str) -> StoreError:
-    """The store was closed."""
+    """Return the error for the use of a closed store."""
     return StoreError(where, "the store is closed; expected one that is open")
 
 
 def opened_before_fork(where: str) -> StoreError:
-    """The process that opened the store is another."""
+    """Return the error for a store that the parent process opened."""
     return StoreError(where, "found a store that was opened before a fork; expected one that is opened in each process")
 
 
 def forked_in_use(where: str) -> StoreError:
-    """The process was forked while the file was in use."""
+    """Return the error for a process forked while the file was in use."""
     return StoreError(
         where,
         "this process was forked while its parent was using the file, so SQLite cannot lock it here; "
@@ -65,17 +65,17 @@ def forked_in_use(where: str) -> StoreError:
 
 
 def file_moved(where: str) -> StoreError:
-    """The name is another file's now."""
+    """Return the error for a path that now names another file."""
     return StoreError(where, "the file was moved or replaced while it was open. Expected it where it was")
 
 
 def missing_messages(where: str, session: str) -> StoreError:
-    """Messages that were there are not any more."""
+    """Return the error for a transcript with missing messages."""
     return StoreError(
         where, f"the file is damaged: messages of session {quote_value(session)} are missing. Expected all of them"
     )
 
 
 def writer_interrupted(where: str) -> StoreError:
-    """Whoever was writing for several was interrupted."""
+    """Return the error for the interruption of a thread that wrote for several."""
     return StoreError(where, "the thread that was writing was interrupted; whether this was kept is not known")

@@ -1,4 +1,4 @@
-"""A store in memory: for tests, and for sessions that need not outlive their process."""
+"""A store in memory, for tests and for sessions that end with their process."""
 
 from __future__ import annotations
 
@@ -19,56 +19,198 @@ from .store import Closing
 WHERE = "memory:"
 
 
-@dataclass(slots=True)
-class SessionTable:
-    """All of one session."""
+class MemoryStore(Closing):
+    """A thread-safe store in the memory of this process.
 
-    created_at: float
-    updated_at: float
-    title: str = ""
-    lines: list[str] = field(default_factory=list[str])
-    state: str | None = None
+    `clock` gives leases their time.
+    """
+
+    def __init__(self, clock: Clock = SYSTEM) -> None:
+        self.tables = MemoryTables(clock)
+        self.transcript = MemoryTranscript(self)
+        self.journal = MemoryJournal(self)
+        self.lease = MemoryLease(self.tables)
+        self.state = MemoryState(self)
+        self.runs = MemoryRuns(self)
+
+    def keep(self, step: Step) -> None:
+        """Write all of a step, or nothing."""
+        encoded = EncodedStep.of(step)
+        with self.tables.get_lock():
+            self.tables.check(encoded)
+            self.tables.write_step(encoded)
+
+    def prune(self, before: float) -> Pruned:
+        """Delete runs and sessions not updated since, unless a lease holds them."""
+        with self.tables.get_lock():
+            return self.tables.prune(before)
+
+    def close(self) -> None:
+        """Drop all data. Later calls raise StoreError."""
+        self.tables.close()
+
+    def __repr__(self) -> str:
+        return "<MemoryStore>"
 
 
-@dataclass(slots=True)
-class RunTable:
-    """All of one run."""
+class MemoryTranscript:
+    """Transcripts in memory."""
 
-    start: Start
-    metadata: str
-    root: str
-    """The run at the top of its tree."""
-    updated_at: float
-    finish: RunFinish | None = None
-    record: str | None = None
-    rows: list[Row] = field(default_factory=list[Row])
-    last_answer: tuple[int, int] | None = None
-    """The take and the effect of the last answer."""
-    events: dict[int, Any] = field(default_factory=dict[int, Any])
+    def __init__(self, store: MemoryStore) -> None:
+        self._store = store
+        self._tables = store.tables
 
-    def matches(self, query: Query) -> bool:
-        """Whether it is wanted."""
-        start, stop = self.start, self.finish.stop if self.finish else None
-        return (
-            query.session in (None, start.session)
-            and query.agent in (None, start.agent)
-            and (query.children or query.parent == start.parent)
-            and query.parent in (None, start.parent)
-            and query.stop in (None, stop)
-            and query.finished in (None, stop is not None)
-            and (query.before is None or start.at < query.before)
-        )
+    def append(self, guard: Guard, messages: Sequence[Message]) -> None:
+        """Append messages to the transcript of the guard's session."""
+        self._store.keep(Step(guard=guard, messages=messages))
 
-    def to_entry(self, run_id: str, *, with_record: bool) -> Entry:
-        """What others see of it; with its record if it is to be whole."""
-        start, finish = replace(self.start, metadata=to_value(self.metadata)), self.finish
-        if finish is not None:
-            finish = replace(finish, record=to_value(self.record) if with_record and self.record is not None else None)
-        return Entry(run_id, start, finish, self.updated_at)
+    def read(self, session: str, after: int = 0) -> list[Message]:
+        """Return the messages after the first `after` ones."""
+        with self._tables.get_lock():
+            table = self._tables.sessions.get(session)
+            lines = table.lines[after:] if table else []
+        return [to_message(line) for line in lines]
+
+    def sessions(self, session: str | None = None, limit: int = 100) -> list[Session]:
+        """Return all sessions or the named one, most recently updated first."""
+        with self._tables.get_lock():
+            rows = [
+                Session(name, row.title, row.created_at, row.updated_at, len(row.lines))
+                for name, row in self._tables.sessions.items()
+                if session in (None, name)
+            ]
+        return sorted(rows, key=lambda row: row.updated_at, reverse=True)[:limit]
+
+    def title(self, session: str, title: str) -> None:
+        """Set the title of a session."""
+        with self._tables.get_lock():
+            self._tables.touch_session(session, self._tables.clock.wall()).title = replace_surrogates(title)
+
+    def delete(self, session: str) -> bool:
+        """Delete a session with its state and runs."""
+        with self._tables.get_lock():
+            if holder := self._tables.holder(session):
+                raise errors.session_busy(WHERE, holder)
+            return self._tables.delete_session(session)
+
+
+class MemoryJournal:
+    """Journals in memory."""
+
+    def __init__(self, store: MemoryStore) -> None:
+        self._store = store
+
+    def write(self, run_id: str, rows: Sequence[Row], guard: Guard | None = None) -> None:
+        """Append rows to the journal of a run."""
+        self._store.keep(Step(run_id=run_id, guard=guard, rows=rows))
+
+    def read(self, run_id: str, after: int = 0) -> list[Row]:
+        """Return the rows after the first `after` ones."""
+        tables = self._store.tables
+        with tables.get_lock():
+            return tables.runs[run_id].rows[after:] if run_id in tables.runs else []
+
+
+class MemoryLease:
+    """Leases in memory."""
+
+    def __init__(self, tables: MemoryTables) -> None:
+        self._tables = tables
+
+    def acquire(self, session: str, owner: str, seconds: float) -> Guard | Holder:
+        """Take the lease if it is free or expired.
+
+        Otherwise return its holder.
+        """
+        with self._tables.get_lock():
+            if holder := self._tables.holder(session):
+                return holder
+            self._tables.fence += 1
+            now = self._tables.clock.wall()
+            self._tables.leases[session] = Holder(session, owner, self._tables.fence, now, now + seconds)
+            return Guard(session, self._tables.fence)
+
+    def renew(self, guard: Guard, seconds: float) -> bool:
+        """Extend the lease to this many seconds from now."""
+        with self._tables.get_lock():
+            if held := self._tables.is_held(guard):
+                leases, expires = self._tables.leases, self._tables.clock.wall() + seconds
+                leases[guard.session] = replace(leases[guard.session], expires=expires)
+            return held
+
+    def release(self, guard: Guard) -> bool:
+        """Release the lease. Return whether it was still held."""
+        with self._tables.get_lock():
+            if held := self._tables.is_held(guard):
+                del self._tables.leases[guard.session]
+            return held
+
+    def holder(self, session: str) -> Holder | None:
+        """Return the holder of an unexpired lease, or None."""
+        with self._tables.get_lock():
+            return self._tables.holder(session)
+
+
+class MemoryState:
+    """Session states in memory."""
+
+    def __init__(self, store: MemoryStore) -> None:
+        self._store = store
+
+    def get(self, session: str) -> dict[str, Any]:
+        """Return the state of a session. Empty if none was set."""
+        with self._store.tables.get_lock():
+            table = self._store.tables.sessions.get(session)
+            text = table.state if table else None
+        return {} if text is None else STATE_CODEC.loads(text)
+
+    def put(self, guard: Guard, state: Mapping[str, Any]) -> None:
+        """Replace the state of the guard's session."""
+        self._store.keep(Step(guard=guard, state=state))
+
+
+class MemoryRuns:
+    """Runs in memory."""
+
+    def __init__(self, store: MemoryStore) -> None:
+        self._store = store
+        self._tables = store.tables
+
+    def start(self, run_id: str, start: Start, guard: Guard | None = None) -> None:
+        """Record the start of a run."""
+        self._store.keep(Step(run_id=run_id, guard=guard, start=start))
+
+    def finish(self, run_id: str, finish: RunFinish, guard: Guard | None = None) -> None:
+        """Record how a run ended."""
+        self._store.keep(Step(run_id=run_id, guard=guard, finish=finish))
+
+    def list(self, query: Query | None = None) -> list[Entry]:
+        """Return the runs that match a query, newest first."""
+        query = query or Query()
+        with self._tables.get_lock():
+            entries = [
+                run.to_entry(run_id, with_record=False)
+                for run_id, run in self._tables.runs.items()
+                if run.matches(query)
+            ]
+        return sorted(entries, key=lambda entry: (entry.start.at, entry.run_id), reverse=True)[: query.limit]
+
+    def get(self, run_id: str) -> Entry | None:
+        """Return one run with its record. None if it is unknown."""
+        with self._tables.get_lock():
+            run = self._tables.runs.get(run_id)
+            return run.to_entry(run_id, with_record=True) if run else None
+
+    def events(self, run_id: str, after: int = -1) -> list[dict[str, Any]]:
+        """Return the run's events whose `seq` is above `after`, in order."""
+        with self._tables.get_lock():
+            run = self._tables.runs.get(run_id)
+            events = [event for seq, event in run.events.items() if seq > after] if run else []
+            return deepcopy(events)
 
 
 class MemoryTables:
-    """What the parts of a store share: the tables, under one lock."""
+    """The tables that the parts of a memory store share, under one lock."""
 
     def __init__(self, clock: Clock) -> None:
         self.clock = clock
@@ -80,19 +222,19 @@ class MemoryTables:
         self._closed = False
 
     def get_lock(self) -> Lock:
-        """The lock, of a store that is not closed."""
+        """Return the lock. Raises StoreError if the store is closed."""
         if self._closed:
             raise errors.store_closed(WHERE)
         return self._lock
 
     def close(self) -> None:
-        """Forget everything."""
+        """Drop all data and refuse further use."""
         with self._lock:
             self._closed = True
             self.sessions, self.runs, self.leases = {}, {}, {}
 
     def check(self, encoded: EncodedStep) -> None:
-        """Refuse a step before anything of it is written."""
+        """Raise an error for a step that must not be written."""
         if encoded.guard and not self.is_held(encoded.guard):
             newest = self.leases.get(encoded.guard.session)
             raise errors.stale_fence(WHERE, encoded.guard, newest.fence if newest else None)
@@ -107,7 +249,7 @@ class MemoryTables:
             raise errors.duplicate_answer(WHERE, encoded.run_id)
 
     def write_step(self, encoded: EncodedStep) -> None:
-        """Write a step that was checked."""
+        """Write a step that `check` has accepted."""
         now = self.clock.wall()
         if encoded.run_id is not None:
             self._write_run(encoded.run_id, encoded, now)
@@ -120,54 +262,58 @@ class MemoryTables:
 
     def _write_run(self, run_id: str, encoded: EncodedStep, now: float) -> None:
         if encoded.start is not None:
-            above = self.runs.get(encoded.start.parent or "")
-            self.runs[run_id] = RunTable(encoded.start, encoded.metadata, above.root if above else run_id, now)
+            parent = self.runs.get(encoded.start.parent or "")
+            self.runs[run_id] = RunTable(encoded.start, encoded.metadata, parent.root if parent else run_id, now)
             if encoded.start.session is not None:
                 self.touch_session(encoded.start.session, now)
         run = self.runs[run_id]
         run.updated_at = now
         run.rows += encoded.rows
         run.last_answer = encoded.answers[-1] if encoded.answers else run.last_answer
-        last = next(reversed(run.events), -1)
-        run.events.update({event["seq"]: event for event in to_value(encoded.events or "[]") if event["seq"] > last})
+        last_seq = next(reversed(run.events), -1)
+        new_events = (event for event in to_value(encoded.events or "[]") if event["seq"] > last_seq)
+        run.events.update({event["seq"]: event for event in new_events})
         if encoded.again:
             run.finish = run.record = None
         if encoded.finish is not None:
             run.finish, run.record = encoded.finish, encoded.record
 
     def touch_session(self, name: str, now: float) -> SessionTable:
-        """A session that is written to now."""
+        """Return a session, created if missing, with its update time set."""
         session = self.sessions.setdefault(name, SessionTable(now, now))
         session.updated_at = now
         return session
 
     def is_held(self, guard: Guard) -> bool:
-        """Whether nobody has taken the lease since; it may have expired."""
+        """Check whether the guard's lease is still the newest.
+
+        It may have expired.
+        """
         holder = self.leases.get(guard.session)
         return holder is not None and holder.fence == guard.fence
 
     def holder(self, session: str) -> Holder | None:
-        """Who has a lease that has not expired."""
+        """Return the holder of an unexpired lease, or None."""
         holder = self.leases.get(session)
         return holder if holder and holder.expires > self.clock.wall() else None
 
     def delete_session(self, session: str) -> bool:
-        """Forget a session and its runs; whether there was anything."""
-        found = self.sessions.pop(session, None) is not None
+        """Delete a session and its runs. Return whether there was anything."""
+        existed = self.sessions.pop(session, None) is not None
         roots = {run.root for run in self.runs.values() if run.start.session == session}
         self.delete_trees(roots)
         self.leases.pop(session, None)
-        return found or bool(roots)
+        return existed or bool(roots)
 
     def delete_trees(self, roots: set[str]) -> int:
-        """Forget whole trees of runs; how many they were."""
-        gone = [run_id for run_id, run in self.runs.items() if run.root in roots]
-        for run_id in gone:
+        """Delete whole trees of runs. Return the number of runs."""
+        run_ids = [run_id for run_id, run in self.runs.items() if run.root in roots]
+        for run_id in run_ids:
             del self.runs[run_id]
-        return len(gone)
+        return len(run_ids)
 
     def prune(self, before: float) -> Pruned:
-        """Forget what is old."""
+        """Delete runs and sessions that were last updated before a time."""
         live = {
             run.root
             for run_id, run in self.runs.items()
@@ -185,185 +331,52 @@ class MemoryTables:
         return Pruned(runs, len(old))
 
 
-class MemoryStore(Closing):
-    """Keeps everything in this process; safe between threads. `clock` is where leases get their time from."""
+@dataclass(slots=True)
+class SessionTable:
+    """Stored data of one session."""
 
-    def __init__(self, clock: Clock = SYSTEM) -> None:
-        self.tables = MemoryTables(clock)
-        self.transcript = MemoryTranscript(self)
-        self.journal = MemoryJournal(self)
-        self.lease = MemoryLease(self.tables)
-        self.state = MemoryState(self)
-        self.runs = MemoryRuns(self)
-
-    def keep(self, step: Step) -> None:
-        """Keep all of a step, or nothing of it."""
-        pack = EncodedStep.of(step)
-        with self.tables.get_lock():
-            self.tables.check(pack)
-            self.tables.write_step(pack)
-
-    def prune(self, before: float) -> Pruned:
-        """Throw away runs and sessions untouched since then, but for those that are held."""
-        with self.tables.get_lock():
-            return self.tables.prune(before)
-
-    def close(self) -> None:
-        """Forget everything."""
-        self.tables.close()
-
-    def __repr__(self) -> str:
-        return "<MemoryStore>"
+    created_at: float
+    updated_at: float
+    title: str = ""
+    lines: list[str] = field(default_factory=list[str])
+    """Messages as JSON."""
+    state: str | None = None
+    """State as JSON. None means that none was set."""
 
 
-class MemoryTranscript:
-    """What was said, in memory."""
+@dataclass(slots=True)
+class RunTable:
+    """Stored data of one run."""
 
-    def __init__(self, store: MemoryStore) -> None:
-        self._store = store
-        self._tables = store.tables
+    start: Start
+    metadata: str
+    root: str
+    """Id of the run at the top of its tree."""
+    updated_at: float
+    finish: RunFinish | None = None
+    record: str | None = None
+    rows: list[Row] = field(default_factory=list[Row])
+    last_answer: tuple[int, int] | None = None
+    """`(take, n)` of the last answer. None before the first."""
+    events: dict[int, Any] = field(default_factory=dict[int, Any])
+    """Events by their `seq`."""
 
-    def append(self, guard: Guard, messages: Sequence[Message]) -> None:
-        """Add messages to the end of the guard's session."""
-        self._store.keep(Step(guard=guard, messages=messages))
+    def matches(self, query: Query) -> bool:
+        """Check whether the run satisfies a query."""
+        start, stop = self.start, self.finish.stop if self.finish else None
+        return (
+            query.session in (None, start.session)
+            and query.agent in (None, start.agent)
+            and (query.children or query.parent == start.parent)
+            and query.parent in (None, start.parent)
+            and query.stop in (None, stop)
+            and query.finished in (None, stop is not None)
+            and (query.before is None or start.at < query.before)
+        )
 
-    def read(self, session: str, after: int = 0) -> list[Message]:
-        """The messages behind the first `after` ones."""
-        with self._tables.get_lock():
-            found = self._tables.sessions.get(session)
-            lines = found.lines[after:] if found else []
-        return [to_message(line) for line in lines]
-
-    def sessions(self, session: str | None = None, limit: int = 100) -> list[Session]:
-        """All sessions, or this one; the newest first."""
-        with self._tables.get_lock():
-            rows = [
-                Session(name, row.title, row.created_at, row.updated_at, len(row.lines))
-                for name, row in self._tables.sessions.items()
-                if session in (None, name)
-            ]
-        return sorted(rows, key=lambda row: row.updated_at, reverse=True)[:limit]
-
-    def title(self, session: str, title: str) -> None:
-        """Name a session."""
-        with self._tables.get_lock():
-            self._tables.touch_session(session, self._tables.clock.wall()).title = replace_surrogates(title)
-
-    def delete(self, session: str) -> bool:
-        """Forget a session with its state and all of its runs."""
-        with self._tables.get_lock():
-            if holder := self._tables.holder(session):
-                raise errors.session_busy(WHERE, holder)
-            return self._tables.delete_session(session)
-
-
-class MemoryJournal:
-    """Effects and answers, in memory."""
-
-    def __init__(self, store: MemoryStore) -> None:
-        self._store = store
-
-    def write(self, run_id: str, rows: Sequence[Row], guard: Guard | None = None) -> None:
-        """Add rows."""
-        self._store.keep(Step(run_id=run_id, guard=guard, rows=rows))
-
-    def read(self, run_id: str, after: int = 0) -> list[Row]:
-        """The rows behind the first `after` ones."""
-        shelf = self._store.tables
-        with shelf.get_lock():
-            return shelf.runs[run_id].rows[after:] if run_id in shelf.runs else []
-
-
-class MemoryLease:
-    """Leases, in memory."""
-
-    def __init__(self, tables: MemoryTables) -> None:
-        self._tables = tables
-
-    def acquire(self, session: str, owner: str, seconds: float) -> Guard | Holder:
-        """Take the lease if it is free or has expired; else who has it."""
-        with self._tables.get_lock():
-            if holder := self._tables.holder(session):
-                return holder
-            self._tables.fence += 1
-            now = self._tables.clock.wall()
-            self._tables.leases[session] = Holder(session, owner, self._tables.fence, now, now + seconds)
-            return Guard(session, self._tables.fence)
-
-    def renew(self, guard: Guard, seconds: float) -> bool:
-        """Have it for so many seconds from now."""
-        with self._tables.get_lock():
-            if held := self._tables.is_held(guard):
-                leases, expires = self._tables.leases, self._tables.clock.wall() + seconds
-                leases[guard.session] = replace(leases[guard.session], expires=expires)
-            return held
-
-    def release(self, guard: Guard) -> bool:
-        """Give it back."""
-        with self._tables.get_lock():
-            if held := self._tables.is_held(guard):
-                del self._tables.leases[guard.session]
-            return held
-
-    def holder(self, session: str) -> Holder | None:
-        """Who has it, if anybody."""
-        with self._tables.get_lock():
-            return self._tables.holder(session)
-
-
-class MemoryState:
-    """What tools have set, in memory."""
-
-    def __init__(self, store: MemoryStore) -> None:
-        self._store = store
-
-    def get(self, session: str) -> dict[str, Any]:
-        """All of it."""
-        with self._store.tables.get_lock():
-            found = self._store.tables.sessions.get(session)
-            text = found.state if found else None
-        return {} if text is None else STATE_CODEC.loads(text)
-
-    def put(self, guard: Guard, state: Mapping[str, Any]) -> None:
-        """Set all of it anew."""
-        self._store.keep(Step(guard=guard, state=state))
-
-
-class MemoryRuns:
-    """The runs, in memory."""
-
-    def __init__(self, store: MemoryStore) -> None:
-        self._store = store
-        self._tables = store.tables
-
-    def start(self, run_id: str, start: Start, guard: Guard | None = None) -> None:
-        """Enter a run."""
-        self._store.keep(Step(run_id=run_id, guard=guard, start=start))
-
-    def finish(self, run_id: str, finish: RunFinish, guard: Guard | None = None) -> None:
-        """Write down what it came to."""
-        self._store.keep(Step(run_id=run_id, guard=guard, finish=finish))
-
-    def list(self, query: Query | None = None) -> list[Entry]:
-        """Those that are wanted, the newest first."""
-        query = query or Query()
-        with self._tables.get_lock():
-            found = [
-                run.to_entry(run_id, with_record=False)
-                for run_id, run in self._tables.runs.items()
-                if run.matches(query)
-            ]
-        return sorted(found, key=lambda entry: (entry.start.at, entry.run_id), reverse=True)[: query.limit]
-
-    def get(self, run_id: str) -> Entry | None:
-        """One of them, with its record."""
-        with self._tables.get_lock():
-            run = self._tables.runs.get(run_id)
-            return run.to_entry(run_id, with_record=True) if run else None
-
-    def events(self, run_id: str, after: int = -1) -> list[dict[str, Any]]:
-        """Its events behind a number."""
-        with self._tables.get_lock():
-            run = self._tables.runs.get(run_id)
-            found = [event for number, event in run.events.items() if number > after] if run else []
-            return deepcopy(found)
+    def to_entry(self, run_id: str, *, with_record: bool) -> Entry:
+        """Return the public view of the run, with its record on request."""
+        start, finish = replace(self.start, metadata=to_value(self.metadata)), self.finish
+        if finish is not None:
+            finish = replace(finish, record=to_value(self.record) if with_record and self.record is not None else None)
+        return Entry(run_id, start, finish, self.updated_at)

@@ -1,4 +1,4 @@
-"""What a store keeps: the rows of a journal, the entry of a run, and the step that brings them."""
+"""Records that a store keeps: journal rows, run entries, sessions, and the step that writes them."""
 
 from __future__ import annotations
 
@@ -13,16 +13,16 @@ from ..message import Message
 
 @dataclass(frozen=True, slots=True)
 class Guard:
-    """Who may write to a session: whoever holds its lease, which the fence tells."""
+    """Permission to write to a session, proved by the fence of its lease."""
 
     session: str
     fence: int
-    """Rises with every lease that the store gives, and never comes again."""
+    """Number of the lease. Rises with each lease of the store and is never reused."""
 
 
 @dataclass(frozen=True, slots=True)
 class Holder:
-    """Who has the lease of a session; times are seconds since the epoch."""
+    """Owner of a session's lease. Times are seconds since the epoch."""
 
     session: str
     owner: str
@@ -32,103 +32,110 @@ class Holder:
 
 
 class Kind(StrEnum):
-    """What a row of a journal tells."""
+    """Type of a journal row."""
 
     RUN = "run"
-    """What the run began with."""
+    """Inputs of the run."""
     STARTED = "started"
-    """An effect is about to be done."""
+    """An effect is about to start."""
     OUTCOME = "outcome"
-    """One call of a batch has its outcome, while others are under way."""
+    """One call of a batch has its outcome while others are in progress."""
     ANSWER = "answer"
-    """What the effect came to. Answers come in the order of their effects, and so none comes twice."""
+    """Answer to an effect. Answers follow the order of their effects, so none occurs twice."""
     EXTENDED = "extended"
-    """A run that had ended was given more."""
+    """A limit of an ended run was raised."""
 
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """One line of a journal. `data` is JSON, as `Code.dumps` writes it; stores do not look into it."""
+    """One row of a journal.
+
+    `data` is JSON from `Codec.dumps`; stores do not parse it.
+    """
 
     n: int
-    """The number of the effect that it belongs to."""
+    """Number of the effect that the row belongs to."""
     kind: Kind
     data: str = "null"
     fingerprint: int = 0
     take: int = 0
-    """How often the run had been taken up again when this was written: a later take may answer an effect anew."""
+    """Number of times the run had been resumed before. A later take may answer an effect again."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Start:
-    """What is known of a run when it begins."""
+    """Facts about a run at its start."""
 
     at: float
     """Seconds since the epoch."""
     agent: str = ""
     session: str | None = None
+    """Session of the run. None means that it has none."""
     parent: str | None = None
-    """The run that has delegated it."""
+    """Id of the parent run. None for a run at the top of its tree."""
     task: str = ""
-    """The first words of what it is about, for lists."""
+    """First words of the task, for lists."""
     metadata: Mapping[str, Any] = field(default_factory=dict[str, Any])
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunFinish:
-    """What a run came to. It is not final: a run that is taken up again comes to another."""
+    """End of a run.
+
+    A resumed run replaces it by a new one.
+    """
 
     at: float
     """Seconds since the epoch."""
     stop: str
     record: Mapping[str, Any] | None = None
-    """`Result.to_dict()`. Lists leave it out."""
+    """`Result.to_dict()`. None in lists, which leave it out."""
 
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """A run as a store knows it."""
+    """Stored run."""
 
     run_id: str
     start: Start
     finish: RunFinish | None
-    """None while it is going on, and for one that was killed."""
+    """None while the run is in progress, and after its process was killed."""
     updated_at: float
-    """When something was last written for it, in seconds since the epoch."""
+    """Time of the last write for the run, in seconds since the epoch."""
 
 
 @dataclass(frozen=True, slots=True)
 class Session:
-    """A session as a store knows it."""
+    """Stored session. Times are seconds since the epoch."""
 
     id: str
     title: str
     created_at: float
     updated_at: float
     messages: int
-    """How many there are in its transcript."""
+    """Number of messages in its transcript."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Query:
-    """Which runs are wanted; the newest come first."""
+    """Filter for runs, newest first. None means any."""
 
     session: str | None = None
     agent: str | None = None
     parent: str | None = None
     """Only the children of this run."""
     children: bool = False
-    """Also runs that have a parent; without, and without `parent`, only those at the top."""
+    """Include runs that have a parent. If False and `parent` is None, only runs at the top of their tree match."""
     stop: str | None = None
     finished: bool | None = None
     before: float | None = None
-    """Only those that began before; for the next page of a list."""
+    """Only runs that started before this time, in seconds since the epoch. Used to fetch the next page."""
     limit: int = 100
 
 
 @dataclass(frozen=True, slots=True)
 class Pruned:
-    """How much was thrown away."""
+    """Numbers of deleted runs and sessions."""
 
     runs: int
     sessions: int
@@ -136,35 +143,38 @@ class Pruned:
 
 @dataclass(slots=True, kw_only=True)
 class Step:
-    """What one step of a run leaves: it is kept whole, or not at all. Everything may be left out."""
+    """Data of one step of a run, written whole or not at all.
+
+    Every field is optional.
+    """
 
     run_id: str | None = None
     guard: Guard | None = None
-    """Where it is given, the step is kept only if nobody else has the lease since."""
+    """If set, the store writes the step only while this guard's lease is the newest."""
     start: Start | None = None
     rows: Sequence[Row] = ()
     messages: Sequence[Message] = ()
     """Appended to the transcript of the guard's session."""
     state: Mapping[str, Any] | None = None
-    """All of the session's new state; None where it did not change."""
+    """Complete new state of the session. None means unchanged."""
     events: Sequence[Mapping[str, Any]] = ()
-    """As `Event.to_dict` gives them, in the order of their `seq`. One that is not behind the run's last is left out: a
-    run that is played again tells them again."""
+    """Events from `Event.to_dict`, in the order of their `seq`. The store skips an event that is not after the run's
+    last one, because a resumed run emits its earlier events again."""
     finish: RunFinish | None = None
     again: bool = False
-    """The run is taken up again after its end: until its next finish it has none."""
+    """Whether the run was resumed after its end. Removes its finish until the next one."""
     release: bool = False
-    """Give the guard's lease back, in the same commit."""
+    """Whether to release the guard's lease in the same commit."""
 
     def check(self) -> None:
-        """That each part has whom it belongs to, and events their order; a ConfigError names the first mistake."""
+        """Raise ConfigError for missing owners or events out of order."""
         if not self.guard and (self.messages or self.state is not None or self.release):
             raise ConfigError("step, guard", None, "the guard of the session whose messages, state or lease these are")
         if not self.run_id and (self.start or self.rows or self.events or self.finish or self.again):
             raise ConfigError("step, run_id", self.run_id, "the id of the run whose rows or events these are")
-        last = -1
+        last_seq = -1
         for event in self.events:
-            number = event.get("seq")
-            if not isinstance(number, int) or number <= last:
-                raise ConfigError("step, events", number, f"a `seq` above {last}, that of the event before")
-            last = number
+            seq = event.get("seq")
+            if not isinstance(seq, int) or seq <= last_seq:
+                raise ConfigError("step, events", seq, f"a `seq` above {last_seq}, that of the event before")
+            last_seq = seq

@@ -1,13 +1,14 @@
-"""Tool rules: which calls may be made when, judged by the calls that succeeded before.
+"""Tool rules: allow or deny a call by the calls that succeeded before it.
 
 There are three kinds, each a frozen class whose fields are the keys of a mapping or of a `[[tool_rules]]` table:
 
-    LimitedTools        so many calls of some tools, then first one of some others
-    RequirePriorTool    this tool only after that one, where wanted with certain parameters
-    BlockUntilTool      these tools, or all others, only after that one
+    LimitedTools        at most N calls of some tools, then a call of another tool is required
+    RequirePriorTool    one tool only after another, optionally after a call with certain parameters
+    BlockUntilTool      some tools, or all others, only after one tool
 
-`ToolRules` holds the rules and is the same for every run. `begin` gives the `RuleBook` of one run, which is asked
-before each call. It knows only what it was told, so the same calls in the same order give the same answers.
+`ToolRules` holds the rules and is the same for every run. `begin` returns the `ToolRuleTracker` of one run, which is
+asked before each call. Its answers depend only on the calls that it has seen, so the same calls in the same order give
+the same answers.
 
 >>> rules = ToolRules.of([{"block_until_tool": "login"}])
 >>> book = rules.begin()

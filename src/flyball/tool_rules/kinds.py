@@ -1,4 +1,4 @@
-"""The three kinds of tool rule, each with what it remembers of a run."""
+"""The three kinds of tool rules, and the state that each keeps during a run."""
 
 from __future__ import annotations
 
@@ -14,52 +14,61 @@ from ..errors import ConfigError
 from ..progress import Done
 
 
-class RuleState(Protocol):
-    """What a rule remembers of one run. It must not block; where it raises, the call is denied."""
-
-    def denial(self, tool: str, arguments: Mapping[str, Any], in_progress: Sequence[str]) -> str | None:
-        """Why the call may not be made now and what to do instead, or None.
-
-        `under_way` names the tools of the calls that were let through and have not ended, in the order asked: the rule
-        must hold whether they succeed or not.
-        """
-        ...
-
-    def note(self, done: Done) -> None:
-        """Learn that a call succeeded."""
-        ...
-
-
 @runtime_checkable
 class ToolRule(Protocol):
-    """A rule, the same for every run."""
+    """A tool rule, shared by all runs of an agent."""
 
     @property
     def name(self) -> str | None:
-        """What it is called, in what is said about it."""
+        """Name of the rule for messages.
+
+        None means that its position is used.
+        """
         ...
 
     @property
     def message(self) -> str | None:
-        """What the model is told instead of the standard words."""
+        """Text for the model when a call is denied.
+
+        None means the standard text.
+        """
         ...
 
     @property
     def tools_named(self) -> Mapping[str, str]:
-        """Every tool that it names, by the place where it does."""
+        """Tools that the rule names, by the key that names them."""
         ...
 
     def waits_for(self, tool: str) -> str | None:
-        """The tool that has to succeed before `tool` may be called for the first time, or None."""
+        """Return the tool that must succeed before `tool`, or None."""
         ...
 
     def begin(self) -> RuleState:
-        """What it remembers of a run that starts now."""
+        """Return the rule's state for a new run."""
+        ...
+
+
+class RuleState(Protocol):
+    """State of a rule during one run.
+
+    It must not block. If it raises, the call is denied.
+    """
+
+    def denial(self, tool: str, arguments: Mapping[str, Any], in_progress: Sequence[str]) -> str | None:
+        """Return why the call is denied and what to do instead, or None.
+
+        `in_progress` names the tools of the calls that were allowed and have not ended, in the order of the requests.
+        The rule must hold whether they succeed or not.
+        """
+        ...
+
+    def note(self, done: Done) -> None:
+        """Record that a call succeeded."""
         ...
 
 
 _MAX_QUOTED = 200
-"""Characters of a parameter that the model is shown."""
+"""Maximum characters of a parameter value in a message to the model."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -75,19 +84,19 @@ class _NamedRule:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LimitedTools(_NamedRule):
-    """So many calls of some tools, then first one of some others.
+    """Rule that allows `max_calls` calls of some tools until another tool is called.
 
-    Once `after_tool` has succeeded (where it is left out: from the start), the limited tools may succeed at most
-    `max_calls` times, all together. Further calls of them are denied until one of `then_require_one_of` has succeeded.
-    Each success of one of those begins the count anew. The call that begins a count is no part of it.
+    The count starts once `after_tool` has succeeded, or with the run if it is None. Then the limited tools may succeed
+    at most `max_calls` times in all. Further calls are denied until one of `then_require_one_of` has succeeded. Each
+    success of one of those resets the count. The call that starts or resets a count is not counted.
     """
 
     max_calls: int
-    """At least 1: a count of none would be used up again as soon as it began anew."""
+    """Maximum number of calls, at least 1: with 0, a reset would allow no call."""
     then_require_one_of: Sequence[str]
     after_tool: str | None = None
     limited_tools: Sequence[str] | None = None
-    """Where it is left out: `after_tool` alone."""
+    """Tools whose calls are counted. None means `after_tool` only."""
 
     def __post_init__(self) -> None:
         self.check_texts()
@@ -106,22 +115,22 @@ class LimitedTools(_NamedRule):
 
     @property
     def tools_named(self) -> Mapping[str, str]:
-        """The tools that it names."""
+        """Tools that the rule names, by the key that names them."""
         after = {} if self.after_tool is None else {"after_tool": self.after_tool}
         limited = _index_tools("limited_tools", self.limited_tools or ())
         return after | limited | _index_tools("then_require_one_of", self.then_require_one_of)
 
     def waits_for(self, tool: str) -> str | None:
-        """Nothing: the first calls are free."""
+        """Return None: the first calls are always allowed."""
         return None
 
     def begin(self) -> RuleState:
-        """The count of one run."""
+        """Return the call count of a new run."""
         return _CallCount(self)
 
 
 class _CallCount:
-    """How many calls of limited tools have succeeded since the count began."""
+    """Number of successful calls of limited tools since the last reset."""
 
     __slots__ = ("count", "counted", "lifting", "limited", "rule", "started")
 
@@ -142,7 +151,10 @@ class _CallCount:
         return f"{tool} may not be called now: {used}, and none is left. Call {lifting} first."
 
     def compute_max_count(self, in_progress: Sequence[str]) -> int:
-        """What the count comes to at worst: whatever adds to it succeeds, whatever lifts it fails."""
+        """Return the highest possible count after the calls in progress.
+
+        It assumes that calls which add to the count succeed, and that calls which reset it fail.
+        """
         started, count = self.started, self.count
         for tool in in_progress:
             if started:
@@ -162,9 +174,9 @@ class _CallCount:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RequirePriorTool(_NamedRule):
-    """This tool only after that one: `tool` is denied until a call of `require_prior_tool` has succeeded.
+    """Rule that denies `tool` until a call of `require_prior_tool` has succeeded.
 
-    Where `with_parameters` are given (dotted paths and values), only a call that really had them opens the way.
+    With `with_parameters` (dotted paths and values), only a call with exactly these values counts.
     """
 
     tool: str
@@ -182,36 +194,37 @@ class RequirePriorTool(_NamedRule):
 
     @property
     def tools_named(self) -> Mapping[str, str]:
-        """The tools that it names."""
+        """Tools that the rule names, by the key that names them."""
         return {"tool": self.tool, "require_prior_tool": self.require_prior_tool}
 
     def waits_for(self, tool: str) -> str | None:
-        """The prior tool, for its own."""
+        """Return the prior tool if this is the guarded tool."""
         return self.require_prior_tool if tool == self.tool else None
 
     def is_opened_by(self, done: Done) -> bool:
-        """Whether that is the call which has to come before."""
+        """Check whether this call is the required prior call."""
         return done.tool == self.require_prior_tool and all(
             has_equal_value(done.arguments, path, value) for path, value in (self.with_parameters or {}).items()
         )
 
     def describe_denial(self, tool: str) -> str:
-        """What the model is told."""
+        """Return the standard text for the model."""
         parameters = " and ".join(f"{path} = {_quote(value)}" for path, value in (self.with_parameters or {}).items())
         prior = f"{self.require_prior_tool} with {parameters}" if parameters else self.require_prior_tool
         return f"{tool} may not be called before {prior} has succeeded. Call {prior} first."
 
     def begin(self) -> RuleState:
-        """Whether the way is open, in one run."""
+        """Return the state for a new run."""
         return _Gate(self)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BlockUntilTool(_NamedRule):
-    """These tools only after that one: `tools` (where left out: all others) are denied until it has succeeded."""
+    """Rule that denies `tools` until `block_until_tool` has succeeded."""
 
     block_until_tool: str
     tools: Sequence[str] | None = None
+    """Blocked tools. None means all others."""
 
     def __post_init__(self) -> None:
         self.check_texts()
@@ -225,30 +238,33 @@ class BlockUntilTool(_NamedRule):
 
     @property
     def tools_named(self) -> Mapping[str, str]:
-        """The tools that it names."""
+        """Tools that the rule names, by the key that names them."""
         return {"block_until_tool": self.block_until_tool} | _index_tools("tools", self.tools or ())
 
     def waits_for(self, tool: str) -> str | None:
-        """The tool that opens the way, for those that it blocks."""
+        """Return `block_until_tool` if the rule blocks this tool."""
         blocked = tool != self.block_until_tool if self.tools is None else tool in self.tools
         return self.block_until_tool if blocked else None
 
     def is_opened_by(self, done: Done) -> bool:
-        """Whether that is the call which was waited for."""
+        """Check whether this call is one of `block_until_tool`."""
         return done.tool == self.block_until_tool
 
     def describe_denial(self, tool: str) -> str:
-        """What the model is told."""
+        """Return the standard text for the model."""
         opener = self.block_until_tool
         return f"{tool} may not be called before {opener} has succeeded. Call {opener} first."
 
     def begin(self) -> RuleState:
-        """Whether the way is open, in one run."""
+        """Return the state for a new run."""
         return _Gate(self)
 
 
 class _Gate:
-    """Whether the call that opens the way has succeeded. One that is under way has not."""
+    """State of a rule that one successful call opens.
+
+    A call in progress does not open it.
+    """
 
     __slots__ = ("open", "rule")
 
@@ -273,13 +289,13 @@ def _check_tools(key: str, value: object) -> tuple[str, ...]:
 
 def _check_parameters(value: object) -> dict[str, Any]:
     where = "tool_rule.with_parameters"
-    wanted: dict[str, Any] = parse_json_value(where, cast("object", value)) if isinstance(value, Mapping) else {}
-    if not wanted:
+    parameters: dict[str, Any] = parse_json_value(where, cast("object", value)) if isinstance(value, Mapping) else {}
+    if not parameters:
         raise ConfigError(where, cast("object", value), "a table of one or more dotted paths and their values")
-    for path in wanted:
+    for path in parameters:
         if not is_path(path):
             raise ConfigError(where, path, "a dotted path: names with one dot between them")
-    return wanted
+    return parameters
 
 
 def _index_tools(key: str, tools: Sequence[str]) -> dict[str, str]:

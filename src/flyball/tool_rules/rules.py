@@ -1,4 +1,4 @@
-"""The rules of an agent: read from where they are written, checked against each other and against the tools."""
+"""The tool rules of an agent: parsed, and checked against each other and against its tools."""
 
 from __future__ import annotations
 
@@ -26,13 +26,16 @@ _KIND_BY_KEY: Mapping[str, _Kind] = {
     "require_prior_tool": RequirePriorTool,
     "block_until_tool": BlockUntilTool,
 }
-"""The keys that tell of which kind a rule is."""
+"""Keys that determine the kind of a rule."""
 _EXPECTED_KEYS = "max_calls with then_require_one_of, or require_prior_tool with tool, or block_until_tool"
 
 
 @dataclass(frozen=True, slots=True)
 class ToolRules:
-    """The tool rules of an agent, which are the same for all its runs. All of them must allow a call."""
+    """The tool rules of an agent, shared by all its runs.
+
+    All must allow a call.
+    """
 
     rules: tuple[ToolRule, ...] = ()
 
@@ -51,9 +54,11 @@ class ToolRules:
 
     @classmethod
     def of(cls, source: object) -> ToolRules:
-        """Rules as they come: ToolRules, a list of rules or mappings, `{"tool_rules": [...]}`, or a path to TOML.
+        """Parse rules from any supported form.
 
-        Whatever is wrong with them is a ConfigError that names the place; from a file, a SettingError with the line.
+        `source` is a ToolRules, a list of rules or mappings, `{"tool_rules": [...]}`, or the path of a TOML file.
+
+        Raises ConfigError with the place of the error, or SettingError with the line for a file.
         """
         if isinstance(source, ToolRules):
             return source
@@ -68,7 +73,7 @@ class ToolRules:
         return cls(_parse_rules(source))
 
     def check_offered(self, offered: Collection[str]) -> None:
-        """That every tool which a rule names is offered; a ConfigError names the first that is not."""
+        """Raise ConfigError for the first named tool that the agent does not have."""
         for n, rule in enumerate(self.rules):
             for place, tool in rule.tools_named.items():
                 if tool not in offered:
@@ -76,7 +81,7 @@ class ToolRules:
                     raise ConfigError(f"{_TABLE}[{n}].{place}", tool, f"a tool that is offered: {' or '.join(near)}")
 
     def begin(self) -> ToolRuleTracker:
-        """The rule book of a run that starts now."""
+        """Return the tracker of a new run."""
         return ToolRuleTracker(self.rules)
 
     def __iter__(self) -> Iterator[ToolRule]:
@@ -87,7 +92,7 @@ class ToolRules:
 
 
 def _load_file(path: Path) -> ToolRules:
-    """The `[[tool_rules]]` of a file; its other tables are for others to read."""
+    """Load the `[[tool_rules]]` of a file and ignore its other tables."""
     from .._internal.toml import TomlDocument
 
     document = TomlDocument.read(path)
@@ -128,13 +133,16 @@ def _parse_rule(where: str, entry: object) -> ToolRule:
 
 
 def _find_kind(where: str, values: Mapping[str, object]) -> _Kind:
-    """The kind of a rule, all of whose keys are then known and not null."""
+    """Return the kind of a rule.
+
+    Raises ConfigError for unknown keys and null values.
+    """
     kinds = {_KIND_BY_KEY[key] for key in values if key in _KIND_BY_KEY}
     known = sorted({key for kind in (kinds if len(kinds) == 1 else _KEYS) for key in _KEYS[kind]})
     for key, value in values.items():
         if key not in known:
-            meant = suggest_names(str(key), known)[:1] or known
-            raise ConfigError(f"{where}.{key}", key, f"the key {' or '.join(meant)}")
+            names = suggest_names(str(key), known)[:1] or known
+            raise ConfigError(f"{where}.{key}", key, f"the key {' or '.join(names)}")
         if value is None:
             raise ConfigError(f"{where}.{key}", None, "a value, or no such key")
     if len(kinds) != 1:

@@ -1,4 +1,4 @@
-"""The rule book of one run: asked before each call, told of each that succeeded."""
+"""Tracker of the tool rules in one run."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from .kinds import RuleState, ToolRule
 
 
 class ToolRuleTracker:
-    """Says which calls may be made now. What guards fails closed: a rule that raises denies.
+    """Decides which calls the tool rules allow. It fails closed: a rule that raises denies.
 
-    `claim` before a call; then `note` if it succeeded, else `drop`, in the order asked. So calls that run side by side
-    cannot overrun a limit, and one that failed gives its place back. A call that somebody else denies is withdrawn
-    before the next is claimed. `denial` only looks.
+    The run calls `claim` before a call, then `note` if it succeeded and `release` otherwise, in request order. So
+    calls in parallel cannot exceed a limit, and a failed call does not count. If something else denies a claimed call,
+    the run calls `release_last` before the next claim. `denial` changes nothing.
     """
 
     __slots__ = ("_entries", "_in_progress")
@@ -24,36 +24,45 @@ class ToolRuleTracker:
         self._in_progress: list[str] = []
 
     def denial(self, tool: str, arguments: Mapping[str, Any]) -> str | None:
-        """Why this call may not be made now and what to do instead, by every rule that forbids it; None: it may."""
+        """Return why the rules deny a call, or None.
+
+        The text says what to do instead.
+        """
         reasons = [entry.denial(tool, arguments, self._in_progress) for entry in self._entries]
         return " ".join(dict.fromkeys(filter(None, reasons))) or None
 
     def claim(self, tool: str, arguments: Mapping[str, Any]) -> str | None:
-        """As `denial`; and where the call may be made, it counts as under way from now on."""
+        """Return `denial`. If that is None, the call counts as in progress."""
         reason = self.denial(tool, arguments)
         if reason is None and self._entries:
             self._in_progress.append(tool)
         return reason
 
     def note(self, done: Done) -> None:
-        """A call succeeded. It settles the oldest claim of its tool; one that was never claimed counts all the same."""
+        """Record a successful call, and settle the oldest claim of its tool.
+
+        A call that was never claimed counts as well.
+        """
         self.release(done.tool)
         for entry in self._entries:
             entry.note(done)
 
     def release(self, tool: str) -> None:
-        """A call that was claimed did not succeed, or was never made: it gives its place back."""
+        """Release the oldest claim of a tool whose call failed or was not made."""
         if tool in self._in_progress:
             self._in_progress.remove(tool)
 
     def release_last(self, tool: str) -> None:
-        """The call that was claimed last is not made after all: it gives its place back at once."""
+        """Release the newest claim, if it is of this tool."""
         if self._in_progress[-1:] == [tool]:
             self._in_progress.pop()
 
 
 class _TrackedRule:
-    """One rule in the book. Once it has raised where it should have learned, it denies every call."""
+    """A rule with its state.
+
+    After an error in `begin` or `note` it denies every call.
+    """
 
     __slots__ = ("broken", "label", "rule", "state")
 
@@ -74,13 +83,15 @@ class _TrackedRule:
         if self.state is None or self.broken is not None:
             return self.broken or self.describe_failure()
         try:
-            told = self.state.denial(tool, arguments, in_progress)
-            told = told if told is None else self.rule.message or told
+            reason = self.state.denial(tool, arguments, in_progress)
+            reason = reason if reason is None else self.rule.message or reason
         except (KeyboardInterrupt, GeneratorExit):
             raise
         except BaseException as error:
             return self.describe_failure(error)
-        return told if told is None or (isinstance(cast("object", told), str) and told) else self.describe_failure()
+        if reason is None or (isinstance(cast("object", reason), str) and reason):
+            return reason
+        return self.describe_failure()
 
     def note(self, done: Done) -> None:
         try:
@@ -92,5 +103,5 @@ class _TrackedRule:
             self.broken = self.describe_failure(error)
 
     def describe_failure(self, error: BaseException | None = None) -> str:
-        what = "gave no reason" if error is None else f"failed ({type(error).__name__})"
-        return f"The tool rule {self.label} {what}, so the call is not made."
+        problem = "gave no reason" if error is None else f"failed ({type(error).__name__})"
+        return f"The tool rule {self.label} {problem}, so the call is not made."

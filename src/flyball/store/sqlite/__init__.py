@@ -1,4 +1,4 @@
-"""A store in one file, with nothing but the standard library: for one machine, and many processes on it."""
+"""A store in one SQLite file, for the processes of one machine."""
 
 from __future__ import annotations
 
@@ -26,11 +26,11 @@ _SYNCHRONOUS = ("normal", "full")
 
 
 class SqliteStore(Closing):
-    """Keeps everything in a file. Safe between threads, and between processes of one machine.
+    """A store in one SQLite file. Safe for threads and for processes of one machine.
 
     All stores of a process on one file share its connections, and must be opened with the same options.
-    `synchronous="full"` makes every commit outlive a power loss too, for the time of a flush to the disk each.
-    `busy_seconds` is how long to wait for other processes. `clock` is where leases get their time from.
+    `synchronous="full"` makes every commit survive a power loss, at the price of one flush to the disk each.
+    `busy_seconds` is how long to wait for other processes that write. `clock` gives leases their time.
     """
 
     def __init__(
@@ -43,14 +43,14 @@ class SqliteStore(Closing):
     ) -> None:
         if synchronous not in _SYNCHRONOUS:
             raise ConfigError("sqlite store, synchronous", synchronous, f"one of {', '.join(_SYNCHRONOUS)}")
-        patience = min(validation.parse_duration("sqlite store, busy_seconds", busy_seconds), 86_400.0)
-        file = File(Path(path).absolute(), synchronous, patience)
+        busy_timeout = min(validation.parse_duration("sqlite store, busy_seconds", busy_seconds), 86_400.0)
+        file = File(Path(path).absolute(), synchronous, busy_timeout)
         self.path = file.path
         self.wall = clock.wall
         self._database = DATABASES.acquire(file)
         self.step_writer = self._database.step_writer
         self._finalizer = weakref.finalize(self, DATABASES.abandon, self._database)
-        """Dead once the store is closed."""
+        """Releases the database of a store that is never closed. Not alive once the store is closed."""
         self._finalizer.atexit = False
         self.transcript = SqliteTranscript(self)
         self.journal = SqliteJournal(self)
@@ -59,31 +59,40 @@ class SqliteStore(Closing):
         self.runs = SqliteRuns(self)
 
     def keep(self, step: Step) -> None:
-        """Keep all of a step in one commit, or nothing of it."""
-        pack, hand, now = EncodedStep.of(step), self.step_writer, self.wall()
-        self.write(lambda connection: hand.write_step(connection, pack, now))
+        """Write all of a step in one commit, or nothing."""
+        encoded, step_writer, now = EncodedStep.of(step), self.step_writer, self.wall()
+        self.write(lambda connection: step_writer.write_step(connection, encoded, now))
 
     def keep_now(self, step: Step) -> bool:
-        """The same on a thread that must not wait: False, and nothing is kept, where it would have to."""
-        pack, hand, now = EncodedStep.of(step), self.step_writer, self.wall()
-        return self._get_database().try_write(lambda connection: hand.write_step(connection, pack, now))
+        """Write a step only if that needs no waiting.
+
+        Return whether it is committed.
+        """
+        encoded, step_writer, now = EncodedStep.of(step), self.step_writer, self.wall()
+        return self._get_database().try_write(lambda connection: step_writer.write_step(connection, encoded, now))
 
     def prune(self, before: float) -> Pruned:
-        """Throw away runs and sessions untouched since then, but for those that are held."""
+        """Delete runs and sessions not updated since, unless a lease holds them."""
         now = self.wall()
         return self.write(lambda connection: prune(connection, before, now))
 
     def close(self) -> None:
-        """Close the store. What was kept stays; the file is closed with the last store of this process that uses it."""
+        """Close the store. Stored data stays.
+
+        The file is closed with the last store of this process that uses it.
+        """
         if self._finalizer.detach() is not None:
             DATABASES.release(self._database)
 
     def read(self, build: Callable[..., T], statement: str, *values: object) -> list[T]:
-        """What is made of each row of one statement."""
+        """Run one statement and build a value from each of its rows."""
         return self._get_database().read(build, statement, values)
 
     def write(self, action: Callable[[sqlite3.Connection], T]) -> T:
-        """Do this in a commit, perhaps with what others wait for; what it gave."""
+        """Run an action in a transaction and return its value.
+
+        Other threads may share the transaction.
+        """
         return self._get_database().write(action)
 
     def _get_database(self) -> Database:

@@ -1,4 +1,4 @@
-"""The file behind a store: how it is opened, and what its errors mean."""
+"""The file of a SQLite store: opening it, and translating SQLite's errors."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from ...errors import StoreError
 from .schema import migrate, read_version
 
 _OWNER_ONLY = 0o600
-"""What was said to agents is nobody else's business."""
+"""File mode: conversations with agents are private to the user."""
 _ERROR_TEXTS = {
     sqlite3.SQLITE_FULL: "the disk is full; nothing of this step was kept. Expected some free space",
     sqlite3.SQLITE_IOERR: "the disk cannot be written or read: it is full, it fails, or the file has reached a limit; "
@@ -31,25 +31,25 @@ _ERROR_TEXTS = {
 
 @dataclass(frozen=True, slots=True)
 class File:
-    """A database file, and how careful to be with it."""
+    """A database file and the options to open it with."""
 
     path: Path
     synchronous: str = "normal"
-    """Where it is `normal` a commit outlives the end of any process, where it is `full` also a power loss."""
+    """With `normal` a commit survives the end of any process, with `full` also a power loss."""
     busy_seconds: float = 30.0
-    """How long to wait for other processes that are writing."""
+    """Seconds to wait for other processes that write."""
 
     @property
     def options(self) -> str:
-        """The options that all stores on this file must share, as they stand in an address."""
+        """Options that all stores on this file must share, as in an address."""
         return f"synchronous={self.synchronous}&busy_seconds={self.busy_seconds:g}"
 
     def open(self) -> sqlite3.Connection:
-        """Bring the tables of the file up to date, and connect for writing."""
+        """Connect for writing, and migrate the tables if needed."""
         with self.translate_errors():
             connection = self._connect()
             try:
-                read_version(connection, self.path)  # a file that is not ours is left as it is
+                read_version(connection, self.path)  # raises before anything changes the file of another program
                 self._use_wal(connection)
                 migrate(connection, self.path)
                 connection.execute(f"PRAGMA synchronous = {self.synchronous}")
@@ -66,61 +66,65 @@ class File:
 
     @contextmanager
     def translate_errors(self) -> Generator[None]:
-        """What goes wrong inside is a StoreError, which names the file and says what would be right."""
+        """Raise errors of the block as StoreError with the file and a remedy."""
         try:
             yield
         except (sqlite3.Error, UnicodeEncodeError) as error:
             raise self.to_store_error(error) from error
-        except (ValueError, KeyError, TypeError) as error:  # a row that nobody can have written
-            words = f"{_ERROR_TEXTS[sqlite3.SQLITE_CORRUPT]} ({type(error).__name__}: {error})"
-            raise StoreError(str(self.path), words) from error
+        except (ValueError, KeyError, TypeError) as error:  # a row that no version of Flyball writes
+            text = f"{_ERROR_TEXTS[sqlite3.SQLITE_CORRUPT]} ({type(error).__name__}: {error})"
+            raise StoreError(str(self.path), text) from error
 
     def to_store_error(self, error: sqlite3.Error | UnicodeEncodeError) -> StoreError:
-        """An error of SQLite, in words that help."""
+        """Return the StoreError for an error of SQLite."""
         if isinstance(error, UnicodeEncodeError):
             return StoreError(str(self.path), f"found a text that is none ({error}); expected one in Unicode")
-        unnamed = sqlite3.SQLITE_CORRUPT if "decode" in str(error) else sqlite3.SQLITE_ERROR
-        primary = getattr(error, "sqlite_errorcode", unnamed) & 0xFF
-        if primary in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED):
-            words = (
+        # The sqlite3 module raises some errors without a code, such as text that is not UTF-8.
+        default_code = sqlite3.SQLITE_CORRUPT if "decode" in str(error) else sqlite3.SQLITE_ERROR
+        primary_code = getattr(error, "sqlite_errorcode", default_code) & 0xFF
+        if primary_code in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED):
+            text = (
                 f"the file is locked: another process has been writing to it for {self.busy_seconds:g} seconds. "
                 "Expected one that lets go, or more patience (?busy_seconds=60)"
             )
         else:
-            words = _ERROR_TEXTS.get(primary, "SQLite cannot do it")
-        return StoreError(str(self.path), f"{words} ({getattr(error, 'sqlite_errorname', 'SQLite')}: {error})")
+            text = _ERROR_TEXTS.get(primary_code, "SQLite cannot do it")
+        return StoreError(str(self.path), f"{text} ({getattr(error, 'sqlite_errorname', 'SQLite')}: {error})")
 
     def identity(self) -> tuple[int, int]:
-        """Which file it is that has this name now; a StoreError if there is none."""
+        """Return device and inode of the path.
+
+        Raises StoreError if it is gone.
+        """
         try:
-            found = os.stat(self.path)  # noqa: PTH116 - at every commit: Path.stat takes twice as long
+            status = os.stat(self.path)  # noqa: PTH116 - runs at every commit, and Path.stat takes twice as long
         except OSError as error:
             raise StoreError(
                 str(self.path), f"the file is gone ({error.strerror}). Expected it where it was"
             ) from error
-        return found.st_dev, found.st_ino
+        return status.st_dev, status.st_ino
 
     def create(self) -> None:
-        """Create the file if it is missing, before SQLite does, because SQLite would let everybody read it.
+        """Create a missing file, readable by its owner only.
 
-        A file that exists is left to SQLite: closing another descriptor of it would drop the locks of this process.
+        SQLite would let every user read it. A file that exists is left to SQLite: closing another descriptor of it
+        would drop the locks of this process.
         """
         folder = self.path.parent
         if not folder.is_dir():
             raise StoreError(str(self.path), f"the folder {folder} does not exist. Expected one that does")
         try:
-            new = os.open(os.path.realpath(self.path), os.O_RDWR | os.O_CREAT | os.O_EXCL, _OWNER_ONLY)
+            descriptor = os.open(os.path.realpath(self.path), os.O_RDWR | os.O_CREAT | os.O_EXCL, _OWNER_ONLY)
         except FileExistsError:
             return
         except OSError as error:
-            why = f"the file cannot be opened for writing ({error.strerror})"
-            raise StoreError(str(self.path), f"{why}. Expected a file and a folder that may be written") from error
-        os.close(new)
+            problem = f"the file cannot be opened for writing ({error.strerror})"
+            raise StoreError(str(self.path), f"{problem}. Expected a file and a folder that may be written") from error
+        os.close(descriptor)
 
     def _connect(self) -> sqlite3.Connection:
-        """Connect to the file, which must be there: one that was moved away is not made anew without its tables."""
         return sqlite3.connect(
-            f"file:{quote(str(self.path))}?mode=rw",
+            f"file:{quote(str(self.path))}?mode=rw",  # not rwc: a file that was moved away must not be recreated empty
             uri=True,
             timeout=self.busy_seconds,
             isolation_level=None,
@@ -128,14 +132,14 @@ class File:
         )
 
     def _use_wal(self, connection: sqlite3.Connection) -> None:
-        """Switch to the write-ahead log. Where several do that at once SQLite refuses some without waiting."""
-        end = time.monotonic() + self.busy_seconds
+        # When several connections switch to WAL at once, SQLite refuses some of them without waiting.
+        deadline = time.monotonic() + self.busy_seconds
         while True:
             try:
                 (mode,) = connection.execute("PRAGMA journal_mode = wal").fetchone()
                 break
             except sqlite3.OperationalError as error:
-                if error.sqlite_errorcode & 0xFF != sqlite3.SQLITE_BUSY or time.monotonic() > end:
+                if error.sqlite_errorcode & 0xFF != sqlite3.SQLITE_BUSY or time.monotonic() > deadline:
                     raise
                 time.sleep(0.01)
         if mode != "wal":

@@ -32,7 +32,7 @@ class Database:
         self.file = file
         self.identity = identity
         self.users = 0
-        """Stores that use it. Guarded by the lock of the registry."""
+        """Number of stores that use it. Guarded by the lock of the registry."""
         self.step_writer = StepWriter(str(file.path))
         self._readers = _Readers(file)
         self._writer: Writer | None = None
@@ -42,12 +42,12 @@ class Database:
 
     @property
     def is_same_process(self) -> bool:
-        """Whether this process opened it, and not the process that it was forked from."""
+        """True if this process opened it, and not a parent that forked."""
         return os.getpid() == self._process
 
     @property
     def is_in_use(self) -> bool:
-        """Whether a thread may be inside SQLite now, or hold a lock of this database."""
+        """True if a thread may be inside SQLite, or hold a lock of this database."""
         writes = self._writer is not None and self._writer.is_busy
         return writes or self._readers.are_busy or self._connection_lock.locked()
 
@@ -57,37 +57,43 @@ class Database:
         return self._readers.fetch(build, statement, values)
 
     def write(self, action: Callable[[sqlite3.Connection], T]) -> T:
-        """Run this in a commit, perhaps with what other threads wait for, and return what it returned."""
+        """Run an action in a transaction and return its value.
+
+        Other threads may share the transaction.
+        """
         self._check_process()
         assert self._writer is not None
         return self._writer.run(action)
 
     def try_write(self, action: Callable[[sqlite3.Connection], object]) -> bool:
-        """Run this in a commit, unless that would have to wait; return whether it is committed."""
+        """Run an action only if that needs no waiting.
+
+        Return whether it is committed.
+        """
         self._check_process()
         assert self._writer is not None
         return self._writer.try_run(action)
 
     def open(self) -> None:
-        """Connect, unless another store has done it."""
+        """Connect, unless another store already did."""
         with self._connection_lock:
             if self._writer is None:
                 self._writer = Writer(self.file, self.identity, self.step_writer.forget_positions)
 
     def close(self) -> None:
-        """Disconnect. Reads and writes in progress are finished first, by the threads that make them."""
+        """Disconnect. Threads that are reading or writing finish first."""
         with self._connection_lock:
             self._readers.close()
             if self._writer is not None:
                 self._writer.close()
 
     def _check_process(self) -> None:
-        if not self.is_same_process:  # SQLite's locks do not come along with a fork
+        if not self.is_same_process:  # a fork does not inherit SQLite's locks
             raise errors.opened_before_fork(str(self.file.path))
 
 
 class _Readers:
-    """Connections for reading: as many as threads read at once. A few are kept for later."""
+    """Pool of read connections: one for each thread that reads, a few kept idle."""
 
     def __init__(self, file: File) -> None:
         self._file = file
@@ -98,7 +104,7 @@ class _Readers:
 
     @property
     def are_busy(self) -> bool:
-        """Whether a thread reads now, or is about to."""
+        """True if a thread reads now, or is about to."""
         return self._in_use > 0 or self._lock.locked()
 
     def fetch(self, build: Callable[..., T], statement: str, values: tuple[object, ...]) -> list[T]:
@@ -108,13 +114,13 @@ class _Readers:
             try:
                 if connection is None:
                     connection = self._file.read()
-                found = connection.execute(statement, values).fetchall()
+                rows = connection.execute(statement, values).fetchall()
             finally:
                 self._release(connection)
-            return [build(*row) for row in found]
+            return [build(*row) for row in rows]
 
     def close(self) -> None:
-        """Close the idle connections. The others are closed by the threads that use them."""
+        """Close the idle connections. Threads close those that they still use."""
         with self._lock:
             self._closed = True
             idle, self._idle = self._idle, []
@@ -140,14 +146,14 @@ class _Readers:
 
 
 class _Registry:
-    """The databases of this process, by device and inode."""
+    """Databases of this process, by device and inode."""
 
     def __init__(self) -> None:
         self._lock = Lock()
-        """Held for moments only: never while a database is opened, closed, read or written."""
+        """Held briefly: never while a database is opened, closed, read or written."""
         self._open: dict[tuple[int, int], Database] = {}
         self._unclosed: set[Database] = set()
-        """The open ones, and those that are being closed."""
+        """Databases that are open or being closed."""
         self._abandoned: deque[Database] = deque()
         """One entry for each store that was garbage-collected without being closed."""
         self._stranded: dict[tuple[int, int], Database] = {}
@@ -155,7 +161,10 @@ class _Registry:
         self._has_hooks = False
 
     def acquire(self, file: File) -> Database:
-        """Return the database of a file, which is created or opened if need be."""
+        """Return the open database of a file.
+
+        Create and open it if needed.
+        """
         self._release_abandoned()
         with self._lock:
             self._register_hooks()
@@ -183,20 +192,20 @@ class _Registry:
             self._unclosed.discard(database)
 
     def abandon(self, database: Database) -> None:
-        """Note that a store on this database was garbage-collected; the next store that is opened gives it up.
+        """Note that a store on this database was garbage-collected.
 
-        The collector may run in any thread and at any line, also inside a transaction. So this takes no lock and does
-        no input or output.
+        The next `acquire` releases it. The collector may run in any thread at any line, also inside a transaction. So
+        this method takes no lock and does no I/O.
         """
         self._abandoned.append(database)
 
     def close(self) -> None:
-        """Close what is still open when the interpreter ends."""
+        """Close all databases when the interpreter ends."""
         with self._lock:
-            left = list(self._unclosed)
+            unclosed = list(self._unclosed)
             self._open.clear()
             self._unclosed.clear()
-        for database in left:
+        for database in unclosed:
             database.close()
 
     def _get_database(self, file: File) -> Database:
@@ -218,7 +227,6 @@ class _Registry:
         return known
 
     def _release_abandoned(self) -> None:
-        """Give up the databases of stores that were garbage-collected."""
         while self._abandoned:
             try:
                 database = self._abandoned.popleft()

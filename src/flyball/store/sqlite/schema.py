@@ -1,8 +1,9 @@
-"""The tables of a store in SQLite, and how they came about: numbered steps, forward only.
+"""Tables of a SQLite store, made by numbered migrations that only go forward.
 
-`trace` has the rows of journals and, as the kind `events`, the events of each step in one row: `n` is the last of them.
-The id of a message, or of a row of the trace, is its owner's key and, in the lower 32 bits, its place there. So what
-belongs together lies together, and a step writes no index, nor the row of its run or session: two pages, mostly.
+`trace` holds the rows of journals. It also holds the events of each step, in one row of the kind `events` whose `n` is
+the `seq` of the last event. The id of a message, or of a row of `trace`, is the key of its session or run in the upper
+bits and its position there in the lower 32 bits. So the rows of one run lie together, and a step needs no index and
+does not update the row of its run or session. Most steps write two pages.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from pathlib import Path
 from ...errors import StoreError
 
 APPLICATION_ID = 0x466C7942
-"""How a file says that it is ours: "FlyB"."""
+"""Marks a file as a Flyball database: "FlyB" in ASCII."""
 
 MIGRATIONS = (
     """
@@ -58,11 +59,11 @@ MIGRATIONS = (
         );
     """,
 )
-"""What is once released is never changed; a new one is added at the end."""
+"""A released migration never changes. A new one is appended."""
 
 
 def migrate(connection: sqlite3.Connection, path: Path) -> None:
-    """Bring the tables of a file up to date, once, whoever else opens it now."""
+    """Apply the missing migrations, once among all processes that open the file."""
     if read_version(connection, path) == len(MIGRATIONS):
         return
     with transaction(connection, "IMMEDIATE"):
@@ -74,14 +75,17 @@ def migrate(connection: sqlite3.Connection, path: Path) -> None:
 
 
 def read_version(connection: sqlite3.Connection, path: Path) -> int:
-    """How many steps the file has behind it, 0 for one that is new; a StoreError if it is not for us."""
-    with transaction(connection):  # all at one moment: somebody else may be making the tables
+    """Return the number of migrations applied, 0 for a new file.
+
+    Raises StoreError for a file of another program or of a newer Flyball.
+    """
+    with transaction(connection):  # one snapshot: another process may be creating the tables
         return _read_version(connection, path)
 
 
 @contextmanager
 def transaction(connection: sqlite3.Connection, kind: str = "DEFERRED") -> Generator[None]:
-    """All of what is done inside, or nothing."""
+    """Commit the block as one transaction, or roll it back on an error."""
     connection.execute(f"BEGIN {kind}")
     try:
         yield

@@ -1,4 +1,4 @@
-"""What is written for a step, statement by statement; each function works inside a transaction that others begin."""
+"""SQL statements of the SQLite store. The caller begins and commits the transaction."""
 
 from __future__ import annotations
 
@@ -10,38 +10,24 @@ from ..encoded_step import EncodedStep, filter_events_after, is_increasing
 from ..records import Guard, Holder, Pruned
 
 _MAX_POSITIONS = 10_000
-"""Runs whose places are remembered."""
-
-
-@dataclass(slots=True)
-class _RunPosition:
-    """Where a run stands in the file."""
-
-    fence: int
-    key: int
-    next_id: int
-    """The id of its next row."""
-    last_answer: tuple[int, int] | None
-    """The take and the effect of its last answer."""
-    last_event: int
-    """The number of its last event."""
+"""Maximum number of runs whose positions are cached."""
 
 
 class StepWriter:
-    """Writes steps into the tables of one file."""
+    """Writer of steps into the tables of one file."""
 
     def __init__(self, where: str) -> None:
         self.where = where
-        """The file's name, for what it refuses."""
+        """File name, for error messages."""
         self._positions: dict[str, _RunPosition] = {}
-        """Where the runs stand whose lease was last seen here: nobody else can have written to them."""
+        """Positions of runs by id. While the fence is unchanged, no other process can have written to the run."""
 
     def forget_positions(self) -> None:
-        """Something was not committed, so what is remembered may be wrong."""
+        """Drop the cache after a rollback, which may have made it wrong."""
         self._positions.clear()
 
     def write_step(self, connection: sqlite3.Connection, encoded: EncodedStep, now: float) -> None:
-        """Write all of a step; what it raises undoes all of it."""
+        """Write all of a step. The caller rolls back on an error."""
         guard = encoded.guard
         if guard is not None:
             self.check_guard(connection, guard)
@@ -53,7 +39,7 @@ class StepWriter:
             connection.execute("DELETE FROM lease WHERE session = ?", (guard.session,))
 
     def check_guard(self, connection: sqlite3.Connection, guard: Guard) -> None:
-        """Refuse a guard that is not the newest."""
+        """Raise StaleFence for a guard that is not the newest of its session."""
         newest = connection.execute("SELECT fence FROM lease WHERE session = ?", (guard.session,)).fetchone()
         if newest is None or newest[0] != guard.fence:
             raise errors.stale_fence(self.where, guard, newest[0] if newest else None)
@@ -61,41 +47,41 @@ class StepWriter:
     def _write_run(self, connection: sqlite3.Connection, run_id: str, encoded: EncodedStep, now: float) -> None:
         if encoded.start is not None:
             self._insert_run(connection, run_id, encoded, now)
-        guard, place = encoded.guard, self._positions.get(run_id)
-        if place is None or guard is None or place.fence != guard.fence:
-            place = self._read_position(connection, run_id, -1 if guard is None else guard.fence)
+        guard, position = encoded.guard, self._positions.get(run_id)
+        if position is None or guard is None or position.fence != guard.fence:
+            position = self._read_position(connection, run_id, -1 if guard is None else guard.fence)
         if encoded.rows or encoded.events:
-            self._write_trace(connection, run_id, encoded, place, now)
+            self._write_trace(connection, run_id, encoded, position, now)
         if encoded.again or encoded.finish is not None:
-            _write_finish(connection, place.key, encoded, now)
+            _write_finish(connection, position.key, encoded, now)
         if guard is None or encoded.finish is not None:
             self._positions.pop(run_id, None)
         else:
-            if len(self._positions) >= _MAX_POSITIONS:  # of runs that ended elsewhere
+            if len(self._positions) >= _MAX_POSITIONS:  # most belong to runs that ended in another process
                 self._positions.clear()
-            self._positions[run_id] = place
+            self._positions[run_id] = position
 
     def _read_position(self, connection: sqlite3.Connection, run_id: str, fence: int) -> _RunPosition:
-        known = connection.execute(_RUN, (run_id,)).fetchone()
-        if known is None:
+        run = connection.execute(_RUN, (run_id,)).fetchone()
+        if run is None:
             raise errors.unknown_run(self.where, run_id)
-        key, newest = known
-        first = key << 32 if newest is None else newest + 1
-        answer = connection.execute(_ANSWER, (first, first)).fetchone()
-        told = connection.execute(_EVENT, (first, first)).fetchone()
-        return _RunPosition(fence, key, first, answer, -1 if told is None else told[0])
+        key, newest_id = run
+        next_id = key << 32 if newest_id is None else newest_id + 1
+        last_answer = connection.execute(_ANSWER, (next_id, next_id)).fetchone()
+        last_event = connection.execute(_EVENT, (next_id, next_id)).fetchone()
+        return _RunPosition(fence, key, next_id, last_answer, -1 if last_event is None else last_event[0])
 
     def _insert_run(self, connection: sqlite3.Connection, run_id: str, encoded: EncodedStep, now: float) -> None:
         start = encoded.start
         assert start is not None
         if connection.execute("SELECT 1 FROM run WHERE id = ?", (run_id,)).fetchone():
             raise errors.duplicate_run(self.where, run_id)
-        above = connection.execute("SELECT root FROM run WHERE id = ?", (start.parent,)).fetchone()
+        parent = connection.execute("SELECT root FROM run WHERE id = ?", (start.parent,)).fetchone()
         values = (run_id, start.parent, start.session, start.agent, start.task, encoded.metadata, start.at, now)
         key = connection.execute(
             "INSERT INTO run VALUES (NULL, ?, 0, ?, ?, ?, ?, ?, ?, ?, NULL, NULL)", values
         ).lastrowid
-        connection.execute("UPDATE run SET root = ? WHERE key = ?", (above[0] if above else key, key))
+        connection.execute("UPDATE run SET root = ? WHERE key = ?", (parent[0] if parent else key, key))
         if start.session is not None:
             touch(connection, start.session, now)
 
@@ -108,23 +94,19 @@ class StepWriter:
             position.last_answer = encoded.answers[-1]
         lines = [(row.kind.value, row.n, row.take, row.fingerprint, row.data) for row in encoded.rows]
         if encoded.events and encoded.seqs[-1] > position.last_event:
-            whole = encoded.seqs[0] > position.last_event
-            lines.append(
-                (
-                    "events",
-                    encoded.seqs[-1],
-                    0,
-                    0,
-                    encoded.events if whole else filter_events_after(encoded.events, position.last_event),
-                )
-            )
+            all_new = encoded.seqs[0] > position.last_event
+            events = encoded.events if all_new else filter_events_after(encoded.events, position.last_event)
+            lines.append(("events", encoded.seqs[-1], 0, 0, events))
             position.last_event = encoded.seqs[-1]
-        placed = [(position.next_id + n, now, *line) for n, line in enumerate(lines)]
+        rows = [(position.next_id + n, now, *line) for n, line in enumerate(lines)]
         position.next_id += len(lines)
-        connection.executemany("INSERT INTO trace VALUES (?, ?, ?, ?, ?, ?, ?)", placed)
+        connection.executemany("INSERT INTO trace VALUES (?, ?, ?, ?, ?, ?, ?)", rows)
 
     def delete_session(self, connection: sqlite3.Connection, session: str, now: float) -> bool:
-        """Forget a session and its runs, unless it is held; whether there was anything."""
+        """Delete a session and its runs. Return whether there was anything.
+
+        Raises SessionBusy if an unexpired lease holds the session.
+        """
         if holder := find_holder(connection, session, now):
             raise errors.session_busy(self.where, holder)
         runs = _delete_runs(connection, "SELECT root FROM run WHERE session = ?", session)
@@ -133,15 +115,29 @@ class StepWriter:
         return bool(runs or sessions)
 
 
+@dataclass(slots=True)
+class _RunPosition:
+    """Cached position of a run in the file."""
+
+    fence: int
+    key: int
+    next_id: int
+    """Id of its next row in `trace`."""
+    last_answer: tuple[int, int] | None
+    """`(take, n)` of its last answer. None before the first."""
+    last_event: int
+    """`seq` of its last event. -1 before the first."""
+
+
 _RUN = "SELECT key, (SELECT max(id) FROM trace WHERE id >= key << 32 AND id < key + 1 << 32) FROM run WHERE id = ?"
-"""A run, and its newest row."""
+"""Key and newest row id of a run."""
 _LAST = "FROM trace WHERE id < ? AND id >= ? >> 32 << 32 AND kind = '{}' ORDER BY id DESC LIMIT 1"
 _ANSWER, _EVENT = f"SELECT take, n {_LAST.format('answer')}", f"SELECT n {_LAST.format('events')}"
-"""The last of a run, by the id that its next row will have."""
+"""Last answer and last event of a run, found by the id of its next row."""
 _SESSION = """
     SELECT key, (SELECT max(id) FROM message WHERE id >= key << 32 AND id < key + 1 << 32) FROM session WHERE id = ?
 """
-"""A session, and its newest message."""
+"""Key and newest message id of a session."""
 
 
 def _write_finish(connection: sqlite3.Connection, key: int, encoded: EncodedStep, now: float) -> None:
@@ -154,20 +150,22 @@ def _write_finish(connection: sqlite3.Connection, key: int, encoded: EncodedStep
 
 
 def _write_session(connection: sqlite3.Connection, session: str, encoded: EncodedStep, now: float) -> None:
-    """Write the messages and the state of a step."""
-    key, newest = connection.execute(_SESSION, (session,)).fetchone() or (None, None)
+    key, newest_id = connection.execute(_SESSION, (session,)).fetchone() or (None, None)
     if key is None or encoded.state is not None:
         key = touch(connection, session, now)
     if encoded.lines:
-        first = key << 32 if newest is None else newest + 1
-        placed = [(first + place, now, line) for place, line in enumerate(encoded.lines)]
-        connection.executemany("INSERT INTO message VALUES (?, ?, ?)", placed)
+        next_id = key << 32 if newest_id is None else newest_id + 1
+        rows = [(next_id + n, now, line) for n, line in enumerate(encoded.lines)]
+        connection.executemany("INSERT INTO message VALUES (?, ?, ?)", rows)
     if encoded.state is not None:
         connection.execute("INSERT OR REPLACE INTO state VALUES (?, ?)", (key, encoded.state))
 
 
 def touch(connection: sqlite3.Connection, session: str, now: float) -> int:
-    """Note that a session is written to, which may begin with that; its key."""
+    """Set the update time of a session, created if missing.
+
+    Return its key.
+    """
     changed = connection.execute("UPDATE session SET updated_at = ? WHERE id = ?", (now, session))
     if not changed.rowcount:
         connection.execute("INSERT INTO session VALUES (NULL, ?, '', ?, ?)", (session, now, now))
@@ -175,19 +173,19 @@ def touch(connection: sqlite3.Connection, session: str, now: float) -> int:
 
 
 def set_title(connection: sqlite3.Connection, session: str, title: str, now: float) -> None:
-    """Name a session."""
+    """Set the title of a session."""
     connection.execute("UPDATE session SET title = ? WHERE key = ?", (title, touch(connection, session, now)))
 
 
 def find_holder(connection: sqlite3.Connection, session: str, now: float) -> Holder | None:
-    """Who has a lease that has not expired."""
-    wanted = "SELECT session, owner, fence, since, expires FROM lease WHERE session = ? AND expires > ?"
-    row = connection.execute(wanted, (session, now)).fetchone()
+    """Return the holder of an unexpired lease, or None."""
+    statement = "SELECT session, owner, fence, since, expires FROM lease WHERE session = ? AND expires > ?"
+    row = connection.execute(statement, (session, now)).fetchone()
     return Holder(*row) if row else None
 
 
 def acquire(connection: sqlite3.Connection, session: str, owner: str, now: float, expires: float) -> Guard | Holder:
-    """Take a lease, or tell who has it."""
+    """Take a free or expired lease. Otherwise return its holder."""
     if holder := find_holder(connection, session, now):
         return holder
     connection.execute("UPDATE fence SET newest = newest + 1")
@@ -197,19 +195,25 @@ def acquire(connection: sqlite3.Connection, session: str, owner: str, now: float
 
 
 def renew(connection: sqlite3.Connection, guard: Guard, expires: float) -> bool:
-    """Let a lease last until then, if it is still this one."""
-    changed = "UPDATE lease SET expires = ? WHERE session = ? AND fence = ?"
-    return connection.execute(changed, (expires, guard.session, guard.fence)).rowcount == 1
+    """Set the expiry of the guard's lease.
+
+    Return False if it is no longer held.
+    """
+    statement = "UPDATE lease SET expires = ? WHERE session = ? AND fence = ?"
+    return connection.execute(statement, (expires, guard.session, guard.fence)).rowcount == 1
 
 
 def release(connection: sqlite3.Connection, guard: Guard) -> bool:
-    """Give a lease back, if it is still this one."""
-    gone = connection.execute("DELETE FROM lease WHERE session = ? AND fence = ?", (guard.session, guard.fence))
-    return gone.rowcount == 1
+    """Release the guard's lease. Return False if it is no longer held."""
+    deleted = connection.execute("DELETE FROM lease WHERE session = ? AND fence = ?", (guard.session, guard.fence))
+    return deleted.rowcount == 1
 
 
 def _delete_runs(connection: sqlite3.Connection, roots: str, *values: object) -> int:
-    """Forget whole trees of runs, by a query of their roots; how many runs they were."""
+    """Delete the trees whose roots a query selects.
+
+    Return the number of runs.
+    """
     keys = connection.execute(f"SELECT key FROM run WHERE root IN ({roots})", values).fetchall()
     for (key,) in keys:
         connection.execute("DELETE FROM trace WHERE id >= ? AND id < ?", (key << 32, (key + 1) << 32))
@@ -219,7 +223,7 @@ def _delete_runs(connection: sqlite3.Connection, roots: str, *values: object) ->
 
 
 def _delete_sessions(connection: sqlite3.Connection, query: str, *values: object) -> int:
-    """Forget sessions, by a query of their keys; how many they were."""
+    """Delete the sessions whose keys a query selects. Return their number."""
     keys = connection.execute(query, values).fetchall()
     for (key,) in keys:
         connection.execute("DELETE FROM message WHERE id >= ? AND id < ?", (key << 32, (key + 1) << 32))
@@ -243,11 +247,13 @@ _DELETE_OLD_LEASES = """
         SELECT 1 FROM run WHERE run.session = lease.session OR run.id = lease.session
     ))
 """
-"""Expired leases that are old, or whose runs are gone: a holder that comes back late must not write to those."""
+"""Deletes expired leases that are old, or whose runs are gone.
+
+Without its lease, a holder that comes back late cannot write to a run that was pruned."""
 
 
 def prune(connection: sqlite3.Connection, before: float, now: float) -> Pruned:
-    """Forget runs and sessions untouched since then, but for those that are held."""
+    """Delete runs and sessions not updated since `before`, unless a lease holds them."""
     runs = _delete_runs(connection, _UNTOUCHED, before, now)
     sessions = _delete_sessions(connection, _UNUSED, before, now)
     connection.execute(_DELETE_OLD_LEASES, (now, before))

@@ -1,4 +1,4 @@
-"""The five parts of a store in SQLite: reading is theirs, writing goes through the store."""
+"""The five parts of a SQLite store. They read by themselves and write through the store."""
 
 from __future__ import annotations
 
@@ -17,134 +17,137 @@ T = TypeVar("T")
 
 
 class StatementRunner(Protocol):
-    """What the parts need of the store."""
+    """Methods of the store that its parts use."""
 
     step_writer: StepWriter
 
     def keep(self, step: Step) -> None:
-        """Keep all of a step, or nothing of it."""
+        """Write all of a step, or nothing."""
         ...
 
     def read(self, build: Callable[..., T], statement: str, *values: object) -> list[T]:
-        """What is made of each row of one statement."""
+        """Run one statement and build a value from each of its rows."""
         ...
 
     def write(self, action: Callable[[sqlite3.Connection], T]) -> T:
-        """Do this in a commit."""
+        """Run an action in a transaction. Return its value."""
         ...
 
     def wall(self) -> float:
-        """The time of day, of which leases know."""
+        """Return the current time in seconds since the epoch."""
         ...
 
 
 class SqliteTranscript:
-    """What was said, in SQLite."""
+    """Transcripts in SQLite."""
 
     def __init__(self, database: StatementRunner) -> None:
         self._database = database
 
     def append(self, guard: Guard, messages: Sequence[Message]) -> None:
-        """Add messages to the end of the guard's session."""
+        """Append messages to the transcript of the guard's session."""
         self._database.keep(Step(guard=guard, messages=messages))
 
     def read(self, session: str, after: int = 0) -> list[Message]:
-        """The messages behind the first `after` ones."""
-        wanted = """
+        """Return the messages after the first `after` ones."""
+        statement = """
             SELECT message.id & 4294967295, messages, data
             FROM session_now JOIN message ON message.id >= (key << 32) + ? AND message.id < key + 1 << 32
             WHERE session_now.id = ? ORDER BY message.id
         """
-        found = self._database.read(_to_positioned_message, wanted, after, session)
-        if found and [place for place, _, _ in found] != list(range(after, found[0][1])):
+        rows = self._database.read(_to_positioned_message, statement, after, session)
+        if rows and [position for position, _, _ in rows] != list(range(after, rows[0][1])):
             raise errors.missing_messages(self._database.step_writer.where, session)
-        return [message for _, _, message in found]
+        return [message for _, _, message in rows]
 
     def sessions(self, session: str | None = None, limit: int = 100) -> list[Session]:
-        """All sessions, or this one; the newest first."""
-        wanted = """
+        """Return all sessions or the named one, most recently updated first."""
+        statement = """
             SELECT id, title, created_at, touched_at, messages FROM session_now WHERE ?1 IS NULL OR id = ?1
             ORDER BY touched_at DESC, id DESC LIMIT ?2
         """
-        return self._database.read(Session, wanted, session, limit)
+        return self._database.read(Session, statement, session, limit)
 
     def title(self, session: str, title: str) -> None:
-        """Name a session."""
+        """Set the title of a session."""
         database, now = self._database, self._database.wall()
         database.write(lambda connection: set_title(connection, session, replace_surrogates(title), now))
 
     def delete(self, session: str) -> bool:
-        """Forget a session with its state and all of its runs."""
+        """Delete a session with its state and runs."""
         database, now = self._database, self._database.wall()
         return database.write(lambda connection: database.step_writer.delete_session(connection, session, now))
 
 
 class SqliteJournal:
-    """Effects and answers, in SQLite."""
+    """Journals in SQLite."""
 
     def __init__(self, database: StatementRunner) -> None:
         self._database = database
 
     def write(self, run_id: str, rows: Sequence[Row], guard: Guard | None = None) -> None:
-        """Add rows."""
+        """Append rows to the journal of a run."""
         self._database.keep(Step(run_id=run_id, guard=guard, rows=rows))
 
     def read(self, run_id: str, after: int = 0) -> list[Row]:
-        """The rows behind the first `after` ones."""
-        wanted = """
+        """Return the rows after the first `after` ones."""
+        statement = """
             SELECT n, kind, data, fingerprint, take
             FROM run JOIN trace ON trace.id >= key << 32 AND trace.id < key + 1 << 32
             WHERE run.id = ? AND kind <> 'events' ORDER BY trace.id LIMIT -1 OFFSET ?
         """
-        return self._database.read(_to_row, wanted, run_id, after)
+        return self._database.read(_to_row, statement, run_id, after)
 
 
 class SqliteLease:
-    """Leases, in SQLite."""
+    """Leases in SQLite."""
 
     def __init__(self, database: StatementRunner) -> None:
         self._database = database
 
     def acquire(self, session: str, owner: str, seconds: float) -> Guard | Holder:
-        """Take the lease if it is free or has expired; else who has it."""
-        wall = self._database.wall  # read inside: there may be a wait before the file can be written
+        """Take the lease if it is free or expired.
 
-        def act(connection: sqlite3.Connection) -> Guard | Holder:
+        Otherwise return its holder.
+        """
+        wall = self._database.wall  # called inside the transaction, which may have to wait for other writers
+
+        def take_lease(connection: sqlite3.Connection) -> Guard | Holder:
             now = wall()
             return acquire(connection, session, owner, now, now + seconds)
 
-        return self._database.write(act)
+        return self._database.write(take_lease)
 
     def renew(self, guard: Guard, seconds: float) -> bool:
-        """Have it for so many seconds from now."""
+        """Extend the lease to this many seconds from now."""
         wall = self._database.wall
         return self._database.write(lambda connection: renew(connection, guard, wall() + seconds))
 
     def release(self, guard: Guard) -> bool:
-        """Give it back."""
+        """Release the lease. Return whether it was still held."""
         return self._database.write(lambda connection: release(connection, guard))
 
     def holder(self, session: str) -> Holder | None:
-        """Who has it, if anybody."""
-        wanted = "SELECT session, owner, fence, since, expires FROM lease WHERE session = ? AND expires > ?"
-        found = self._database.read(Holder, wanted, session, self._database.wall())
-        return found[0] if found else None
+        """Return the holder of an unexpired lease, or None."""
+        statement = "SELECT session, owner, fence, since, expires FROM lease WHERE session = ? AND expires > ?"
+        holders = self._database.read(Holder, statement, session, self._database.wall())
+        return holders[0] if holders else None
 
 
 class SqliteState:
-    """What tools have set, in SQLite."""
+    """Session states in SQLite."""
 
     def __init__(self, database: StatementRunner) -> None:
         self._database = database
 
     def get(self, session: str) -> dict[str, Any]:
-        """All of it."""
-        wanted = "SELECT data FROM session JOIN state ON state.session = key WHERE id = ?"
-        found = self._database.read(STATE_CODEC.loads, wanted, session)
-        return found[0] if found else {}
+        """Return the state of a session. Empty if none was set."""
+        statement = "SELECT data FROM session JOIN state ON state.session = key WHERE id = ?"
+        states = self._database.read(STATE_CODEC.loads, statement, session)
+        return states[0] if states else {}
 
     def put(self, guard: Guard, state: Mapping[str, Any]) -> None:
-        """Set all of it anew."""
+        """Replace the state of the guard's session."""
         self._database.keep(Step(guard=guard, state=state))
 
 
@@ -155,44 +158,44 @@ _EVENTS = """
     ), (key << 32) - 1)
     WHERE run.id = ?1 AND kind = 'events' ORDER BY trace.id
 """
-"""Looks back from the newest: whoever follows a run asks for the last few, again and again."""
+"""Searches backwards from the newest row: a caller that follows a run asks for the last few events repeatedly."""
 _RUN = "id, parent, session, agent, task, metadata, started_at, touched_at, ended_at, stop"
 
 
 class SqliteRuns:
-    """The runs, in SQLite."""
+    """Runs in SQLite."""
 
     def __init__(self, database: StatementRunner) -> None:
         self._database = database
 
     def start(self, run_id: str, start: Start, guard: Guard | None = None) -> None:
-        """Enter a run."""
+        """Record the start of a run."""
         self._database.keep(Step(run_id=run_id, guard=guard, start=start))
 
     def finish(self, run_id: str, finish: RunFinish, guard: Guard | None = None) -> None:
-        """Write down what it came to."""
+        """Record how a run ended."""
         self._database.keep(Step(run_id=run_id, guard=guard, finish=finish))
 
     def list(self, query: Query | None = None) -> list[Entry]:
-        """Those that are wanted, the newest first."""
+        """Return the runs that match a query, newest first."""
         conditions, values = _build_conditions(query or Query())
-        wanted = f"SELECT {_RUN}, NULL FROM run_now WHERE {conditions} ORDER BY started_at DESC, id DESC LIMIT ?"
-        return self._database.read(_to_entry, wanted, *values)
+        statement = f"SELECT {_RUN}, NULL FROM run_now WHERE {conditions} ORDER BY started_at DESC, id DESC LIMIT ?"
+        return self._database.read(_to_entry, statement, *values)
 
     def get(self, run_id: str) -> Entry | None:
-        """One of them, with its record."""
-        wanted = f"SELECT {_RUN}, data FROM run_now LEFT JOIN record ON run = key WHERE id = ?"
-        found = self._database.read(_to_entry, wanted, run_id)
-        return found[0] if found else None
+        """Return one run with its record. None if it is unknown."""
+        statement = f"SELECT {_RUN}, data FROM run_now LEFT JOIN record ON run = key WHERE id = ?"
+        entries = self._database.read(_to_entry, statement, run_id)
+        return entries[0] if entries else None
 
     def events(self, run_id: str, after: int = -1) -> list[dict[str, Any]]:
-        """Its events behind a number."""
-        found: list[list[dict[str, Any]]] = self._database.read(to_value, _EVENTS, run_id, after)
-        return [event for events in found for event in events if event["seq"] > after]
+        """Return the run's events whose `seq` is above `after`, in order."""
+        batches: list[list[dict[str, Any]]] = self._database.read(to_value, _EVENTS, run_id, after)
+        return [event for events in batches for event in events if event["seq"] > after]
 
 
 def _build_conditions(query: Query) -> tuple[str, list[object]]:
-    """The conditions of a query, and their values with its limit behind them."""
+    """Return the conditions of a query and their values, the limit last."""
     parts: list[tuple[str, object]] = [
         ("session = ?", query.session),
         ("agent = ?", query.agent),
@@ -201,11 +204,11 @@ def _build_conditions(query: Query) -> tuple[str, list[object]]:
         ("(stop IS NOT NULL) = ?", query.finished),
         ("started_at < ?", query.before),
     ]
-    given = [(condition, value) for condition, value in parts if value is not None]
-    conditions = [condition for condition, _ in given]
+    used = [(condition, value) for condition, value in parts if value is not None]
+    conditions = [condition for condition, _ in used]
     if query.parent is None and not query.children:
         conditions.append("parent IS NULL")
-    return " AND ".join(conditions) or "1", [*(value for _, value in given), query.limit]
+    return " AND ".join(conditions) or "1", [*(value for _, value in used), query.limit]
 
 
 def _to_positioned_message(position: int, messages: int, line: str) -> tuple[int, int, Message]:

@@ -1,8 +1,8 @@
-"""The writer: one at a time writes to a file, and commits for all who wait.
+"""Group commit: one thread at a time writes to a file, and commits for all threads that wait.
 
-It has no thread of its own. Whoever comes while nobody writes does so in its own thread; those who come meanwhile wait,
-and the first of them writes for all of them in one transaction. Handing each step to another thread took longer than
-writing it.
+The writer has no thread of its own. A thread that finds it idle becomes the leader and writes at once. Threads that
+arrive in the meantime wait; when the leader is done, the first of them leads and writes for all of them in one
+transaction. Handing each step to a separate thread took longer than writing it.
 """
 
 from __future__ import annotations
@@ -20,53 +20,39 @@ from .connection import File
 T = TypeVar("T")
 
 _MAX_BATCH = 100
-"""Acts in one commit: the first of them waits for the last."""
-
-
-class _WriteJob(Generic[T]):
-    """Something to be written, and who waits for it."""
-
-    __slots__ = ("action", "done", "error", "is_leader", "value", "wakeup")
-
-    def __init__(self, action: Callable[[sqlite3.Connection], T]) -> None:
-        self.action = action
-        self.value: T | None = None
-        self.error: BaseException | None = None
-        self.done = False
-        """Whether it is committed, or refused."""
-        self.is_leader = False
-        """Whether it is to write for all who wait."""
-        self.wakeup = Lock()
-        """Released when it is done, or leads."""
-        self.wakeup.acquire()
+"""Maximum number of jobs in one commit: the first has to wait for the last."""
 
 
 class Writer:
-    """Does what it is given, in order; whoever gives it waits until that is committed.
+    """Runs actions in order, on the one connection that writes to the file.
 
-    What waits meanwhile is one transaction. Each part of it stands alone: one that is refused takes no other down.
+    Actions that wait at the same time share a transaction. Each has its own savepoint, so one that fails does not undo
+    the others.
     """
 
     def __init__(self, file: File, identity: tuple[int, int], on_rollback: Callable[[], object]) -> None:
         self._file = file
         self._on_rollback = on_rollback
-        """Called when something was not committed, before anything else is written."""
+        """Called after a rollback, before the next write."""
         self._connection = file.open()
-        self._connection.execute("PRAGMA busy_timeout = 0")  # who may wait does so here
+        self._connection.execute("PRAGMA busy_timeout = 0")  # `_begin` does the waiting
         self._identity = identity
         self._lock = Lock()
-        """Held for the next three and for who leads, and never while something is written."""
+        """Guards the next three attributes and `is_leader` of the jobs. Never held during a write."""
         self._waiting: list[_WriteJob[Any]] = []
         self._busy = False
         self._closed = False
 
     @property
     def is_busy(self) -> bool:
-        """Whether a thread writes now, or is about to."""
+        """True if a thread writes now, or is about to."""
         return self._busy or self._lock.locked()
 
     def run(self, action: Callable[[sqlite3.Connection], T]) -> T:
-        """Have this written, and wait until it is committed; what it gave, or raised."""
+        """Run an action and wait for its commit.
+
+        Return its value, or raise its error.
+        """
         job = self._run_job(_WriteJob(action))
         if job.error is not None:
             try:
@@ -76,9 +62,9 @@ class Writer:
         return cast("T", job.value)
 
     def try_run(self, action: Callable[[sqlite3.Connection], T]) -> bool:
-        """Have this written here and now, if nobody else writes, in this process or another; whether it is committed.
+        """Run an action only if no other thread or process writes. Return whether it is committed.
 
-        For a thread that must not wait: a commit to the write-ahead log takes less time than to hand it to another.
+        For a thread that must not wait. A commit to the write-ahead log takes less time than handing it to a thread.
         """
         job = _WriteJob(action)
         with self._lock:
@@ -95,7 +81,7 @@ class Writer:
         return committed
 
     def close(self) -> None:
-        """Refuse what comes from now on, and close the connection after what waits, without waiting for it."""
+        """Refuse new actions. The connection closes after those that already wait."""
         with self._lock:
             if self._closed:
                 return
@@ -105,7 +91,6 @@ class Writer:
         self._connection.close()
 
     def _run_job(self, job: _WriteJob[T]) -> _WriteJob[T]:
-        """Line up, and come back when it is done."""
         with self._lock:
             if self._closed:
                 raise errors.store_closed(str(self._file.path))
@@ -118,10 +103,9 @@ class Writer:
         return job
 
     def _wait(self, job: _WriteJob[Any]) -> None:
-        """Wait for its turn. Whoever is interrupted here must not leave others waiting for it."""
         try:
             job.wakeup.acquire()
-        except BaseException:
+        except BaseException:  # an interrupted thread must not leave others waiting for it to lead
             with self._lock:
                 if job in self._waiting:
                     self._waiting.remove(job)
@@ -130,7 +114,10 @@ class Writer:
             raise
 
     def _hand_over(self) -> None:
-        """Let the first who waits lead. The last one closes the connection of a closed writer."""
+        """Make the first waiting job the leader.
+
+        Without one, close the connection of a closed writer.
+        """
         self._busy = bool(self._waiting)
         if self._closed and not self._busy:
             self._connection.close()
@@ -139,7 +126,7 @@ class Writer:
             self._waiting[0].wakeup.release()
 
     def _lead(self) -> None:
-        """Write for all who wait now, and have the next who came meanwhile go on."""
+        """Write the waiting jobs, then hand over."""
         with self._lock:
             jobs, self._waiting = self._waiting[:_MAX_BATCH], self._waiting[_MAX_BATCH:]
         try:
@@ -152,14 +139,17 @@ class Writer:
                 self._hand_over()
 
     def _begin(self, connection: sqlite3.Connection, *, may_wait: bool) -> bool:
-        """Begin to write; False where another process does, and one may not wait for it."""
-        until, pause_s = time.monotonic() + self._file.busy_seconds, 0.001
+        """Begin a transaction.
+
+        Return False if another process writes and waiting is not allowed.
+        """
+        deadline, pause_s = time.monotonic() + self._file.busy_seconds, 0.001
         while True:
             try:
                 connection.execute("BEGIN IMMEDIATE")
                 return True
             except sqlite3.OperationalError as error:
-                if error.sqlite_errorcode & 0xFF != sqlite3.SQLITE_BUSY or (may_wait and time.monotonic() >= until):
+                if error.sqlite_errorcode & 0xFF != sqlite3.SQLITE_BUSY or (may_wait and time.monotonic() >= deadline):
                     raise
             if not may_wait:
                 return False
@@ -182,19 +172,19 @@ class Writer:
             self._on_rollback()
             if connection.in_transaction:
                 connection.execute("ROLLBACK")
-            if not isinstance(error, Exception):  # Ctrl-C is for whoever writes, not for those it writes for
+            if not isinstance(error, Exception):  # Ctrl-C is for the thread that writes, not for those it writes for
                 raise
         return True
 
     def _try(self, connection: sqlite3.Connection, job: _WriteJob[Any], *, alone: bool) -> None:
-        """Do one of several, so that its failure is its own; on a full disk SQLite gives up the whole transaction."""
+        """Run one job in a savepoint, so that a failure undoes only its changes."""
         if not alone:
             connection.execute("SAVEPOINT one")
         try:
             job.value = job.action(connection)
         except Exception as error:
             job.error = self._to_store_error(error)
-            if alone or not connection.in_transaction:
+            if alone or not connection.in_transaction:  # on a full disk SQLite rolls back the whole transaction
                 raise
             self._on_rollback()
             connection.execute("ROLLBACK TO one")
@@ -202,9 +192,30 @@ class Writer:
             connection.execute("RELEASE one")
 
     def _to_store_error(self, error: BaseException) -> BaseException:
-        """An error for one who waits: its own, as a traceback belongs to one thread."""
+        """Return a new error for one job.
+
+        A traceback belongs to one thread, so jobs cannot share it.
+        """
         if isinstance(error, sqlite3.Error | UnicodeEncodeError):
             return self._file.to_store_error(error)
         if isinstance(error, FlyballError):
             return type(error)(*error.args)
         return error if isinstance(error, Exception) else errors.writer_interrupted(str(self._file.path))
+
+
+class _WriteJob(Generic[T]):
+    """An action to run in a transaction, and its outcome."""
+
+    __slots__ = ("action", "done", "error", "is_leader", "value", "wakeup")
+
+    def __init__(self, action: Callable[[sqlite3.Connection], T]) -> None:
+        self.action = action
+        self.value: T | None = None
+        self.error: BaseException | None = None
+        self.done = False
+        """True once it is committed or refused."""
+        self.is_leader = False
+        """True if its thread has to write for all that wait."""
+        self.wakeup = Lock()
+        """Released when the job is done, or becomes the leader."""
+        self.wakeup.acquire()
