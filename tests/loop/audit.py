@@ -253,7 +253,8 @@ class Auditor(Recount):
             self.used["turns"] += 1
             self.first_of_turn, self.has_reply, self.may_retry, self.reasons = True, False, False, []
             single = not self.agent.single_turn or self.used["turn_started"] == 1
-            need("a turn that is left", self.used["turns"] <= self.ceilings["turns"], not self.out_of_calls, single)
+            no_calls = self.out_of_calls and self.used["tool_calls"] >= self.ceilings["tool_calls"]  # unless extended
+            need("a turn that is left", self.used["turns"] <= self.ceilings["turns"], not no_calls, single)
             need("few refunds", self.used["turns given back"] <= self.ceilings["turns"])
 
     def _end_turn(self) -> None:

@@ -16,6 +16,7 @@ from ..event import (
     BudgetRefused,
     Event,
     Extended,
+    GraceStarted,
     ModelReplied,
     ModelRequested,
     Postponed,
@@ -146,15 +147,18 @@ def _check_the_reports(result: Result) -> None:
 
     Exceptions are a run whose limits were raised, and a run whose process had died.
     """
-    has_reported = False
+    has_reported = was_raised = False
     for event in result.events:
         interrupted = isinstance(event, ModelReplied) and event.code == FailureKind.INTERRUPTED.value
         if interrupted or isinstance(event, Extended | Postponed):
-            has_reported = False
+            has_reported, was_raised = False, True
+        elif isinstance(event, GraceStarted):
+            was_raised = False
         elif isinstance(event, ModelRequested):
             assert not has_reported, "it was asked for something behind the report"
-            has_reported = event.purpose == Purpose.GRACE.value
-            assert not (has_reported and event.tools), "tools were offered in the grace turn"
+            is_report = event.purpose == Purpose.GRACE.value
+            has_reported = is_report and not was_raised
+            assert not (is_report and event.tools), "tools were offered in the grace turn"
 
 
 def _check_calls(result: Result) -> None:
