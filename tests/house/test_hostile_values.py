@@ -211,7 +211,7 @@ CASES: dict[str, tuple[Read, Make, Make]] = {
     "unique rows": (arguments, checked({"uniqueItems": True}, rows), checked({"type": "array"}, rows)),
     "unique numbers": (arguments, checked({"uniqueItems": True}, numbers), checked({"type": "array"}, numbers)),
     "a long enum": (arguments, checked(ENUM, words), checked({"items": {"type": "string"}}, words)),
-    "no branch fits": (arguments, checked(branches(5_000), letters), checked(branches(50), letters)),
+    "no branch fits": (arguments, checked(branches(5_000), letters), checked(branches(5_000), lambda _: "x")),
     "unknown names": (arguments, unknown_names(MANY), unknown_names({})),
     "texts that repeat a result": (extract_value, result(lambda size: words(size // 8)), result(lambda _: ["x"] * 99)),
 }  # fmt: skip
