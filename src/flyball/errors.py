@@ -5,7 +5,8 @@
     │   ├── ResumeError              a run cannot be resumed from its recorded state
     │   ├── ConfigErrors             several values of one input are invalid
     │   ├── SettingError             a value from the environment or a settings file is invalid
-    │   └── TomlError                a file is not readable TOML
+    │   ├── TomlError                a file is not readable TOML
+    │   └── UsageError               a call is wrong, or comes at the wrong time
     ├── ArgumentError (ValueError)   a model called a tool with invalid arguments
     ├── CallClosed                   a tool tried to write after its call had ended
     ├── CommandFailed                a command that a tool ran did not succeed
@@ -106,6 +107,23 @@ class TomlError(ConfigError):
     """
 
     code = "toml_invalid"
+
+
+class UsageError(ConfigError):
+    """Call that is wrong, or comes at the wrong time.
+
+    The message is a sentence that says what to do instead. No single value is at fault, so `found` is None.
+    """
+
+    code = "usage_error"
+
+    def __init__(self, message: str) -> None:
+        super().__init__("", None, "")
+        self.args = (message,)
+        self.message = message
+
+    def __str__(self) -> str:
+        return self.message
 
 
 class ResumeError(ConfigError):
@@ -459,6 +477,11 @@ def quote_value(value: object) -> str:
     except Exception:  # an int of thousands of digits, or a broken __repr__, must not hide the error
         text = f"<a {type(value).__name__} that cannot be shown>"
     return text if len(text) <= 200 else f"{text[:200]}… ({len(text):,} characters)"
+
+
+def format_with_code(error: object) -> str:
+    """Return an error's sentence for a terminal or a log, followed by its code in brackets if it has one."""
+    return f"{error} [{error.code}]" if isinstance(error, FlyballError) else str(error)
 
 
 def suggest_names(name: str, known: Iterable[str], cutoff: float = 0.7) -> list[str]:

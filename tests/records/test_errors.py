@@ -37,6 +37,7 @@ from flyball.errors import (
     UnknownBudget,
     UnknownName,
     UnknownTool,
+    UsageError,
     suggest_names,
 )
 from flyball.unit import Unit
@@ -46,6 +47,7 @@ EXAMPLES: list[FlyballError] = [
     ConfigError("budget 'x', ceiling", -1, "an int"),
     SettingError("max_turns", "flyball.toml:3", "many", "a whole number"),
     TomlError("flyball.toml:2", "x", "valid TOML"),
+    UsageError("this run has ended"),
     AmountError("x", 0),
     BudgetExceeded("x", 5, 3, 9),
     BudgetExceeded("cost_usd", 2 * 10**9, 10**9, 10**9, Unit.USD),

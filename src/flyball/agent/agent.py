@@ -22,7 +22,7 @@ from ..budget.price import Unpriced
 from ..budget.registry import IterationBudgetRegistry
 from ..budget.run_budget import TurnBudget
 from ..completion.assertions import Assertions
-from ..errors import ConfigError
+from ..errors import ConfigError, format_with_code
 from ..loop.child_task import ChildSpec, Mode
 from ..loop.plan import AgentSpec, ModelCard, Plan
 from ..message import Message
@@ -327,7 +327,7 @@ class Agent:
     def _load_rules(self, settings: Settings) -> RuleSet:
         rules = load_rules(self.rules, settings)
         for problem in rules.problems:
-            log.warning("%s", problem)
+            log.warning("%s", format_with_code(problem))
         for name in rules.models:
             if name not in self.models:
                 raise ConfigError("agent, models", sorted(self.models), f"also {name}, which a rule wants asked")

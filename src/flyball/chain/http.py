@@ -36,7 +36,7 @@ class ChainDepthMiddleware:
             return
         caller_or_refusal = self.chain.check(scope["headers"])
         if isinstance(caller_or_refusal, ChainRefusal):
-            log.info("refused a hop: %s: %s", caller_or_refusal.code, caller_or_refusal.message)
+            log.info("refused a hop: %s [%s]", caller_or_refusal.message, caller_or_refusal.code)
             await _send_refusal(caller_or_refusal, scope, send)
             return
         token = POSITION.set(Position(caller_or_refusal, self.chain))

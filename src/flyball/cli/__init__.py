@@ -10,7 +10,7 @@ from io import TextIOWrapper
 from pathlib import Path
 from typing import Any
 
-from ..errors import FlyballError
+from ..errors import FlyballError, format_with_code
 
 
 def main() -> None:
@@ -31,7 +31,7 @@ def main() -> None:
     try:
         app()
     except (FlyballError, OSError) as error:
-        sys.exit(f"flyball: {error}")
+        sys.exit(f"flyball: {format_with_code(error)}")
     finally:
         _flush()
 

@@ -8,7 +8,7 @@ from typing import IO
 
 import typer
 
-from ..errors import ConfigError, ConfigErrors, FlyballError
+from ..errors import ConfigError, ConfigErrors, FlyballError, format_with_code
 from ..person import escape_unprintable
 from ..result import Stop
 
@@ -50,7 +50,7 @@ def exit_with_error(error: Exception | str) -> typer.Exit:
     """Print usage errors, one per line, and return the exit to raise."""
     mistakes = error.errors if isinstance(error, ConfigErrors) else [error]
     for mistake in mistakes:
-        print_line(f"flyball: {mistake}", err=True)
+        print_line(f"flyball: {format_with_code(mistake)}", err=True)
     return typer.Exit(USAGE_EXIT_CODE)
 
 

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 
 import typer
 
-from ..errors import ResumeError
+from ..errors import ResumeError, format_with_code
 from ..event import AskedPerson, Event, RunStarted
 from ..history.record import result_to_dict, save_last_record
 from ..person import About, Approver, Question, Verdict, allow, escape_control_characters
@@ -174,7 +174,7 @@ def _open_store(location: StoreLocation) -> Store | None:
     except USER_ERRORS as error:
         if not location.is_default:
             raise
-        print_line(f"flyball: this run is not kept: {error}", err=True)
+        print_line(f"flyball: this run is not kept: {format_with_code(error)}", err=True)
         return None
 
 

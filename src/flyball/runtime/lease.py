@@ -11,7 +11,7 @@ from threading import Condition, Lock, Thread
 from time import monotonic
 
 from .._internal.workers import WorkerPool
-from ..errors import StoreError
+from ..errors import StoreError, format_with_code
 from ..store import Guard, Holder, Store
 
 log = logging.getLogger(__name__)
@@ -80,7 +80,7 @@ class SessionLease:
         try:
             renewed = self.store.lease.renew(self.guard, self._seconds)
         except StoreError as error:
-            log.warning("the lease of session %s is not renewed: %s", self.session, error)
+            log.warning("the lease of session %s is not renewed: %s", self.session, format_with_code(error))
             if monotonic() < self.lost_at:
                 return True
             renewed = False
@@ -104,7 +104,7 @@ class SessionLease:
             try:
                 self.store.lease.release(guard)
             except StoreError as error:
-                log.warning("the lease of session %s is not given back, and ends by itself: %s", self.session, error)
+                log.warning("the lease of session %s expires unreleased: %s", self.session, format_with_code(error))
 
 
 class LeaseRenewer:

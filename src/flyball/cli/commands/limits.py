@@ -9,7 +9,7 @@ from typing import Annotated, Any
 import typer
 
 from ...budget.registry import BudgetSpec, IterationBudgetRegistry, Resolution
-from ...errors import SettingError, suggest_names
+from ...errors import SettingError, format_with_code, suggest_names
 from ...settings import Setting, Settings, variable_for
 from ...steadiness import SETTINGS, Thresholds
 
@@ -40,7 +40,7 @@ def limits(
             typer.echo(_format_unread(*entry), err=True)
     errors = find_setting_errors(registry)
     for error in errors:
-        typer.echo(f"flyball: {error}", err=True)
+        typer.echo(f"flyball: {format_with_code(error)}", err=True)
     if errors:
         raise typer.Exit(1)
 
