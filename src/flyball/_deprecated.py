@@ -1,12 +1,18 @@
-"""Old public names: modules that have moved and classes that were renamed. Each gives one warning."""
+"""Old public names: modules that have moved, classes and keywords that were renamed. Each gives one warning."""
 
 from __future__ import annotations
 
+import functools
 import warnings
+from collections.abc import Callable
 from importlib import import_module
 from importlib.abc import Loader
 from importlib.machinery import ModuleSpec
 from types import ModuleType
+from typing import Any, ParamSpec, TypeVar
+
+P = ParamSpec("P")
+T = TypeVar("T")
 
 MODULES = {
     "flyball.cli.view": "flyball.cli.live",
@@ -40,6 +46,22 @@ def find_old_name(module: str, name: str) -> object:
         raise AttributeError(f"module {module!r} has no attribute {name!r}")
     warnings.warn(f"{module}.{name} is now {module}.{new}", DeprecationWarning, stacklevel=3)
     return getattr(import_module(module), new)
+
+
+def accept_old_keyword(old: str, new: str) -> Callable[[Callable[P, T]], Callable[P, T]]:
+    """Let a function take a keyword by its old name, too, with a warning."""
+
+    def decorate(function: Callable[P, T]) -> Callable[P, T]:
+        @functools.wraps(function)
+        def call(*args: Any, **kwargs: Any) -> T:
+            if old in kwargs:
+                warnings.warn(f"the keyword {old} is now {new}", DeprecationWarning, stacklevel=2)
+                kwargs.setdefault(new, kwargs.pop(old))
+            return function(*args, **kwargs)
+
+        return call
+
+    return decorate
 
 
 def find_old_module(name: str) -> ModuleSpec | None:

@@ -95,7 +95,7 @@ class Progress:
     @property
     def budgets(self) -> Mapping[str, BudgetSnapshot]:
         """Return a snapshot of every budget by name."""
-        return self.envelope.readings()
+        return self.envelope.snapshots()
 
     @property
     def remaining_s(self) -> float:

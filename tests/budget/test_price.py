@@ -68,7 +68,7 @@ def test_above_a_tier_all_tokens_cost_what_it_says() -> None:
     assert price.cost(Usage(200_000, 10)) == 200_000 * 5_000 + 10 * 25_000
     assert price.cost(Usage(200_001, 10)) == 200_001 * 10_000 + 10 * 37_500
     assert price.cost(Usage(200_001, 0, cached=200_001)) == 200_001 * 1_000
-    assert price.worst(200_001, 0) == 200_001 * 10_000
+    assert price.max_cost(200_001, 0) == 200_001 * 10_000
 
 
 @pytest.mark.parametrize("found", [-1, True, "3", float("nan"), None])

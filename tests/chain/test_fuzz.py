@@ -106,7 +106,7 @@ def test_no_headers_make_the_check_raise_or_widen_anything(headers: list[tuple[s
 
 def assert_narrows(caller: Caller) -> None:
     """A run gets no more than it would have without a caller."""
-    terms = Limits(turns=20, tokens=5_000, usd=1, seconds=30).terms()
+    terms = Limits(turns=20, tokens=5_000, usd=1, seconds=30).resolve()
     with serving(caller):
         inherited = Inheritance.from_shared(None)
     with (

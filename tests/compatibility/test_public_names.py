@@ -6,10 +6,15 @@ import sys
 import warnings
 from importlib import import_module
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from flyball import Agent
 from flyball._deprecated import MODULES, NAMES
+from flyball.loop.effects import Cancel
+from flyball.testing import ScriptDriver, ScriptedModel, say
+from flyball.toolbox import fetch
 
 DOCUMENTED = json.loads(Path(__file__).with_name("public-names.json").read_text())
 """What the documentation of the first version imported, by module."""
@@ -59,3 +64,14 @@ def test_an_old_name_is_the_same_class() -> None:
 def test_a_module_that_never_was_is_not_found() -> None:
     with pytest.raises(ModuleNotFoundError):
         import_module("flyball.never_was")
+
+
+def test_an_old_keyword_warns_and_works() -> None:
+    untyped: Any = fetch
+    with pytest.warns(DeprecationWarning, match="most_bytes is now max_bytes"):
+        assert [tool.name for tool in untyped(most_bytes=5)] == ["fetch"]
+    untyped = ScriptDriver
+    agent = Agent(model=ScriptedModel(say("never said")))
+    with pytest.warns(DeprecationWarning, match="signals is now signals"):
+        driver = untyped(agent, signals={0: [Cancel()]})
+    assert driver.run("Go.").stop == "cancelled"

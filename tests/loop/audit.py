@@ -131,7 +131,7 @@ class Auditor(Recount):
 
     def _learn(self, effect: Any, answer: Answer[Any]) -> None:
         self.at, before = answer.at, dict(self.ceilings)
-        for letter in answer.mail:
+        for letter in answer.signals:
             self._hear(letter)
         match effect:
             case Ask():

@@ -58,10 +58,12 @@ BATCH = together(LOOK, DELETE, call("look", at="more"))
 
 
 def script(
-    *lines: Line, desk: Desk | None = None, verdicts: Any = (), mail: Any = None, **options: Any
+    *lines: Line, desk: Desk | None = None, verdicts: Any = (), signals: Any = None, **options: Any
 ) -> ScriptDriver:
     model = ScriptedModel(*lines, say("ok"), grace=say("I report."))
-    return ScriptDriver(Agent(model=model, tools=(desk or Desk()).tools(), **options), verdicts=verdicts, mail=mail)
+    return ScriptDriver(
+        Agent(model=model, tools=(desk or Desk()).tools(), **options), verdicts=verdicts, signals=signals
+    )
 
 
 def run(*lines: Line, **options: Any) -> Result:
@@ -141,11 +143,11 @@ class TestCalls:
     @pytest.mark.parametrize("letter", [Cancel(), TimeUp()])
     def test_what_comes_in_meanwhile_counts_before_the_answer(self, letter: Any) -> None:
         desk = Desk()
-        result = run(BATCH, desk=desk, verdicts=[allow()], mail={1: [letter]})
+        result = run(BATCH, desk=desk, verdicts=[allow()], signals={1: [letter]})
         assert (desk.done, result.stop) == ([], "cancelled" if isinstance(letter, Cancel) else "deadline")
 
     def test_a_cancel_while_nobody_answers_cancels_the_calls(self) -> None:
-        result = run(BATCH, mail={1: [Cancel()]})
+        result = run(BATCH, signals={1: [Cancel()]})
         assert (result.stop, {outcome.status.value for outcome in result.tool_results}) == ("cancelled", {"cancelled"})
 
 
@@ -184,7 +186,7 @@ class TestPause:
         assert (third.stop, desk.done) == ("completed", ["delete a", "pay 50", "look it"])
 
     def test_what_was_steered_in_before_is_heard_once(self) -> None:
-        paused = script(LOOK, DELETE, mail={1: [Steer("Be careful.")]})
+        paused = script(LOOK, DELETE, signals={1: [Steer("Be careful.")]})
         paused.run("Go.")
         result = assert_honest(paused.resume({"call-100": True}))
         assert [message.content for message in result.messages].count("Be careful.") == 1
@@ -258,7 +260,7 @@ class TestMore:
         assert (result.stop, desk.done) == ("completed", [f"look {n}" for n in range(4)])
 
     def test_a_time_of_day_is_not_for_sale(self) -> None:
-        result = run(*looks(4), on_exhausted="ask", mail={1: [TimeUp()]}, verdicts=[extend(9)])
+        result = run(*looks(4), on_exhausted="ask", signals={1: [TimeUp()]}, verdicts=[extend(9)])
         assert result.stop == "deadline"
         assert not [event for event in result.events if isinstance(event, AskedPerson)]
 
@@ -281,8 +283,8 @@ def test_nothing_is_made_before_its_approval_on_any_path(
     batches: list[list[Line]], says: list[Verdict], letters: Mapping[int, Any], shared: bool
 ) -> None:
     desk = Desk()
-    mail = {at: [letter] for at, letter in letters.items()}
-    played = script(*[together(*batch) for batch in batches], desk=desk, verdicts=list(says), mail=mail)
+    signals = {at: [letter] for at, letter in letters.items()}
+    played = script(*[together(*batch) for batch in batches], desk=desk, verdicts=list(says), signals=signals)
     with Limits(turns=50, tool_calls=6).open() as envelope:
         result = assert_honest(played.run("Go.", **({"within": envelope} if shared else {})))
         while result.stop == "paused":

@@ -62,9 +62,9 @@ REQUIRED = {"required_tool_names": ["create_or_update_github_file", "create_gith
 
 
 def run(*lines: Any, completion: Any = None, **options: Any) -> Result:
-    grace, mail = options.pop("said_last", None), options.pop("mail", None)
+    grace, signals = options.pop("said_last", None), options.pop("signals", None)
     agent = Agent(model=ScriptedModel(*lines, grace=grace), tools=TOOLS, completion=completion, **options)
-    result = ScriptDriver(agent, mail=mail).run("Propose the change.")
+    result = ScriptDriver(agent, signals=signals).run("Propose the change.")
     assert_honest(result)
     return result
 
@@ -105,16 +105,16 @@ class TestEarlyEnd:
     def test_who_steers_a_run_that_had_its_outcome_is_heard_to_the_end(self) -> None:
         lines = (self.COMMENT, FILE, FILE, say("Both files are written."))
         for n in range(3):
-            result = run(*lines, completion=SEED, mail={n: [Steer("Write two files as well.")]})
+            result = run(*lines, completion=SEED, signals={n: [Steer("Write two files as well.")]})
             assert (result.stop, result.text, len(result.tool_results)) == ("completed", "Both files are written.", 3)
 
     def test_an_outcome_counts_even_if_the_time_is_over_with_it(self) -> None:
-        result = run(self.COMMENT, completion=SEED, mail={1: [TimeUp()]})
+        result = run(self.COMMENT, completion=SEED, signals={1: [TimeUp()]})
         assert (result.stop, result.requests, result.flags) == ("completed", 1, ())
 
     def test_a_cancel_or_a_lost_lease_goes_before_an_outcome_that_came_with_it(self) -> None:
-        assert run(self.COMMENT, completion=SEED, mail={1: [Cancel("me")]}).stop == "cancelled"
-        assert run(self.COMMENT, completion=SEED, mail={1: [LeaseLost()]}).stop == "contended"
+        assert run(self.COMMENT, completion=SEED, signals={1: [Cancel("me")]}).stop == "cancelled"
+        assert run(self.COMMENT, completion=SEED, signals={1: [LeaseLost()]}).stop == "contended"
 
     def test_a_hook_that_halts_goes_before_an_outcome(self) -> None:
         def halting(point: Point, progress: Progress, about: object = None) -> list[Halt]:
@@ -122,7 +122,7 @@ class TestEarlyEnd:
 
         result = run(self.COMMENT, completion=SEED, hooks=[halting])
         assert (result.stop, result.stopped_by, result.completion["complete"]) == ("halted", "guard", True)
-        late = run(self.COMMENT, completion=SEED, hooks=[halting], mail={1: [TimeUp()]}, said_last=say("report"))
+        late = run(self.COMMENT, completion=SEED, hooks=[halting], signals={1: [TimeUp()]}, said_last=say("report"))
         assert late.stop == "deadline"
 
     def test_an_outcome_may_come_in_the_last_turn_or_the_only_one(self) -> None:
@@ -276,9 +276,9 @@ ENDS: dict[str, tuple[tuple[Line, ...], dict[str, Any]]] = {
     "budget": ((FILE, FILE), {"limits": Limits(turns=1), "said_last": say("report")}),
     "halted": ((FILE,), {"single_turn": True}),
     "failed": ((fail(ModelError("down")),), {}),
-    "cancelled": ((FILE,), {"mail": {0: [Cancel("me")]}}),
-    "contended": ((FILE,), {"mail": {0: [LeaseLost()]}}),
-    "deadline": ((FILE,), {"mail": {0: [TimeUp()]}, "said_last": say("report")}),
+    "cancelled": ((FILE,), {"signals": {0: [Cancel("me")]}}),
+    "contended": ((FILE,), {"signals": {0: [LeaseLost()]}}),
+    "deadline": ((FILE,), {"signals": {0: [TimeUp()]}, "said_last": say("report")}),
 }
 
 

@@ -188,10 +188,10 @@ class World:
     def answer(self, effect: Effect[Any]) -> Answer[Any]:
         due = getattr(effect, "deadline", self.at)
         self.at += self.dice.pick(*[0.0] * 10, 0.1, 0.1, 0.1, 2.0, max(0.0, due - self.at))
-        value, mail = self._value(effect), self._mail()
+        value, signals = self._value(effect), self._mail()
         if isinstance(effect, Ask) and isinstance(value, Reply) and value.finish is Finish.CUT and self.at < due:
-            mail.append(Cancel("chaos"))  # nothing else cuts a reply before its deadline
-        return Answer(value, self.at, mail)
+            signals.append(Cancel("chaos"))  # nothing else cuts a reply before its deadline
+        return Answer(value, self.at, signals)
 
     def _value(self, effect: Effect[Any]) -> Any:
         match effect:
@@ -251,7 +251,7 @@ class World:
         return outcome
 
     def _mail(self) -> list[Signal]:
-        dice, mail = self.dice, list[Signal]()
+        dice, signals = self.dice, list[Signal]()
         for _ in range(dice.pick(1, 2, 3, 4) if dice.once_in(12) else 0):
             letter = dice.pick(
                 Steer("and this"),
@@ -262,8 +262,8 @@ class World:
                 Cancel("chaos"),
                 None,
             )
-            mail.append(letter or (Late(*self.hung.pop()) if self.hung else Steer("late")))
-        return mail
+            signals.append(letter or (Late(*self.hung.pop()) if self.hung else Steer("late")))
+        return signals
 
 
 def planned(agent: Agent, shared: TurnBudget | None, keeps: bool) -> Plan:

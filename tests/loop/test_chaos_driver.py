@@ -228,7 +228,7 @@ def test_what_the_driver_did_stands_the_audit_and_can_be_played_again(
     taken = anyio.run(driven, driver, dice, backend=backend)
     result, answers = driver.result, driver.answers
     assert result is not None, "it has no result"
-    heard = [letter for answer in answers for letter in answer.mail]
+    heard = [letter for answer in answers for letter in answer.signals]
     assert all(letter in heard for letter in taken), "a letter was taken and never read"
 
     story = Story()

@@ -222,7 +222,7 @@ class TestCompact:
         script.run("Read them all.")
         acts = [(n, effect.acts) for n, effect in enumerate(script.effects) if isinstance(effect, Act)]
         place = next(n for n, [act] in acts if act.call.name == "compact")
-        result = assert_honest(ScriptDriver(agent(), mail={place: [Cancel()]}).run("Read them all."))
+        result = assert_honest(ScriptDriver(agent(), signals={place: [Cancel()]}).run("Read them all."))
         assert result.stop == "cancelled"
 
     def test_a_compact_function_that_hangs_is_given_60_seconds_and_then_passed_over(self) -> None:

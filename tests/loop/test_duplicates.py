@@ -135,7 +135,7 @@ class TestDuplicates:
     def test_after_a_word_of_the_users_an_equal_call_is_no_duplicate(self) -> None:
         disk = Disk()
         agent = Agent(model=ScriptedModel(READ, READ, say("done")), tools=disk.tools(), duplicates="reject")
-        assert_honest(ScriptDriver(agent, mail={1: [Steer("Look again.")]}).run("Go."))
+        assert_honest(ScriptDriver(agent, signals={1: [Steer("Look again.")]}).run("Go."))
         assert disk.made == ["read a"] * 2
 
     def test_other_arguments_are_another_call(self) -> None:
@@ -188,7 +188,7 @@ class TestDuplicates:
     def test_a_write_that_ends_late_may_have_changed_something(self) -> None:
         disk = Disk()
         agent = Agent(model=ScriptedModel(READ, READ, READ, say("done")), tools=disk.tools(), duplicates="reuse")
-        ScriptDriver(agent, mail={4: [Late("call-9", "write")]}).run("Go.")
+        ScriptDriver(agent, signals={4: [Late("call-9", "write")]}).run("Go.")
         assert disk.made == ["read a"] * 2
 
     def test_while_a_write_hangs_every_read_is_made(self) -> None:
@@ -272,7 +272,7 @@ class TestLoops:
     def test_a_word_of_the_users_begins_anew(self) -> None:
         disk = Disk()
         agent = Agent(model=ScriptedModel(*[READ] * 6, say("done")), tools=disk.tools())
-        result = assert_honest(ScriptDriver(agent, mail={8: [Steer("Try it again.")]}).run("Go."))
+        result = assert_honest(ScriptDriver(agent, signals={8: [Steer("Try it again.")]}).run("Go."))
         assert (result.stop, disk.made) == ("completed", ["read a"] * 5)
 
     def test_a_word_of_the_users_that_comes_with_the_last_call_goes_before_the_end(self) -> None:
@@ -281,7 +281,7 @@ class TestLoops:
         driver = ScriptDriver(agent)
         driver.run("Go.")
         place = [n for n, effect in enumerate(driver.effects) if isinstance(effect, Ask)][4]
-        result = assert_honest(ScriptDriver(agent, mail={place: [Steer("Try it again.")]}).run("Go."))
+        result = assert_honest(ScriptDriver(agent, signals={place: [Steer("Try it again.")]}).run("Go."))
         assert (result.stop, result.turns) == ("completed", 7)
 
     def test_a_large_result_is_the_same_although_each_has_its_own_artifact(self) -> None:

@@ -77,10 +77,10 @@ RUNS: dict[str, tuple[tuple[Line, ...], dict[str, Any], dict[str, Any]]] = {
     "notices": ((SUM, SUM, say("3")), {"hooks": [notice]}, {}),
     "nudges": ((say("a"), say("b")), {"completion": nudged}, {}),
     "a person": ((call("careful"), say("3")), {}, {}),
-    "steered": ((SUM, say("a"), say("b")), {}, {"mail": {1: [Steer("x")], 3: [Steer("y")]}}),
-    "extended": ((SUM, SUM, say("3")), {"limits": Limits(turns=1)}, {"mail": {1: [Extend({"turns": 5}, 60.0)]}}),
-    "cancelled": ((SUM, SUM, say("3")), {}, {"mail": {2: [Cancel()]}}),
-    "time up": ((SUM, SUM, say("3")), {}, {"mail": {2: [TimeUp()]}}),
+    "steered": ((SUM, say("a"), say("b")), {}, {"signals": {1: [Steer("x")], 3: [Steer("y")]}}),
+    "extended": ((SUM, SUM, say("3")), {"limits": Limits(turns=1)}, {"signals": {1: [Extend({"turns": 5}, 60.0)]}}),
+    "cancelled": ((SUM, SUM, say("3")), {}, {"signals": {2: [Cancel()]}}),
+    "time up": ((SUM, SUM, say("3")), {}, {"signals": {2: [TimeUp()]}}),
 }
 
 

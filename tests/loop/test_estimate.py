@@ -206,7 +206,7 @@ class TestWhatNobodyTold:
         held = estimates(result)[0] + 100
         assert marks(result)[0] is True
         assert result.budgets["tokens"].used == held + result.usage.total
-        cost = PRICE.worst(held - 100, 100) + PRICE.cost(result.usage)
+        cost = PRICE.max_cost(held - 100, 100) + PRICE.cost(result.usage)
         assert (result.cost, result.budgets["usd"].used) == ({"scripted": cost}, cost)
         assert result.estimated_requests == result.to_dict()["estimated_requests"] == 1
 
@@ -226,7 +226,7 @@ class TestWhatNobodyTold:
         result, _ = played(ScriptedModel(say(text).using(None), price=PRICE))
         read, made = estimates(result)[0], estimate_tokens(text)
         assert result.budgets["tokens"].used == read + made
-        assert result.cost == {"scripted": PRICE.worst(read, made)}
+        assert result.cost == {"scripted": PRICE.max_cost(read, made)}
         assert marks(result) == [True]
 
     @pytest.mark.parametrize("most", [7, 9_000])

@@ -43,7 +43,7 @@ def test_a_tool_without_secrets_is_shown_as_it_is() -> None:
 
 def test_time_is_never_extended_above_what_the_registry_allows() -> None:
     agent = Agent(model=ScriptedModel(say("x")), limits=Limits(seconds=60))
-    script = ScriptDriver(agent, mail={0: [Extend({}, 1e6)]})
+    script = ScriptDriver(agent, signals={0: [Extend({}, 1e6)]})
     [moved] = [event for event in script.run("x").events if event.kind == "postponed"]
     assert moved.to_dict()["seconds"] == 86_400 - 60
 

@@ -39,7 +39,7 @@ ENDS: dict[str, tuple[Limits, dict[str, Any], str]] = {
     "context": (Limits(context_tokens=600), {}, "budget"),
     "money": (Limits(usd=0.04), {}, "budget"),
     "seconds": (Limits(seconds=100), {"seconds": {"add": 30.0}}, "deadline"),
-    "time of day": (Limits(), {"mail": {3: [TimeUp()]}}, "deadline"),
+    "time of day": (Limits(), {"signals": {3: [TimeUp()]}}, "deadline"),
 }
 
 

@@ -39,8 +39,8 @@ def broken(progress: Progress) -> bool:
 
 
 STOPS: dict[Stop, tuple[tuple[Line, ...], dict[str, Any], dict[str, Any]]] = {
-    Stop.CONTENDED: ((SUM, say("3")), {}, {"mail": {1: [LeaseLost()]}}),
-    Stop.CANCELLED: ((SUM, say("3")), {}, {"mail": {1: [Cancel("me")]}}),
+    Stop.CONTENDED: ((SUM, say("3")), {}, {"signals": {1: [LeaseLost()]}}),
+    Stop.CANCELLED: ((SUM, say("3")), {}, {"signals": {1: [Cancel("me")]}}),
     Stop.FAILED: ((SUM, fail(ModelError("gone"))), {}, {}),
     Stop.DEADLINE: ((SUM, SUM), {"limits": Limits(seconds=100)}, {"seconds": {"add": 80.0}}),
     Stop.BUDGET: ((SUM, SUM), {"limits": Limits(turns=2)}, {}),
@@ -67,7 +67,7 @@ def ended(stop: Stop, **more: Any) -> Result:
 
 
 def run(*lines: Line, **options: Any) -> Result:
-    driving = {name: options.pop(name) for name in ("mail", "seconds") if name in options}
+    driving = {name: options.pop(name) for name in ("signals", "seconds") if name in options}
     agent = Agent(model=ScriptedModel(*lines, grace=say("Reported.")), tools=[add], **options)
     return assert_honest(ScriptDriver(agent, **driving).run("Go."))
 
@@ -126,11 +126,11 @@ class TestPrecedence:
     @pytest.mark.parametrize(
         ("options", "stop"),
         [
-            ({"mail": {1: [Cancel(), LeaseLost(), TimeUp()]}, "hooks": [halt]}, Stop.CONTENDED),
-            ({"mail": {1: [Cancel(), TimeUp()]}, "hooks": [halt], "should_continue": broken}, Stop.CANCELLED),
-            ({"mail": {1: [TimeUp()]}, "hooks": [halt]}, Stop.DEADLINE),
-            ({"mail": {1: [TimeUp()]}, "limits": Limits(turns=1)}, Stop.DEADLINE),
-            ({"mail": {1: [TimeUp()]}, "single_turn": True}, Stop.DEADLINE),
+            ({"signals": {1: [Cancel(), LeaseLost(), TimeUp()]}, "hooks": [halt]}, Stop.CONTENDED),
+            ({"signals": {1: [Cancel(), TimeUp()]}, "hooks": [halt], "should_continue": broken}, Stop.CANCELLED),
+            ({"signals": {1: [TimeUp()]}, "hooks": [halt]}, Stop.DEADLINE),
+            ({"signals": {1: [TimeUp()]}, "limits": Limits(turns=1)}, Stop.DEADLINE),
+            ({"signals": {1: [TimeUp()]}, "single_turn": True}, Stop.DEADLINE),
             ({"hooks": [halt], "limits": Limits(tool_calls=0)}, Stop.BUDGET),
             ({"should_continue": broken, "hooks": [halt]}, Stop.HALTED),
             ({"should_continue": broken}, Stop.FAILED),

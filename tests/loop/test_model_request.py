@@ -295,7 +295,7 @@ class TestMoney:
         [told] = events(result, ModelRequested)
         assert asked.max_output_tokens is not None
         cost = PRICE.cost(Usage(told.estimated_tokens, asked.max_output_tokens))
-        assert cost <= 9_000_000 < PRICE.worst(told.estimated_tokens, asked.max_output_tokens + 1)
+        assert cost <= 9_000_000 < PRICE.max_cost(told.estimated_tokens, asked.max_output_tokens + 1)
 
     def test_nobody_telling_the_usage_costs_the_whole_hold(self) -> None:
         driver = script(say(".").using(None), limits=Limits(usd=1), price=PRICE, max_output_tokens=100)

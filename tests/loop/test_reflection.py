@@ -188,7 +188,7 @@ def test_nothing_is_asked_when_the_run_was_ended_while_the_conversation_was_summ
     acts = [(n, effect.acts) for n, effect in enumerate(whole.effects) if isinstance(effect, Act)]
     place = next(n for n, calls in acts if calls[0].call.name == "compact")
     for letter, stop in ((Cancel(), "cancelled"), (TimeUp(), "deadline")):
-        driver = ScriptDriver(agent(), mail={place: [letter]})
+        driver = ScriptDriver(agent(), signals={place: [letter]})
         assert assert_honest(driver.run("Go.")).stop == stop
         asked = [effect.request.purpose for effect in driver.effects[place:] if isinstance(effect, Ask)]
         assert asked == ([] if stop == "cancelled" else [Purpose.GRACE])
@@ -212,7 +212,7 @@ def test_a_long_conversation_is_shortened_for_it() -> None:
 
 def test_a_cancel_meanwhile_ends_the_run() -> None:
     agent = Agent(model=script(2), tools=[look], reflection=Reflection(every=1))
-    result = assert_honest(ScriptDriver(agent, mail={3: [Cancel()]}).run("Go."))
+    result = assert_honest(ScriptDriver(agent, signals={3: [Cancel()]}).run("Go."))
     assert (result.stop, result.reflections, result.turns) == ("cancelled", (), 1)
 
 

@@ -347,7 +347,7 @@ def test_a_bad_file_stops_neither_the_others_nor_the_core_rules(rules: RuleFolde
 def test_a_run_with_rules_is_played_again_to_the_same(rules: RuleFolder) -> None:
     rules.add("on_turn_start", 'type = "set_state"\nkey = "n"\nincrement = 1')
     rules.add("on_turn_end", note("{{ context.state.n }}"))
-    ran = Ran(rules, *LOOKS[:3], say("ok"), plot={"mail": {2: [Steer("x")]}})
+    ran = Ran(rules, *LOOKS[:3], say("ok"), plot={"signals": {2: [Steer("x")]}})
     again = ran.script.replay()
     assert again.state == ran.result.state == {"n": 4}
     assert [event.to_dict() for event in again.events] == [event.to_dict() for event in ran.result.events]

@@ -234,7 +234,7 @@ def test_whatever_rules_say_a_run_ends_honestly(
         write_rules(Path(name), Dice(written))
         agent = made_agent(Path(name), who, does)
     assert agent.ruleset.problems == ()
-    script = ScriptDriver(agent, mail=letters(comes))
+    script = ScriptDriver(agent, signals=letters(comes))
     shared = TurnBudget.create(None, max_steps=30) if shares else None
     result = assert_honest(script.run("Go.") if shared is None else script.run("Go.", within=shared))
     for _ in range(5):

@@ -59,7 +59,7 @@ class Sharing:
         self.grants: list[Grant] = []
         self.effects: list[Effect[Any]] = []
         self.refuse: Callable[[Grant], Refusal | None] = lambda grant: None
-        self.mail: dict[int, list[Signal]] = {}
+        self.signals: dict[int, list[Signal]] = {}
 
     def run(self, within: TurnBudget | None = None) -> Result:
         plan = self.agent.plan("Go.", within=within or TurnBudget.create())
@@ -71,7 +71,7 @@ class Sharing:
             except StopIteration as end:
                 return assert_honest(end.value)
             self.effects.append(effect)
-            answer = Answer(self._done(effect), 0.0, self.mail.get(len(self.effects) - 1, ()))
+            answer = Answer(self._done(effect), 0.0, self.signals.get(len(self.effects) - 1, ()))
 
     def _done(self, effect: Effect[Any]) -> Any:
         match effect:
@@ -293,7 +293,7 @@ class TestRefunds:
 @pytest.mark.parametrize("index", range(13))
 def test_a_cancel_that_comes_with_a_grant_is_heard(index: int) -> None:
     shared = Sharing(together(SUM, SUM), call("look"), say("3"), max_output_tokens=10)
-    shared.mail = {index: [Cancel("me")]}
+    shared.signals = {index: [Cancel("me")]}
     result = shared.run()
     assert (result.stop, result.stopped_by) == ("cancelled", "me")
     assert not any(isinstance(effect, Ask) for effect in shared.effects[index + 1 :])

@@ -212,7 +212,7 @@ def test_whatever_a_model_does_it_ends_honestly_inside_its_context(
     who: bytes, does: bytes, comes: bytes, shares: bool
 ) -> None:
     agent, disk, model = made_agent(who, does)
-    driver = ScriptDriver(agent, mail=letters(comes))
+    driver = ScriptDriver(agent, signals=letters(comes))
     shared = TurnBudget.create(None, max_steps=8) if shares else None
     result = assert_honest(driver.run("Do it.") if shared is None else driver.run("Do it.", within=shared))
     assert sum(isinstance(effect, Ask) for effect in driver.effects) == result.requests <= 200
@@ -245,7 +245,7 @@ class Busy:
         return Reply("", (Call("c", "read", arguments), Call("c", "write", arguments)), Usage(900, 5), Finish.CALLS)
 
 
-def busy_script(mail: dict[int, list[Signal]]) -> ScriptDriver:
+def busy_script(signals: dict[int, list[Signal]]) -> ScriptDriver:
     agent = Agent(
         model=Busy(),
         tools=Disk().tools(),
@@ -254,7 +254,7 @@ def busy_script(mail: dict[int, list[Signal]]) -> ScriptDriver:
         reflection=Reflection(every=2, after_failure=True),
         compact=lambda messages: f"{len(messages)} messages.",
     )
-    return ScriptDriver(agent, mail=mail)
+    return ScriptDriver(agent, signals=signals)
 
 
 @pytest.mark.parametrize(
@@ -269,8 +269,8 @@ def busy_script(mail: dict[int, list[Signal]]) -> ScriptDriver:
     ids=str,
 )
 def test_a_letter_at_any_place_is_heard_there(letter: Signal, stop: str, shares: bool) -> None:
-    def played(mail: dict[int, list[Signal]]) -> tuple[ScriptDriver, Result]:
-        driver = busy_script(mail)
+    def played(signals: dict[int, list[Signal]]) -> tuple[ScriptDriver, Result]:
+        driver = busy_script(signals)
         shared = TurnBudget.create(None, max_steps=50, max_tool_calls=50)
         result = driver.run("Go.", within=shared) if shares else driver.run("Go.")
         assert driver.replay() == assert_honest(result)

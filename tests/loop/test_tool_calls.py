@@ -109,7 +109,7 @@ class TestClaims:
             SUM,
             say("ok"),
             limits=Limits(tool_calls=1, calls={"add": 1}),
-            mail={1: [Extend({"tool_calls": 5})]},
+            signals={1: [Extend({"tool_calls": 5})]},
         )
         assert (result.stop, statuses(result)) == ("completed", ["done", "budget", "budget"])
 
@@ -259,7 +259,7 @@ class TestApproval:
         made: list[int] = []
         careful = Tool(lambda: made.append(1), name="careful", approve=True)
         agent = Agent(model=ScriptedModel(call("careful")), tools=[careful])
-        result = assert_honest(ScriptDriver(agent, verdicts=[Verdict(True)], mail={1: [Cancel()]}).run("Go."))
+        result = assert_honest(ScriptDriver(agent, verdicts=[Verdict(True)], signals={1: [Cancel()]}).run("Go."))
         assert (result.stop, statuses(result), made) == ("cancelled", ["cancelled"], [])
 
     def test_the_question_names_the_call(self) -> None:
@@ -274,12 +274,12 @@ class TestApproval:
 class TestInterruptedBatch:
     @pytest.mark.parametrize(("letter", "stop"), [(Cancel(), "cancelled"), (LeaseLost(), "contended")])
     def test_what_has_not_begun_when_the_run_is_called_off_is_cancelled(self, letter: Any, stop: str) -> None:
-        result = run(together(*[call("write", text="x")] * 3), mail={1: [letter]})
+        result = run(together(*[call("write", text="x")] * 3), signals={1: [letter]})
         assert [type(outcome) for outcome in result.tool_results] == [Success, Cancelled, Cancelled]
         assert (result.stop, result.budgets["tool_calls"].used) == (stop, 1)
 
     def test_what_has_not_begun_when_the_time_is_up_is_denied(self) -> None:
-        result = run(together(*[call("write", text="x")] * 3), mail={1: [TimeUp()]})
+        result = run(together(*[call("write", text="x")] * 3), signals={1: [TimeUp()]})
         assert statuses(result) == ["done", "deadline", "deadline"]
         assert (result.stop, result.flags, result.text) == ("deadline", ("max_seconds_reached",), "Reported.")
 

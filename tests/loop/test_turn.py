@@ -175,7 +175,7 @@ class TestReasonsToGoOn:
         assert f"({reason.value}): " in result.messages[2].content
 
     def test_a_run_goes_on_after_a_message_was_steered_in(self) -> None:
-        result = run(made(say("a"), say("b")), mail={0: [Steer("And now?")]})
+        result = run(made(say("a"), say("b")), signals={0: [Steer("And now?")]})
         assert (result.stop, result.turns, result.text) == ("completed", 2, "b")
         assert [message.content for message in result.messages] == ["Go.", "a", "And now?", "b"]
 
@@ -203,7 +203,7 @@ class TestSingleTurn:
 
     @pytest.mark.parametrize("index", [0, 1])
     def test_a_single_turn_takes_one_turn_whatever_is_steered_in(self, index: int) -> None:
-        result = run(made(say("a"), say("b"), single_turn=True), mail={index: [Steer("And?")]})
+        result = run(made(say("a"), say("b"), single_turn=True), signals={index: [Steer("And?")]})
         assert (result.requests, result.stop, result.stopped_by) == (1, "halted", "single_turn")
         assert result.messages[-1].content == "And?"
 

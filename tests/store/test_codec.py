@@ -131,11 +131,11 @@ def same(one: Any, other: Any) -> bool:
 
 @settings(max_examples=400, deadline=None)
 @given(values, st.lists(letter, max_size=2))
-def test_whatever_a_journal_holds_comes_back_as_it_was(value: Any, mail: list[Any]) -> None:
-    written = CODE.dumps([value, 1.5, mail])
+def test_whatever_a_journal_holds_comes_back_as_it_was(value: Any, signals: list[Any]) -> None:
+    written = CODE.dumps([value, 1.5, signals])
     written.encode("utf-8")
     json.loads(written, parse_constant=lambda name: pytest.fail(f"{name} is no JSON"))
-    assert same(CODE.loads(written), [value, 1.5, mail])
+    assert same(CODE.loads(written), [value, 1.5, signals])
 
 
 @tool

@@ -217,14 +217,14 @@ class TestTime:
 class TestPeople:
     def test_letters_come_in_with_the_answer_of_that_number(self) -> None:
         lines = [call("add", a=1, b=2), say("3")]
-        result = ScriptDriver(agent(lines), mail={0: [Steer("Be brief.")]}).run("Do it.")
+        result = ScriptDriver(agent(lines), signals={0: [Steer("Be brief.")]}).run("Do it.")
         assert [message.content for message in result.messages if message.role == "user"] == ["Do it.", "Be brief."]
-        result = ScriptDriver(agent(lines), mail={1: [Cancel("me")]}).run("Do it.")
+        result = ScriptDriver(agent(lines), signals={1: [Cancel("me")]}).run("Do it.")
         assert (result.stop, result.stopped_by, len(result.tool_results)) == (Stop.CANCELLED, "me", 1)
 
     def test_a_run_can_be_extended(self) -> None:
         lines = [*[call("add", a=n, b=n) for n in range(6)], say("done")]
-        result = ScriptDriver(agent(lines), mail={2: [Extend({"turns": 5})]}).run("Do it.")
+        result = ScriptDriver(agent(lines), signals={2: [Extend({"turns": 5})]}).run("Do it.")
         assert (result.stop, result.turns) == ("completed", 7)
 
     def test_a_person_answers_in_the_order_asked(self) -> None:
@@ -316,10 +316,10 @@ def test_a_tool_cannot_take_less_than_no_time() -> None:
     ("options", "where", "found"),
     [
         ({"seconds": {"ad": 5}}, "script, seconds", "'ad'"),
-        ({"mail": [Cancel()]}, "script, mail", "[Cancel"),
-        ({"mail": {"first": [Cancel()]}}, "script, mail", "'first'"),
-        ({"mail": {0: Cancel()}}, "script, mail", "Cancel"),
-        ({"mail": {0: ["cancel"]}}, "script, mail", "['cancel']"),
+        ({"signals": [Cancel()]}, "script, signals", "[Cancel"),
+        ({"signals": {"first": [Cancel()]}}, "script, signals", "'first'"),
+        ({"signals": {0: Cancel()}}, "script, signals", "Cancel"),
+        ({"signals": {0: ["cancel"]}}, "script, signals", "['cancel']"),
         ({"verdicts": [True]}, "script, verdicts", "True"),
     ],
 )

@@ -46,7 +46,7 @@ def test_fetch_is_marked_as_a_read() -> None:
 def test_options_of_fetch_are_checked() -> None:
     wrong: list[tuple[dict[str, Any], str, object]] = [
         ({"allow": ["intranet"]}, "fetch, allow", "intranet"),
-        ({"most_bytes": 0}, "fetch, most_bytes", 0),
+        ({"max_bytes": 0}, "fetch, max_bytes", 0),
         ({"timeout": -1}, "tool 'fetch', timeout", -1),
     ]
     for options, where, found in wrong:
@@ -80,7 +80,7 @@ class TestPages:
 
     def test_what_is_too_large_is_cut_packed_or_not(self, site: Any) -> None:
         for path in ("/long/5000", "/bomb"):
-            found = get(site.url(path), allow=HERE, most_bytes=1_000).text
+            found = get(site.url(path), allow=HERE, max_bytes=1_000).text
             assert "1,000" in found.rpartition("\n")[2]
 
     @pytest.mark.parametrize(

@@ -261,7 +261,7 @@ class Agent:
     def as_child(self, mode: Mode, registry: IterationBudgetRegistry) -> ChildSpec:
         """All that its runs need as children of another agent; of that one's registry where it has none of its own."""
         own = self.registry is not None or self.settings is not None
-        terms = self.limits.terms(self._registry() if own else registry, kind=RunKind.CHILD, grace=self.grace)
+        terms = self.limits.resolve(self._registry() if own else registry, kind=RunKind.CHILD, grace=self.grace)
         return ChildSpec(
             name=self.name,
             description=self.description,
@@ -357,7 +357,7 @@ class Agent:
         registry = self._registry()
         edges = build_child_specs(self.children, registry)
         offer = AgentTools.of(self.tools, edges)
-        terms = self.limits.terms(registry, kind=self.kind, grace=self.grace)
+        terms = self.limits.resolve(registry, kind=self.kind, grace=self.grace)
         ruleset = self._load_rules(registry.settings)
         assertions, policy = build_completion(self.completion, None if offer.sources else tuple(offer.toolset))
         output = None if self.output is None else Output(self.output, policy)

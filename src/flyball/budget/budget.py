@@ -73,7 +73,7 @@ class IterationBudget:
         self._parent = parent
         self._lock = self._choose_lock(parent, beside)
 
-    def anew(self, beside: IterationBudget | None = None, most: int | None = None) -> IterationBudget:
+    def create_fresh(self, beside: IterationBudget | None = None, max_amount: int | None = None) -> IterationBudget:
         """Return an unused budget with the same settings, without re-validating them.
 
         `beside` is the budget whose lock it shares. `most` caps the ceiling; None keeps this budget's ceiling.
@@ -82,8 +82,8 @@ class IterationBudget:
         fresh.name, fresh.unit = self.name, self.unit
         fresh.refund_limit = self.refund_limit
         ceiling, maximum = self._ceiling, self.maximum
-        if most is not None and (ceiling is None or ceiling >= most):
-            ceiling = maximum = most  # an inherited cap can never be raised
+        if max_amount is not None and (ceiling is None or ceiling >= max_amount):
+            ceiling = maximum = max_amount  # an inherited cap can never be raised
         fresh._ceiling, fresh.maximum = ceiling, maximum
         fresh._room = math.inf if ceiling is None else ceiling
         fresh._used = fresh._brought = fresh._held = fresh._unsettled = 0
@@ -124,7 +124,7 @@ class IterationBudget:
         """Reserve `amount` until it is settled, or raise BudgetExceeded."""
         return Hold(self, amount)
 
-    def hold_some(self, least: int, most: float) -> Hold | None:
+    def hold_between(self, min_amount: int, max_amount: float) -> Hold | None:
         """Reserve as much as is available, from `least` up to `most`.
 
         Returns None if fewer than `least` units are available, or if the amount would be infinite.
@@ -133,8 +133,8 @@ class IterationBudget:
         lock.acquire()
         try:
             room = self._room - self._used if self._parent is None else self.available
-            amount: Any = most if most < room else room
-            if amount < least or amount == math.inf:
+            amount: Any = max_amount if max_amount < room else room
+            if amount < min_amount or amount == math.inf:
                 return None
             budget: IterationBudget | None = self
             while budget is not None:
@@ -143,7 +143,7 @@ class IterationBudget:
                 budget = budget._parent
         finally:
             lock.release()
-        return Hold.made(self, amount)
+        return Hold.create(self, amount)
 
     def increment(self, amount: int = 1) -> int:
         """Count `amount` even above the ceiling, and return the new count."""
@@ -390,7 +390,7 @@ class Hold:
         self._settled = None
 
     @classmethod
-    def made(cls, budget: IterationBudget, amount: int) -> Hold:
+    def create(cls, budget: IterationBudget, amount: int) -> Hold:
         """Wrap an amount that is already reserved in the budget."""
         hold = object.__new__(cls)
         hold._budget, hold._amount, hold._settled = budget, amount, None
@@ -474,7 +474,8 @@ class LazyBudgets(dict[str, IterationBudget]):
         self._turns = turns
 
     def __missing__(self, name: str) -> IterationBudget:
-        return self.setdefault(name, self._templates[name].anew(self._turns))  # setdefault: threads may race here
+        budget = self._templates[name].create_fresh(self._turns)
+        return self.setdefault(name, budget)  # threads may race here
 
     def __contains__(self, name: object) -> bool:
         return name in self._templates or super().__contains__(name)

@@ -112,9 +112,9 @@ class Limits:
 
         Without `grace` nothing is reserved for a report.
         """
-        return self.terms(registry, kind=kind, grace=grace).open(clock)
+        return self.resolve(registry, kind=kind, grace=grace).open(clock)
 
-    def terms(
+    def resolve(
         self, registry: IterationBudgetRegistry | None = None, *, kind: RunKind = RunKind.AGENT, grace: bool = True
     ) -> ResolvedLimits:
         """Look up settings and defaults once, for many runs."""
@@ -245,10 +245,10 @@ class ResolvedLimits:
         """
         until, now = self.limits.until, clock.now()
         until_s = max_seconds if until is None else min(max_seconds, max(0.0, until.timestamp() - clock.wall()))
-        turns = self.budgets["turns"].anew()
+        turns = self.budgets["turns"].create_fresh()
         budgets = LazyBudgets(self.budgets, turns)
         for name, amount in (max_amounts or {}).items():
-            budgets[name] = self.budgets[name].anew(turns, amount)
+            budgets[name] = self.budgets[name].create_fresh(turns, amount)
         if level:
             budgets["depth"] = self._create_depth_budget(level, (max_amounts or {}).get("depth"), turns)
         return TurnBudget(

@@ -116,12 +116,12 @@ class TokenPrice:
         own: dict[str, Any] = {**data, "tiers": tuple(Tier(**tier) for tier in data.get("tiers", ()))}
         return cls(**own)
 
-    def worst(self, input: int, output: int) -> int:
+    def max_cost(self, input: int, output: int) -> int:
         """Return the highest cost of a request with up to these tokens."""
         rates = self._worst[bisect_left(self._starts, input)]
         return -(-(input * rates.max_input + output * rates.output) // self._unit)
 
-    def most(self, tokens: int, requests: int) -> int:
+    def max_cost_of_requests(self, tokens: int, requests: int) -> int:
         """Return the highest cost of `tokens` in up to `requests` requests."""
         rates = self._worst[bisect_left(self._starts, tokens)]
         max_rate = max(rates.max_input, rates.output)
@@ -136,7 +136,7 @@ def compute_max_request_cost(price: Price, input_tokens: int, output_tokens: int
     For a price that is not a `TokenPrice`, it tries the extreme splits into cached, written and reasoning tokens.
     """
     if type(price) is TokenPrice:
-        return price.worst(input_tokens, output_tokens)
+        return price.max_cost(input_tokens, output_tokens)
     splits = [(0, 0), (input_tokens, 0), (0, input_tokens)]
     return max(
         price.cost(Usage(input_tokens, output_tokens, cached, reasoning, written))
@@ -152,7 +152,7 @@ def compute_max_total_cost(price: Price, tokens: int, requests: int | None = Non
     """
     requests = tokens if requests is None else min(requests, tokens)
     if type(price) is TokenPrice:
-        return price.most(tokens, requests)
+        return price.max_cost_of_requests(tokens, requests)
     return compute_max_request_cost(price, tokens, tokens) + requests
 
 

@@ -64,7 +64,8 @@ class TurnBudget:
         for name, amount in reserve.items() if reserve else ():
             if amount:
                 budget = budgets[name]
-                self._reserve[name] = budget.hold_some(amount, amount) or budget.hold(amount)  # raises with the reason
+                hold = budget.hold_between(amount, amount)
+                self._reserve[name] = hold or budget.hold(amount)  # raises with the reason
 
     @classmethod
     def create(
@@ -250,7 +251,7 @@ class TurnBudget:
         for hold in self._reserve.values():
             hold.release()
 
-    def set_aside_again(self) -> None:
+    def restore_reserve(self) -> None:
         """Reserve again what is available, when work continues after a report."""
         with self.lock:
             self.moves += 1
@@ -269,12 +270,12 @@ class TurnBudget:
     def __exit__(self, *_: object) -> None:
         self.close()
 
-    def readings(self) -> dict[str, BudgetSnapshot]:
+    def snapshots(self) -> dict[str, BudgetSnapshot]:
         """Return snapshots of all budgets, taken at the same moment."""
         with self.lock:
             return {name: budget.snapshot() for name, budget in self.budgets.items()}
 
-    def last_readings(self) -> Mapping[str, BudgetSnapshot]:
+    def final_snapshots(self) -> Mapping[str, BudgetSnapshot]:
         """Return snapshots of a finished run, taken on first access.
 
         Most callers never read them.
@@ -343,7 +344,7 @@ class _FinalSnapshots(Mapping[str, BudgetSnapshot]):
 
     def _take(self) -> dict[str, BudgetSnapshot]:
         if self._envelope is not None:
-            self._taken, self._envelope = self._envelope.readings(), None
+            self._taken, self._envelope = self._envelope.snapshots(), None
         return self._taken
 
     def __getitem__(self, name: str) -> BudgetSnapshot:

@@ -123,7 +123,7 @@ class Spending:
         None if a budget refuses.
         """
         if self.price is None and input_tokens > 0:  # only tokens to reserve: one atomic step
-            hold = self._tokens.hold_some(
+            hold = self._tokens.hold_between(
                 input_tokens + 1, math.inf if max_output_tokens is None else input_tokens + max_output_tokens
             )
             if hold is not None:

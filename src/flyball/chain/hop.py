@@ -133,7 +133,7 @@ class HopCheck:
 
     def _count_hop(self, context: HopContext, signed: bool) -> Caller | ChainRefusal:
         """Count the hop, then check depth, cycle and remaining budget."""
-        budget = self.depth.anew(most=context.ceiling)
+        budget = self.depth.create_fresh(max_amount=context.ceiling)
         context.depth, context.ceiling = budget.increment(context.depth + 1), budget.ceiling
         if budget.exceeded:
             return self._refuse(RefusalCode.DEPTH, f"{budget.warning} This would be hop {context.depth}.", context)
@@ -167,8 +167,9 @@ class HopCheck:
         """Build the budget shared by the runs of this hop; None if the chain sets none."""
         if context.turns is None and context.tokens is None and context.usd is None:
             return None
-        turns = self._budgets["turns"].anew(most=context.turns)
-        tokens, usd = self._budgets["tokens"].anew(turns, context.tokens), self._budgets["usd"].anew(turns, context.usd)
+        turns = self._budgets["turns"].create_fresh(max_amount=context.turns)
+        tokens = self._budgets["tokens"].create_fresh(turns, context.tokens)
+        usd = self._budgets["usd"].create_fresh(turns, context.usd)
         return TurnBudget({"turns": turns, "tokens": tokens, "usd": usd}, deadline)
 
     def _refuse_invalid(self, message: str) -> ChainRefusal:

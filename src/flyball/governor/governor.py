@@ -158,7 +158,7 @@ class govern:  # noqa: N801  (reads as a verb: `with govern(limits) as run`)
             raise ConfigError("govern", "a run that was used before", "a new govern(...) for each run")
         header = event.Header(self.run_id, self.session_id, self.clock.wall(), dict(self.metadata))
         recorder = Recorder(header, self.sinks, self.events_kept)
-        limits = self.limits.terms(self.registry, grace=self.grace)
+        limits = self.limits.resolve(self.registry, grace=self.grace)
         envelope = limits.open(self.clock)
         usd = envelope.budgets["usd"]
         if usd.ceiling is not None and self.price is None and self.unpriced == Unpriced.REFUSE:
@@ -318,7 +318,7 @@ class govern:  # noqa: N801  (reads as a verb: `with govern(limits) as run`)
             error = _describe_error(self._error) if stop is Stop.FAILED else None
             self.tell_refusals()
             self._consult_rules(Point.RUN_ENDED, stop.value)
-            budgets = envelope.readings()
+            budgets = envelope.snapshots()
             self.tell(event.RunEnded, stop.value, by, envelope.flags, turns, run.requests, budgets)
             self._result = Result(
                 stop=stop,

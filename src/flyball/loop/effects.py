@@ -161,7 +161,7 @@ class Answer(Generic[T]):
 
     value: T
     at: float
-    mail: Sequence[Signal] = ()
+    signals: Sequence[Signal] = field(default=(), metadata={"stored_as": "mail"})
 
 
 Flow = Generator[Effect[Any], Answer[Any], T]

@@ -70,7 +70,7 @@ def _run_turns(run: RunState) -> Flow[End]:
                 continue
         end = yield from _close_run(run, going)
         if end.budget in run.extended and end.stop in EXTENDABLE_STOPS:
-            run.envelope.set_aside_again()
+            run.envelope.restore_reserve()
             run.estimate_input()  # the report was fitted into less, and had no tools
             going = None
         elif end.stop is not Stop.COMPLETED or not run.add_steered():
@@ -137,7 +137,7 @@ def _build_result(run: RunState, end: End) -> Result:
             run.admission.close()
         envelope.close()
         flags = envelope.flags
-        budgets = envelope.last_readings()
+        budgets = envelope.final_snapshots()
         recorder.emit(event.RunEnded, end.stop, end.by, flags, run.turns, progress.requests, budgets)
     plan, purse = run.plan, run.spending
     return Result(

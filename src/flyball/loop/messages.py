@@ -21,7 +21,7 @@ _ELIDED = "elided"
 _ELIDABLE_ROLES = (Role.ASSISTANT, Role.TOOL)
 
 
-class RequestContext:
+class MessageLog:
     """What requests show of a history that grows."""
 
     __slots__ = ("_calls", "_count", "_placeholder", "_summary", "messages")

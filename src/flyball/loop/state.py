@@ -33,7 +33,7 @@ from .effects import Answer, Append, Effect, Flow, Grant
 from .ending import End, describe_error
 from .evidence import EvidenceTracker
 from .hooks import Notices, apply_order
-from .messages import RequestContext
+from .messages import MessageLog
 from .plan import Plan
 from .repetition import Key, Repetition
 from .signals import apply_signal
@@ -145,7 +145,7 @@ class RunState:
         self.spending = Spending(self.envelope, self.card.price, shared.model.name)
         self.admission = shared.admission(self.envelope)
         self.history: list[Message] = list(plan.messages)
-        self.context = RequestContext(self.history)
+        self.context = MessageLog(self.history)
         self._fit_to_model()
         self.state = plan.state
         self.progress = Progress(
@@ -256,10 +256,10 @@ class RunState:
     def receive(self, effect: Effect[T], answer: Answer[Any]) -> T:
         """What an effect came to; the time and the letters that came with it are noted."""
         self.clock.at = self.recorder.at = answer.at
-        if answer.mail:
+        if answer.signals:
             self._interrupted = True
-            for letter in answer.mail:
-                apply_signal(self, letter)
+            for signal in answer.signals:
+                apply_signal(self, signal)
         return answer.value
 
     def check_end(self) -> End | None:

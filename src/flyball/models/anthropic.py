@@ -11,7 +11,7 @@ from ..wire.writer import PRIVATE_TYPES, write_anthropic
 from .endpoint import Provider
 from .http import HttpModel
 from .model import OnText
-from .reply import MOST_INDEXES, Json, PartialCall, ReplyParser, expect_dict, expect_list, expect_text, malformed_reply
+from .reply import MAX_INDEXES, Json, PartialCall, ReplyParser, expect_dict, expect_list, expect_text, malformed_reply
 from .structured import close_schema, describe_schema, sanitize_call_id, sanitize_tool_name
 
 _FINISHES = {
@@ -238,6 +238,6 @@ def _read_index(event: Json) -> int:
     index = event.get("index")
     if not isinstance(index, int):
         raise malformed_reply(f"a {type(index).__name__} as the index of a block")
-    if not 0 <= index < MOST_INDEXES:
+    if not 0 <= index < MAX_INDEXES:
         raise malformed_reply("an index of a block that no reply can have")
     return index

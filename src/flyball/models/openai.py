@@ -10,7 +10,7 @@ from ..wire.writer import write_openai
 from .endpoint import Provider
 from .http import HttpModel
 from .model import OnText
-from .reply import MOST_INDEXES, Json, PartialCall, ReplyParser, expect_dict, expect_list, expect_text
+from .reply import MAX_INDEXES, Json, PartialCall, ReplyParser, expect_dict, expect_list, expect_text
 from .structured import close_schema, describe_schema, is_strict_schema, sanitize_call_id, sanitize_tool_name
 
 _FINISHES = {
@@ -149,7 +149,7 @@ class _OpenAIReplyParser(ReplyParser):
         """
         function = expect_dict(piece.get("function"), "a function")
         index, id, name = piece.get("index"), expect_text(piece.get("id")), expect_text(function.get("name"))
-        index = index if isinstance(index, int) and 0 <= index < MOST_INDEXES else None
+        index = index if isinstance(index, int) and 0 <= index < MAX_INDEXES else None
         call = None if index is None else self._calls_by_index.get(index)
         if call is None or (id and call.id and id != call.id):
             call = PartialCall()

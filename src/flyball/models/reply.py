@@ -12,7 +12,7 @@ from ..request import Call, Finish, Reply, Usage
 
 Json = dict[str, Any]
 
-MOST_INDEXES = 1_000_000
+MAX_INDEXES = 1_000_000
 """Limit for the indexes of a reply's parts.
 
 A server could choose larger ints that all have the same hash, which makes a dict slow.

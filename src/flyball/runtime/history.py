@@ -72,8 +72,8 @@ class PausedRun:
         """What was answered to later questions of the batch: nobody is asked that again."""
         self.sink_errors = result.sink_errors
         self.shared_budget = shared_budget
-        mail = [letter for answer in answers[place:] for letter in answer.mail]
-        self.signals = [letter for letter in (*mail, *pending_signals) if isinstance(letter, Steer | Extend | Late)]
+        received = [signal for answer in answers[place:] for signal in answer.signals]
+        self.signals = [signal for signal in (*received, *pending_signals) if isinstance(signal, Steer | Extend | Late)]
         """What came in while the run was closed: its senders were told that it came."""
         self.agent: object = None
         """Whose run it is, where nobody else has that in hand."""
@@ -191,20 +191,20 @@ class RunHistory:
             return self
         behind = range(place + 1, len(self.answers))
         verdicts = {self.started[n].question: self.answers[n].value for n in behind}
-        mail = [letter for answer in self.answers[place:] for letter in answer.mail]
+        received = [signal for answer in self.answers[place:] for signal in answer.signals]
         return RunHistory(
             self.answers[:place],
             self.started[: place + 1],
             self.take,
             {key: one for key, one in verdicts.items() if key and isinstance(one, Verdict) and not is_open(one)},
-            [letter for letter in mail if isinstance(letter, Steer | Extend | Late)],
+            [signal for signal in received if isinstance(signal, Steer | Extend | Late)],
             self.at,
         )
 
     def add_signals(self, signals: Sequence[Signal]) -> None:
         """More was given when the last answer came."""
         last = self.answers[-1]
-        self.answers[-1] = replace(last, mail=(*last.mail, *signals))
+        self.answers[-1] = replace(last, signals=(*last.signals, *signals))
 
 
 def parse_journal(rows: Iterable[Row]) -> RunHistory:

@@ -191,7 +191,7 @@ class RunJournal:
         """Whether the run had ended before, and is played again for its result alone."""
         self.next_event = 0
         """The number of the next event."""
-        self.send_signal: Callable[[Signal], object] = lambda letter: None
+        self.send_signal: Callable[[Signal], object] = lambda signal: None
         """Tells the run what came up; from any thread."""
         self._clock = clock
         self._resumption = resumption

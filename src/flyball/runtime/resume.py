@@ -30,8 +30,8 @@ def resume_run(driver: Driver, history: RunHistory, journal: RunJournal) -> Effe
     """What the loop of a run that is kept wants next; None where it had come to its end."""
     effect = _replay_answers(driver, history, journal)
     driver.timer.set_elapsed(history.at + driver.timer.now())
-    for letter in history.signals:
-        driver.signals.send(letter)
+    for signal in history.signals:
+        driver.signals.send(signal)
     begun = history.unanswered
     match effect:
         case Ask() if begun is not None:
@@ -141,6 +141,6 @@ def replay_pause(driver: Driver, pause: PausedRun) -> Effect[Any]:
             "resume", found, "the open question: hooks, callbacks and the model must decide the same again"
         )
     recorder.sinks, recorder.sink_errors = sinks, pause.sink_errors
-    for letter in pause.signals:
-        driver.signals.send(letter)
+    for signal in pause.signals:
+        driver.signals.send(signal)
     return cast("Decide", effect)

@@ -90,7 +90,7 @@ class RemoteAgent:
 
     def as_child(self, mode: Mode, registry: IterationBudgetRegistry) -> ChildSpec:
         """Build the child spec: limits here, and the runner."""
-        limits = self.limits.terms(registry, kind=RunKind.CHILD, grace=False)  # the service writes the report
+        limits = self.limits.resolve(registry, kind=RunKind.CHILD, grace=False)  # the service writes the report
         agent_spec = AgentSpec(
             model=_RemoteModel(urlsplit(self.url).netloc),
             model_is_async=True,

@@ -192,7 +192,7 @@ class RemoteRunner:
 
     def _build_result(self, stop: Stop, envelope: TurnBudget | None, **fields: Any) -> Result:
         """Build a result made here; `envelope` is None if the usage is unknown."""
-        budgets = {} if envelope is None else envelope.readings()
+        budgets = {} if envelope is None else envelope.snapshots()
         ids = {"run_id": self._task.run_id, "metadata": self._plan.metadata}
         return Result(stop=stop, budgets=budgets, seconds=self._clock.now() - self._started_at, **ids, **fields)
 

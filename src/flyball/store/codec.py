@@ -135,7 +135,8 @@ class Codec:
             self._readers[name] = lambda row: kind(row[_VALUE])
         elif is_dataclass(kind):
             self._writers[kind] = self._build_field_writer(name, _list_stored_fields(kind))
-            self._readers[name] = lambda row: kind(**{key: value for key, value in row.items() if key != _TAG})
+            names = {key: field_name for field_name, key, _ in _list_stored_fields(kind)}
+            self._readers[name] = lambda row: kind(**{names.get(k, k): row[k] for k in row if k != _TAG})
         else:
             raise StoreError("code", f"found the class {name}; expected dataclasses and enums")
 
@@ -148,13 +149,13 @@ class Codec:
         write = self._writers.get(kind)
         return self._write_other(value, depth) if write is None else write(value, depth)
 
-    def _build_field_writer(self, name: str, slots: Sequence[tuple[str, object]]) -> _Write:
+    def _build_field_writer(self, name: str, slots: Sequence[tuple[str, str, object]]) -> _Write:
         write = self._write
 
         def write_fields(value: Any, _depth: int) -> dict[str, Any]:
             row: dict[str, Any] = {_TAG: name}
-            for key, default in slots:
-                field_value = getattr(value, key)
+            for field_name, key, default in slots:
+                field_value = getattr(value, field_name)
                 if field_value is default:
                     continue
                 try:
@@ -202,16 +203,20 @@ class Codec:
         return read(row)
 
 
-def _list_stored_fields(kind: Any) -> list[tuple[str, object]]:
-    """Return the name and the default of each field that is written."""
+def _list_stored_fields(kind: Any) -> list[tuple[str, str, object]]:
+    """Return the name, the key in journals and the default of each field that is written.
+
+    A field that was renamed gives its key as `metadata={"stored_as": KEY}`.
+    """
     skipped = _SKIPPED_FIELDS.get(kind, frozenset())
-    return [(field.name, field.default) for field in fields(kind) if field.init and field.name not in skipped]
+    written = [field for field in fields(kind) if field.init and field.name not in skipped]
+    return [(field.name, field.metadata.get("stored_as", field.name), field.default) for field in written]
 
 
 def _list_keys(kind: Any) -> tuple[str, ...]:
     if issubclass(kind, Enum):
         return tuple(str(member.value) for member in kind)
-    return tuple(name for name, _ in _list_stored_fields(kind))
+    return tuple(key for _, key, _ in _list_stored_fields(kind))
 
 
 def _write_int(value: int, _depth: int) -> Any:

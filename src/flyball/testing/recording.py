@@ -34,9 +34,9 @@ class RecordedModel:
     its secrets.
     """
 
-    def __init__(self, path: str | os.PathLike[str], model: Model | None = None, *, anew: bool = False) -> None:
+    def __init__(self, path: str | os.PathLike[str], model: Model | None = None, *, overwrite: bool = False) -> None:
         self.path = Path(path)
-        self.playing = not anew and self.path.exists()
+        self.playing = not overwrite and self.path.exists()
         """True if the model plays a file back."""
         self._model = model
         self._lock = Lock()
@@ -229,7 +229,7 @@ def record(model: Model, path: str | os.PathLike[str]) -> RecordedModel:
 
     It replaces an existing recording at `path`.
     """
-    return RecordedModel(path, model, anew=True)
+    return RecordedModel(path, model, overwrite=True)
 
 
 def playback(path: str | os.PathLike[str]) -> RecordedModel:

@@ -10,6 +10,7 @@ from dataclasses import replace
 from random import Random
 from typing import Any, Unpack, cast
 
+from .._deprecated import accept_old_keyword
 from .._internal import validation
 from ..agent.agent import Agent, RunOptions
 from ..agent.validate import Task
@@ -28,7 +29,7 @@ from .script_driver import EffectRunner, ScriptedApprover, ScriptPlan, run_to_en
 class ScriptDriver:
     """Driver that runs an agent step by step, in microseconds.
 
-    Model and tools must not really wait. `seconds` is the duration of each tool's calls. `mail` has the signals that
+    Model and tools must not really wait. `seconds` is the duration of each tool's calls. `signals` has those that
     arrive with the n-th answer. `verdicts` has the answers to approval questions, in their order.
 
     `effects` and `answers` are those of the last run. `at` is the time that has passed in it.
@@ -37,24 +38,25 @@ class ScriptDriver:
     answers, for `replay`.
     """
 
+    @accept_old_keyword("mail", "signals")
     def __init__(
         self,
         agent: Agent,
         *,
         seconds: Mapping[str, float] | None = None,
-        mail: Mapping[int, Sequence[Signal]] | None = None,
+        signals: Mapping[int, Sequence[Signal]] | None = None,
         verdicts: Sequence[Verdict] = (),
         seed: int | None = None,
     ) -> None:
         validation.check_type("script", agent, Agent)
-        _check_script(agent, seconds or {}, mail or {}, verdicts)
+        _check_script(agent, seconds or {}, signals or {}, verdicts)
         self.agent = agent
         self.effects: list[Effect[Any]] = []
         self.answers: list[Answer[Any]] = []
         self._seconds = {
             tool: validation.parse_duration(f"script, seconds of {tool}", s) for tool, s in (seconds or {}).items()
         }
-        self._signals = mail or {}
+        self._signals = signals or {}
         self._verdicts = list(verdicts)
         self.children: list[tuple[Plan, list[Answer[Any]]]] = []
         self._order = None if seed is None else Random(validation.check_int("script, seed", seed))
@@ -155,12 +157,12 @@ def _check_script(agent: Agent, seconds: Any, signals: Any, verdicts: Any) -> No
         if name not in tools:
             suggestions = suggest_names(name, tools) or tools
             raise ConfigError("script, seconds", name, f"a tool of the agent, such as {' or '.join(suggestions)}")
-    validation.check_type("script, mail", signals, Mapping)
+    validation.check_type("script, signals", signals, Mapping)
     for index, batch in signals.items():
-        validation.check_int("script, mail's answer", index)
+        validation.check_int("script, signals' answer", index)
         if not isinstance(batch, Sequence) or not all(isinstance(signal, Signal) for signal in cast("Any", batch)):
             value = cast("object", batch)
-            raise ConfigError(f"script, mail with answer {index}", value, "letters, such as [Cancel()]")
+            raise ConfigError(f"script, signals with answer {index}", value, "signals, such as [Cancel()]")
     for verdict in verdicts:
         validation.check_type("script, verdicts", verdict, Verdict)
 

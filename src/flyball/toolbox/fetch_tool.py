@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Annotated, NamedTuple, TypeVar
 
 from pydantic import Field
 
+from .._deprecated import accept_old_keyword
 from .._internal import validation
 from .._internal.workers import WorkerPool, run_and_wait, wait_for_worker
 from ..errors import FetchRefused
@@ -37,12 +38,13 @@ _HEADERS = {"user-agent": "flyball", "accept": "text/*, application/json, */*;q=
 _MAX_ERROR_CHARACTERS = 500
 
 
+@accept_old_keyword("most_bytes", "max_bytes")
 def fetch(
     *,
     allow: Iterable[str] = (),
     approve: Approve = False,
     timeout: float = 30.0,
-    most_bytes: int = 2_000_000,
+    max_bytes: int = 2_000_000,
     resolver: Resolver | None = None,
     tls: ssl.SSLContext | None = None,
 ) -> list[Tool]:
@@ -52,14 +54,14 @@ def fetch(
         allow: addresses and networks to allow besides public ones, such as 127.0.0.1 or 10.0.0.0/8.
         approve: whether a person must approve each call.
         timeout: seconds for each call.
-        most_bytes: maximum size of a body; the rest is left out.
+        max_bytes: maximum size of a body; the rest is left out.
         resolver: resolves host names. None means the system's resolver.
         tls: verifies servers. None means the system's certificates.
 
     >>> fetch()
     [<Tool fetch(url, start)>]
     """
-    max_bytes = validation.check_int("fetch, most_bytes", most_bytes, min_value=1)
+    validation.check_int("fetch, max_bytes", max_bytes, min_value=1)
     fetcher = _Fetcher(AddressPolicy(allow), max_bytes, resolver, tls)
     return [Tool(fetcher.fetch, **Options(effects="read", idempotent=True, approve=approve, timeout=timeout))]
 

@@ -212,7 +212,7 @@ class ToolRunner:
             call_id=tool_call.call.id,
             idempotency_key=tool_call.idempotency_key(self.run_id),
             metadata=to_jsonable(self.metadata),
-            budgets={} if tool_call.envelope is None else tool_call.envelope.readings(),
+            budgets={} if tool_call.envelope is None else tool_call.envelope.snapshots(),
             answer=tool_call.answer,
             state=state,
             gate=tool_call.gate,
