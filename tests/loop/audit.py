@@ -150,7 +150,7 @@ class Auditor(Recount):
             self.shared.subtract(amounts)
         if grant.settle is not None:
             need("a grant that is settled once", self.taken or not self.held.get("tokens"))
-            lent, self.taken = self.lent if self.taken else {}, False
+            lent, self.taken = self.lent if self.taken else dict.fromkeys(("tokens", "usd"), 0), False
             self.shared.update({name: grant.settle.get(name, held) - held for name, held in lent.items()})
         self.shared_refused |= refused
         self.shared.update({} if refused else grant.claim)
@@ -206,6 +206,7 @@ class Auditor(Recount):
                 self.vetoed.add(call_id)
             case "ordered", _, Raise(name, amount):
                 self.ceilings[name] += amount
+                self.more += 1
             case (("decided" | "count"), value):
                 self.said[what] = value
             case "continue", False:
@@ -245,6 +246,7 @@ class Auditor(Recount):
             case ("", "refunded"):
                 self.used[f"{event.budget} given back"] += event.amount
                 self.used["turns"] -= event.amount * (event.budget == "turns")
+                self.refunded = event.budget == "turns"
 
     def _begin(self, kind: str) -> None:
         assert {"run": [], "turn": ["run"], "grace": ["run"]}[kind] == self.open, f"{kind} began out of place"
@@ -252,6 +254,7 @@ class Auditor(Recount):
         if kind == "turn":
             self.used["turns"] += 1
             self.first_of_turn, self.has_reply, self.may_retry, self.reasons = True, False, False, []
+            self.refunded = False
             single = not self.agent.single_turn or self.used["turn_started"] == 1
             no_calls = self.out_of_calls and self.used["tool_calls"] >= self.ceilings["tool_calls"]  # unless extended
             need("a turn that is left", self.used["turns"] <= self.ceilings["turns"], not no_calls, single)
@@ -260,6 +263,7 @@ class Auditor(Recount):
     def _end_turn(self) -> None:
         need("a turn ends after its calls", self.open.pop() == "turn", not self.begun)
         self.used["turns with a reply"] += self.has_reply
+        self.used["turns without a request"] += self.first_of_turn and not self.refunded
         self.was_over = self.time_is_over
         self.failed |= self.may_retry and not self.was_over and self.used["retried"] >= self.ceilings["retries"]
         denied = bool(self.reasons) and set(self.reasons) == {"budget"}
@@ -331,6 +335,7 @@ class Closing(Auditor):
         need("one report", used["grace_started"] <= 1 + self.more, used["Decide"] <= len(self.asked))
         if used["Grant"]:
             shared = {name: self.shared[name] for name in ("turns", "tool_calls", "tokens", "usd")}
+            shared["turns"] += used["turns without a request"]  # whose refund was at its limit
             assert shared == {name: budgets[name].used for name in shared}, "the shared budgets were left wrong"
 
     def _stop(self, result: Result) -> None:

@@ -10,12 +10,12 @@ from flyball.budget.run_budget import Refusal
 from flyball.errors import ContextTooLong, ModelError, Retryable
 from flyball.event import Header
 from flyball.loop import Act, Answer, Ask, Decide, Effect, Grant, converse
-from flyball.loop.effects import Cancel, Signal
+from flyball.loop.effects import Cancel, Extend, Signal
 from flyball.outcome import Denied, Reason, Success
 from flyball.person import Verdict
 from flyball.progress import Complete, Decision, GoOn, Halt, Order, Point, Progress
 from flyball.recorder import Recorder
-from flyball.request import FailureKind, ModelFailure, Reply, Usage
+from flyball.request import FailureKind, ModelFailure, Reply, Request, Usage
 from flyball.result import Result
 from flyball.testing import Line, ScriptedModel, assert_honest, call, fail, say, together
 
@@ -228,6 +228,13 @@ class TestRefusals:
         assert result.budgets["turns"].used == after
         assert shared.given_back == []
 
+    def test_a_shared_refusal_keeps_its_flag_when_the_own_limit_was_raised(self) -> None:
+        shared = Sharing(*[SUM] * 9, limits=Limits(tokens=50_000), max_output_tokens=100)
+        shared.signals = {0: [Extend({"tokens": 500})]}
+        shared.refuse = refusing(NO_TOKEN, 1)
+        result = shared.run()
+        assert (result.stop, result.flags, result.warning) == ("budget", (NO_TOKEN.flag,), NO_TOKEN.warning)
+
     def test_a_refused_report_is_made_from_the_record(self) -> None:
         shared = Sharing(SUM, limits=Limits(turns=1, tokens=50_000), max_output_tokens=100)
         shared.refuse = refusing(NO_TOKEN, 1)
@@ -277,6 +284,20 @@ class TestRefunds:
         shared = Sharing(say("3"), hooks=[hook])
         assert shared.run().stop == "halted"
         assert shared.grants == []
+
+    def test_a_turn_that_failed_before_its_request_takes_nothing_there(self) -> None:
+        class CountsOnce(ScriptedModel):
+            def count(self, request: Request) -> int:
+                if len(request.messages) > 1:
+                    raise ValueError("cannot count this")
+                return 100
+
+        shared = Sharing(SUM, say("3"))
+        shared.model = CountsOnce(SUM, say("3"))
+        shared.agent = Agent(model=shared.model, tools=[add])
+        result = shared.run()
+        assert (result.stop, result.requests) == ("failed", 1)
+        assert (shared.turns, result.budgets["turns"].used) == (1, 1)
 
     def test_no_more_is_given_back_there_than_here(self) -> None:
         shared = Sharing(*[call("look")] * 20, limits=Limits(turns=2))

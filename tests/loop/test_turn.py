@@ -7,7 +7,7 @@ import pytest
 
 from flyball import Agent, Limits, tool
 from flyball.errors import ContextTooLong, ModelError, Retryable
-from flyball.loop.effects import Act, Append, Ask, Steer
+from flyball.loop.effects import Act, Append, Ask, Extend, Steer
 from flyball.outcome import Denied, Reason
 from flyball.progress import (
     Complete,
@@ -200,6 +200,13 @@ class TestSingleTurn:
     def test_a_single_turn_is_unfinished_when_the_task_is_not_done_and_nobody_nudges(self) -> None:
         result = run(made(say("a"), say("b"), single_turn=True, completion=policy(GoOn("More."))))
         assert (result.stop, result.requests, result.budgets["nudges"].used) == ("unfinished", 1, 0)
+
+    def test_a_single_turn_takes_one_turn_though_its_time_is_extended_while_it_reports(self) -> None:
+        model = ScriptedModel(SUM.after(100), say("never said"), grace=say("Reported."))
+        slow = Agent(model=model, tools=[add], single_turn=True, limits=Limits(seconds=100))
+        result = run(slow, signals={2: [Extend({}, 100.0)]})
+        assert (result.stop, result.flags, result.text) == ("deadline", ("max_seconds_reached",), "Reported.")
+        assert [event.kind for event in result.events].count("turn_started") == 1
 
     @pytest.mark.parametrize("index", [0, 1])
     def test_a_single_turn_takes_one_turn_whatever_is_steered_in(self, index: int) -> None:

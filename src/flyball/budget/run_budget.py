@@ -209,7 +209,8 @@ class TurnBudget:
             case _:
                 budget = self._require_budget(name)
                 refusal = Refusal(name, budget.to_response_flag(), budget.warning)
-                if budget.extensions and name in self._refusals:
+                earlier = self._refusals.get(name)
+                if budget.extensions and earlier is not None and not earlier.is_shared:
                     self._refusals[name] = refusal  # the old message names the ceiling before the extension
         return self.remember(refusal)
 
@@ -327,6 +328,8 @@ class Refusal:
     budget: str
     flag: str
     warning: str
+    is_shared: bool = False
+    """True if a budget that other runs share refused, not the run's own."""
 
 
 _SNAPSHOT_NAMES = {"turns": "steps"}

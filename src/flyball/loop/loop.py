@@ -64,12 +64,12 @@ def _run_turns(run: RunState) -> Flow[End]:
                 yield from run.append_to_transcript()
             if run.spec.reflection is not None and isinstance(going, Continue):
                 yield from reflect(run, run.spec.reflection)
-        if run.spec.asks_for_extension and going.stop in EXTENDABLE_STOPS:
+        if run.spec.asks_for_extension and _can_extend(run, going):
             going = yield from ask_for_extension(run, going)
             if going is None:
                 continue
         end = yield from _close_run(run, going)
-        if end.budget in run.extended and end.stop in EXTENDABLE_STOPS:
+        if end.budget in run.extended and _can_extend(run, end):
             run.envelope.restore_reserve()
             run.estimate_input()  # the report was fitted into less, and had no tools
             going = None
@@ -77,6 +77,11 @@ def _run_turns(run: RunState) -> Flow[End]:
             return end
         else:
             going = check_continue(run, Continue.STEERED)
+
+
+def _can_extend(run: RunState, end: End) -> bool:
+    """Return True if a raised limit lets the run continue. A run of a single turn has had it."""
+    return end.stop in EXTENDABLE_STOPS and not (run.spec.single_turn and run.progress.turn)
 
 
 def _close_run(run: RunState, end: End) -> Flow[End]:

@@ -7,6 +7,7 @@ What a request has used, and what is given back, is told with the next Grant: on
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 
 from ..budget.run_budget import Refusal
 from .effects import Flow, Grant
@@ -19,7 +20,7 @@ def claim(run: RunState, **amounts: int) -> Flow[Refusal | None]:
     grant.claim = {name: amount for name, amount in amounts.items() if amount}
     refusal = yield from run.perform(grant)
     if refusal is not None:
-        run.envelope.remember(refusal)
+        run.envelope.remember(replace(refusal, is_shared=True))
         run.emit_refusals()
     return refusal
 

@@ -37,6 +37,7 @@ def take_turn(run: RunState) -> Flow[Continue | End]:
     run.progress.turn += 1
     run.recorder.turn = run.progress.turn
     run.recorder.emit(event.TurnStarted)
+    requests = run.progress.requests
     try:
         if run.hooks:
             run.call_hooks(_STARTED)
@@ -44,6 +45,8 @@ def take_turn(run: RunState) -> Flow[Continue | End]:
         if run.hooks:
             run.call_hooks(_ENDED)
     except BaseException:
+        if run.progress.requests == requests:
+            run.refund_turn("round_never_started")
         run.cancel_open_calls()
         raise
     finally:
