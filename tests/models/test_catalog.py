@@ -215,21 +215,23 @@ class TestOddTables:
         assert self.price() is None
 
 
-@pytest.mark.parametrize(
-    ("program", "loaded"),
-    [
-        ("from flyball.testing import ScriptedModel, say; Agent(model=ScriptedModel(say('x'))).run('Go.')", False),
-        (
-            "from flyball.testing import ScriptedModel, say\n"
-            "from flyball import TokenPrice, Limits\n"
-            "model = ScriptedModel(say('x'), provider='openai', price=TokenPrice(1, 2), context_tokens=9_000)\n"
-            "print(Agent(model=model, limits=Limits(usd=1)).worst_case())",
-            False,
-        ),
-        ("from flyball.models import price_of; price_of('openai', 'gpt-5.5')", True),
-    ],
-)
-def test_the_package_is_loaded_only_when_something_is_looked_up(program: str, loaded: bool) -> None:
-    whole = f"import sys; from flyball import Agent\n{program}\nprint('genai_prices' in sys.modules)"
-    done = subprocess.run([sys.executable, "-c", whole], capture_output=True, text=True, timeout=60, check=True)
-    assert done.stdout.split()[-1] == str(loaded)
+LOOKS_UP = """
+import sys
+from flyball import Agent, Limits, TokenPrice
+from flyball.testing import ScriptedModel, say
+def loaded():
+    return "genai_prices" in sys.modules
+Agent(model=ScriptedModel(say("x"))).run("Go.")
+after_a_run = loaded()
+model = ScriptedModel(say("x"), provider="openai", price=TokenPrice(1, 2), context_tokens=9_000)
+Agent(model=model, limits=Limits(usd=1)).worst_case()
+after_a_worst_case = loaded()
+from flyball.models import price_of
+price_of("openai", "gpt-5.5")
+print(after_a_run, after_a_worst_case, loaded())
+"""
+
+
+def test_the_package_is_loaded_only_when_something_is_looked_up() -> None:
+    done = subprocess.run([sys.executable, "-c", LOOKS_UP], capture_output=True, text=True, timeout=60, check=True)
+    assert done.stdout.split() == ["False", "False", "True"]

@@ -486,4 +486,4 @@ class Run(RuleBasedStateMachine):
 
 
 TestRun = Run.TestCase
-TestRun.settings = settings(max_examples=150, stateful_step_count=30)
+TestRun.settings = settings(max_examples=60, stateful_step_count=30)

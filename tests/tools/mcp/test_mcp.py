@@ -177,7 +177,7 @@ class TestOverHttp:
 @pytest.fixture(scope="module")
 def outcomes(plain: list[str]) -> dict[str, Outcome]:
     model = ScriptedModel(
-        together(call("doubling_input"), call("doubling_output"), call("wrong_output"), call("add", a=1, b=2)),
+        together(call("doubling_input"), call("endless_output"), call("wrong_output"), call("add", a=1, b=2)),
         say("Done."),
     )
     result = Agent(model=model, tools=[mcp([*plain, "hostile"])]).run("go")
@@ -193,7 +193,7 @@ class TestAServerWithHostileSchemas:
         )
 
     def test_a_result_that_cannot_be_checked_is_a_failure(self, outcomes: dict[str, Outcome]) -> None:
-        assert "its result cannot be checked against its output schema" in outcomes["doubling_output"].text
+        assert "its result cannot be checked against its output schema" in outcomes["endless_output"].text
 
     def test_a_result_that_does_not_fit_is_a_failure(self, outcomes: dict[str, Outcome]) -> None:
         said = "its result does not fit its output schema: $: 'b' is a required property"
