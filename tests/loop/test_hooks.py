@@ -291,8 +291,11 @@ class TestRaisingCallbacks:
             raise Mute
 
         result = run(made(SUM, say("3"), should_continue=should_continue))
-        assert result.stop == "failed"
-        assert (result.error or {})["message"]
+        assert (result.stop, result.error is not None) == ("failed", True)
+        error = result.error or {}
+        assert (error["code"], error["kind"]) == ("exception", "Mute")
+        assert error["message"].strip()
+        assert error["message"] in result.explain()
 
 
 class Picky(BaseModel):

@@ -165,7 +165,10 @@ class TestEmptyReply:
         result = assert_honest(script(say(text), say("done")).run("Go."))
         assert (result.stop, result.text, result.turns, result.requests) == ("completed", "done", 1, 2)
         assert result.budgets["retries"].used == 1
-        assert len(events(result, Retried)) == 1
+        [retried] = events(result, Retried)
+        assert (retried.attempt, retried.wait_s, retried.turn) == (1, 0.0, 1)
+        assert "empty" in retried.error
+        assert [message.content for message in result.messages] == ["Go.", "done"], "the empty reply leaves no trace"
 
     def test_a_second_empty_reply_is_taken_as_it_is(self) -> None:
         result = assert_honest(script(say(""), say(""), say("never")).run("Go."))
