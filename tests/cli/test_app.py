@@ -132,7 +132,7 @@ def test_a_run_whose_reader_leaves_is_cancelled_or_ends_with_its_own_code(
     )
 
 
-def test_a_reader_of_another_command_may_leave_too(place: Path) -> None:
+def test_a_reader_that_leaves_early_breaks_no_command(place: Path) -> None:
     command = "{ " + " ".join(COMMAND) + " models; echo $? >code; } | head -1"
     done = subprocess.run(command, shell=True, cwd=place, capture_output=True, text=True, timeout=60, check=True)
     assert (len(done.stdout.splitlines()), done.stderr) == (1, "")

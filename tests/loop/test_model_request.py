@@ -223,7 +223,7 @@ class TestTokens:
         result = assert_honest(script(*lines, limits=Limits(tokens=100_000)).run("Go."))
         assert (result.budgets["tokens"].used, result.usage) == (300, Usage(250, 50))
 
-    def test_without_a_limit_it_is_counted_too(self) -> None:
+    def test_tokens_are_counted_without_a_limit(self) -> None:
         result = assert_honest(script(say(".").using(Usage(100, 20))).run("Go."))
         assert result.budgets["tokens"].used == 120
 

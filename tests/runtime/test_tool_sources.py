@@ -297,7 +297,7 @@ class TestAPausedRun:
         assert agent.resume(paused, {paused.questions[0].id: deny("no")}).stop == "completed"
 
     @pytest.mark.parametrize("backend", ["asyncio", "trio"])
-    def test_that_is_cancelled_while_it_opens_them_again_closes_them(self, backend: str) -> None:
+    def test_a_paused_run_cancelled_while_it_opens_its_sources_again_closes_them(self, backend: str) -> None:
         shop = Shop(tool(approve=True)(add))
         agent = self.agent(shop)
 
