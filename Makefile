@@ -36,6 +36,8 @@ bench: $(V)/.dev
 
 soak: $(V)/.dev
 	@CHAOS_EXAMPLES=20000 $(BIN)/python -m pytest tests/loop/test_*chaos*.py
+	@EXAMPLES=2000 $(BIN)/python -m pytest -n auto --dist loadfile -m hypothesis
+	@DEMO=real $(BIN)/python -m pytest tests/house/test_examples.py
 	@CRASHES=500 $(BIN)/python -m pytest tests/integration/test_kill.py tests/integration/test_extend.py
 	@OPEN_CLOSE_SECONDS=120 $(BIN)/python -m pytest -q -s tests/integration/test_open_close.py
 

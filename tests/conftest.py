@@ -1,7 +1,11 @@
 """What every test relies on: settings are empty unless a test gives them, and nothing depends on how fast it runs."""
 
+import contextlib
+import io
 import json
 import os
+import subprocess
+import sys
 from collections.abc import Callable, Generator, Iterator
 from pathlib import Path
 
@@ -9,7 +13,7 @@ import anyio
 import hypothesis
 import pytest
 
-from flyball import Agent, Result
+from flyball import Agent, Result, cli
 from flyball.testing.plugin import clear_settings
 
 BOUND_S = 60.0
@@ -21,8 +25,12 @@ def pytest_configure() -> None:
     clear_settings(os.environ)
     for variable in (*_OF_PROVIDERS, "COLUMNS", "LINES"):  # pytest-xdist sets the width of the terminal
         os.environ.pop(variable, None)
-    slow = [hypothesis.HealthCheck.too_slow]
-    hypothesis.settings.register_profile("flyball", deadline=None, print_blob=True, suppress_health_check=slow)
+    if os.environ.pop("PYTHONDONTWRITEBYTECODE", None):
+        sys.dont_write_bytecode = False  # else each interpreter that a test starts compiles Flyball anew
+    slow, examples = [hypothesis.HealthCheck.too_slow], int(os.environ.get("EXAMPLES", "40"))
+    hypothesis.settings.register_profile(
+        "flyball", deadline=None, print_blob=True, suppress_health_check=slow, max_examples=examples
+    )
     hypothesis.settings.load_profile("flyball")
 
 
@@ -46,6 +54,55 @@ def through() -> Callable[[str], Callable[[Agent], Result]]:
         return lambda agent: anyio.run(bounded, agent, backend=door)
 
     return through
+
+
+class Keyboard(io.StringIO):
+    """Standard input of somebody who sits at a terminal."""
+
+    def isatty(self) -> bool:
+        return True
+
+
+Typed = Callable[..., subprocess.CompletedProcess[str]]
+
+
+@pytest.fixture
+def typed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Typed:
+    """Run a command in this process: `typed("run", "Go.", stdin="", FLYBALL_MODEL="script:a.toml")`.
+
+    It runs in the folder of the test, with stores and states of its own. To start a process for each command would take
+    most of the time of these tests.
+    """
+    for name in [name for name in os.environ if name.startswith("FLYBALL_")]:
+        monkeypatch.delenv(name)
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+    monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path / "data"))
+    monkeypatch.chdir(tmp_path)
+
+    def type_(
+        *arguments: str, stdin: str = "", terminal: bool = False, merged: bool = False, **environment: str
+    ) -> subprocess.CompletedProcess[str]:
+        before, out = set(sys.modules), io.StringIO()
+        err = out if merged else io.StringIO()
+        with monkeypatch.context() as patch, contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
+            for name, value in environment.items():
+                patch.setenv(name, value)
+            patch.setattr(sys, "path", [*sys.path])  # commands look for modules in their folder, too
+            patch.setattr(sys, "argv", ["flyball", *arguments])
+            patch.setattr(sys.modules["__main__"], "__package__", None)  # or it is called `python -m pytest.flyball`
+            patch.setattr(sys, "stdin", Keyboard(stdin) if terminal else io.StringIO(stdin))
+            with pytest.raises(SystemExit) as ended:
+                cli.main()
+        for name in set(sys.modules) - before:
+            if str(tmp_path) in str(getattr(sys.modules[name], "__file__", "")):
+                del sys.modules[name]
+        code = ended.value.code
+        if not isinstance(code, int):  # a text is printed, and means 1
+            err.write(f"{code}\n" if code else "")
+            code = 1 if code else 0
+        return subprocess.CompletedProcess(arguments, code, out.getvalue(), "" if merged else err.getvalue())
+
+    return type_
 
 
 SNAPSHOTS = Path(__file__).with_name("snapshots")

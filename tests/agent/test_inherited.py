@@ -124,7 +124,7 @@ def test_the_less_time_of_the_two_counts() -> None:
         assert stubborn().plan("go", within=shared).max_seconds <= 10
 
 
-def test_a_conversation_takes_it_too() -> None:
+def test_a_conversation_keeps_to_the_budget_of_its_caller() -> None:
     with served(called(turns=2)):
         result = run_conversation("go", [touch], stubborn().model)
     assert (result.turns, result.flags) == (2, ("max_conversation_turns_reached",))

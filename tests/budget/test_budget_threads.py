@@ -329,4 +329,4 @@ class Family(RuleBasedStateMachine):
 
 
 TestFamily = Family.TestCase
-TestFamily.settings = settings(max_examples=80, stateful_step_count=30)
+TestFamily.settings = settings(max_examples=40, stateful_step_count=30)

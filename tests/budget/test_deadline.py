@@ -24,7 +24,7 @@ class TestDeadline:
         assert deadline.remaining == 0.0
 
     @pytest.mark.parametrize("seconds", [None, math.inf])
-    def test_never_is_never(self, seconds: float | None) -> None:
+    def test_a_deadline_without_end_never_expires(self, seconds: float | None) -> None:
         clock = ManualClock()
         deadline = Deadline.after(seconds, clock)
         clock.move(1e12)
@@ -61,7 +61,7 @@ class TestDeadline:
             Deadline(math.nan)
         assert (caught.value.where, caught.value.found) == ("deadline, at", math.nan)
 
-    def test_ages_are_never(self) -> None:
+    def test_a_deadline_after_an_overflowing_time_never_expires(self) -> None:
         assert Deadline.after(10**400).remaining == math.inf
 
 

@@ -51,7 +51,7 @@ class TestSeed000:
         assert budgets.create("my_budget").ceiling == 1
         assert budgets.create("my_budget", ceiling=99).ceiling == 20
 
-    def test_registering_again_overwrites(self) -> None:
+    def test_a_budget_registered_again_replaces_the_first(self) -> None:
         budgets = registry()
         budgets.register("conversation_turns", default=2)
         assert budgets.create("conversation_turns").ceiling == 2

@@ -106,6 +106,6 @@ def test_the_usage_is_still_found_where_it_was() -> None:
     assert flyball.request.Usage is flyball.Usage is flyball.budget.usage.Usage
 
 
-def test_usage_adds_up() -> None:
+def test_usages_are_added_field_by_field() -> None:
     assert Usage(1, 2, 3, 4, 5) + Usage(10, 20, 30, 40, 50) == Usage(11, 22, 33, 44, 55)
     assert Usage(3, 4).total == 7

@@ -1,63 +1,15 @@
-"""A folder in which somebody types commands, run in this process: starting one for each would take most of the time."""
+"""The store in which commands look, filled by tests. Commands run by the fixture `typed` of tests/conftest.py."""
 
-import io
-import os
-import subprocess
-import sys
-from collections.abc import Callable, Generator
+from collections.abc import Generator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from flyball import Result, cli
+from flyball import Result
 from flyball.store import Guard, RunFinish, SqliteStore, Start, Step
 from flyball.testing import ManualClock
-
-Typed = Callable[..., subprocess.CompletedProcess[str]]
-
-
-class Keyboard(io.StringIO):
-    """Standard input of somebody who sits at a terminal."""
-
-    def isatty(self) -> bool:
-        return True
-
-
-@pytest.fixture
-def typed(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> Generator[Typed, None, None]:
-    """What somebody types behind `flyball`: `typed("run", "Go.", stdin="", FLYBALL_MODEL="script:a.toml")`."""
-    for name in [name for name in os.environ if name.startswith("FLYBALL_")]:
-        monkeypatch.delenv(name)
-    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
-    monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path / "data"))
-    monkeypatch.setattr(sys, "path", [*sys.path])  # commands look for modules in their folder, too
-    monkeypatch.chdir(tmp_path)
-    before = set(sys.modules)
-
-    def type_(
-        *arguments: str, stdin: str = "", terminal: bool = False, **environment: str
-    ) -> subprocess.CompletedProcess[str]:
-        with monkeypatch.context() as patch:
-            for name, value in environment.items():
-                patch.setenv(name, value)
-            patch.setattr(sys, "argv", ["flyball", *arguments])
-            patch.setattr(sys, "stdin", Keyboard(stdin) if terminal else io.StringIO(stdin))
-            with pytest.raises(SystemExit) as ended:
-                cli.main()
-        out, err = capsys.readouterr()
-        code = ended.value.code
-        if not isinstance(code, int):  # a text is printed, and means 1
-            code, err = (1, f"{err}{code}\n") if code else (0, err)
-        return subprocess.CompletedProcess(arguments, code, out, err)
-
-    yield type_
-    for name in set(sys.modules) - before:
-        if str(tmp_path) in str(getattr(sys.modules[name], "__file__", "")):
-            del sys.modules[name]
 
 
 class Stock:

@@ -93,11 +93,12 @@ def test_the_installed_command_is_the_same_program_and_tells_its_version(place: 
         ("flyball run Go --model local:", {"local:smollm2"}),
     ],
 )
-def test_a_shell_completes_commands_options_and_names(words: str, offered: set[str], place: Path) -> None:
-    command = str(Path(sys.executable).with_name("flyball"))
+def test_a_shell_completes_commands_options_and_names(
+    words: str, offered: set[str], typed: Callable[..., subprocess.CompletedProcess[str]]
+) -> None:
     cword = str(len(words.split(" ")) - 1)
-    out = output([command], place, _FLYBALL_COMPLETE="complete_bash", COMP_WORDS=words, COMP_CWORD=cword)
-    assert set(out.split()) == offered
+    done = typed(_FLYBALL_COMPLETE="complete_bash", COMP_WORDS=words, COMP_CWORD=cword)
+    assert set(done.stdout.split()) == offered
 
 
 def test_the_script_for_a_shell_can_be_had(place: Path) -> None:
@@ -131,7 +132,7 @@ def test_a_run_whose_reader_leaves_is_cancelled_or_ends_with_its_own_code(
     )
 
 
-def test_a_reader_of_another_command_may_leave_too(place: Path) -> None:
+def test_a_reader_that_leaves_early_breaks_no_command(place: Path) -> None:
     command = "{ " + " ".join(COMMAND) + " models; echo $? >code; } | head -1"
     done = subprocess.run(command, shell=True, cwd=place, capture_output=True, text=True, timeout=60, check=True)
     assert (len(done.stdout.splitlines()), done.stderr) == (1, "")

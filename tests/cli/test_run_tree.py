@@ -81,7 +81,7 @@ def test_each_run_is_drawn_under_its_parent_with_what_it_used_and_its_one_reason
     snapshot("\n".join(tree(record())))
 
 
-def test_it_fits_a_terminal_of_80_columns() -> None:
+def test_a_tree_of_runs_fits_a_terminal_of_80_columns() -> None:
     assert max(map(len, screen(made(prices=True), 80))) <= 80
 
 
@@ -118,7 +118,7 @@ def test_markdown_has_the_same_lines(snapshot: Callable[..., None]) -> None:
     snapshot("\n".join(lines[start : start + 7]))
 
 
-def test_of_a_big_tree_the_middle_is_one_line_that_is_counted() -> None:
+def test_the_middle_of_a_big_tree_is_one_line_that_is_counted() -> None:
     [reader] = record()["children"][0]["children"]
     many = record() | {"children": [reader] * 50}
     lines = build_tree_rows(RunRecord.from_dict(many))

@@ -101,7 +101,7 @@ def test_a_run_whose_session_is_held_is_going_on(typed: Typed, three: Any) -> No
     assert "the night shift" in shown
 
 
-def test_of_two_runs_of_a_session_that_have_not_ended_only_the_newer_can_be_going_on(typed: Typed, stock: Any) -> None:
+def test_only_the_newer_of_two_unended_runs_of_a_session_can_be_going_on(typed: Typed, stock: Any) -> None:
     for run_id in IDS[:2]:
         stock.keep(ran(run_id, say("Fine."), clock=stock.clock), session="boiler", killed=(2, 1))
         stock.clock.move(60)
@@ -140,7 +140,7 @@ def test_the_same_screen_comes_from_the_store_and_from_a_record(typed: Typed, tm
 
 
 @pytest.mark.usefixtures("three")
-def test_of_a_killed_run_all_is_shown_that_is_known_and_nothing_is_made_up(
+def test_a_killed_run_is_shown_with_all_that_is_known_and_nothing_made_up(
     typed: Typed, snapshot: Callable[..., None]
 ) -> None:
     done = typed("why", "bbbb")

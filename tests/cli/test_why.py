@@ -167,7 +167,7 @@ def test_calls_side_by_side_and_calls_that_were_not_made_have_a_line_each() -> N
     assert "  look(paht='f') denied (validation): " in "\n".join(timeline(record))
 
 
-def test_of_a_long_run_the_first_and_the_last_lines_are_shown_and_all_on_demand(typed: Typed, tmp_path: Path) -> None:
+def test_a_long_run_is_shown_by_its_first_and_last_lines_and_whole_on_demand(typed: Typed, tmp_path: Path) -> None:
     record = record_of(*[call("look", path=str(n)) for n in range(40)], limits=Limits(turns=40, seconds=100))
     (tmp_path / "long.json").write_text(json.dumps(record))
     short, whole = typed("why", "long.json").stdout, typed("why", "long.json", "--all").stdout

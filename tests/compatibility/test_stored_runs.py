@@ -2,9 +2,7 @@
 
 import json
 import shutil
-import subprocess
-import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from importlib.util import module_from_spec, spec_from_file_location
 from pathlib import Path
 from typing import Any
@@ -16,6 +14,7 @@ from flyball.errors import ResumeError
 from flyball.runtime.history import JOURNAL_CODEC
 from flyball.store import Kind, SqliteStore
 
+Flyball = Callable[..., str]
 FILES = sorted(Path(__file__).parent.glob("runs-*.db"))
 
 
@@ -44,39 +43,43 @@ def store(path: Path) -> Iterator[SqliteStore]:
         yield opened
 
 
-def flyball(path: Path, *arguments: str) -> str:
+@pytest.fixture
+def flyball(path: Path, typed: Callable[..., Any]) -> Callable[..., str]:
     """Run a command on the file and return what it printed."""
-    command = [sys.executable, "-m", "flyball", *arguments, "--store", f"sqlite:///{path}"]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=60)
-    assert (done.returncode, done.stderr) == (0, "")
-    return done.stdout
+
+    def run(*arguments: str) -> str:
+        done = typed(*arguments, "--store", f"sqlite:///{path}")
+        assert (done.returncode, done.stderr) == (0, "")
+        return done.stdout
+
+    return run
 
 
 def agent_for(run_id: str, store: SqliteStore) -> Agent:
     return AGENTS.agent_for(run_id, store)
 
 
-def test_runs_lists_every_stored_run_with_its_end(path: Path) -> None:
-    rows = json.loads(flyball(path, "runs", "--json"))["runs"]
+def test_runs_lists_every_stored_run_with_its_end(flyball: Flyball) -> None:
+    rows = json.loads(flyball("runs", "--json"))["runs"]
     assert {row["run_id"]: row["stop"] for row in rows} == {**AGENTS.ENDS, "killed": None}
 
 
 @pytest.mark.parametrize("run_id", AGENTS.LINES)
-def test_why_explains_every_stored_run(run_id: str, path: Path) -> None:
-    printed = flyball(path, "why", run_id)
+def test_why_explains_every_stored_run(run_id: str, flyball: Flyball) -> None:
+    printed = flyball("why", run_id)
     assert f"Do {run_id}." in printed
     assert AGENTS.ENDS.get(run_id, "not ended") in printed
 
 
 @pytest.mark.parametrize("kind", ["jsonl", "md"])
 @pytest.mark.parametrize("run_id", AGENTS.LINES)
-def test_export_writes_every_stored_run(run_id: str, kind: str, path: Path) -> None:
-    assert f"Do {run_id}." in flyball(path, "export", run_id, "--format", kind)
+def test_export_writes_every_stored_run(run_id: str, kind: str, flyball: Flyball) -> None:
+    assert f"Do {run_id}." in flyball("export", run_id, "--format", kind)
 
 
-def test_prune_throws_every_stored_run_away(path: Path) -> None:
-    flyball(path, "prune", "--older-than", "0s", "--yes")
-    assert json.loads(flyball(path, "runs", "--json"))["runs"] == []
+def test_prune_throws_every_stored_run_away(flyball: Flyball) -> None:
+    flyball("prune", "--older-than", "0s", "--yes")
+    assert json.loads(flyball("runs", "--json"))["runs"] == []
 
 
 def test_a_stored_run_that_was_killed_is_resumed(store: SqliteStore) -> None:

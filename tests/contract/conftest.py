@@ -1,9 +1,10 @@
 """Three doors lead to a run: asyncio, trio and the sync API. What is here is what only real drivers can show.
 
 Cancellation, deadlines, threads, clocks, Ctrl-C, processes, handles, leaks, stores and leases: tests of these go
-through every door (fixtures `run`, `watch`, `door`; `here` for the two event loops). A test marked `one_door` needs a
-real driver, but not all three: each of its cases goes through one door, and the cases take turns. What the loop decides
-is not tested here, but under the script driver, in tests/loop.
+through every door (fixtures `run`, `watch`, `door`; `here` for the two event loops). If a test has several cases, they
+take turns: each case and each door comes at least once. A test marked `every_door` has all pairs of them, as its cases
+are different code for each driver. A test marked `one_door` needs a real driver, but not all three: each of its cases
+goes through one door. What the loop decides is not tested here, but under the script driver, in tests/loop.
 """
 
 import sys
@@ -39,27 +40,46 @@ Here = Callable[[Callable[[], Awaitable[Any]]], Any]
 
 def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line("markers", "one_door: each case goes through one door, and the cases take turns")
+    config.addinivalue_line("markers", "every_door: each case goes through every door")
 
 
 @pytest.hookimpl(wrapper=True)
-def pytest_pycollect_makeitem(name: str) -> Generator[None, object, object]:
-    """Keep one door for each case of a test that is marked `one_door`. Which one depends on nothing but names."""
+def pytest_pycollect_makeitem() -> Generator[None, object, object]:
+    """Leave out the pairs of a case and a door that prove nothing new. Which ones depends on nothing but names."""
     made = yield
     if not isinstance(made, list):
         return made
-    numbers: dict[tuple[str, ...], int] = {}
+    items = cast("list[object]", made)
+    functions = [item for item in items if isinstance(item, pytest.Function)]
+    pairs = [_case_and_door(item) for item in functions]
+    cases = list(dict.fromkeys(case for case, _, _ in pairs))
+    left_out = {
+        id(item)
+        for item, (case, door, doors) in zip(functions, pairs, strict=True)
+        if doors and not _has_its_turn(item, cases.index(case), len(cases), doors.index(door), len(doors))
+    }
+    return [item for item in items if id(item) not in left_out]
 
-    def has_its_turn(item: object) -> bool:
-        if not isinstance(item, pytest.Function) or item.get_closest_marker("one_door") is None:
-            return True
-        given = item.callspec.params
-        door, doors = (given["door"], DOORS) if "door" in given else (given["here"], LOOPS)
-        case = item.callspec.id.split("-")
-        case.remove(str(door))
-        number = numbers.setdefault(tuple(case), len(numbers))
-        return door == doors[(crc32(name.encode()) + number) % len(doors)]
 
-    return [item for item in cast("list[object]", made) if has_its_turn(item)]
+def _case_and_door(item: pytest.Function) -> tuple[tuple[str, ...], str, tuple[str, ...]]:
+    """The other parameters of an item, its door, and all doors; no doors if it has none, or names its own."""
+    given: dict[str, Any] = (getattr(item, "callspec", None) and item.callspec.params) or {}
+    if any(mark.name == "parametrize" and "door" in mark.args[0] for mark in item.iter_markers()):
+        return (), "", ()
+    name, doors = ("door", DOORS) if "door" in given else ("here", LOOPS)
+    if name not in given:
+        return (), "", ()
+    case = item.callspec.id.split("-")
+    case.remove(str(given[name]))
+    return tuple(case), str(given[name]), doors
+
+
+def _has_its_turn(item: pytest.Function, case: int, cases: int, door: int, doors: int) -> bool:
+    if item.get_closest_marker("every_door") is not None:
+        return True
+    turns = cases if item.get_closest_marker("one_door") is not None else max(cases, doors)
+    start = crc32(item.originalname.encode())
+    return any(turn % cases == case and (start + turn) % doors == door for turn in range(turns))
 
 
 def through(backend: str, work: Callable[[], Awaitable[Any]]) -> Any:

@@ -262,6 +262,7 @@ def test_forty_blocking_approvers_leave_workers_for_tools_and_models(thinking: A
     assert desk.done == ["delete a"] * 40
 
 
+@pytest.mark.every_door
 @pytest.mark.parametrize("way", ["def", "async"])
 def test_a_cancel_while_an_approver_is_asked_ends_the_run_without_the_call(watch: Any, thinking: Any, way: str) -> None:
     desk = Desk(together(call("look"), DELETE), approver=thinking(way).asked, approver_seconds=None)

@@ -69,6 +69,7 @@ async def wait() -> None:
     await anyio.sleep(LONG)
 
 
+@pytest.mark.every_door
 @pytest.mark.parametrize(("kind", "way"), [("async", "here"), ("def", "from another thread")])
 def test_a_cancel_cuts_the_model_and_keeps_what_it_said(watch: Watch, release: Event, kind: str, way: str) -> None:
     async def aask(request: Request, tell: OnText) -> Reply:

@@ -50,6 +50,7 @@ def hasty(model: Model, *tools: Any, grace: bool = True, report_s: float = 30.0)
 
 
 class TestModels:
+    @pytest.mark.every_door
     @pytest.mark.parametrize("kind", ["async", "def"])
     def test_a_model_that_is_slow_is_cut_at_the_deadline_and_its_text_is_kept(
         self, run: Running, release: Event, kind: str

@@ -42,6 +42,7 @@ def asking(child: object, times: int = 1, **options: Any) -> Any:
     return ask
 
 
+@pytest.mark.one_door
 def test_the_result_of_a_hired_child_is_in_the_outcome_of_its_call(run: Running, closed: Any) -> None:
     heard: list[Event] = []
     child = kid("a", call("touch").using(Usage(10, 5)), say("hello").using(Usage(20, 5)))

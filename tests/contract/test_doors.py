@@ -139,6 +139,7 @@ def test_context_variables_reach_models_tools_hooks_and_callbacks(run: Running, 
     assert seen == dict.fromkeys(["model", "def tool", "async tool", "hook", "callback", "sink"], "me")
 
 
+@pytest.mark.every_door
 @pytest.mark.parametrize("kind", ["async", "def"])
 def test_read_calls_of_one_turn_overlap_in_time(run: Running, kind: str) -> None:
     threads, met, waiting = Barrier(3), anyio.Event, list[anyio.Event]()

@@ -210,6 +210,7 @@ class TestLeaving:
 
 
 class TestTheWrongDoor:
+    @pytest.mark.one_door
     def test_an_open_run_has_no_sync_methods(self, here: Any, snapshot: Any) -> None:
         async def work() -> None:
             run = adding().open("go")
@@ -231,6 +232,7 @@ class TestTheWrongDoor:
 
         here(work)
 
+    @pytest.mark.one_door
     def test_a_started_run_has_no_async_methods(self, here: Any) -> None:
         async def kinds(run: AsyncIterator[RunEvent]) -> None:
             async for _ in run:

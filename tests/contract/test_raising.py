@@ -120,6 +120,7 @@ GARBAGE: list[Any] = [
 ]
 
 
+@pytest.mark.one_door
 def test_garbage_from_a_model_ends_the_run_and_is_never_raised(run: Running) -> None:
     @tool
     async def touch() -> None: ...

@@ -61,6 +61,7 @@ def resume(door: str) -> Doing:
     return resume
 
 
+@pytest.mark.one_door
 def test_a_resumed_conversation_keeps_all_that_it_was_given(hold: Doing, resume: Doing) -> None:
     desk = Desk()
     paused = hold(desk, session_id="s", max_turns=7)

@@ -27,6 +27,7 @@ def stubborn(**limits: Any) -> Agent:
     return Agent(model=model, tools=[touch], limits=Limits(turns=50, **limits), max_output_tokens=50)
 
 
+@pytest.mark.one_door
 def test_a_run_has_no_more_time_than_its_shared_budget_has_left(run: Running) -> None:
     shared = TurnBudget.create(timeout_s=0.1, max_steps=50)
     agent = Agent(model=ScriptedModel(say("too late").after(LONG)), grace=False)

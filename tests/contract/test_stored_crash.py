@@ -135,7 +135,7 @@ def killed(mode: Any, at: int, after: bool) -> tuple[MemoryStore, Result]:
     return store, first if entry.finish is not None else anew.resume("r")
 
 
-PLACES = {"independent": range(1, 30, 5), "carved": range(1, 30, 4), "shared": range(1, 42, 2)}
+PLACES = {"independent": range(1, 30, 5), "carved": range(1, 30, 4), "shared": range(1, 42, 4)}
 """How many commits there are is a matter of threads, too; a run that had ended by then is looked at as it is."""
 
 

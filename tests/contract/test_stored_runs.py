@@ -110,7 +110,7 @@ class TestAKeptRun:
             run(agent(store, say("x"), hooks=[hook]), session="talk")
         assert seen == [1, 2, 3]
 
-    @STORE_AT_EACH_DOOR
+    @pytest.mark.one_door
     def test_a_run_on_a_busy_session_ends_at_once_and_names_the_holder(self, store: Store, run: Running) -> None:
         assert not isinstance(store.lease.acquire("talk", "elsewhere:7:x", 300), Holder)
         busy = agent(store, say("x"))
@@ -127,7 +127,7 @@ class TestAKeptRun:
         result = run(agent(store, say("x")), session="talk", wait_seconds=60)
         assert (result.stop, result.seconds < 30) == ("completed", True)
 
-    @STORE_AT_EACH_DOOR
+    @pytest.mark.one_door
     def test_a_run_takes_over_the_session_of_a_dead_local_process_at_once(self, store: Store, run: Running) -> None:
         with subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE) as process:
             owner = build_owner(process.pid)
@@ -137,6 +137,7 @@ class TestAKeptRun:
         assert not isinstance(store.lease.acquire("talk", owner, 300), Holder)
         assert run(agent(store, say("x")), session="talk").stop == "completed"
 
+    @pytest.mark.one_door
     def test_a_run_whose_store_fails_ends_as_failed_and_keeps_its_outcomes(self, run: Running) -> None:
         class Full(MemoryStore):
             def keep(self, step: Any) -> None:
@@ -152,6 +153,7 @@ class TestAKeptRun:
         assert len(result.tool_results) == 1
 
 
+@pytest.mark.parametrize("store", ["sqlite"], indirect=True)
 class TestGoingOn:
     def test_resuming_after_a_limit_needs_more_of_it_and_keeps_the_report(self, store: Store, snapshot: Any) -> None:
         lines = [call("look", n=n) for n in range(9)]
@@ -170,8 +172,8 @@ class TestGoingOn:
             stubborn.resume("r", extend={"turns": 1})
         snapshot(refused.value, "completed")
 
-    def test_resuming_after_a_deadline_needs_more_seconds(self) -> None:
-        slow = agent(MemoryStore(), say("late").after(60.0), say("Done."), limits=Limits(seconds=1.5))
+    def test_resuming_after_a_deadline_needs_more_seconds(self, store: Store) -> None:
+        slow = agent(store, say("late").after(60.0), say("Done."), limits=Limits(seconds=1.5))
         first = slow.run("go")
         assert (first.stop, first.text) == ("deadline", "Reported.")
         with pytest.raises(UnknownBudget):
@@ -256,7 +258,7 @@ class TestGoingOn:
 
 
 class TestALostSession:
-    @STORE_AT_EACH_DOOR
+    @pytest.mark.one_door
     def test_a_run_that_lost_its_session_is_contended_and_writes_nothing_more(self, store: Store, run: Running) -> None:
         @tool
         def steal(ctx: ToolContext) -> str:
@@ -309,7 +311,7 @@ def clock_until(wanted: Callable[[], bool]) -> None:
         time.sleep(0.01)
 
 
-@STORE_AT_EACH_DOOR
+@pytest.mark.one_door
 def test_each_outcome_of_a_batch_is_stored_as_it_comes(store: Store, run: Running) -> None:
     seen: list[list[str]] = []
 

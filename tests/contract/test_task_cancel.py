@@ -67,6 +67,7 @@ class Watched:
 EVERYTHING = ["model", "retry", "wait", "hang", "batch"]
 
 
+@pytest.mark.every_door
 @pytest.mark.parametrize("doing", EVERYTHING)
 def test_a_cancelled_scope_closes_the_run_and_raises_the_cancellation_again(here: Any, doing: str) -> None:
     watched = Watched(doing)

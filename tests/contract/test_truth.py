@@ -7,6 +7,7 @@ from threading import Barrier, Event, Thread
 from typing import Any
 
 import anyio
+import pytest
 
 from flyball import Agent, Limits, Result, tool
 from flyball.agent.run import Run
@@ -107,6 +108,7 @@ def steered_at(kind: str, agent: Agent, here: Any) -> tuple[list[str], Result]:
     return told, here(work)
 
 
+@pytest.mark.one_door
 def test_a_hook_at_the_end_cannot_steer_extend_or_cancel(here: Any) -> None:
     handles, told = list[Run](), list[bool]()
 
@@ -124,6 +126,7 @@ def test_a_hook_at_the_end_cannot_steer_extend_or_cancel(here: Any) -> None:
     assert (here(work).stop, told) == ("completed", [False, False, False])
 
 
+@pytest.mark.one_door
 def test_an_extended_and_steered_run_goes_on_and_its_model_sees_the_message(here: Any) -> None:
     began, model = Event(), ScriptedModel.looping(call("hold"), grace=say("x"))
 

@@ -171,16 +171,26 @@ class TestTime:
 
 
 class TestMistakes:
-    def test_the_result_of_a_run_that_goes_on_is_refused(self) -> None:
-        with govern(Limits(turns=1)) as run, pytest.raises(ConfigError) as caught:
-            run.result()
-        assert caught.value.code == "config_invalid"
+    def test_the_result_of_a_run_in_progress_is_refused_and_the_run_goes_on(self) -> None:
+        with govern(Limits(turns=2)) as run:
+            with pytest.raises(ConfigError):
+                run.result()
+            for turn in run:
+                with pytest.raises(ConfigError):
+                    run.result()
+                if turn.number == 2:
+                    run.complete()
+        result = run.result()
+        assert (result.stop, result.turns) == ("completed", 2)
+        assert [event.kind for event in result.events].count("run_ended") == 1
 
-    def test_a_run_is_used_once(self) -> None:
+    def test_a_run_that_has_ended_cannot_be_entered_again_and_keeps_its_result(self) -> None:
         with govern(Limits(turns=1)) as run:
             pass
+        result = run.result()
         with pytest.raises(ConfigError, match=r"govern\("):
             run.__enter__()
+        assert run.result() == result
 
     def test_a_run_is_entered_first(self) -> None:
         with pytest.raises(ConfigError, match="with govern"):

@@ -139,7 +139,7 @@ def test_a_rule_that_cannot_do_what_it_says_is_told_and_changes_nothing(folder: 
     assert "'none'" in failed.to_dict()["reason"]
 
 
-def test_time_is_seen_too() -> None:
+def test_rules_of_a_governed_loop_see_its_time() -> None:
     clock = ManualClock()
     said: list[tuple[str, ...]] = []
     with govern(Limits(seconds=100), rules=RuleSet().with_core(), clock=clock) as run:
@@ -150,7 +150,7 @@ def test_time_is_seen_too() -> None:
 
 
 class TestWhatGuards:
-    def test_where_a_person_must_agree_that_the_run_goes_on_it_does_not(self, folder: RuleFolder) -> None:
+    def test_a_governed_loop_that_a_person_must_allow_to_go_on_halts(self, folder: RuleFolder) -> None:
         folder.add("on_turn_start", 'type = "ask"\nmessage = "Go on?"', "context.turn.iteration_count == 2")
         said, result = governed(folder.load(), turns=9)
         assert (len(said), result.stop, result.stopped_by) == (2, "halted", "rule-1")

@@ -10,7 +10,8 @@ import pytest
 
 from flyball.errors import FlyballError
 
-SIZE = 2**20
+SIZE = 2**18
+SMALL = 2**16
 MAX_RATIO = 100
 """Code that needs the square of the size exceeds this by far: 65,536 steps of a nanosecond, squared, are 4 seconds."""
 FLOOR_S = 0.005
@@ -41,9 +42,9 @@ def seconds(read: Read, given: Any) -> float:
 def compare(read: Read, hostile: Make, benign: Make, max_ratio: int) -> None:
     """Fail where hostile input takes much longer than benign input of the same size, three times in a row.
 
-    Both are read at a sixteenth of the size first. Code that needs the square of the size fails there, within seconds.
+    Both are read at a quarter of the size first. Code that needs the square of the size fails there, within seconds.
     """
-    for size in (SIZE // 16, SIZE):
+    for size in (SMALL, SIZE):
         fast = seconds(read, benign(size))
         slow = min_until(max_ratio * fast, lambda size=size: seconds(read, hostile(size)))
         assert slow <= max_ratio * fast, f"{slow:.3f} s, but {fast:.3f} s for benign input of size {size:,}"

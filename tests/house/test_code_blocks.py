@@ -3,7 +3,8 @@
 The blocks of a page run in order, in one folder and one namespace, so that a page reads as one session:
 - `python` is executed; an `output` block right behind it is what it prints.
 - `toml` must parse. What begins with `# name.toml` or `# name.py` is also that file, for the blocks that follow.
-- `console` has commands behind `$` and their output; `make` is only asked whether it knows the target.
+- `console` has commands behind `$` and their output; `make` is only asked whether it knows the target. `flyball` at the
+  start of a line is run in this process, as the start of an interpreter takes longer than most commands.
 - `text` is a picture, with nothing to run. Any other kind fails.
 """
 
@@ -14,9 +15,11 @@ import io
 import os
 import pkgutil
 import re
+import shlex
 import subprocess
 import sys
 import tomllib
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -26,6 +29,8 @@ import flyball
 
 ROOT = Path(__file__).parents[2]
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").rglob("*.md"))]
+Typed = Callable[..., subprocess.CompletedProcess[str]]
+FLYBALL = re.compile(r"((?:\w+=\S+ )*)flyball ([^;|&<>$`]+)(?:\| (.+))?")
 FENCE = re.compile(r"^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 
 
@@ -43,9 +48,10 @@ def blocks(page: Path) -> list[Block]:
 class Session:
     """A reader who works through one page."""
 
-    def __init__(self, page: Path, folder: Path) -> None:
+    def __init__(self, page: Path, folder: Path, typed: Typed) -> None:
         self.page = page
         self.folder = folder
+        self.typed = typed
         self.names: dict[str, Any] = {"__name__": "__page__"}
         self.printed: str | None = None
 
@@ -80,16 +86,24 @@ class Session:
                 subprocess.run(
                     [*command.split()[:2], "--dry-run"], cwd=ROOT, capture_output=True, timeout=60, check=True
                 )
+            elif found := FLYBALL.fullmatch(command):
+                assert_same(self.flyball(*found.groups("")), expected)
             else:
                 assert_same(self.shell(command), expected)
 
-    def shell(self, command: str) -> str:
+    def flyball(self, settings: str, arguments: str, pipe: str) -> str:
+        environment = dict(setting.split("=", 1) for setting in settings.split())
+        done = self.typed(*shlex.split(arguments), merged=not pipe, **environment)
+        return done.stderr + (self.shell(pipe, done.stdout) if pipe else done.stdout)
+
+    def shell(self, command: str, stdin: str = "") -> str:
         path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
         done = subprocess.run(
             command,
             shell=True,
             cwd=self.folder,
             env=os.environ | {"PATH": path},
+            input=stdin,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
             text=True,
@@ -108,12 +122,8 @@ def assert_same(printed: str, expected: str) -> None:
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
-def test_a_page_does_what_it_says(page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delenv("FLYBALL_CONFIG")  # the page's own files count
-    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / ".state"))
-    monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path / ".data"))
-    monkeypatch.chdir(tmp_path)
-    session = Session(page, tmp_path)
+def test_a_page_does_what_it_says(page: Path, tmp_path: Path, typed: Typed) -> None:
+    session = Session(page, tmp_path, typed)
     for block in blocks(page):
         session.run(block)
     assert page.read_text().count("\n```") % 2 == 0, "a fence is left open"

@@ -1,7 +1,7 @@
 """Text from models, tools, servers and files takes time that grows with its size, whatever is in it.
 
-Each case reads hostile text, and benign text of the same size, of up to 1 MB. To add a case, add a line. A module that
-uses `re` has a case, here or in test_hostile_values.py, or a reason why its input is bounded.
+Each case reads hostile text, and benign text of the same size, of up to 256 KB. To add a case, add a line. A module
+that uses `re` has a case, here or in test_hostile_values.py, or a reason why its input is bounded.
 """
 
 import asyncio

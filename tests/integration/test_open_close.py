@@ -16,7 +16,7 @@ from flyball import Agent
 from flyball.store import Guard, Query, SqliteStore, Start, Step
 from flyball.testing import ScriptedModel, say
 
-SECONDS = float(os.environ.get("OPEN_CLOSE_SECONDS", "2"))
+SECONDS = float(os.environ.get("OPEN_CLOSE_SECONDS", "1"))
 """More in `make soak`."""
 PROCESSES, THREADS = 3, 4
 BOUND = 60.0

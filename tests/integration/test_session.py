@@ -28,7 +28,7 @@ def wait_for(path: Path, line: str) -> None:
         time.sleep(0.005)
 
 
-def test_of_four_at_once_one_runs_and_three_are_told_who_does(nursery: Any, tmp_path: Path) -> None:
+def test_one_of_four_processes_runs_and_the_others_are_told_who_does(nursery: Any, tmp_path: Path) -> None:
     born = [nursery.start(tmp_path, "talk", name=name, waits_for="contended 3") for name in NAMES]
     said = {name: one.said() for name, one in zip(NAMES, born, strict=True)}
     (winner,) = lines(tmp_path / "completed")
@@ -43,7 +43,7 @@ def test_of_four_at_once_one_runs_and_three_are_told_who_does(nursery: Any, tmp_
         assert store.lease.holder("desk") is None
 
 
-def test_of_four_that_wait_each_has_its_turn(nursery: Any, tmp_path: Path) -> None:
+def test_four_processes_that_wait_for_a_session_have_it_one_after_the_other(nursery: Any, tmp_path: Path) -> None:
     born = [nursery.start(tmp_path, "talk", name=name, wait_seconds=LONG) for name in NAMES]
     assert [one.said()["stop"] for one in born] == ["completed"] * 4
     order = lines(tmp_path / "begun")
@@ -56,7 +56,7 @@ def test_of_four_that_wait_each_has_its_turn(nursery: Any, tmp_path: Path) -> No
         ]
 
 
-def test_one_that_slept_past_its_lease_changes_nothing_any_more(nursery: Any, tmp_path: Path) -> None:
+def test_a_process_that_slept_past_its_lease_changes_nothing_any_more(nursery: Any, tmp_path: Path) -> None:
     sleeper = nursery.start(tmp_path, "talk", name="ann", waits_for="awake 1", lease_seconds=4.0)
     wait_for(tmp_path / "begun", "ann")
     sleeper.kill(signal.SIGSTOP)

@@ -116,12 +116,12 @@ class TestCalls:
         result = run(call("ask", question="Which branch?"), verdicts=[allow("main")])
         assert result.tool_results[0].text == "main"
 
-    def test_a_mistake_in_the_arguments_is_nobodys_business(self) -> None:
+    def test_a_call_with_wrong_arguments_asks_nobody(self) -> None:
         asked = script(call("delete", pat="a"))
         assert asked.run("Go.").stop == "completed"
         assert not [effect for effect in asked.effects if isinstance(effect, Decide)]
 
-    def test_nor_is_a_call_that_is_not_made_anyway(self) -> None:
+    def test_a_call_that_is_rejected_as_a_duplicate_asks_nobody(self) -> None:
         asked = script(DELETE, DELETE, duplicates="reject", verdicts=[allow()])
         result = assert_honest(asked.run("Go."))
         assert [outcome.ok for outcome in result.tool_results] == [True, False]

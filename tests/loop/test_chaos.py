@@ -26,7 +26,7 @@ Story = list[Any]
 """All that happened, in order: effects, answers, events, and as tuples what collaborators did."""
 Audit = Callable[[Agent, Story, Result, float], None]
 
-EXAMPLES = int(os.environ.get("CHAOS_EXAMPLES", "300"))
+EXAMPLES = int(os.environ.get("CHAOS_EXAMPLES", "200"))
 NOBODY_ENDS_LATER = 2_000
 """Effects; the audit knows a tighter bound."""
 

@@ -101,7 +101,7 @@ def check_sums(result: Result, node: Node, name: str = "top") -> None:
         assert snapshot.ceiling is None or budget == "tokens" or snapshot.used <= snapshot.ceiling
 
 
-@settings(max_examples=120, deadline=None)
+@settings(max_examples=50, deadline=None)
 @given(trees, st.none() | st.integers(0, 5), st.none() | st.integers(5, 60))
 def test_no_run_of_any_tree_passes_an_ancestor_and_the_sums_agree(
     tree: Node, seed: int | None, ceiling: int | None

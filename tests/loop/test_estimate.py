@@ -98,7 +98,7 @@ class TestFromTheSecondRequestOn:
         assert estimates(result)[-1] <= estimate_request_tokens(model.requests[-1])
         assert estimates(result)[-1] <= estimates(result)[-2]
 
-    def test_another_model_counts_otherwise(self) -> None:
+    def test_the_estimate_starts_anew_with_another_model(self) -> None:
         def switch(point: Point, progress: Progress, about: object = None) -> Sequence[Order]:
             return [UseModel("other", by="me")] if point is Point.TURN_ENDED and progress.turn == 1 else []
 

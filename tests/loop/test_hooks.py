@@ -199,7 +199,7 @@ class TestRaisingHooks:
 class TestCtrlC:
     @pytest.mark.parametrize("lines", [(together(SUM, SUM, SUM), say("3")), (SUM, SUM)])
     @pytest.mark.parametrize("where", [point for point in Point if point not in (Point.CALL_PLANNED, Point.STALLED)])
-    def test_inside_a_hook_it_closes_everything_and_is_raised_again(
+    def test_ctrl_c_in_a_hook_closes_everything_and_is_raised_again(
         self, where: Point, lines: tuple[Line, ...]
     ) -> None:
         heard: list[Event] = []
@@ -216,7 +216,7 @@ class TestCtrlC:
         assert len(closed) == len(set(closed))
 
     @pytest.mark.parametrize("name", ["completion", "should_continue"])
-    def test_inside_a_callback_too(self, name: str) -> None:
+    def test_ctrl_c_in_a_callback_closes_everything_and_is_raised_again(self, name: str) -> None:
         heard: list[Event] = []
 
         def callback(progress: Progress) -> Any:
@@ -291,8 +291,11 @@ class TestRaisingCallbacks:
             raise Mute
 
         result = run(made(SUM, say("3"), should_continue=should_continue))
-        assert result.stop == "failed"
-        assert (result.error or {})["message"]
+        assert (result.stop, result.error is not None) == ("failed", True)
+        error = result.error or {}
+        assert (error["code"], error["kind"]) == ("exception", "Mute")
+        assert error["message"].strip()
+        assert error["message"] in result.explain()
 
 
 class Picky(BaseModel):

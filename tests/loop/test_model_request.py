@@ -165,7 +165,10 @@ class TestEmptyReply:
         result = assert_honest(script(say(text), say("done")).run("Go."))
         assert (result.stop, result.text, result.turns, result.requests) == ("completed", "done", 1, 2)
         assert result.budgets["retries"].used == 1
-        assert len(events(result, Retried)) == 1
+        [retried] = events(result, Retried)
+        assert (retried.attempt, retried.wait_s, retried.turn) == (1, 0.0, 1)
+        assert "empty" in retried.error
+        assert [message.content for message in result.messages] == ["Go.", "done"], "the empty reply leaves no trace"
 
     def test_a_second_empty_reply_is_taken_as_it_is(self) -> None:
         result = assert_honest(script(say(""), say(""), say("never")).run("Go."))
@@ -220,7 +223,7 @@ class TestTokens:
         result = assert_honest(script(*lines, limits=Limits(tokens=100_000)).run("Go."))
         assert (result.budgets["tokens"].used, result.usage) == (300, Usage(250, 50))
 
-    def test_without_a_limit_it_is_counted_too(self) -> None:
+    def test_tokens_are_counted_without_a_limit(self) -> None:
         result = assert_honest(script(say(".").using(Usage(100, 20))).run("Go."))
         assert result.budgets["tokens"].used == 120
 

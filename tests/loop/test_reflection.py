@@ -49,7 +49,7 @@ def test_every_so_many_turns() -> None:
     assert [event.text for event in result.events if isinstance(event, Reflected)] == ["Look elsewhere."] * 2
 
 
-def test_after_a_failure() -> None:
+def test_a_failed_call_is_followed_by_a_reflection() -> None:
     model = ScriptedModel(
         call("look", n=1), call("look", n=-1), call("look", n=2), say("done"), reflection=say("Look elsewhere.")
     )
@@ -158,7 +158,7 @@ def test_the_reply_of_a_reflection_is_bounded_as_every_other_is(most: int | None
         assert model.requests[1].max_output_tokens == asked
 
 
-def test_of_a_long_one_the_next_turn_is_shown_the_beginning() -> None:
+def test_the_beginning_of_a_long_reflection_is_shown_to_the_next_turn() -> None:
     model = ScriptedModel(*lines(1), reflection=say("word " * 5_000))
     result = run(model, Reflection(every=1), limits=Limits(context_tokens=4_000))
     assert (result.stop, len(result.reflections[0])) == ("completed", 24_999)

@@ -73,13 +73,13 @@ class TestLoops:
         assert Model().calls("AAAAA")[2:] == ["A x 3", "denied", "stalled"]
         assert Model().calls("ABABAB")[3:] == ["AB x 2", "denied", "stalled"]
 
-    def test_a_model_cannot_know_in_the_turn_in_which_it_is_told(self) -> None:
+    def test_a_loop_is_not_held_against_the_turn_in_which_the_model_is_told(self) -> None:
         repetition = Repetition(Thresholds())
         assert [repetition.record(KEYS["A"], done(), 1) for _ in range(5)] == [None, None, Loop(("A",), 3), None, None]
         assert not repetition.is_looping(KEYS["A"], 1)
         assert repetition.is_looping(KEYS["A"], 2)
 
-    def test_nor_in_the_turn_in_which_it_is_first_denied(self) -> None:
+    def test_denials_of_the_first_denied_turn_do_not_stall_a_run(self) -> None:
         model = Model()
         model.calls("AAA")
         for _ in range(3):
@@ -154,7 +154,7 @@ class TestDuplicates:
         repetition.record(KEYS["A"], failed(), 1)
         assert repetition.find_success(KEYS["A"]) is None
 
-    def test_nor_does_anything_before_a_write_or_a_word_of_the_users(self) -> None:
+    def test_a_success_before_a_write_or_a_message_of_the_user_answers_no_equal_call(self) -> None:
         repetition = Repetition(Thresholds())
         repetition.record(KEYS["A"], done(), 1)
         repetition.record(KEYS["B"], done(), 2, writes=True)

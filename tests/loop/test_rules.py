@@ -93,7 +93,8 @@ def test_the_four_files_of_the_seed_load_as_they_are_and_do_what_they_say(snapsh
     ]
     model = ScriptedModel(*LOOKS[:9], say("done"))
     agent = Agent(model=model, tools=[look], rules=rules, limits=Limits(turns=10))
-    assert len(agent.ruleset.problems) > 0
+    [problem, *_] = agent.ruleset.problems
+    assert [rule.id for rule in rules if rule.id in str(problem)] != [], "a problem names its rule"
     result = ScriptDriver(agent).run("Go.")
     final = "FINAL ITERATION: Complete task now or summarize progress."
     seen = [request.notices for request in model.requests]
@@ -299,8 +300,9 @@ class TestActions:
 
     def test_a_model_that_nobody_has_is_refused_when_the_agent_is_made(self, rules: RuleFolder) -> None:
         rules.add("on_turn_end", 'type = "use_model"\nmodel = "small"')
-        with pytest.raises(ConfigError, match="small"):
+        with pytest.raises(ConfigError, match="small") as caught:
             Agent(model=ScriptedModel(say("x")), rules=rules.path)
+        assert "models" in caught.value.where
 
 
 def test_an_error_in_one_rule_is_its_own_and_is_in_the_result(rules: RuleFolder) -> None:

@@ -24,7 +24,7 @@ from flyball.rules.rule import Fire, Rule
 from flyball.steadiness import Reflection
 from flyball.testing import ScriptDriver, assert_honest
 
-EXAMPLES = int(os.environ.get("CHAOS_EXAMPLES", "150"))
+EXAMPLES = int(os.environ.get("CHAOS_EXAMPLES", "50"))
 TRIGGERS = [*[trigger.value for trigger in Trigger], "on_tool_call", "on_tool_call"]
 CONDITIONS = [
     *["true"] * 8,

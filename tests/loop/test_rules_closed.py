@@ -7,6 +7,7 @@ import pytest
 
 from flyball import Agent, Limits, tool
 from flyball.event import AskedPerson, RuleEmitted
+from flyball.outcome import Denied
 from flyball.person import allow, deny
 from flyball.progress import Order, Point, Progress
 from flyball.result import Result
@@ -49,13 +50,18 @@ def texts(result: Result) -> list[str]:
     return [outcome.text for outcome in result.tool_results]
 
 
+def denials(result: Result) -> list[Denied]:
+    return [outcome for outcome in result.tool_results if isinstance(outcome, Denied)]
+
+
 class TestWhatGuards:
     def test_a_veto_whose_message_cannot_be_made_is_one_all_the_same(self, rules: Rules) -> None:
         rules.add("on_tool_call", 'type = "deny"\nmessage = "No {{ context.call.arguments.path }}."')
         result = rules.run(call("look", n=1), say("ok"))
-        [denied] = texts(result)
-        assert all(word in denied for word in ("(rule)", "rule-1"))
-        assert MADE == []
+        [denied] = denials(result)
+        assert (denied.reason, MADE) == ("rule", [])
+        assert "rule-1" in denied.text
+        assert "{{" not in denied.text
         assert [fault["rule"] for fault in result.faults] == ["rule-1"]
 
     def test_a_stop_whose_message_cannot_be_made_is_one_all_the_same(self, rules: Rules) -> None:
@@ -63,18 +69,24 @@ class TestWhatGuards:
         result = rules.run(call("look", n=1), say("ok"))
         assert (result.stop, result.stopped_by, result.text) == ("halted", "rule-1", "I report.")
         assert "rule-1" in str(result.warning)
+        assert "{{" not in str(result.warning)
+        assert [fault["rule"] for fault in result.faults] == ["rule-1"]
 
     def test_a_question_whose_message_cannot_be_made_is_asked_all_the_same(self, rules: Rules) -> None:
         rules.add("on_tool_call", 'type = "ask"\nmessage = "{{ context.state.nothing }}"')
         result = rules.run(call("look", n=1), say("ok"))
         assert (result.stop, MADE) == ("paused", [])
-        assert "rule-1" in result.questions[0].text
+        [question] = result.questions
+        assert (question.about, question.tool, question.arguments["n"]) == ("call", "look", 1)
+        assert "rule-1" in question.text
+        assert "{{" not in question.text
+        assert [fault["rule"] for fault in result.faults] == ["rule-1"]
 
     @pytest.mark.parametrize("condition", ["context.call.arguments.words > 3", "1 / context.call.arguments.n > 0"])
     def test_a_call_is_not_made_where_the_condition_of_a_veto_fails(self, rules: Rules, condition: str) -> None:
         rules.add("on_tool_call", 'type = "deny"\nmessage = "No."', condition)
         result = rules.run(call("look", n=0, words=["a"]), call("look", n=0, words=["b"]), say("ok"))
-        assert [all(word in denied for word in ("(rule)", "rule-1")) for denied in texts(result)] == [True, True]
+        assert [(denied.reason, "rule-1" in denied.text) for denied in denials(result)] == [("rule", True)] * 2
         assert MADE == []
         assert len(result.faults) == 1, "it is told once"
 
@@ -128,7 +140,9 @@ class TestState:
         rules.add("on_query_start", 'type = "set_state"\nkey = "n"\nincrement = 1')
         result = rules.run(say("ok"))
         assert result.state == {"n": "seven"}
-        assert [fault["rule"] for fault in result.faults] == ["rule-2"]
+        [fault] = result.faults
+        assert fault["rule"] == "rule-2"
+        assert "context.state.n" in fault["reason"]
 
 
 def test_parameters_are_found_by_index_too(rules: Rules) -> None:
@@ -150,24 +164,24 @@ class TestCalls:
     def test_of_several_vetoes_the_one_of_the_highest_priority_is_told(self, rules: Rules) -> None:
         rules.add("on_tool_call", 'type = "deny"\nmessage = "Low."', more="priority = 1")
         rules.add("on_tool_call", 'type = "deny"\nmessage = "High."', more="priority = 900")
-        [denied] = texts(rules.run(call("look", n=1), say("ok")))
-        assert denied.endswith("(rule): High.")
+        [denied] = denials(rules.run(call("look", n=1), say("ok")))
+        assert (denied.reason, MADE) == ("rule", [])
+        assert denied.text.endswith(": High.")
 
     def test_a_stop_before_a_call_leaves_it_and_the_rest_undone(self, rules: Rules) -> None:
         rules.add("on_tool_call", 'type = "stop"\nmessage = "Enough."', "context.call.arguments.n == 2")
         result = rules.run(together(call("look", n=1), call("look", n=2), call("write", n=3)), say("ok"))
-        seen, *denied = texts(result)
-        assert seen == "seen 1"
-        assert [text.endswith("(rule): Enough.") for text in denied] == [True, True]
+        assert texts(result)[0] == "seen 1"
+        told = [(denied.reason, denied.text.endswith(": Enough.")) for denied in denials(result)]
+        assert told == [("rule", True)] * 2
         assert (result.stop, result.stopped_by, result.text, MADE) == ("halted", "rule-1", "I report.", [1])
 
     def test_a_call_that_was_a_duplicate_when_nobody_was_asked_is_not_made_without_asking(self, rules: Rules) -> None:
         rules.add("on_tool_call", 'type = "ask"\nmessage = "Look?"', "context.call.tool_name == 'look'")
         again = together(call("write", n=1), call("look", n=1))
         result = rules.run(call("look", n=1), again, say("ok"), duplicates="reuse", plot={"verdicts": [allow()]})
-        _, written, denied = texts(result)
-        assert written == "written 1"
-        assert all(word in denied for word in ("(approval)", "look"))
+        assert texts(result)[1] == "written 1"
+        assert [(denied.reason, denied.tool) for denied in denials(result)] == [("approval", "look")]
         assert MADE == [1]
 
     def test_a_duplicate_that_needs_no_approval_is_made_again(self, rules: Rules) -> None:

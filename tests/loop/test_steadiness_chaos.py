@@ -21,7 +21,7 @@ from flyball.steadiness import Reflection, Thresholds
 from flyball.testing import ScriptDriver, assert_honest
 from flyball.wire import to_anthropic, to_openai
 
-EXAMPLES = int(os.environ.get("CHAOS_EXAMPLES", "150"))
+EXAMPLES = int(os.environ.get("CHAOS_EXAMPLES", "100"))
 
 
 class Dice:

@@ -138,10 +138,10 @@ class TestLastTurn:
 
 
 class TestReasonsToGoOn:
-    def test_tools_ran(self) -> None:
+    def test_a_turn_whose_tools_ran_is_followed_by_another(self) -> None:
         assert run(made(SUM, say("3"))).turns == 2
 
-    def test_a_tool_failed(self) -> None:
+    def test_a_turn_whose_tool_failed_is_followed_by_another(self) -> None:
         @tool
         def broken() -> None:
             """Fail."""
@@ -221,7 +221,7 @@ class TestSingleTurn:
 
 class TestShouldContinue:
     @pytest.mark.parametrize("after", [1, 2, 3])
-    def test_false_halts(self, after: int) -> None:
+    def test_should_continue_that_answers_false_halts_the_run(self, after: int) -> None:
         def should_continue(progress: Progress) -> bool:
             return progress.turn < after
 

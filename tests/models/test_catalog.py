@@ -57,13 +57,13 @@ def settings_of(folder: Path, text: str) -> Settings:
 
 
 class TestTheUsersWord:
-    def test_it_is_found_by_name_and_by_provider_and_name(self, tmp_path: Path) -> None:
+    def test_a_price_of_the_user_is_found_by_name_and_by_provider_and_name(self, tmp_path: Path) -> None:
         settings = settings_of(tmp_path, TABLE)
         assert price_of(None, "my-model", settings) == price_of("any", "my-model", settings) == TokenPrice(0.5, 1.5)
         assert price_of("acme", "gpt-5.5", settings) == TokenPrice(2, 3, cached=0.2, written=2.5)
         assert price_of("other", "gpt-5.5", settings) is None
 
-    def test_it_goes_before_the_table_and_the_provider_goes_before_the_name_alone(self) -> None:
+    def test_a_price_of_the_user_wins_over_the_table_and_one_with_provider_over_the_name_alone(self) -> None:
         prices = {"gpt-5.5": {"input": 1, "output": 1}, "openai:gpt-5.5": {"input": 2, "output": 2}}
         settings = Settings({"prices": prices})
         assert price_of("openai", "gpt-5.5", settings) == TokenPrice(2, 2)
@@ -113,7 +113,7 @@ class TestTheUsersWord:
 
 
 class TestTheTable:
-    def test_it_knows_prices_tiers_and_caches(self) -> None:
+    def test_the_table_knows_prices_tiers_and_caches(self) -> None:
         price = price_of("openai", "gpt-5.5")
         assert price is not None
         assert price.cached is not None
@@ -124,7 +124,7 @@ class TestTheTable:
         assert claude.written is not None
         assert claude.written > claude.input
 
-    def test_it_knows_how_much_a_model_takes(self) -> None:
+    def test_the_table_knows_how_much_a_model_takes(self) -> None:
         assert context_tokens_of("anthropic", "claude-opus-4-6") == 1_000_000
         assert context_tokens_of("anthropic", "claude-none-9") is None
         assert context_tokens_of(None, "claude-opus-4-6") is None
@@ -142,10 +142,10 @@ class TestTheTable:
             ("openai", "gpt-4o-transcribe-none"),
         ],
     )
-    def test_what_it_does_not_know_for_sure_has_no_price(self, provider: str | None, name: str) -> None:
+    def test_a_model_that_the_table_does_not_know_for_sure_has_no_price(self, provider: str | None, name: str) -> None:
         assert price_of(provider, name) is None
 
-    def test_it_counts_as_the_package_does_but_never_less_than_a_billionth(self) -> None:
+    def test_a_price_counts_as_the_package_does_but_never_less_than_a_billionth(self) -> None:
         dice, tried = random.Random(7), 0
         for provider in get_snapshot().providers:
             for model in provider.models:
@@ -215,21 +215,23 @@ class TestOddTables:
         assert self.price() is None
 
 
-@pytest.mark.parametrize(
-    ("program", "loaded"),
-    [
-        ("from flyball.testing import ScriptedModel, say; Agent(model=ScriptedModel(say('x'))).run('Go.')", False),
-        (
-            "from flyball.testing import ScriptedModel, say\n"
-            "from flyball import TokenPrice, Limits\n"
-            "model = ScriptedModel(say('x'), provider='openai', price=TokenPrice(1, 2), context_tokens=9_000)\n"
-            "print(Agent(model=model, limits=Limits(usd=1)).worst_case())",
-            False,
-        ),
-        ("from flyball.models import price_of; price_of('openai', 'gpt-5.5')", True),
-    ],
-)
-def test_the_package_is_loaded_only_when_something_is_looked_up(program: str, loaded: bool) -> None:
-    whole = f"import sys; from flyball import Agent\n{program}\nprint('genai_prices' in sys.modules)"
-    done = subprocess.run([sys.executable, "-c", whole], capture_output=True, text=True, timeout=60, check=True)
-    assert done.stdout.split()[-1] == str(loaded)
+LOOKS_UP = """
+import sys
+from flyball import Agent, Limits, TokenPrice
+from flyball.testing import ScriptedModel, say
+def loaded():
+    return "genai_prices" in sys.modules
+Agent(model=ScriptedModel(say("x"))).run("Go.")
+after_a_run = loaded()
+model = ScriptedModel(say("x"), provider="openai", price=TokenPrice(1, 2), context_tokens=9_000)
+Agent(model=model, limits=Limits(usd=1)).worst_case()
+after_a_worst_case = loaded()
+from flyball.models import price_of
+price_of("openai", "gpt-5.5")
+print(after_a_run, after_a_worst_case, loaded())
+"""
+
+
+def test_the_package_is_loaded_only_when_something_is_looked_up() -> None:
+    done = subprocess.run([sys.executable, "-c", LOOKS_UP], capture_output=True, text=True, timeout=60, check=True)
+    assert done.stdout.split() == ["False", "False", "True"]

@@ -48,7 +48,7 @@ def test_a_conversation_that_is_too_long_is_known_by_its_code_or_status() -> Non
     assert type(error(413, b"<h1>Too Large</h1>")) is ContextTooLong
 
 
-def test_other_refusals_that_speak_of_tokens_are_not_taken_for_it() -> None:
+def test_a_refusal_of_too_many_output_tokens_is_not_taken_for_a_long_context() -> None:
     body = b'{"error": {"message": "max_tokens: 9000 > 4096, which is the maximum allowed number of output tokens"}}'
     assert type(error(400, body)) is ModelError
 
@@ -71,7 +71,7 @@ def test_the_provider_says_how_long_to_wait(headers: dict[str, str], seconds: fl
     assert found.after == seconds
 
 
-def test_also_as_a_date() -> None:
+def test_the_provider_says_as_a_date_how_long_to_wait() -> None:
     soon = error(503, retry_after=format_datetime(datetime.now(UTC) + timedelta(hours=1), usegmt=True))
     past = error(503, retry_after="Wed, 21 Oct 2015 07:28:00 GMT")
     assert isinstance(soon, Retryable)

@@ -247,7 +247,7 @@ class TestConnection:
             assert (len(server.requests), server.connections) == (5, 1)
 
     @pytest.mark.parametrize("backend", ["asyncio", "trio"])
-    def test_it_is_closed_with_the_event_loop(self, made: Made, backend: str) -> None:
+    def test_a_connection_is_closed_with_its_event_loop(self, made: Made, backend: str) -> None:
         with ModelServer.looping(say("So")) as server:
             model = made(server)
             for _ in range(2):

@@ -125,7 +125,7 @@ async def test_questions_are_answered_in_their_order_and_one_at_a_time(engine: L
     assert heard == [f"{name}{n}" for name in "abcd" for n in range(3)]
 
 
-async def test_one_that_is_cancelled_stops_at_the_next_token_and_hears_nothing_more(
+async def test_a_cancelled_request_stops_at_the_next_token_and_hears_nothing_more(
     engine: LlamaEngine, llama: Counting
 ) -> None:
     heard: list[Json] = []
@@ -139,7 +139,7 @@ async def test_one_that_is_cancelled_stops_at_the_next_token_and_hears_nothing_m
     assert (len(heard), llama.asked) == (1, ["long", "next"])
 
 
-async def test_one_that_is_cancelled_while_it_waits_is_never_asked(engine: LlamaEngine, llama: Counting) -> None:
+async def test_a_request_cancelled_while_it_waits_is_never_asked(engine: LlamaEngine, llama: Counting) -> None:
     llama.may.clear()
     async with anyio.create_task_group() as group:
         group.start_soon(engine.answer, question("first"), ignored)

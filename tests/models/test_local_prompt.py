@@ -85,11 +85,11 @@ def test_images_are_named_and_left_out() -> None:
     assert "cat.png" not in left_out
 
 
-def test_it_may_say_what_it_likes_where_nothing_is_asked_for() -> None:
+def test_a_request_without_tools_and_schema_leaves_the_reply_free() -> None:
     assert local_prompt.build_schema(asked()) is None
 
 
-def test_it_may_call_a_tool_or_respond() -> None:
+def test_a_request_with_tools_lets_the_model_call_one_or_respond() -> None:
     schema = local_prompt.build_schema(with_tools())
     assert schema is not None
     names = [one["properties"]["name"]["const"] for one in schema["anyOf"]]

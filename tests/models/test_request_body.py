@@ -36,7 +36,7 @@ class TestAsTheSdks:
         expected = shape(wire, conversation)["body"]
         assert kind(expected["model"], **options).build_body(conversation.request) == expected
 
-    def test_so_are_path_and_headers(
+    def test_path_and_headers_are_what_the_sdk_sends(
         self, made: Callable[..., HttpModel], wire: str, conversation: Any, shape: Callable[..., Any], key: str
     ) -> None:
         with ModelServer(say("So")) as server:

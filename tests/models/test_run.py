@@ -29,7 +29,7 @@ def test_a_conversation_that_is_too_long_is_shortened_and_the_turn_given_back(ma
     assert len(shortened) < len(refused)
 
 
-def test_one_that_cannot_be_shortened_ends_with_the_words_of_the_provider(made: Made) -> None:
+def test_a_conversation_that_cannot_be_shortened_ends_with_the_words_of_the_provider(made: Made) -> None:
     with ModelServer.looping(status(413, "At most 9 bytes.")) as server:
         result = assert_honest(Agent(model=made(server)).run("Read."))
     assert (result.stop, result.turns, result.flags) == ("budget", 0, ("max_context_tokens_reached",))

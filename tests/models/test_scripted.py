@@ -54,7 +54,7 @@ class TestLines:
         result = ScriptDriver(adder(ScriptedModel(call("add", a=1, b=2), say("I added.")), turns=1)).run("Go on.")
         assert (result.stop, result.text) == ("budget", "I added.")
 
-    def test_it_replies_with_its_name_and_provider(self) -> None:
+    def test_a_scripted_model_replies_with_its_name_and_provider(self) -> None:
         model = ScriptedModel(say("x"), name="opus", provider="acme")
         reply = anyio.run(model.ask, request())
         assert (reply.model, reply.provider) == ("opus", "acme")

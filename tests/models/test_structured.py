@@ -42,7 +42,7 @@ def test_a_closed_schema_that_needs_everything_is_strict() -> None:
 
 
 @pytest.mark.parametrize("kind", [Inner, Open, Pair, dict[str, int]])
-def test_one_that_is_open_or_has_what_may_be_missing_is_not(kind: Any) -> None:
+def test_a_schema_that_is_open_or_has_optional_keys_is_not_strict(kind: Any) -> None:
     assert not is_strict_schema(TypeAdapter(kind).json_schema())
 
 

@@ -13,7 +13,7 @@ def test_odd_letters_are_replaced_and_others_stay() -> None:
     )
 
 
-def test_of_a_long_id_the_end_is_kept() -> None:
+def test_a_long_id_is_shortened_to_its_end() -> None:
     assert sanitize_call_id("chatcmpl-tool-" + "0123456789" * 4) == "0123456789" * 4
 
 

@@ -47,7 +47,7 @@ def test_what_the_four_words_give_is_taken_as_it_is(said: Verdict) -> None:
 
 
 @pytest.mark.parametrize("plain", [True, False])
-def test_a_plain_yes_or_no_is_one_too(plain: bool) -> None:
+def test_a_plain_bool_is_read_as_a_verdict(plain: bool) -> None:
     assert to_verdict(plain) == Verdict(plain)
     assert parse_answers({"call-0": plain}, ASKED) == {"call-0": Verdict(plain)}
 

@@ -88,7 +88,7 @@ def pythons(text: str) -> tuple[str, str]:
 
 
 @pytest.mark.filterwarnings("ignore::SyntaxWarning")
-@settings(max_examples=500)
+@settings(max_examples=200)
 @given(anything)
 def test_an_expression_has_the_value_that_it_has_in_python(text: str) -> None:
     found, expected = ours(text), pythons(text)
@@ -183,7 +183,7 @@ def written(text: str) -> str | None:
         return str(error)
 
 
-@settings(max_examples=400)
+@settings(max_examples=200)
 @given(soup)
 def test_whatever_is_written_is_refused_or_comes_to_an_end(text: str) -> None:
     value, reason = outcome(f"{text} 1")

@@ -128,7 +128,7 @@ class TestLazy:
         view = View({"a": {"b": Lazy(lambda: calls.append("b")), "c": 1}})
         assert (view["a.c"], len(plain_keys(view["a"])), calls) == (1, 2, [])
 
-    def test_it_is_computed_once_however_it_is_reached(self) -> None:
+    def test_a_lazy_value_is_computed_once_however_it_is_reached(self) -> None:
         calls: list[int] = []
 
         def compute() -> object:
@@ -140,10 +140,10 @@ class TestLazy:
         assert view["a.b.d"] == table["b"]["d"] == to_plain(table)["b"]["d"] == [1]
         assert calls == [1]
 
-    def test_it_may_have_lazy_parts_itself(self) -> None:
+    def test_a_lazy_value_may_have_lazy_parts(self) -> None:
         assert View({"a": Lazy(lambda: {"b": Lazy(lambda: 1)})})["a.b"] == 1
 
-    def test_one_that_fails_is_told_each_time_and_not_tried_again(self) -> None:
+    def test_a_lazy_value_that_fails_is_told_each_time_and_not_tried_again(self) -> None:
         calls: list[int] = []
 
         def compute() -> object:

@@ -67,7 +67,7 @@ def test_who_has_left_is_not_cut_any_more(here: Any) -> None:
     assert not here(work)
 
 
-def test_in_a_new_scope_the_same_deadline_cuts_too(here: Any) -> None:
+def test_a_deadline_that_has_cut_one_scope_cuts_the_next_too(here: Any) -> None:
     async def work() -> bool:
         pace, deadline = RunTimer(SYSTEM), SHORT * 2
         with anyio.CancelScope() as first:

@@ -147,7 +147,7 @@ class TestASourceThatCannotBeOpened:
         assert result.stop == "failed"
         assert result.error is not None
         assert result.error["code"] == "config_invalid"
-        assert all(word in result.error["message"] for word in ("add", "the shop"))
+        assert all(word in result.error["message"] for word in ("add", "the agent", "the shop"))
 
     def test_is_told_by_a_rule_for_a_tool_that_nobody_offers(self) -> None:
         agent = Agent(model=adding(), tools=[Shop(add)], tool_rules=[{"tool": "ad", "require_prior_tool": "add"}])
@@ -297,7 +297,7 @@ class TestAPausedRun:
         assert agent.resume(paused, {paused.questions[0].id: deny("no")}).stop == "completed"
 
     @pytest.mark.parametrize("backend", ["asyncio", "trio"])
-    def test_that_is_cancelled_while_it_opens_them_again_closes_them(self, backend: str) -> None:
+    def test_a_paused_run_cancelled_while_it_opens_its_sources_again_closes_them(self, backend: str) -> None:
         shop = Shop(tool(approve=True)(add))
         agent = self.agent(shop)
 
@@ -321,26 +321,30 @@ class TestAPausedRun:
 
     def test_a_paused_run_of_another_agent_is_refused(self) -> None:
         shop = Shop(tool(approve=True)(add))
-        paused = self.agent(shop).run("go")
-        with pytest.raises(ConfigError) as caught:
-            self.agent(shop).resume(paused)
-        assert caught.value.code == "config_invalid"
-        assert paused.run_id in str(caught.value)
+        agent = self.agent(shop)
+        paused = agent.run("go")
+        answers = {paused.questions[0].id: True}
+        with pytest.raises(ConfigError, match=paused.run_id):
+            self.agent(shop).resume(paused, answers)
+        assert (shop.opened, shop.closed) == (1, 1), "nothing is opened for it"
+        assert agent.resume(paused, answers).stop == "completed"
 
 
 class TestAnAgentWithSources:
     def test_says_what_is_known_of_it(self) -> None:
         agent = Agent(model=adding(), tools=[subtract, Shop(add)], name="clerk")
         assert repr(agent).startswith("<Agent clerk: scripted, 1 tools")
+        assert "1 sources" in repr(agent)
         plan = agent.plan("go")
         assert plan.spec.tool_names == ("subtract",)
         assert [source.name for source in plan.spec.sources] == ["the shop"]
         assert agent.worst_case().turns == 90
 
     def test_cannot_be_driven_by_a_script(self) -> None:
-        with pytest.raises(ConfigError) as caught:
-            ScriptDriver(Agent(model=adding(), tools=[Shop(add)]))
-        assert caught.value.code == "config_invalid"
+        shop = Shop(add)
+        with pytest.raises(ConfigError, match="sources"):
+            ScriptDriver(Agent(model=adding(), tools=[shop]))
+        assert shop.opened == 0
 
     def test_can_be_told_a_source_error(self) -> None:
         async def refuse() -> None:

@@ -59,7 +59,7 @@ class TestARequest:
         assert "tool_ended" in names
         assert answer.events[-1][1]["text"] == "Seen."
 
-    def test_that_ends_in_failure_is_answered_with_its_record_too(self, ask: Ask) -> None:
+    def test_a_request_that_ends_in_failure_is_answered_with_its_record(self, ask: Ask) -> None:
         broken = Agent(model=ScriptedModel())
         assert ask(chat_app(broken)).record["stop"] == "failed"
 
@@ -76,7 +76,7 @@ class TestARequest:
         record = ask(chat_app(priced), {"message": "Go.", "limits": limits}).record
         assert (record["stop"], record["flags"]) == ("budget", [flag])
 
-    def test_cannot_widen_them(self, ask: Ask) -> None:
+    def test_a_request_cannot_widen_the_limits(self, ask: Ask) -> None:
         served = agent(call("look"), limits=Limits(turns=3))
         record = ask(chat_app(served), {"message": "Go.", "limits": {"turns": 400, "seconds": 80_000}}).record
         assert (record["turns"], record["flags"]) == (3, ["max_agent_iterations_reached"])

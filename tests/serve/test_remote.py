@@ -131,7 +131,7 @@ class TestARunElsewhere:
         assert [event.kind for event in seen if event.header.run_id == here] == ["run_started", "run_ended"]
         assert [event.kind for event in seen if event.header.run_id == far][-1] == "run_ended"
 
-    def test_that_is_never_heard_of_is_cut_by_its_time(self, served: Served, silent: Any) -> None:
+    def test_a_remote_run_that_is_never_heard_of_is_cut_by_its_time(self, served: Served, silent: Any) -> None:
         with served(silent) as url:
             result = ran(parent(remote_agent(url, name="far", limits=Limits(seconds=1))))
         [child] = result.children
@@ -143,7 +143,7 @@ class TestARunElsewhere:
         assert result.children[0].stop == "deadline"
         assert result.stop in ("deadline", "completed")
 
-    def test_of_which_nothing_comes_is_cut(self, served: Served, silent: Any) -> None:
+    def test_a_remote_run_that_sends_nothing_is_cut(self, served: Served, silent: Any) -> None:
         with served(silent) as url:
             settings = {"delegation.stall_seconds": 0.3}
             result = ran(parent(remote_agent(url, name="far"), settings=settings))
@@ -205,7 +205,9 @@ class TestARefusal:
         assert result.children[0].stop is Stop.FAILED
         assert result.completed
 
-    def test_of_some_of_several_is_told_with_the_others(self, served: Served) -> None:
+    def test_refusals_of_some_of_several_remote_runs_are_told_with_the_results_of_the_others(
+        self, served: Served
+    ) -> None:
         with served(chat_app(agent(say("Slow.").after(0.5)), runs=1)) as url:
             result = ran(parent(remote_agent(url, name="far"), tasks=2))
         [outcome] = result.tool_results
@@ -259,7 +261,7 @@ class TestWhatIsNoResult:
         assert (child.error or {})["code"] == "remote_failed"
 
     @pytest.mark.parametrize("stop", ["completed", "failed", "budget"])
-    def test_that_is_endless_is_told_in_part(self, saying: Saying, stop: str) -> None:
+    def test_an_endless_answer_of_a_remote_is_told_in_part(self, saying: Saying, stop: str) -> None:
         long = "so it is " * 100_000
         record = {"stop": stop, "flags": [long], "warning": long, "error": {"message": long}, "text": long}
         url = saying(200, json.dumps(record).encode())

@@ -37,7 +37,7 @@ def ran(agent: Agent) -> Result:
 
 
 class TestBudgets:
-    def test_of_a_carved_run_are_booked_with_what_it_used(self, served: Served) -> None:
+    def test_budgets_of_a_carved_remote_run_are_settled_with_what_it_used(self, served: Served) -> None:
         with served(chat_app(agent(say("Hi.")))) as url:
             child = Child(remote_agent(url, name="far", limits=Limits(tokens=2_000)), "carved")
             result = ran(parent(child, limits=Limits(tokens=9_000, usd=1)))
@@ -47,13 +47,13 @@ class TestBudgets:
         assert result.budgets["turns"].used == 3
         assert result.budgets["usd"].used == sum(result.cost_with_children.values())
 
-    def test_of_a_carved_run_that_was_lost_are_booked_whole(self, saying: Saying) -> None:
+    def test_budgets_of_a_carved_remote_run_that_was_lost_are_settled_whole(self, saying: Saying) -> None:
         url = saying(500, b"")
         child = Child(remote_agent(url, name="far", limits=Limits(tokens=2_000)), "carved")
         result = ran(parent(child, limits=Limits(tokens=9_000)))
         assert result.budgets["tokens"].used == result.usage.total + 2_000
 
-    def test_of_runs_that_share_are_lent_and_booked_with_what_they_used(self, served: Served) -> None:
+    def test_budgets_that_remote_runs_share_are_lent_and_settled_with_what_they_used(self, served: Served) -> None:
         with served(chat_app(agent(say("Hi.")))) as url:
             child = Child(remote_agent(url, name="far"), "shared")
             result = ran(parent(child, tasks=3, limits=Limits(turns=20, tokens=9_000)))
@@ -61,7 +61,7 @@ class TestBudgets:
         assert result.budgets["tokens"].used == result.usage_with_children.total
         assert result.budgets["turns"].used == 5
 
-    def test_that_are_shared_and_empty_refuse_and_nobody_is_asked(self, served: Served) -> None:
+    def test_budgets_that_are_shared_and_empty_refuse_and_no_remote_is_asked(self, served: Served) -> None:
         far = agent(say("Hi."))
         with served(chat_app(far)) as url, Limits(turns=1).open() as tree:
             model = ScriptedModel(call("delegate", tasks=[{"child": "far", "goal": "Go."}]), grace=say("Over."))
@@ -72,14 +72,14 @@ class TestBudgets:
         assert [child.stop for child in result.children] == ["budget"]
         assert_honest(result.children[0])
 
-    def test_of_a_whole_tree_count_all_that_was_lent_to_a_run_that_was_lost(self, saying: Saying) -> None:
+    def test_budgets_of_a_tree_count_all_that_was_lent_to_a_lost_remote_run(self, saying: Saying) -> None:
         with Limits(turns=20, tokens=9_000).open() as tree:
             child = remote_agent(saying(500, b""), name="far", limits=Limits(turns=3, tokens=500))
             result = parent(child).start("Go.", within=tree).result(BOUND_S)
             assert tree.budgets["turns"].used == 2 + 3
             assert tree.budgets["tokens"].used == result.usage.total + 500
 
-    def test_of_a_whole_tree_count_what_is_used_elsewhere(self, served: Served) -> None:
+    def test_budgets_of_a_tree_count_what_remote_runs_use(self, served: Served) -> None:
         with served(chat_app(agent(say("Hi.")))) as url, Limits(turns=20, tokens=9_000).open() as tree:
             result = parent(remote_agent(url, name="far")).start("Go.", within=tree).result(BOUND_S)
             assert result.completed
@@ -101,7 +101,7 @@ class TestBudgets:
         assert result.children[0].turns == 900, "what it says is told all the same"
 
     @pytest.mark.parametrize("budget", ["carved", "shared", "independent"])
-    def test_of_a_whole_tree_count_runs_below_a_remote_one_once(self, served: Served, budget: Any) -> None:
+    def test_budgets_of_a_tree_count_runs_below_a_remote_one_once(self, served: Served, budget: Any) -> None:
         below = Agent(model=ScriptedModel.looping(say("Hi."), price=PRICE), name="below", max_output_tokens=50)
         rows = [{"child": "below", "goal": "Go."}]
         model = ScriptedModel.looping(call("delegate", tasks=rows), say("Hi."), price=PRICE)
@@ -114,7 +114,7 @@ class TestBudgets:
             assert tree.budgets["tokens"].used == result.usage_with_children.total
 
     @pytest.mark.parametrize("status", [401, 503])
-    def test_of_a_whole_tree_count_nothing_of_a_run_that_was_refused(self, saying: Saying, status: int) -> None:
+    def test_budgets_of_a_tree_count_nothing_of_a_refused_remote_run(self, saying: Saying, status: int) -> None:
         with Limits(turns=20, tokens=9_000).open() as tree:
             child = remote_agent(saying(status, b"{}"), name="far")
             result = parent(child).start("Go.", within=tree).result(BOUND_S)

@@ -1,7 +1,6 @@
 """Three services on this machine, each an agent that delegates to the next: A to B, B to C, and C to A again."""
 
 import json
-import socket
 import threading
 from collections.abc import Callable, Generator
 from contextlib import ExitStack
@@ -64,34 +63,57 @@ def ask(service: Service, **headers: str) -> httpx2.Response:
     return httpx2.post(f"{service.url}/chat", json={"message": "Go."}, headers=headers, timeout=BOUND_S)
 
 
-@pytest.fixture
-def three(served: Callable[..., Any]) -> Generator[Callable[..., list[Service]]]:
-    """Starts the three; `keys` are each one's, and `last` is what C's model says."""
+class Port:
+    """A server of this module, for whatever service a test puts behind it."""
+
+    def __init__(self) -> None:
+        self.service: Service | None = None
+        self.url = ""
+
+    async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
+        if scope["type"] == "lifespan":
+            for _ in range(2):
+                await send({"type": f"{(await receive())['type']}.complete"})
+            return
+        assert self.service is not None
+        await self.service(scope, receive, send)
+
+
+@pytest.fixture(scope="module")
+def ports(served: Callable[..., Any]) -> Generator[list[Port]]:
+    """Three servers for all tests, as their start and end take longer than most tests."""
     with ExitStack() as stack:
+        ports = [Port() for _ in range(3)]
+        for port in ports:
+            port.url = stack.enter_context(served(port))
+        yield ports
 
-        def start(ceiling: int = 10, keys: Any = ALIKE, last: Line | None = None) -> list[Service]:
-            sockets = [stack.enter_context(socket.create_server(("127.0.0.1", 0))) for _ in range(3)]
-            urls = [f"http://127.0.0.1:{one.getsockname()[1]}" for one in sockets]
-            services = [Service(name, url=url) for name, url in zip("abc", urls, strict=True)]
-            for n, service in enumerate(services):
-                following = services[(n + 1) % 3]
-                chain = Chain(name=service.name, host="here", keys=keys[n], ceiling=ceiling, settings={})
-                lines = [
-                    call("delegate", tasks=[{"child": following.name, "goal": "Go on."}]),
-                    say(f"{service.name} did."),
-                ]
-                agent = Agent(
-                    name=service.name,
-                    model=model(*([last] if last is not None and service.name == "c" else lines)),
-                    children=[remote_agent(following.url, name=following.name)],
-                    max_output_tokens=50,
-                    sinks=[service.watch],
-                )
-                service.chain, service.app = chain, chat_app(agent, chain=chain)
-                stack.enter_context(served(service, sockets[n]))
-            return services
 
-        yield start
+@pytest.fixture
+def three(ports: list[Port]) -> Callable[..., list[Service]]:
+    """Makes the three services; `keys` are each one's, and `last` is what C's model says."""
+
+    def start(ceiling: int = 10, keys: Any = ALIKE, last: Line | None = None) -> list[Service]:
+        services = [Service(name, url=port.url) for name, port in zip("abc", ports, strict=True)]
+        for n, service in enumerate(services):
+            following = services[(n + 1) % 3]
+            chain = Chain(name=service.name, host="here", keys=keys[n], ceiling=ceiling, settings={})
+            lines = [
+                call("delegate", tasks=[{"child": following.name, "goal": "Go on."}]),
+                say(f"{service.name} did."),
+            ]
+            agent = Agent(
+                name=service.name,
+                model=model(*([last] if last is not None and service.name == "c" else lines)),
+                children=[remote_agent(following.url, name=following.name)],
+                max_output_tokens=50,
+                sinks=[service.watch],
+            )
+            service.chain, service.app = chain, chat_app(agent, chain=chain)
+            ports[n].service = service
+        return services
+
+    return start
 
 
 def test_a_circle_is_refused_where_it_closes_and_all_costs_come_home(three: Callable[..., list[Service]]) -> None:

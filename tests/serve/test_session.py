@@ -31,7 +31,7 @@ def said(n: int, role: Role) -> Message:
     return Message("run", n, 0.0, MessageType.TEXT, role, str(n))
 
 
-def test_of_a_very_long_conversation_the_end_is_kept_from_where_a_user_spoke() -> None:
+def test_a_very_long_conversation_is_kept_from_a_message_of_the_user_near_its_end() -> None:
     session = ChatSession()
     session.store_messages([said(n, Role.USER if n % 3 == 0 else Role.ASSISTANT) for n in range(1_500)])
     assert [message.n for message in session.messages[:2]] == [501, 502]
@@ -148,7 +148,7 @@ class TestASessionOfAnAgentWithAStore:
         assert heard(served) == ["Bearer ann", "Hello.", "bearer  ann "]
 
     @pytest.mark.parametrize("accept", ["application/json", "text/event-stream"])
-    def test_that_any_process_works_on_is_busy(self, ask: Ask, store: Store, accept: str) -> None:
+    def test_a_session_that_any_process_works_on_is_busy(self, ask: Ask, store: Store, accept: str) -> None:
         served = agent(store=store)
         held = store.lease.acquire("s", owner="another process", seconds=600)
         assert isinstance(held, Guard)

@@ -129,7 +129,7 @@ def same(one: Any, other: Any) -> bool:
     return one == other
 
 
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=150, deadline=None)
 @given(values, st.lists(letter, max_size=2))
 def test_whatever_a_journal_holds_comes_back_as_it_was(value: Any, signals: list[Any]) -> None:
     written = CODE.dumps([value, 1.5, signals])

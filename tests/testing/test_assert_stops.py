@@ -24,7 +24,7 @@ def stubborn(**limits: Any) -> Agent:
 
 
 class TestInside:
-    def test_it_gives_the_result_of_a_run_that_ended_inside_its_bounds(self) -> None:
+    def test_assert_stops_returns_the_result_of_a_run_that_ended_inside_its_bounds(self) -> None:
         result = assert_stops(
             stubborn(turns=3),
             "Never stop.",

@@ -5,14 +5,14 @@ import pytest
 from flyball.testing import ManualClock
 
 
-def test_it_stands_still_until_it_is_moved() -> None:
+def test_a_manual_clock_stands_still_until_it_is_moved() -> None:
     clock = ManualClock(now=5.0, wall=100.0)
     assert (clock.now(), clock.now(), clock.wall()) == (5.0, 5.0, 100.0)
     clock.move(2.5)
     assert (clock.now(), clock.wall()) == (7.5, 102.5)
 
 
-def test_waiting_moves_it() -> None:
+def test_waiting_moves_a_manual_clock() -> None:
     clock = ManualClock()
     with (condition := Condition()):
         clock.wait(condition, 3.0)

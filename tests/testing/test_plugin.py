@@ -48,7 +48,7 @@ class TestInAStrangersProject:
         assert sorted(path.name for path in folder.iterdir()) == ["test_recorded-2.json", "test_recorded.json"]
         assert "asked 0" in pytest_in(tmp_path)
 
-    def test_they_do_nothing_unless_a_test_asks(self, tmp_path: Path) -> None:
+    def test_the_fixtures_do_nothing_unless_a_test_asks(self, tmp_path: Path) -> None:
         (tmp_path / "test_it.py").write_text(
             "import os, sys\n"
             "def test_it():\n"
@@ -69,7 +69,7 @@ class TestSettings:
         monkeypatch.delenv("FLYBALL_CONFIG")
         monkeypatch.setenv("FLYBALL_MAX_RETRIES", "3")
 
-    def test_they_are_empty(self, dirty: None, request: pytest.FixtureRequest) -> None:
+    def test_the_settings_of_a_test_that_asks_are_empty(self, dirty: None, request: pytest.FixtureRequest) -> None:
         assert len(list(Settings.load())) == 2
         request.getfixturevalue("flyball_settings")
         assert list(Settings.load()) == []

@@ -58,7 +58,7 @@ class Leaky:
 
 
 class TestRecord:
-    def test_it_asks_also_where_there_is_a_file(self, path: Path) -> None:
+    def test_recording_asks_the_model_although_there_is_a_file(self, path: Path) -> None:
         assert run(record(ScriptedModel(say("one")), path)).text == "one"
         assert run(record(ScriptedModel(say("two")), path)).text == "two"
         assert run(playback(path)).text == "two"
@@ -74,7 +74,7 @@ class TestRecord:
 
 
 class TestModel:
-    def test_it_is_asked_for_no_more_than_the_model_itself(self, path: Path) -> None:
+    def test_a_recorded_model_is_asked_for_no_more_than_the_model_itself(self, path: Path) -> None:
         with ModelServer(say("So")) as server:
             real = OpenAIModel("m", url=f"{server.url}/v1", key=KEY, max_output_tokens=300, context_tokens=9_000)
             model = record(real, path)
@@ -83,7 +83,7 @@ class TestModel:
         for one in (model, playback(path)):
             assert (one.max_output_tokens, one.context_tokens) == (300, 9_000)
 
-    def test_its_secrets_are_known_also_behind_another_recording(self, path: Path) -> None:
+    def test_secrets_of_a_model_are_known_behind_two_recordings(self, path: Path) -> None:
         run(record(record(Leaky(), path), path.with_name("outer.json")))
         assert "swordfish" not in path.with_name("outer.json").read_text()
 

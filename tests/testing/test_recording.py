@@ -89,7 +89,7 @@ class TestPlayedBack:
         again = ScriptDriver(agent(RecordedModel(path))).run("Go.")
         assert (again.text, again.stop, again.error, again.usage) == (first.text, first.stop, first.error, first.usage)
 
-    def test_nothing_is_asked(self, path: Path) -> None:
+    def test_a_recording_played_back_asks_no_model(self, path: Path) -> None:
         model = script(say("hello"))
         assert agent(RecordedModel(path, model)).run("Go.").text == "hello"
         assert agent(RecordedModel(path, model)).run("Go.").text == "hello"
@@ -110,7 +110,7 @@ class TestPlayedBack:
         agent(RecordedModel(path, script(say("hello").after(0.01)))).run("Go.")
         assert ScriptDriver(agent(RecordedModel(path))).run("Go.").seconds == 0
 
-    def test_it_has_the_name_and_the_price_of_the_model(self, path: Path) -> None:
+    def test_a_recording_played_back_has_the_name_and_the_price_of_the_model(self, path: Path) -> None:
         price = TokenPrice(input=3, output=15)
         first = agent(RecordedModel(path, script(say("x"), price=price)), limits=Limits(usd=1)).run("Go.")
         model = RecordedModel(path)
@@ -209,7 +209,7 @@ def failed(model: Model, task: str, **more: Any) -> str:
 
 
 class TestWhatDiffers:
-    def test_another_task_is_told(self, path: Path, snapshot: Callable[..., None]) -> None:
+    def test_a_played_back_run_with_another_task_is_told(self, path: Path, snapshot: Callable[..., None]) -> None:
         ScriptDriver(agent(RecordedModel(path, script(say("hello"))))).run("Go.")
         told = failed(RecordedModel(path), "Stop.")
         assert "'Stop.'" in told
@@ -222,7 +222,9 @@ class TestWhatDiffers:
         told = failed(RecordedModel(path), "Stop.")
         snapshot(told.replace(str(path), "run.json"))
 
-    def test_another_result_is_told(self, path: Path, snapshot: Callable[..., None]) -> None:
+    def test_a_played_back_run_with_another_tool_result_is_told(
+        self, path: Path, snapshot: Callable[..., None]
+    ) -> None:
         lines = [call("add", a=1, b=2), say("3")]
         ScriptDriver(agent(RecordedModel(path, script(*lines)))).run("Go.")
 
@@ -263,7 +265,7 @@ class TestWhatDiffers:
 
 
 class TestTheFile:
-    def test_it_has_no_text_that_was_sent(self, path: Path) -> None:
+    def test_the_file_of_a_recording_has_no_text_that_was_sent(self, path: Path) -> None:
         secret = "my password is swordfish"
         ScriptDriver(agent(RecordedModel(path, script(say("hello"))), instructions=secret)).run(secret)
         assert "swordfish" not in path.read_text()
@@ -289,14 +291,14 @@ class TestTheFile:
         agent(RecordedModel(path, script(call("add", a=1, b=2), say("3")))).run("Go.")
         assert list(path.parent.iterdir()) == [path]
 
-    def test_one_that_cannot_be_written_fails_the_run_and_leaves_nothing(self, path: Path) -> None:
+    def test_a_recording_that_cannot_be_written_fails_the_run_and_leaves_nothing(self, path: Path) -> None:
         model = RecordedModel(path, script(say("hello")))
         path.mkdir(parents=True)
         result = agent(model).run("Go.")
         assert (result.stop, (result.error or {})["code"]) == ("failed", "exception")
         assert list(path.parent.iterdir()) == [path]
 
-    def test_it_grows_with_what_is_new_and_not_with_the_conversation(self, path: Path) -> None:
+    def test_the_file_of_a_recording_grows_with_what_is_new_and_not_with_the_conversation(self, path: Path) -> None:
         lines = [call("add", a=n, b=n) for n in range(60)]
         ScriptDriver(agent(RecordedModel(path, script(*lines, say("done"))))).run("Go.")
         assert [len(one["request"]["messages"]) for one in json.loads(path.read_text())["runs"][0]["requests"]] == [

@@ -34,7 +34,7 @@ class TestText:
         assert Redactor().redact_text(f"It is {key}, I said.") == "It is ***, I said."
 
     @pytest.mark.parametrize("text", WORDS)
-    def test_words_stay(self, text: str) -> None:
+    def test_plain_words_are_not_redacted(self, text: str) -> None:
         assert Redactor().redact_text(text) == text
 
     def test_a_secret_is_hidden_wherever_it_stands(self) -> None:

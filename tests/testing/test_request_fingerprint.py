@@ -73,7 +73,7 @@ def test_the_name_of_a_run_that_could_be_a_word_is_left_in_the_text() -> None:
     assert RequestFingerprint.from_request(first) == RequestFingerprint.from_request(second)
 
 
-def test_it_is_read_back_as_it_was_written() -> None:
+def test_a_fingerprint_is_read_back_as_it_was_written() -> None:
     before = RequestFingerprint.from_request(replace(REQUEST, messages=[text("Go.")]))
     after = RequestFingerprint.from_request(REQUEST)
     written = after.to_dict(before)

@@ -53,7 +53,7 @@ def _no_thread_is_left() -> Iterator[None]:
 
 
 class TestScript:
-    def test_it_says_one_line_for_each_request_and_remembers_what_it_heard(self) -> None:
+    def test_the_server_says_one_line_for_each_request_and_remembers_what_it_heard(self) -> None:
         with ModelServer(say("one"), say("two")) as server, Client(server) as client:
             said = [client.read(model="m", n=n)["choices"][0]["message"]["content"] for n in range(2)]
         assert said == ["one", "two"]
@@ -80,7 +80,7 @@ class TestScript:
             snapshot(client.read()["error"]["message"])
             assert client.read(ANTHROPIC)["error"]["type"] == "invalid_request_error"
 
-    def test_looping_begins_again(self) -> None:
+    def test_a_looping_server_begins_again(self) -> None:
         with ModelServer.looping(say("one"), say("two")) as server, Client(server) as client:
             said = [client.read(ANTHROPIC)["content"][0]["text"] for _ in range(3)]
         assert said == ["one", "two", "one"]
@@ -115,7 +115,7 @@ class TestScript:
 
 class TestStatus:
     @pytest.mark.parametrize("path", [OPENAI, ANTHROPIC])
-    def test_it_has_headers_and_the_shape_of_its_wire(self, path: str) -> None:
+    def test_a_status_has_its_headers_and_the_shape_of_its_wire(self, path: str) -> None:
         line = status(429, "Slow down.", headers={"Retry-After": "Fri, 31 Dec 2100 23:59:59 GMT"})
         with ModelServer(line) as server, Client(server) as client:
             answer = client.post(path)
@@ -182,7 +182,7 @@ class TestBreaks:
                 answer.readline()
             server.__exit__()
 
-    def test_it_hangs_before_the_headers(self) -> None:
+    def test_a_server_that_hangs_before_the_headers_sends_nothing(self) -> None:
         line = sent(say("a"), "hang")
         with ModelServer(line) as server, Client(server, timeout=0.2) as client, pytest.raises(TimeoutError):
             client.post()
@@ -243,7 +243,7 @@ class TestLies:
             assert client.read()["choices"][0]["finish_reason"] == finish
             assert client.read(ANTHROPIC)["stop_reason"] == finish
 
-    def test_headers_are_others(self) -> None:
+    def test_the_headers_of_a_line_replace_those_of_the_wire(self) -> None:
         line = sent(say("a"), headers={"content-type": "text/plain", "X-Odd": "1"})
         with ModelServer(line) as server, Client(server) as client:
             headers = client.post(stream=True).headers
@@ -290,7 +290,7 @@ class TestMistakes:
             ModelServer.looping()
         assert caught.value.where == "script"
 
-    def test_it_has_an_address_only_while_it_is_open(self) -> None:
+    def test_a_server_has_an_address_only_while_it_is_open(self) -> None:
         with pytest.raises(ConfigError, match="open"):
             _ = ModelServer(say("a")).url
         with ModelServer(say("a")) as server, pytest.raises(ConfigError, match="open"), server:

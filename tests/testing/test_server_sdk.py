@@ -46,7 +46,7 @@ def stream(request: pytest.FixtureRequest) -> bool:
 
 
 class TestOpenAI:
-    def test_it_reads_text_calls_usage_and_the_end(self, stream: bool) -> None:
+    def test_the_openai_sdk_reads_text_calls_usage_and_the_end(self, stream: bool) -> None:
         line = say(TEXT, call("add", a=1, b=2), call("add", a=3, b="☃")).using(USED)
         with ModelServer(line) as server:
             read = completion(server, stream=stream)
@@ -62,7 +62,7 @@ class TestOpenAI:
         assert (choice.finish_reason, read.model) == ("tool_calls", "m-1")
 
     @pytest.mark.parametrize("finish", ["stop", "content_filter"])
-    def test_it_reads_why_a_reply_ended(self, finish: str) -> None:
+    def test_the_openai_sdk_reads_why_a_reply_ended(self, finish: str) -> None:
         with ModelServer(say("x").ending(finish)) as server:
             assert completion(server, stream=False).choices[0].finish_reason == finish
 
@@ -82,20 +82,22 @@ class TestOpenAI:
             (500, openai.InternalServerError),
         ],
     )
-    def test_it_raises_its_own_error_for_a_status(self, code: int, kind: type[openai.APIStatusError]) -> None:
+    def test_the_openai_sdk_raises_its_own_error_for_a_status(
+        self, code: int, kind: type[openai.APIStatusError]
+    ) -> None:
         line = status(code, "Not so.", headers={"Retry-After": "7"})
         with ModelServer(line) as server, pytest.raises(kind, match=r"Not so\.") as caught:
             completion(server, stream=True)
         assert caught.value.response.headers["retry-after"] == "7"
 
-    def test_it_raises_the_error_in_a_stream(self) -> None:
+    def test_the_openai_sdk_raises_the_error_in_a_stream(self) -> None:
         line = sent(say("a b c"), "error", events=2, message="Too busy.")
         with ModelServer(line) as server, pytest.raises(openai.APIError, match=r"Too busy\."):
             completion(server, stream=True)
 
 
 class TestAnthropic:
-    def test_it_reads_text_calls_usage_and_the_end(self, stream: bool) -> None:
+    def test_the_anthropic_sdk_reads_text_calls_usage_and_the_end(self, stream: bool) -> None:
         line = say(TEXT, call("add", a=1, b="☃"), call("now")).using(USED)
         with ModelServer(line) as server:
             read = message(server, stream=stream)
@@ -109,7 +111,7 @@ class TestAnthropic:
         assert details is not None
         assert (details.thinking_tokens, read.stop_reason, read.model) == (7, "tool_use", "m-1")
 
-    def test_it_reads_what_the_model_thought(self, stream: bool) -> None:
+    def test_the_anthropic_sdk_reads_what_the_model_thought(self, stream: bool) -> None:
         with ModelServer(sent(say("3"), thinking="One and two, hm.")) as server:
             thought, said = message(server, stream=stream).content
         assert isinstance(thought, ThinkingBlock)
@@ -119,7 +121,7 @@ class TestAnthropic:
     @pytest.mark.parametrize(
         ("finish", "word"), [("stop", "end_turn"), ("length", "max_tokens"), ("content_filter", "refusal")]
     )
-    def test_it_reads_why_a_reply_ended(self, finish: str, word: str, stream: bool) -> None:
+    def test_the_anthropic_sdk_reads_why_a_reply_ended(self, finish: str, word: str, stream: bool) -> None:
         with ModelServer(say("x").ending(finish)) as server:
             assert message(server, stream=stream).stop_reason == word
 
@@ -134,11 +136,13 @@ class TestAnthropic:
             (529, anthropic.OverloadedError),
         ],
     )
-    def test_it_raises_its_own_error_for_a_status(self, code: int, kind: type[anthropic.APIStatusError]) -> None:
+    def test_the_anthropic_sdk_raises_its_own_error_for_a_status(
+        self, code: int, kind: type[anthropic.APIStatusError]
+    ) -> None:
         with ModelServer(status(code, "Not so.")) as server, pytest.raises(kind, match=r"Not so\."):
             message(server, stream=False)
 
-    def test_it_raises_the_error_in_a_stream(self) -> None:
+    def test_the_anthropic_sdk_raises_the_error_in_a_stream(self) -> None:
         line = sent(say("a b c"), "error", events=3)
         with ModelServer(line) as server, pytest.raises(anthropic.APIStatusError, match="Overloaded"):
             message(server, stream=True)

@@ -81,7 +81,7 @@ class TestLimitedTools:
         assert calls(run, "search", "search", "fetch", "search") == [None] * 4
         assert calls(run, "search", "fetch") == [spent("search"), spent("fetch")]
 
-    def test_other_tools_stay_free(self) -> None:
+    def test_tools_without_a_limit_stay_free(self) -> None:
         run = book(SEARCHES)
         calls(run, "search", "search", "search", "search")
         assert calls(run, "read", "read") == [None, None]
@@ -486,4 +486,4 @@ class Run(RuleBasedStateMachine):
 
 
 TestRun = Run.TestCase
-TestRun.settings = settings(max_examples=150, stateful_step_count=30)
+TestRun.settings = settings(max_examples=60, stateful_step_count=30)

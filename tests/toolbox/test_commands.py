@@ -77,7 +77,7 @@ def test_a_pipe_that_nobody_reads_ends_a_command_quietly(call: Call) -> None:
     assert call("shell", command="yes | head -1").text == "exit code 0\ny"
 
 
-def test_of_much_output_both_ends_are_shown(call: Call) -> None:
+def test_long_output_is_shown_by_both_ends(call: Call) -> None:
     found = call("python", code="print('first'); print('x' * 5_000_000); print('last')").text
     assert found.startswith("exit code 0\nfirst\n")
     assert found.endswith("x\nlast")

@@ -27,7 +27,7 @@ def test_a_value_like_a_key_is_left_out(value: str) -> None:
     assert remove_secrets({"HARMLESS": value}) == {}
 
 
-def test_the_rest_stays() -> None:
+def test_variables_without_secrets_stay() -> None:
     plain = {
         "PATH": "/bin", "HOME": "/home/me", "PWD": "/", "OLDPWD": "/", "KEYBOARD": "de", "MONKEY": "x", "AUTHOR": "me",
         "LANG": "C", "URL": "https://example.com/a:b", "PASSAGE": "x", "PATTERN": "x",

@@ -174,7 +174,7 @@ class TestGuard:
         assert "169.254.169.254" in outcome.text
         assert site.hosts == [f"rebind.invalid:{site.port}"]
 
-    def test_of_a_mixed_answer_only_what_is_open_is_used(self, site: Any) -> None:
+    def test_only_the_public_addresses_of_a_name_are_used(self, site: Any) -> None:
         assert get(site.url("/page", "x.invalid"), allow=HERE, resolver=Names(["10.0.0.1", "no", "127.0.0.1"])).ok
         assert not get(site.url("/page", "x.invalid"), allow=HERE, resolver=Names(["10.0.0.1", "localhost"])).ok
         assert not get(site.url("/page", "x.invalid"), allow=HERE, resolver=Names([])).ok

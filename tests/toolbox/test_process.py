@@ -141,7 +141,7 @@ time.sleep(300)
 
 
 @linux
-def test_a_swarm_dies_too(tmp_path: Path, made: Made) -> None:
+def test_a_swarm_of_processes_ends_with_its_command(tmp_path: Path, made: Made) -> None:
     (tmp_path / "swarm.py").write_text(SWARM)
     command = f"mkdir pids; (cd pids; {sys.executable} ../swarm.py) & while [ $(ls pids | wc -l) -lt 16 ]; do :; done"
     outcome = made(shell(tmp_path, approve=False))("shell", command=command)

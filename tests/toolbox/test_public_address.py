@@ -51,7 +51,7 @@ def test_a_number_in_a_strange_form_is_disguised(host: str) -> None:
 
 
 @pytest.mark.parametrize("host", ["example.com", "127.0.0.1", "::1", "a.b0x7", "x1", "1.com", "fe80::1"])
-def test_names_and_usual_forms_are_not(host: str) -> None:
+def test_names_and_usual_forms_of_addresses_are_not_disguised(host: str) -> None:
     assert not is_disguised(host)
 
 

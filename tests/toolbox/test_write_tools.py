@@ -45,7 +45,7 @@ def test_a_file_is_made_with_its_folders_and_then_replaced(
     assert names(house.root / "a" / "b") == ["c.txt"]
 
 
-def test_its_mode_stays_but_never_more_than_that(house: Any, call: Call) -> None:
+def test_the_mode_of_a_written_file_stays_without_its_special_bits(house: Any, call: Call) -> None:
     script = house.root / "run.sh"
     script.write_text("old")
     script.chmod(0o4750)

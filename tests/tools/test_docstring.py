@@ -50,7 +50,7 @@ def test_each_style_gives_the_description_and_the_parameters(text: str) -> None:
 
 
 @pytest.mark.parametrize("text", [None, "", "   "])
-def test_nothing_is_nothing(text: str | None) -> None:
+def test_an_empty_docstring_describes_nothing(text: str | None) -> None:
     assert signature.parse_docstring(text) == ("", {})
 
 

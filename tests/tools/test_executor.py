@@ -117,7 +117,7 @@ class TestOutcomes:
         ("value", "text"),
         [(None, "null"), ("x", "x"), ({"a": (1, 2)}, '{"a":[1,2]}'), (math.nan, "null"), (b"x", '"x"')],
     )
-    def test_values_become_json(self, value: object, text: str) -> None:
+    def test_values_of_tools_become_json(self, value: object, text: str) -> None:
         assert one(Tool(lambda: value, name="f")).text == text
 
     def test_a_large_output_is_an_excerpt_and_the_whole_stays_in_the_result(self) -> None:
@@ -150,7 +150,7 @@ class TestTime:
         assert isinstance(outcome, Timeout)
         assert outcome.cap_s == SHORT
 
-    def test_nor_past_the_seconds_of_its_tool(self) -> None:
+    def test_no_call_runs_past_the_seconds_of_its_tool(self) -> None:
         async def slow() -> None:
             await anyio.sleep(LONG)
 
@@ -246,7 +246,7 @@ class TestWhatGoesWrongElsewhere:
 
 class TestDoors:
     @pytest.mark.parametrize("backend", ["asyncio", "trio"])
-    def test_it_works_on_both_kinds_of_event_loop(self, backend: str) -> None:
+    def test_the_executor_works_on_both_kinds_of_event_loop(self, backend: str) -> None:
         release = Event()
 
         @tool(timeout=SHORT, effects="read")

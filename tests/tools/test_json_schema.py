@@ -28,7 +28,7 @@ class TestWhatFits:
         assert JsonSchemaArguments("tool", PAIR).read(arguments) == {"alpha": 1}
 
     @pytest.mark.parametrize("nothing", ["", None, "{}", {}])
-    def test_may_be_nothing(self, nothing: Any) -> None:
+    def test_empty_arguments_may_fit(self, nothing: Any) -> None:
         assert JsonSchemaArguments("tool", {}).read(nothing) == {}
 
     def test_is_shown_to_a_model_as_an_object(self) -> None:
@@ -44,11 +44,11 @@ class TestWhatDoesNotFit:
         snapshot("\n".join(told))
 
     @pytest.mark.parametrize("text", ["[1]", "3", '"x"', "null"])
-    def test_is_no_object(self, text: str) -> None:
+    def test_arguments_that_are_no_object_are_refused(self, text: str) -> None:
         assert problems({}, text)[0].startswith("arguments: ")
 
     @pytest.mark.parametrize("text", ["{", '{"a": NaN}', {"a": object()}])
-    def test_is_no_json(self, text: Any) -> None:
+    def test_arguments_that_are_no_json_are_refused(self, text: Any) -> None:
         assert problems({}, text)[0].startswith("not JSON")
 
     def test_is_not_quoted_at_length(self) -> None:
@@ -107,7 +107,7 @@ class TestWhatCannotBeChecked:
 
 
 class TestAPattern:
-    def test_is_checked(self) -> None:
+    def test_a_pattern_is_checked(self) -> None:
         assert problems({"properties": {"a": {"pattern": "^b+$"}}}, {"a": "bob"}) == ("a: 'bob' does not match '^b+$'",)
 
     @pytest.mark.parametrize(
@@ -119,11 +119,11 @@ class TestAPattern:
             {"propertyNames": {"maxLength": 1}, "additionalProperties": {"pattern": EVIL}},
         ],
     )
-    def test_that_backtracks_holds_nothing_up(self, schema: dict[str, Any]) -> None:
+    def test_a_pattern_that_backtracks_holds_nothing_up(self, schema: dict[str, Any]) -> None:
         (problem,) = problems(schema, {"a": WORD})
         assert problem == f"a: '{WORD}' does not match '{EVIL}'"
 
-    def test_of_names_holds_nothing_up(self) -> None:
+    def test_a_pattern_of_names_that_backtracks_holds_nothing_up(self) -> None:
         schema = {"patternProperties": {EVIL: {"type": "integer"}}, "additionalProperties": False}
         assert problems(schema, {WORD: 1, "aaa": "x"}) == (
             "aaa: 'x' is not of type 'integer'",

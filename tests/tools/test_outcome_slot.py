@@ -46,7 +46,7 @@ def giving_way_between_instructions() -> Iterator[None]:
 
 
 @pytest.mark.usefixtures("giving_way_between_instructions")
-def test_of_many_threads_exactly_one_ends_it() -> None:
+def test_exactly_one_of_many_threads_ends_a_call() -> None:
     for _ in range(30):
         gate, barrier, won = OutcomeSlot(), Barrier(6), list[Outcome]()
 

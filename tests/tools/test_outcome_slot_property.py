@@ -204,7 +204,7 @@ def test_threads_in_any_order_agree_on_one_end(plans: list[Plan], pattern: list[
 
 
 @pytest.mark.parametrize("repeat", range(20))
-def test_of_many_threads_at_a_barrier_exactly_one_ends_it(repeat: int) -> None:
+def test_exactly_one_of_many_threads_at_a_barrier_ends_a_call(repeat: int) -> None:
     plans: list[Plan] = [[DONE] if n % 2 == repeat % 2 else [LATE] for n in range(8)]
     gate = OutcomeSlot()
     with giving_way([True]):

@@ -65,7 +65,7 @@ WITHOUT_HINTS: list[Any] = [lambda: None, lambda a: a, lambda a, /, b, *, c=3: (
 
 
 class TestSchema:
-    def test_it_is_what_pydantic_makes_of_the_same_model(self) -> None:
+    def test_the_schema_of_a_tool_is_what_pydantic_makes_of_the_same_model(self) -> None:
         assert Tool(paint).schema == {**PaintModel.model_json_schema(), "title": "paint"}
 
     def test_the_description_is_the_docstrings(self) -> None:

@@ -225,7 +225,7 @@ envelopes = st.fixed_dictionaries(
 )
 
 
-@settings(max_examples=200)
+@settings(max_examples=100)
 @given(junk | st.lists(junk | near | envelopes, max_size=4))
 def test_junk_is_read_or_refused_and_what_is_read_can_be_written_and_repaired(messages: Any) -> None:
     made: list[Message] = []

@@ -96,7 +96,7 @@ def test_what_may_be_missing_is_filled_in() -> None:
     ]
 
 
-def test_from_openai_to_anthropic() -> None:
+def test_messages_of_openai_are_written_for_anthropic() -> None:
     system, messages = to_anthropic(normalize(OPENAI, run="r"))
     assert system == "Be brief.\n\nBe kind.\n\nBe quick."
     assert messages == [
@@ -115,7 +115,7 @@ def test_from_openai_to_anthropic() -> None:
     ]
 
 
-def test_from_anthropic_to_openai() -> None:
+def test_messages_of_anthropic_are_written_for_openai() -> None:
     assert to_openai(normalize(ANTHROPIC, run="r")) == [
         {"role": "user", "content": "weather?"},
         {"role": "assistant", "content": [text("alone in its list")]},

@@ -79,7 +79,7 @@ def test_those_who_wait_are_one_commit(path: Path, hold: Hold, said: Said) -> No
         assert [store.transcript.read(f"s{n}") for n in range(5)] == [said("one")] * 5
 
 
-def test_one_that_is_refused_takes_no_other_down(path: Path, hold: Hold, said: Said) -> None:
+def test_a_step_that_is_refused_takes_no_other_down(path: Path, hold: Hold, said: Said) -> None:
     with SqliteStore(path) as store:
         guards = [hold(store, f"s{n}") for n in range(3)]
         guards[1] = Guard("s1", 99)

@@ -29,7 +29,7 @@ LEVELS = {f"l{n}": {"allOf": [{"$ref": f"#/$defs/l{n + 1}"}] * 2} for n in range
 DOUBLING: dict[str, Any] = {**OBJECT, "$defs": {**LEVELS, "l19": {}}, "$ref": "#/$defs/l0"}
 HOSTILE: list[dict[str, Any]] = [
     {"name": "doubling_input", "inputSchema": DOUBLING},
-    {"name": "doubling_output", "inputSchema": OBJECT, "outputSchema": DOUBLING},
+    {"name": "endless_output", "inputSchema": OBJECT, "outputSchema": {**OBJECT, "allOf": [{"$ref": "#"}]}},
     {"name": "wrong_output", "inputSchema": OBJECT, "outputSchema": PAIR},
 ]
 
@@ -50,7 +50,7 @@ def called(name: str, arguments: dict[str, Any]) -> dict[str, Any] | None:
             os.kill(os.getpid(), signal.SIGKILL)
         case "hang":
             return None
-        case "doubling_output" | "wrong_output":
+        case "endless_output" | "wrong_output":
             return {"content": [], "structuredContent": {"a": 1}}
         case _:
             pass

@@ -21,7 +21,7 @@ class TestText:
     def test_is_joined_line_by_line(self) -> None:
         assert extract_value(result(text("a"), text("b"))) == "a\nb"
 
-    def test_may_be_missing(self) -> None:
+    def test_the_text_of_a_content_may_be_missing(self) -> None:
         assert extract_value(result()) == ""
 
 

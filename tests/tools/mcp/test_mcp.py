@@ -62,7 +62,7 @@ def result(marks: Path, seen: list[Event]) -> Result:
 
 
 class TestOverPipes:
-    def test_a_run_completes(self, result: Result) -> None:
+    def test_a_run_with_tools_over_pipes_completes(self, result: Result) -> None:
         assert (result.stop, result.text) == ("completed", "That is all.")
 
     def test_a_value_is_the_structured_content(self, result: Result) -> None:
@@ -101,7 +101,7 @@ class TestOverPipes:
         assert by_tool(result)["t_slow"].status == "timed_out"
         assert marks.read_text() == "cancelled"
 
-    def test_its_progress_is_told(self, result: Result, seen: list[Event]) -> None:
+    def test_the_progress_of_an_mcp_call_is_told(self, result: Result, seen: list[Event]) -> None:
         [told] = [event.text for event in seen if isinstance(event, ToolReported)]
         assert told.endswith(": begun")
         assert told[0] == "1"
@@ -177,7 +177,7 @@ class TestOverHttp:
 @pytest.fixture(scope="module")
 def outcomes(plain: list[str]) -> dict[str, Outcome]:
     model = ScriptedModel(
-        together(call("doubling_input"), call("doubling_output"), call("wrong_output"), call("add", a=1, b=2)),
+        together(call("doubling_input"), call("endless_output"), call("wrong_output"), call("add", a=1, b=2)),
         say("Done."),
     )
     result = Agent(model=model, tools=[mcp([*plain, "hostile"])]).run("go")
@@ -193,11 +193,11 @@ class TestAServerWithHostileSchemas:
         )
 
     def test_a_result_that_cannot_be_checked_is_a_failure(self, outcomes: dict[str, Outcome]) -> None:
-        assert "its result cannot be checked against its output schema" in outcomes["doubling_output"].text
+        assert "its result cannot be checked against its output schema" in outcomes["endless_output"].text
 
     def test_a_result_that_does_not_fit_is_a_failure(self, outcomes: dict[str, Outcome]) -> None:
         said = "its result does not fit its output schema: $: 'b' is a required property"
         assert said in outcomes["wrong_output"].text
 
-    def test_its_other_tools_can_be_used(self, outcomes: dict[str, Outcome]) -> None:
+    def test_other_tools_of_a_server_with_hostile_schemas_can_be_used(self, outcomes: dict[str, Outcome]) -> None:
         assert outcomes["add"].text == "3"

@@ -53,7 +53,9 @@ class TestAServerThatWorks:
         assert (result.stop, [outcome.text for outcome in result.tool_results]) == ("completed", ["3"])
         pids.assert_gone()
 
-    def test_of_two_runs_at_once_is_another_for_each(self, plain: list[str], pids: Any, run: Door, door: str) -> None:
+    def test_each_of_two_runs_at_once_has_its_own_server(
+        self, plain: list[str], pids: Any, run: Door, door: str
+    ) -> None:
         model = ScriptedModel.looping(together(call("pid"), call("pid")), grace=say("done"))
         agent = Agent(model=model, tools=[mcp(plain, env=pids.env)], limits=Limits(turns=1))
         if door == "sync":
@@ -129,20 +131,20 @@ def test_a_server_that_hears_nothing_more_is_a_failed_outcome(waited: dict[str, 
 
 
 class TestAServerThatCannotBeHad:
-    def test_because_there_is_no_such_program(self, run: Door) -> None:
+    def test_a_server_without_a_program_fails_the_run(self, run: Door) -> None:
         said = failure(run(Agent(model=adding(), tools=[mcp("no-such-program --port 1")])))
         assert said.startswith("MCP server 'no-such-program --port 1': ")
 
-    def test_because_it_is_silent(self, waited: dict[str, Result]) -> None:
+    def test_a_server_that_is_silent_fails_the_run(self, waited: dict[str, Result]) -> None:
         assert "1.5" in failure(waited["silent"])
 
-    def test_because_it_speaks_nonsense(self, waited: dict[str, Result]) -> None:
+    def test_a_server_that_speaks_nonsense_fails_the_run(self, waited: dict[str, Result]) -> None:
         assert "Hello, I am a web server." in failure(waited["nonsense"])
 
-    def test_leaves_no_process(self, waited: dict[str, Result], all_pids: Any) -> None:
+    def test_servers_that_fail_their_runs_leave_no_process(self, waited: dict[str, Result], all_pids: Any) -> None:
         all_pids.assert_gone(len(waited))
 
-    def test_because_it_has_no_such_tool(self, plain: list[str], pids: Any) -> None:
+    def test_a_server_without_a_wanted_tool_fails_the_run(self, plain: list[str], pids: Any) -> None:
         source = mcp(plain, env=pids.env, only=["ad"], name="the server")
         said = failure(Agent(model=adding(), tools=[source]).run("go"))
         assert "'ad'" in said
@@ -156,7 +158,7 @@ class TestAServerThatCannotBeHad:
 
 
 class TestARunThatIsCutShort:
-    def test_by_cancel_stops_the_server(self, plain: list[str], pids: Any) -> None:
+    def test_a_cancelled_run_stops_its_server(self, plain: list[str], pids: Any) -> None:
         agent = Agent(model=ScriptedModel(call("hang"), say("x")), tools=[mcp(plain, env=pids.env)])
         with agent.start("go") as run:
             for event in run:
@@ -168,7 +170,9 @@ class TestARunThatIsCutShort:
 
     @pytest.mark.parametrize("backend", ["asyncio", "trio"])
     @pytest.mark.parametrize("behaviour", ["", "silent"])
-    def test_by_its_task_stops_the_server(self, plain: list[str], pids: Any, backend: str, behaviour: str) -> None:
+    def test_a_run_whose_task_is_cancelled_stops_its_server(
+        self, plain: list[str], pids: Any, backend: str, behaviour: str
+    ) -> None:
         source = mcp([*plain, behaviour], env=pids.env)
         agent = Agent(model=ScriptedModel(call("hang"), say("x")), tools=[source])
 
@@ -183,11 +187,11 @@ class TestARunThatIsCutShort:
         anyio.run(cancelled, backend=backend)
         pids.assert_gone()
 
-    def test_by_its_deadline_reports(self, waited: dict[str, Result]) -> None:
+    def test_a_run_whose_call_hangs_until_the_deadline_reports(self, waited: dict[str, Result]) -> None:
         result = waited[""]
         assert (result.stop, result.tool_results[0].status, result.text) == ("deadline", "timed_out", "Not done.")
 
-    def test_by_ctrl_c_stops_the_server(self, plain: list[str], pids: Any) -> None:
+    def test_a_run_ended_by_ctrl_c_stops_its_server(self, plain: list[str], pids: Any) -> None:
         program = (
             "import signal\n"
             "from flyball import Agent\n"
@@ -237,7 +241,7 @@ class TestAServerThatWillNotGo:
 
 class TestAnOpenSource:
     @pytest.mark.anyio
-    async def test_that_breaks_is_told_as_such(self, plain: list[str]) -> None:
+    async def test_an_open_source_that_breaks_is_told_as_such(self, plain: list[str]) -> None:
         async with mcp(plain, name="the server").open() as tools:
             die: Tool = next(tool for tool in tools if tool.name == "die")
             with pytest.raises(SourceError, match=r"the server: .*SIGKILL"):
