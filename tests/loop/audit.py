@@ -154,6 +154,7 @@ class Auditor(Recount):
             self.shared.update({name: grant.settle.get(name, held) - held for name, held in lent.items()})
         self.shared_refused |= refused
         self.shared.update({} if refused else grant.claim)
+        self.turn_shared |= "turns" in grant.claim and not refused
         if "tokens" in grant.claim and not refused:
             need("nothing taken before the last is settled", not self.taken)
             self.taken, self.lent = True, {"tokens": 0, "usd": 0, **grant.claim}
@@ -165,6 +166,7 @@ class Auditor(Recount):
                 for name, amount in amounts.items():
                     self.ceilings[name] += amount
                 self.seconds, self.more = self.seconds + seconds, self.more + 1
+                self.was_over = self.was_over and self.time_is_over
             case TimeUp():
                 self.time_up = True
             case Cancel() | LeaseLost():
@@ -254,7 +256,7 @@ class Auditor(Recount):
         if kind == "turn":
             self.used["turns"] += 1
             self.first_of_turn, self.has_reply, self.may_retry, self.reasons = True, False, False, []
-            self.refunded = False
+            self.refunded = self.turn_shared = False
             single = not self.agent.single_turn or self.used["turn_started"] == 1
             no_calls = self.out_of_calls and self.used["tool_calls"] >= self.ceilings["tool_calls"]  # unless extended
             need("a turn that is left", self.used["turns"] <= self.ceilings["turns"], not no_calls, single)
@@ -263,7 +265,7 @@ class Auditor(Recount):
     def _end_turn(self) -> None:
         need("a turn ends after its calls", self.open.pop() == "turn", not self.begun)
         self.used["turns with a reply"] += self.has_reply
-        self.used["turns without a request"] += self.first_of_turn and not self.refunded
+        self.used["turns without a request"] += self.first_of_turn and not self.refunded and not self.turn_shared
         self.was_over = self.time_is_over
         self.failed |= self.may_retry and not self.was_over and self.used["retried"] >= self.ceilings["retries"]
         denied = bool(self.reasons) and set(self.reasons) == {"budget"}
@@ -358,8 +360,7 @@ class Closing(Auditor):
         assert stop not in (Stop.CONTENDED, Stop.CANCELLED, Stop.FAILED)
         need("halted", not self.must_halt or stop in (Stop.DEADLINE, Stop.BUDGET, Stop.HALTED))
         need("a limit before a halt", not self.out_of_calls or stop in (Stop.DEADLINE, Stop.BUDGET))
-        over = self.was_over and self.time_is_over  # time may have been added while the run reported
-        need("the deadline before a limit", not over or stop not in (Stop.BUDGET, Stop.HALTED))
+        need("the deadline before a limit", not self.was_over or stop not in (Stop.BUDGET, Stop.HALTED))
         match stop:
             case Stop.DEADLINE:
                 assert any("seconds" in flag for flag in flags)

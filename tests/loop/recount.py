@@ -39,7 +39,7 @@ class Recount:
         self.at, self.heard = 0.0, list[Any]()
         self.time_up = self.called_off = self.shared_refused = self.limited = self.taken = False
         self.estimated, self.first_of_turn, self.open, self.begun = 0, False, list[str](), set[str]()
-        self.refunded = False
+        self.refunded = self.turn_shared = False
         self.asked: list[Call] = []
         self.replies: list[Reply] = []
         self.batch_ceilings, self.outcomes = dict[str, float](), dict[str, Outcome]()
