@@ -174,7 +174,7 @@ class TestMistakes:
     def test_the_result_of_a_run_that_goes_on_is_refused(self) -> None:
         with govern(Limits(turns=1)) as run, pytest.raises(ConfigError) as caught:
             run.result()
-        assert caught.value.code == "config_invalid"
+        assert caught.value.code == "usage_error"
 
     def test_a_run_is_used_once(self) -> None:
         with govern(Limits(turns=1)) as run:
