@@ -146,7 +146,7 @@ class TestASourceThatCannotBeOpened:
         result = run(Agent(model=adding(), tools=[add, Shop(add)]))
         assert result.stop == "failed"
         assert result.error is not None
-        assert result.error["code"] == "config_invalid"
+        assert result.error["code"] == "usage_error"
         assert all(word in result.error["message"] for word in ("add", "the shop"))
 
     def test_is_told_by_a_rule_for_a_tool_that_nobody_offers(self) -> None:
@@ -324,7 +324,7 @@ class TestAPausedRun:
         paused = self.agent(shop).run("go")
         with pytest.raises(ConfigError) as caught:
             self.agent(shop).resume(paused)
-        assert caught.value.code == "config_invalid"
+        assert caught.value.code == "usage_error"
         assert paused.run_id in str(caught.value)
 
 
