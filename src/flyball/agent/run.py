@@ -294,22 +294,22 @@ class Run:
             self._stream.wait(_CLOSING_S)
         interrupt.result = self._driver.result  # pyright: ignore[reportAttributeAccessIssue]
 
-    def _check_sync(self, instead: str) -> None:
+    def _check_sync(self, instead: str, for_opened: str = "") -> None:
         self._refuse_in_a_forked_child()
         PRIVATE_LOOP.raise_if_inside(f"`await agent.arun(...)`, or {instead}")
         if not self._started:
-            raise UsageError(f"this run was opened with `async with`; use {instead}")
+            raise UsageError(f"this run was opened with `async with`; use {for_opened or instead}")
 
     def _refuse_in_a_forked_child(self) -> None:
         if self._pid != os.getpid():
             raise UsageError("this run was started before the fork; start a new run in the child process")
 
     def __enter__(self) -> Self:
-        self._check_sync("`async with`")
+        self._check_sync("`async with`", "`with agent.start(...)`")
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: object) -> None:
-        self._check_sync("`async with`")
+        self._check_sync("`async with`", "`with agent.start(...)`")
         if isinstance(error, KeyboardInterrupt):
             self._handle_interrupt(error)
         if self._waited_for_close:

@@ -137,10 +137,10 @@ def replay_pause(driver: Driver, pause: PausedRun) -> Effect[Any]:
     if not arrived or cast("Decide", effect).question.id != pause.question_id:
         driver.close_loop()
         pause.release()
-        found = f"wants {type(effect).__name__}" if driver.result is None else f"ended as {driver.result.stop.value}"
+        found = f"the run wants {type(effect).__name__}" if driver.result is None else driver.result.explain()
         raise UsageError(
-            f"the run did not reach its open question again, but {found}. Hooks, callbacks and the model must decide "
-            "the same as before the pause"
+            "the run did not reach its open question again, because a hook, a callback or the model decided otherwise "
+            f"than before the pause: {found}"
         )
     recorder.sinks, recorder.sink_errors = sinks, pause.sink_errors
     for signal in pause.signals:
