@@ -4,7 +4,7 @@ Prints:
     my_budget: 20, from settings given in code; clamped from 99 (allowed: from 1 to 20)
     conversation_turns: 40, from settings given in code
     retries: 10, from the default
-    'retrys': no budget is registered as 'retrys'; did you mean retries?
+    'retrys': there is no budget 'retrys'; did you mean retries?
 """
 
 from flyball import IterationBudgetRegistry, UnknownBudget

@@ -5,7 +5,7 @@ Prints:
     turn 2: the model wants search, and gets it
     turn 3: the model wants search, which is refused
     the report: I searched twice and found nothing.
-    It met a limit: Maximum agent iterations (3) reached.
+    It reached a limit: Maximum agent iterations (3) reached.
     flags: ('max_tool_calls_reached', 'max_agent_iterations_reached')
 """
 

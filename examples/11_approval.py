@@ -1,7 +1,7 @@
 """A person in the loop: `delete` asks first. At a terminal you are asked; else the run pauses, and goes on later.
 
 Prints:
-    May delete be called with {"path": "draft.txt"}? (y, n, or e {"argument": ...}; words behind y or n are passed on)
+    May delete be called with {"path": "draft.txt"}? (y, n, or e {"argument": ...}; text after y or n is passed on)
     paused: 1 question, and nothing is done yet
     list_files: ["draft.txt","steam.txt"]
     delete: Not run (approval): Not without me.

@@ -8,7 +8,7 @@ Prints:
     process 2 was killed
     process 3: completed: The letter is in the box, and paid.
       charge: done: paid 30
-      send: failed: the process ended while this was under way. Whether it had an effect is not known
+      send: failed: the process ended during the call. It is not known whether the call had an effect
       look: done: 1 letter in the box
     the bank was asked 2 times, with 1 key
     4 turns, 4 requests, 3 tool calls

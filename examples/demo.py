@@ -19,7 +19,7 @@ from rich.table import Table
 from flyball import Agent, Limits, Result, tool
 from flyball.cli.live import Lines, Live
 from flyball.models import LocalModel, Model
-from flyball.progress import Decision, GoOn, Progress
+from flyball.progress import Continue, Decision, Progress
 from flyball.testing import ScriptedModel, call, say
 
 LIMITS = Limits(turns=8, tokens=12_000, seconds=600, nudges=8)
@@ -48,7 +48,7 @@ def add_coal(shovels: int) -> str:
 
 def is_done(progress: Progress, /) -> Decision:
     """The model's word that all is well is not enough."""
-    return GoOn("The pressure is not 100. Use your tools.")
+    return Continue("The pressure is not 100. Use your tools.")
 
 
 def model_of(console: Console) -> Model:

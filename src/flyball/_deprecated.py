@@ -29,6 +29,7 @@ NAMES = {
     "flyball.chain": {"Refusal": "ChainRefusal"},
     "flyball.errors": {"Mistakes": "ConfigErrors", "Outside": "ExternalError"},
     "flyball.models": {"Patience": "Timeouts"},
+    "flyball.progress": {"GoOn": "Continue"},
     "flyball.store": {"Code": "Codec", "Finish": "RunFinish"},
     "flyball.testing": {"Script": "ScriptDriver"},
     "flyball.tools": {"Gate": "OutcomeSlot", "State": "ToolState"},

@@ -103,10 +103,18 @@ class SettingError(ConfigError):
 class TomlError(ConfigError):
     """File that is not readable TOML.
 
-    `where` is its path, with the line if that is known.
+    `where` is its path, with the line if that is known. If the fault is not a value in the file, `reason` says what is
+    wrong, and `found` is None.
     """
 
     code = "toml_invalid"
+
+    def __init__(self, where: str, found: object = None, expected: str = "", *, reason: str = "") -> None:
+        super().__init__(where, found, expected)
+        self.reason = reason
+
+    def __str__(self) -> str:
+        return f"{self.where}: {self.reason}" if self.reason else super().__str__()
 
 
 class UsageError(ConfigError):
@@ -127,9 +135,20 @@ class UsageError(ConfigError):
 
 
 class ResumeError(ConfigError):
-    """Run that cannot be resumed from its recorded state."""
+    """Run that cannot be resumed from its recorded state.
+
+    `where` names the run. `reason` says why, and what to do instead. No value is at fault, so `found` is None.
+    """
 
     code = "resume_refused"
+
+    def __init__(self, where: str, reason: str) -> None:
+        super().__init__(where, None, "")
+        self.args = (where, reason)
+        self.reason = reason
+
+    def __str__(self) -> str:
+        return f"{self.where} cannot be resumed: {self.reason}"
 
 
 class AmountError(FlyballError, ValueError):
@@ -181,7 +200,7 @@ class DeadlineExceeded(FlyballError, TimeoutError):
         self.cancelled = cancelled
 
     def __str__(self) -> str:
-        return "the deadline was cancelled" if self.cancelled else "the deadline is past"
+        return "the deadline was cancelled" if self.cancelled else "the deadline has passed"
 
 
 class MessageError(FlyballError, ValueError):
@@ -392,7 +411,7 @@ class CallClosed(FlyballError):
         self.end = end
 
     def __str__(self) -> str:
-        return f"the call is over ({self.end}); nothing may be written for it any more"
+        return f"the call has ended ({self.end}); nothing more can be written for it"
 
 
 class CommandFailed(FlyballError):
@@ -437,8 +456,8 @@ class UnknownName(FlyballError, KeyError):
     """
 
     code = "name_unknown"
-    missing: ClassVar[str] = "nothing is known as"
-    others: ClassVar[str] = "known are"
+    missing: ClassVar[str] = "there is no"
+    others: ClassVar[str] = "known names:"
 
     def __init__(self, name: str, known: tuple[str, ...]) -> None:
         super().__init__(name, known)
@@ -456,14 +475,14 @@ class UnknownBudget(UnknownName):
     """Name that no registered budget has."""
 
     code = "budget_unknown"
-    missing, others = "no budget is registered as", "registered are"
+    missing, others = "there is no budget", "registered budgets:"
 
 
 class UnknownTool(UnknownName):
     """Name that no offered tool has."""
 
     code = "tool_unknown"
-    missing, others = "there is no tool", "offered are"
+    missing, others = "there is no tool", "offered tools:"
 
 
 _LONGEST_NAME = 100
@@ -475,7 +494,7 @@ def quote_value(value: object) -> str:
     try:
         text = repr(value)
     except Exception:  # an int of thousands of digits, or a broken __repr__, must not hide the error
-        text = f"<a {type(value).__name__} that cannot be shown>"
+        text = f"<{type(value).__name__} that cannot be shown>"
     return text if len(text) <= 200 else f"{text[:200]}… ({len(text):,} characters)"
 
 

@@ -130,7 +130,7 @@ class Message:
         require(is_nonempty_text(self.run), index, "run", self.run, EXPECTED_TEXT)
         require(is_sequence_number(self.n), index, "n", self.n, EXPECTED_NUMBER)
         require(is_time(self.created_at), index, "created_at", self.created_at, EXPECTED_TIME)
-        require(_is_instance(str, self.content), index, "content", self.content, "a text, perhaps empty")
+        require(_is_instance(str, self.content), index, "content", self.content, "a string")
         require(
             self.group is None or is_sequence_number(self.group),
             index,
@@ -258,7 +258,7 @@ def _require_call_id(index: int, message: Message) -> str:
     return cast("str", call_id)
 
 
-EXPECTED_TEXT, EXPECTED_NUMBER = "a text that is not empty", "an int of at least 0, of at most 18 digits"
+EXPECTED_TEXT, EXPECTED_NUMBER = "a non-empty string", "an int of at least 0, of at most 18 digits"
 EXPECTED_TIME = "seconds since the epoch, before the year 10000"
 _KEYS = ("schema", "version", "id", "created_at", "type", "role", "content", "payload", "metadata", "group")
 _ID = re.compile(r"(.+):(0|[1-9][0-9]{0,17})", re.DOTALL)
@@ -322,11 +322,11 @@ def _copy_json(index: int, path: str | Way, value: object, depth: int) -> Any:
         rows = cast("list[object]", value)
         return [_copy_json(index, (path, number), row, depth - 1) for number, row in enumerate(rows)]
     if not isinstance(value, Mapping):
-        raise MessageError(index, place(path) or "message", value, "JSON (of an object of an SDK, its model_dump())")
+        raise MessageError(index, place(path) or "message", value, "JSON (for an SDK object, pass its model_dump())")
     copy: dict[str, Any] = {}
     for key, row in cast("Mapping[object, object]", value).items():
         if not isinstance(key, str):
-            raise MessageError(index, place(path) or "message", key, "keys that are texts")
+            raise MessageError(index, place(path) or "message", key, "string keys")
         copy[key] = _copy_json(index, (path, key), row, depth - 1)
     return copy
 
@@ -347,12 +347,12 @@ _PAYLOAD_CHECKS: dict[MessageType, tuple[tuple[str, Callable[[object], bool], st
     ),
     MessageType.TOOL_RESULT: (
         ("call_id", is_nonempty_text, EXPECTED_TEXT),
-        ("name", lambda value: value is None or isinstance(value, str), "a text, or None"),
+        ("name", lambda value: value is None or isinstance(value, str), "a string, or None"),
         ("is_error", lambda value: value is None or isinstance(value, bool), "a bool"),
-        ("parts", _are_parts, "a list of dicts that have a type, or None"),
+        ("parts", _are_parts, "a list of dicts with a type, or None"),
     ),
     MessageType.MULTIMODAL_PART: (
-        ("part", _is_part, "a dict that has a type"),
+        ("part", _is_part, "a dict with a type"),
         ("shape", lambda value: value in (OPENAI, ANTHROPIC), f"{OPENAI!r} or {ANTHROPIC!r}"),
     ),
 }
@@ -361,7 +361,7 @@ _PAYLOAD_CHECKS: dict[MessageType, tuple[tuple[str, Callable[[object], bool], st
 def _check_header(index: int, data: object) -> None:
     """Check that a dict is a message envelope of this version."""
     if not isinstance(data, Mapping):
-        raise MessageError(index, "message", data, "a dict made by Message.to_dict")
+        raise MessageError(index, "message", data, "a dict made by Message.to_dict()")
     rows = cast("Mapping[object, object]", data)
     schema, version = rows.get("schema"), rows.get("version")
     require(schema == SCHEMA, index, "schema", schema, repr(SCHEMA))
@@ -375,7 +375,7 @@ def _check_header(index: int, data: object) -> None:
 def _parse_id(index: int, value: object) -> tuple[str, int]:
     match = _ID.fullmatch(value) if isinstance(value, str) else None
     if match is None:
-        raise MessageError(index, "id", value, "the name of a run, a colon and a number")
+        raise MessageError(index, "id", value, "a run id, a colon and a number")
     return match[1], int(match[2])
 
 

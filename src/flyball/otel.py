@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 from . import __version__
 from ._internal.jsonable import to_jsonable
 from .budget.snapshot import BudgetSnapshot
-from .errors import ConfigError
+from .errors import UsageError
 from .event import (
     BudgetRefused,
     Event,
@@ -97,8 +97,7 @@ class OtelSink:
         try:
             from opentelemetry import metrics, trace
         except ImportError:
-            expected = "the extra of that name: pip install 'flyball[otel]'"
-            raise ConfigError("otel", "no package 'opentelemetry'", expected) from None
+            raise UsageError("the package opentelemetry is not installed: pip install 'flyball[otel]'") from None
         self._trace = trace
         self._tracer = trace.get_tracer("flyball", str(__version__), tracer_provider)
         meter = metrics.get_meter("flyball", str(__version__), meter_provider)

@@ -85,7 +85,7 @@ def edit(text: str = "", /, **arguments: Any) -> Verdict:
 def extend(amount: float, text: str = "") -> Verdict:
     """Return a yes that adds `amount` to the budget."""
     if not _is_amount(amount):
-        raise ConfigError("extend", amount, "how much more, above 0")
+        raise ConfigError("extend", amount, "a number above 0")
     return Verdict(True, text, None, amount)
 
 
@@ -129,7 +129,7 @@ def _reject_answer(answer: object) -> Verdict:
     if inspect.iscoroutine(answer):
         answer.close()
     return Verdict(
-        False, f"the approver gave {quote_value(answer)}; expected allow(), deny(), edit(), extend(), True or False"
+        False, f"the approver returned {quote_value(answer)}; expected allow(), deny(), edit(), extend(), True or False"
     )
 
 
@@ -139,11 +139,15 @@ def parse_answers(answers: object, questions: Mapping[str, Question]) -> dict[st
     Raises ConfigError for an unknown id or an invalid answer, before the run is resumed.
     """
     if not isinstance(answers, Mapping):
-        raise ConfigError("resume, answers", answers, "answers by the question's id, such as {'call-0': allow()}")
+        raise ConfigError(
+            "resume, answers", answers, "a mapping of question ids to answers, such as {'call-0': allow()}"
+        )
     verdicts: dict[str, Verdict] = {}
     for key, answer in cast("Mapping[object, object]", answers).items():
         if key not in questions:
-            raise ConfigError("resume, answers", key, f"the id of an open question: {', '.join(questions)}")
+            raise ConfigError(
+                "resume, answers", key, f"the id of an open question: {', '.join(questions) or 'there are none'}"
+            )
         verdict = Verdict(answer) if isinstance(answer, bool) else answer
         if not isinstance(verdict, Verdict) or verdict.approved is None or not _is_valid(verdict):
             raise ConfigError(f"resume, answers[{key!r}]", answer, "allow(), deny(), edit(), extend(), True or False")
@@ -155,9 +159,9 @@ _TERMINAL_LOCK = Lock()
 """Makes runs that ask at the same time take turns."""
 _CONTROL_CHARACTERS = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u2028-\u202e\u2066-\u2069\ud800-\udfff]")
 _ANSWER_HINTS = {
-    About.CALL: 'y, n, or e {"argument": ...}; words behind y or n are passed on',
-    About.LIMIT: "y, n, or how much more",
-    About.RUN: "y or n; words behind n are passed on",
+    About.CALL: 'y, n, or e {"argument": ...}; text after y or n is passed on',
+    About.LIMIT: "y, n, or the amount to add",
+    About.RUN: "y or n; text after n is passed on",
 }
 
 

@@ -115,7 +115,7 @@ class Complete:
 
 
 @dataclass(frozen=True, slots=True)
-class GoOn:
+class Continue:
     """Decision that the task is not done and the model should continue.
 
     The model gets `message` as a nudge, within the `nudges` budget.
@@ -134,7 +134,7 @@ class Unfinished:
     satisfied: tuple[str, ...] = ()
 
 
-Decision = Complete | GoOn | Unfinished
+Decision = Complete | Continue | Unfinished
 """Decision of a completion policy about a run that would end now."""
 
 
@@ -287,3 +287,9 @@ class Hook(Protocol):
     def __call__(self, point: Point, progress: Progress, about: object = None, /) -> Sequence[Order] | None:
         """Return the orders for this point, or None."""
         ...
+
+
+def __getattr__(name: str) -> object:
+    from ._deprecated import find_old_name
+
+    return globals().setdefault(name, find_old_name(__name__, name))

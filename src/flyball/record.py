@@ -15,7 +15,7 @@ from typing import Any, TypeVar, cast
 from ._internal import validation
 from .budget.snapshot import BudgetSnapshot
 from .budget.usage import Usage
-from .errors import ConfigError, MessageError
+from .errors import ConfigError, MessageError, UsageError
 from .event import Event, Header, event_types, own_fields
 from .message import Message
 from .outcome import Artifact, Cancelled, Denied, Failure, Outcome, Reason, Success, Timeout
@@ -53,9 +53,7 @@ def result_of(record: object, where: str = "record") -> Result:
         if runs > _MAX_RUNS:
             break
     if level:
-        raise ConfigError(
-            where, "runs below runs without end", f"at most {_MAX_DEPTH} levels, and {_MAX_RUNS:,} in all"
-        )
+        raise UsageError(f"{where}: too many child runs; at most {_MAX_DEPTH} levels and {_MAX_RUNS:,} runs are read")
     return _build_result(_JsonReader(record, where))
 
 
@@ -108,7 +106,7 @@ def parse_event(row: Mapping[str, Any]) -> Event:
     at = validation.parse_duration("event, at", row["at"])
     time = datetime.fromisoformat(row["time"]).timestamp()
     if at > time + _ROUNDING_TOLERANCE_S:
-        raise ValueError("an event that was told before its run began")
+        raise ValueError("the event is older than its run")
     header = Header(
         validation.check_text("event, run_id", row["run_id"]),
         _parse_optional_text(row.get("session_id")),
@@ -128,7 +126,7 @@ class _JsonReader:
 
     def __init__(self, record: object, where: str) -> None:
         if not isinstance(record, Mapping):
-            raise ConfigError(where, record, "the record of a run, as `Result.to_dict` writes it")
+            raise ConfigError(where, record, "the record of a run, as Result.to_dict() writes it")
         self._record = cast("Mapping[str, Any]", record)
         self.where = where
 
@@ -193,7 +191,7 @@ def _parse_rows(parse: Callable[[Mapping[str, Any]], T], rows: Sequence[Mapping[
 
 def _check_max_count(where: str, count: int) -> int:
     if count > _MAX_COUNT:
-        raise ConfigError(where, "an absurd number", f"at most {_MAX_COUNT}")
+        raise ConfigError(where, count, f"at most {_MAX_COUNT}")
     return count
 
 
@@ -248,7 +246,7 @@ def _parse_field(annotation: str, value: Any) -> Any:
     if value is None and annotation.endswith(" | None"):
         return None
     if not _FIELD_CHECKS[annotation.removesuffix(" | None")](value):
-        raise ValueError(f"an event with a {type(value).__name__} for {annotation}")
+        raise ValueError(f"the event has a {type(value).__name__} instead of {annotation}")
     return tuple(cast("list[Any]", value)) if isinstance(value, list) else value
 
 

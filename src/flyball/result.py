@@ -146,7 +146,7 @@ class Result:
         money = self.budgets.get("usd")
         if not self.unpriced or money is None or money.ceiling is None:
             return ""
-        return f"The money limit did not hold for {', '.join(self.unpriced)}: nobody knows the price."
+        return f"The money limit did not apply to {', '.join(self.unpriced)}, because the price is not known."
 
     def to_dict(self) -> dict[str, Any]:
         """Return the Data Machine record with Flyball's own fields, in JSON types."""
@@ -251,25 +251,25 @@ _REASONS = {
     Stop.CONTENDED: "Another run holds the session",
     Stop.CANCELLED: "It was cancelled",
     Stop.FAILED: "It failed",
-    Stop.DEADLINE: "Its time was over",
-    Stop.BUDGET: "It met a limit",
+    Stop.DEADLINE: "It ran out of time",
+    Stop.BUDGET: "It reached a limit",
     Stop.HALTED: "It was halted",
-    Stop.STALLED: "It made no progress any more",
+    Stop.STALLED: "It stopped making progress",
     Stop.PAUSED: "It waits for a person",
-    Stop.UNFINISHED: "The model ended, but the task is not complete",
+    Stop.UNFINISHED: "The model stopped, but the task is not complete",
     Stop.COMPLETED: "It completed",
 }
 
 
 _NEXT_STEPS = {
     Stop.CONTENDED: "Run it again when the other run has ended.",
-    Stop.CANCELLED: "What was done so far is kept.",
-    Stop.FAILED: "What was done so far is kept; see the error.",
-    Stop.DEADLINE: "More time would let it go on.",
-    Stop.BUDGET: "A higher limit would let it go on.",
-    Stop.HALTED: "Whoever halted it can let it go on.",
+    Stop.CANCELLED: "The work done so far is kept.",
+    Stop.FAILED: "The work done so far is kept; see the error.",
+    Stop.DEADLINE: "More time would let it continue.",
+    Stop.BUDGET: "A higher limit would let it continue.",
+    Stop.HALTED: "A new run can continue its work.",
     Stop.STALLED: "Another tool, or another task, would help more than a higher limit.",
-    Stop.PAUSED: "An answer lets it go on.",
+    Stop.PAUSED: "It continues when its questions are answered.",
     Stop.UNFINISHED: "More nudges, or a clearer task, may help.",
     Stop.COMPLETED: "",
 }

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, cast
 
-from .errors import ConfigError, SettingError, quote_value
+from .errors import ConfigError, SettingError, UsageError, quote_value
 
 if TYPE_CHECKING:
     from ._internal.toml import TomlDocument
@@ -198,8 +198,10 @@ def _find_file(directory: Path | str | None, explicit_path: str | None) -> _File
     try:
         start = Path.cwd() if directory is None else Path(directory)
     except FileNotFoundError as error:
-        expected = f"a folder to look for flyball.toml in, or {CONFIG}"
-        raise ConfigError("settings, the working directory", "a folder that is gone", expected) from error
+        raise UsageError(
+            "the working directory no longer exists, so there is no flyball.toml to find: "
+            f"change to another folder, or set {CONFIG} to the path of a settings file"
+        ) from error
     for folder in (start, *start.resolve().parents):
         for name in ("flyball.toml", "pyproject.toml"):
             if _exists(folder / name):
@@ -245,11 +247,13 @@ def _expand_dotted_keys(values: object) -> dict[str, object]:
         for name in names[:-1]:
             child = node.setdefault(name, {})
             if not isinstance(child, dict):
-                raise ConfigError(f"settings, {'.'.join(names)}", value, f"no value below {name!r}, which has one")
+                raise UsageError(
+                    f"settings: {'.'.join(names)!r} cannot be set, because {name!r} is a value, not a table"
+                )
             node = cast("dict[str, object]", child)
         if node.setdefault(names[-1], value) is not value:
             existing = quote_value(node[names[-1]])
-            raise ConfigError(f"settings, {'.'.join(names)}", value, f"one value, but {existing} is given too")
+            raise UsageError(f"settings: {'.'.join(names)!r} is set twice, to {existing} and to {quote_value(value)}")
     return tree
 
 
@@ -258,7 +262,7 @@ def _iter_leaves(values: object, prefix: tuple[str, ...]) -> Iterator[tuple[tupl
         raise ConfigError("settings", values, "a mapping of keys to values")
     for key, value in cast("Mapping[object, object]", values).items():
         if not isinstance(key, str):
-            raise ConfigError("settings", key, "a key that is a text")
+            raise ConfigError("settings", key, "a string as key")
         names = (*prefix, key) if prefix == _USER_KEYED_TABLE else (*prefix, *key.split("."))
         if isinstance(value, Mapping) and value:
             yield from _iter_leaves(cast("object", value), names)

@@ -7,7 +7,7 @@ from enum import StrEnum
 from typing import Any
 
 from ._internal import validation
-from .errors import ConfigError
+from .errors import ConfigError, UsageError
 from .settings import Setting, Settings
 from .unit import Unit
 
@@ -51,10 +51,9 @@ class Thresholds:
             validation.check_optional_int(f"thresholds, {name}", getattr(self, name), min_value=2)
         validation.check_int("thresholds, longest", self.longest, min_value=2)
         if (self.same or 0) > WINDOW_SIZE:
-            raise ConfigError("thresholds, same", self.same, f"at most {WINDOW_SIZE}: so many calls are looked at")
+            raise ConfigError("thresholds, same", self.same, f"at most {WINDOW_SIZE}, the number of compared calls")
         if (self.rounds or 0) * self.longest > WINDOW_SIZE:
-            found = f"{self.rounds} rounds of {self.longest} calls"
-            raise ConfigError("thresholds, rounds", found, f"at most {WINDOW_SIZE} calls in all: so many are looked at")
+            raise ConfigError("thresholds, rounds", self.rounds, f"rounds times longest of at most {WINDOW_SIZE} calls")
 
     @classmethod
     def of(cls, settings: Settings) -> Thresholds:
@@ -91,7 +90,7 @@ class Reflection:
         validation.check_type("reflection, after_failure", self.after_failure, bool)
         validation.check_text("reflection, prompt", self.prompt)
         if self.every is None and not self.after_failure:
-            raise ConfigError("reflection", "neither every=N nor after_failure=True", "one of them, or both")
+            raise UsageError("Reflection() needs every=N, after_failure=True, or both")
 
 
 _KEYS = {field.name: f"{_PREFIX}{field.name}" for field in fields(Thresholds)}

@@ -61,7 +61,7 @@ class Unit(StrEnum):
             return "no ceiling"
         match self:
             case Unit.COUNT:
-                return f"{amount:,}" if abs(amount) < _MAX_SHOWN else "an absurd number"
+                return f"{amount:,}" if abs(amount) < _MAX_SHOWN else "a number of more than 40 digits"
             case Unit.USD:
                 whole, _, cents = f"{Decimal(amount) / NANO:,.9f}".partition(".")
                 return f"${whole}.{cents.rstrip('0').ljust(2, '0')}"

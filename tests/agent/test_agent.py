@@ -4,6 +4,7 @@ import pytest
 
 from flyball import Agent, ConfigError, IterationBudgetRegistry, Limits
 from flyball.budget.price import TokenPrice
+from flyball.errors import UsageError
 from flyball.message import Message, MessageType, Role
 from flyball.testing import ManualClock, ScriptDriver, ScriptedModel, call, say
 
@@ -50,8 +51,6 @@ class Waiting:
         ({"sinks": [5]}, "agent, sinks"),
         ({"tools": [add, add]}, "tools"),
         ({"tools": [5]}, "tool"),
-        ({"limits": Limits(usd=1)}, "agent, limits.usd"),
-        ({"registry": IterationBudgetRegistry(settings={}), "settings": {}}, "agent, settings"),
     ],
 )
 def test_what_cannot_work_is_refused_when_the_agent_is_made(options: dict[str, Any], where: str) -> None:
@@ -59,6 +58,20 @@ def test_what_cannot_work_is_refused_when_the_agent_is_made(options: dict[str, A
     with pytest.raises(ConfigError) as caught:
         Agent(**given)
     assert (caught.value.code, caught.value.where) == ("config_invalid", where)
+
+
+@pytest.mark.parametrize(
+    ("options", "text"),
+    [
+        ({"limits": Limits(usd=1)}, "the price of scripted is not known"),
+        ({"registry": IterationBudgetRegistry(settings={}), "settings": {}}, "not both"),
+    ],
+)
+def test_options_that_do_not_work_together_are_refused_when_the_agent_is_made(
+    options: dict[str, Any], text: str
+) -> None:
+    with pytest.raises(UsageError, match=text):
+        Agent(model=ScriptedModel(say("x")), **options)
 
 
 @pytest.mark.parametrize(

@@ -179,7 +179,7 @@ def test_a_child_that_cannot_be_paid_for_does_not_begin() -> None:
     )
     result = ran(rich)
     [below] = result.children
-    assert (below.stop, below.requests, (below.error or {})["code"]) == ("failed", 0, "config_invalid")
+    assert (below.stop, below.requests, (below.error or {})["code"]) == ("failed", 0, "usage_error")
     assert "scripted" in result.tool_results[0].text
     assert result.budgets["usd"].used == sum(result.cost.values())
 

@@ -12,7 +12,7 @@ from flyball.agent.output import Form, Output
 from flyball.budget.budget import IterationBudget
 from flyball.budget.deadline import Deadline
 from flyball.budget.run_budget import TurnBudget
-from flyball.progress import Complete, Decision, GoOn, Progress, Unfinished
+from flyball.progress import Complete, Continue, Decision, Progress, Unfinished
 from flyball.testing import ScriptDriver, ScriptedModel, say
 
 
@@ -131,7 +131,7 @@ def test_at_most_twenty_mistakes_are_told() -> None:
         "run", TurnBudget({"turns": IterationBudget("turns", 1)}, Deadline.after(60)), (), {}, text="[1]"
     )
     decision = Output(list[int])(replace(progress, text=str(["x"] * 1_000).replace("'", '"')))
-    assert isinstance(decision, GoOn)
+    assert isinstance(decision, Continue)
     assert decision.message.splitlines()[20:] == [
         "- 19: Input should be a valid integer, unable to parse string as an integer; found 'x'",
         "- and 980 more",

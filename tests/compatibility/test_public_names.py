@@ -72,6 +72,6 @@ def test_an_old_keyword_warns_and_works() -> None:
         assert [tool.name for tool in untyped(most_bytes=5)] == ["fetch"]
     untyped = ScriptDriver
     agent = Agent(model=ScriptedModel(say("never said")))
-    with pytest.warns(DeprecationWarning, match="signals is now signals"):
-        driver = untyped(agent, signals={0: [Cancel()]})
+    with pytest.warns(DeprecationWarning, match="mail is now signals"):
+        driver = untyped(agent, mail={0: [Cancel()]})
     assert driver.run("Go.").stop == "cancelled"

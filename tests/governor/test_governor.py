@@ -11,6 +11,7 @@ from flyball import (
     IterationBudgetRegistry,
     Limits,
     Result,
+    UsageError,
     govern,
 )
 from flyball.testing import ManualClock
@@ -173,7 +174,7 @@ class TestTime:
 class TestMistakes:
     def test_the_result_of_a_run_in_progress_is_refused_and_the_run_goes_on(self) -> None:
         with govern(Limits(turns=2)) as run:
-            with pytest.raises(ConfigError):
+            with pytest.raises(UsageError):
                 run.result()
             for turn in run:
                 with pytest.raises(ConfigError):

@@ -188,7 +188,7 @@ class TestMoney:
     PRICE = TokenPrice(input=1_000, output=10_000)  # a tenth of a cent, and a cent, for each token
 
     def test_a_money_limit_needs_a_price(self) -> None:
-        with pytest.raises(ConfigError, match=r"govern, price.*\$2\.00"):
+        with pytest.raises(ConfigError, match=r"\$2\.00.*without a price"):
             govern(Limits(usd=2)).__enter__()
 
     def test_money_bounds_the_reply(self) -> None:

@@ -95,7 +95,7 @@ def test_the_demo_prints_what_the_readme_shows(player: str, tmp_path: Path) -> N
     assert re.search(r"^turns +8 +8$", run_part, re.MULTILINE)
     assert re.search(r"^tokens +[\d,]+ +12,000$", run_part, re.MULTILINE)
     assert "refused max_agent_iterations_reached" in why_part
-    assert "It met a limit: Maximum agent iterations (8) reached" in why_part
+    assert "It reached a limit: Maximum agent iterations (8) reached" in why_part
 
 
 def ours(text: str) -> list[str]:

@@ -69,7 +69,7 @@ def test_a_process_that_slept_past_its_lease_changes_nothing_any_more(nursery: A
         said = sleeper.said()
         assert (said["stop"], said["requests"]) == ("contended", 1)
         (refused,) = lines(tmp_path / "refused")
-        assert refused.startswith("ann the call is over")
+        assert refused.startswith("ann the call has ended")
         assert heir.said()["stop"] == "completed"
         assert store.transcript.read("desk")[: len(before)] == before
         assert [message.run for message in store.transcript.read("desk")][len(before) :] == ["bob"] * 3

@@ -10,7 +10,7 @@ from flyball.completion.policy import AssertionPolicy
 from flyball.errors import ConfigError, ModelError
 from flyball.event import CompletionChecked, Nudged
 from flyball.loop.effects import Cancel, LeaseLost, Steer, TimeUp
-from flyball.progress import Complete, GoOn, Halt, Point, Progress, Unfinished
+from flyball.progress import Complete, Continue, Halt, Point, Progress, Unfinished
 from flyball.result import Result
 from flyball.testing import Line, ScriptDriver, ScriptedModel, assert_honest, call, fail, say, together
 
@@ -134,8 +134,8 @@ class TestEarlyEnd:
         assert (result.stop, result.output, result.turns) == ("completed", 5, 2)
 
     def test_a_policy_behind_the_assertions_must_agree(self) -> None:
-        def second_turn(progress: Progress) -> Complete | GoOn:
-            return Complete() if progress.turn > 1 else GoOn("Look again.")
+        def second_turn(progress: Progress) -> Complete | Continue:
+            return Complete() if progress.turn > 1 else Continue("Look again.")
 
         result = run(self.COMMENT, say("I looked."), completion=AssertionPolicy(Assertions.of(SEED), second_turn))
         assert (result.stop, result.turns, result.completion["nudge_count"]) == ("completed", 2, 0)
@@ -224,8 +224,8 @@ class TestOutput:
         )
 
     def test_what_a_policy_behind_the_assertions_misses_is_told(self) -> None:
-        def never(progress: Progress) -> GoOn:
-            return GoOn("Wait for a person.", ("a person",))
+        def never(progress: Progress) -> Continue:
+            return Continue("Wait for a person.", ("a person",))
 
         policy = AssertionPolicy(Assertions.of(REQUIRED), never)
         result = run(FILE, PR, *[say("done")] * 4, completion=policy)
@@ -315,8 +315,8 @@ class TestRecord:
 
 class TestPolicies:
     def test_a_function_may_decide(self) -> None:
-        def patient(progress: Progress) -> Complete | GoOn | Unfinished:
-            return Complete() if progress.turn > 1 else GoOn("Look again.", ("a second look",))
+        def patient(progress: Progress) -> Complete | Continue | Unfinished:
+            return Complete() if progress.turn > 1 else Continue("Look again.", ("a second look",))
 
         result = run(say("first"), say("second"), completion=patient)
         assert (result.stop, result.text) == ("completed", "second")
@@ -345,4 +345,4 @@ class TestPolicies:
 
         result = run(say("x"), completion=confused)
         assert result.stop == "failed"
-        assert "GoOn(message)" in (result.error or {})["message"]
+        assert "Continue(message)" in (result.error or {})["message"]

@@ -17,7 +17,7 @@ from flyball.loop import Act, Answer, Append, Ask, Decide, Effect, Fingerprint, 
 from flyball.loop.effects import Cancel, Extend, Late, LeaseLost, Signal, Steer, TimeUp
 from flyball.outcome import Cancelled, Denied, Failure, Outcome, Reason, Success, Timeout
 from flyball.person import Verdict
-from flyball.progress import Complete, Decision, GoOn, Halt, Notice, Order, Point, Progress, Raise, Unfinished, Veto
+from flyball.progress import Complete, Continue, Decision, Halt, Notice, Order, Point, Progress, Raise, Unfinished, Veto
 from flyball.recorder import Recorder
 from flyball.request import Call, FailureKind, Finish, ModelFailure, Reply, Request, Usage
 from flyball.testing import ManualClock
@@ -129,7 +129,7 @@ class Chaos:
 
     def policy(self, progress: Progress, /) -> Decision:
         self._raise_once_in(12, "raised", "policy")
-        decision = self.dice.pick(Complete(7), GoOn("go on", ("x",)), GoOn("again"), Unfinished())
+        decision = self.dice.pick(Complete(7), Continue("go on", ("x",)), Continue("again"), Unfinished())
         self._told("decided", decision)
         return decision
 

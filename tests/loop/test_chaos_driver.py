@@ -17,7 +17,7 @@ from flyball.event import Event, Header
 from flyball.loop import Answer, converse
 from flyball.loop.effects import Cancel, Extend, LeaseLost, Signal, Steer
 from flyball.loop.plan import Plan
-from flyball.progress import Complete, Decision, GoOn, Halt, Notice, Order, Point, Progress, Unfinished, Veto
+from flyball.progress import Complete, Continue, Decision, Halt, Notice, Order, Point, Progress, Unfinished, Veto
 from flyball.recorder import Recorder
 from flyball.request import Call, Finish, Reply, Request, Usage
 from flyball.runtime import Driver
@@ -108,7 +108,7 @@ class Around:
         return (order,)
 
     def policy(self, progress: Progress, /) -> Decision:
-        self.story.append(("decided", self._drawn(progress, Complete(), GoOn("go on"), Unfinished())))
+        self.story.append(("decided", self._drawn(progress, Complete(), Continue("go on"), Unfinished())))
         return self.story[-1][1]
 
     def sink(self, event: Event) -> None:

@@ -10,7 +10,7 @@ from pydantic import BaseModel
 from flyball import Agent, ConfigError, Limits, tool
 from flyball.event import CompletionChecked, Nudged
 from flyball.message import Role
-from flyball.progress import Complete, Decision, GoOn, Progress, Unfinished
+from flyball.progress import Complete, Continue, Decision, Progress, Unfinished
 from flyball.request import Finish
 from flyball.result import Result
 from flyball.testing import Line, ScriptDriver, ScriptedModel, assert_honest, call, say
@@ -83,7 +83,7 @@ class TestNaturalCompletion:
 class TestNudges:
     @pytest.mark.parametrize("nudges", [1, 2, 3])
     def test_the_model_is_told_and_goes_on(self, nudges: int) -> None:
-        decisions = [*[GoOn("The file is missing.", ("file",))] * nudges, Complete()]
+        decisions = [*[Continue("The file is missing.", ("file",))] * nudges, Complete()]
         result = run(*[say("Done.")] * nudges, say("Now."), completion=policy(*decisions))
         assert (result.stop, result.text, result.budgets["nudges"].used) == ("completed", "Now.", nudges)
         told = [message for message in result.messages if message.content == "The file is missing."]
@@ -92,17 +92,17 @@ class TestNudges:
 
     @pytest.mark.parametrize("nudges", [0, 1, 3])
     def test_when_none_is_left_the_run_is_unfinished(self, nudges: int) -> None:
-        result = run(*[say("Done.")] * 9, limits=Limits(nudges=nudges), completion=policy(GoOn("More.")))
+        result = run(*[say("Done.")] * 9, limits=Limits(nudges=nudges), completion=policy(Continue("More.")))
         assert (result.stop, result.flags) == ("unfinished", ("max_nudges_reached",))
         assert (result.turns, result.budgets["nudges"].used) == (nudges + 1, nudges)
         assert result.text == "Done."
 
     def test_a_nudge_takes_a_turn_like_any_other(self) -> None:
-        result = run(*[say("Done.")] * 9, limits=Limits(turns=2), completion=policy(GoOn("More.")))
+        result = run(*[say("Done.")] * 9, limits=Limits(turns=2), completion=policy(Continue("More.")))
         assert (result.stop, result.turns, result.text) == ("budget", 2, "Reported.")
 
     def test_calls_may_come_between_nudges(self) -> None:
-        result = run(say("a"), SUM, say("b"), completion=policy(GoOn("Add."), Complete()))
+        result = run(say("a"), SUM, say("b"), completion=policy(Continue("Add."), Complete()))
         assert (result.stop, result.turns, len(result.tool_results)) == ("completed", 3, 1)
 
 
@@ -156,7 +156,7 @@ class TestOutput:
         assert (result.stop, result.output, result.text) == ("budget", None, "Reported.")
 
     def test_a_policy_of_the_callers_has_its_say_too(self) -> None:
-        result = run(GOOD, GOOD, output=Answer, completion=policy(GoOn("Really?"), Complete()))
+        result = run(GOOD, GOOD, output=Answer, completion=policy(Continue("Really?"), Complete()))
         assert (result.output, result.turns) == (Answer(total=3), 2)
 
     def test_a_type_that_json_cannot_carry_is_refused(self) -> None:
@@ -182,7 +182,7 @@ class TestFinishes:
         assert not any(outcome.ok for outcome in result.tool_results)
 
     def test_a_filtered_reply_is_not_asked_about(self) -> None:
-        assert run(say("x").ending("content_filter"), completion=policy(GoOn("More."))).requests == 1
+        assert run(say("x").ending("content_filter"), completion=policy(Continue("More."))).requests == 1
 
     @pytest.mark.parametrize("line", [say("A long answer"), say("A long answer", SUM)])
     def test_a_reply_cut_by_the_deadline_keeps_its_text_and_its_calls_are_not_made(self, line: Line) -> None:

@@ -13,7 +13,7 @@ from flyball.loop.effects import Cancel, Extend, Steer, TimeUp
 from flyball.message import Message, MessageType, Role
 from flyball.outcome import Outcome
 from flyball.person import Question
-from flyball.progress import Complete, GoOn, Notice, Order, Point, Progress
+from flyball.progress import Complete, Continue, Notice, Order, Point, Progress
 from flyball.request import Call, Purpose, Request, Usage
 from flyball.result import Result
 from flyball.testing import (
@@ -56,8 +56,8 @@ def notice(point: Point, progress: Progress, about: object = None, /) -> Sequenc
     return [Notice(f"turn {progress.turn}")] if point is Point.TURN_STARTED else ()
 
 
-def nudged(progress: Progress) -> Complete | GoOn:
-    return Complete() if progress.budgets["nudges"].used else GoOn("More.")
+def nudged(progress: Progress) -> Complete | Continue:
+    return Complete() if progress.budgets["nudges"].used else Continue("More.")
 
 
 RUNS: dict[str, tuple[tuple[Line, ...], dict[str, Any], dict[str, Any]]] = {

@@ -87,7 +87,7 @@ class TestFromTheSecondRequestOn:
         looked = say("Fine.").using(Usage(9_000, 9))
         result, _ = played(ScriptedModel(*lines, reflection=looked), reflection=Reflection(every=1))
         _, _, third = estimates(result)
-        guidance = estimate_tokens("Looking back at the work so far: Fine.")
+        guidance = estimate_tokens("Your review of the work so far: Fine.")
         assert third == 500 + 70 + MESSAGE_OVERHEAD_TOKENS + result_tokens(1) + guidance
 
     def test_when_the_conversation_was_shortened_it_is_by_bytes_again(self) -> None:

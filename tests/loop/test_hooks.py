@@ -8,7 +8,7 @@ from pydantic import BaseModel, field_validator
 
 from flyball import Agent, Limits, tool
 from flyball.event import Event, RunEnded, ToolEnded, ToolStarted
-from flyball.progress import Complete, Decision, GoOn, Halt, Hook, Notice, Order, Point, Progress, Raise
+from flyball.progress import Complete, Continue, Decision, Halt, Hook, Notice, Order, Point, Progress, Raise
 from flyball.request import Request
 from flyball.result import Result
 from flyball.testing import Line, ScriptDriver, ScriptedModel, assert_honest, call, say, together
@@ -173,7 +173,7 @@ class TestRaisingHooks:
 
     def test_a_hook_that_raises_when_no_nudge_is_left_fails_the_run(self) -> None:
         def more(progress: Progress) -> Decision:
-            return GoOn("More.")
+            return Continue("More.")
 
         hooks = [raising(Point.BUDGET_REFUSED, ValueError("odd"))]
         agent = Agent(model=ScriptedModel(say("a")), limits=Limits(nudges=0), completion=more, hooks=hooks)

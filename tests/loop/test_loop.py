@@ -11,7 +11,7 @@ from flyball.errors import ModelError, RunStopped
 from flyball.event import Event
 from flyball.loop.effects import Cancel, LeaseLost, TimeUp
 from flyball.message import Message, MessageType, Role
-from flyball.progress import Decision, GoOn, Halt, Order, Point, Progress, Unfinished
+from flyball.progress import Continue, Decision, Halt, Order, Point, Progress, Unfinished
 from flyball.request import Finish, Usage
 from flyball.result import Result, Stop
 from flyball.testing import Line, ScriptDriver, ScriptedModel, assert_honest, call, fail, say, together
@@ -142,7 +142,7 @@ class TestPrecedence:
 
     def test_flags_come_in_the_order_of_first_refusal(self) -> None:
         def more(progress: Progress) -> Decision:
-            return GoOn("More.")
+            return Continue("More.")
 
         lines = [together(SUM, SUM), say("a"), say(""), say("b"), SUM]
         result = run(*lines, limits=Limits(tool_calls=1, retries=0, nudges=1), completion=more)

@@ -233,5 +233,5 @@ def test_a_run_is_played_again_with_its_reflections() -> None:
     "wrong", [{}, {"every": 0}, {"every": "3"}, {"every": 1, "prompt": " "}, {"after_failure": 1}], ids=str
 )
 def test_a_wrong_reflection_is_refused(wrong: dict[str, Any]) -> None:
-    with pytest.raises(ConfigError, match="reflection"):
+    with pytest.raises(ConfigError, match=r"[Rr]eflection"):
         Reflection(**wrong)

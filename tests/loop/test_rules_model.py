@@ -74,7 +74,7 @@ def test_the_worst_case_is_that_of_the_dearest(folder: Path) -> None:
 def test_where_money_is_shared_every_model_has_a_price(folder: Path) -> None:
     priced = ScriptedModel(say("ok"), price=TokenPrice(input=1, output=1), name="priced")
     agent = Agent(model=priced, models={"small": ScriptedModel(name="free")}, rules=folder)
-    with Limits(usd=1.0).open() as shared, pytest.raises(ConfigError, match=r"run, within.*free"):
+    with Limits(usd=1.0).open() as shared, pytest.raises(ConfigError, match=r"price of free"):
         agent.run("Go.", within=shared)
     assert isinstance(shared, TurnBudget)
 

@@ -13,7 +13,7 @@ from flyball.loop import Act, Answer, Ask, Decide, Effect, Grant, converse
 from flyball.loop.effects import Cancel, Extend, Signal
 from flyball.outcome import Denied, Reason, Success
 from flyball.person import Verdict
-from flyball.progress import Complete, Decision, GoOn, Halt, Order, Point, Progress
+from flyball.progress import Complete, Continue, Decision, Halt, Order, Point, Progress
 from flyball.recorder import Recorder
 from flyball.request import FailureKind, ModelFailure, Reply, Request, Usage
 from flyball.result import Result
@@ -40,7 +40,7 @@ def risky() -> str:
 
 def three(progress: Progress) -> Decision:
     """Only 3 will do."""
-    return Complete() if progress.text == "3" else GoOn("Three.")
+    return Complete() if progress.text == "3" else Continue("Three.")
 
 
 SUM = call("add", a=1, b=2)
@@ -253,7 +253,7 @@ class TestRefusals:
     def test_a_model_without_a_price_refuses_an_envelope_with_a_money_limit(self) -> None:
         with (
             Limits(usd=1).open() as envelope,
-            pytest.raises(ConfigError, match=r"run, within.*scripted"),
+            pytest.raises(ConfigError, match=r"price of scripted"),
         ):
             Sharing(say("3")).run(envelope)
 

@@ -12,7 +12,7 @@ from flyball.loop import Answer, Append, Ask, converse
 from flyball.loop.effects import Cancel, Extend, Late, LeaseLost, Signal, Steer, TimeUp
 from flyball.message import MessageType, Role
 from flyball.outcome import Status
-from flyball.progress import Complete, GoOn, Progress
+from flyball.progress import Complete, Continue, Progress
 from flyball.recorder import Recorder
 from flyball.request import Usage
 from flyball.result import Result, Stop
@@ -50,8 +50,8 @@ RICH = (
 """A run with a wait, an empty reply, groups, a person, a mistake, a nudge and, past its last turn, a report."""
 
 
-def nudge(progress: Progress) -> GoOn:
-    return GoOn("Not yet.")
+def nudge(progress: Progress) -> Continue:
+    return Continue("Not yet.")
 
 
 def rich(turns: int = 5, **options: Any) -> ScriptDriver:

@@ -11,8 +11,8 @@ from flyball.loop.effects import Act, Append, Ask, Extend, Steer
 from flyball.outcome import Denied, Reason
 from flyball.progress import (
     Complete,
+    Continue,
     Decision,
-    GoOn,
     Order,
     Point,
     Policy,
@@ -151,7 +151,7 @@ class TestReasonsToGoOn:
         assert (result.stop, result.turns, result.tool_results[0].status) == ("completed", 2, "failed")
 
     def test_a_nudge_was_added(self) -> None:
-        decisions: list[Decision] = [GoOn("Not yet."), Complete()]
+        decisions: list[Decision] = [Continue("Not yet."), Complete()]
         result = run(made(say("a"), say("b"), completion=policy(*decisions)))
         assert (result.stop, result.turns, result.text) == ("completed", 2, "b")
         assert "nudged" in kinds(result)
@@ -198,7 +198,7 @@ class TestSingleTurn:
         assert (result.stop, result.text, result.turns) == ("completed", "Hello.", 1)
 
     def test_a_single_turn_is_unfinished_when_the_task_is_not_done_and_nobody_nudges(self) -> None:
-        result = run(made(say("a"), say("b"), single_turn=True, completion=policy(GoOn("More."))))
+        result = run(made(say("a"), say("b"), single_turn=True, completion=policy(Continue("More."))))
         assert (result.stop, result.requests, result.budgets["nudges"].used) == ("unfinished", 1, 0)
 
     def test_a_single_turn_takes_one_turn_though_its_time_is_extended_while_it_reports(self) -> None:
@@ -318,7 +318,7 @@ class TestRefunds:
         assert dict(result.budgets["turns"].refunds) == {"round_never_started": 1}
 
 
-@pytest.mark.parametrize("decision", [Complete(), GoOn("More."), Unfinished()])
+@pytest.mark.parametrize("decision", [Complete(), Continue("More."), Unfinished()])
 @pytest.mark.parametrize("single_turn", [False, True])
 @pytest.mark.parametrize("line", [SUM, LOOK, say("a"), call("unknown"), say("a", SUM), together(LOOK, SUM)])
 def test_every_kind_of_turn_ends_honestly(decision: Decision, single_turn: bool, line: Line) -> None:

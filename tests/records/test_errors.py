@@ -43,7 +43,7 @@ from flyball.errors import (
 from flyball.unit import Unit
 
 EXAMPLES: list[FlyballError] = [
-    ResumeError("run r1", "a child", "its parent"),
+    ResumeError("run r1", "it is a child run; resume its parent, run r0"),
     ConfigError("budget 'x', ceiling", -1, "an int"),
     SettingError("max_turns", "flyball.toml:3", "many", "a whole number"),
     TomlError("flyball.toml:2", "x", "valid TOML"),
@@ -71,7 +71,7 @@ EXAMPLES: list[FlyballError] = [
     RemoteRefused("billing", "it refused (409)"),
     RuleError("context has no field 'x'"),
     RuleError("division by zero", "a / b"),
-    RunStopped("budget", "It met a limit.", None),
+    RunStopped("budget", "It reached a limit.", None),
     SourceError("MCP server 'x'", "it has ended"),
     StoreError("runs.db", "it is full"),
     SessionBusy("runs.db", "it is held"),
@@ -80,6 +80,7 @@ EXAMPLES: list[FlyballError] = [
     ToolFailed("no such file"),
     UnknownBudget("turn", ("turns", "retries")),
     UnknownBudget("zzz", ("b", "a")),
+    TomlError("flyball.toml", reason="cannot read the file: Permission denied"),
 ]
 
 

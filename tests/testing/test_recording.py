@@ -10,7 +10,7 @@ from flyball import Agent, ConfigError, Limits, ModelError, TokenPrice, Usage, t
 from flyball.errors import ContextTooLong, Retryable
 from flyball.event import Delta, Event
 from flyball.models import Model
-from flyball.progress import GoOn, Progress
+from flyball.progress import Continue, Progress
 from flyball.request import Reply, Request
 from flyball.testing import Line, ManualClock, RecordedModel, ScriptDriver, ScriptedModel, call, fail, say, together
 
@@ -238,8 +238,8 @@ class TestWhatDiffers:
         snapshot(told.replace(str(path), "run.json"))
 
     def test_a_run_that_is_longer_is_told(self, path: Path, snapshot: Callable[..., None]) -> None:
-        def more(progress: Progress, /) -> GoOn:
-            return GoOn("More.")
+        def more(progress: Progress, /) -> Continue:
+            return Continue("More.")
 
         ScriptDriver(agent(RecordedModel(path, script(say("hello"))))).run("Go.")
         told = failed(RecordedModel(path), "Go.", completion=more)

@@ -11,7 +11,6 @@ import pytest
 
 from flyball import Limits, TurnBudget, govern
 from flyball._internal.workers import WorkerPool
-from flyball.errors import ConfigError
 from flyball.event import Event as RunEvent
 from flyball.outcome import Failure, Outcome, Status, Success, Timeout
 from flyball.request import Call
@@ -275,7 +274,7 @@ class TestDoors:
 
         outcome = one(inner)
         assert isinstance(outcome, Failure)
-        assert (outcome.kind, "aexecute" in outcome.error) == (ConfigError.__name__, True)
+        assert (outcome.kind, "aexecute" in outcome.error) == ("UsageError", True)
 
     def test_def_tools_run_in_daemon_threads_and_async_ones_in_the_loop(self) -> None:
         def where() -> list[Any]:

@@ -126,9 +126,9 @@ def _copy_json(where: str | Way, value: object, depth: int) -> Any:
     if depth < _MAX_DEPTH and isinstance(value, Mapping):
         table = cast("Mapping[object, object]", value)
         if odd := [key for key in table if not isinstance(key, str)]:
-            raise ConfigError(place(where), odd[0], "a key that is a text")
+            raise ConfigError(place(where), odd[0], "a string as key")
         return {str(key): _copy_json((where, str(key)), item, depth + 1) for key, item in table.items()}
-    raise ConfigError(place(where), value, "a text, a finite number, true, false, none, or a list or table of these")
+    raise ConfigError(place(where), value, "a string, a finite number, true, false, none, or a list or table of these")
 
 
 def _to_scalar(value: object) -> object:

@@ -80,7 +80,7 @@ class TableValue:
             if isinstance(key, str):
                 table[_to_str(key)] = self.child(_to_str(key), value)
             else:
-                TableValue(self.document, key, self.key_path).add_error("a key that is a text")
+                TableValue(self.document, key, self.key_path).add_error("a string as key")
         return table
 
     def fields(self, defaults: Mapping[str, object], expected: str) -> dict[str, TableValue]:
@@ -118,7 +118,7 @@ class TableValue:
         """Read a list of distinct names."""
         names: list[str] = []
         for item in self.items(expected):
-            name = item.name(f"one of the {expected}, as a text")
+            name = item.name("a non-empty string without surrounding spaces")
             if name and name in names:
                 item.add_error(expected_once)
             names.append(name)
@@ -169,7 +169,7 @@ class TableValue:
             return [item.json(depth + 1) for item in self.items("values")]
         if isinstance(value, Mapping) and depth < _MAX_DEPTH:
             return {key: child.json(depth + 1) for key, child in self.table("a table").items()}
-        self.add_error("a value that JSON can carry")
+        self.add_error("a value that JSON can represent")
         return None
 
 

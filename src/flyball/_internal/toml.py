@@ -42,7 +42,7 @@ class TomlDocument:
         try:
             text = path.read_bytes().decode("utf-8")
         except OSError as error:
-            raise TomlError(str(path), error.strerror or str(error), "a file that can be read") from error
+            raise TomlError(str(path), reason=f"cannot read the file: {error.strerror or error}") from error
         except UnicodeDecodeError as error:
             line = error.object.count(b"\n", 0, error.start) + 1
             raise TomlError(f"{path}:{line}", error.object[error.start : error.end], "text in UTF-8") from error
@@ -71,9 +71,9 @@ def _parse(text: str, name: str) -> dict[str, Any]:
         found = text.split("\n")[number - 1].strip() if at else text
         raise TomlError(f"{name}:{number}", found, f"valid TOML ({reason})") from error
     except ValueError as error:  # tomllib lets int() and the like refuse huge numbers
-        raise TomlError(name, str(error), "valid TOML") from error
+        raise TomlError(name, reason=f"not valid TOML: {error}") from error
     except RecursionError as error:
-        raise TomlError(name, "values nested too deeply", "TOML that a person could read") from error
+        raise TomlError(name, reason="the values are nested too deeply") from error
 
 
 class _Statement(NamedTuple):

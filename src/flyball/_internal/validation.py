@@ -73,7 +73,7 @@ def check_text(where: str, value: object) -> str:
     """Return `value` if it is a string that is not blank."""
     if isinstance(value, str) and value.strip():
         return value
-    raise ConfigError(where, value, "a text that is not empty")
+    raise ConfigError(where, value, "a non-empty string")
 
 
 def parse_enum(where: str, value: object, enum_type: type[Member]) -> Member:
@@ -89,7 +89,7 @@ def parse_duration(where: str, value: object) -> float:
         return math.inf
     if isinstance(value, int | float) and not isinstance(value, bool) and value >= 0:
         return float(value) if value < _MAX_SECONDS else math.inf
-    raise ConfigError(where, value, "seconds, 0 or more, or None for no limit")
+    raise ConfigError(where, value, "seconds of at least 0, or None for no limit")
 
 
 def parse_timeout(where: str, value: object) -> float:

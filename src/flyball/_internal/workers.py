@@ -22,7 +22,7 @@ from typing import Any, Protocol, TypeVar
 
 import anyio
 
-from ..errors import ConfigError
+from ..errors import UsageError
 
 log = logging.getLogger(__name__)
 
@@ -65,7 +65,7 @@ class Worker:
         try:
             return work()
         except BaseException:
-            log.exception("what a worker was given raised")
+            log.exception("unexpected exception in a worker thread")
             return None
 
 
@@ -161,7 +161,7 @@ async def run_in_worker(pool: WorkerPool, work: Callable[[], T]) -> T:
     with anyio.CancelScope(shield=True):
         worker = await wait_for_worker(pool, lambda: False)
         if worker is None:
-            raise RuntimeError(f"no worker is free; {pool.hung} hang")
+            raise RuntimeError(f"no worker thread is free; {pool.hung} hang")
         await run_and_wait(worker, run, inf)
     return future.result(0)
 
@@ -299,7 +299,9 @@ class LoopThread:
     def raise_if_inside(self, alternative: str) -> None:
         """Raise on the loop's own thread, where waiting would deadlock."""
         if self._process_loop.thread is current_thread():
-            raise ConfigError("a sync call", "the private event loop's own thread", f"{alternative} there")
+            raise UsageError(
+                f"a sync call would block Flyball's own event loop, which runs this code: use {alternative}"
+            )
 
     def _ensure_started(self) -> asyncio.AbstractEventLoop:
         process_loop = self._process_loop

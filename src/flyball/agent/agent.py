@@ -1,4 +1,4 @@
-"""The agent: a model, its tools and its limits. It makes a plan for each run and has it driven."""
+"""Agent: a model with tools and limits. It plans each run and passes the plan to a driver."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from ..budget.price import Unpriced
 from ..budget.registry import IterationBudgetRegistry
 from ..budget.run_budget import TurnBudget
 from ..completion.assertions import Assertions
-from ..errors import ConfigError, format_with_code
+from ..errors import UsageError, format_with_code
 from ..loop.child_task import ChildSpec, Mode
 from ..loop.plan import AgentSpec, ModelCard, Plan
 from ..message import Message
@@ -72,75 +72,78 @@ from .validate import (
 
 log = logging.getLogger(__name__)
 Answers = Mapping[str, Verdict | bool] | None
-"""What is answered to the questions of a paused run, by their ids."""
+"""Answers to the questions of a paused run, by question id."""
 
 
 @dataclass(frozen=True, kw_only=True, eq=False, repr=False)
 class Agent:
-    """A model with tools, inside limits. `run` and `arun` give a result; `start` and `open` a handle."""
+    """Model with tools and limits.
+
+    `run` and `arun` return the result of a task. `start` and `open` return a handle of the run.
+    """
 
     model: Model | str
-    """What answers; also by name: `openai:NAME`, `anthropic:NAME`, `http://HOST:PORT/v1#NAME`, `local:smollm2`,
+    """Model, or its name: `openai:NAME`, `anthropic:NAME`, `http://HOST:PORT/v1#NAME`, `local:smollm2`,
     `local:PATH.gguf`, `script:PATH.toml`."""
     tools: Iterable[ToolLike] = ()
-    """Functions, tools, and sources of tools such as `mcp(...)`, which are opened with each run and closed with it."""
+    """Functions, tools, and sources of tools such as `mcp(...)`. Each run opens its sources and closes them."""
     children: Sequence[Child | Delegable] = ()
-    """Agents to which it may delegate tasks, also remote ones; a `Child` says how their budgets hang together."""
+    """Agents to delegate tasks to, including remote ones. A `Child` selects how its budget relates to the parent's."""
     description: str = ""
-    """What it is for, in a sentence: agents that may delegate to it read that."""
+    """Purpose of the agent in one sentence, shown to agents that can delegate to it."""
     instructions: str | None = None
     limits: Limits = field(default_factory=Limits)
     name: str = "agent"
     output: Any = None
-    """The type of the answer: a pydantic model, a dataclass, or another type that JSON can carry."""
+    """Type of the answer: a pydantic model, a dataclass, or another type that JSON can represent. None means text."""
     completion: Policy | Assertions | Mapping[str, Any] | str | Path | None = None
-    """Says whether the task is done when the model has ended: a policy, or assertions (also as a mapping, or as the
-    path of a TOML file). Without one, it is."""
+    """Check of whether the task is done when the model stops: a policy, assertions, a mapping of assertions, or the
+    path of a TOML file. None means that the task is done when the model stops."""
     tool_rules: ToolRules | Sequence[ToolRule | Mapping[str, Any]] | str | Path | None = None
-    """Which tools may be called when; also as mappings, or as the path of a TOML file."""
+    """Rules about when each tool may be called, as objects, mappings, or the path of a TOML file."""
     duplicates: Duplicates | Literal["allow", "reuse", "reject"] = Duplicates.ALLOW
-    """What becomes of a call that an equal one has answered, if nothing was changed since; a tool may say otherwise."""
+    """Handling of a call that equals an earlier one, if nothing has changed since. A tool can override it."""
     repetition: Thresholds | None = None
-    """From when on calls that come again are a loop; else as the settings say."""
+    """Thresholds from which repeated calls count as a loop. None means the settings."""
     reflection: Reflection | None = None
-    """When it looks back at its work, in a request without tools; within the `reflections` budget."""
+    """Points at which the model reviews its work in a request without tools. None means never."""
     compact: Callable[[Sequence[Message]], Any] | None = None
-    """Sums up old messages in a text when the conversation gets too long; may be async, and may take 60 seconds. If it
-    fails, or its text is too long, they are elided as they would be without it."""
+    """Function that summarizes old messages when the conversation gets too long. It may be async, and has 60 seconds.
+    If it fails, or its summary is too long, or it is None, old messages are elided."""
     should_continue: Callable[[Progress], bool] | None = None
-    """Is asked between turns; False halts the run. It must not block; if it raises, the run ends as failed."""
+    """Function called between turns; False halts the run. It must not block. If it raises, the run ends as failed."""
     hooks: Sequence[Hook] = ()
     rules: RuleSet | str | Path | Sequence[str | Path] = ()
-    """Rule files, or folders of them; the core rules are always there. `ruleset.problems` is what is wrong in them."""
+    """Rule files, or folders of them, in addition to the core rules. `ruleset.problems` lists invalid files."""
     models: Mapping[str, Model | str] = field(default_factory=dict[str, Model | str])
-    """Other models, by the name under which a rule may have one of them asked."""
+    """Other models that a rule can switch to, by name."""
     approver: Approver | None = None
-    """Is asked where a person must agree: a function of the Question, sync or async. Without one the run pauses."""
+    """Function that answers a Question for a person, sync or async. None means that the run pauses."""
     approver_seconds: float | None = 600.0
-    """How long an answer may take; then it is no. None waits for ever. It takes nothing of the run's own time."""
+    """Seconds to wait for an answer; then it is no. None means no limit. The wait does not use the run's time."""
     on_exhausted: Literal["grace", "ask"] = "grace"
-    """What happens when a limit is met: the last report, or first the question whether the run may have more."""
+    """Action when a limit is reached: `grace` asks for the report, `ask` first asks a person to raise the limit."""
     grace: bool = True
-    """Whether a run that met a limit gets one more request, without tools, to report."""
+    """True if a run that reached a limit gets one more request, without tools, for a report."""
     single_turn: bool = False
     store: Store | str | None = None
-    """Where its runs and sessions are kept, also by address: `sqlite:///runs.db`, `memory:`. Without, nowhere."""
+    """Store of runs and sessions, or its address: `sqlite:///runs.db`, `memory:`. None means that nothing is stored."""
     lease_seconds: float = 300.0
-    """How long a session stays a run's own when its process stands still."""
+    """Seconds that a run keeps its session locked after its process stops responding."""
     unpriced: Unpriced | Literal["refuse", "tokens_only"] = Unpriced.REFUSE
-    """What becomes of a money limit with a model whose price nobody knows: it is refused before anything is asked, or
-    it does not hold for that model, and `result.unpriced` names it."""
+    """Handling of a money limit when the price of a model is unknown: `refuse` raises an error, `tokens_only` ignores
+    the limit for that model and lists it in `result.unpriced`."""
     max_output_tokens: int | None = None
-    """The most that one reply may have, however much is left."""
+    """Maximum output tokens of one reply. None means that only the budgets limit it."""
     sinks: Sequence[Sink] = ()
     events_kept: int = 10_000
     registry: IterationBudgetRegistry | None = None
     settings: Settings | Mapping[str, object] | None = None
     metadata: Mapping[str, Any] = field(default_factory=dict[str, Any])
-    """Comes back in results and on every event."""
+    """Data that is copied to results and to every event."""
     clock: Clock = SYSTEM
     kind: RunKind = RunKind.AGENT
-    """Which registered budgets `turns` and `seconds` are."""
+    """Selects the registered budgets for `turns` and `seconds`."""
     _spec: AgentSpec = field(init=False)
     _model: Model = field(init=False)
     _other_models: Mapping[str, Model] = field(init=False)
@@ -151,41 +154,47 @@ class Agent:
         self._check()
         object.__setattr__(self, "_spec", self._build_spec())
         if self.unpriced == Unpriced.REFUSE:
-            check_money_limit("agent, limits.usd", self._spec.limits.budgets["usd"], self._cards())
+            check_money_limit(self._spec.limits.budgets["usd"], self._cards())
         patience = validation.parse_duration("agent, approver_seconds", self.approver_seconds)
         object.__setattr__(self, "_person", Person(self.approver, patience))
         keeping = None if self.store is None else RunStore(self.store, self.lease_seconds, self.clock)
         object.__setattr__(self, "_run_store", keeping)
 
     def run(self, task: Task, **options: Unpack[RunOptions]) -> Result:
-        """Do a task and wait for its end, in a program without an event loop; `arun` is the async door."""
+        """Run a task and wait for its result.
+
+        For programs without an event loop; otherwise use `arun`.
+        """
         PRIVATE_LOOP.raise_if_inside("`await agent.arun(...)`")  # before anything is started
         return self._handle(task, options).through()
 
     async def arun(self, task: Task, **options: Unpack[RunOptions]) -> Result:
-        """Do a task in this event loop, asyncio's or trio's. If that is cancelled, the run closes first."""
+        """Run a task in the current event loop (asyncio or trio).
+
+        If the calling task is cancelled, the run closes first.
+        """
         return await self._build_driver(task, options, self.sinks).drive()
 
     def start(self, task: Task, **options: Unpack[RunOptions]) -> Run:
-        """Start a task on Flyball's own event loop, and give its handle at once."""
+        """Start a task on Flyball's own event loop, and return its handle at once."""
         return self._handle(task, options).begin()
 
     def open(self, task: Task, **options: Unpack[RunOptions]) -> Run:
-        """The handle of a task that runs in this event loop: `async with agent.open(task) as run`."""
+        """Return a handle that runs a task in the current event loop: `async with agent.open(task) as run`."""
         return self._handle(task, options)
 
     def resume(self, run: Result | str, answers: Answers = None, **options: Unpack[ResumeOptions]) -> Result:
-        """Go on with a run where it was left, and wait for its end; nothing that was done is done again.
+        """Resume a run and wait for its result. No recorded effect is repeated.
 
-        `run` is its paused result, or, with a store, its id: then it may also have met a limit, with `extend=` to go
-        on, or its process may have died. `answers` are by the question's id, as in `{"call-0": deny("Not now.")}`; a
-        question without one is asked again.
+        `run` is the paused result. With a store it is the run's id; then the run may also have reached a limit (pass
+        `extend=`), or its process may have died. `answers` maps question ids to answers, as in
+        `{"call-0": deny("Not now.")}`. Questions without an answer are asked again.
         """
         PRIVATE_LOOP.raise_if_inside("`await agent.aresume(...)`")
         return self.reopen(run, answers, **options).through()
 
     async def aresume(self, run: Result | str, answers: Answers = None, **options: Unpack[ResumeOptions]) -> Result:
-        """The same in this event loop."""
+        """Resume a run in the current event loop; see `resume`."""
         context = copy_context_for_thread()  # a store may block, and who called is known here only
         driver = await run_in_worker(
             STORE_WORKERS, lambda: context.run(self._build_resumed_driver, run, answers, options, self.sinks)
@@ -193,11 +202,11 @@ class Agent:
         return await driver.drive()
 
     def reopen(self, run: Result | str, answers: Answers = None, **options: Unpack[ResumeOptions]) -> Run:
-        """The handle of a run that goes on, as `open` gives one of a run that begins; `begin()` starts it by itself."""
+        """Return a handle of a resumed run, for `async with` or `begin()`; see `resume` and `open`."""
         return Run(lambda stream: self._build_resumed_driver(run, answers, options, (*self.sinks, stream)))
 
     def worst_case(self) -> WorstCase:
-        """The most that one run can come to, without its children."""
+        """Return upper bounds on the usage of one run, without child runs."""
         registry = self._registry()
         cases = [self.limits.worst_case(card.price, registry, self.kind) for card in self._spec.cards.values()]
         if any(card.price is None for card in self._spec.cards.values()):  # no limit holds for it
@@ -223,8 +232,10 @@ class Agent:
         self, run: Result | str, answers: Answers, options: ResumeOptions, sinks: Sequence[Sink]
     ) -> Driver:
         if self._run_store is None:
-            if isinstance(run, str) or options:
-                raise ConfigError("resume", run, "a result of a paused run; to go on by its id, an agent needs a store")
+            if isinstance(run, str):
+                raise UsageError("this agent has no store, so it cannot resume a run by its id: pass store= to Agent")
+            if options:
+                raise UsageError(f"resume: {', '.join(options)} needs a store: pass store= to Agent")
             return self._build_unpaused_driver(run, answers, sinks)
         entry = self._run_store.read_entry(run if isinstance(run, str) else run.run_id)
         if options.get("from_messages"):
@@ -234,10 +245,10 @@ class Agent:
         return self._make_driver(plan, options.get("within"), sinks, person, keeper)
 
     def _build_unpaused_driver(self, result: Result, answers: Answers, sinks: Sequence[Sink]) -> Driver:
-        """A run that was paused in this process goes on."""
+        """Return the driver that resumes a run paused in this process."""
         pause = get_pause(result)
         if pause.plan.spec.origin is not self._spec.origin:
-            raise ConfigError("resume", f"the result of another agent's run {result.run_id}", "one of this very agent")
+            raise UsageError(f"run {result.run_id} was started by another agent: resume it with that agent")
         asked = {question.id: question for question in result.questions}
         verdicts = {**pause.later_verdicts, **parse_answers({} if answers is None else answers, asked)}
         pause.claim()
@@ -259,7 +270,10 @@ class Agent:
         )
 
     def as_child(self, mode: Mode, registry: IterationBudgetRegistry) -> ChildSpec:
-        """All that its runs need as children of another agent; of that one's registry where it has none of its own."""
+        """Return the spec of this agent as a child of another.
+
+        `registry` is the parent's. It is used if this agent has neither a registry nor settings.
+        """
         own = self.registry is not None or self.settings is not None
         terms = self.limits.resolve(self._registry() if own else registry, kind=RunKind.CHILD, grace=self.grace)
         return ChildSpec(
@@ -277,12 +291,12 @@ class Agent:
 
     def _check_money_limit(self, money: IterationBudget | None) -> None:
         if self.unpriced == Unpriced.REFUSE:
-            check_money_limit("run, within", money, self._cards())
+            check_money_limit(money, self._cards())
 
     def plan(self, task: Task, **options: Unpack[RunOptions]) -> Plan:
-        """All that one run needs, for whoever drives it himself.
+        """Return the plan of one run, for a caller that drives the loop itself.
 
-        The tools of sources are not in it: they are known when `plan.shared.sources` are open.
+        The plan does not include tools of sources, because these are known only after `plan.spec.sources` are open.
         """
         return self._build_plan(task, options, self._read_inheritance(options))
 
@@ -320,7 +334,7 @@ class Agent:
 
     @property
     def ruleset(self) -> RuleSet:
-        """The rules of its runs: the core rules and its own; with what was wrong in their files."""
+        """Core rules and the agent's own rules, with the problems found in their files."""
         assert self._spec.rules is not None, "an agent has the core rules"
         return self._spec.rules
 
@@ -330,7 +344,9 @@ class Agent:
             log.warning("%s", format_with_code(problem))
         for name in rules.models:
             if name not in self.models:
-                raise ConfigError("agent, models", sorted(self.models), f"also {name}, which a rule wants asked")
+                raise UsageError(
+                    f"a rule switches to the model {name!r}, which Agent(models=...) does not have: add it"
+                )
         return rules
 
     def _build_cards(self, settings: Settings) -> dict[str, ModelCard]:
@@ -341,7 +357,7 @@ class Agent:
         return cards
 
     def _cards(self) -> list[tuple[Model, ModelCard]]:
-        """Its models, and what is known of them."""
+        """Return the models with their cards."""
         models = {"": self._model, **self._other_models}
         return [(models[name], card) for name, card in self._spec.cards.items()]
 
@@ -353,7 +369,7 @@ class Agent:
         check_agent({one.name: getattr(self, one.name, None) for one in fields(self)})
 
     def _build_spec(self) -> AgentSpec:
-        """All that is the same for every run, looked up once."""
+        """Return everything that is the same for all runs."""
         registry = self._registry()
         edges = build_child_specs(self.children, registry)
         offer = AgentTools.of(self.tools, edges)

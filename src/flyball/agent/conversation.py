@@ -1,4 +1,4 @@
-"""run_conversation: one conversation with a model, as Data Machine runs it. It is an Agent underneath."""
+"""run_conversation: one conversation with a model, as in Data Machine. It uses an Agent."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from ..budget.limits import Limits, RunKind
 from ..budget.price import Unpriced
 from ..budget.registry import IterationBudgetRegistry
 from ..completion.assertions import Assertions
-from ..errors import ConfigError, suggest_names
+from ..errors import ConfigError, UsageError, suggest_names
 from ..message import Message
 from ..models import Model
 from ..person import Approver, Verdict
@@ -37,25 +37,25 @@ _LIKENESS = 0.9
 
 
 class ConversationOptions(TypedDict, total=False):
-    """What `run_conversation` takes beside messages, tools and model. Everything may be left out."""
+    """Options of `run_conversation`. All are optional."""
 
     mode: str
-    """What the conversation is for ("chat"): it is in events and request metadata, and selects `[mode.<mode>]`."""
+    """Purpose, in events and request metadata. It selects the settings `[mode.<mode>]`. Default: "chat"."""
     payload: Mapping[str, Any] | None
-    """The caller's own data. `event_sink`, `completion_assertions`, `completion_policy`, `tool_rules` and `engine_data`
-    (what the state begins with) are taken out of it; the rest must be JSON, and comes back on every event."""
+    """Data of the caller. `event_sink`, `completion_assertions`, `completion_policy`, `tool_rules` and `engine_data`
+    (the initial state) are removed from it. The rest must be JSON, and is copied to every event."""
     max_turns: int | None
-    """The most turns; else the settings' `max_turns`, else 25."""
+    """Maximum number of turns. Default: the setting `max_turns`, or 25."""
     single_turn: bool
-    """Take one turn with its tools, and stop."""
+    """True to stop after one turn with its tool calls."""
     limits: Limits
-    """All other limits."""
+    """All limits except `max_turns`."""
     instructions: str
     output: Any
     completion: Policy | Assertions | Mapping[str, Any] | str | Path
     tool_rules: ToolRules | Sequence[ToolRule | Mapping[str, Any]] | str | Path
     duplicates: Duplicates | Literal["allow", "reuse", "reject"]
-    """What becomes of a call that an equal one has answered, if nothing was changed since ("reject")."""
+    """Handling of a call that equals an earlier one, if nothing has changed since. Default: "reject"."""
     repetition: Thresholds
     reflection: Reflection
     compact: Callable[[Sequence[Message]], Any]
@@ -64,16 +64,16 @@ class ConversationOptions(TypedDict, total=False):
     on_exhausted: Literal["grace", "ask"]
     hooks: Sequence[Hook]
     rules: RuleSet | str | Path | Sequence[str | Path]
-    """Rule files, or folders of them, beside the core rules."""
+    """Rule files, or folders of them, in addition to the core rules."""
     models: Mapping[str, Model | str]
-    """Other models, by name, that a rule may have asked."""
+    """Other models that a rule can switch to, by name."""
     sinks: Sequence[Sink]
     grace: bool
     unpriced: Unpriced | Literal["refuse", "tokens_only"]
-    """What becomes of a money limit with a model whose price nobody knows ("refuse")."""
+    """Handling of a money limit when the price of the model is unknown. Default: "refuse"."""
     settings: Settings | Mapping[str, object]
     store: Store
-    """Where transcripts, journals and state are kept; with a `session_id` the conversation goes on over runs."""
+    """Store of transcripts, journals and state. With a `session_id`, later runs continue the conversation."""
     session_id: str
     run_id: str
     clock: Clock
@@ -82,9 +82,9 @@ class ConversationOptions(TypedDict, total=False):
 def run_conversation(
     messages: Task, tools: Iterable[ToolLike], model: Model | str, **options: Unpack[ConversationOptions]
 ) -> Result:
-    """Hold a conversation until it ends, inside `conversation_turns`, and give its result.
+    """Run a conversation within the budget `conversation_turns`, and return its result.
 
-    Of one that is paused, `resume_conversation` goes on.
+    A paused conversation continues with `resume_conversation`.
     """
     agent, own = _build_agent(tools, model, options)
     return _attach_agent(agent, agent.run(messages, **own))
@@ -93,28 +93,29 @@ def run_conversation(
 async def arun_conversation(
     messages: Task, tools: Iterable[ToolLike], model: Model | str, **options: Unpack[ConversationOptions]
 ) -> Result:
-    """The same in this event loop."""
+    """Run a conversation in the current event loop; see `run_conversation`."""
     agent, own = _build_agent(tools, model, options)
     return _attach_agent(agent, await agent.arun(messages, **own))
 
 
 def resume_conversation(result: Result, answers: Mapping[str, Verdict | bool] | None = None) -> Result:
-    """Go on with a paused conversation, as `agent.resume` does with an agent's run: nothing is done again.
+    """Resume a paused conversation, as `agent.resume` resumes a run. No recorded effect is repeated.
 
-    The result is the one that `run_conversation` gave, in this process; it has kept model, tools and options.
+    `result` must be the object that `run_conversation` returned in this process; it refers to the model, tools and
+    options.
     """
     agent = _get_agent(result)
     return _attach_agent(agent, agent.resume(result, answers))
 
 
 async def aresume_conversation(result: Result, answers: Mapping[str, Verdict | bool] | None = None) -> Result:
-    """The same in this event loop."""
+    """Resume a paused conversation in the current event loop; see `resume_conversation`."""
     agent = _get_agent(result)
     return _attach_agent(agent, await agent.aresume(result, answers))
 
 
 def _attach_agent(agent: Agent, result: Result) -> Result:
-    """The result; a paused one knows its agent, which its caller has not in hand."""
+    """Return the result. A paused one refers to its agent, because the caller does not have it."""
     if isinstance(result.pause, PausedRun):
         result.pause.agent = agent
     return result
@@ -123,7 +124,7 @@ def _attach_agent(agent: Agent, result: Result) -> Result:
 def _get_agent(result: Result) -> Agent:
     agent = get_pause(result).agent
     if not isinstance(agent, Agent):
-        raise ConfigError("resume_conversation", "the result of an agent's run", "agent.resume(result, answers)")
+        raise UsageError("this result is from an agent, not from run_conversation: use agent.resume(result, answers)")
     return agent
 
 
@@ -138,7 +139,7 @@ class _Payload(NamedTuple):
 def _build_agent(tools: Iterable[ToolLike], model: Model | str, options: ConversationOptions) -> tuple[Agent, Any]:
     validation.check_options("run_conversation", options, ConversationOptions.__annotations__)
     if isinstance(options.get("store"), str):  # nobody would close what is opened here
-        raise ConfigError("run_conversation, store", options.get("store"), "a store that is open: open_store(...)")
+        raise ConfigError("run_conversation, store", options.get("store"), "an open store, such as open_store(...)")
     mode = validation.check_text("run_conversation, mode", options.get("mode", "chat"))
     payload = _split_payload(options.get("payload"), mode)
     agent = Agent(
@@ -184,7 +185,7 @@ def _build_limits(options: ConversationOptions) -> Limits:
     if max_turns is None:
         return limits
     if limits.turns is not Limits().turns:
-        raise ConfigError("run_conversation, max_turns", max_turns, "none, where the limits say turns")
+        raise UsageError("pass max_turns= or limits=Limits(turns=...) to run_conversation, not both")
     return replace(limits, turns=max_turns)
 
 
@@ -196,7 +197,7 @@ def _load_settings(options: ConversationOptions) -> Settings:
 
 
 def _split_payload(payload: object, mode: str) -> _Payload:
-    """The collaborators, taken out; what is left reaches events and stores, and must be JSON."""
+    """Split the payload into collaborators and data. The data reaches events and stores, and must be JSON."""
     where = "run_conversation, payload"
     if payload is not None and not isinstance(payload, Mapping):
         raise ConfigError(where, payload, "a mapping")
@@ -204,14 +205,14 @@ def _split_payload(payload: object, mode: str) -> _Payload:
     rest = parse_json_value(where, {key: value for key, value in table.items() if key not in _COLLABORATORS})
     for key in rest:
         for meant in suggest_names(key, _COLLABORATORS, _LIKENESS)[:1]:
-            raise ConfigError(f"{where}.{key}", key, f"the key {meant}; data of your own needs a name less like it")
+            raise ConfigError(f"{where}.{key}", key, f"the key {meant}, or a name that is less similar to it")
     if rest.get("mode", mode) != mode:
-        raise ConfigError(f"{where}.mode", rest["mode"], f"the same as mode={mode!r}, or no such key")
+        raise ConfigError(f"{where}.mode", rest["mode"], f"the mode of the conversation, {mode!r}, or no such key")
     sink: Any = table.get("event_sink")
     if sink is not None and not callable(sink):
         raise ConfigError(f"{where}.event_sink", sink, "a function that takes an event")
     if table.get("completion_policy") is not None and table.get("completion_assertions") is not None:
-        raise ConfigError(f"{where}.completion_policy", table["completion_policy"], "none beside completion_assertions")
+        raise UsageError(f"{where}: pass completion_policy or completion_assertions, not both")
     policy: Any = table.get("completion_policy")
     completion = table.get("completion_assertions") if policy is None else policy
     given: Any = table.get("engine_data")
@@ -222,7 +223,5 @@ def _split_payload(payload: object, mode: str) -> _Payload:
 
 def _pick_one(name: str, argument: Any, from_payload: Any) -> Any:
     if argument is not None and from_payload is not None:
-        raise ConfigError(
-            f"run_conversation, {name}", from_payload, "to be given once: as an argument or in the payload"
-        )
+        raise UsageError(f"pass {name} to run_conversation as an argument or in the payload, not both")
     return from_payload if argument is None else argument

@@ -30,9 +30,9 @@ MAX_CONCURRENT_KEY, STALL_KEY, JOIN_KEY = (
 SETTINGS = (MAX_CONCURRENT_KEY, STALL_KEY, JOIN_KEY)
 """The keys that are read."""
 _DESCRIPTION = (
-    "Hand tasks to other agents, which work on them with limits of their own, several at the same time. None of them "
-    "sees this conversation: a goal must be whole, and everything they need to know in its context. Each ends with a "
-    "report."
+    "Delegate tasks to other agents. Several can work at the same time, each within its own limits. They do not see "
+    "this conversation: state each goal completely, and put everything that the agent needs to know into the context. "
+    "Each agent ends with a report."
 )
 
 
@@ -71,7 +71,7 @@ def build_child_specs(
         child = given if isinstance(given, Child) else Child(given)
         edge = child.agent.as_child(Mode(child.budget), registry)
         if edge.name in edges:
-            raise ConfigError("agent, children", edge.name, "a name of its own for each child")
+            raise ConfigError("agent, children", edge.name, "a different name for each child")
         edges[edge.name] = edge
     return tuple(edges.values())
 
@@ -168,12 +168,15 @@ def _build_task_model(child_names: Iterable[str]) -> type[BaseModel]:
     """One task, as the model writes it."""
     names: Any = Literal[tuple(child_names)]
     fields: dict[str, Any] = {
-        "child": (names, Field(description="Which agent.")),
-        "goal": (str, Field(min_length=1, description="What it is to achieve, in whole sentences.")),
-        "context": (str, Field("", description="What it needs to know.")),
-        "turns": (int | None, Field(None, ge=1, description="At most so many turns, where that is less than it has.")),
-        "seconds": (float | None, Field(None, gt=0, description="At most so many seconds.")),
-        "tools": (list[str] | None, Field(None, description="Only these of its tools.")),
+        "child": (names, Field(description="Name of the agent.")),
+        "goal": (str, Field(min_length=1, description="Goal of the task, in full sentences.")),
+        "context": (str, Field("", description="Everything that the agent needs to know.")),
+        "turns": (int | None, Field(None, ge=1, description="Maximum number of turns, if lower than its own limit.")),
+        "seconds": (float | None, Field(None, gt=0, description="Maximum number of seconds.")),
+        "tools": (
+            list[str] | None,
+            Field(None, description="Names of the tools that it may use."),
+        ),
     }
     return create_model("Task", __config__=ConfigDict(extra="forbid", strict=True), **fields)
 
@@ -251,7 +254,7 @@ class DelegationAdmission(Admission):
             why = f"{envelope.refuse('depth').warning} Do the task yourself"
         elif children.available < tool_call.child_count:
             asked, left = tool_call.child_count, children.available
-            why = f"{envelope.refuse('children').warning} {asked} were asked for, and {left:g} are left"
+            why = f"{envelope.refuse('children').warning} {asked} child runs were requested, and {left:g} are left"
         else:
             return None
         return build_denial(tool_call.call, Reason.BUDGET, why)
@@ -264,7 +267,9 @@ class DelegationAdmission(Admission):
                 budget, amount = envelope.budgets[name], _compute_slice(task, envelope, name, len(carved) - n)
                 if amount == 0:
                     return build_denial(
-                        tool_call.call, Reason.BUDGET, f"{envelope.refuse(name).warning} Nothing is left to carve"
+                        tool_call.call,
+                        Reason.BUDGET,
+                        f"{envelope.refuse(name).warning} Nothing is left for a child run",
                     )
                 if amount is not None:
                     task.reserved[name], task.max_amounts[name] = budget.hold(amount), amount
@@ -290,7 +295,7 @@ def _unknown_tools(task: ChildTask) -> str | None:
     """Why a child cannot be narrowed to these tools: it has not got them, as far as that is known."""
     terrain = task.spec.agent_spec
     if task.allowed_tools is not None and task.spec.make_runner is not None:
-        return f"{task.spec.name} works elsewhere, with tools that nobody here can take from it; leave out `tools`"
+        return f"{task.spec.name} is a remote agent, so its tools cannot be restricted; leave out tools"
     unknown = sorted((task.allowed_tools or frozenset()).difference(terrain.tool_names))
     if not unknown or terrain.sources:
         return None

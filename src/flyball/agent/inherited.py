@@ -82,7 +82,7 @@ def _min_amounts(left: Mapping[str, int], right: Mapping[str, int]) -> dict[str,
 
 def describe_caller(caller: Caller) -> str:
     """What a model is told that works because another agent has called."""
-    name = f"{caller.agent} at {caller.host}" if caller.host else caller.agent or "which has not said its name"
-    doubt = "" if caller.signed or not caller.agent else " (so it says of itself; nobody has signed that)"
+    name = f"{caller.agent} at {caller.host}" if caller.host else caller.agent or "it gave no name"
+    doubt = "" if caller.signed or not caller.agent else " (by its own account; the call is not signed)"
     hops = f"This is hop {caller.depth} of at most {caller.ceiling - 1} in a chain of agents."
-    return f"You work because another agent has called this service: {name}{doubt}. {hops}"
+    return f"You work because another agent called this service: {name}{doubt}. {hops}"

@@ -1,4 +1,4 @@
-"""The options of a run: what is its own, when it begins and when it goes on."""
+"""Options of a new run and of a resumed run."""
 
 from __future__ import annotations
 
@@ -10,36 +10,36 @@ from ..budget.run_budget import TurnBudget
 
 
 class RunOptions(TypedDict, total=False):
-    """What is one run's own. Everything may be left out."""
+    """Options of one run. All are optional."""
 
     within: TurnBudget
-    """An envelope that this run shares with others: what it takes counts there too, and there it may be refused."""
+    """Shared budget. The claims of this run also count there, and it can refuse them."""
     run_id: str
     session: str
-    """The conversation that it goes on with, where the agent has a store; else only a name in results and events."""
+    """Session to continue if the agent has a store. Without a store it is only a name in results and events."""
     wait_seconds: float
-    """How long to wait for another run that holds the session; without, it ends as `contended` at once."""
+    """Seconds to wait for another run that holds the session. Default: 0; the run then ends as `contended`."""
     metadata: Mapping[str, Any]
-    """Added to the agent's."""
+    """Data that is added to the agent's metadata."""
     state: Mapping[str, Any]
-    """What tools find in `ctx.state` at the start."""
+    """Initial values of `ctx.state`."""
 
 
 class ResumeOptions(TypedDict, total=False):
-    """With what a run is taken up again from a store. Everything may be left out."""
+    """Options of a run that is resumed from a store. All are optional."""
 
     extend: Mapping[str, float]
-    """More of what it has met: `{"turns": 20, "seconds": 60}`."""
+    """Increase of the limits that the run reached: `{"turns": 20, "seconds": 60}`."""
     from_messages: bool
-    """Begin a new run from what was said in the session, where the old one cannot go on."""
+    """True to start a new run from the messages of the session, if the old run cannot be resumed."""
     within: TurnBudget
-    """The envelope that it shares with others."""
+    """Budget that the run shares with other runs."""
     wait_seconds: float
-    """How long to wait for another run that holds the session."""
+    """Seconds to wait for another run that holds the session. Default: 0."""
 
 
 def check_run_options(options: RunOptions) -> None:
-    """A ConfigError names what cannot be used."""
+    """Raise ConfigError for the first invalid option."""
     validation.check_options("run", options, RunOptions.__annotations__)
     for name, kind in (("within", TurnBudget), ("metadata", Mapping), ("state", Mapping)):
         if options.get(name) is not None:

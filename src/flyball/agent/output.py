@@ -9,8 +9,8 @@ from typing import Any
 from pydantic import TypeAdapter, ValidationError
 from pydantic.errors import PydanticUserError
 
-from ..errors import ConfigError, quote_value
-from ..progress import Complete, Decision, GoOn, Policy, Progress
+from ..errors import UsageError, quote_value
+from ..progress import Complete, Continue, Decision, Policy, Progress
 
 _MOST_MISTAKES = 20
 
@@ -37,7 +37,7 @@ class Output:
             """Empty where any text will do."""
         except PydanticUserError as error:
             reason = str(error).split("\n")[0]
-            raise ConfigError("agent, output", reason, "a type that JSON can carry") from error
+            raise UsageError(f"agent, output: {quote_value(kind)} cannot be read from JSON: {reason}") from error
         self._next_policy = next_policy
         self._is_text = kind is str
 
@@ -46,9 +46,9 @@ class Output:
         try:
             value = self._parse(progress.text)
         except ValidationError as error:
-            return GoOn(_format_nudge(_format_errors(error)), ("output",))
+            return Continue(_format_nudge(_format_errors(error)), ("output",))
         if self._form and (mistakes := self._form.find_errors(value)):
-            return GoOn(_format_nudge(mistakes), ("output",))
+            return Continue(_format_nudge(mistakes), ("output",))
         decision = Complete() if self._next_policy is None else self._next_policy(progress)
         return Complete(value, decision.satisfied) if isinstance(decision, Complete) else decision
 
@@ -86,7 +86,7 @@ def _format_errors(error: ValidationError) -> list[str]:
 def _format_nudge(errors: Sequence[str]) -> str:
     return "\n".join(
         [
-            "The answer does not have the form that was asked for.",
+            "The answer does not have the required form.",
             *[f"- {mistake}" for mistake in errors],
             "Answer again, with nothing but the JSON.",
         ]

@@ -1,4 +1,4 @@
-"""The handle of a run that is under way: watch it, steer it, extend it, cancel it, wait for it."""
+"""Handle of a run in progress: watch, steer, extend, cancel and await it."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from anyio.abc import TaskGroup
 from .._internal import validation
 from .._internal.workers import PRIVATE_LOOP
 from ..budget.budget import IterationBudget
-from ..errors import ConfigError, UnknownBudget
+from ..errors import ConfigError, FlyballError, UnknownBudget, UsageError
 from ..event import Event
 from ..loop.effects import Cancel, Extend, Signal, Steer
 from ..result import Result
@@ -122,32 +122,35 @@ class _EventIterator:
 
 
 class ChildRun:
-    """A child under way, of `run.children`. What is done to it is done to it alone: its siblings and parent go on."""
+    """Child run in progress, from `run.children`.
+
+    Its methods affect only this child run, not its siblings or its parent.
+    """
 
     def __init__(self, driver: Runner) -> None:
         self._driver = driver
 
     @property
     def run_id(self) -> str:
-        """Its name, which its events have too."""
+        """Id of the child run, which its events also have."""
         return self._driver.recorder.header.run_id
 
     @property
     def agent(self) -> str:
-        """The name of the agent that works."""
+        """Name of the agent that runs."""
         return self._driver.agent
 
     @property
     def children(self) -> tuple[ChildRun, ...]:
-        """Its own children that are under way."""
+        """Child runs of this child run that are in progress."""
         return tuple([ChildRun(driver) for driver in list(self._driver.children.values())])
 
     def steer(self, text: str) -> bool:
-        """Say something to its model; False where nobody can, as with a remote agent."""
+        """Send a text to the model. Return False if that is not possible, as for a remote agent."""
         return self._driver.signals.send(Steer(validation.check_text("run, steer", text)))
 
     def cancel(self, by: str = "caller") -> bool:
-        """End it now; what it has done comes back to its parent."""
+        """Cancel the child run. Its parent gets the work done so far."""
         return self._driver.signals.send(Cancel(validation.check_text("run, cancelled by", by)))
 
     def __repr__(self) -> str:
@@ -157,7 +160,7 @@ class ChildRun:
 def build_extension(
     ceilings: Mapping[str, IterationBudget], seconds: float, by: str, amounts: Mapping[str, float]
 ) -> Extend:
-    """More of what a run has ceilings for, as a letter to it."""
+    """Return the signal that raises ceilings or adds seconds. Raises UnknownBudget."""
     counted = dict[str, int]()
     for name, amount in amounts.items():
         if name not in ceilings:
@@ -166,15 +169,16 @@ def build_extension(
         validation.check_amount(name, counted[name])
     added = validation.parse_duration("run, extend by seconds", seconds)
     if added == inf:
-        raise ConfigError("run, extend by seconds", seconds, "so many seconds; every run has a time limit")
+        raise ConfigError("run, extend by seconds", seconds, "a finite number of seconds")
     return Extend(counted, added, validation.check_text("run, extended by", by))
 
 
 class Run:
-    """A run under way. `agent.start(task)` gives one that runs by itself; `async with agent.open(task)` runs it here.
+    """Handle of a run.
 
-    `steer`, `extend` and `cancel` may be called from any thread, and tell whether they still reached the run. Leaving
-    its `with` block before the end cancels it.
+    `agent.start(task)` runs it on Flyball's own event loop, `async with agent.open(task)` in the current one. `steer`,
+    `extend` and `cancel` may be called from any thread; they return False if the run has already ended. Leaving the
+    `with` block before the end cancels the run.
     """
 
     def __init__(self, make: Callable[[Stream], Driver]) -> None:
@@ -186,36 +190,36 @@ class Run:
         self._done: anyio.Event | None = None
         self._error: BaseException | None = None
         self._waited_for_close = False
-        """Whether Ctrl-C has given it the time to close."""
+        """True once Ctrl-C has waited for the run to close."""
 
     @property
     def run_id(self) -> str:
-        """Its name, which every event has too."""
+        """Id of the run, which every event also has."""
         return self._driver.recorder.header.run_id
 
     @property
     def ended(self) -> bool:
-        """Whether it has."""
+        """True once the run has ended."""
         return self._driver.signals.ended
 
     @property
     def children(self) -> tuple[ChildRun, ...]:
-        """The children that are under way: each can be steered or cancelled by itself."""
+        """Child runs in progress. Each can be steered or cancelled on its own."""
         return ChildRun(self._driver).children
 
     def steer(self, text: str) -> bool:
-        """Say something to the model: it comes behind the results of the turn that is under way."""
+        """Send a text to the model. It is added after the results of the current turn."""
         return self._send(Steer(validation.check_text("run, steer", text)))
 
     def extend(self, *, seconds: float = 0.0, by: str = "caller", **amounts: float) -> bool:
-        """Raise ceilings, as in `extend(turns=10, usd=0.5)`, never above what the registry allows; `seconds` add time.
+        """Raise ceilings, as in `extend(turns=10, usd=0.5)`, up to the registry's maximum. `seconds` adds time.
 
-        What is under way keeps the deadline it began with.
+        Requests and calls in progress keep their deadline.
         """
         return self._send(build_extension(self._driver.ceilings, seconds, by, amounts))
 
     def cancel(self, by: str = "caller") -> bool:
-        """End it now: what is under way is cut, what was done is kept."""
+        """Cancel the run: interrupt what is in progress, and keep the work done so far."""
         return self._send(Cancel(validation.check_text("run, cancelled by", by)))
 
     def _send(self, signal: Signal) -> bool:
@@ -223,7 +227,7 @@ class Run:
         return not self._driver.recorder.ended and self._driver.signals.send(signal)
 
     def begin(self) -> Self:
-        """Start it on the private event loop."""
+        """Start the run on Flyball's own event loop."""
         self._started = True
         try:
             PRIVATE_LOOP.start(self._drive_on_private_loop)
@@ -233,7 +237,7 @@ class Run:
         return self
 
     def through(self) -> Result:
-        """Start it there and wait for its end; wherever Ctrl-C falls, it is as in `result`."""
+        """Start the run and wait for its result. Ctrl-C at any point works as in `result`."""
         try:
             return self.begin().result()
         except KeyboardInterrupt as interrupt:
@@ -255,23 +259,24 @@ class Run:
             self._stream.end()
 
     def result(self, timeout: float | None = None) -> Result:
-        """Wait for its end; TimeoutError after `timeout` seconds, and it goes on.
+        """Wait for the result.
 
-        Ctrl-C cancels the run, lets it close for at most 5 seconds or until the next Ctrl-C, and is raised with the
-        partial result on it, as `interrupt.result`; None where it has not closed.
+        Raises TimeoutError after `timeout` seconds; the run continues. Ctrl-C cancels the run and waits up to 5
+        seconds, or until the next Ctrl-C, for it to close. The KeyboardInterrupt then has the partial result as its
+        attribute `result`, or None if the run has not closed.
         """
         self._check_sync("`await run.aresult()`")
         longest = validation.parse_duration("run, result's timeout", timeout)
         try:
             if not self._stream.wait(longest):
-                raise TimeoutError(f"the run goes on after {timeout:g} s")
+                raise TimeoutError(f"the run is still in progress after {timeout:g} s")
             return self._get_result()
         except KeyboardInterrupt as interrupt:
             self._handle_interrupt(interrupt)
             raise
 
     def __iter__(self) -> Iterator[Event]:
-        """Every event from the first, as it happens; the last is run_ended."""
+        """Yield every event from the first to `run_ended`, as it happens."""
         self._check_sync("`async for event in run`")
         try:
             yield from self._stream
@@ -289,22 +294,22 @@ class Run:
             self._stream.wait(_CLOSING_S)
         interrupt.result = self._driver.result  # pyright: ignore[reportAttributeAccessIssue]
 
-    def _check_sync(self, instead: str) -> None:
+    def _check_sync(self, instead: str, for_opened: str = "") -> None:
         self._refuse_in_a_forked_child()
         PRIVATE_LOOP.raise_if_inside(f"`await agent.arun(...)`, or {instead}")
         if not self._started:
-            raise ConfigError("run", "a sync call on a run that was opened in an event loop", f"{instead}")
+            raise UsageError(f"this run was opened with `async with`; use {for_opened or instead}")
 
     def _refuse_in_a_forked_child(self) -> None:
         if self._pid != os.getpid():
-            raise ConfigError("run", "a handle that was made before the fork", "a run of the child's own")
+            raise UsageError("this run was started before the fork; start a new run in the child process")
 
     def __enter__(self) -> Self:
-        self._check_sync("`async with`")
+        self._check_sync("`async with`", "`with agent.start(...)`")
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: object) -> None:
-        self._check_sync("`async with`")
+        self._check_sync("`async with`", "`with agent.start(...)`")
         if isinstance(error, KeyboardInterrupt):
             self._handle_interrupt(error)
         if self._waited_for_close:
@@ -314,30 +319,30 @@ class Run:
         self._stream.wait(_CLOSING_S)
 
     async def aresult(self) -> Result:
-        """Wait for its end."""
+        """Wait for the result in the current event loop."""
         done = self._check_async()
         await done.wait()
         return self._get_result()
 
     def _get_result(self) -> Result:
         if self._error is not None or self._driver.result is None:
-            raise self._error or ConfigError("run", "a run without a result", "a report to Flyball's makers")
+            raise self._error or FlyballError("internal error: the run ended without a result; please report this")
         return self._driver.result
 
     def __aiter__(self) -> AsyncIterator[Event]:
-        """Every event from the first, as it happens; the last is run_ended."""
+        """Yield every event from the first to `run_ended`, as it happens."""
         self._check_async()
         return aiter(self._stream)
 
     def _check_async(self) -> anyio.Event:
         self._refuse_in_a_forked_child()
         if self._done is None:
-            raise ConfigError("run", "a run that is not open here", "`async with agent.open(...) as run`")
+            raise UsageError("this run is not open; use `async with agent.open(...) as run`")
         return self._done
 
     async def __aenter__(self) -> Self:
         if self._done is not None or self._started:
-            raise ConfigError("run", "a run that has begun", "a new one: agent.open(...)")
+            raise UsageError("this run has already started; open a new one with `agent.open(...)`")
         self._done = anyio.Event()
         self._tasks = anyio.create_task_group()
         await self._tasks.__aenter__()

@@ -20,7 +20,7 @@ from ..store import Entry, Store, open_store
 from .options import ResumeOptions
 from .run import build_extension
 
-CONTINUE_PROMPT = "Go on where this was left, with what is done already."
+CONTINUE_PROMPT = "Continue this task from where it stopped. Use what is already done."
 """What a run is asked that begins anew from the messages of another."""
 
 
@@ -37,7 +37,7 @@ class RunStore:
 
     def __post_init__(self) -> None:
         if not isinstance(self.store_or_uri, str) and not callable(getattr(self.store_or_uri, "keep", None)):
-            raise ConfigError("agent, store", self.store_or_uri, "a Store, or its address such as 'sqlite:///runs.db'")
+            raise ConfigError("agent, store", self.store_or_uri, "a Store, or an address such as sqlite:///runs.db")
         validation.parse_timeout("agent, lease_seconds", self.lease_seconds)
 
     @property
@@ -62,11 +62,9 @@ class RunStore:
         """The run that is to go on."""
         entry = self.store.runs.get(run_id)
         if entry is None:
-            raise ResumeError(f"run {run_id}", "no such run in the store", "the id of a run that is there")
+            raise ResumeError(f"run {run_id}", "the store has no run with this id")
         if entry.start.parent is not None:
-            raise ResumeError(
-                f"run {run_id}", "a child", f"the run above it, with which it goes on: {entry.start.parent}"
-            )
+            raise ResumeError(f"run {run_id}", f"it is a child run; resume its parent, run {entry.start.parent}")
         return entry
 
     def reopen_journal(self, entry: Entry, spec: AgentSpec, options: ResumeOptions) -> tuple[Plan, RunJournal]:
@@ -74,12 +72,10 @@ class RunStore:
         validation.check_options("resume", options, ResumeOptions.__annotations__)
         rows = self.store.journal.read(entry.run_id)
         if not rows:
-            raise ResumeError(f"run {entry.run_id}", "a run without a journal", "one that this version has kept")
+            raise ResumeError(f"run {entry.run_id}", "the store has no journal of it; start a new run")
         plan = restore_plan(Plan(spec=spec, run_id=entry.run_id, messages=()), rows[0].data)
         if plan.has_shared_budget and options.get("within") is None:
-            raise ResumeError(
-                f"run {entry.run_id}", "a run that shares an envelope with others", "that envelope, as within="
-            )
+            raise ResumeError(f"run {entry.run_id}", "it shares a budget with other runs; pass that budget as within=")
         tenure = SessionLease(
             self.store, plan.session_id or plan.run_id, self.lease_seconds, read_wait_seconds("resume", options)
         )

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
-from ..errors import ConfigError
+from ..errors import UsageError
 from ..loop.child_task import ChildSpec
 from ..loop.plan import AgentSpec
 from ..request import estimate_tools_tokens
@@ -43,13 +43,15 @@ class AgentTools:
 
     def _resolve_tools(self, spec: AgentSpec, source_tools: Sequence[Sequence[Tool]]) -> AgentSpec:
         """That of a run whose sources have told their tools; of all of them only those to which it is narrowed."""
-        owners = dict.fromkeys(self.toolset, "the agent itself")
+        owners = dict.fromkeys(self.toolset, "the agent")
         tools = list(self.toolset.values())
         for source, more in zip(self.sources, source_tools, strict=True):
             for tool in more:
                 if tool.name in owners:
-                    found = f"{tool.name}, as a tool of {owners[tool.name]} and of {source.name}"
-                    raise ConfigError("tools", found, "a name of its own for each tool, as with mcp(..., prefix=...)")
+                    raise UsageError(
+                        f"two tools have the name {tool.name!r}, one from {owners[tool.name]} and one from "
+                        f"{source.name}: give each its own name, for example with mcp(..., prefix=...)"
+                    )
                 owners[tool.name] = source.name
                 tools.append(tool)
         if spec.allowed_tools is not None:

@@ -14,7 +14,7 @@ from ..budget.price import Unpriced
 from ..budget.registry import IterationBudgetRegistry
 from ..completion.assertions import Assertions
 from ..completion.policy import AssertionPolicy
-from ..errors import ConfigError
+from ..errors import ConfigError, UsageError
 from ..loop.plan import ModelCard
 from ..loop.state import LoopClock
 from ..message import Message, MessageType, Role
@@ -39,18 +39,18 @@ def check_function(where: str, value: object) -> None:
         raise ConfigError(where, value, "a function that is not async")
 
 
-def check_money_limit(where: str, money: IterationBudget | None, models: Iterable[tuple[Model, ModelCard]]) -> None:
-    """A limit that nobody can hold is refused, not forgotten."""
+def check_money_limit(money: IterationBudget | None, models: Iterable[tuple[Model, ModelCard]]) -> None:
+    """Raise UsageError if there is a money limit and the price of a model is unknown."""
     for model, card in models if money is not None and money.ceiling is not None else ():
         if card.price is None:
             assert money is not None, "there is a limit"
             key = f"{model.provider}:{model.name}" if model.provider else model.name
-            expected = (
-                f"a model with a price; nobody knows that of {model.name}: give it price=TokenPrice(input=..., "
-                f'output=...), or input and output in [prices."{key}"] of flyball.toml, in dollars for a million '
-                'tokens; or say unpriced="tokens_only" if the limit need not hold for it'
+            raise UsageError(
+                f"the limit of {money.unit.show(money.ceiling)} cannot be enforced, because the price of {model.name} "
+                "is not known: pass price=TokenPrice(input=..., output=...) to the model, or set input and output in "
+                f'[prices."{key}"] of flyball.toml (dollars per million tokens), or pass unpriced="tokens_only" to '
+                "ignore the limit for this model"
             )
-            raise ConfigError(where, money.unit.show(money.ceiling), expected)
 
 
 def build_model_card(where: str, model: Model, settings: Settings, max_output_tokens: int | None) -> ModelCard:
@@ -78,13 +78,15 @@ def snapshot_ceilings(resolved_limits: ResolvedLimits) -> Mapping[str, Any]:
 def get_pause(result: Result) -> PausedRun:
     """What a paused run goes on from."""
     if not isinstance(result, Result):  # pyright: ignore[reportUnnecessaryIsInstance]
-        raise ConfigError("resume", result, "a result of a paused run")
+        raise ConfigError("resume", result, "the Result of a paused run")
     if isinstance(result.pause, PausedRun):
         return result.pause
     if result.stop is Stop.PAUSED:
-        found = "a copy of a paused result, which has not kept what the run goes on from"
-        raise ConfigError("resume", found, "the result itself, as the run gave it in this process")
-    raise ConfigError("resume", f"a result that is {result.stop.value}", "a paused one")
+        raise UsageError(
+            "a copy of a paused result cannot be resumed: pass the Result that the run returned in this process, "
+            "or use a store and resume the run by its id"
+        )
+    raise UsageError(f"only a paused run can be resumed, and this run is {result.stop.value}: start a new run")
 
 
 def build_completion(source: object, offered: Sequence[str] | None) -> tuple[Assertions | None, Policy | None]:
@@ -95,7 +97,7 @@ def build_completion(source: object, offered: Sequence[str] | None) -> tuple[Ass
     if isinstance(source, AssertionPolicy):
         return source.assertions, source
     if inspect.iscoroutinefunction(source) or (source is not None and not callable(source)):
-        raise ConfigError("agent, completion", source, "a policy (a function), assertions, or the path of a TOML file")
+        raise ConfigError("agent, completion", source, "a policy function, assertions, or the path of a TOML file")
     return None, cast("Policy | None", source)
 
 
@@ -109,7 +111,7 @@ def normalize_task(task: Task, run_id: str, at: float) -> list[Message]:
         else normalize([task] if isinstance(task, Message | Mapping) else task, run=run_id, at=at)
     )
     if not messages:
-        raise ConfigError("run, task", task, "a text, or messages of which the last is the task")
+        raise ConfigError("run, task", task, "a non-empty string, or messages that end with the task")
     return messages
 
 
@@ -124,7 +126,7 @@ def load_rules(source: object, settings: Settings) -> RuleSet:
             if not Path(path).exists():  # a bad file is reported; one that is not there would guard nothing in silence
                 raise ConfigError("agent, rules", str(path), "a file or folder that exists")
         return RuleSet.load(*files, settings=settings).with_core(settings)
-    raise ConfigError("agent, rules", source, "a RuleSet, or paths of rule files")
+    raise ConfigError("agent, rules", source, "a RuleSet, or the paths of rule files")
 
 
 def resolve_model(where: str, model: Any) -> Model:
@@ -136,7 +138,7 @@ def resolve_model(where: str, model: Any) -> Model:
     missing = [name for name in ("name", "provider", "price") if not hasattr(model, name)]
     missing += [name for name in ("ready", "ask") if not callable(getattr(model, name, None))]
     if missing or isinstance(model, type):
-        expected = "a model: a name such as openai:gpt-5.5, or something with name, provider, price, ready and ask"
+        expected = "a name such as openai:gpt-5.5, or an object with name, provider, price, ready() and ask()"
         raise ConfigError(where, model, expected)
     if model.price is not None and not callable(getattr(model.price, "cost", None)):
         raise ConfigError(f"{where}'s price", model.price, "a price, such as a TokenPrice, or None")
@@ -152,10 +154,10 @@ def check_agent(options: Mapping[str, Any]) -> None:
     validation.check_int("agent, events_kept", options["events_kept"])
     validation.parse_enum("agent, kind", options["kind"], RunKind)
     if options["compact"] is not None and not callable(options["compact"]):
-        raise ConfigError("agent, compact", options["compact"], "a function of messages that gives a text")
+        raise ConfigError("agent, compact", options["compact"], "a function that takes messages and returns a string")
     validation.parse_timeout("agent, approver_seconds", options["approver_seconds"])
     if options["approver"] is not None and not callable(options["approver"]):
-        raise ConfigError("agent, approver", options["approver"], "a function of the question, sync or async")
+        raise ConfigError("agent, approver", options["approver"], "a function that takes a Question, sync or async")
     if options["on_exhausted"] not in ("grace", "ask"):
         raise ConfigError("agent, on_exhausted", options["on_exhausted"], "one of grace, ask")
     validation.parse_enum("agent, unpriced", options["unpriced"], Unpriced)
@@ -182,4 +184,4 @@ def check_agent(options: Mapping[str, Any]) -> None:
     if options["registry"] is not None:
         validation.check_type("agent, registry", options["registry"], IterationBudgetRegistry)
         if options["settings"] is not None:
-            raise ConfigError("agent, settings", options["settings"], "none beside a registry, which has its own")
+            raise UsageError("pass settings= or registry= to Agent, not both: a registry has its own settings")

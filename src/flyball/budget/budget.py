@@ -159,7 +159,7 @@ class IterationBudget:
         Returns the refunded amount: the largest that all of them can refund, possibly 0.
         """
         validation.check_amount(self.name, amount)
-        validation.check_text(f"budget {self.name!r}, reason of a refund", reason)
+        validation.check_text(f"budget {self.name!r}, reason of the refund", reason)
         with self._lock:
             refunded = min(amount, *(budget._refundable() for budget in self._with_ancestors()))
             if refunded <= 0:
@@ -175,7 +175,7 @@ class IterationBudget:
         The ceiling never rises above `maximum`. The ceilings of ancestors do not change.
         """
         validation.check_amount(self.name, amount)
-        validation.check_text(f"budget {self.name!r}, by whom it is extended", by)
+        validation.check_text(f"budget {self.name!r}, by (who extends it)", by)
         with self._lock:
             if self._ceiling is None:
                 return 0
@@ -315,7 +315,7 @@ class IterationBudget:
 
     def __reduce__(self) -> str:
         # A copy would count separately, so the program could spend the ceiling twice.
-        raise TypeError("a budget cannot be copied or pickled; take its snapshot() and restore() that")
+        raise TypeError("a budget cannot be copied or pickled; use snapshot() and restore()")
 
     def __repr__(self) -> str:
         snapshot = self.snapshot()
@@ -328,7 +328,7 @@ class IterationBudget:
             if budget is not None and not isinstance(budget, IterationBudget):  # pyright: ignore[reportUnnecessaryIsInstance]
                 raise ConfigError(f"budget {self.name!r}, {role}", budget, "an IterationBudget")
         if parent is not None and beside is not None and parent._lock is not beside._lock:
-            family = f"a budget of the family of its parent {parent.name!r}"
+            family = f"a budget in the same tree as its parent {parent.name!r}"
             raise ConfigError(f"budget {self.name!r}, beside", beside.name, family)
         relative = parent or beside
         # Re-entrant, because a finaliser may run inside a critical section of its own thread and release a hold there

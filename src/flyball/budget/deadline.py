@@ -57,7 +57,7 @@ class Deadline:
 
     def __post_init__(self) -> None:
         if self.at != self.at:
-            raise ConfigError("deadline, at", self.at, "a moment, or math.inf for never")
+            raise ConfigError("deadline, at", self.at, "a time in seconds, or math.inf for never")
 
     @classmethod
     def after(cls, seconds: float | None, clock: Clock = SYSTEM) -> Deadline:

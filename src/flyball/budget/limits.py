@@ -150,15 +150,13 @@ class Limits:
         requested = getattr(self.reserve, name)
         if limit is None or limit == math.inf:
             if requested is not UNSET:
-                raise ConfigError(
-                    f"limits, reserve.{name}", requested, f"no reserve, as there is no ceiling for {name}"
-                )
+                raise ConfigError(f"limits, reserve.{name}", requested, f"no reserve, because {name} has no limit")
             return 0
         if requested is UNSET:
             return _default_reserve(name, limit)
         amount = validation.parse_amount(f"limits, reserve.{name}", requested, unit)
         if amount >= limit:
-            raise ConfigError(f"limits, reserve.{name}", requested, f"less than the run's {unit.show(limit)}")
+            raise ConfigError(f"limits, reserve.{name}", requested, f"less than the run's limit of {unit.show(limit)}")
         return amount
 
     def worst_case(

@@ -88,7 +88,7 @@ class TokenPrice:
             validation.check_int(f"price, tiers[{number}].above", tier.above)
             _check_prices(f"price, tiers[{number}]", tier)
         if sorted(set(starts)) != list(starts):
-            raise ConfigError("price, tiers", starts, "tiers that each begin above the one before")
+            raise ConfigError("price, tiers", starts, "tiers in ascending order of above")
         rows = [_to_decimals(row) for row in (self, *self.tiers)]
         places = max(0, *[-int(dollars.normalize().as_tuple().exponent) - 9 for row in rows for dollars in row])
         rates = tuple(_to_rates(row, places) for row in rows)

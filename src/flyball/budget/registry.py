@@ -136,7 +136,7 @@ class Resolution:
     ) -> IterationBudget:
         """Create a fresh counter with this ceiling."""
         if self.spec.unit is Unit.SECONDS:
-            raise self.spec.error("unit", "seconds", "a unit that is counted; time passes by itself")
+            raise self.spec.error("unit", "seconds", "a counted unit, such as count or usd")
         return IterationBudget(
             self.spec.name,
             self.ceiling,

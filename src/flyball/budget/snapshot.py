@@ -146,4 +146,4 @@ def _check_keys(where: str, data: object, known: set[str]) -> None:
         raise ConfigError(where, key, f"the key {' or '.join(suggest_names(key, known) or sorted(known))}")
     # A missing key is an error: a lost ceiling must not mean that there is none.
     for key in sorted(known - keys):
-        raise ConfigError(where, sorted(keys), f"the key {key!r} too")
+        raise ConfigError(where, sorted(keys), f"also the key {key!r}")

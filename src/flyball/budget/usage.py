@@ -137,5 +137,5 @@ class _UsageReader:
         if value is None:
             return 0
         if isinstance(value, bool) or not isinstance(value, int) or value < 0:
-            raise ConfigError(f"usage, {name}", value, "a number of tokens, 0 or more")
+            raise ConfigError(f"usage, {name}", value, "an int of at least 0")
         return value

@@ -194,7 +194,7 @@ def _resolve_require_signature(value: bool | None, settings: Settings, keys: Key
     if resolved is None:
         return keys is not None
     # Without a key no signature can be verified, so none can be required.
-    expected = "true or false" if keys else f"false, as there is no key; {CURRENT} would be one"
+    expected = "true or false" if keys else f"false, because there is no key; set {CURRENT} to require signatures"
     if isinstance(resolved, bool) and (keys is not None or not resolved):
         return resolved
     raise ConfigError("chain, require_signature", value, expected) if setting is None else setting.error(expected)

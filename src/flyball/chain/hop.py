@@ -67,10 +67,10 @@ class HopCheck:
             if name is not None:
                 text = value.decode("latin-1") if isinstance(value, bytes) else value
                 if name in chain_headers:
-                    return self._refuse_invalid(f"{name}: found it twice; expected it once")
+                    return self._refuse_invalid(f"{name}: the header was sent twice; send it once")
                 if len(text) > MAX_LENGTH:
                     return self._refuse_invalid(
-                        f"{name}: found {len(text):,} characters; expected {MAX_LENGTH:,} at most"
+                        f"{name}: found {len(text):,} characters; expected at most {MAX_LENGTH:,}"
                     )
                 chain_headers[name] = text
         if not chain_headers:
@@ -81,14 +81,16 @@ class HopCheck:
     def _check_unsigned(self, headers: dict[str, str]) -> Caller | ChainRefusal:
         """Check a call that has only the plain headers."""
         if self.signature_required:
-            return self._refuse(RefusalCode.UNSIGNED, f"{CONTEXT_HEADER}: found none; expected one that is signed")
+            return self._refuse(
+                RefusalCode.UNSIGNED, f"{CONTEXT_HEADER}: the header is missing; this service requires a signed one"
+            )
         problem = self._find_malformed(headers)
         if problem:
             return self._refuse_invalid(problem)
         depths = {headers[name] for name in self.depth_headers if name in headers}
         if len(depths) != 1:
-            found = f"{len(depths)} different ones" if depths else "none"
-            return self._refuse_invalid(f"{self.depth_headers[0]}: found {found}; expected one depth")
+            problem = "the depth headers differ" if depths else "the header is missing"
+            return self._refuse_invalid(f"{self.depth_headers[0]}: {problem}; send one depth")
         return self._count_hop(
             HopContext(root=headers.get(ROOT_HEADER) or create_root_id(), depth=int(depths.pop())), signed=False
         )
@@ -98,9 +100,9 @@ class HopCheck:
             signed_context = SignedContext.parse(value)
             refusal_code = signed_context.check_signature(self.keys, self.signature_required)
             if refusal_code is not None:
-                found = "no signature" if refusal_code is RefusalCode.UNSIGNED else "a signature that is not right"
+                problem = "is not signed" if refusal_code is RefusalCode.UNSIGNED else "has an invalid signature"
                 return self._refuse(
-                    refusal_code, f"{CONTEXT_HEADER}: found {found}; expected one by a key that is known here"
+                    refusal_code, f"{CONTEXT_HEADER}: the context {problem}; sign it with a key that this service has"
                 )
             context = signed_context.decode()
         except ValueError as error:
@@ -109,9 +111,7 @@ class HopCheck:
         if problem:
             return self._refuse_invalid(problem)
         if context.expires is not None and context.expires + _LEEWAY_S < self.clock.wall():
-            return self._refuse(
-                RefusalCode.EXPIRED, f"{CONTEXT_HEADER}: found one that has expired; expected a fresh one"
-            )
+            return self._refuse(RefusalCode.EXPIRED, f"{CONTEXT_HEADER}: the context has expired; send a new one")
         return self._count_hop(context, signed=self.keys is not None and bool(signed_context.signature))
 
     def _find_malformed(self, headers: dict[str, str]) -> str | None:
@@ -128,7 +128,7 @@ class HopCheck:
         for name, text in headers.items():
             value = context.root if name == ROOT_HEADER else str(context.depth)
             if text != value:
-                return f"{name}: found {quote_value(text)}; expected {value}, as {CONTEXT_HEADER} says"
+                return f"{name}: found {quote_value(text)}; expected {value}, as in {CONTEXT_HEADER}"
         return None
 
     def _count_hop(self, context: HopContext, signed: bool) -> Caller | ChainRefusal:
@@ -140,7 +140,7 @@ class HopCheck:
         if self.address in context.path:
             path = " -> ".join((*context.path, self.address))
             return self._refuse(
-                RefusalCode.CYCLE, f"{self.address} is on the path of this chain already: {path}.", context
+                RefusalCode.CYCLE, f"{self.address} is already on the path of this chain: {path}.", context
             )
         exhausted = [name for name in ("seconds", *COUNTED_BUDGETS) if getattr(context, name) == 0]
         if exhausted:

@@ -97,13 +97,13 @@ class SignedContext:
             padded = self.payload.replace("-", "+").replace("_", "/") + "=" * (-len(self.payload) % 4)
             record = _JSON.decode(a2b_base64(padded, strict_mode=True).decode())
         except (ValueError, RecursionError):
-            raise ValueError("the payload is no JSON in base64") from None
+            raise ValueError("the payload is not JSON in base64") from None
         if not isinstance(record, dict) or cast("dict[str, Any]", record).keys() != _FIELDS.keys():
             raise ValueError(f"the payload must have exactly the fields {', '.join(_FIELDS)}")
         fields = cast("dict[str, Any]", record)
         for name, is_valid in _FIELDS.items():
             if not is_valid(fields[name]):
-                raise ValueError(f"the payload's {name} is not what it must be")
+                raise ValueError(f"the payload has an invalid {name}")
         fields["path"] = tuple(fields["path"])
         context = HopContext(**fields)
         if context.path[-1] != format_address(context.agent, context.host) or len(context.path) > context.depth + 1:

@@ -39,7 +39,7 @@ class Keys:
         current, previous = settings.find(CURRENT), settings.find(PREVIOUS)
         if current is None:
             if previous is not None:
-                raise SettingError(PREVIOUS, previous.source, "a key", f"none without {CURRENT}")
+                raise SettingError(PREVIOUS, previous.source, "***", f"no previous key, or {CURRENT} as well")
             return None
         _check_setting(current)
         if previous is not None:
@@ -60,7 +60,7 @@ class Keys:
         return f"<Keys {self.id}, before {previous_ids[0]}>" if previous_ids else f"<Keys {self.id}>"
 
     def __reduce__(self) -> str:
-        raise TypeError("keys are not written down; make them again where they are needed")
+        raise TypeError("keys cannot be copied or pickled; create them again in the other process")
 
 
 def _sign(key: bytes, text: bytes) -> bytes:

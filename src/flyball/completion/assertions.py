@@ -296,7 +296,7 @@ def _unwrap_table(document: TableDocument, source: Mapping[str, Any]) -> object:
     # A file may hold tables of other programs, so only likely misspellings are errors there.
     for key in source:
         if key != TABLE and (document.toml is None or suggest_names(key, (TABLE, *_DEFAULTS))):
-            _value_beside(document, key).add_error(f"no such key beside {TABLE}")
+            _value_beside(document, key).add_error(f"no other key next to {TABLE}")
     return source[TABLE]
 
 
@@ -308,7 +308,7 @@ def _parse_fields(entry: TableValue) -> dict[str, Any]:
     """Parse the fields of an Assertions; problems are added to the document's errors."""
     fields = entry.fields(_DEFAULTS, "a table of assertions")
     tool_names = "names of tools"
-    each_once = "each tool once; for several calls there is minimum_successful_tool_counts"
+    each_once = "each tool once; use minimum_successful_tool_counts to require several calls"
     counts = fields["minimum_successful_tool_counts"].table("a table of tools and how often each must succeed")
     for tool, count in counts.items():
         TableValue(entry.document, tool, count.key_path).name("the name of a tool")
@@ -339,20 +339,20 @@ def _check_consistency(entry: TableValue, fields: Mapping[str, TableValue], valu
     for item in fields["forbidden_tool_names"].items("names of tools"):
         for group in groups:
             if item.value in values[group]:
-                item.add_error(f"a tool that {group} does not ask for")
+                item.add_error(f"a tool that {group} does not require")
     forbidden = set(values["forbidden_tool_names"])
     if options and all(forbidden & set(option.tool_names) for option in options):
-        fields["forbidden_tool_names"].add_error("one outcome of complete_when_any that needs none of them")
+        fields["forbidden_tool_names"].add_error("at least one outcome in complete_when_any without a forbidden tool")
     known = [name for group in (*groups, "required_engine_data_keys") for name in values[group]]
     known += [name for option in options for name in (option.name, *option.tool_names)]
     for name, message in fields["messages"].table("a table of messages").items():
         if name not in known:
             suggestions = suggest_names(name, known)[:1] or dict.fromkeys(known)
             TableValue(entry.document, name, message.key_path).add_error(
-                f"the name of what is asked for: {' or '.join(suggestions)}"
+                f"a name that the assertions require: {' or '.join(suggestions)}"
             )
     if values["messages"] and values["hide_mechanics"]:
-        fields["messages"].add_error("no messages, as hide_mechanics would never show them")
+        fields["messages"].add_error("no messages, because hide_mechanics hides them")
 
 
 def _parse_options(entry: TableValue) -> tuple[CompletionOption, ...]:
@@ -385,7 +385,7 @@ def _parse_option_fields(entry: TableValue) -> dict[str, Any]:
     for item in items:
         requirement = _parse_requirement(item)
         if requirement is not None and requirement in tools:
-            item.add_error("each proof once; for several calls there is min_successful_calls")
+            item.add_error("each requirement once; use min_successful_calls to require several calls")
         tools += [requirement] if requirement is not None else []
     return {"name": name, "tools": tuple(tools)}
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator
 
-from ..progress import Complete, Decision, GoOn, Policy, Progress, Unfinished
+from ..progress import Complete, Continue, Decision, Policy, Progress, Unfinished
 from .assertions import Assertions, CompletionOption, Findings, RequirementFinding
 
 _REQUEST_CHARACTERS = 300
@@ -34,7 +34,7 @@ class AssertionPolicy:
             return Unfinished(findings.missing, findings.satisfied)
         if not findings.complete:
             message = build_nudge(findings, progress.task, self.assertions, self._available_tools)
-            return GoOn(message, findings.missing, findings.satisfied)
+            return Continue(message, findings.missing, findings.satisfied)
         decision = Complete() if self._next_policy is None else self._next_policy(progress)
         return Complete(decision.output, findings.satisfied) if isinstance(decision, Complete) else decision
 
@@ -56,7 +56,7 @@ def build_nudge(
     The request was: Fix the typo.
     """
     if assertions.hide_mechanics:
-        lines = ["The task is not complete yet. Go on with it."]
+        lines = ["The task is not complete yet. Continue with it."]
     else:
         lines = [
             f"The task is not complete yet.{_format_progress(findings)}",

@@ -13,7 +13,7 @@ from typing import Any, ParamSpec, TypeVar, cast
 from .._internal import validation
 from ..budget.budget import IterationBudget
 from ..budget.registry import IterationBudgetRegistry
-from ..errors import ConfigError
+from ..errors import ConfigError, UsageError
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -39,7 +39,7 @@ def bounded(
     3
     """
     if (ceiling is None) == (registry is None):
-        raise ConfigError(f"bounded {name!r}", (ceiling, registry), "a ceiling or a registry, and not both")
+        raise UsageError(f"bounded {name!r} needs either a ceiling or a registry")
     kind = validation.parse_enum(f"bounded {name!r}, counts", counts, Counts)
 
     def create_budget(start: int = 0) -> IterationBudget:
@@ -49,7 +49,7 @@ def bounded(
 
     def decorate(function: Callable[P, R]) -> Callable[P, R]:
         if inspect.isgeneratorfunction(function) or inspect.isasyncgenfunction(function):
-            raise ConfigError(f"bounded {name!r}", function, "a function that is no generator")
+            raise ConfigError(f"bounded {name!r}", function, "a function that is not a generator")
         bound = _Bound(create_budget, kind)
 
         @functools.wraps(function)
@@ -58,7 +58,7 @@ def bounded(
                 result = function(*args, **kwargs)
             if inspect.iscoroutine(result):
                 result.close()
-                raise ConfigError(f"bounded {name!r}", function, "an `async def`, as what it returns is awaited")
+                raise UsageError(f"bounded {name!r}: the function returned a coroutine; declare it with `async def`")
             return result
 
         @functools.wraps(function)

@@ -16,7 +16,7 @@ from ..budget.price import Price, Unpriced
 from ..budget.registry import IterationBudgetRegistry
 from ..budget.run_budget import TurnBudget
 from ..budget.spending import Spending
-from ..errors import ConfigError, FlyballError
+from ..errors import ConfigError, FlyballError, UsageError
 from ..progress import Point
 from ..recorder import Fields, Recorder, Sink
 from ..result import Result, Stop
@@ -125,10 +125,10 @@ class govern:  # noqa: N801  (reads as a verb: `with govern(limits) as run`)
     def result(self) -> Result:
         """Return the result, available after the `with` block.
 
-        Raises ConfigError while the run is open.
+        Raises UsageError while the run is open.
         """
         if self._result is None:
-            raise ConfigError("govern, result()", "a run that goes on", "to be asked for it after the with block")
+            raise UsageError("govern.result() is available only after the with block")
         return self._result
 
     def tell(self, kind: Callable[[int, float, int, event.Header, *Fields], event.Event], *fields: *Fields) -> None:
@@ -155,7 +155,7 @@ class govern:  # noqa: N801  (reads as a verb: `with govern(limits) as run`)
 
     def __enter__(self) -> Self:
         if self._state is not None:
-            raise ConfigError("govern", "a run that was used before", "a new govern(...) for each run")
+            raise UsageError("this govern object was already used: create a new govern(...) for each run")
         header = event.Header(self.run_id, self.session_id, self.clock.wall(), dict(self.metadata))
         recorder = Recorder(header, self.sinks, self.events_kept)
         limits = self.limits.resolve(self.registry, grace=self.grace)
@@ -163,9 +163,10 @@ class govern:  # noqa: N801  (reads as a verb: `with govern(limits) as run`)
         usd = envelope.budgets["usd"]
         if usd.ceiling is not None and self.price is None and self.unpriced == Unpriced.REFUSE:
             envelope.close()
-            expected = f"a price, because there is a limit of {usd.unit.show(usd.ceiling)}: TokenPrice(input=..., "
-            expected += 'output=...); or unpriced="tokens_only" if the limit need not hold'
-            raise ConfigError("govern, price", None, expected)
+            raise UsageError(
+                f"the limit of {usd.unit.show(usd.ceiling)} cannot be enforced without a price: pass "
+                'price=TokenPrice(input=..., output=...) to govern, or unpriced="tokens_only" to ignore the limit'
+            )
         self._state = _RunState(Spending(envelope, self.price, self.model), recorder, self.clock.now())
         self.tell(event.RunStarted, envelope.snapshot(), None)
         if self.rules is not None:
@@ -224,7 +225,7 @@ class govern:  # noqa: N801  (reads as a verb: `with govern(limits) as run`)
 
     def _require_open(self) -> _RunState:
         if self._state is None:
-            raise ConfigError("govern", "a run that was not entered", "`with govern(...) as run:` around the loop")
+            raise UsageError("this run is not open: put `with govern(...) as run:` around the loop")
         return self._state
 
     def _claim_turn(self, spending: Spending) -> str | None:

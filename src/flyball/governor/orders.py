@@ -94,7 +94,7 @@ class ActiveRules:
             case Veto():
                 self._veto = self._veto or order
             case AskPerson(text, by):
-                refusal = f"a person must agree, and nobody can be asked: {text}"
+                refusal = f"a person must approve this, and govern cannot ask a person: {text}"
                 if point is Point.CALL_PLANNED:
                     self._veto = self._veto or Veto(refusal, by)
                 else:

@@ -10,7 +10,7 @@ from ..budget.deadline import Deadline, DeadlineToken
 from ..budget.run_budget import TurnBudget
 from ..budget.spending import Holds, Spending
 from ..budget.usage import Usage
-from ..errors import ConfigError
+from ..errors import UsageError
 from ..event import Refunded
 from ..outcome import Outcome
 from ..recorder import Teller
@@ -178,9 +178,7 @@ class Turn:
 
     def _require_open(self, operation: str) -> None:
         if self._closed:
-            raise ConfigError(
-                f"turn {self.number}, {operation}", "a turn that is over", "to come before the next turn is asked for"
-            )
+            raise UsageError(f"turn {self.number} has ended: use {operation} before the next turn starts")
 
     def _hold_output(self) -> int | None:
         # `expect()` has already reserved the input; otherwise leave room for the largest input so far.

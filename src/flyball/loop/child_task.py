@@ -137,7 +137,7 @@ class ChildTask:
     def prompt(self) -> str:
         """The task as the child reads it."""
         n, all_alike = self.position
-        alike = f"(The same task was given to {all_alike} agents at once; you are number {n}. Go your own way.)"
+        alike = f"(The same task was given to {all_alike} agents at once; you are number {n}. Work independently.)"
         parts = [self.goal, self.context if self.context.strip() else "", alike if all_alike > 1 else ""]
         return "\n\n".join(part for part in parts if part)
 

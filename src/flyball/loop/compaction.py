@@ -48,7 +48,7 @@ def shorten(run: RunState, max_tokens: int) -> Flow[bool]:
 
 def _summarize(run: RunState) -> Flow[None]:
     """Put a summary in place of what is old; where there is none, or it is too long, that stays as it is."""
-    assert run.spec.compact is not None, "somebody sums up"
+    assert run.spec.compact is not None, "the agent has a compact function"
     yield from shared_budget.flush(run)
     if run.check_end() is not None:
         return

@@ -6,7 +6,7 @@ from typing import Any
 
 from .. import event
 from ..errors import ConfigError
-from ..progress import Complete, Decision, GoOn, Unfinished
+from ..progress import Complete, Continue, Decision, Unfinished
 from ..request import Finish, Reply
 from ..result import Stop
 from .ending import End
@@ -33,7 +33,7 @@ def _apply_decision(run: RunState, decision: Decision) -> End | None:
     missing, satisfied = _record_check(run, decision)
     if isinstance(decision, Complete):
         return End(Stop.COMPLETED, output=decision.output)
-    if isinstance(decision, GoOn) and not run.spec.single_turn and run.envelope.claim(nudges=1):
+    if isinstance(decision, Continue) and not run.spec.single_turn and run.envelope.claim(nudges=1):
         run.nudge = decision.message
         run.add_user_message(decision.message)
         count = run.envelope.budgets["nudges"].used
@@ -64,8 +64,8 @@ def check_early_completion(run: RunState) -> End | None:
 
 def _record_check(run: RunState, decision: Decision) -> tuple[tuple[str, ...], tuple[str, ...]]:
     """Keep and tell what a decision says is missing and satisfied, with what the assertions say of it."""
-    if not isinstance(decision, Complete | GoOn | Unfinished):  # pyright: ignore[reportUnnecessaryIsInstance]
-        raise ConfigError("completion policy, its decision", decision, "Complete(), GoOn(message) or Unfinished()")
+    if not isinstance(decision, Complete | Continue | Unfinished):  # pyright: ignore[reportUnnecessaryIsInstance]
+        raise ConfigError("completion policy", decision, "Complete(), Continue(message) or Unfinished()")
     complete, assertions = isinstance(decision, Complete), run.spec.assertions
     missing = () if isinstance(decision, Complete) else decision.missing
     satisfied = decision.satisfied
@@ -117,6 +117,6 @@ def _handle_cut_reply(run: RunState) -> End | None:
     """A reply is cut by a cancel or at its deadline; only where more time was given meanwhile is that not the end."""
     end = run.check_end()
     if end is None and run.envelope.work_at > run.request_deadline:
-        run.add_user_message("The reply was cut off when the time was over. There is more time now: go on.")
+        run.add_user_message("The reply was cut off by the time limit. There is more time now: continue.")
         return None
     return end or End(Stop.CANCELLED, by="driver")

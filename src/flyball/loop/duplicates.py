@@ -28,7 +28,7 @@ def check_loop(run: RunState, call: Call, prepared: Prepared | Outcome) -> Denie
         return None
     run.repetition.record_denial(run.progress.turn)
     run.recorder.emit(event.Repeated, call.name, 1, 1, "denied")
-    message = "it was made again and again with the same result. Do something else, or say what is in the way"
+    message = "this call was repeated with the same result each time. Do something else, or say what blocks you"
     return Denied(call_id=call.id, tool=call.name, reason=Reason.REPEATED, message=f"{message}.")
 
 
@@ -61,10 +61,10 @@ def _build_duplicate_outcome(call: Call, earlier: Success, policy: Duplicates) -
             content=earlier.content,
             value=earlier.value,
             artifact=earlier.artifact,
-            note=f"not called again: this is the result of the equal call {earlier.call_id}",
+            note=f"not called again: this is the result of an equal call, {earlier.call_id}",
             same_as=earlier.call_id,
         )
-    message = f"an equal call, {earlier.call_id}, succeeded before, and nothing was changed since. Its result:"
+    message = f"an equal call, {earlier.call_id}, already succeeded, and nothing has changed since. Its result:"
     return Denied(
         call_id=call.id,
         tool=call.name,
@@ -96,7 +96,7 @@ def record_outcome(run: RunState, call: Call, outcome: Outcome, tool: ToolFacts 
         run.add_notice(Notice(_format_loop_notice(loop), by="repetition", category="repetition", priority="high"))
     elif type(outcome) is Failure and not polls and repetition.record_failure(key, outcome):
         run.recorder.emit(event.Repeated, call.name, 1, run.spec.thresholds.failures or 0, "hinted")
-        hint = f"{call.name} has failed before with the same arguments and in the same way ({outcome.kind})."
+        hint = f"{call.name} has failed before with the same arguments and the same error ({outcome.kind})."
         run.add_notice(Notice(f"{hint} Try another way.", by="repetition", category="repetition"))
 
 
@@ -109,8 +109,10 @@ def _format_loop_notice(loop: Loop) -> str:
     if len(loop.tools) == 1:
         what = f"{loop.tools[0]} was called {loop.times} times in a row with the same arguments and the same result."
     else:
-        what = f"The calls {', '.join(loop.tools)} went round {loop.times} times with the same arguments and results."
-    return f"{what} Calling again will be denied, and then the run ends. Try another way, or say what is in the way."
+        what = (
+            f"The calls {', '.join(loop.tools)} were repeated {loop.times} times with the same arguments and results."
+        )
+    return f"{what} Another such call will be denied, and then the run ends. Try another way, or say what blocks you."
 
 
 def check_stalled(run: RunState) -> End | None:
@@ -119,4 +121,4 @@ def check_stalled(run: RunState) -> End | None:
         return None
     run.recorder.emit(event.Repeated, run.progress.outcomes[-1].tool, 1, 1, "stalled")
     run.call_hooks(Point.STALLED)
-    return End(Stop.STALLED, warning="The same calls came again and again with the same results.")
+    return End(Stop.STALLED, warning="The same calls were repeated with the same results.")

@@ -27,7 +27,7 @@ class End:
     """The limit that it met."""
 
 
-class Continue(StrEnum):
+class ContinueReason(StrEnum):
     """Why a run goes on. There is no other reason."""
 
     TOOLS_RAN = "tools_ran"

@@ -38,14 +38,14 @@ def build_report(progress: Progress, turns: int, warning: str | None) -> str:
     parts = [warning or "The run was stopped before it was finished."]
     parts.append(f"It took {_pluralize(turns, 'turn')} and {_pluralize(progress.requests, 'request')} to the model.")
     parts.append(f"Calls that succeeded: {done or 'none'}.")
-    parts.append(f"Calls that did not: {failed or 'none'}.")
+    parts.append(f"Calls that did not succeed: {failed or 'none'}.")
     text = " ".join(parts)
     if progress.results:
         newest = "\n".join(map(format_outcome, progress.results[-_LAST_CALLS:]))
         text += f"\nThe last calls:\n{newest}"
     if progress.text:
         text += f"\nThe model last said: {progress.text}"
-    return text + "\nThe model gave no report; this one is made from the record."
+    return text + "\nThe model wrote no report; this one is made from the record of the run."
 
 
 def _pluralize(count: int, noun: str) -> str:

@@ -41,7 +41,7 @@ def apply_order(run: RunState, order: Order, point: Point | None = None) -> Veto
             run.faults = [*run.faults, {"rule": by, "trigger": trigger, "reason": reason}]
             run.recorder.emit(event.RuleFailed, by, trigger, reason)
         case _:
-            raise ConfigError("a hook's order", order, "an Order of flyball.progress, such as a Notice or a Veto")
+            raise ConfigError("hook", order, "orders of flyball.progress, such as Notice or Veto")
     return None
 
 

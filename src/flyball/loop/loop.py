@@ -15,7 +15,7 @@ from . import shared_budget
 from .approval import ask_for_extension
 from .completion import check_required_tools, describe_completion
 from .effects import Flow
-from .ending import Continue, End, describe_error
+from .ending import ContinueReason, End, describe_error
 from .grace import take_grace_turn
 from .plan import Plan
 from .reflection import reflect
@@ -58,11 +58,11 @@ def _run_turns(run: RunState) -> Flow[End]:
     """Turn after turn. The end is decided when all is kept, so that what came in until then still counts."""
     going = _check_start(run)
     while True:
-        while going is None or isinstance(going, Continue):
+        while going is None or isinstance(going, ContinueReason):
             going = yield from take_turn(run)
             if run.plan.has_transcript and not _is_paused(going):
                 yield from run.append_to_transcript()
-            if run.spec.reflection is not None and isinstance(going, Continue):
+            if run.spec.reflection is not None and isinstance(going, ContinueReason):
                 yield from reflect(run, run.spec.reflection)
         if run.spec.asks_for_extension and _can_extend(run, going):
             going = yield from ask_for_extension(run, going)
@@ -76,7 +76,7 @@ def _run_turns(run: RunState) -> Flow[End]:
         elif end.stop is not Stop.COMPLETED or not run.add_steered():
             return end
         else:
-            going = check_continue(run, Continue.STEERED)
+            going = check_continue(run, ContinueReason.STEERED)
 
 
 def _can_extend(run: RunState, end: End) -> bool:

@@ -25,7 +25,7 @@ from ..result import Stop
 from . import shared_budget
 from .compaction import estimate_request_tokens, shorten
 from .effects import Ask, Flow, Wait
-from .ending import Continue, End
+from .ending import ContinueReason, End
 from .state import RunState
 
 _TURN = Purpose.TURN  # found once: see course.py
@@ -34,10 +34,10 @@ _MIN_CONTEXT_TOKENS = 1_000
 """Tokens: a provider that says that this is too long means something else."""
 _FIRST_BACKOFF_S, _MAX_BACKOFF_S = 0.5, 60.0
 _NOTHING_USED = {"tokens": 0, "usd": 0}
-_CLOSED_FAILURE = ModelFailure(FailureKind.FINAL, "GeneratorExit", "cut", "nobody waited for the reply")
+_CLOSED_FAILURE = ModelFailure(FailureKind.FINAL, "GeneratorExit", "cut", "the request was cancelled")
 
 
-def ask_model(run: RunState) -> Flow[Reply | End | Continue]:
+def ask_model(run: RunState) -> Flow[Reply | End | ContinueReason]:
     """Ask for the next turn, again where that may help; the reply, or why there is none."""
     attempt, empty = 1, False
     while True:
@@ -223,7 +223,7 @@ def _may_retry_empty(run: RunState, reply: Reply) -> bool:
     return False
 
 
-def _handle_failure(run: RunState, failure: ModelFailure, attempt: int) -> Flow[End | Continue | None]:
+def _handle_failure(run: RunState, failure: ModelFailure, attempt: int) -> Flow[End | ContinueReason | None]:
     """Wait for the next attempt, or why there is none."""
     error = {"code": failure.code, "kind": failure.error, "message": failure.message}
     yield from shared_budget.flush(run)
@@ -247,14 +247,14 @@ def _handle_failure(run: RunState, failure: ModelFailure, attempt: int) -> Flow[
     return None
 
 
-def _handle_context_overflow(run: RunState, error: dict[str, Any]) -> Flow[End | Continue]:
+def _handle_context_overflow(run: RunState, error: dict[str, Any]) -> Flow[End | ContinueReason]:
     """The provider takes less than the limits say: less is shown from now on, in another turn; or the run ends."""
     most = estimate_request_tokens(run) - 1
     run.max_input_tokens = min(run.max_input_tokens, max(most * 9 // 10, _MIN_CONTEXT_TOKENS))
     if not (yield from shorten(run, most)):
         return replace(_refuse_turn(run, "context_tokens"), error=error)
     run.refund_turn("round_never_started")
-    return run.check_end() or Continue.SHORTENED
+    return run.check_end() or ContinueReason.SHORTENED
 
 
 def _compute_backoff_s(run: RunState, failure: ModelFailure, attempt: int) -> float:

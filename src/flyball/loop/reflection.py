@@ -42,7 +42,7 @@ def reflect(run: RunState, reflection: Reflection) -> Flow[None]:
         return
     if isinstance(found, str):
         shown = found if len(found) <= _MAX_GUIDANCE_CHARACTERS else f"{found[:_MAX_GUIDANCE_CHARACTERS]}…"
-        run.add_notice(Notice(f"Looking back at the work so far: {shown}", by="reflection", category="reflection"))
+        run.add_notice(Notice(f"Your review of the work so far: {shown}", by="reflection", category="reflection"))
     text = found if isinstance(found, str) else f"(No reflection: {found.reason})"
     run.reflections = [*run.reflections, text]
     run.recorder.emit(event.Reflected, text)
@@ -86,7 +86,7 @@ def _send_reflection(run: RunState, request: Request, tokens: int) -> Flow[str |
     if run.spending.is_limited or run.plan.has_shared_budget:
         held = run.spending.hold_up_to(tokens, longest)
         if held is None:
-            return SkippedReflection("what is left of tokens or money does not allow it.")
+            return SkippedReflection("too few tokens or too little money is left.")
         holds, longest = held
     request.max_output_tokens = longest
     if run.plan.has_shared_budget:

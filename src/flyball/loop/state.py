@@ -283,7 +283,7 @@ class RunState:
         if self.halt is not None:
             return End(Stop.HALTED, by=self.halt.by, warning=self.halt.message or None, grace=self.halt.grace)
         if self.idle_s is not None:
-            return End(Stop.STALLED, warning=f"Nothing came of it for {Unit.SECONDS.show(self.idle_s)}.")
+            return End(Stop.STALLED, warning=f"No progress for {Unit.SECONDS.show(self.idle_s)}.")
         return None
 
     def check_cancelled(self) -> End | None:

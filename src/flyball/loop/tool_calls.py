@@ -84,7 +84,7 @@ def _check_too_late(run: RunState) -> Callable[[Call], Outcome] | None:
         return lambda call: Cancelled(call_id=call.id, tool=call.name)
     if run.time_up or run.envelope.is_expired():
         run.envelope.refuse("seconds")
-        return lambda call: _build_denied(call, Reason.DEADLINE, "the time for work is over")
+        return lambda call: _build_denied(call, Reason.DEADLINE, "the time of the run is up")
     return None
 
 
@@ -102,8 +102,8 @@ def deny_calls(run: RunState, calls: Sequence[Call], reason: Reason, message: st
 def deny_incomplete(run: RunState, calls: Sequence[Call], finish: Finish) -> list[Outcome]:
     """Answer the calls of a reply that did not come to its end: half of what was meant must not be done."""
     if finish is Finish.LENGTH:
-        why = "the reply was cut off at its greatest length. Ask again, with less in one reply"
-        return deny_calls(run, calls, Reason.VALIDATION, f"{why}; nothing of it was run.")
+        why = "the reply was cut off at its maximum length, so none of its calls was made. Send less in one reply."
+        return deny_calls(run, calls, Reason.VALIDATION, why)
     if finish is Finish.CONTENT_FILTER:
         return deny_calls(run, calls, Reason.BLOCKED, "the provider's filter stopped the reply")
     return deny_calls(run, calls, Reason.DEADLINE, "the reply was cut off before its end")
@@ -115,7 +115,7 @@ def _prepare_call(run: RunState, call: Call) -> Prepared | Outcome:
         return Cancelled(call_id=call.id, tool=call.name)
     if run.time_up:
         run.envelope.refuse("seconds")
-        return _build_denied(call, Reason.DEADLINE, "the time for work is over")
+        return _build_denied(call, Reason.DEADLINE, "the time of the run is up")
     ready = run.admission.read(call)
     round = duplicates.check_loop(run, call, ready)
     if round is not None or isinstance(ready, BaseOutcome):

@@ -13,7 +13,7 @@ from . import duplicates, shared_budget
 from .approval import ask_to_continue, request_approvals
 from .completion import check_early_completion, handle_final_reply
 from .effects import Flow
-from .ending import Continue, End
+from .ending import ContinueReason, End
 from .model_request import ask_model
 from .state import RunState
 from .tool_calls import deny_calls, deny_incomplete, make_calls
@@ -21,10 +21,10 @@ from .tool_calls import deny_calls, deny_incomplete, make_calls
 # Found once: see course.py.
 _STARTED, _ENDED = Point.TURN_STARTED, Point.TURN_ENDED
 _INCOMPLETE = (Finish.LENGTH, Finish.CONTENT_FILTER, Finish.CUT)
-_TOOLS_RAN = Continue.TOOLS_RAN
+_TOOLS_RAN = ContinueReason.TOOLS_RAN
 
 
-def take_turn(run: RunState) -> Flow[Continue | End]:
+def take_turn(run: RunState) -> Flow[ContinueReason | End]:
     """Claim a turn, and take it."""
     end = run.check_end()
     if end is not None:
@@ -53,10 +53,10 @@ def take_turn(run: RunState) -> Flow[Continue | End]:
         run.recorder.emit(event.TurnEnded)
     if run.shared_turn_claimed and run.refund_reason is not None:
         shared_budget.refund(run, run.refund_reason, {"turns": 1})
-    return check_continue(run, going) if isinstance(going, Continue) else going
+    return check_continue(run, going) if isinstance(going, ContinueReason) else going
 
 
-def _run_turn(run: RunState) -> Flow[Continue | End]:
+def _run_turn(run: RunState) -> Flow[ContinueReason | End]:
     if run.rule_questions:
         yield from ask_to_continue(run)
     end = run.check_end() or (End(Stop.PAUSED) if run.questions else None)
@@ -73,15 +73,15 @@ def _run_turn(run: RunState) -> Flow[Continue | End]:
         end = handle_final_reply(run, reply)
         if end is not None:
             return end
-        return Continue.STEERED if run.add_steered() else Continue.NUDGED
+        return ContinueReason.STEERED if run.add_steered() else ContinueReason.NUDGED
     return (yield from _handle_calls(run, reply, calls))
 
 
-def _handle_calls(run: RunState, reply: Reply, calls: Sequence[Call]) -> Flow[Continue | End]:
+def _handle_calls(run: RunState, reply: Reply, calls: Sequence[Call]) -> Flow[ContinueReason | End]:
     if reply.finish in _INCOMPLETE:
         outcomes: Sequence[Outcome] = deny_incomplete(run, calls, reply.finish)
         if reply.finish is not Finish.LENGTH:
-            return handle_final_reply(run, reply) or Continue.ANSWERED
+            return handle_final_reply(run, reply) or ContinueReason.ANSWERED
     else:
         if run.spec.approval_tools or run.spec.rules_need_approval:
             calls = yield from request_approvals(run, calls)
@@ -108,7 +108,7 @@ def _handle_calls(run: RunState, reply: Reply, calls: Sequence[Call]) -> Flow[Co
         run.refund_turn("cheap_round")
     if run.steered:
         run.add_steered()
-    return _TOOLS_RAN if ran else Continue.ANSWERED
+    return _TOOLS_RAN if ran else ContinueReason.ANSWERED
 
 
 def _check_calls_exhausted(run: RunState, outcomes: Sequence[Outcome]) -> End | None:
@@ -121,10 +121,10 @@ def _check_calls_exhausted(run: RunState, outcomes: Sequence[Outcome]) -> End | 
     return run.refuse_budget("tool_calls") if spent and "tool_calls" in refused else None
 
 
-def check_continue(run: RunState, reason: Continue) -> Continue | End:
+def check_continue(run: RunState, reason: ContinueReason) -> ContinueReason | End:
     """A turn that would be followed by another: whether the caller wants that."""
     end = run.check_end()
-    if end is not None or reason is Continue.SHORTENED:  # which was no turn
+    if end is not None or reason is ContinueReason.SHORTENED:  # which was no turn
         return end or reason
     if run.spec.single_turn:
         return End(Stop.HALTED, by="single_turn")

@@ -137,7 +137,7 @@ class SetStateAction(Action):
         state = view.get("context.state")
         current = state[self.key] if isinstance(state, Table) and self.key in state else 0
         if not isinstance(current, int | float):
-            raise RuleError(f"context.state.{self.key} is {describe_type(current)}, and nothing to be counted up")
+            raise RuleError(f"context.state.{self.key} is {describe_type(current)}, so it cannot be incremented")
         return [SetState(self.key, current + (self.increment or 0), rule)]
 
 
@@ -155,7 +155,7 @@ class EmitEvent(Action):
         """Parse the action from its table."""
         name = reader.read_text(("action", "name"), table, required=True) or ""
         if name.startswith("log."):
-            reader.add_error(("action", "name"), name, 'another name, or type = "log": log.* are the log\'s own')
+            reader.add_error(("action", "name"), name, 'another name, because log.* is reserved for type = "log"')
         value: Any = table.get("data", {})
         if not isinstance(value, dict):
             reader.add_error(("action", "data"), value, "a table")
@@ -236,7 +236,7 @@ class ExtendBudget(Action):
             near = suggest_names(budget, BUDGETS) or BUDGETS
             reader.add_error(("action", "budget"), budget, f"a budget: {' or '.join(near)}")
         if isinstance(amount, bool) or not isinstance(amount, int | float) or not 0 < amount < 1e15:
-            reader.add_error(("action", "amount"), amount, "how much more, above 0")
+            reader.add_error(("action", "amount"), amount, "a number above 0")
             amount = 0
         elif budget not in ("usd", "seconds") and amount != int(amount):
             reader.add_error(("action", "amount"), amount, f"a whole number of {budget}")
@@ -260,7 +260,7 @@ class AskPersonAction(MessageAction):
 
     def build_fallback_orders(self, rule: str, reason: str) -> list[Order]:
         """Return a question with a standard text."""
-        return [AskPerson(f"The rule {rule} wants a person to agree; {reason}. Go on?", rule)]
+        return [AskPerson(f"The rule {rule} needs a person's approval; {reason}. Continue?", rule)]
 
 
 @dataclass(frozen=True, slots=True)

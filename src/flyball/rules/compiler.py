@@ -57,7 +57,7 @@ class Source:
         if (tree.lineno, tree.col_offset) == (1, 0):
             raise self.build_error(0, self.text.strip(), "one expression")
         if any(count > MAX_PARTS or level > MAX_LEVELS for count, level in _measure_nodes(tree)):
-            expected = f"an expression of at most {MAX_PARTS} parts, {MAX_LEVELS} in each other"
+            expected = f"an expression of at most {MAX_PARTS} parts, nested at most {MAX_LEVELS} levels deep"
             raise self.build_error(0, self.text.strip(), expected)
         return tree
 
@@ -170,7 +170,7 @@ class Compiler:
         if type(node.value) is int and node.value > MAX_INT:
             return self.add_error(node, "a number of at most 64 bits")
         if type(node.value) not in {NoneType, bool, int, float, str}:
-            return self.add_error(node, "a number, a text, true, false or none")
+            return self.add_error(node, "a number, a string, true, false or none")
         return ast.Constant(node.value)
 
     def convert_name(self, node: ast.Name) -> ast.expr:
@@ -297,7 +297,7 @@ class Compiler:
         for sign, old, new in zip(node.ops, node.comparators, others, strict=True):
             none = isinstance(new, ast.Constant) and new.value is None
             if type(sign) in _IDENTITY_OPERATORS and not none:
-                self.add_error(old, "none behind is, or == in place of is")
+                self.add_error(old, "none after is, or == instead of is")
         return ast.Compare(left, [_IDENTITY_OPERATORS.get(type(sign), sign) for sign in node.ops], others)
 
     def convert_conditional(self, node: ast.IfExp) -> ast.expr:
@@ -331,8 +331,8 @@ _IDENTITY_OPERATORS: dict[type[ast.cmpop], ast.cmpop] = {ast.Is: ast.Eq(), ast.I
 """Only none equals none, so == can replace `is`."""
 _NODE_NAMES: dict[type[ast.AST], str] = {
     ast.Await: "await",
-    ast.BitAnd: "& (and is spelt out)",
-    ast.BitOr: "| (or is spelt out; a filter stands at the end of a template's expression)",
+    ast.BitAnd: "& (write and)",
+    ast.BitOr: "| (write or; a filter belongs at the end of a template's expression)",
     ast.BitXor: "^",
     ast.Dict: "{ }",
     ast.DictComp: "for",
@@ -345,7 +345,7 @@ _NODE_NAMES: dict[type[ast.AST], str] = {
     ast.NamedExpr: ":=",
     ast.Pow: "**",
     ast.RShift: ">>",
-    ast.Set: "{ } (a list has [ ])",
+    ast.Set: "{ } (write a list with [ ])",
     ast.SetComp: "for",
     ast.Starred: "*",
     ast.Yield: "yield",

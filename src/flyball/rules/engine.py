@@ -175,7 +175,7 @@ class RuleEngine:
         orders: list[Order] = []
         for order in self._evaluate_rules(rules, context):
             if isinstance(order, Emit) and order.name not in _LEVELS:
-                reason = f"it answers the event {event.name} with another, {order.name}; that is not told"
+                reason = f"it answers the event {event.name} with another event, {order.name}, which is not delivered"
                 order = Fault(order.by, Trigger.EVENT.value, reason)
             orders.append(order)
         return orders
@@ -238,7 +238,7 @@ class RuleEngine:
                 log.exception("rule %s failed", rule.id)
             reason = str(error) if isinstance(error, RuleError) else f"{type(error).__name__}: {error}"
             return [
-                *rule.action.build_fallback_orders(rule.id, "its message could not be made"),
+                *rule.action.build_fallback_orders(rule.id, "its message could not be rendered"),
                 _build_fault(rule, reason),
             ]
         return orders

@@ -37,12 +37,12 @@ def read_rule(path: Path, overrides: Overrides | None = None) -> Rule:
         status = path.stat()
     except (OSError, ValueError) as error:
         reason = getattr(error, "strerror", None) or str(error)
-        raise TomlError(str(path), reason, "a file that can be read") from error
+        raise TomlError(str(path), reason=f"cannot read the file: {reason}") from error
     if not stat.S_ISREG(status.st_mode):
-        raise TomlError(str(path), "no regular file", "a file that can be read")
+        raise TomlError(str(path), reason="not a regular file")
     size = status.st_size
     if size > MAX_BYTES:
-        raise TomlError(str(path), f"{size:,} bytes", f"a rule of at most {MAX_BYTES:,} bytes")
+        raise TomlError(str(path), reason=f"the file has {size:,} bytes; a rule may have at most {MAX_BYTES:,}")
     return RuleFile(TomlDocument.read(path), str(path), overrides).parse_rule()
 
 
@@ -83,7 +83,7 @@ class RuleFile(RuleReader):
     def _read_id(self, head: Mapping[str, Any]) -> str | None:
         id_ = self.read_text(("rule", "id"), head, required=True)
         if id_ is not None and not _KEBAB.fullmatch(id_):
-            self.add_error(("rule", "id"), id_, "small letters, digits and single hyphens, such as my-rule")
+            self.add_error(("rule", "id"), id_, "lowercase letters, digits and single hyphens, such as my-rule")
         return id_
 
     def _read_header(self, head: Mapping[str, Any], trigger: Trigger | None) -> dict[str, Any]:
@@ -109,7 +109,7 @@ class RuleFile(RuleReader):
             if not _NAME.fullmatch(name):
                 self.add_error(place, name, "a name of letters, digits and _")
             elif not isinstance(default, bool | int | float | str):
-                self.add_error(place, default, "a number, a text, true or false")
+                self.add_error(place, default, "a number, a string, true or false")
             else:
                 params[name] = default
                 self._apply_override(rule, name, default, params)
@@ -126,7 +126,7 @@ class RuleFile(RuleReader):
             params[name] = override
         else:
             self.add_error(
-                ("params", name), override, f"a {kind.__name__}, as the rule's own {default!r}; in the settings"
+                ("params", name), override, f"a {kind.__name__} in the settings, as in the rule ({default!r})"
             )
 
     def _read_condition(self) -> Condition | None:
@@ -164,11 +164,13 @@ class RuleFile(RuleReader):
             self.add_error(("test", n), entry, "a table [[test]]")
         table = cast("dict[str, Any]", entry if isinstance(entry, dict) else {})
         if table.get("fires") is False and "message" in table:
-            self.add_error(("test", n, "message"), table["message"], "none, where it does not fire")
+            self.add_error(
+                ("test", n, "message"), table["message"], "no message, because the test expects the rule not to fire"
+            )
         self.check_keys(("test", n), table, ("context", "fires", "message"))
         context = table.get("context", {})
         if not isinstance(context, dict):
-            self.add_error(("test", n, "context"), context, "a table: what the rule sees")
+            self.add_error(("test", n, "context"), context, "a table with the data that the rule sees")
             context = {}
         return Trial(
             context=cast("dict[str, Any]", context),

@@ -85,13 +85,13 @@ def _percent(value: Any, digits: Any = 0) -> str:
 def _check_digits(value: Any, min_digits: int) -> int:
     if type(value) is int and min_digits <= value <= _MAX_DIGITS:
         return value
-    raise ValueError(f"digits are a whole number from {min_digits} to {_MAX_DIGITS}")
+    raise ValueError(f"digits must be a whole number from {min_digits} to {_MAX_DIGITS}")
 
 
 def _check_number(value: Any) -> Any:
     if type(value) in _NUMBER_TYPES:
         return value
-    raise TypeError(f"{describe_type(value)} is no number")
+    raise TypeError(f"{describe_type(value)} is not a number")
 
 
 def _int(value: Any) -> Any:
@@ -104,7 +104,7 @@ def _float(value: Any) -> float:
 
 def _check_numeric_text(value: Any) -> Any:
     if type(value) is str and len(value) > _MAX_NUMBER_LENGTH:
-        raise ValueError(f"a text of more than {_MAX_NUMBER_LENGTH} characters is no number")
+        raise ValueError(f"a string of more than {_MAX_NUMBER_LENGTH} characters is not a number")
     return value
 
 
@@ -112,7 +112,7 @@ def to_text(value: object, max_characters: int = MAX_ITEMS) -> str:
     """Convert a value to text. Raises RuleError if that is too long."""
     text = str(to_plain(value, max_characters) if type(value) in _CONTAINER_TYPES else value)
     if len(text) > max_characters:
-        raise RuleError(f"a text of more than {max_characters:,} characters")
+        raise RuleError(f"a string of more than {max_characters:,} characters")
     return text
 
 

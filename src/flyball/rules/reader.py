@@ -58,7 +58,7 @@ class RuleReader:
             return None
         if isinstance(value, str) and value.strip():
             return value
-        self.add_error(place, value, "a text that is not empty")
+        self.add_error(place, value, "a non-empty string")
         return None
 
     def read_int(self, place: Place, table: Mapping[str, Any], default: int, min_value: int, max_value: int) -> int:
@@ -86,7 +86,7 @@ class RuleReader:
         if isinstance(value, str) and value in list(kind):
             return kind(value)
         near = suggest_names(value, list(kind)) if isinstance(value, str) else []
-        self.add_error(place, value, f"one of {', '.join(near or kind)}")
+        self.add_error(place, value, " or ".join(near) or f"one of {', '.join(kind)}")
         return default
 
     def read_template(self, key: str, table: Mapping[str, Any], *, required: bool = True) -> Any:
@@ -105,7 +105,7 @@ class RuleReader:
         if value is None:
             return None
         if not isinstance(value, bool | int | float | str):
-            self.add_error((*parent, key), value, "a text, a number, true or false")
+            self.add_error((*parent, key), value, "a string, a number, true or false")
             return None
         text = value if isinstance(value, str) else f"{{{{ {value!r} }}}}"
         return self.compile_value((*parent, key), lambda where: Template(text, self.vocabulary, where))

@@ -60,7 +60,7 @@ class RuleSet:
             if rule is None:
                 continue
             if rule.id in rules:
-                expected = f"an id of its own; {rules[rule.id].source} has it"
+                expected = f"a unique id; {rules[rule.id].source} has the same one"
                 problems.append(SettingError("rule.id", str(path), rule.id, expected))
                 continue
             rules[rule.id] = _apply_enabled(rule, settings, problems)
@@ -84,7 +84,7 @@ class RuleSet:
         ids = {rule.id: rule.source for rule in core.rules}
         shadowing = [rule for rule in self.rules if ids.get(rule.id, rule.source) != rule.source]
         problems = [
-            SettingError("rule.id", rule.source, rule.id, "an id that no core rule has; it is ignored")
+            SettingError("rule.id", rule.source, rule.id, "an id that no core rule has; this rule is ignored")
             for rule in shadowing
         ]
         rules = [*core.rules, *[rule for rule in self.rules if rule.id not in ids]]
@@ -96,10 +96,10 @@ class RuleSet:
         """Return these rules without some. Raises ConfigError for core or unknown ids."""
         for rule in self.rules:
             if rule.id in ids and rule.core:
-                raise ConfigError("rules, without", rule.id, "a rule that is not core")
+                raise ConfigError("rules, without", rule.id, "a rule that is not a core rule")
         unknown = set(ids) - {rule.id for rule in self.rules}
         if unknown:
-            raise ConfigError("rules, without", sorted(unknown), "ids of these rules")
+            raise ConfigError("rules, without", sorted(unknown), "ids of rules in this set")
         return replace(self, rules=tuple(rule for rule in self.rules if rule.id not in ids))
 
     @property
@@ -216,9 +216,11 @@ def _apply_enabled(rule: Rule, settings: Settings, problems: list[ConfigError]) 
     enabled = None if setting is None else _parse_setting(setting)
     if rule.core:
         if not rule.enabled:
-            problems.append(SettingError("rule.enabled", rule.source, False, "true: core rules stay on"))
+            problems.append(
+                SettingError("rule.enabled", rule.source, False, "true, because core rules cannot be disabled")
+            )
         if setting is not None and enabled is not True:
-            problems.append(setting.error("no such setting: core rules stay on"))
+            problems.append(setting.error("no such setting, because core rules cannot be disabled"))
         return replace(rule, enabled=True)
     if setting is None:
         return rule

@@ -35,7 +35,7 @@ def try_rule(rule: Rule, context: Mapping[str, Any]) -> TrialFinding:
     view.update(rule.named_params)
     event = view.get("context.event.name")
     if rule.event is not None and event is not None and event != rule.event:
-        return TrialFinding(rule.id, False, f"it listens to the event {rule.event!r}, and this is {event!r}")
+        return TrialFinding(rule.id, False, f"it listens to the event {rule.event!r}, and the event is {event!r}")
     if rule.condition is not None:
         verdict = rule.condition.evaluate(view)
         if not verdict.value:
@@ -55,7 +55,7 @@ def failures(rule: Rule) -> Iterator[str]:
         where = f"{rule.source}:{test.line}: test {number} of {rule.id}"
         if finding.fires != test.fires:
             actual = "fires" if finding.fires else "does not fire"
-            expected = "expected it to fire" if test.fires else "expected it not to"
+            expected = "expected it to fire" if test.fires else "expected it not to fire"
             yield f"{where}: it {actual}; {expected}{_format_reason(finding.reason)}"
         elif finding.fires and finding.reason is not None:
             yield f"{where}: {finding.reason}"

@@ -141,7 +141,7 @@ def freeze(value: Any, name: str) -> object:
     if kind is _FailedPart:
         raise RuleError(value.reason)
     description = "a number of more than 64 bits" if kind is int else f"a {kind.__name__}"
-    raise RuleError(f"{name} is {description}, which no expression can use")
+    raise RuleError(f"{name} is {description}, which an expression cannot use")
 
 
 def _is_scalar(value: Any) -> bool:
@@ -166,7 +166,7 @@ _TYPE_NAMES: dict[type, str] = {
     bool: "true or false",
     int: "a number",
     float: "a number",
-    str: "a text",
+    str: "a string",
     list: "a list",
     Table: "a table",
 }
@@ -195,7 +195,7 @@ def _compute(part: Lazy, name: str) -> object:
 def _check_key(key: object, name: str) -> str:
     if issubclass(type(key), StrEnum):
         return str.__str__(cast("str", key))
-    raise RuleError(f"{name or 'the data'} is a table with a key that is a {type(key).__name__}, and no text")
+    raise RuleError(f"{name or 'the data'} has a key of type {type(key).__name__}; keys must be strings")
 
 
 class _ListFreezer:

@@ -70,7 +70,7 @@ class Vocabulary:
                 branch = branch.setdefault(part, {})
         builtins = FUNCTIONS.keys() | CONSTANTS.keys()
         if taken := sorted(tree.keys() & builtins | self.helpers.keys() & (tree.keys() | builtins)):
-            raise ConfigError("vocabulary", taken, "names that are not taken")
+            raise ConfigError("vocabulary", taken, "names that are not in use")
         functions = {name: function.call for name, function in FUNCTIONS.items()}
         helpers = {name: helper.wrap(name) for name, helper in self.helpers.items()}
         object.__setattr__(self, "tree", tree)

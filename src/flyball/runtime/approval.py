@@ -90,7 +90,9 @@ class ApprovalCaller:
         late = anyio.current_time() + seconds
         worker = await wait_for_worker(_APPROVER_WORKERS, lambda: anyio.current_time() >= late)
         if worker is None:
-            return Verdict(False, f"nobody could be asked: no worker is free; {_APPROVER_WORKERS.hung} hang")
+            return Verdict(
+                False, f"the approver was not called: no worker thread is free; {_APPROVER_WORKERS.hung} hang"
+            )
         self._worker = worker
         came, context = list[Verdict](), copy_context_for_thread()
 
@@ -114,8 +116,8 @@ def is_async(approver: Approver | None) -> bool:
 
 
 def _build_timeout_verdict(seconds: float) -> Verdict:
-    return Verdict(False, f"nobody answered within {seconds:g} s")
+    return Verdict(False, f"the approver did not answer within {seconds:g} s")
 
 
 def _build_failed_verdict(error: BaseException) -> Verdict:
-    return Verdict(False, f"nobody could be asked ({type(error).__name__})")
+    return Verdict(False, f"the approver failed ({type(error).__name__})")

@@ -83,7 +83,7 @@ def _format_result(task: ChildTask, result: Result, max_characters: int) -> str:
     calls = _format_calls(result)
     made = f" Its calls: {calls}." if calls else ""
     head = _truncate(f"{task.spec.name}: {result.stop.value}{flags}. {result.explain()}{made}", 2 * _HEADER_CHARACTERS)
-    return f"{head}\n{_truncate(result.text.strip() or 'It said nothing.', max_characters)}"
+    return f"{head}\n{_truncate(result.text.strip() or 'It returned no text.', max_characters)}"
 
 
 def _truncate(text: str, max_characters: int) -> str:

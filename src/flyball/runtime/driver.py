@@ -365,7 +365,7 @@ class Driver:
     def _answer_immediate(self, effect: Effect[Any]) -> Any:
         if isinstance(effect, Append):
             return None
-        assert isinstance(effect, Grant), f"the loop wants a {type(effect).__name__}, which nobody can do"
+        assert isinstance(effect, Grant), f"the driver cannot perform a {type(effect).__name__}"
         return None if self.budget_client is None else self.budget_client.apply(effect)
 
     def _interrupt_effect(self, effect: Effect[Any]) -> Any:

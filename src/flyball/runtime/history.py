@@ -9,7 +9,7 @@ from typing import Any, cast
 
 from .. import __version__
 from ..budget.run_budget import Refusal, TurnBudget
-from ..errors import ConfigError, ResumeError
+from ..errors import ResumeError, UsageError
 from ..loop.child_task import add_instructions
 from ..loop.effects import (
     Act,
@@ -87,9 +87,7 @@ class PausedRun:
     def claim(self) -> None:
         """Go on from here, once: what comes next would else be done twice."""
         if not self._claimed.acquire(blocking=False):
-            raise ConfigError(
-                "resume", "a result from which the run went on already", "the result that it came to then"
-            )
+            raise UsageError("this run was already resumed from this result: use the result that resume returned")
 
     def release(self) -> None:
         """It could not go on; nothing was done, and it may be tried again."""
@@ -257,6 +255,6 @@ def _check_format(run_id: str, data: Mapping[str, Any]) -> None:
     if found != FORMAT:
         raise ResumeError(
             f"run {run_id}",
-            f"a journal in format {found}, written by Flyball {data.get('version', 'of an unknown version')}",
-            f"format {FORMAT}, which this Flyball {__version__} reads; resume it with the version that wrote it",
+            f"its journal has format {found}, written by Flyball {data.get('version', '(unknown version)')}, and this "
+            f"Flyball {__version__} reads format {FORMAT}; resume it with the version that wrote it",
         )

@@ -261,7 +261,7 @@ class RunJournal:
         if not rows or entry is None:
             if self._is_child:
                 return plan
-            raise ResumeError(f"run {plan.run_id}", "a run that is gone from the store", "one that is there")
+            raise ResumeError(f"run {plan.run_id}", "it is no longer in the store")
         plan, self.history = restore_plan(plan, rows[0].data), parse_journal(rows)
         self.next_event = 1 + max((event["seq"] for event in store.runs.events(plan.run_id)), default=-1)
         ledger.is_stored = ledger.is_resumed = True
@@ -283,8 +283,12 @@ class RunJournal:
             self._pending.add_extended(len(history.answers) - 1, [more])
             return history
         elif stop is not None:
-            wanted = "more of what it has met (extend=)" if stop in EXTENDABLE_STOPS else "from_messages=True"
-            raise ResumeError(f"run {plan.run_id}", f"a run that ended as {stop}", wanted)
+            to_do = (
+                "extend= with more of the limit that it reached"
+                if stop in EXTENDABLE_STOPS
+                else "from_messages=True to start a new run from its messages"
+            )
+            raise ResumeError(f"run {plan.run_id}", f"it ended as {stop}; pass {to_do}")
         history.signals += () if more is None else (more,)
         return history
 
@@ -382,7 +386,7 @@ class RunJournal:
         self._closed = True
         self.send_signal(LeaseLost() if isinstance(error, StaleFence) else StoreFailed(describe_error(error)))
         if not isinstance(error, StoreError):
-            log.error("the store raised what is no StoreError", exc_info=error)
+            log.error("the store raised an exception that is not a StoreError", exc_info=error)
 
 
 async def _run_in_worker(work: Callable[[], T]) -> T:

@@ -80,7 +80,7 @@ class SessionLease:
         try:
             renewed = self.store.lease.renew(self.guard, self._seconds)
         except StoreError as error:
-            log.warning("the lease of session %s is not renewed: %s", self.session, format_with_code(error))
+            log.warning("the lease of session %s could not be renewed: %s", self.session, format_with_code(error))
             if monotonic() < self.lost_at:
                 return True
             renewed = False
@@ -104,7 +104,11 @@ class SessionLease:
             try:
                 self.store.lease.release(guard)
             except StoreError as error:
-                log.warning("the lease of session %s expires unreleased: %s", self.session, format_with_code(error))
+                log.warning(
+                    "the lease of session %s was not released: %s",
+                    self.session,
+                    format_with_code(error),
+                )
 
 
 class LeaseRenewer:

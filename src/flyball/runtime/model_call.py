@@ -90,7 +90,7 @@ class ModelCaller:
         if isinstance(reply, ModelFailure):
             return reply
         flaw = None if _is_well_formed(reply) else _find_flaw(reply)
-        return reply if flaw is None else ModelFailure.from_error(ModelError(f"the model gave {flaw}"))
+        return reply if flaw is None else ModelFailure.from_error(ModelError(f"the model returned {flaw}"))
 
     def interrupt(self) -> Reply:
         """What there is of a reply that is not waited for any longer; one that was never asked for has used nothing."""
@@ -125,7 +125,7 @@ class ModelCaller:
     async def _ask_in_worker(self, model: Any, request: Request) -> Reply | ModelFailure:
         worker = await wait_for_worker(self._workers, lambda: False)
         if worker is None:
-            raise Retryable(f"no worker is free; {self._workers.hung} hang")
+            raise Retryable(f"no worker thread is free; {self._workers.hung} hang")
         self._worker = worker
         came, context = list[Reply | BaseException](), copy_context_for_thread()
 

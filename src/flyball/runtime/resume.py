@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, cast
 
-from ..errors import ConfigError, ResumeError
+from ..errors import ResumeError, UsageError
 from ..event import Event
 from ..loop.effects import Act, Answer, Append, Ask, Decide, Effect, Grant, Wait
 from ..outcome import Failure
@@ -21,9 +21,9 @@ if TYPE_CHECKING:
     from .driver import Driver  # cycle: its type only; a driver calls these functions
 
 _INTERRUPTED = ModelFailure(
-    FailureKind.INTERRUPTED, "Interrupted", "interrupted", "the process ended while the reply was awaited", began=True
+    FailureKind.INTERRUPTED, "Interrupted", "interrupted", "the process ended before the reply arrived", began=True
 )
-_UNKNOWN = "the process ended while this was under way. Whether it had an effect is not known"
+_UNKNOWN = "the process ended during the call. It is not known whether the call had an effect"
 
 
 def resume_run(driver: Driver, history: RunHistory, journal: RunJournal) -> Effect[Any] | None:
@@ -55,12 +55,13 @@ def _replay_answers(driver: Driver, history: RunHistory, journal: RunJournal) ->
         if effect is None or not journal.matches(begun, effect):
             hush.mute()
             driver.close_loop()
-            wants = "the end" if effect is None else f"the effect {type(effect).__name__}"
-            found = (
-                f"{wants} as step {n + 1} of {len(history.started)}, which was another: code, rules or tools changed"
+            wants = "the run ends" if effect is None else f"the run wants {type(effect).__name__}"
+            raise ResumeError(
+                f"run {driver.recorder.header.run_id}",
+                f"code, rules or tools have changed: at step {n + 1} of {len(history.started)}, {wants}, and the "
+                "journal has another step. Resume it with the same agent, or pass from_messages=True to start a new "
+                "run from its messages",
             )
-            where = f"run {driver.recorder.header.run_id}"
-            raise ResumeError(where, found, "the same agent; or from_messages=True")
         if n < len(history.answers):
             journal.record_replayed(effect)
             effect = _replay_answer(driver, effect, history.answers[n])
@@ -136,9 +137,10 @@ def replay_pause(driver: Driver, pause: PausedRun) -> Effect[Any]:
     if not arrived or cast("Decide", effect).question.id != pause.question_id:
         driver.close_loop()
         pause.release()
-        found = f"a {type(effect).__name__}" if driver.result is None else driver.result.explain()
-        raise ConfigError(
-            "resume", found, "the open question: hooks, callbacks and the model must decide the same again"
+        found = f"the run wants {type(effect).__name__}" if driver.result is None else driver.result.explain()
+        raise UsageError(
+            "the run did not reach its open question again, because a hook, a callback or the model decided otherwise "
+            f"than before the pause: {found}"
         )
     recorder.sinks, recorder.sink_errors = sinks, pause.sink_errors
     for signal in pause.signals:

@@ -88,7 +88,7 @@ class OpenSources:
             if source.tools is None:
                 source.error = error
             else:
-                log.debug("%s went wrong while it was open", source.source.name, exc_info=True)
+                log.debug("%s failed while it was open", source.source.name, exc_info=True)
         finally:
             source.is_closed = True
             self._settle()
@@ -155,7 +155,7 @@ class SourcedDriver(Driver):
         if self.signals.is_cancelling:
             return None
         if scope.cancelled_caught:
-            error = SourceError(sources.missing, f"not open within {limit_s:g} s, all the time that this run may work")
+            error = SourceError(sources.missing, f"not open within {limit_s:g} s, the time limit of this run")
         if not self._is_resumed:
             plan = replace(
                 plan, elapsed_s=self.timer.now(), start_error=None if error is None else describe_error(error)

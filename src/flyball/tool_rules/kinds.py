@@ -103,12 +103,12 @@ class LimitedTools(_NamedRule):
         if self.after_tool is not None:
             validation.check_text("tool_rule.after_tool", self.after_tool)
         elif self.limited_tools is None:
-            raise ConfigError("tool_rule.limited_tools", None, "a list of tools, as there is no after_tool either")
+            raise ConfigError("tool_rule.limited_tools", None, "a list of tools, because after_tool is not set")
         validation.check_int("tool_rule.max_calls", self.max_calls, min_value=1)
         limited = _check_tools("limited_tools", [self.after_tool] if self.limited_tools is None else self.limited_tools)
         required = _check_tools("then_require_one_of", self.then_require_one_of)
         if set(required) <= set(limited):
-            expected = "a tool that is not limited itself, as nothing else could lift the limit"
+            expected = "a tool that is not limited itself, because only such a tool can lift the limit"
             raise ConfigError("tool_rule.then_require_one_of", list(required), expected)
         object.__setattr__(self, "limited_tools", limited)
         object.__setattr__(self, "then_require_one_of", required)
@@ -188,7 +188,9 @@ class RequirePriorTool(_NamedRule):
         validation.check_text("tool_rule.tool", self.tool)
         validation.check_text("tool_rule.require_prior_tool", self.require_prior_tool)
         if self.tool == self.require_prior_tool:
-            raise ConfigError("tool_rule.require_prior_tool", self.tool, "another tool, as none can come before itself")
+            raise ConfigError(
+                "tool_rule.require_prior_tool", self.tool, "another tool, because a tool cannot come before itself"
+            )
         if self.with_parameters is not None:
             object.__setattr__(self, "with_parameters", _check_parameters(self.with_parameters))
 
@@ -233,7 +235,7 @@ class BlockUntilTool(_NamedRule):
             tools = _check_tools("tools", self.tools)
             if self.block_until_tool in tools:
                 where = f"tool_rule.tools[{tools.index(self.block_until_tool)}]"
-                raise ConfigError(where, self.block_until_tool, "another tool, as none can wait for itself")
+                raise ConfigError(where, self.block_until_tool, "another tool, because a tool cannot wait for itself")
             object.__setattr__(self, "tools", tools)
 
     @property
@@ -283,7 +285,7 @@ def _check_tools(key: str, value: object) -> tuple[str, ...]:
     where = f"tool_rule.{key}"
     names = cast("Sequence[object]", value) if isinstance(value, list | tuple) else ()
     if not names:
-        raise ConfigError(where, cast("object", value), "a list of one or more names of tools")
+        raise ConfigError(where, cast("object", value), "a list of one or more tool names")
     return tuple(validation.check_text(f"{where}[{n}]", name) for n, name in enumerate(names))
 
 

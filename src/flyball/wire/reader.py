@@ -73,7 +73,7 @@ def _to_items(messages: object) -> Iterable[object]:
         return [messages]
     is_single = isinstance(messages, (Mapping, bytes, bytearray))  # iterable, but not over messages
     if is_single or not isinstance(messages, Iterable):
-        raise MessageError(0, "messages", cast("object", messages), "a text or a list of messages")
+        raise MessageError(0, "messages", cast("object", messages), "a string or a list of messages")
     return cast("Iterable[object]", messages)
 
 
@@ -86,7 +86,7 @@ def _read_item(index: int, item: object) -> list[Message]:
     if isinstance(item, str):
         return [_build_message(MessageType.TEXT, Role.USER, item)]
     if not isinstance(item, Mapping):
-        expected = "a text, a dict with role and content, or a Message (of an object of an SDK, its model_dump())"
+        expected = "a string, a dict with role and content, or a Message (for an SDK object, pass its model_dump())"
         raise MessageError(index, "message", item, expected)
     data: Json = copy_json(index, "", cast("object", item))
     role_name = data.get("role")
@@ -96,7 +96,7 @@ def _read_item(index: int, item: object) -> list[Message]:
 
 def _read_tool(index: int, data: Json) -> list[Message]:
     name = data.get("name")
-    require(name is None or isinstance(name, str), index, "name", name, "a text, or None")
+    require(name is None or isinstance(name, str), index, "name", name, "a string, or None")
     payload = {"call_id": _require_text(index, "", data, "tool_call_id"), "name": name, "is_error": False}
     content = _read_result_text(index, "content", data.get("content"), payload, OPENAI)
     messages = [_build_message(MessageType.TOOL_RESULT, Role.TOOL, content, payload)]
@@ -141,7 +141,7 @@ def _read_content(index: int, role: Role, data: Json, shape: str | None) -> list
         return [
             _read_part(index, f"content[{place}]", role, part, shape, is_only_part) for place, part in enumerate(parts)
         ]
-    expected = "a text, a list of parts, or None" if is_assistant else "a text or a list of parts"
+    expected = "a string, a list of parts, or None" if is_assistant else "a string or a list of parts"
     raise MessageError(index, "content", cast("object", content), expected)
 
 
@@ -188,7 +188,7 @@ def _read_result_text(index: int, where: str, content: object, payload: Json, sh
     if isinstance(content, str):
         return content
     if not isinstance(content, list):
-        raise MessageError(index, where, content, "a text or a list of parts")
+        raise MessageError(index, where, content, "a string or a list of parts")
     parts = [
         _require_part(index, f"{where}[{place}]", part) for place, part in enumerate(cast("list[object]", content))
     ]
@@ -268,7 +268,7 @@ def _require_part(index: int, where: str, value: object) -> Json:
     require(isinstance(value, dict), index, where, value, "a dict with a type")
     part = cast("Json", value)
     kind, text = _require_text(index, where, part, "type"), part.get("text")
-    require(kind != "text" or isinstance(text, str), index, f"{where}.text", text, "a text, perhaps empty")
+    require(kind != "text" or isinstance(text, str), index, f"{where}.text", text, "a string")
     return part
 
 
