@@ -65,7 +65,7 @@ def test_runs_lists_every_stored_run_with_its_end(path: Path) -> None:
 def test_why_explains_every_stored_run(run_id: str, path: Path) -> None:
     printed = flyball(path, "why", run_id)
     assert f"Do {run_id}." in printed
-    assert AGENTS.ENDS.get(run_id, "not ended") in printed
+    assert AGENTS.ENDS.get(run_id, "interrupted") in printed
 
 
 @pytest.mark.parametrize("kind", ["jsonl", "md"])
