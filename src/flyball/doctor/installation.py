@@ -149,7 +149,7 @@ def _check_fetch() -> Iterator[str]:
 
     [refused] = _call_tools(fetch(), ("fetch", {"url": "http://127.0.0.1:9/"}))
     yield from _report_failure(
-        "refuse an address of this machine", "expected a public address" in refused.text, refused
+        "refuse an address of this machine", "expected a public or allowed address" in refused.text, refused
     )
 
 
