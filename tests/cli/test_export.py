@@ -105,7 +105,7 @@ def test_what_was_said_before_in_the_session_is_only_counted(typed: Typed, stock
     page = typed("export", "bbbb").stdout
     assert len(messages) == len(result.messages) == 4
     assert page.splitlines()[0] == "# And now?"
-    assert re.search(r"^2 messages", page, re.MULTILINE)
+    assert re.search(r"^2 earlier messages", page, re.MULTILINE)
     assert page.count("All is well.") == 0
 
 

@@ -33,19 +33,19 @@ MISTAKES = {
     f"{MODEL} --toolbox=files:missing": "'missing'",
     f"{MODEL} --tools=kit": "--tools",
     f"{MODEL} --tools=missing_module:x": "ModuleNotFoundError",
-    f"{MODEL} --tools=raises:x": "RuntimeError: not\\nnow",
+    f"{MODEL} --tools=raises:x": "RuntimeError: not now",
     f"{MODEL} --tools=leaves:x": "SystemExit: 0",
     f"{MODEL} --tools=kit:double": "duoble",
     f"{MODEL} --tools=kit:number": " 7",
     f"{MODEL} --rules=missing": "'missing'",
     f"{MODEL} --assert=missing": "missing: ",
     f"{MODEL} --assert=broken.toml": "broken.toml:1: ",
-    f"{MODEL} --output-schema=missing": "missing: ",
-    f"{MODEL} --output-schema=broken.json": "broken.json: ",
+    f"{MODEL} --output-schema=missing": "schema missing ",
+    f"{MODEL} --output-schema=broken.json": "schema broken.json ",
     f"{MODEL} --output-schema=list.json": "list.json: ",
     f"{MODEL} --output-schema=wrong.json": "'objekt'",
     f"{MODEL} --usd=1": "$1.00",
-    f"{MODEL} --json --jsonl": "--json and --jsonl",
+    f"{MODEL} --json --jsonl": "--json or --jsonl",
 }
 """For what is typed behind `flyball run`, what the line that refuses it must name."""
 
@@ -98,7 +98,7 @@ def test_a_wrong_setting_is_refused_before_anything_runs(text: str, typed: Typed
 def test_a_model_that_is_no_text_in_the_settings_is_refused(typed: Typed, place: Path) -> None:
     (place / "flyball.toml").write_text("model = 5\n")
     done = typed("run", "Go.")
-    assert (done.returncode, " 5" in done.stderr, "--model" in done.stderr) == (2, True, True)
+    assert (done.returncode, " 5" in done.stderr, "model (flyball.toml:1)" in done.stderr) == (2, True, True)
 
 
 def test_a_missing_key_fails_the_run_and_says_which(typed: Typed) -> None:

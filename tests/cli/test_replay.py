@@ -80,16 +80,16 @@ def test_under_a_lower_limit_the_place_is_told_and_what_would_come_first(
     told = [line.partition(" (0.")[0] for line in told]
     assert code == 1
     assert "turn 2, after 3 of 11 " in told[0]
-    assert "  then   turn 3" in told
-    assert told.index("  today  refused: max_agent_iterations_reached") > told.index("  then   turn 3")
+    assert "  recorded  turn 3" in told
+    assert told.index("  replayed  refused: max_agent_iterations_reached") > told.index("  recorded  turn 3")
     snapshot("\n".join(told))
 
 
 def test_under_a_higher_limit_it_would_have_gone_on(lines: Lines) -> None:
     code, told = lines("--limits=turns=9")
     assert code == 1
-    assert "  then   refused: max_agent_iterations_reached" in told
-    assert "  today  turn 4" in told
+    assert "  recorded  refused: max_agent_iterations_reached" in told
+    assert "  replayed  turn 4" in told
 
 
 def test_a_new_rule_is_seen_where_it_acts(lines: Lines, dug: Path) -> None:
@@ -97,7 +97,7 @@ def test_a_new_rule_is_seen_where_it_acts(lines: Lines, dug: Path) -> None:
     code, told = lines("--rules=new.toml")
     assert code == 1
     assert "turn 2, after 4 of 11 " in told[0]
-    assert "  today  dig: denied (rule)" in told
+    assert "  replayed  dig: denied (rule)" in told
 
 
 def test_a_rule_that_only_tells_changes_no_step_and_is_told(lines: Lines, dug: Path) -> None:

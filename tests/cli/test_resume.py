@@ -127,7 +127,7 @@ def test_a_run_that_waits_goes_on_with_the_answer(typed: Typed, place: Path, ans
         ("--turns=-1", "--turns: "),
         ("--tool-calls=0.5", "--tool-calls: "),
         ("--usd=nan", "--usd: "),
-        ("--json --jsonl", "--json and --jsonl"),
+        ("--json --jsonl", "--json or --jsonl"),
     ],
 )
 def test_an_option_of_resume_that_cannot_be_meant_is_refused_before_anything_is_done(

@@ -127,7 +127,7 @@ def test_a_run_is_found_by_as_much_of_its_id_as_no_other_has(
     assert "aaaa2222, aaaa1111" in several.stderr
     unknown = typed("why", "bbbb3334")
     assert "bbbb3333" in unknown.stderr
-    assert "run.json: " in typed("why", "run.json").stderr
+    assert "run.json cannot be read" in typed("why", "run.json").stderr
     assert "--store" in typed("why", "--store=none").stderr
     snapshot((several.stderr + unknown.stderr).replace(str(tmp_path), "PLACE"))
 

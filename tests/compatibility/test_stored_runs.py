@@ -68,7 +68,7 @@ def test_runs_lists_every_stored_run_with_its_end(flyball: Flyball) -> None:
 def test_why_explains_every_stored_run(run_id: str, flyball: Flyball) -> None:
     printed = flyball("why", run_id)
     assert f"Do {run_id}." in printed
-    assert AGENTS.ENDS.get(run_id, "not ended") in printed
+    assert AGENTS.ENDS.get(run_id, "interrupted") in printed
 
 
 @pytest.mark.parametrize("kind", ["jsonl", "md"])

@@ -48,4 +48,4 @@ def test_a_password_or_a_key_in_a_url_is_refused_and_not_shown(reference: str) -
 def test_a_header_that_cannot_be_sent_is_refused_at_once(headers: Any) -> None:
     with pytest.raises(ConfigError) as caught:
         OpenAIModel("m", headers=headers)
-    assert caught.value.where.startswith("model, headers")
+    assert "header" in str(caught.value)

@@ -51,7 +51,7 @@ def test_the_variable_of_a_key_that_no_header_can_carry_is_named(
     monkeypatch.setenv("SOME_KEY", "two words")
     with pytest.raises(ConfigError) as caught:
         Key(None, "SOME_KEY").reveal()
-    assert "SOME_KEY" in caught.value.where
+    assert "SOME_KEY" in str(caught.value)
     assert "two words" not in str(caught.value)
     snapshot(caught.value)
 
@@ -60,7 +60,7 @@ def test_the_variable_of_a_key_that_no_header_can_carry_is_named(
 def test_a_key_that_is_empty_or_no_text_is_refused(wrong: Any) -> None:
     with pytest.raises(ConfigError) as caught:
         Key(wrong, None)
-    assert caught.value.where == "model, key"
+    assert caught.value.code == "usage_error"
 
 
 def test_all_secrets_leave_a_text_also_where_one_is_part_of_another() -> None:

@@ -153,8 +153,8 @@ class TestOptions:
         [
             ({"body": {"stream": True}}, "stream="),
             ({"body": {"max_tokens": 9}}, "max_output_tokens="),
-            ({"body": {"n": 2}}, "body, n"),
-            ({"body": {"messages": []}}, "body, messages"),
+            ({"body": {"n": 2}}, "body must not contain 'n'"),
+            ({"body": {"messages": []}}, "body must not contain 'messages'"),
             ({"body": {"a": {1, 2}}}, "JSON"),
             ({"body": []}, "body"),
             ({"headers": {"a": "b\r\nc: d"}}, "ASCII"),
@@ -177,7 +177,7 @@ class TestOptions:
                 kind("m", **options)
             assert "pass" not in str(caught.value).replace("password", "")
             [name] = options
-            assert name in caught.value.where or name == caught.value.found
+            assert name.removesuffix("s") in str(caught.value)
 
     def test_texts_of_refused_options_are_as_stored(self, snapshot: Callable[..., None]) -> None:
         wrong: list[dict[str, Any]] = [

@@ -78,15 +78,18 @@ class TestLines:
         [
             (lambda: ScriptedModel("hello"), "hello"),  # pyright: ignore[reportArgumentType]
             (lambda: ScriptedModel(grace="bye"), "bye"),  # pyright: ignore[reportArgumentType]
-            (ScriptedModel.looping, None),
             (lambda: ScriptedModel(say("x"), graze=say("y")), "graze"),  # pyright: ignore[reportCallIssue]
         ],
     )
-    def test_a_wrong_script_is_refused_at_once(self, wrong: Callable[[], Any], found: str | None) -> None:
+    def test_a_wrong_script_is_refused_at_once(self, wrong: Callable[[], Any], found: str) -> None:
         with pytest.raises(ConfigError) as caught:
             wrong()
-        assert caught.value.code == "config_invalid"
-        assert found in (caught.value.found, None)
+        assert (caught.value.code, caught.value.found) == ("config_invalid", found)
+
+    def test_a_looping_script_needs_a_line(self) -> None:
+        with pytest.raises(ConfigError) as caught:
+            ScriptedModel.looping()
+        assert caught.value.code == "usage_error"
 
 
 class TestRuns:

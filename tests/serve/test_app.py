@@ -318,7 +318,6 @@ def test_a_web_socket_is_turned_away() -> None:
 @pytest.mark.parametrize(
     ("options", "option"),
     [
-        ({"token": "secret"}, "token"),
         ({"runs": 0}, "runs"),
         ({"sessions": 0}, "sessions"),
         ({"body_bytes": -1}, "body_bytes"),
@@ -332,6 +331,13 @@ def test_an_option_of_a_chat_app_that_cannot_be_is_refused(options: dict[str, An
     with pytest.raises(ConfigError) as caught:
         chat_app(agent(), **options)
     assert caught.value.where == f"chat_app, {option}"
+
+
+def test_a_token_check_that_is_no_function_is_refused_and_not_shown() -> None:
+    wrong: Any = "secret"
+    with pytest.raises(ConfigError, match="token") as caught:
+        chat_app(agent(), token=wrong)
+    assert caught.value.code == "usage_error"
     assert "secret" not in str(caught.value)
 
 

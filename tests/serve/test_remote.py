@@ -313,8 +313,6 @@ def test_a_url_of_a_remote_agent_that_is_no_address_is_refused(url: Any) -> None
 @pytest.mark.parametrize(
     ("option", "value"),
     [
-        ("token", "a b"),
-        ("token", ""),
         ("limits", 3),
         ("connect_seconds", 0),
         ("chain", 1),
@@ -327,6 +325,13 @@ def test_an_option_of_a_remote_agent_that_cannot_be_is_refused(option: str, valu
     with pytest.raises(ConfigError) as caught:
         remote_agent("http://x", **given)
     assert caught.value.where.startswith(f"remote_agent, {option}")
+
+
+@pytest.mark.parametrize("token", ["a b", ""])
+def test_a_token_that_no_header_can_carry_is_refused(token: str) -> None:
+    with pytest.raises(ConfigError, match="token") as caught:
+        remote_agent("http://x", name="far", token=token)
+    assert caught.value.code == "usage_error"
 
 
 def test_the_address_is_that_of_the_chat_unless_it_says_otherwise() -> None:

@@ -314,5 +314,5 @@ class TestTheFile:
     def test_a_file_of_somebody_else_is_refused(self, path: Path, text: str) -> None:
         path.parent.mkdir()
         path.write_text(text)
-        with pytest.raises(ConfigError, match=r"run\.json.*RecordedModel"):
+        with pytest.raises(ConfigError, match=r"run\.json is not a valid recording"):
             RecordedModel(path)

@@ -80,7 +80,7 @@ class TestOf:
 
         with pytest.raises(ConfigError, match=r"secrets\(\)") as caught:
             Redactor.for_model(Wrong())
-        assert caught.value.found == "str"
+        assert caught.value.code == "usage_error"
 
 
 @pytest.mark.parametrize("before", ["", "x-", "a.", "sk-", "eyJ-", "x_y-", "sk-a-eyJ-"])

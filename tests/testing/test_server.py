@@ -268,8 +268,6 @@ class TestMistakes:
         [
             (["cutt"], {}, "sent, the fault", "cutt"),
             (["cut"], {"events": -1}, "sent, events", -1),
-            ([], {"events": 1}, "sent", None),
-            (["half"], {"bytes": 1}, "sent, half", "bytes"),
             ([], {"split": [2, 0]}, "sent, split", 0),
             ([], {"gzipp": True}, "sent, options", "gzipp"),
         ],
@@ -279,8 +277,13 @@ class TestMistakes:
     ) -> None:
         with pytest.raises(ConfigError) as caught:
             sent(say("a"), *given, **options)
-        assert caught.value.where == where
-        assert found in (caught.value.found, None)
+        assert (caught.value.where, caught.value.found) == (where, found)
+
+    @pytest.mark.parametrize(("given", "options"), [([], {"events": 1}), (["half"], {"bytes": 1})])
+    def test_a_place_that_does_not_fit_the_fault_is_refused(self, given: Any, options: Any) -> None:
+        with pytest.raises(ConfigError, match="sent: ") as caught:
+            sent(say("a"), *given, **options)
+        assert caught.value.code == "usage_error"
 
     def test_only_lines_can_be_sent(self) -> None:
         with pytest.raises(ConfigError) as caught:
@@ -288,7 +291,7 @@ class TestMistakes:
         assert (caught.value.where, caught.value.found) == ("script", "hello")
         with pytest.raises(ConfigError) as caught:
             ModelServer.looping()
-        assert caught.value.where == "script"
+        assert caught.value.code == "usage_error"
 
     def test_a_server_has_an_address_only_while_it_is_open(self) -> None:
         with pytest.raises(ConfigError, match="open"):

@@ -43,8 +43,8 @@ def test_a_bomb_is_never_unpacked() -> None:
 @pytest.mark.parametrize(
     ("packed", "encoding", "words"),
     [
-        (b"no gzip", "gzip", "unpacked"),
-        (gzip.compress(b"x" * 100, mtime=0)[:-9], "gzip", "unpacked"),
+        (b"no gzip", "gzip", "decompressed"),
+        (gzip.compress(b"x" * 100, mtime=0)[:-9], "gzip", "decompressed"),
         (b"x", "br", "'br'.*gzip"),
         (b"x", "gzip, gzip", "gzip"),
     ],

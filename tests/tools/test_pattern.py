@@ -33,7 +33,7 @@ def test_an_expression_that_cannot_be_followed_is_refused(expression: str) -> No
 
 
 def test_an_expression_that_is_too_long_is_refused() -> None:
-    with pytest.raises(PatternError, match="at most 10,000 can be used"):
+    with pytest.raises(PatternError, match="the maximum is 10,000"):
         Pattern("a" * 10_001)
 
 

@@ -289,8 +289,8 @@ class TestRefused:
         def nowhere(a: "NotThere") -> None: ...  # noqa: F821  # pyright: ignore[reportUndefinedVariable, reportUnknownParameterType]
 
         refused: list[tuple[Any, str]] = [
-            (stars, "'args'"),
-            (keywords, "'kwargs'"),
+            (stars, r"\*args"),
+            (keywords, r"\*\*kwargs"),
             (opaque, "opaque"),
             (field, "'a'.*Annotated"),
             (nowhere, "NotThere"),

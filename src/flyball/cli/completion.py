@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from ..store import Entry
 
-RUN_HELP = "Its id, or as much of it as no other has; or last."
+RUN_HELP = "Run id, or a unique prefix of it; last is the newest run."
 """Help text of the RUN argument."""
 
 

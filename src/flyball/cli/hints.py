@@ -32,15 +32,15 @@ def _iter_limit_hints(record: RunRecord) -> Iterator[str]:
             continue
         new = budget.ceiling * 2 if budget.maximum is None else min(budget.ceiling * 2, budget.maximum)
         if new <= budget.ceiling:
-            yield f"{name.replace('_', ' ')}: {budget.unit.show(budget.ceiling)} is the most that is allowed"
+            yield f"{name.replace('_', ' ')}: {budget.unit.show(budget.ceiling)} is the maximum allowed"
         elif name in _OPTIONS and record.is_stored:
             yield f"{_format_resume_command(record)} {_OPTIONS[name]} +{_format_amount(budget, new - budget.ceiling)}"
         elif name in _OPTIONS and record.tree_path:  # options apply to the top run only
-            yield f"{name}={_format_amount(budget, new)} in the limits of {record.name}"
+            yield f"set {name}={_format_amount(budget, new)} in the limits of {record.name}"
         elif name in _OPTIONS:
             yield f"{_OPTIONS[name]} {_format_amount(budget, new)}"
         elif name in _SETTINGS:
-            yield f"{variable_for(_SETTINGS[name])}={_format_amount(budget, new)} in the environment"
+            yield f"set {variable_for(_SETTINGS[name])}={_format_amount(budget, new)} in the environment"
     if "max_seconds_reached" in flags or record.stop is Stop.DEADLINE:
         yield _build_time_hint(record)
 
@@ -50,7 +50,7 @@ def _build_time_hint(record: RunRecord) -> str:
     if record.is_stored:
         return f"{_format_resume_command(record)} --seconds +{max(1.0, used):.0f}"
     if record.tree_path:
-        return f"seconds={2 * used:.0f} in the limits of {record.name}"
+        return f"set seconds={2 * used:.0f} in the limits of {record.name}"
     return f"--seconds {2 * used:.0f} or more"
 
 
@@ -67,15 +67,15 @@ def _iter_other_hints(record: RunRecord) -> Iterator[str]:
             answers = [f"--answer {question.text('id')}=y" for question in data.nested_list("questions")]
             yield f"{_format_resume_command(record)} {' '.join(answers)}"
         case Stop.PAUSED:
-            yield "a terminal, on which you are asked, or --yes"
+            yield "run it on a terminal to be asked, or with --yes"
         case Stop.HALTED if data.text("stopped_by"):
-            yield f"a look at {data.text('stopped_by')}, which halted it: flyball rules list"
+            yield f"check {data.text('stopped_by')}, which halted it: flyball rules list"
         case Stop.UNFINISHED if missing := data.nested("completion").text_list("missing"):
-            yield f"what is missing: {', '.join(missing)}"
+            yield f"complete what is missing: {', '.join(missing)}"
         case Stop.FAILED:
-            yield "the error mended, and the same command again"
+            yield "fix the error and run the same command again"
         case Stop.CANCELLED:
-            yield "the same command again"
+            yield "run the same command again"
         case _:
             pass
 

@@ -35,7 +35,7 @@ _TAIL_CHARS = 400
 """Number of characters of streamed text that are kept."""
 _CHILD_TAIL_CHARS = 48
 """Number of those in the line of a child."""
-_PURPOSES = {"grace": "asks for the report:", "reflection": "looks back:"}
+_PURPOSES = {"grace": "asks for the report:", "reflection": "reflects:"}
 STYLES = {Severity.INFO: "cyan", Severity.WARN: "yellow", Severity.BAD: "red"}
 _RESERVED_LINES = 4
 """Lines besides bars and children; also the minimum for children."""
@@ -271,7 +271,7 @@ class RunTree:
         for branch, node in iter_branches(shown_children(self.top), shown_children, ascii_only):
             yield branch + node.line, node.severity
         if has_more:
-            counts = Counter(node.stop or ("going on" if node.is_started else "waiting") for node in others)
+            counts = Counter(node.stop or ("running" if node.is_started else "waiting") for node in others)
             yield f"and {len(others)} more: {', '.join(f'{n} {status}' for status, n in counts.items())}", Severity.GOOD
 
     def _iter_descendants(self) -> Iterator[RunNode]:

@@ -8,7 +8,7 @@ from typing import IO
 
 import typer
 
-from ..errors import ConfigError, ConfigErrors, FlyballError, format_with_code
+from ..errors import ConfigErrors, FlyballError, UsageError, format_with_code
 from ..person import escape_unprintable
 from ..result import Stop
 
@@ -46,7 +46,7 @@ def print_raw(text: str, file: IO[str] | None = None) -> None:
     typer.echo(text, file)
 
 
-def exit_with_error(error: Exception | str) -> typer.Exit:
+def exit_with_error(error: Exception) -> typer.Exit:
     """Print usage errors, one per line, and return the exit to raise."""
     mistakes = error.errors if isinstance(error, ConfigErrors) else [error]
     for mistake in mistakes:
@@ -84,12 +84,12 @@ def _format_cell(text: str) -> str:
 def confirm(question: str, yes: bool) -> bool:
     """Check whether the user agrees, by `--yes` or at the terminal.
 
-    Raises `ConfigError` if there is no terminal: consent to a deletion must not be assumed.
+    Raises `UsageError` if there is no terminal: consent to a deletion must not be assumed.
     """
     if yes:
         return True
     if not sys.stdin.isatty():
-        raise ConfigError(question, "nobody at a terminal who can be asked", "--yes")
+        raise UsageError(f"{question} There is no terminal to ask on: use --yes")
     sys.stderr.write(escape_unprintable(f"{question} (y or n) "))
     sys.stderr.flush()
     agrees = sys.stdin.readline().strip().lower() in ("y", "yes")

@@ -79,7 +79,7 @@ def format_summary(record: RunRecord) -> str:
     models = dict.fromkeys(event.text("model") for event in record.events if event.text("event") == "model_requested")
     counts = [(data.integer("turns"), "turn"), (data.integer("requests"), "request"), (len(record.outcomes), "call")]
     parts = [
-        ", ".join(filter(None, models)) or "nobody was asked",
+        ", ".join(filter(None, models)) or "no model was asked",
         ", ".join(_pluralize(*count) for count in counts),
         f"${record.cost:.4g}" if record.cost else "",
         f"{data.number('seconds'):.1f} s",
@@ -178,19 +178,19 @@ def format_spent(row: TimelineRow) -> tuple[str, str]:
 def iter_end_sections(record: RunRecord) -> Iterator[tuple[str, str, str]]:
     """Yield heading, text and colour of each section about the end."""
     data, ended = record.data, record.stop is not None
-    text_heading = "answer" if record.stop is Stop.COMPLETED else "report" if ended else "said last"
+    text_heading = "answer" if record.stop is Stop.COMPLETED else "report" if ended else "last text"
     yield text_heading, format_paragraph(data.text("text")), ""
     yield (
-        "why it ended" if ended else "how far it came",
+        "why it ended" if ended else "status",
         format_paragraph(data.text("explanation")),
         _choose_colour(record.stop),
     )
     for question in data.nested_list("questions"):
-        yield "it waits for an answer", format_paragraph(question.text("text")), "cyan"
+        yield "open question", format_paragraph(question.text("text")), "cyan"
     if hints := build_hints(record):
-        yield "what would let it go on", "\n".join(map(escape_unprintable, hints)), "cyan"
+        yield "how to continue", "\n".join(map(escape_unprintable, hints)), "cyan"
     if dropped := data.integer("events_dropped"):
-        yield "not shown", f"the first {dropped:,} events, which the record does not have", "dim"
+        yield "not shown", f"the first {dropped:,} events, which are not in the record", "dim"
 
 
 def _choose_colour(stop: Stop | None) -> str:
@@ -198,11 +198,11 @@ def _choose_colour(stop: Stop | None) -> str:
 
 
 def format_task(text: str) -> str:
-    return escape_unprintable(" ".join(text.split())) or "no task"
+    return escape_unprintable(" ".join(text.split())) or "(no task)"
 
 
 def format_paragraph(text: str) -> str:
-    return escape_control_characters(text.strip().expandtabs(4)) or "nothing was said"
+    return escape_control_characters(text.strip().expandtabs(4)) or "(no text)"
 
 
 def render_markdown(record: RunRecord, show_all: bool = False) -> str:

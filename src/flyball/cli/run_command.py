@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 
 import typer
 
-from ..errors import ResumeError, format_with_code
+from ..errors import ResumeError, UsageError, format_with_code
 from ..event import AskedPerson, Event, RunStarted
 from ..history.record import result_to_dict, save_last_record
 from ..person import About, Approver, Question, Verdict, allow, escape_control_characters
@@ -51,7 +51,7 @@ class OutputMode:
     def build_view(self) -> RunView:
         """Build the view of the running run, or exit if options contradict."""
         if self.as_json and self.as_jsonl:
-            raise exit_with_error("--json and --jsonl: found both; expected one of them")
+            raise exit_with_error(UsageError("use --json or --jsonl, not both"))
         if self.as_jsonl:
             return JsonLinesView()
         return SilentView() if self.quiet else _build_view()
@@ -121,9 +121,7 @@ def _print_result(result: Result, output_mode: OutputMode, stored: bool) -> None
         if result.children:
             print_line(_format_tree_totals(result), err=True)
         for question in result.questions:
-            print_line(
-                f"it waits for an answer: {question.text} ({_format_answer_hint(result, question, stored)})", err=True
-            )
+            print_line(f"open question: {question.text} ({_format_answer_hint(result, question, stored)})", err=True)
 
 
 def _format_answer_hint(result: Result, question: Question, stored: bool) -> str:
@@ -148,7 +146,7 @@ def _save_record(result: Result, stored: bool) -> None:
     try:
         save_last_record(result, stored)
     except OSError as error:
-        print_line(f"flyball: this run is not kept for `flyball why`: {error}", err=True)
+        print_line(f"flyball: this run is not saved for flyball why: {error}", err=True)
 
 
 @contextmanager
@@ -174,7 +172,7 @@ def _open_store(location: StoreLocation) -> Store | None:
     except USER_ERRORS as error:
         if not location.is_default:
             raise
-        print_line(f"flyball: this run is not kept: {format_with_code(error)}", err=True)
+        print_line(f"flyball: this run is not stored: {format_with_code(error)}", err=True)
         return None
 
 
@@ -217,7 +215,7 @@ def _exit_at_once(_signal: int, _frame: FrameType | None) -> None:
     """
     show_cursor = _CURSOR if sys.stderr.isatty() else ""
     with suppress(OSError):  # standard error is closed
-        os.write(2, f"{show_cursor}\nflyball: stopped at once; what it did last may not be kept\n".encode())
+        os.write(2, f"{show_cursor}\nflyball: stopped at once; the end of the run may not be stored\n".encode())
     os._exit(EXIT_CODES[Stop.CANCELLED])
 
 

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
 from ..budget.limits import Limits
-from ..errors import ConfigError, ConfigErrors, suggest_names
+from ..errors import ConfigError, ConfigErrors, UsageError, quote_value, suggest_names
 from ..person import Approver
 from ..settings import Settings
 
@@ -26,8 +26,8 @@ _MAX_ERRORS = 10
 _MAX_ERROR_CHARS = 1_000
 """Maximum characters per error, which may quote the whole answer."""
 _NO_MODEL = (
-    "--model with openai:NAME, anthropic:NAME, http://HOST:PORT/v1#NAME, local:smollm2 or script:PATH.toml; "
-    "or FLYBALL_MODEL, or model in flyball.toml"
+    "no model given: use --model openai:NAME (or anthropic:NAME, http://HOST:PORT/v1#NAME, local:smollm2, "
+    "script:PATH.toml), set FLYBALL_MODEL, or `model` in flyball.toml"
 )
 _TOOLS = "--tools", "a tool, a function"
 _CHILDREN = "--children", "an Agent, a Child"
@@ -84,11 +84,14 @@ class RunConfig:
     @property
     def model_name(self) -> str:
         """Model from the option or, if absent, from the settings."""
+        if self.model:
+            return self.model
         setting = Settings.load().find("model")
-        model = self.model or (setting.value if setting is not None else None)
-        if not isinstance(model, str):
-            raise ConfigError("run, model", "nothing" if model is None else model, _NO_MODEL)
-        return model
+        if setting is None:
+            raise UsageError(_NO_MODEL)
+        if not isinstance(setting.value, str):
+            raise setting.error("the name of a model, such as openai:NAME")
+        return setting.value
 
     def _build_tools(self) -> list[Any]:
         tools: list[Any] = []
@@ -111,21 +114,22 @@ def _import_objects(reference: str, kind: tuple[str, str]) -> list[Any]:
     Modules in the current folder can be imported too.
     """
     option, kinds = kind
-    where, expected = f"{option} {reference}", f"MODULE:NAME, where NAME is {kinds}, or a list of them"
+    where = f"{option} {reference}"
     module_name, colon, name = reference.partition(":")
     if not (module_name and colon and name):
-        raise ConfigError(f"run, {option}", reference, expected)
+        raise ConfigError(f"run, {option}", reference, f"MODULE:NAME, where NAME is {kinds}, or a list of them")
     folder = str(Path.cwd())
     if folder not in sys.path:
         sys.path.insert(0, folder)
     try:
         module = importlib.import_module(module_name)
     except (Exception, SystemExit) as error:  # a user's module can raise anything on import
-        raise ConfigError(where, f"{type(error).__name__}: {error}", "a module that can be imported here") from error
+        reason = " ".join(f"{type(error).__name__}: {error}".split())
+        raise UsageError(f"{where}: importing {module_name} failed with {reason}") from error
     if not hasattr(module, name):
         suggestions = suggest_names(name, [attribute for attribute in vars(module) if not attribute.startswith("_")])
-        hint = f"; did you mean {suggestions[0]}?" if suggestions else ""
-        raise ConfigError(where, f"no {name} in {module_name}", expected + hint)
+        hint = f"did you mean {suggestions[0]}?" if suggestions else f"name {kinds}, or a list of them"
+        raise UsageError(f"{where}: the module {module_name} has no {quote_value(name)}; {hint}")
     value: object = getattr(module, name)
     return list(cast("Sequence[Any]", value)) if isinstance(value, list | tuple) else [value]
 
@@ -144,7 +148,7 @@ def load_output_form(path: Path) -> Form:
     try:
         validator.check_schema(schema)
     except validators.exceptions.SchemaError as error:
-        raise ConfigError(f"run, {path}", error.message, "a JSON schema") from error
+        raise UsageError(f"{path} is not a JSON schema: {error.message}") from error
     check = SchemaCheck(schema)
 
     def find_errors(value: Any) -> Sequence[str]:
@@ -155,7 +159,7 @@ def load_output_form(path: Path) -> Form:
         except TooComplex as error:
             return [f"the answer cannot be checked: {error}"]
         except Uncheckable as error:
-            raise ConfigError(f"run, {path}", str(error), "a JSON schema that can be checked") from error
+            raise UsageError(f"{path} cannot be used as a schema: {error}") from error
 
     return Form(schema, find_errors)
 
@@ -164,9 +168,9 @@ def _read_schema(path: Path) -> dict[str, Any]:
     try:
         schema: object = json.loads(path.read_text(encoding="utf-8"))
     except OSError as error:
-        raise ConfigError(f"run, {path}", error.strerror or str(error), "the file of a JSON schema") from error
+        raise UsageError(f"the JSON schema {path} cannot be read: {error.strerror or error}") from error
     except (ValueError, RecursionError) as error:
-        raise ConfigError(f"run, {path}", f"no JSON ({error})", "a JSON schema") from error
+        raise UsageError(f"the JSON schema {path} is not valid JSON: {error}") from error
     if not isinstance(schema, dict):
-        raise ConfigError(f"run, {path}", type(schema).__name__, "a JSON schema, which is an object")
+        raise ConfigError(f"run, {path}", schema, "a JSON schema, which is an object")
     return cast("dict[str, Any]", schema)

@@ -14,7 +14,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
-from ..errors import ConfigError
+from ..errors import UsageError
 from ..history.record import JsonReader
 from .run_config import RunConfig
 
@@ -83,13 +83,13 @@ def _redact(text: str) -> str:
 def load_config(entry: Entry, overrides: Mapping[str, Any]) -> RunConfig:
     """Return the saved options of a run with `overrides` applied.
 
-    Changes to the folder of the run. Raises `ConfigError` if something is missing. A run that another program started
+    Changes to the folder of the run. Raises `UsageError` if something is missing. A run that another program started
     can only be resumed there.
     """
     where = f"run {entry.run_id}"
     saved = JsonReader(entry.start.metadata).nested(METADATA_KEY)
     if not saved.text("folder"):
-        raise ConfigError(where, "one that `flyball run` has not started", "agent.resume(run_id) in its own program")
+        raise UsageError(f"{where} was not started by flyball run: use agent.resume(run_id) in its own program")
     _change_folder(where, saved.text("folder"))
     values: dict[str, Any] = {
         **{name: saved.text(name) or None for name in ("model", "system")},
@@ -103,7 +103,7 @@ def load_config(entry: Entry, overrides: Mapping[str, Any]) -> RunConfig:
     for name in _MAY_HIDE:
         setting = values[name]
         if _HIDDEN in (setting if isinstance(setting, tuple) else (setting,)):
-            raise ConfigError(f"{where}, {name}", "one that has a secret, which is not kept", f"--{name} again")
+            raise UsageError(f"--{name} of {where} may contain a secret and was not stored: pass --{name} again")
     return RunConfig(**values)
 
 
@@ -113,6 +113,4 @@ def _change_folder(where: str, folder: str) -> None:
         if folder:
             os.chdir(folder)
     except OSError as error:
-        raise ConfigError(
-            f"{where}, its folder {folder}", error.strerror, "the folder in which it was started"
-        ) from error
+        raise UsageError(f"{where} was started in {folder}, which cannot be used now: {error.strerror}") from error

@@ -21,11 +21,14 @@ if TYPE_CHECKING:
 _SQLITE = "sqlite:///"
 _NO_STORE = "none"
 """Address that disables storage."""
+_HELP = (
+    "Store of the runs, such as sqlite:///PATH, or none. Default: the setting store, then a file in your home folder."
+)
 _EXPECTED = "an address such as sqlite:///runs.db, memory:, or the word none"
 
 StoreOption = Annotated[
     str | None,
-    typer.Option("--store", metavar="URI", help="Where runs are kept: sqlite:///PATH; else the setting `store`."),
+    typer.Option("--store", metavar="URI", help=_HELP),
 ]
 
 
@@ -77,7 +80,7 @@ class StoreLocation:
         from ..store import open_store
 
         if self.is_disabled:
-            raise ConfigError("store", self.uri, "one that keeps something, such as sqlite:///runs.db")
+            raise ConfigError("store", self.uri, "a store, such as sqlite:///runs.db")
         if self.is_default and self.path is not None:
             self.path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
         return open_store(self.uri)

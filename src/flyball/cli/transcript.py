@@ -32,7 +32,7 @@ def _iter_run(record: RunRecord) -> Iterator[str]:
     yield f"**{record.status}** · {escape_markdown(format_summary(record))}"
     earlier = len(record.data.nested_list("messages")) - len(record.messages)
     if earlier:
-        yield f"\n{earlier:,} messages were said before, in earlier runs of its session."
+        yield f"\n{earlier:,} earlier messages are from previous runs of this session."
     for message in record.messages:
         yield from _iter_message(message, record.outcomes)
     if record.children and not record.tree_path:

@@ -70,7 +70,7 @@ def _check_python_version() -> Iterator[str]:
 def _check_extra(name: str, packages: Sequence[str]) -> Iterator[str]:
     missing = [package for package in packages if not _is_installed(package)]
     if missing:
-        yield Hint(f"without {', '.join(missing)}; pip install 'flyball[{name}]'")
+        yield Hint(f"{', '.join(missing)} missing; pip install 'flyball[{name}]'")
 
 
 def _is_installed(package: str) -> bool:
@@ -92,7 +92,7 @@ def _check_local_model() -> Iterator[str]:
     try:
         missing = named(LOCAL).ready()
     except FlyballError:
-        missing = "this version has none"
+        missing = "not available in this version"
     if missing:
         yield Hint(missing)
 
@@ -103,7 +103,7 @@ def _check_default_model() -> Iterator[str]:
 
     setting = Settings.load().find("model")
     if setting is None:
-        yield Hint("none is named; FLYBALL_MODEL or model in flyball.toml would, or --model each time")
+        yield Hint("not set; use FLYBALL_MODEL, model in flyball.toml, or --model")
     elif not isinstance(setting.value, str):
         yield str(setting.error("the name of a model"))
     elif missing := named(setting.value, setting.source).ready():
@@ -149,7 +149,7 @@ def _check_fetch() -> Iterator[str]:
 
     [refused] = _call_tools(fetch(), ("fetch", {"url": "http://127.0.0.1:9/"}))
     yield from _report_failure(
-        "refuse an address of this machine", "expected a public address" in refused.text, refused
+        "refuse an address of this machine", "expected a public or allowed address" in refused.text, refused
     )
 
 

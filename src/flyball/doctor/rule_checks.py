@@ -103,7 +103,7 @@ def _check_core_loads() -> Iterator[str]:
     core = RuleSet.core()
     yield from map(str, core.problems)
     enabled_ids = {rule.id for rule in core if rule.core and rule.enabled}
-    yield from (f"{id_} is not there" for id_ in CORE if id_ not in enabled_ids)
+    yield from (f"{id_} is missing or disabled" for id_ in CORE if id_ not in enabled_ids)
 
 
 def _check_core_tests() -> Iterator[str]:
@@ -163,7 +163,7 @@ def _report_difference(found: object, expected: object, observation: RunObservat
         rule_failures = [
             f"{event.rule}: {event.reason}" for event in observation.result.events if isinstance(event, RuleFailed)
         ]
-        yield "; ".join([f"expected {expected}, saw {found}", ended, *rule_failures])
+        yield "; ".join([f"expected {expected}, found {found}", ended, *rule_failures])
 
 
 @dataclass(slots=True)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
-from ..errors import ConfigError, suggest_names
+from ..errors import UsageError, quote_value, suggest_names
 from .record import JsonReader, RunRecord
 from .unfinished import build_partial_record, read_unstored_messages
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 UNLIMITED = 1_000_000
 """Query limit that no store reaches."""
-IN_PROGRESS, NOT_ENDED = "going on", "not ended"
+RUNNING, INTERRUPTED = "running", "interrupted"
 LAST = "last"
 """Argument that names the newest run."""
 _MAX_SUGGESTIONS = 5
@@ -35,7 +35,7 @@ class Archive:
         """Return the run with this id or unique id prefix.
 
         `last` is the newest run. A child's id starts with its parent's id, so children match only if no top-level run
-        does. Raises `ConfigError` with near matches if no run, or more than one, matches.
+        does. Raises `UsageError` with near matches if no run, or more than one, matches.
         """
         exact = self.store.runs.get(id_prefix)
         if exact is not None:
@@ -53,7 +53,7 @@ class Archive:
     def find_session(self, id_prefix: str) -> Session:
         """Return the session with this id or unique id prefix.
 
-        Raises `ConfigError` with near matches if no session, or more than one, matches.
+        Raises `UsageError` with near matches if no session, or more than one, matches.
         """
         known = {session.id: session for session in self.store.transcript.sessions(limit=UNLIMITED)}
         return known[id_prefix] if id_prefix in known else known[self._match_one("session", id_prefix, list(known))]
@@ -74,7 +74,7 @@ class Archive:
         """Return the stop reason, or the status without one."""
         if entry.finish is not None:
             return entry.finish.stop
-        return IN_PROGRESS if self._is_held(entry) else NOT_ENDED
+        return RUNNING if self._is_held(entry) else INTERRUPTED
 
     def read_messages(self, entry: Entry) -> list[Message]:
         """Return the messages of a run that has not ended.
@@ -123,17 +123,15 @@ class Archive:
 
     def _explain_status(self, entry: Entry, status: str) -> str:
         updated_at = f"{format_time(entry.updated_at)} UTC"
-        if status != IN_PROGRESS:
-            return (
-                f"It did not end: its process was stopped from outside, or is gone. The last of it is of {updated_at}."
-            )
+        if status != RUNNING:
+            return f"It was interrupted: its process was killed or is gone. Its last record is from {updated_at}."
         holder = self._find_holder(entry)
         held_by = (
-            f" {holder.owner.partition(':')[0]} has its session until {format_time(holder.expires)} UTC."
+            f" {holder.owner.partition(':')[0]} holds its session until {format_time(holder.expires)} UTC."
             if holder
             else ""
         )
-        return f"It has not ended yet.{held_by} The last of it is of {updated_at}."
+        return f"It is still running.{held_by} Its last record is from {updated_at}."
 
     def _is_held(self, entry: Entry) -> bool:
         """Check whether a process is working on the run.
@@ -163,16 +161,17 @@ class Archive:
             return matches[0]
         if matches:
             ellipsis = ", …" if len(matches) > _MAX_SUGGESTIONS else ""
-            raise ConfigError(
-                f"{kind}, {self.store_name}",
-                id_prefix,
-                f"more of it, as {', '.join(matches[:_MAX_SUGGESTIONS])}{ellipsis} begin so",
+            raise UsageError(
+                f"{quote_value(id_prefix)} is the start of several {kind}s in {self.store_name}: "
+                f"{', '.join(matches[:_MAX_SUGGESTIONS])}{ellipsis}; give more of the id"
             )
-        suggestions = suggest_names(id_prefix, known) or list(known[:_MAX_SUGGESTIONS])
-        hint = (
-            f"the id of a {kind}, such as {' or '.join(suggestions)}" if suggestions else f"a store that has a {kind}"
-        )
-        raise ConfigError(f"{kind}, {self.store_name}", id_prefix, hint)
+        missing = f"no {kind} {quote_value(id_prefix)} in {self.store_name}"
+        if not known:
+            raise UsageError(f"{missing} (it has no {kind}s yet)")
+        if similar := suggest_names(id_prefix, known):
+            raise UsageError(f"{missing}; did you mean {' or '.join(similar)}?")
+        ellipsis = ", …" if len(known) > _MAX_SUGGESTIONS else ""
+        raise UsageError(f"{missing}; it has {', '.join(known[:_MAX_SUGGESTIONS])}{ellipsis}")
 
 
 def format_time(timestamp: float) -> str:

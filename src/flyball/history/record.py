@@ -12,11 +12,11 @@ from pathlib import Path
 from typing import Any, cast
 
 from ..budget.snapshot import BudgetSnapshot
-from ..errors import ConfigError
+from ..errors import UsageError
 from ..result import Result, Stop
 from . import folders
 
-_EXPECTED = "a record as `flyball run --json` prints it"
+_EXPECTED = "give the output of flyball run --json"
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,9 +46,9 @@ class RunRecord:
     def _from_reader(cls, reader: JsonReader, name: str, tree_path: str, require_end: bool) -> RunRecord:
         has_ended = reader.get("stop") in list(Stop)
         if not has_ended and (require_end or reader.get("stop") is not None):
-            raise ValueError("no record of a run: it has no `stop` that is known here")
+            raise ValueError("it has no known stop reason")
         if not (isinstance(reader.get("events"), list) and isinstance(reader.get("explanation"), str)):
-            raise ValueError("no record of a run: it has no `events` and `explanation`")
+            raise ValueError("it has no list of events or no explanation")
         budgets = reader.nested("budgets")
         snapshots = {name: BudgetSnapshot.from_dict(budgets.get(name)) for name in budgets}  # pyright: ignore[reportArgumentType]
         events = reader.nested_list("events")
@@ -67,7 +67,7 @@ class RunRecord:
     @property
     def status(self) -> str:
         """Stop reason, or that the run has not ended."""
-        return self.data.text("word") or "not ended" if self.stop is None else self.stop.value
+        return self.data.text("word") or "interrupted" if self.stop is None else self.stop.value
 
     @property
     def is_stored(self) -> bool:
@@ -193,20 +193,22 @@ def read_last_saved_at() -> float:
 def load_record(path: Path | None = None) -> RunRecord:
     """Load the record in a file, or that of the last run.
 
-    `-` reads standard input. Raises `ConfigError` if there is no valid record.
+    `-` reads standard input. Raises `UsageError` if there is no valid record.
     """
     source = folders.find_state_folder() / "last.json" if path is None else path
     if path is None and not source.exists():
-        raise ConfigError("why", "no run yet", "`flyball run TASK` first, or the file of a saved --json record")
+        raise UsageError("there is no run yet: use flyball run TASK first, or give the file of a saved --json record")
     try:
         text = sys.stdin.read() if str(source) == "-" else source.read_text(encoding="utf-8")
         return RunRecord.from_dict(json.loads(text))
     except OSError as error:
-        raise ConfigError(f"why, {source}", error.strerror or str(error), _EXPECTED) from error
+        raise UsageError(f"{source} cannot be read: {error.strerror or error}") from error
     except json.JSONDecodeError as error:
-        raise ConfigError(f"why, {source}", f"no JSON ({error})", _EXPECTED) from error
-    except (ValueError, RecursionError) as error:  # ConfigError is a ValueError
-        raise ConfigError(f"why, {source}", str(error), _EXPECTED) from error
+        raise UsageError(f"{source} is not valid JSON ({error}); {_EXPECTED}") from error
+    except RecursionError as error:
+        raise UsageError(f"{source} is not the record of a run: it is nested too deeply; {_EXPECTED}") from error
+    except ValueError as error:  # ConfigError is a ValueError
+        raise UsageError(f"{source} is not the record of a run: {error}; {_EXPECTED}") from error
 
 
 class JsonReader:

@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-from ..errors import ConfigError
+from ..errors import UsageError
 from .record import JsonReader
 from .timeline import TimelineReader, format_call, to_one_line
 
@@ -33,7 +33,7 @@ _VOLATILE_FIELDS = frozenset(
 _MAX_LINES = 4
 """Maximum number of lines shown per side."""
 _MAX_EVENTS = 1_000_000
-_MESSAGES_DIFFER = "something else is said"
+_MESSAGES_DIFFER = "the messages differ"
 """Shown if the difference is only in the transcript, which has no events."""
 
 
@@ -207,7 +207,7 @@ def _build_plan(agent: Agent, rows: Sequence[Row]) -> Plan:
 
     plan = agent.plan("A task that the journal has.")
     if plan.spec.sources:
-        raise ConfigError("replay", "tools of an MCP server, which is not started for this", "a run without --mcp")
+        raise UsageError("runs with --mcp cannot be replayed, because replay does not start MCP servers")
     offline_models = {name: OfflineModel(model) for name, model in plan.spec.models.items()}
     spec = replace(plan.spec, model=OfflineModel(plan.spec.model), models=offline_models)
     restored = restore_plan(plan, rows[0].data)

@@ -13,9 +13,9 @@ from .record import JsonReader
 
 _MAX_CHARS = 400
 _HEAD_ROWS, _TAIL_ROWS = 12, 24
-_NO_ANSWER = "no answer is known"
-_PURPOSES = {"grace": "reports", "reflection": "looks back"}
-_FINISHES = {"stop": "", "length": ", cut off by its limit", "cut": ", cut off by us"}
+_NO_REPLY, _NO_OUTCOME = "no reply recorded", "no outcome recorded"
+_PURPOSES = {"grace": "reports", "reflection": "reflects"}
+_FINISHES = {"stop": "", "length": ", cut off at its length limit", "cut": ", cut off by Flyball"}
 
 
 class RowKind(StrEnum):
@@ -26,7 +26,7 @@ class RowKind(StrEnum):
 
     MODEL = "model"
     CALL = "call"
-    AGAIN = "again"
+    RETRY = "retry"
     ASKED = "asked"
     ANSWERED = "answered"
     ELIDED = "elided"
@@ -126,12 +126,12 @@ class TimelineReader:
             request = self._request
             model = request.text("model") or "the model"
             yield TimelineRow(
-                RowKind.MODEL, request.integer("turn"), request.number("at"), model, _NO_ANSWER, severity=Severity.WARN
+                RowKind.MODEL, request.integer("turn"), request.number("at"), model, _NO_REPLY, severity=Severity.WARN
             )
         for call in self._started_calls.values():
             subject = format_call(call.text("tool"), call.get("arguments"))
             yield TimelineRow(
-                RowKind.CALL, call.integer("turn"), call.number("at"), subject, _NO_ANSWER, severity=Severity.WARN
+                RowKind.CALL, call.integer("turn"), call.number("at"), subject, _NO_OUTCOME, severity=Severity.WARN
             )
 
     def _build_model_row(self, event: JsonReader) -> TimelineRow:
@@ -182,7 +182,7 @@ def shorten_rows(timeline: list[TimelineRow]) -> list[TimelineRow]:
         return timeline
     between = timeline[_HEAD_ROWS:-_TAIL_ROWS]
     failed = sum(row.severity is Severity.BAD for row in between)
-    turns = f"turns {between[0].turn} to {between[-1].turn}, of which {failed:,} failed"
+    turns = f"turns {between[0].turn} to {between[-1].turn}, {failed:,} failed"
     summary = f"{len(between):,} lines, {turns}; --all shows them"
     tokens, seconds = sum(row.tokens or 0 for row in between), between[-1].at - between[0].at
     first = between[0]
@@ -226,7 +226,7 @@ def _format_answer(event: JsonReader) -> str:
 
 _RowBuilder = Callable[[JsonReader], tuple[RowKind, str, Severity]]
 _ROW_BUILDERS: Mapping[str, _RowBuilder] = {
-    "retried": lambda event: (RowKind.AGAIN, f"after {event.number('wait_s'):.1f} s", Severity.WARN),
+    "retried": lambda event: (RowKind.RETRY, f"after {event.number('wait_s'):.1f} s", Severity.WARN),
     "asked_person": lambda event: (RowKind.ASKED, to_one_line(event.text("text")), Severity.INFO),
     "person_answered": lambda event: (RowKind.ANSWERED, _format_answer(event), Severity.INFO),
     "elided": lambda event: (
@@ -241,11 +241,11 @@ _ROW_BUILDERS: Mapping[str, _RowBuilder] = {
         RowKind.EXTENDED, f"seconds by {event.number('seconds'):g} ({event.text('reason')})", Severity.INFO
     ),
     "grace_started": lambda event: (
-        RowKind.GRACE, "one last request, without tools, from what was set aside", Severity.WARN
+        RowKind.GRACE, "one last request, without tools, from the reserve", Severity.WARN
     ),
     "late_result_dropped": lambda event: (
         RowKind.LATE,
-        f"{event.text('tool')} came back, and was dropped",
+        f"{event.text('tool')} finished too late; its result was dropped",
         Severity.WARN,
     ),
     "notice_delivered": lambda event: (RowKind.NOTICE, to_one_line(event.text("text")), Severity.INFO),
@@ -268,7 +268,9 @@ _ROW_BUILDERS: Mapping[str, _RowBuilder] = {
     "rule_failed": lambda event: (
         RowKind.RULE, f"{event.text('rule')} failed: {to_one_line(event.text('reason'))}", Severity.WARN
     ),
-    "rule_emitted": lambda event: (RowKind.RULE, f"{event.text('rule')} tells {_format_emitted(event)}", Severity.INFO),
+    "rule_emitted": lambda event: (
+        RowKind.RULE, f"{event.text('rule')} emitted {_format_emitted(event)}", Severity.INFO
+    ),
     "steered": lambda event: (RowKind.STEERED, to_one_line(event.text("text")), Severity.INFO),
 }  # fmt: skip
 

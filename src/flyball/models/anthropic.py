@@ -23,7 +23,7 @@ _FINISHES = {
     "refusal": Finish.CONTENT_FILTER,
 }
 _TOOL_CHOICES = {"auto": "auto", "required": "any", "none": "none"}
-_CONTINUATION_TEXT = "(The conversation goes on.)"
+_CONTINUATION_TEXT = "(The conversation continues.)"
 
 
 class AnthropicModel(HttpModel):
@@ -237,7 +237,7 @@ class _AnthropicReplyParser(ReplyParser):
 def _read_index(event: Json) -> int:
     index = event.get("index")
     if not isinstance(index, int):
-        raise malformed_reply(f"a {type(index).__name__} as the index of a block")
+        raise malformed_reply(f"the index of a block is a {type(index).__name__}")
     if not 0 <= index < MAX_INDEXES:
-        raise malformed_reply("an index of a block that no reply can have")
+        raise malformed_reply("the index of a block is out of range")
     return index

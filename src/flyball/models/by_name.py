@@ -49,5 +49,5 @@ def _model_from_url(reference: str, where: str) -> Model:
 
     url, _, name = reference.partition("#")
     if not name:
-        raise ConfigError(where, redact_url(url), f"the model's name behind a #, as in {redact_url(url)}#NAME")
+        raise ConfigError(where, redact_url(url), f"the name of the model after a #, as in {redact_url(url)}#NAME")
     return OpenAIModel(name, url=url)

@@ -98,7 +98,7 @@ def find_price_errors(settings: Settings) -> list[SettingError]:
 
 
 def _parse_price(settings: Settings, setting: Setting, key: str) -> TokenPrice:
-    expected = "input and output, and perhaps cached and written, in dollars for a million tokens"
+    expected = "input and output, and optionally cached and written, in dollars per million tokens"
     prices: dict[str, Any] = {}
     for name in _require_table(setting, f"a table with {expected}"):
         field = settings.at("prices", key, name)
@@ -124,7 +124,7 @@ def _check_amount(setting: Setting) -> None:
     try:
         validation.parse_amount(setting.key, setting.value, Unit.USD)
     except ConfigError:
-        raise setting.error("dollars for a million tokens, such as 0.5, at least 0") from None
+        raise setting.error("dollars per million tokens, such as 0.5, at least 0") from None
 
 
 def _find_model(provider: str | None, name: str) -> ModelInfo | None:

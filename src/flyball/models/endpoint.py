@@ -10,7 +10,7 @@ from typing import Any, cast
 from urllib.parse import SplitResult, urlsplit
 
 from .. import __version__
-from ..errors import ConfigError
+from ..errors import ConfigError, UsageError
 from .options import HttpOptions
 
 HIDDEN = "***"
@@ -81,7 +81,7 @@ class Endpoint:
             return str(error)
         if key or not self.is_official or "authorization" in self._headers:
             return None
-        return f"there is no key for {self.host}: set {self._key.variable}, or give key="
+        return f"there is no key for {self.host}: set {self._key.variable}, or pass key="
 
     def describe_key_source(self) -> str:
         """Return a hint about a rejected key's origin."""
@@ -98,15 +98,15 @@ class Endpoint:
 
 
 def _validate_url(url: Any) -> str:
-    expected = "http:// or https://, a host and a path, without a user or a password"
+    expected = "an http:// or https:// URL with a host and a path, without a user or a password"
     parts = _split_url(url) if isinstance(url, str) else None
     shown_url = redact_url(url) if isinstance(url, str) else url
     if parts is None or parts.scheme not in ("http", "https") or not parts.hostname:
         raise ConfigError("model, url", shown_url, expected)
     if "@" in parts.netloc:
-        raise ConfigError("model, url", shown_url, f"{expected}; give key= instead")
+        raise ConfigError("model, url", shown_url, f"{expected}; use key= instead")
     if parts.query or parts.fragment:
-        raise ConfigError("model, url", shown_url, f"{expected}; and without ? and #")
+        raise ConfigError("model, url", shown_url, f"{expected}, and without ? and #")
     return url.rstrip("/")
 
 
@@ -122,13 +122,13 @@ def _split_url(url: str) -> SplitResult | None:
 
 def _validate_headers(raw_headers: Any) -> dict[str, str]:
     if not isinstance(raw_headers, Mapping):
-        raise ConfigError("model, headers", type(raw_headers).__name__, "names and values")
+        raise UsageError(f"the headers of a model must map names to values, but are a {type(raw_headers).__name__}")
     headers: dict[str, str] = {}
     for name, value in cast("Mapping[object, object]", raw_headers).items():
         if not isinstance(name, str) or not _HEADER_NAME.fullmatch(name):
-            raise ConfigError("model, headers", name, "names such as x-team")
+            raise ConfigError("model, headers", name, "a header name such as x-team")
         if not (isinstance(value, str) and value.isascii() and value.isprintable()):
-            raise ConfigError(f"model, headers, {name}", "no plain text", "a text in one line of ASCII")
+            raise UsageError(f"the header {name!r} of a model must be one line of printable ASCII text")
         headers[name.lower()] = value
     return headers
 
@@ -140,7 +140,7 @@ class Key:
 
     def __init__(self, value: str | None, variable: str | None) -> None:
         if value is not None and not (isinstance(value, str) and value.strip()):  # pyright: ignore[reportUnnecessaryIsInstance]
-            raise ConfigError("model, key", type(value).__name__, "a text that is not empty")
+            raise UsageError("the key of a model must be a non-empty text")
         self._value = value
         self.variable = variable
         """Environment variable that is read when no value was passed. None means there is none."""
@@ -152,9 +152,8 @@ class Key:
         reports may show local variables.
         """
         if not all("!" <= letter <= "~" for letter in self._read()):
-            where = "model, key" if self._value else f"model, key ({self.variable})"
-            description = f"a text of {len(self._read())} characters"
-            raise ConfigError(where, description, "printable ASCII characters, without spaces")
+            source = "key=" if self._value else self.variable
+            raise UsageError(f"the key of the model ({source}) must be printable ASCII characters without spaces")
         return self._read() or None
 
     def _read(self) -> str:
@@ -164,7 +163,7 @@ class Key:
         return HIDDEN
 
     def __reduce__(self) -> str:
-        raise TypeError("a key is not written down; make the model again where it is needed")
+        raise TypeError("a model with a key cannot be pickled: create it again in the other process")
 
 
 def redact(secrets: Iterable[str], text: str) -> str:

@@ -35,20 +35,20 @@ def error_from_response(
     Its message has the provider's words, without the secrets.
     """
     kind, words = parse_error_body(body, secrets)
-    message = f"{host} answered {status}: {words or 'nothing more'}"
+    message = f"{host} answered {status}: {words or 'no message'}"
     if status in _RETRYABLE_STATUSES or status >= 500:
         return Retryable(message, _parse_retry_after(headers))
     if status == _TOO_LARGE or (status == 400 and _is_too_long(kind, words)):
         return ContextTooLong(message)
     if 300 <= status < 400:
-        return ModelError(f"{message}. It sends us elsewhere, where we do not follow with a key: correct the url")
+        return ModelError(f"{message}. Redirects are not followed, because they would pass on the key: correct the URL")
     return ModelError(message + hint)
 
 
 def error_from_stream(host: str, error: Mapping[str, Any], secrets: Sequence[str] = ()) -> ModelError:
     """Return the error for a failure inside a stream, without the secrets."""
     kind, words = _parse_error_object(error, secrets)
-    message = f"{host} broke off: {words or kind or 'it did not say why'}"
+    message = f"{host} stopped the reply: {words or kind or 'no reason given'}"
     code = error.get("code")
     is_temporary = kind in _RETRYABLE_KINDS or (isinstance(code, int) and (code in _RETRYABLE_STATUSES or code >= 500))
     if is_temporary or not (kind or words):

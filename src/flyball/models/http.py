@@ -95,14 +95,16 @@ class HttpModel(ABC):
         except httpx2.ConnectError as error:
             raise Retryable(f"{self._host} cannot be reached: {_describe_error(error)}") from None
         except (httpx2.ConnectTimeout, httpx2.PoolTimeout):
-            raise Retryable(f"{self._host} cannot be reached: no connection in {self._timeouts.connect} s") from None
+            raise Retryable(f"{self._host} cannot be reached within {self._timeouts.connect} s") from None
         except httpx2.DecodingError as error:
             raise malformed_reply(_describe_error(error)) from None
         except httpx2.UnsupportedProtocol as error:
-            raise ModelError(f"{self._host} cannot be asked: {_describe_error(error)}") from None
+            raise ModelError(f"the request to {self._host} is not possible: {_describe_error(error)}") from None
         except httpx2.TransportError as error:
             if parser.finish is None:
-                raise Retryable(f"{self._host} broke off: {_describe_error(error)}", began=parser.has_started) from None
+                raise Retryable(
+                    f"the connection to {self._host} failed: {_describe_error(error)}", began=parser.has_started
+                ) from None
         if timer.scope.cancelled_caught and parser.finish is None:
             raise Retryable(f"{self._host} {timer.describe_timeout()}", began=True)
 
@@ -138,18 +140,18 @@ class HttpModel(ABC):
             raise self._error_from_stream(reply["error"], parser)
         parser.parse_reply(reply)
         if parser.finish is None:
-            raise malformed_reply("there is nothing in it")
+            raise malformed_reply("it is empty")
 
     async def _receive_stream(self, response: httpx2.Response, parser: ReplyParser, timer: ReplyTimer) -> None:
         reader, size = EventReader(), 0
         async for chunk in response.aiter_bytes():
             size += len(chunk)
             if size > _MAX_BYTES:
-                raise ModelError(f"{self._host} does not end: {size} bytes came", began=True)
+                raise ModelError(f"the reply of {self._host} is too long: {size} bytes so far", began=True)
             self._parse_events(reader.feed(chunk), parser, timer)
         self._parse_events(reader.close(), parser, timer)
         if parser.finish is None:
-            raise Retryable(f"{self._host} broke off: the stream ended before the reply did", began=parser.has_started)
+            raise Retryable(f"{self._host} ended the stream before the end of the reply", began=parser.has_started)
 
     def _parse_events(self, events: list[bytes], parser: ReplyParser, timer: ReplyTimer) -> None:
         before = parser.piece_count
@@ -177,9 +179,9 @@ class HttpModel(ABC):
             value: object = json.loads(data)
         except (ValueError, RecursionError):
             excerpt = redact_and_shorten(data.decode("utf-8", "replace"), self.secrets(), _EXCERPT_LENGTH)
-            raise malformed_reply(f"no JSON, or half of it: {excerpt!r}") from None
+            raise malformed_reply(f"it is not complete JSON: {excerpt!r}") from None
         if not isinstance(value, dict):
-            raise malformed_reply(f"a {type(value).__name__} where an object belongs")
+            raise malformed_reply(f"found a {type(value).__name__}; expected an object")
         return cast("Json", value)
 
 
@@ -194,12 +196,12 @@ class ReplyTimer:
         self._until = start + (inf if timeouts.whole is None else timeouts.whole)
         self.scope = anyio.CancelScope()
         self._reason = ""
-        self._set_deadline(start, timeouts.first, f"said nothing for {timeouts.first} s")
+        self._set_deadline(start, timeouts.first, f"sent nothing for {timeouts.first} s")
 
     def note_token(self) -> None:
         """Restart the deadline for the next token."""
         self._set_deadline(
-            anyio.current_time(), self._between, f"fell silent for {self._between} s in the middle of a reply"
+            anyio.current_time(), self._between, f"sent nothing for {self._between} s in the middle of a reply"
         )
 
     def expect_end(self) -> None:

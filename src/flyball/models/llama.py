@@ -30,7 +30,7 @@ _BATCH_TOKENS = 64
 _SILENT_LOG_LEVEL = -1
 _EXIT_TIMEOUT_S = 10.0
 """Seconds that the exit of the program waits for the current token or batch."""
-_CLOSED_MESSAGE = "the weights are closed, because the program ends"
+_CLOSED_MESSAGE = "the model is closed, because the program is ending"
 _ENGINES: dict[LoadOptions, LlamaEngine] = {}
 
 
@@ -81,7 +81,7 @@ class LlamaEngine:
         more, and the weights stop at the next token. An exception of `on_chunk` ends the answer and is raised here.
         """
         if self._is_inherited:
-            raise ModelError("a local model that was asked before a fork cannot be asked in the child: use spawn")
+            raise ModelError("a local model that was used before a fork cannot be used in the child: use spawn")
         job = _CompletionJob(body, on_chunk)
         try:
             await run_and_wait(self, partial(self._run_job, job), inf)

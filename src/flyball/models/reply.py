@@ -119,7 +119,7 @@ def expect_text(value: object) -> str:
     if value is None:
         return ""
     if not isinstance(value, str):
-        raise malformed_reply(f"a {type(value).__name__} where a text belongs")
+        raise malformed_reply(f"found a {type(value).__name__}; expected a text")
     return value
 
 
@@ -131,7 +131,7 @@ def expect_dict(value: object, label: str) -> Json:
     if value is None:
         return {}
     if not isinstance(value, dict):
-        raise malformed_reply(f"a {type(value).__name__} as {label}")
+        raise malformed_reply(f"found a {type(value).__name__} as {label}; expected an object")
     return cast("Json", value)
 
 
@@ -143,7 +143,7 @@ def expect_list(value: object, label: str) -> list[object]:
     if value is None:
         return []
     if not isinstance(value, list):
-        raise malformed_reply(f"a {type(value).__name__} as {label}")
+        raise malformed_reply(f"found a {type(value).__name__} as {label}; expected an object")
     return cast("list[object]", value)
 
 

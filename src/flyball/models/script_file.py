@@ -88,7 +88,7 @@ def _read_line(entry: TableValue) -> Line:
     pieces = tuple(piece.text("a piece of the text") for piece in fields["pieces"].items("pieces of the text"))
     text = fields["text"].text("a text") if fields["text"].value else ""
     if pieces and text:
-        fields["text"].add_error("no text beside pieces, which are the text")
+        fields["text"].add_error("either text or pieces, not both")
     calls = tuple(
         _read_call(call) for call in fields["calls"].items("tables, each with the name of a tool and arguments")
     )
@@ -129,7 +129,7 @@ def _read_usage(entry: TableValue) -> Usage | None:
 
 def _read_error(entry: TableValue) -> ModelError:
     fields = entry.fields(_ERROR_FIELDS, "a table with kind and message")
-    kind, message = fields["kind"], fields["message"].text("what went wrong")
+    kind, message = fields["kind"], fields["message"].text("the message of the error")
     if kind.value not in list(FailureKind):
         kind.add_error(f"one of {', '.join(FailureKind)}")
     after = None if fields["after"].value is None else _read_seconds(fields["after"])

@@ -11,7 +11,7 @@ import anyio
 from .._internal import validation
 from ..budget.price import Price
 from ..budget.usage import Usage
-from ..errors import ConfigError, ModelError, suggest_names
+from ..errors import ConfigError, ModelError, UsageError, suggest_names
 from ..request import Call, Finish, Purpose, Reply, Request
 
 _DEFAULT_USAGE = Usage(input=10, output=5)
@@ -122,7 +122,7 @@ def _merge_calls(lines: Sequence[Line]) -> tuple[tuple[str, str | dict[str, Any]
     """
     for line in check_lines(lines):
         if line != Line(line.text, line.calls):
-            expected = "text and calls only; a delay, usage, an end or an error are for the whole reply"
+            expected = "text and calls only; delay, usage, finish and error belong to the whole reply"
             raise ConfigError("script, a part of a reply", line, expected)
     return tuple(call for line in lines for call in line.calls)
 
@@ -178,7 +178,7 @@ class ScriptedModel:
         """Create a model that starts over after its last line."""
         model = cls(*lines, **options)
         if not lines:
-            raise ConfigError("script", "no line", "at least one line to say again and again")
+            raise UsageError("ScriptedModel.looping needs at least one line")
         model._loops = True
         return model
 
@@ -199,7 +199,7 @@ class ScriptedModel:
         if position >= count and not self._loops:
             script = "1 line" if count == 1 else f"{count} lines"
             current = f"request {position + 1} of run {run} ({request.purpose.value})"
-            raise ModelError(f"the script has {script}, and this is {current}; add one, or use ScriptedModel.looping")
+            raise ModelError(f"the script has {script}, but this is {current}: add a line or use ScriptedModel.looping")
         return self.lines[position % count], position
 
     async def ask(self, request: Request, tell: object = None, /) -> Reply:
@@ -220,30 +220,30 @@ class ScriptedModel:
 
     def assert_asked(self, times: int) -> None:
         """Check the number of requests."""
-        assert len(self.requests) == times, f"it was asked {len(self.requests)} times, not {times}"
+        assert len(self.requests) == times, f"the model was asked {len(self.requests)} times, not {times}"
 
     def assert_said_all(self) -> None:
         """Check that every run used all lines of the script."""
-        assert self._positions, "it was never asked"
+        assert self._positions, "the model was never asked"
         for run, position in self._positions.items():
             unused = self.lines[position:]
             assert not unused, (
-                f"run {run} left {len(unused)} of {len(self.lines)} lines unsaid; the next is {unused[0]}"
+                f"run {run} left {len(unused)} of {len(self.lines)} lines unused; the next is {unused[0]}"
             )
 
     def assert_saw(self, text: str) -> None:
         """Check that the last request contained this text."""
         last = self._last_request()
         seen = [last.instructions or "", *last.notices, *[message.content for message in last.messages]]
-        assert any(text in part for part in seen), f"{text!r} is not in what it saw last: {seen}"
+        assert any(text in part for part in seen), f"{text!r} is not in the last request: {seen}"
 
     def assert_offered(self, *tools: str) -> None:
         """Check which tools the last request offered."""
         offered = tuple(tool["name"] for tool in self._last_request().tools)
-        assert offered == tools, f"it was offered {offered}, not {tools}"
+        assert offered == tools, f"the last request offered {offered}, not {tools}"
 
     def _last_request(self) -> Request:
-        assert self.requests, "it was never asked"
+        assert self.requests, "the model was never asked"
         return self.requests[-1]
 
 

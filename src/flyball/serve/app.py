@@ -20,7 +20,7 @@ from .._internal import validation
 from ..agent.agent import Agent
 from ..agent.run import Run
 from ..chain import Chain, ChainDepthMiddleware, current
-from ..errors import ConfigError
+from ..errors import ConfigError, UsageError
 from ..message import Message, MessageType, Role
 from ..result import Result, Stop
 from .asgi import (
@@ -50,18 +50,16 @@ It may be async, within the time limit for reading a body. It must not block. An
 
 _SHUTDOWN_S = 10.0
 """Maximum seconds to wait for cancelled runs when the server shuts down."""
-_INTERNAL_ERROR = Problem(500, "internal_error", "Something went wrong here; the service's log has it.")
+_INTERNAL_ERROR = Problem(500, "internal_error", "An internal error occurred; see the log of the service.")
 _UNPRICED = Problem(
-    422, "limit_not_held", "A limit of money cannot be held: nobody knows what the agent's model costs."
+    422, "limit_not_held", "A money limit cannot be enforced, because the price of the agent's model is unknown."
 )
-_BUSY = Problem(409, "session_busy", "A run goes on in this session; wait for its end.")
+_BUSY = Problem(409, "session_busy", "Another run holds this session; wait until it has ended.")
 _TOO_MANY_RUNS = Problem(
-    503, "too_many_runs", "As many runs as are allowed go on; try again later.", {"retry-after": "1"}
+    503, "too_many_runs", "The maximum number of runs is reached; try again later.", {"retry-after": "1"}
 )
 _SHUTTING_DOWN = Problem(503, "shutting_down", "The service is shutting down.")
-_NO_TOKEN = Problem(
-    401, "token_refused", "A bearer token that this service knows is needed.", {"www-authenticate": "Bearer"}
-)
+_NO_TOKEN = Problem(401, "token_refused", "A valid bearer token is required.", {"www-authenticate": "Bearer"})
 _NOT_JSON = Problem(415, "media_type_unknown", "The body must be application/json, in UTF-8.")
 
 
@@ -97,7 +95,7 @@ def chat_app(
     if chain is not None:
         validation.check_type("chat_app, chain", chain, Chain)
     if token is not None and not callable(token):
-        raise ConfigError("chat_app, token", "no function", "a function of a token that says whether it is good")
+        raise UsageError("token of chat_app must be a function that returns True for a valid token")
     limits = AppLimits(
         path=path if path.startswith("/") else f"/{path}",
         token=token,
@@ -186,7 +184,7 @@ class ChatApp:
         except ClientGone:
             return
         except Exception:
-            log.exception("a request could not be served")
+            log.exception("a request failed")
             problem = _INTERNAL_ERROR
         if problem is not None:
             try:
@@ -215,9 +213,9 @@ class ChatApp:
     def _check_route(self, scope: Scope) -> Problem | None:
         path = str(scope["path"]).removeprefix(scope.get("root_path", "").rstrip("/"))
         if path.rstrip("/") != self._limits.path.rstrip("/"):
-            return Problem(404, "not_found", f"There is nothing here; the agent is at {self._limits.path}.")
+            return Problem(404, "not_found", f"Not found; the agent is at {self._limits.path}.")
         if scope["method"] != "POST":
-            return Problem(405, "method_not_allowed", "Only POST is served here.", {"allow": "POST"})
+            return Problem(405, "method_not_allowed", "Only POST is allowed.", {"allow": "POST"})
         return None
 
     async def _check_token(self, headers: Mapping[str, str]) -> Problem | None:
@@ -236,7 +234,7 @@ class ChatApp:
             with anyio.fail_after(self._limits.read_s):
                 accepted = await verdict if inspect.isawaitable(verdict) else verdict
         except Exception as error:
-            log.warning("the check of a token raised a %s, which means no", type(error).__name__)
+            log.warning("the token check raised %s, so the token was rejected", type(error).__name__)
             return _NO_TOKEN
         return None if accepted is True else _NO_TOKEN
 

@@ -14,7 +14,7 @@ from ..budget.registry import IterationBudgetRegistry
 from ..chain import Chain
 from ..chain.caller import Position
 from ..chain.chain import headers_at
-from ..errors import ConfigError, RemoteError
+from ..errors import ConfigError, RemoteError, UsageError
 from ..loop.child_task import ChildSpec, Mode
 from ..loop.plan import AgentSpec, ModelCard
 from ..models.endpoint import HIDDEN, redact_url
@@ -53,7 +53,7 @@ def remote_agent(
     validation.check_text("remote_agent, name", name)
     validation.check_type("remote_agent, description", description, str)
     if token is not None and not callable(token) and not _is_token(token):
-        raise ConfigError("remote_agent, token", f"a {type(token).__name__}", "a text without spaces, or a function")
+        raise UsageError("token of remote_agent must be ASCII text without spaces, or a function that returns it")
     for option, value, kind in (
         ("limits", limits, Limits),
         ("chain", chain, Chain),
@@ -130,9 +130,9 @@ class RemoteAgent:
         try:
             token = self.token() if callable(self.token) else self.token
         except Exception as error:
-            raise RemoteError(self.name, f"its token cannot be had ({type(error).__name__})", began=False) from None
+            raise RemoteError(self.name, f"the token function raised {type(error).__name__}", began=False) from None
         if token is not None and not _is_token(token):
-            raise RemoteError(self.name, "its token is no text of printable ASCII without spaces", began=False)
+            raise RemoteError(self.name, "the token must be printable ASCII text without spaces", began=False)
         return token
 
     def __repr__(self) -> str:
@@ -150,11 +150,11 @@ class _RemoteModel:
 
     def ready(self) -> str:
         """Return why it cannot be asked."""
-        return "a remote agent has no model here; it needs a driver that can ask its service"
+        return "a remote agent has no local model; it needs a driver that can send requests to its service"
 
 
 def _parse_url(url: object) -> str:
-    expected = "http:// or https://, a host and a path, without a user or a password; token= is for that"
+    expected = "an http:// or https:// URL with a host and a path, without a user or a password; use token= instead"
     shown = redact_url(url) if isinstance(url, str) else url
     try:
         parts = urlsplit(url) if isinstance(url, str) else None

@@ -58,7 +58,7 @@ class RemoteRequest:
                 self.remote, f"it cannot be reached: {self._describe_error(error)}", began=False
             ) from None
         except (httpx2.TransportError, httpx2.DecodingError) as error:
-            raise RemoteError(self.remote, f"it broke off: {self._describe_error(error)}") from None
+            raise RemoteError(self.remote, f"the connection failed: {self._describe_error(error)}") from None
 
     async def _send(self, on_event: Callable[[Json], None]) -> Json:
         client = await get_shared_client()
@@ -91,12 +91,12 @@ class RemoteRequest:
                 elif "stop" in record:
                     records.append(record)
                 else:
-                    raise RemoteError(self.remote, f"it broke off: {self._sanitize(record.get('detail'))}")
+                    raise RemoteError(self.remote, f"it stopped the stream: {self._sanitize(record.get('detail'))}")
             return bool(records)
 
         await self._read_chunks(response, consume)
         if not records:
-            raise RemoteError(self.remote, "it broke off: the stream ended before the run did")
+            raise RemoteError(self.remote, "the stream ended before the run did")
         return records[0]
 
     async def _read_chunks(self, response: httpx2.Response, consume: Callable[[bytes], object]) -> None:
@@ -111,7 +111,7 @@ class RemoteRequest:
                 size += len(part)
                 try:
                     if size > _MAX_BYTES:
-                        raise RemoteError(self.remote, f"it does not end: {size:,} bytes came")
+                        raise RemoteError(self.remote, f"its reply is too long: {size:,} bytes so far")
                     if not failures and consume(part):
                         scope.deadline = anyio.current_time() + _CLOSE_WAIT_S
                 except RemoteError as error:
@@ -129,7 +129,7 @@ class RemoteRequest:
             data = self._parse_json(body)
         except RemoteError:
             data = Json()
-        reason = self._sanitize(data.get("message") or data.get("detail") or data.get("title") or "it does not say why")
+        reason = self._sanitize(data.get("message") or data.get("detail") or data.get("title") or "no reason given")
         code = data.get("code")
         head = f"{status} {self._sanitize(code)}" if isinstance(code, str) and code else f"{status}"
         if status in _REFUSALS:
@@ -138,14 +138,14 @@ class RemoteRequest:
 
     def _parse_json(self, data: bytes) -> Json:
         if len(data) > _MAX_JSON_BYTES:
-            raise RemoteError(self.remote, f"it says too much at once: {len(data):,} bytes")
+            raise RemoteError(self.remote, f"its reply is too long: {len(data):,} bytes")
         try:
             parsed: object = json.loads(data)
         except (ValueError, RecursionError):
             parsed = None
         if not isinstance(parsed, dict):
             raise RemoteError(
-                self.remote, f"it says what is no record: {self._sanitize(data.decode('utf-8', 'replace'))}"
+                self.remote, f"its reply is not a JSON object: {self._sanitize(data.decode('utf-8', 'replace'))}"
             )
         return cast("Json", parsed)
 

@@ -33,7 +33,7 @@ from ..unit import Unit
 
 _MAX_RUNS = 1_000
 """Maximum number of runs that one request may report."""
-_NOT_ASKED = "The remote agent was not asked: nothing is left for it of what it shares with others."
+_NOT_ASKED = "The remote agent was not asked: the shared budget has nothing left."
 RemoteAsk = Callable[[Mapping[str, Any], Position, Callable[[dict[str, Any]], None]], Awaitable[Mapping[str, Any]]]
 """Function that sends a body and returns the record of the run; see `RemoteAgent.ask`."""
 
@@ -178,7 +178,7 @@ class RemoteRunner:
         if cancelled_by is not None:
             return self._finish_unknown(Stop.CANCELLED, stopped_by=cancelled_by)
         if self._stalled_s is not None:
-            warning = f"Nothing came of it for {Unit.SECONDS.show(self._stalled_s)}."
+            warning = f"No progress for {Unit.SECONDS.show(self._stalled_s)}."
             return self._finish_unknown(Stop.STALLED, warning=warning)
         refusal = envelope.refuse("seconds")
         self.recorder.at = self._clock.now() - self._started_at

@@ -28,7 +28,7 @@ LIMITS: Mapping[str, Unit] = {
 _BUDGET_NAMES = {"turns": "agent_iterations", "tokens": "tokens", "usd": "cost_usd"}
 _KEYS = ("message", "messages", "session", "metadata", "limits")
 _MAX_SESSION_CHARS = 200
-_CLIENT_GONE = Problem(400, "client_gone", "The client went away before its request was whole.")
+_CLIENT_GONE = Problem(400, "client_gone", "The client disconnected before the request was complete.")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -85,7 +85,7 @@ async def read_body(receive: Receive, content_length: str | None, max_bytes: int
             parts.append(part)
             if not message.get("more_body", False):
                 return b"".join(parts)
-    return Problem(408, "body_too_slow", f"The body did not come within {timeout_s:g} s.", {"connection": "close"})
+    return Problem(408, "body_too_slow", f"The body did not arrive within {timeout_s:g} s.", {"connection": "close"})
 
 
 def parse_request(body: bytes) -> ChatRequest | Problem:
@@ -93,7 +93,7 @@ def parse_request(body: bytes) -> ChatRequest | Problem:
     try:
         data: object = json.loads(body, parse_constant=_reject_constant)
     except (ValueError, RecursionError):
-        return Problem(400, "body_not_json", "The body is no JSON.")
+        return Problem(400, "body_not_json", "The body is not valid JSON.")
     if not isinstance(data, dict):
         return Problem(400, "body_not_json", "The body must be a JSON object.")
     try:
@@ -108,7 +108,7 @@ def _parse_fields(data: Mapping[str, Any]) -> ChatRequest:
     for key in data:
         if key not in _KEYS:
             raise ValueError(
-                f"{key[:100]!r} is not known; did you mean {(suggest_names(key[:100], _KEYS) or _KEYS)[0]!r}?"
+                f"{key[:100]!r} is unknown; did you mean {(suggest_names(key[:100], _KEYS) or _KEYS)[0]!r}?"
             )
     session, metadata = data.get("session"), data.get("metadata")
     if session is not None and not (_is_name(session) and len(session) <= _MAX_SESSION_CHARS):
@@ -126,17 +126,17 @@ def _parse_fields(data: Mapping[str, Any]) -> ChatRequest:
 def _parse_messages(data: Mapping[str, Any]) -> Sequence[Any]:
     message, messages = data.get("message"), data.get("messages")
     if (message is None) == (messages is None):
-        raise ValueError("Give `message`, a text, or `messages`, a conversation whose last message is the task.")
+        raise ValueError("Send either `message`, a text, or `messages`, a conversation that ends with the task.")
     if messages is None and not (isinstance(message, str) and message.strip()):
-        raise ValueError("`message` must be a text that is not empty.")
+        raise ValueError("`message` must be a non-empty text.")
     if messages is not None and not (isinstance(messages, list) and messages):
         raise ValueError("`messages` must be a list of messages with role and content.")
     conversation = cast("list[Any]", [message] if messages is None else messages)
     normalized = normalize(conversation, run="request")
     if any(message.role is Role.SYSTEM for message in normalized):
-        raise ValueError("The instructions are the agent's: `messages` may have no role `system` or `developer`.")
+        raise ValueError("`messages` may not have the role `system` or `developer`: the service sets the instructions.")
     if normalized[-1].role is not Role.USER:
-        raise ValueError("The last of the `messages` must be the user's.")
+        raise ValueError("The last of the `messages` must have the role `user`.")
     return conversation
 
 
@@ -149,13 +149,13 @@ def _parse_limits(data: object) -> dict[str, int | float]:
     for name, amount in cast("dict[str, object]", data).items():
         unit = LIMITS.get(name)
         if unit is None:
-            raise ValueError(f"`limits` knows {', '.join(LIMITS)}; {name[:100]!r} is none of them.")
+            raise ValueError(f"`limits` may have {', '.join(LIMITS)}, but not {name[:100]!r}.")
         try:
             limits[name] = unit.parse(None if isinstance(amount, str) else amount)
         except ValueError:
             limits[name] = 0
         if limits[name] <= 0:
-            raise ValueError(f"`limits.{name}` must be {unit.expected}, more than 0.")
+            raise ValueError(f"`limits.{name}` must be {unit.expected} above 0.")
     return limits
 
 

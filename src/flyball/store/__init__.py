@@ -43,7 +43,7 @@ def open_store(uri: str, *, clock: Clock = SYSTEM) -> Store:
     if scheme == "memory" and rest in ("", "//"):
         return MemoryStore(clock)
     if scheme != "sqlite":
-        raise ConfigError("store", uri, f"an address of a store that is known: {_KNOWN}")
+        raise ConfigError("store", uri, f"the address of a store: {_KNOWN}")
     parts = urlsplit(uri)
     path = unquote(parts.path.removeprefix("/"))
     if parts.netloc or parts.fragment or not path or path == ":memory:":

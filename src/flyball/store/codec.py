@@ -123,13 +123,12 @@ class Codec:
         except (KeyError, TypeError, ValueError, AttributeError) as error:
             raise StoreError(
                 "journal",
-                f"found a value that cannot be read back ({error}); expected one of a journal"
-                " that this version has written",
+                f"a value cannot be read ({error}); the journal is damaged, or another version has written it",
             ) from error
 
     def _register(self, name: str, kind: type[Any]) -> None:
         if name in self._readers:
-            raise StoreError("code", f"found two classes called {name}; expected a name for each of them")
+            raise StoreError("codec", f"two classes have the name {name}: give each its own")
         if issubclass(kind, Enum):
             self._writers[kind] = lambda value, _depth: {_TAG: name, _VALUE: value.value}
             self._readers[name] = lambda row: kind(row[_VALUE])
@@ -138,7 +137,7 @@ class Codec:
             names = {key: field_name for field_name, key, _ in _list_stored_fields(kind)}
             self._readers[name] = lambda row: kind(**{names.get(k, k): row[k] for k in row if k != _TAG})
         else:
-            raise StoreError("code", f"found the class {name}; expected dataclasses and enums")
+            raise StoreError("codec", f"the class {name} is neither a dataclass nor an enum")
 
     def _write(self, value: object, depth: int) -> Any:
         kind = type(value)
@@ -197,8 +196,7 @@ class Codec:
         if read is None:
             raise StoreError(
                 "journal",
-                f"found a value of the class {name!r}, which is not known here; expected one of"
-                f" {', '.join(sorted(self._readers))}",
+                f"a value has the unknown class {name!r}; known are {', '.join(sorted(self._readers))}",
             )
         return read(row)
 

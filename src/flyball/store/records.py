@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any
 
-from ..errors import ConfigError
+from ..errors import ConfigError, UsageError
 from ..message import Message
 
 
@@ -167,14 +167,14 @@ class Step:
     """Whether to release the guard's lease in the same commit."""
 
     def check(self) -> None:
-        """Raise ConfigError for missing owners or events out of order."""
+        """Raise ConfigError for a missing guard or run id, or for events out of order."""
         if not self.guard and (self.messages or self.state is not None or self.release):
-            raise ConfigError("step, guard", None, "the guard of the session whose messages, state or lease these are")
+            raise UsageError("a step with messages, state or a release needs the guard of the session")
         if not self.run_id and (self.start or self.rows or self.events or self.finish or self.again):
-            raise ConfigError("step, run_id", self.run_id, "the id of the run whose rows or events these are")
+            raise UsageError("a step with a start, rows, events or a finish needs the run_id")
         last_seq = -1
         for event in self.events:
             seq = event.get("seq")
             if not isinstance(seq, int) or seq <= last_seq:
-                raise ConfigError("step, events", seq, f"a `seq` above {last_seq}, that of the event before")
+                raise ConfigError("step, events", seq, f"a seq above {last_seq}, that of the previous event")
             last_seq = seq

@@ -81,10 +81,10 @@ def _check_the_end(result: Result) -> None:
     assert _count(result, RunEnded) == 1, f"there are {_count(result, RunEnded)} run_ended events"
     event_facts = (last.stop, last.stopped_by, last.flags, last.turns, last.requests)
     result_facts = (result.stop.value, result.stopped_by, result.flags, result.turns, result.requests)
-    assert event_facts == result_facts, f"run_ended says {event_facts}, the result {result_facts}"
+    assert event_facts == result_facts, f"run_ended has {event_facts}, but the result has {result_facts}"
     for before, after in zip(result.events, result.events[1:], strict=False):
-        assert before.seq < after.seq, f"event {after.seq} comes behind {before.seq}"
-        assert before.at <= after.at, f"event {after.seq} was at {after.at}, before {before.at} of the one before it"
+        assert before.seq < after.seq, f"event {after.seq} follows event {before.seq}"
+        assert before.at <= after.at, f"event {after.seq} is at {after.at}, but the previous event is at {before.at}"
 
 
 def _check_the_tree(result: Result) -> None:
@@ -94,7 +94,7 @@ def _check_the_tree(result: Result) -> None:
     """
     first = result.events[0]
     assert (first.kind, first.seq) == ("run_started", 0), f"the first event is {first.kind}, number {first.seq}"
-    assert sum(event.kind == "run_started" for event in result.events) == 1, "it started more than once"
+    assert sum(event.kind == "run_started" for event in result.events) == 1, "the run started more than once"
     ends, open_kinds, open_calls = set(_PAIRS.values()), list[str](), set[str]()
     for event in result.events:
         if event.kind in _PAIRS:
@@ -132,14 +132,14 @@ def _check_the_facts(result: Result) -> None:
     assert result.requests == len(requested), f"{result.requests} requests, but {len(requested)} events"
     assert result.turns <= result.requests, f"{result.turns} turns with {result.requests} requests"
     used = (sum(event.input_tokens for event in replied), sum(event.output_tokens for event in replied))
-    assert (result.usage.input, result.usage.output) == used, f"{result.usage}, but the events tell {used}"
+    assert (result.usage.input, result.usage.output) == used, f"usage is {result.usage}, but the events have {used}"
     estimated = sum(event.estimated for event in replied)
     assert result.estimated_requests == estimated, (
-        f"{result.estimated_requests} estimates, but {estimated} events tell so"
+        f"the result has {result.estimated_requests} estimated requests, but the events have {estimated}"
     )
     _check_the_reports(result)
     flags = tuple(event.flag for event in result.events if isinstance(event, BudgetRefused))
-    assert flags == result.flags, f"the flags are {result.flags}, the refusals {flags}"
+    assert flags == result.flags, f"the flags are {result.flags}, but the events refused {flags}"
 
 
 def _check_the_reports(result: Result) -> None:
@@ -155,7 +155,7 @@ def _check_the_reports(result: Result) -> None:
         elif isinstance(event, GraceStarted):
             was_raised = False
         elif isinstance(event, ModelRequested):
-            assert not has_reported, "it was asked for something behind the report"
+            assert not has_reported, "the model was asked again after the report"
             is_report = event.purpose == Purpose.GRACE.value
             has_reported = is_report and not was_raised
             assert not (is_report and event.tools), "tools were offered in the grace turn"
@@ -172,41 +172,41 @@ def _check_calls(result: Result) -> None:
         if message.type is MessageType.TOOL_RESULT and message.run == result.run_id
     )
     missing = [call_id for call_id in outcomes if not message_counts[call_id]]
-    assert not missing, f"outcomes that no message tells: {missing}"
+    assert not missing, f"outcomes without a message: {missing}"
     if not result.events_dropped:
         ended = [(event.call_id, event.status) for event in result.events if isinstance(event, ToolEnded)]
         recorded = [(outcome.call_id, outcome.status.value) for outcome in result.tool_results]
-        assert ended == recorded, f"the events tell {ended}, the outcomes {recorded}"
+        assert ended == recorded, f"the events have {ended}, but the outcomes are {recorded}"
 
 
 def _check_budgets(result: Result) -> None:
     for name, budget in result.budgets.items():
         assert budget.held == 0, f"{budget.held} of {name} are still held"
         is_allowed = budget.ceiling is None or budget.used <= budget.ceiling
-        assert is_allowed or name in _MAY_EXCEED, f"{budget.used} of {name} are used, and {budget.ceiling} are allowed"
-    assert len(set(result.flags)) == len(result.flags), f"a flag comes twice: {result.flags}"
+        assert is_allowed or name in _MAY_EXCEED, f"{name}: {budget.used} used, but the ceiling is {budget.ceiling}"
+    assert len(set(result.flags)) == len(result.flags), f"a flag occurs twice: {result.flags}"
 
 
 def _check_the_reason(result: Result) -> None:
     stop = result.stop
     if stop in _LIMITS:
-        assert result.flags, f"it stopped by its {stop.value}, but no budget refused"
-        assert result.warning, f"it stopped by its {stop.value}, but no sentence says so"
+        assert result.flags, f"the run stopped with {stop.value}, but no budget refused"
+        assert result.warning, f"the run stopped with {stop.value}, but has no warning"
     if stop is Stop.DEADLINE:
-        assert "max_seconds_reached" in result.flags, f"its time was over, but the flags are {result.flags}"
-    assert bool(result.questions) == (stop is Stop.PAUSED), f"it is {stop.value}, and asks {result.questions}"
+        assert "max_seconds_reached" in result.flags, f"the run met its deadline, but the flags are {result.flags}"
+    assert bool(result.questions) == (stop is Stop.PAUSED), f"{stop.value}, with the questions {result.questions}"
     if stop is Stop.STALLED:
-        assert result.warning, "it stalled, but no sentence says so"
+        assert result.warning, "the run stalled, but has no warning"
     if stop is Stop.FAILED:
-        assert result.error is not None, "it failed, but nobody says of what"
-        assert set(result.error) >= {"code", "kind", "message"}, f"half an error: {result.error}"
+        assert result.error is not None, "the run failed, but has no error"
+        assert set(result.error) >= {"code", "kind", "message"}, f"the error is incomplete: {result.error}"
     if stop in (Stop.HALTED, Stop.CANCELLED):
-        assert result.stopped_by, f"it was {stop.value}, but nobody says by whom"
+        assert result.stopped_by, f"the run was {stop.value}, but stopped_by is empty"
     if stop is Stop.COMPLETED:
-        assert result.error is None, f"it completed, but has the error {result.error}"
-        assert result.warning is None, f"it completed, but has the warning {result.warning}"
+        assert result.error is None, f"the run completed, but has the error {result.error}"
+        assert result.warning is None, f"the run completed, but has the warning {result.warning}"
     has_grace = any(event.kind == "grace_started" for event in result.events)
-    assert not has_grace or result.text.strip(), "it was to report, but says nothing"
+    assert not has_grace or result.text.strip(), "the run had a grace turn, but its text is empty"
 
 
 def _count(result: Result, kind: type[Event]) -> int:
@@ -273,5 +273,5 @@ def _wait_for_end(run: Run, max_seconds: float) -> Result:
     try:
         explanation = run.result(_CLOSING_S).explain()
     except TimeoutError:
-        explanation = "It did not even close when it was cancelled: something in it blocks the event loop."
+        explanation = "It did not end after a cancel either: something blocks the event loop."
     raise AssertionError(f"the run had not ended after {max_seconds:g} seconds. {explanation}")

@@ -13,7 +13,7 @@ from typing import Any, cast
 
 from ..budget.price import Price, TokenPrice
 from ..budget.usage import Usage
-from ..errors import ConfigError, ContextTooLong, ModelError, Retryable, quote_value
+from ..errors import ContextTooLong, ModelError, Retryable, UsageError, quote_value
 from ..message import Message, MessageType
 from ..models.endpoint import HIDDEN, redact
 from ..request import Call, FailureKind, Finish, ModelFailure, Reply, Request
@@ -68,7 +68,7 @@ class Redactor:
             return cls()
         secrets = get_secrets()
         if isinstance(secrets, str) or not isinstance(secrets, Sequence):
-            raise ConfigError("recorded model, secrets()", type(secrets).__name__, "a list of texts")
+            raise UsageError(f"secrets() of a model must return a list of texts, not a {type(secrets).__name__}")
         return cls([str(secret) for secret in cast("Sequence[object]", secrets)])
 
     def redact_text(self, text: str) -> str:
@@ -177,11 +177,11 @@ class RequestFingerprint:
             return []
         differences: list[str] = []
         if current.purpose != self.purpose:
-            differences.append(f"it is for a {current.purpose}, recorded was one for a {self.purpose}")
+            differences.append(f"its purpose is {current.purpose}; the recording has {self.purpose}")
         if current.instructions != self.instructions:
             differences.append(f"the instructions are now {quote_value(request.instructions)}")
         if current.output_schema != self.output_schema:
-            differences.append("the schema of the output is another")
+            differences.append("the output schema differs")
         if current.notices != self.notices:
             differences.append(f"the notices are now {quote_value(request.notices)}")
         return differences + self._compare_tools(current) + self._compare_messages(current, request.messages)
@@ -191,7 +191,7 @@ class RequestFingerprint:
         differences += [f"the tool {name} is missing" for name in self.tools if name not in current.tools]
         known = [name for name in current.tools if name in self.tools]
         return differences + [
-            f"the tool {name} is described otherwise" for name in known if current.tools[name] != self.tools[name]
+            f"the description of the tool {name} differs" for name in known if current.tools[name] != self.tools[name]
         ]
 
     def _compare_messages(self, current: RequestFingerprint, messages: Sequence[Message]) -> list[str]:
@@ -199,11 +199,11 @@ class RequestFingerprint:
         if n == len(current.messages) == len(self.messages):
             return []
         if n == len(current.messages):
-            return [f"there are {n} messages, recorded were {len(self.messages)}"]
+            return [f"there are {n} messages; the recording has {len(self.messages)}"]
         now = f"message {n + 1} is now {_describe_message(messages[n])} {quote_value(_get_text(messages[n]))}"
         if n == len(self.messages):
-            return [f"{now}, recorded were {n} messages"]
-        return [f"{now}, recorded was {self.messages[n].rpartition(' ')[0]} of other words"]
+            return [f"{now}; the recording has {n} messages"]
+        return [f"{now}; the recording has {self.messages[n].rpartition(' ')[0]} with other content"]
 
 
 def _count_common_prefix(first: Sequence[str], second: Sequence[str]) -> int:
@@ -255,7 +255,7 @@ class RecordedExchange:
         if self.failure is not None:
             raise _build_error(self.failure)
         if self.reply is None:
-            raise ModelError("the recording has no reply here: the request was cut by a deadline or a cancel")
+            raise ModelError("the recording has no reply here: a deadline or a cancel stopped the request")
         return self.reply
 
     def to_dict(self, previous: RequestFingerprint | None, redactor: Redactor = DEFAULT_REDACTOR) -> dict[str, Any]:
@@ -338,19 +338,19 @@ class Cassette:
 
     @classmethod
     def read(cls, path: Path) -> Cassette:
-        """Read the file, or raise ConfigError if it is not a valid recording."""
+        """Read the file, or raise UsageError if it is not a valid recording."""
         try:
             data = json.loads(path.read_bytes().decode("utf-8", "surrogatepass"))
             if data["recording"] != _VERSION:
-                raise ValueError(f"it is of version {data['recording']}")
+                raise ValueError(f"it has version {data['recording']}")
             model = data["model"]
             price = None if model["price"] is None else TokenPrice.from_dict(model["price"])
             recordings = [Recording.from_dict(row) for row in data["runs"]]
             bounds = model.get("max_output_tokens"), model.get("context_tokens")  # older recordings have none
             return cls(model["name"], model["provider"], price, model["counts"], *bounds, recordings)
         except (OSError, LookupError, TypeError, ValueError, AttributeError) as error:
-            expected = "what RecordedModel wrote; delete the file to record anew"
-            raise ConfigError(f"recording {path}", f"{type(error).__name__}: {error}", expected) from error
+            reason = f"{type(error).__name__}: {error}"
+            raise UsageError(f"{path} is not a valid recording ({reason}): delete the file to record again") from error
 
 
 def _reply_to_dict(reply: Reply) -> dict[str, Any]:

@@ -30,13 +30,13 @@ class ManualClock:
     def wait(self, condition: Condition, seconds: float) -> None:
         """Advance both clocks instead of waiting."""
         if seconds == math.inf:
-            raise ValueError("nobody can wait for ever on a clock that only a test moves")
+            raise ValueError("an infinite wait never ends on a clock that only the test moves")
         self.move(max(0.0, seconds))
 
     def move(self, seconds: float) -> None:
         """Advance both clocks by these seconds."""
         if seconds < 0:
-            raise ValueError(f"time cannot go back; found {seconds}")
+            raise ValueError(f"time cannot move back by {seconds} s")
         self._now += seconds
         self._wall += seconds
 

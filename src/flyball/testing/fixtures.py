@@ -29,7 +29,7 @@ def until(condition: Callable[[], bool], seconds: float = 60.0) -> None:
     """Wait until the condition holds, or raise AssertionError after `seconds`."""
     deadline = time.monotonic() + seconds
     while not condition():
-        assert time.monotonic() < deadline, f"it did not happen within {seconds:g} seconds"
+        assert time.monotonic() < deadline, f"the condition did not become true within {seconds:g} seconds"
         time.sleep(0.001)
 
 

@@ -13,7 +13,7 @@ from threading import Lock
 from typing import Any, cast
 
 from ..budget.price import Price
-from ..errors import ConfigError, ModelError
+from ..errors import ModelError, UsageError
 from ..models import Model
 from ..models.model import OnText
 from ..models.scripted import get_run_id
@@ -54,7 +54,7 @@ class RecordedModel:
         if self.playing:
             return Cassette.read(self.path)
         if model is None:
-            raise ConfigError("recorded model", f"no file {self.path}", "a recording, or a model to make one with")
+            raise UsageError(f"there is no recording {self.path}: pass a model to record with")
         counts = callable(getattr(model, "count", None))
         bounds = getattr(model, "max_output_tokens", None), getattr(model, "context_tokens", None)
         return Cassette(model.name, model.provider, model.price, counts, *bounds)
@@ -101,7 +101,7 @@ class RecordedModel:
             unplayed = [recording.exchanges for recording in self._unplayed]
             unplayed += [position.recording.exchanges[position.next_request :] for position in self._positions.values()]
         count = sum(map(len, unplayed)) if self.playing else 0
-        assert not count, f"{count} requests of {self.path} were not asked again"
+        assert not count, f"{count} requests of {self.path} were not repeated"
 
     async def _play(self, request: Request, tell: OnText, /) -> Reply:
         exchange = self._next_exchange(request)
@@ -114,7 +114,7 @@ class RecordedModel:
             position = self._get_position(request)
             index = position.next_request
             if index == len(position.recording.exchanges):
-                raise self._build_mismatch(f"has {index} requests for this run, and this is another")
+                raise self._build_mismatch(f"has {index} requests for this run, but the run makes one more")
             exchange = position.recording.exchanges[index]
             if differences := exchange.request.find_differences(request, self._redactor):
                 raise self._build_mismatch(f"differs in request {index + 1} of this run: {'; '.join(differences)}")
@@ -140,7 +140,7 @@ class RecordedModel:
     def _find_recording(self, request: Request) -> Recording:
         firsts = [(recording, recording.exchanges[0].request) for recording in self._unplayed if recording.exchanges]
         if not firsts:
-            raise self._build_mismatch(f"has {len(self._cassette.recordings)} runs, all played; this is another")
+            raise self._build_mismatch(f"has {len(self._cassette.recordings)} runs, all used; this is one more")
         fingerprint = RequestFingerprint.from_request(request, self._redactor)
         for recording, first in firsts:
             if first == fingerprint:
@@ -149,12 +149,12 @@ class RecordedModel:
         if len(firsts) == 1:
             raise self._build_mismatch(f"differs in request 1 of this run: {differences}")
         raise self._build_mismatch(
-            f"has no run left that begins with this request; the next one differs: {differences}"
+            f"has no unused run that starts with this request; the next one differs: {differences}"
         )
 
     def _build_mismatch(self, problem: str) -> ModelError:
         return ModelError(
-            self._redactor.redact_text(f"the recording {self.path} {problem}. Delete the file to record anew")
+            self._redactor.redact_text(f"the recording {self.path} {problem}. Delete the file to record again")
         )
 
     @property
@@ -240,4 +240,4 @@ def playback(path: str | os.PathLike[str]) -> RecordedModel:
 def _require_reply(reply: object) -> Reply:
     if isinstance(reply, Reply):
         return reply
-    raise ModelError(f"the model gave a {type(reply).__name__}; expected a Reply")
+    raise ModelError(f"the model returned a {type(reply).__name__}; expected a Reply")

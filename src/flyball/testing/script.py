@@ -15,7 +15,7 @@ from .._internal import validation
 from ..agent.agent import Agent, RunOptions
 from ..agent.validate import Task
 from ..budget.run_budget import TurnBudget
-from ..errors import ConfigError, suggest_names
+from ..errors import ConfigError, UsageError, suggest_names
 from ..loop import Answer, Decide, Effect, Flow, converse
 from ..loop.effects import Signal
 from ..loop.plan import AgentSpec, Plan
@@ -80,7 +80,7 @@ class ScriptDriver:
         """Resume the last run after its pause, as `agent.resume` does."""
         open_indexes = [n for n, answer in enumerate(self.answers) if answer.value == Verdict(None)]
         if self._last_plan is None or not open_indexes:
-            raise ConfigError("script, resume", "a run that did not pause", "one that waits for a person")
+            raise UsageError("the last run is not paused, so it cannot be resumed")
         questions = [cast("Decide", self.effects[n]).question for n in open_indexes]
         since_pause = slice(open_indexes[0], None)
         earlier_verdicts = {
@@ -126,7 +126,7 @@ class ScriptDriver:
 
     def replay(self) -> Result:
         """Replay the last run from its answers, without any effect."""
-        assert self._last_plan is not None, "there was no run yet"
+        assert self._last_plan is not None, "there is no run yet"
         return replay(self.agent, replace(self._last_plan, state=dict(self._last_plan.state)), self.answers)
 
 
@@ -151,7 +151,7 @@ def _check_script(agent: Agent, seconds: Any, signals: Any, verdicts: Any) -> No
     """
     spec = agent.plan("Which tools?").spec
     if spec.sources:
-        raise ConfigError("script", agent, "an agent without sources of tools: they are opened in an event loop")
+        raise ConfigError("script", agent, "an agent without tool sources, which need an event loop")
     tools = _list_tool_names(spec)
     for name in seconds:
         if name not in tools:

@@ -100,7 +100,7 @@ class EffectRunner:
             reply = run_coroutine(answer, "a model") if inspect.iscoroutine(answer) else answer
             if isinstance(reply, Reply):
                 return reply
-            raise ModelError(f"the model gave a {type(reply).__name__}; expected a Reply")
+            raise ModelError(f"the model returned a {type(reply).__name__}; expected a Reply")
         line, position = model.take_line(request)
         pieces: list[str] = []
         for delay, piece in line.schedule_pieces():
@@ -262,7 +262,7 @@ class ScriptedApprover:
             answer: Any = self._approver(question)
             return to_verdict(run_coroutine(answer, "an approver") if inspect.iscoroutine(answer) else answer)
         except Exception as error:
-            return Verdict(False, f"nobody could be asked ({type(error).__name__})")
+            return Verdict(False, f"the approver failed ({type(error).__name__})")
 
 
 @dataclass(slots=True)
@@ -343,4 +343,4 @@ def run_coroutine(coroutine: Any, who: str) -> Any:
     except StopIteration as end:
         return end.value
     coroutine.close()
-    raise RuntimeError(f"{who} that waits cannot be driven by a script")
+    raise RuntimeError(f"{who} that waits for I/O cannot run in a script: use run() or arun()")

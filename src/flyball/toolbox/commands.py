@@ -11,7 +11,7 @@ import sys
 from collections.abc import Callable, Mapping
 from typing import Annotated
 
-from ..errors import ConfigError
+from ..errors import ConfigError, UsageError
 from ..tools import Approve, Options, Tool, ToolContext
 from .process import run_command
 
@@ -105,19 +105,23 @@ class _Runner:
         command: Callable[[str], list[str]],
     ) -> None:
         if not hasattr(os, "fork"):
-            raise ConfigError(where, sys.platform, "a system that can fork: Linux or macOS")
+            raise UsageError(f"the tool {where} needs Linux or macOS, and this is {sys.platform}")
         self._cwd = os.path.realpath(cwd)
         if not os.path.isdir(self._cwd):  # noqa: PTH112
             raise ConfigError(f"{where}, cwd", cwd, "a folder that exists")
         self._env = dict(env or {})
         self._command = command
 
-    def python(self, ctx: ToolContext, code: Annotated[str, "the whole program; what it prints is the result"]) -> str:
-        """Run Python code in a fresh interpreter. The result is what it printed. Nothing outlives the call."""
+    def python(
+        self, ctx: ToolContext, code: Annotated[str, "complete program; its printed output is the result"]
+    ) -> str:
+        """Run Python code in a new interpreter. The result is its output. All its processes end with the call."""
         return self._run(ctx, code)
 
-    def shell(self, ctx: ToolContext, command: Annotated[str, "for /bin/sh; it has no input and no terminal"]) -> str:
-        """Run a shell command. The result is its exit code and output. Nothing outlives the call."""
+    def shell(
+        self, ctx: ToolContext, command: Annotated[str, "command for /bin/sh; it has no input and no terminal"]
+    ) -> str:
+        """Run a shell command. The result is its exit code and output. All its processes end with the call."""
         return self._run(ctx, command)
 
     def _run(self, ctx: ToolContext, text: str) -> str:

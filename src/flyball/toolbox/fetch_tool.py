@@ -78,10 +78,10 @@ class _Fetcher:
 
     async def fetch(
         self,
-        url: Annotated[str, "begins with http:// or https://"],
-        start: Annotated[int, Field(ge=0, description="the character of the text to begin with")] = 0,
+        url: Annotated[str, "URL that starts with http:// or https://"],
+        start: Annotated[int, Field(ge=0, description="position of the first character to return")] = 0,
     ) -> str:
-        """Get a page or a text file from the Internet. The result is its text, or a part of it."""
+        """Fetch a web page or text file. The result is its text, or a part of it."""
         target, reply = await self._follow_redirects(url)
         try:
             text = await self._threads.run(lambda: as_text(reply.body, reply.headers.get("content-type", "")))
@@ -89,19 +89,19 @@ class _Fetcher:
             raise FetchRefused(url, str(error)) from None
         if not 200 <= reply.status < 300:
             excerpt = (text or "")[:_MAX_ERROR_CHARACTERS]
-            raise FetchRefused(str(target), f"the server says {reply.status} {reply.reason}\n{excerpt}".rstrip())
+            raise FetchRefused(str(target), f"the server answered {reply.status} {reply.reason}\n{excerpt}".rstrip())
         if text is None:
             kind = reply.headers.get("content-type", "binary")
-            raise FetchRefused(str(target), f"it is {kind}; expected a page or another text")
+            raise FetchRefused(str(target), f"its type is {kind}, which is not text")
         return self._format_page(str(target), text, start, reply.body.is_whole)
 
     def _format_page(self, url: str, text: str, start: int, is_whole: bool) -> str:
         end = min(len(text), start + MAX_CHARACTERS)
         notes = [url, f"characters {start} to {end} of {len(text)}"]
         if end < len(text):
-            notes.append(f"more follow, from {end} on")
+            notes.append(f"more from {end}")
         if not is_whole:
-            notes.append(f"what came after {self._max_bytes:,} bytes was left out")
+            notes.append(f"only the first {self._max_bytes:,} bytes were read")
         return f"{text[start:end]}\n({'; '.join(notes)})"
 
     async def _follow_redirects(self, url: str) -> tuple[httpx2.URL, _Reply]:
@@ -115,7 +115,7 @@ class _Fetcher:
             if reply.status not in _REDIRECT_STATUSES or "location" not in reply.headers:
                 return target, reply
             target = _parse_url(reply.headers["location"], target)
-        raise FetchRefused(url, f"it is redirected more than {_MAX_REDIRECTS} times")
+        raise FetchRefused(url, f"there are more than {_MAX_REDIRECTS} redirects")
 
     async def _request(self, target: httpx2.URL) -> _Reply:
         import httpx2
@@ -127,7 +127,7 @@ class _Fetcher:
             except (httpx2.ConnectError, httpx2.ConnectTimeout) as error:
                 failure = f"no connection to {address}: {error or type(error).__name__}"
             except httpx2.HTTPError as error:
-                raise FetchRefused(str(target), f"the server broke off: {error or type(error).__name__}") from None
+                raise FetchRefused(str(target), f"the connection failed: {error or type(error).__name__}") from None
             except ValueError as error:
                 raise FetchRefused(str(target), str(error)) from None
         raise FetchRefused(str(target), failure)
@@ -138,11 +138,11 @@ class _Fetcher:
         try:
             addresses = [host] if parse_address(host) else await self._resolver(host, _get_port(target))
         except (OSError, UnicodeError) as error:
-            raise FetchRefused(str(target), f"the name cannot be looked up: {error}") from None
+            raise FetchRefused(str(target), f"the host name cannot be resolved: {error}") from None
         allowed = self._policy.filter_allowed(addresses)
         if not allowed:
-            where = ", ".join(addresses[:_MAX_ADDRESSES]) or "nowhere"
-            raise FetchRefused(str(target), f"it leads to {where}; expected a public address, or one that is allowed")
+            where = ", ".join(addresses[:_MAX_ADDRESSES]) or "no address"
+            raise FetchRefused(str(target), f"it resolves to {where}; expected a public or allowed address")
         return allowed[:_MAX_ADDRESSES]
 
     async def _request_address(self, target: httpx2.URL, address: str) -> _Reply:
@@ -197,10 +197,10 @@ def _parse_url(url: str, base: httpx2.URL | None = None) -> httpx2.URL:
     try:
         target = httpx2.URL(url) if base is None else base.join(url)
     except (httpx2.InvalidURL, ValueError) as error:
-        raise FetchRefused(url, f"it is no URL: {error}") from None
+        raise FetchRefused(url, f"it is not a URL: {error}") from None
     host = target.raw_host.decode()
     if target.scheme not in ("http", "https"):
-        raise FetchRefused(url, "expected a URL that begins with http:// or https://")
+        raise FetchRefused(url, "expected a URL that starts with http:// or https://")
     if target.userinfo:
         raise FetchRefused(str(target.copy_with(userinfo=b"")), "expected no user and no password in the URL")
     if not 0 < _get_port(target) < 65_536:
@@ -208,7 +208,7 @@ def _parse_url(url: str, base: httpx2.URL | None = None) -> httpx2.URL:
     if parse_address(host) is None and (
         is_disguised(host.rstrip(".")) or not re.fullmatch(r"[a-z0-9._-]{1,253}", host)
     ):
-        raise FetchRefused(url, "expected a host's name, or an address in its usual form, such as 192.0.2.1")
+        raise FetchRefused(url, "expected a host name, or an address in the usual form, such as 192.0.2.1")
     return target
 
 
@@ -235,7 +235,7 @@ class ThreadRunner:
         """
         worker = await wait_for_worker(self._workers, lambda: False)
         if worker is None:
-            raise OSError(f"no worker is free; {self._workers.hung} hang")
+            raise OSError(f"no worker thread is free; {self._workers.hung} hang")
         values: list[T] = []
         errors: list[Exception] = []
 

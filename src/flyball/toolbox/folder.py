@@ -15,7 +15,7 @@ from collections.abc import Callable, Generator, Sequence
 from contextlib import contextmanager, suppress
 from typing import BinaryIO
 
-from ..errors import ConfigError, DeadlineExceeded, FileRefused
+from ..errors import ConfigError, DeadlineExceeded, FileRefused, UsageError
 
 _MAX_STEPS = 100
 _NONBLOCK = getattr(os, "O_NONBLOCK", 0)
@@ -25,17 +25,17 @@ _FILE_FLAGS = getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_CLOEXEC", 0) | getat
 
 _ERROR_TEXTS = {
     errno.ENOENT: "there is no such file or folder",
-    errno.EACCES: "this user may not open it",
-    errno.EPERM: "this user may not do that",
+    errno.EACCES: "permission denied",
+    errno.EPERM: "the operation is not permitted",
     errno.ENAMETOOLONG: "the name is too long",
-    errno.EISDIR: "it is a folder, no file",
-    errno.ENOTDIR: "it is no folder",
+    errno.EISDIR: "it is a folder, not a file",
+    errno.ENOTDIR: "it is not a folder",
     errno.ELOOP: "it is a symbolic link, and links are not followed",
 }
 _KIND_TEXTS = {
     stat.S_IFLNK: "it is a symbolic link, and links are not followed",
-    stat.S_IFDIR: "it is a folder, no file",
-    stat.S_IFREG: "it is a file, no folder",
+    stat.S_IFDIR: "it is a folder, not a file",
+    stat.S_IFREG: "it is a file, not a folder",
 }
 
 
@@ -47,13 +47,13 @@ class Folder:
 
     def __init__(self, where: str, root: str | os.PathLike[str]) -> None:
         if os.open not in os.supports_dir_fd or os.scandir not in os.supports_fd:
-            raise ConfigError(where, sys.platform, "a system that opens files by folder handles: Linux or macOS")
+            raise UsageError(f"{where}: file tools need Linux or macOS, and this is {sys.platform}")
         try:
             self.root = os.path.realpath(root)  # the root comes from the caller, so its links are trusted
             with self.open_folder(()):
                 pass
         except (FileRefused, TypeError, ValueError):
-            raise ConfigError(where, root, "a folder that exists and may be read") from None
+            raise ConfigError(where, root, "a readable folder") from None
 
     @contextmanager
     def open_folder(self, steps: Sequence[str], make: Callable[[], None] | None = None) -> Generator[int]:
@@ -91,18 +91,18 @@ def split_path(path: str) -> list[str]:
     (['src', 'flyball'], [])
     """
     if path.startswith("/"):
-        raise FileRefused(path, "it is absolute; expected a path below the root, such as notes/a.txt")
+        raise FileRefused(path, "it is absolute; use a path below the root, such as notes/a.txt")
     steps = [step for step in path.split("/") if step not in ("", ".")]
     if ".." in steps:
-        raise FileRefused(path, "it goes up; expected a path below the root, without ..")
+        raise FileRefused(path, "it contains ..; use a path below the root")
     if len(steps) > _MAX_STEPS:
-        raise FileRefused(path, f"it has {len(steps)} steps; expected at most {_MAX_STEPS}")
+        raise FileRefused(path, f"it has {len(steps)} parts; the maximum is {_MAX_STEPS}")
     try:
         if b"\0" not in os.fsencode(path):
             return steps
     except UnicodeEncodeError:
         pass
-    raise FileRefused(path, "no name of a file can have these characters")
+    raise FileRefused(path, "it has characters that a file name cannot have")
 
 
 def split_file_path(path: str) -> list[str]:
@@ -174,4 +174,4 @@ def _open_or_create(handle: int, name: str, make: Callable[[], None] | None) -> 
 def _require_kind(expected: int, status: os.stat_result) -> None:
     kind = stat.S_IFMT(status.st_mode)
     if kind != expected:
-        raise OSError(0, _KIND_TEXTS.get(kind, "it is a device, a pipe or a socket; expected a file"))
+        raise OSError(0, _KIND_TEXTS.get(kind, "it is a device, a pipe or a socket, not a file"))

@@ -41,7 +41,7 @@ async def read_body(chunks: AsyncIterable[bytes], encoding: str, max_bytes: int)
     """
     unpack = _decompress if encoding.strip().lower() in ("gzip", "x-gzip") else _pass_through
     if unpack is _pass_through and encoding not in ("", "identity"):
-        raise ValueError(f"it is packed as {encoding!r}; expected gzip, or not packed")
+        raise ValueError(f"its content encoding is {encoding!r}; expected gzip or none")
     data = bytearray()
     async for piece in unpack(chunks, max_bytes + 1):
         data += piece
@@ -79,9 +79,9 @@ async def _decompress(chunks: AsyncIterable[bytes], max_bytes: int) -> AsyncGene
                 yield unpacker.decompress(packed, max_bytes)
                 packed = unpacker.unconsumed_tail
     except zlib.error as error:
-        raise ValueError(f"it cannot be unpacked: {error}") from None
+        raise ValueError(f"it cannot be decompressed: {error}") from None
     if not unpacker.eof:
-        raise ValueError("it cannot be unpacked: it breaks off")
+        raise ValueError("it cannot be decompressed: it is incomplete")
 
 
 _SKIPPED_TAGS = {"script", "style", "template", "noscript", "svg", "iframe", "object", "textarea"}

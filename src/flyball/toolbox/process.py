@@ -38,7 +38,7 @@ def run_command(command: Sequence[str], *, cwd: str, env: Mapping[str, str], tok
             supervised, cwd=cwd, env=env, stdin=pipe, stdout=pipe, stderr=pipe, bufsize=0, start_new_session=True
         )
     except (OSError, ValueError) as error:
-        raise CommandFailed(f"it could not be started: {error}", "") from None
+        raise CommandFailed(f"the command could not be started: {error}", "") from None
     out, err = ProcessOutput(), ProcessOutput()
     try:
         in_time = _read_output(
@@ -48,9 +48,11 @@ def run_command(command: Sequence[str], *, cwd: str, env: Mapping[str, str], tok
         _stop(process)
     output = "\n".join(part for part in (out.text, f"stderr:\n{err.text}" if err.text else "") if part)
     if not in_time:
-        raise CommandFailed(f"no end within {seconds:.3g} s; it was killed, with all it had started", output)
+        raise CommandFailed(
+            f"the command did not end within {seconds:.3g} s and was killed with all its processes", output
+        )
     if process.returncode < 0:
-        raise CommandFailed("the process that watched it was killed, and so was what was found of it", output)
+        raise CommandFailed("the supervisor of the command was killed, so the command was killed too", output)
     if process.returncode != 0:
         raise CommandFailed(f"exit code {process.returncode}", output)
     return f"exit code 0\n{output}" if output else "exit code 0, no output"

@@ -40,9 +40,11 @@ class _FileReader:
         self,
         ctx: ToolContext,
         path: Annotated[str, "a folder, relative to the root"] = ".",
-        depth: Annotated[int, Field(ge=1, le=10, description="1: what is in it; 2: also what is in that; ...")] = 1,
+        depth: Annotated[
+            int, Field(ge=1, le=10, description="levels to list: 1 is the folder itself, 2 also its subfolders")
+        ] = 1,
     ) -> str:
-        """List a folder: one path to a line, with its size; folders end with /. Links are shown, but not followed."""
+        """List a folder, one path per line, with file sizes. Folders end with /. Links are listed but not followed."""
         walk = Walk(depth, ctx.token)
         lines: list[str] = []
         room = MAX_CHARACTERS
@@ -56,35 +58,33 @@ class _FileReader:
                 line = _format_entry(entry)
                 room -= len(line) + 1
                 if room < 0 or len(lines) == _MAX_LISTED:
-                    walk.add_gap(f"there is more; only {len(lines)} are shown")
+                    walk.add_gap(f"only the first {len(lines)} entries are shown")
                     break
                 lines.append(line)
         if walk.gaps or not lines:
-            lines.append(f"({'; '.join(walk.gaps) or 'it is empty'})")
+            lines.append(f"({'; '.join(walk.gaps) or 'the folder is empty'})")
         return "\n".join(lines)
 
     def read_file(
         self,
         ctx: ToolContext,
         path: Path,
-        first: Annotated[int, Field(ge=1, description="the number of the first line that is wanted")] = 1,
-        count: Annotated[int, Field(ge=1, le=2_000, description="how many lines at most")] = 400,
+        first: Annotated[int, Field(ge=1, description="number of the first line to read")] = 1,
+        count: Annotated[int, Field(ge=1, le=2_000, description="maximum number of lines")] = 400,
     ) -> str:
-        """Read a text file, or a part of it. The last line of the result tells which lines these are."""
+        """Read a text file, or a part of it. The last line of the result says which lines these are."""
         with self._folder.open_for_reading(path) as file:
             return read_page(file, path, first, count, ctx.token)
 
     def search_files(
         self,
         ctx: ToolContext,
-        text: Annotated[str, Field(min_length=1, description="what to look for in each line")],
-        path: Annotated[str, "the folder to search, with all below it, relative to the root"] = ".",
-        regex: Annotated[bool, "whether the text is a regular expression, as Python writes them"] = False,
-        names: Annotated[
-            str, Field(max_length=255, description="only in files whose names are like this, such as *.py")
-        ] = "*",
+        text: Annotated[str, Field(min_length=1, description="text to find in each line")],
+        path: Annotated[str, "folder to search, with its subfolders, relative to the root"] = ".",
+        regex: Annotated[bool, "whether text is a Python regular expression"] = False,
+        names: Annotated[str, Field(max_length=255, description="pattern of file names to search, such as *.py")] = "*",
     ) -> str:
-        """Search text files. Each result is a line: path, number of the line, and the line."""
+        """Search text files. Each match is one line: path, line number and the line."""
         walk = Walk(MAX_DEPTH, ctx.token)
         steps = split_path(path)
         finder = make_regex_finder(text, ctx.token) if regex else make_text_finder(text)

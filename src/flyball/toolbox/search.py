@@ -40,7 +40,7 @@ def search(walk: Walk, handle: int, path: str, names: str, finder: Finder) -> st
                     result.add(text)
             result.scan()
         except DeadlineExceeded:
-            walk.add_gap("the expression took too long, and was stopped")
+            walk.add_gap("the regular expression took too long and was stopped")
     return result.report(walk.gaps)
 
 
@@ -127,7 +127,7 @@ def _read_text(entry: FolderEntry, walk: Walk) -> FileText | None:
     if is_binary(data):
         return None
     if len(data) > _MAX_BYTES:
-        walk.add_gap(f"{format_path(entry.path)} has more than {_MAX_BYTES:,} bytes, and was left out")
+        walk.add_gap(f"{format_path(entry.path)} has more than {_MAX_BYTES:,} bytes and was skipped")
         return None
     return FileText(entry.path, clean_text(data))
 
@@ -149,9 +149,9 @@ def _find_matches(pattern: str, token: DeadlineToken, texts: list[str]) -> list[
             output = _communicate(process, request, token)
         finally:
             process.kill()
-    answer = json.loads(output or '{"error": "it could not be tried"}')
+    answer = json.loads(output or '{"error": "it could not be run"}')
     if "error" in answer:
-        raise ArgumentError("search_files", (f"text: no regular expression that can be used: {answer['error']}",))
+        raise ArgumentError("search_files", (f"text: not a usable regular expression: {answer['error']}",))
     return answer["numbers"]
 
 

@@ -39,7 +39,7 @@ def read_page(file: BinaryIO, path: str, first: int, count: int, token: Deadline
     """
     start = file.read(_SNIFF_BYTES)
     if is_binary(start):
-        raise FileRefused(path, "it is binary; expected a text file")
+        raise FileRefused(path, "it is a binary file, not a text file")
     file.seek(0)
     shown: list[str] = []
     size, number, more = 0, 0, False
@@ -52,9 +52,9 @@ def read_page(file: BinaryIO, path: str, first: int, count: int, token: Deadline
         shown.append(line)
         size += len(line)
     if not shown:
-        return f"(there is no line {first}; the file has {number})"
+        return f"(there is no line {first}; the file has {number} lines)"
     last = first + len(shown) - 1
-    rest = f"more follow, from line {last + 1} on" if more else "the end of the file"
+    rest = f"more from line {last + 1}" if more else "end of file"
     text = "".join(shown)
     return f"{text}{'' if text.endswith(chr(10)) else chr(10)}(lines {first} to {last}; {rest})"
 

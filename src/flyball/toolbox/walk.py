@@ -69,13 +69,13 @@ class Walk:
     def _iter_level(self, handle: int, path: str, level: int) -> Generator[FolderEntry]:
         for entry in self._list_entries(handle, path):
             if self.token.is_expired():
-                self.add_gap("the time was over")
+                self.add_gap("the time limit was reached")
                 return
             yield entry
             if entry.is_folder and level < self.depth:
                 yield from self._iter_subfolder(entry, level)
             elif entry.is_folder and self.depth >= MAX_DEPTH:
-                self.add_gap(f"{format_path(entry.path)} is too deep")
+                self.add_gap(f"{format_path(entry.path)} is nested too deeply and was skipped")
 
     def _iter_subfolder(self, entry: FolderEntry, level: int) -> Generator[FolderEntry]:
         with self._record_errors(entry.path):

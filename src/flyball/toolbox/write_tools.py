@@ -39,8 +39,8 @@ class _FileWriter:
     def __init__(self, folder: Folder) -> None:
         self._folder = folder
 
-    def write_file(self, ctx: ToolContext, path: Path, text: Annotated[str, "all that is to be in the file"]) -> str:
-        """Write a text file: a new one, with the folders on the way to it, or all of one that is there."""
+    def write_file(self, ctx: ToolContext, path: Path, text: Annotated[str, "complete content of the file"]) -> str:
+        """Write a text file. Creates it and its folders, or replaces its whole content."""
         *parents, name = split_file_path(path)
         data = text.encode()
         with self._folder.open_folder(parents, make=ctx.commit) as handle, translate_errors(path):
@@ -52,10 +52,10 @@ class _FileWriter:
         self,
         ctx: ToolContext,
         path: Path,
-        old: Annotated[str, Field(min_length=1, description="a text that is in the file exactly once")],
-        new: Annotated[str, "what is to be there instead"],
+        old: Annotated[str, Field(min_length=1, description="text to replace; it must occur exactly once in the file")],
+        new: Annotated[str, "text to put in its place"],
     ) -> str:
-        """Replace one place in a text file."""
+        """Replace a text that occurs once in a text file."""
         *parents, name = split_file_path(path)
         with self._folder.open_folder(parents) as handle, translate_errors(path):
             before = _stat_existing(path, handle, name)
@@ -68,11 +68,11 @@ class _FileWriter:
 
 def _apply_edit(path: str, data: bytes, old: str, new: str) -> bytes:
     if len(data) > _MAX_BYTES:
-        raise FileRefused(path, f"it has more than {_MAX_BYTES:,} bytes; expected a smaller file to edit")
+        raise FileRefused(path, f"it has more than {_MAX_BYTES:,} bytes and is too large to edit")
     count = data.count(old.encode())
     if count != 1:
-        hint = "expected the text exactly as it is in the file" if not count else "expected more of what is around it"
-        raise FileRefused(path, f"the old text is there {count} times, not once; {hint}")
+        hint = "give it exactly as it is in the file" if not count else "include more of the text around it"
+        raise FileRefused(path, f"the old text occurs {count} times; {hint}")
     return data.replace(old.encode(), new.encode())
 
 

@@ -64,13 +64,15 @@ class Admission:
         except ArgumentError as error:
             return build_denial(call, Reason.VALIDATION, str(error))
         if tool.name in self._blocked:
-            return build_denial(call, Reason.BLOCKED, f"{tool.name} timed out before, and what it did is not known")
+            return build_denial(
+                call, Reason.BLOCKED, f"an earlier call of {tool.name} timed out, and its effect is unknown"
+            )
         envelope = self.envelope
         if envelope is None:
             return ToolCallRun(call, tool, values, tool.timeout)
         if envelope.clock.now() >= envelope.work_at:
             envelope.refuse("seconds")
-            return build_denial(call, Reason.DEADLINE, "the time for work is over")
+            return build_denial(call, Reason.DEADLINE, "the run has no time left for tool calls")
         cap_s = min(tool.timeout, envelope.tool_seconds.get(tool.name, tool.timeout))
         return ToolCallRun(call, tool, values, cap_s, envelope)
 
@@ -104,11 +106,11 @@ class Admission:
         name, max_calls = tool_call.tool.name, tool_call.tool.max_calls
         if max_calls is None or self._calls.get(name, 0) < max_calls:
             return None
-        return build_denial(tool_call.call, Reason.BUDGET, f"{name} may be called {max_calls} times in one run")
+        return build_denial(tool_call.call, Reason.BUDGET, f"{name} may be called at most {max_calls} times per run")
 
     def _deny_exhausted(self, tool_call: ToolCallRun, envelope: TurnBudget) -> Denied:
         budget = envelope.budgets.get(f"calls.{tool_call.tool.name}")
-        message = budget.warning if budget is not None and budget.exceeded else "no tool call is left"
+        message = budget.warning if budget is not None and budget.exceeded else "no tool calls are left"
         return build_denial(tool_call.call, Reason.BUDGET, message)
 
     def refund(self, tool_call: ToolCallRun, reason: str) -> list[str]:

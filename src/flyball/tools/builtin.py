@@ -15,10 +15,10 @@ from .tool import Tool, tool
 
 @tool(effects="read", approve=lambda arguments: arguments["question"])
 def ask_person(question: str, ctx: ToolContext) -> str:
-    """Ask the person you work for, where only they can know. The answer is what they say.
+    """Ask the person you work for a question that only they can answer. Returns their answer.
 
     Args:
-        question: what to ask, in one or two plain sentences
+        question: the question, in one or two plain sentences
     """
     return ctx.answer or "Yes."
 

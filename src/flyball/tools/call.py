@@ -117,7 +117,7 @@ class ToolCallRun:
         try:
             message = str(error)
         except (Exception, SystemExit):
-            message = "an error that cannot be shown"
+            message = "the error has no readable message"
         return self.gate.close(Failure(kind=type(error).__name__, error=message, **self._outcome_fields(now)))
 
     def time_out(self, now: float) -> bool:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from ..budget.deadline import DeadlineToken
 from ..budget.snapshot import BudgetSnapshot
 from ..chain.caller import Position
-from ..errors import CallClosed, ConfigError
+from ..errors import CallClosed, UsageError
 from ..outcome import Outcome
 from ..result import Result
 
@@ -118,7 +118,7 @@ def _ignore_report(_: str) -> None:
 
 
 async def _refuse_delegation(child: object, goal: str, context: str) -> Result:
-    raise ConfigError("ctx.delegate", "a call that no agent's run makes", "an `async def` tool of an Agent")
+    raise UsageError("ctx.delegate works only in an async tool that the run of an Agent calls")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -38,7 +38,7 @@ def _refuse_unresolved(value: Any) -> None:
         value.close()  # avoids the warning "was never awaited"
     awaited = inspect.isawaitable(value)
     if awaited or isinstance(value, Iterator | AsyncIterator):
-        kind = "something to await" if awaited else "a generator, or another iterator"
+        kind = "an awaitable" if awaited else "a generator or another iterator"
         raise TypeError(f"the tool returned {kind}; it must return a value")
 
 

@@ -136,7 +136,7 @@ class BoundedToolExecutor:
             answer = False
         if inspect.iscoroutine(answer):
             answer.close()
-        message = f"{tool_call.tool.name} needs a person's approval, and has none"
+        message = f"{tool_call.tool.name} needs approval by a person, which it does not have"
         return None if answer is True else build_denial(tool_call.call, Reason.APPROVAL, message)
 
 
@@ -186,7 +186,7 @@ class Batch:
         try:
             self._executor.apply(outcome.changes)
         except Exception as error:
-            message = f"it succeeded, but what it set in the state could not be kept: {error}"
+            message = f"the call succeeded, but its changes to the state could not be stored: {error}"
             return Failure(
                 call_id=outcome.call_id,
                 tool=outcome.tool,
@@ -229,4 +229,4 @@ class _Watcher:
         try:
             self._teller.tell(kind, *fields)
         except Exception:
-            log.exception("a teller failed")
+            log.exception("a sink of tool events failed")

@@ -55,7 +55,7 @@ class JsonSchemaArguments:
         try:
             problems = self._check.problems(table, _describe_error, _MAX_PROBLEMS)
         except Uncheckable as error:
-            raise ArgumentError(self.name, (f"they cannot be checked, so the call is not made: {error}",)) from None
+            raise ArgumentError(self.name, (f"they cannot be checked, so the call was not made: {error}",)) from None
         if problems:
             raise ArgumentError(self.name, problems)
         return table

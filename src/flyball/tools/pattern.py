@@ -65,18 +65,18 @@ class Pattern:
 
     def __init__(self, expression: str) -> None:
         if len(expression) > _MAX_CHARACTERS:
-            raise PatternError(f"it has {len(expression):,} characters; at most {_MAX_CHARACTERS:,} can be used")
+            raise PatternError(f"it has {len(expression):,} characters; the maximum is {_MAX_CHARACTERS:,}")
         parser: Any = importlib.import_module("re._parser")
         try:
             parsed = parser.parse(expression)
             if parsed.state.flags != _PLAIN_FLAGS:
-                raise PatternError("it has flags, which cannot be used")
+                raise PatternError("it has flags, which are not supported")
             self._states = [_State()]
             self._start = self._add_sequence(parsed, _MATCH)
         except PatternError:
             raise
         except (re.error, OverflowError, RecursionError, Warning) as error:
-            raise PatternError(f"it cannot be read: {error}") from None
+            raise PatternError(f"it is not valid: {error}") from None
 
     def found_in(self, text: str, spend: Spend) -> bool:
         """Check whether the expression matches anywhere in a text."""
@@ -132,7 +132,7 @@ class Pattern:
 
     def _add_state(self, state: _State) -> int:
         if len(self._states) >= _MAX_STATES:
-            raise PatternError("it repeats too much")
+            raise PatternError("its repetitions are too large")
         self._states.append(state)
         return len(self._states) - 1
 
@@ -159,7 +159,7 @@ class Pattern:
                 direction, body = argument
                 return self._add_look(direction, body, operation == "ASSERT", to)
             case _:
-                raise PatternError(f"it has {operation.lower().replace('_', ' ')}, which cannot be used")
+                raise PatternError(f"it has {operation.lower().replace('_', ' ')}, which is not supported")
 
     def _add_repeat(self, min_count: int, max_count: Any, body: Any, to: int) -> int:
         if str(max_count) == "MAXREPEAT":
@@ -179,7 +179,7 @@ class Pattern:
         # The body leads to the shared match state: `_run` is called for it separately.
         behind = None if direction > 0 else int(body.getwidth()[0])
         if behind is not None and int(body.getwidth()[1]) != behind:
-            raise PatternError("it looks behind by more than one width")
+            raise PatternError("its lookbehind does not have a fixed width")
         return self._add_state(_State(assertion=_Look(self._add_sequence(body, _MATCH), behind, wanted), to=(to,)))
 
 
@@ -202,7 +202,7 @@ def _build_test(operation: str, argument: Any) -> Test:
             tests = [_build_test(str(kind), value) for kind, value in argument[negated:]]
             return lambda character: any(test(character) for test in tests) is not negated
         case _:
-            raise PatternError(f"it has {operation.lower()} {argument}, which cannot be used")
+            raise PatternError(f"it has {operation.lower()} {argument}, which is not supported")
 
 
 def _is_word(character: str) -> bool:

@@ -25,7 +25,7 @@ from .._internal.workers import (
 )
 from ..budget.deadline import SYSTEM, Clock, Deadline, DeadlineToken
 from ..chain.caller import POSITION, Position
-from ..errors import ConfigError
+from ..errors import UsageError
 from ..outcome import Outcome, Reason
 from ..result import Result
 from .call import ToolCallRun
@@ -162,7 +162,9 @@ class ToolRunner:
         context.run(POSITION.set, self._build_position(tool_call))
         tool_call.worker = await wait_for_worker(self.workers, lambda: self.clock.now() >= tool_call.deadline)
         if tool_call.worker is None:
-            tool_call.deny(Reason.OVERLOAD, f"no worker came free in time; {self.workers.hung} hang", self.clock.now())
+            tool_call.deny(
+                Reason.OVERLOAD, f"no worker thread became free in time; {self.workers.hung} hang", self.clock.now()
+            )
             return (tool_call.outcome,)
 
         def work() -> Callable[[], None] | None:
@@ -227,6 +229,6 @@ class ToolRunner:
 
         Only the runner of an agent's run supports it.
         """
-        raise ConfigError(
-            "ctx.delegate", f"the tool {tool_call.tool.name}", "an `async def` tool in the run of an Agent"
+        raise UsageError(
+            f"{tool_call.tool.name} cannot use ctx.delegate: it needs an async tool that the run of an Agent calls"
         )

@@ -128,7 +128,7 @@ class _StepCounter:
         self.remaining -= steps
         if self.remaining < 0:
             raise TooComplex(
-                f"that would take more than {self.max_steps:,} steps; the schema or the value is too complex"
+                f"the check needs more than {self.max_steps:,} steps, because the schema or the value is too complex"
             )
 
     def spend_on(self, name: str, value: Any, instance: Any) -> None:
@@ -283,7 +283,7 @@ def _describe_failure(error: Exception) -> str:
     from referencing.exceptions import Unresolvable
 
     if isinstance(error, Unresolvable):
-        return f"the schema refers to {quote_value(error.ref)}, which is not in the schema and is never fetched"
+        return f"the schema refers to {quote_value(error.ref)}, which is outside the schema and is not fetched"
     message = (str(error) or "no reason given").splitlines()[0]
     return f"the schema cannot be used: {type(error).__name__}: {message[:200]}"
 

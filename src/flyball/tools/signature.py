@@ -24,7 +24,7 @@ from pydantic.fields import FieldInfo
 from pydantic.json_schema import GenerateJsonSchema, PydanticJsonSchemaWarning
 from pydantic_core import PydanticSerializationError, SchemaError, to_json
 
-from ..errors import ArgumentError, ConfigError, quote_value, suggest_names
+from ..errors import ArgumentError, ConfigError, UsageError, quote_value, suggest_names
 from .context import ToolContext
 
 # Lax mode would turn `true` and "1" into 1, and would silently drop unknown parameters.
@@ -85,7 +85,9 @@ class Signature:
             model = create_model(self.name, __config__=_STRICT, **fields)
         for field, parameter in zip(fields, parameters, strict=True):
             if field not in model.model_fields:
-                raise ConfigError(f"tool {self.name!r}, parameter {parameter!r}", fields[field][0], "a type of values")
+                raise ConfigError(
+                    f"tool {self.name!r}, parameter {parameter!r}", fields[field][0], "the type of a value"
+                )
         return model
 
     def _build_schema(self) -> dict[str, Any]:
@@ -153,7 +155,7 @@ def _convert_to_config_error(name: str) -> Generator[None]:
         yield
     except (PydanticUserError, SchemaError, TypeError) as error:  # pydantic also raises bare TypeErrors
         reason = str(error).split("\n")[0]
-        raise ConfigError(f"tool {name!r}, its annotations", reason, "types that JSON can carry") from error
+        raise UsageError(f"tool {name!r}: its annotations must be types with a JSON schema ({reason})") from error
 
 
 class _Parameter(NamedTuple):
@@ -173,12 +175,12 @@ def _read_parameters(name: str, function: Callable[..., Any]) -> dict[str, _Para
         parameters = inspect.signature(cast("Callable[..., Any]", function)).parameters.values()
         hints = _resolve_hints(cast("Callable[..., Any]", function), parameters)
     except (NameError, TypeError, ValueError) as error:
-        raise ConfigError(f"tool {name!r}, its annotations", str(error), "a signature that Python can read") from error
+        raise UsageError(f"tool {name!r}: its signature cannot be read ({error})") from error
     result: dict[str, _Parameter] = {}
     for parameter in parameters:
         where = f"tool {name!r}, parameter {parameter.name!r}"
         if parameter.kind in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD):
-            raise ConfigError(where, str(parameter), "parameters that each have a name")
+            raise UsageError(f"tool {name!r}: replace {parameter} by named parameters")
         if isinstance(parameter.default, FieldInfo):
             raise ConfigError(where, parameter.default, "Annotated[type, Field(...)] and a plain default")
         if parameter.name not in bound:

@@ -14,7 +14,7 @@ from enum import StrEnum
 from typing import Any, Literal, TypedDict, Unpack, overload
 
 from .._internal import validation
-from ..errors import ConfigError, UnknownTool
+from ..errors import ConfigError, UnknownTool, UsageError
 from ..steadiness import Duplicates
 from . import signature
 from .context import ToolContext
@@ -136,9 +136,7 @@ class Tool:
         """True if repeated calls are expected."""
         # Polling repeats equal calls on purpose, so it cannot be combined with a policy that skips them.
         if self.poll and self.duplicates not in (None, Duplicates.ALLOW):
-            raise ConfigError(
-                f"{where}, poll", "a poll whose duplicates are not made", "duplicates='allow', or no poll"
-            )
+            raise UsageError(f"{where}: poll=True needs duplicates='allow'")
         self.duplicates = Duplicates.ALLOW if self.poll else self.duplicates
         self.max_calls = validation.check_optional_int(f"{where}, max_calls", options.get("max_calls"))
         self.cheap = options.get("cheap", False)
@@ -157,7 +155,7 @@ class Tool:
         if isinstance(function, Tool):
             return function
         if not callable(function):
-            raise ConfigError("tool", function, "a function, or something else that can be called")
+            raise ConfigError("tool", function, "a function or another callable")
         return cls(function)
 
     @property
@@ -217,7 +215,7 @@ class Toolset(Mapping[str, Tool]):
         self.by_name: dict[str, Tool] = {}
         for item in map(Tool.of, tools):
             if item.name in self.by_name:
-                raise ConfigError("tools", item.name, "a name of its own for each tool")
+                raise ConfigError("tools", item.name, "a name that no other tool has")
             self.by_name[item.name] = item
 
     def __getitem__(self, name: str) -> Tool:
@@ -257,7 +255,7 @@ def _check_options(options: Mapping[str, Any]) -> None:
 def _validate_name(name: str) -> str:
     if re.fullmatch(r"[A-Za-z0-9_-]{1,64}", name):
         return name
-    raise ConfigError("tool, name", name, "1 to 64 letters, digits, _ and -, as model providers want it")
+    raise ConfigError("tool, name", name, "1 to 64 letters, digits, _ or -")
 
 
 def _unwrap_partial(function: Function) -> Function:

@@ -53,7 +53,7 @@ class TestAnError:
     def test_may_be_structured_or_silent(self) -> None:
         with pytest.raises(ToolFailed, match=r'^{"code": 3}$'):
             extract_value(result(structuredContent={"code": 3}, isError=True))
-        with pytest.raises(ToolFailed, match="why"):
+        with pytest.raises(ToolFailed, match="no reason"):
             extract_value(result(isError=True))
 
 

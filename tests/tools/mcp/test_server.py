@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from flyball import Agent, ConfigError
+from flyball.errors import UsageError
 from flyball.testing import ScriptedModel, say
 from flyball.tools import mcp
 from flyball.tools.mcp.stdio import OutputTail
@@ -58,8 +59,6 @@ class TestTheServer:
     ("server", "options", "where", "found"),
     [
         ("npx", {"header": {}}, "mcp, options", "header"),
-        ("npx", {"headers": {}}, "mcp, headers", "npx"),
-        ("http://a/mcp", {"env": {}}, "mcp, env", "http://a/mcp"),
         ("npx", {"timeout": 0}, "mcp, timeout", 0),
         ("npx", {"connect_timeout": -1}, "mcp, connect_timeout", -1),
         ("npx", {"only": "add"}, "mcp, only", "add"),
@@ -72,11 +71,18 @@ def test_a_wrong_option_of_a_server_is_told(server: str, options: Any, where: st
     assert (raised.value.where, raised.value.found) == (where, found)
 
 
+@pytest.mark.parametrize(("server", "option"), [("npx", "headers"), ("http://a/mcp", "env")])
+def test_an_option_of_the_other_kind_of_server_is_refused(server: str, option: str) -> None:
+    options: Any = {option: {}}
+    with pytest.raises(UsageError, match=f"mcp: {option} works only with"):
+        mcp(server, **options)
+
+
 def test_a_wrong_environment_of_a_server_is_told_and_not_shown(snapshot: Callable[..., None]) -> None:
     wrong: Any = "A=B"
     with pytest.raises(ConfigError) as raised:
         mcp("npx", env=wrong)
-    assert raised.value.where == "mcp, env"
+    assert raised.value.code == "usage_error"
     assert "A=B" not in str(raised.value)
     snapshot(raised.value)
 
@@ -85,7 +91,7 @@ def test_a_missing_extra_is_told_in_one_line() -> None:
     program = "import sys; sys.modules['mcp'] = None\nfrom flyball.tools import mcp\nmcp('npx')"
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60, check=False)
     told = done.stderr.splitlines()[-1]
-    assert "ConfigError" in told
+    assert "UsageError" in told
     assert "pip install 'flyball[mcp]'" in told
 
 

@@ -22,11 +22,11 @@ _UNITS = ("bytes", "kB", "MB", "GB")
 def doctor(
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object instead of lines.")] = False,
 ) -> None:
-    """Prove that this installation works: Python, extras, models, tools, and rules end to end.
+    """Test this installation: Python, extras, models, tools, settings, store and rules.
 
-    Offline, with scripted models: tools are called, an MCP server is started, every hook must fire, every action act,
-    and a notice reach a model. Also checked: the environment and the nearest flyball.toml. Exits with 1 if anything
-    fails; an extra or a key that is not there is only told.
+    Works offline, with scripted models. It calls tools, starts an MCP server, and tries every trigger, action and
+    notice of rules. It also checks the environment and the nearest flyball.toml. Exits with 1 if a check fails. A
+    missing extra or key is only a hint.
     """
     results = [_Finding(check) for check in _list_checks()]
     passed = sum(not finding.errors for finding in results)
@@ -95,14 +95,14 @@ def build_store_check() -> Check:
     try:
         Settings.load()
     except USER_ERRORS:
-        return Check("store", lambda: [Hint("which one is not known, as the settings cannot be read")])
+        return Check("store", lambda: [Hint("unknown, because the settings cannot be read")])
     try:
         location = StoreLocation.resolve(None)
         if location.is_disabled:
-            return Check("store", lambda: [Hint(f"{location.uri} ({location.source}): runs are not kept")])
+            return Check("store", lambda: [Hint(f"{location.uri} ({location.source}): runs are not stored")])
         if location.path is not None and not location.path.exists():
             return Check(
-                f"store {location.name}", lambda: [Hint("it is not there yet: the first flyball run makes it")]
+                f"store {location.name}", lambda: [Hint("it does not exist yet; the first flyball run creates it")]
             )
         with location.open() as store:
             facts = ", ".join(_describe_store(location, store))

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from ...errors import UsageError
 from ...history.archive import Archive
 from ..completion import RUN_HELP, complete_runs
 from ..output import USER_ERRORS, exit_with_error, print_raw
@@ -29,18 +30,19 @@ class Format(StrEnum):
 
 def export(
     run: Annotated[str, typer.Argument(metavar="RUN", help=RUN_HELP, autocompletion=complete_runs)],
-    format_: Annotated[Format, typer.Option("--format", help="For programs, or for people.")] = Format.MD,
+    format_: Annotated[Format, typer.Option("--format", help="md is for people, jsonl for programs.")] = Format.MD,
     journal: Annotated[
-        bool, typer.Option("--journal", help="Also every effect and its answer, with what is sensitive; jsonl only.")
+        bool, typer.Option("--journal", help="Add every effect and its answer, including sensitive values; jsonl only.")
     ] = False,
     store: StoreOption = None,
 ) -> None:
-    """Print a run with its children: jsonl has its start, messages, events and end, md the conversation.
+    """Print a run and its children.
 
-    Also one whose process was killed, as far as it came.
+    md is the conversation. jsonl has the start, messages, events and end of each run. Of an interrupted run, everything
+    that is stored is printed.
     """
     if journal and format_ is not Format.JSONL:
-        raise exit_with_error("--journal: found --format md; expected --format jsonl")
+        raise exit_with_error(UsageError("--journal needs --format jsonl"))
     try:
         location = StoreLocation.resolve(store)
         with location.open_existing() as run_store:

@@ -20,7 +20,7 @@ _CLI_SETTINGS = ("model", "store")
 def limits(
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object instead of a table.")] = False,
 ) -> None:
-    """Show every budget, its effective ceiling, and where that came from.
+    """Show every budget, its ceiling here, and the source of the ceiling.
 
     Reads the environment and the nearest flyball.toml, as a program started here would. Exits with 1 if a setting is
     wrong.
@@ -149,7 +149,7 @@ def _split_mode(key: str) -> tuple[str | None, str]:
 
 def _format_unread(setting: Setting, suggestions: list[str]) -> str:
     question = f"; did you mean {suggestions[0]}?" if suggestions else ""
-    return f"{setting.key} ({setting.source}): nobody reads this setting{question}"
+    return f"{setting.key} ({setting.source}): this setting is not used{question}"
 
 
 def _build_record(spec: BudgetSpec, resolution: Resolution | SettingError) -> dict[str, Any]:
@@ -181,7 +181,7 @@ def _print_table(rows: list[tuple[BudgetSpec, Resolution | SettingError]]) -> No
     for spec, resolution in rows:
         show = spec.unit.show
         if isinstance(resolution, SettingError):
-            cells = (Text("wrong", style="red"), resolution.source, spec.bounds.show(spec.unit))
+            cells = (Text("invalid", style="red"), resolution.source, spec.bounds.show(spec.unit))
         else:
             clamped = f", clamped from {show(resolution.requested)}" if resolution.is_clamped else ""
             cells = (show(resolution.value), resolution.source + clamped, resolution.bounds.show(spec.unit))

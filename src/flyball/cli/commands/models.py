@@ -36,23 +36,23 @@ class ListedModel:
     @property
     def price(self) -> str:
         if self.input is None or self.output is None:
-            return "no price for tokens alone"
+            return "no price per token"
         return f"${self.input:g} in, ${self.output:g} out" if self.input or self.output else "free"
 
     @property
     def line(self) -> str:
-        reads = "" if self.context_tokens is None else f"reads {self.context_tokens:,}"
-        return f"{self.price:25}  {reads:15}  {self.ready}"
+        context = "" if self.context_tokens is None else f"context {self.context_tokens:,}"
+        return f"{self.price:25}  {context:17}  {self.ready}"
 
 
 def models(
-    words: Annotated[list[str] | None, typer.Argument(help="Only those whose names have all these words.")] = None,
+    words: Annotated[list[str] | None, typer.Argument(help="Only models whose name contains all these words.")] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")] = False,
 ) -> None:
-    """List the models that can be asked by name: with their price for a million tokens, and whether the key is there.
+    """List models by name, with their price per million tokens and whether their key is set.
 
-    Others can be asked too: any server that speaks OpenAI's chat completions, by http://HOST:PORT/v1#NAME, and any new
-    model by its name; without a price no money limit can be held for it.
+    Models that are not in the list work too: newer ones by their name, and those of any server with OpenAI's chat
+    completions API as http://HOST:PORT/v1#NAME. A model without a price cannot be used with a money limit.
     """
     try:
         matches = [model for model in list_models() if all(word.lower() in model.name.lower() for word in words or ())]
@@ -65,9 +65,7 @@ def models(
     for model in matches:
         print_line(f"{model.name:{width}}  {model.line}".rstrip())
     if not matches:
-        print_line(
-            "no model that is known here has these words; a new one can be asked by its name all the same", err=True
-        )
+        print_line("no listed model matches; a model that is not listed can still be used by its name", err=True)
         raise typer.Exit(1)
 
 

@@ -23,15 +23,16 @@ _AGE = re.compile(r"([0-9]{1,9}(?:\.[0-9]{1,9})?)([smhdw])")
 
 
 def prune(
-    older_than: Annotated[str, typer.Option(metavar="AGE", help="Such as 30d, 12h or 2w.")] = "30d",
-    keep: Annotated[int, typer.Option(min=0, metavar="N", help="Keep the newest N runs, however old.")] = 0,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only say how much it would be.")] = False,
-    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
+    older_than: Annotated[str, typer.Option(metavar="AGE", help="Minimum age, such as 45m, 12h, 30d or 2w.")] = "30d",
+    keep: Annotated[int, typer.Option(min=0, metavar="N", help="Keep the newest N runs, whatever their age.")] = 0,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only print how much would be deleted.")] = False,
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="Delete without asking.")] = False,
     store: StoreOption = None,
 ) -> None:
-    """Throw away runs (each with its children) and sessions that nobody has touched for so long.
+    """Delete old runs, each with its children, and old sessions.
 
-    A run that is going on, or whose session is held, stays. What is thrown away cannot be had back.
+    The age counts from the last use. Running runs, and runs and sessions under a lease, are kept. Deletion cannot be
+    undone.
     """
     try:
         location = StoreLocation.resolve(store)
@@ -41,11 +42,11 @@ def prune(
             before = _adjust_cutoff(archive, before, keep)
             prunable = count_prunable(run_store, before)
             if not prunable.runs and not prunable.sessions:
-                print_line("nothing to throw away")
+                print_line("nothing to delete")
             elif dry_run:
-                print_line(f"would throw away {_format_amount(prunable)}, untouched since {format_time(before)} UTC")
-            elif confirm(f"Throw away {_format_amount(prunable)}, untouched since {format_time(before)} UTC?", yes):
-                print_line(f"threw away {_format_amount(run_store.prune(before))}")
+                print_line(f"would delete {_format_amount(prunable)}, not used since {format_time(before)} UTC")
+            elif confirm(f"Delete {_format_amount(prunable)}, not used since {format_time(before)} UTC?", yes):
+                print_line(f"deleted {_format_amount(run_store.prune(before))}")
     except USER_ERRORS as error:
         raise exit_with_error(error) from None
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from ...errors import ConfigError, suggest_names
+from ...errors import ConfigError, UsageError, suggest_names
 from ...history.archive import Archive
 from ...history.replay import RecordedRun, ReplayReport, replay_run
 from ..completion import RUN_HELP, complete_runs
@@ -21,8 +21,8 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
 _LIMITS = ("turns", "tool_calls", "seconds", "usd", "tokens", "reflections", "nudges", "retries")
-_SAME_ANSWERS = "Had the model answered as it did all the same,"
-_RULES = "Rule files instead of those it had, or folders of them."
+_SAME_ANSWERS = "With the same model replies,"
+_RULES = "Rule files, or folders of them, instead of those of the run."
 
 
 def replay(
@@ -34,10 +34,10 @@ def replay(
     store: StoreOption = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
 ) -> None:
-    """Play a run again under other rules and limits, and tell the first place where it would have gone another way.
+    """Replay a run under other rules or limits and show where it differs.
 
-    Its model, its tools and the people are not asked: what they said then is what they say now. The settings and rule
-    files are those of today. Exits with 0 if all would have been the same, with 1 if not.
+    No model, tool or person is asked: their recorded answers are used up to the first difference. Settings and rule
+    files are read as they are today. Exits with 0 if nothing differs, otherwise with 1.
     """
     try:
         location = StoreLocation.resolve(store)
@@ -47,7 +47,7 @@ def replay(
             entry = archive.find_run(run)
             rows, events = run_store.journal.read(entry.run_id), run_store.runs.events(entry.run_id)
             if not rows:
-                raise ConfigError(f"replay, run {entry.run_id}", "no journal", "a run that was kept with one")
+                raise UsageError(f"run {entry.run_id} cannot be replayed: the store has no journal of it")
             config = load_config(entry, {"rules": tuple(rule_paths)})
             config = replace(config, limits={**config.limits, **_parse_limits(limits or ())})
             recorded = RecordedRun(rows, events, None if entry.finish is None else entry.finish.stop)
@@ -73,43 +73,43 @@ def _parse_limits(texts: Sequence[str]) -> dict[str, Any]:
         try:
             limits[name] = None if text == "none" else float(text) if name in ("seconds", "usd") else int(text)
         except ValueError:
-            raise ConfigError("replay, --limits", pair, "a number, or none, behind the =") from None
+            raise ConfigError("replay, --limits", pair, "a number, or none, after the =") from None
     return limits
 
 
 def _format_report(report: ReplayReport, lenient_report: ReplayReport, stop: str | None) -> list[str]:
     if report.is_same:
-        end = "as far as it came" if stop is None else stop
-        return [f"Nothing would have been different: {end}, after {report.total_effects:,} steps."]
+        end = "up to its last stored effect" if stop is None else f"it ends as {stop}"
+        return [f"No difference: {end}, after {report.total_effects:,} effects."]
     if report.matched_effects == report.total_effects:
-        headline = f"Each of the {report.total_effects:,} steps would have been the same, but not all that was told:"
+        headline = f"All {report.total_effects:,} effects are the same, but the events differ:"
     else:
-        headline = f"It would have gone another way {_format_place(report)}."
+        headline = f"The first difference is {_format_place(report)}:"
     lines = [headline, *_format_sides(report)]
     if report.result is None and lenient_report.matched_effects > report.matched_effects:
         if not lenient_report.recorded_lines and not lenient_report.replayed_lines:
-            return [*lines, f"{_SAME_ANSWERS} nothing else would have been different."]
+            return [*lines, f"{_SAME_ANSWERS} nothing else differs."]
         lines += [
-            f"{_SAME_ANSWERS} it would have gone another way {_format_place(lenient_report)}.",
+            f"{_SAME_ANSWERS} the first difference is {_format_place(lenient_report)}:",
             *_format_sides(lenient_report),
         ]
     result = lenient_report.result or report.result
     if result is not None:
         return [*lines, f"It would have ended as {result.stop.value}: {result.explain()}"]
-    return [*lines, "What would have come of that is not known."]
+    return [*lines, "How it would have continued is not known."]
 
 
 def _format_place(report: ReplayReport) -> str:
-    where = f"in turn {report.turn}" if report.turn else "at the beginning"
-    return f"{where}, after {report.matched_effects:,} of {report.total_effects:,} steps ({report.at:.1f} s)"
+    where = f"in turn {report.turn}" if report.turn else "at the start"
+    return f"{where}, after {report.matched_effects:,} of {report.total_effects:,} effects ({report.at:.1f} s)"
 
 
 def _format_sides(report: ReplayReport) -> list[str]:
-    return [*_format_side("then", report.recorded_lines), *_format_side("today", report.replayed_lines)]
+    return [*_format_side("recorded", report.recorded_lines), *_format_side("replayed", report.replayed_lines)]
 
 
 def _format_side(name: str, lines: Sequence[str]) -> list[str]:
-    return [f"  {name if n == 0 else '':6} {line}" for n, line in enumerate(lines or ["nothing more"])]
+    return [f"  {name if n == 0 else '':9} {line}" for n, line in enumerate(lines or ["nothing more"])]
 
 
 def _build_record(report: ReplayReport) -> dict[str, Any]:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from ...errors import ConfigError, suggest_names
+from ...errors import ConfigError, UsageError, suggest_names
 from ...history.archive import Archive
 from ...history.record import JsonReader
 from ...person import About, Verdict, parse_answer_line
@@ -23,8 +23,8 @@ if TYPE_CHECKING:
     from ...agent.run import Run
     from ...store import Entry
 
-_Extension = Annotated[str | None, typer.Option(metavar="+N", help="So much more of it.")]
-_ANSWER = "What to say to a question, as on the terminal: ID=y, ID=n, ID='n not now'; the only one needs no ID."
+_Extension = Annotated[str | None, typer.Option(metavar="+N", help="Amount to add.")]
+_ANSWER = "Answer to an open question, as on the terminal: ID=y, ID=n, ID='n not now'. A single question needs no ID."
 
 
 def resume(
@@ -35,21 +35,23 @@ def resume(
     usd: _Extension = None,
     tokens: _Extension = None,
     answer: Annotated[list[str] | None, typer.Option(metavar="ID=WORDS", help=_ANSWER)] = None,
-    model: Annotated[str | None, typer.Option(metavar="NAME", help="Another model than it had.")] = None,
-    mcp: Annotated[list[str] | None, typer.Option(metavar="COMMAND|URL", help="Its MCP servers, again.")] = None,
+    model: Annotated[str | None, typer.Option(metavar="NAME", help="Model instead of the run's model.")] = None,
+    mcp: Annotated[
+        list[str] | None, typer.Option(metavar="COMMAND|URL", help="MCP server instead of the run's.")
+    ] = None,
     from_messages: Annotated[
-        bool, typer.Option("--from-messages", help="Where the code has changed: go on from what was said.")
+        bool,
+        typer.Option("--from-messages", help="Start a new run from the messages, if the code has changed."),
     ] = False,
     store: StoreOption = None,
     yes: Annotated[bool, typer.Option("--yes", "-y", help="Make every call without asking.")] = False,
-    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Print the answer only.")] = False,
+    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Print only the answer.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print the whole record as JSON.")] = False,
     as_jsonl: Annotated[bool, typer.Option("--jsonl", help="Print every event as a line of JSON.")] = False,
 ) -> None:
-    """Go on with a run that was killed, that waits for an answer, or that met a limit. Nothing is done twice.
+    """Continue a run that was killed, is paused, or met a limit. No effect is repeated.
 
-    It needs nothing else: model, tools and rules are those it was started with, in the folder where it was started.
-    Exits as `flyball run` does.
+    Model, tools, rules and folder are those of the first start. Exits as flyball run does.
     """
     extensions = {"turns": turns, "tool_calls": tool_calls, "seconds": seconds, "usd": usd, "tokens": tokens}
     with ExitStack() as stack:
@@ -72,8 +74,7 @@ def resume(
 
 def _require_top_run(entry: Entry) -> None:
     if entry.start.parent is not None:
-        where = f"resume, run {entry.run_id}"
-        raise ConfigError(where, "a run that another has delegated", f"the one above it, {entry.start.parent}")
+        raise UsageError(f"run {entry.run_id} is a child run: resume its parent, {entry.start.parent}")
 
 
 def _parse_amount(name: str, text: str) -> float:
@@ -83,7 +84,7 @@ def _parse_amount(name: str, text: str) -> float:
     except ValueError:
         amount = 0.0
     if not 0 < amount < 1e15:
-        raise ConfigError(f"resume, --{name.replace('_', '-')}", text, "how much more, such as +20")
+        raise ConfigError(f"resume, --{name.replace('_', '-')}", text, "an amount to add, such as +20")
     return amount
 
 
@@ -95,14 +96,16 @@ def _parse_answers(entry: Entry, texts: Sequence[str]) -> dict[str, Verdict]:
 
 
 def _parse_answer(text: str, questions: Mapping[str, JsonReader]) -> tuple[str, Verdict]:
-    option, ids = "resume, --answer", ", ".join(questions) or "none, as the run waits for no answer"
+    option = "resume, --answer"
+    if not questions:
+        raise UsageError("this run has no open question: resume it without --answer")
     name, equals, answer = text.partition("=")
     if name not in questions and len(questions) == 1 and not (equals and suggest_names(name, list(questions))):
         [name], answer = questions, text
     if name not in questions:
-        raise ConfigError(option, text, f"ID=WORDS, where ID is an open question: {ids}")
+        raise ConfigError(option, text, f"ID=WORDS, where ID is an open question: {', '.join(questions)}")
     about: Any = questions[name].text("about")
     verdict = parse_answer_line(answer, About(about) if about in list(About) else About.CALL)
     if verdict is None:
-        raise ConfigError(option, text, "y or n, perhaps with words behind it, as on the terminal")
+        raise ConfigError(option, text, "y or n, optionally with words after it, as on the terminal")
     return name, verdict

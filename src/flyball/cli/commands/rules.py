@@ -10,7 +10,7 @@ from typing import Annotated, Any, cast
 
 import typer
 
-from ...errors import ConfigError, TomlError, suggest_names
+from ...errors import ConfigError, TomlError, UsageError, format_with_code, suggest_names
 from ...rules import RuleSet
 from ...rules.rule import Rule
 from ...rules.trial import TrialFinding, failures, try_rule
@@ -27,7 +27,7 @@ AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON object.")]
 
 @app.command("list")
 def list_(paths: Paths = None, as_json: AsJson = False) -> None:
-    """List the rules that an agent here would have: those of the files, and the core rules."""
+    """List the rules of the files and the core rules."""
     rules = _load_rules(paths)
     if as_json:
         _print_json({"rules": [_build_record(rule) for rule in rules]}, rules.problems)
@@ -42,24 +42,24 @@ def list_(paths: Paths = None, as_json: AsJson = False) -> None:
 
 @app.command()
 def check(paths: Paths = None, as_json: AsJson = False) -> None:
-    """Check rule files: every mistake with its file and line. Exits with 1 if there is one.
+    """Check rule files and print every mistake.
 
-    Without files, the core rules are checked, with the settings of this place.
+    Exits with 1 if there is one. Without files, the core rules and their settings here are checked.
     """
     rules = _load_rules(paths)
     own = _select_own(rules, paths)
     if as_json:
         _print_json({"rules": [rule.id for rule in own]}, rules.problems)
     elif not rules.problems:
-        print_line("1 rule is right." if len(own) == 1 else f"{len(own)} rules are right.")
+        print_line("1 rule is valid." if len(own) == 1 else f"{len(own)} rules are valid.")
     _exit_on_problems(rules.problems, already_printed=as_json)
 
 
 @app.command("test")
 def run_tests(paths: Paths = None, as_json: AsJson = False) -> None:
-    """Run the [[test]] tables of rule files; without files, those of the core rules.
+    """Run the [[test]] tables of rule files.
 
-    Exits with 1 if a test fails, or if a file is wrong.
+    Without files, those of the core rules are run. Exits with 1 if a test fails or a file has a mistake.
     """
     rules = _load_rules(paths)
     own = _select_own(rules, paths)
@@ -78,19 +78,20 @@ def run_tests(paths: Paths = None, as_json: AsJson = False) -> None:
 
 @app.command()
 def explain(
-    id_: Annotated[str, typer.Argument(metavar="ID", help="The id of the rule; `all` for every rule.")],
+    id_: Annotated[str, typer.Argument(metavar="ID", help="Id of the rule; all is every rule.")],
     context: Annotated[
-        Path, typer.Option("--context", metavar="FILE", help="What the rule sees, as in a [[test]]: TOML, or *.json.")
+        Path,
+        typer.Option("--context", metavar="FILE", help="Context as in a [[test]], a TOML or .json file."),
     ],
     paths: Annotated[
         list[Path] | None,
-        typer.Option("--rules", metavar="PATH", help="A rule file, or a folder of them; may be given again."),
+        typer.Option("--rules", metavar="PATH", help="Rule file, or a folder of them; may be repeated."),
     ] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Tell whether a rule would fire with a context, why, and what it would do.
+    """Show whether a rule fires, and what it does.
 
-    Core rules are there without --rules. A rule is asked as if it had never fired before.
+    Core rules need no --rules. The rule is evaluated as if it had never fired before.
     """
     rules = _load_rules(paths)
     chosen = [rule for rule in rules if id_ in ("all", rule.id)]
@@ -127,7 +128,7 @@ def _print_finding(rule: Rule, finding: TrialFinding) -> None:
 def _explain_rule(rule: Rule, context: dict[str, Any]) -> TrialFinding:
     """Return what the rule would do, or why it would not fire."""
     if not rule.enabled:
-        return TrialFinding(rule.id, False, "it is switched off")
+        return TrialFinding(rule.id, False, "it is disabled")
     finding = try_rule(rule, context)
     if finding.fires or finding.reason:
         return finding
@@ -156,11 +157,11 @@ def _read_context(path: Path) -> dict[str, Any]:
 
     data: Any = _read_json(path) if path.suffix == ".json" else TomlDocument.read(path).data
     if not isinstance(data, dict):
-        raise TomlError(str(path), data, "a table of what rules see")
+        raise TomlError(str(path), data, "a table with the context of a rule")
     table = cast("dict[str, Any]", data)
     inner = table.get("context", table)
     if not isinstance(inner, dict):
-        raise TomlError(f"{path}, context", inner, "a table of what rules see")
+        raise TomlError(f"{path}, context", inner, "a table with the context of a rule")
     return cast("dict[str, Any]", inner)
 
 
@@ -168,9 +169,9 @@ def _read_json(path: Path) -> Any:
     try:
         return json.loads(path.read_bytes())
     except OSError as error:
-        raise TomlError(str(path), error.strerror or str(error), "a file that can be read") from None
+        raise UsageError(f"the context {path} cannot be read: {error.strerror or error}") from None
     except (ValueError, RecursionError) as error:
-        raise TomlError(str(path), str(error), "JSON") from None
+        raise UsageError(f"the context {path} is not valid JSON: {error}") from None
 
 
 def _build_record(rule: Rule) -> dict[str, Any]:
@@ -188,7 +189,7 @@ def _print_json(record: dict[str, Any], problems: Iterable[ConfigError]) -> None
 
 def _print_problems(problems: Iterable[ConfigError]) -> None:
     for problem in problems:
-        print_line(f"flyball: {problem}", err=True)
+        print_line(f"flyball: {format_with_code(problem)}", err=True)
 
 
 def _exit_on_problems(problems: tuple[ConfigError, ...], *, already_printed: bool) -> None:

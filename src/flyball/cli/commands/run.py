@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from ...errors import UsageError
 from ..completion import complete_models, complete_sessions, complete_tools
 from ..output import exit_with_error
 from ..run_command import OutputMode, execute_run, open_run_store
@@ -19,27 +20,27 @@ if TYPE_CHECKING:
 
 _Paths = Annotated[list[Path] | None, typer.Option("--rules", metavar="PATH", help="Rule files, or folders of them.")]
 _Several = list[str] | None
-_MODEL = "openai:NAME, anthropic:NAME, local:smollm2, URL#NAME, script:PATH.toml"
-_TOOLBOX = "files, write, python, shell, fetch; or files:FOLDER."
-_ASSERT = "A TOML file that says when the task is done."
-_CHILDREN = "An Agent to delegate tasks to, a Child, or a list."
-_SESSION = "Go on with this conversation, or begin it."
+_MODEL = "openai:NAME, anthropic:NAME, local:smollm2, URL#NAME or script:PATH.toml."
+_TOOLBOX = "Ready-made tools: files, write, python, shell, fetch; files:FOLDER sets the root."
+_ASSERT = "TOML file with assertions that say when the task is done."
+_CHILDREN = "Agent to delegate tasks to, a Child, or a list of them."
+_SESSION = "Continue or start this conversation."
 _WAIT = "Seconds to wait while another run holds the session."
-_SCHEMA = "A JSON schema that the answer must fit."
+_SCHEMA = "JSON schema that the answer must fit."
 
 
 def run(
-    task: Annotated[str, typer.Argument(metavar="TASK", help="What to do; - reads it from standard input.")],
+    task: Annotated[str, typer.Argument(metavar="TASK", help="Text of the task; - reads it from standard input.")],
     model: Annotated[str | None, typer.Option(metavar="NAME", help=_MODEL, autocompletion=complete_models)] = None,
     toolbox: Annotated[_Several, typer.Option(metavar="NAMES", help=_TOOLBOX, autocompletion=complete_tools)] = None,
-    tools: Annotated[_Several, typer.Option(metavar="MODULE:NAME", help="A tool, a function, or a list.")] = None,
+    tools: Annotated[_Several, typer.Option(metavar="MODULE:NAME", help="Tool, function, or a list of them.")] = None,
     children: Annotated[_Several, typer.Option(metavar="MODULE:NAME", help=_CHILDREN)] = None,
-    mcp: Annotated[_Several, typer.Option(metavar="COMMAND|URL", help="An MCP server whose tools to offer.")] = None,
-    turns: Annotated[int | None, typer.Option(min=1, metavar="N", help="The most turns.")] = None,
-    tool_calls: Annotated[int | None, typer.Option(min=0, metavar="N", help="The most calls.")] = None,
-    seconds: Annotated[float | None, typer.Option(min=0, metavar="N", help="The most seconds.")] = None,
-    usd: Annotated[float | None, typer.Option(min=0, metavar="N", help="The most dollars.")] = None,
-    tokens: Annotated[int | None, typer.Option(min=0, metavar="N", help="The most tokens.")] = None,
+    mcp: Annotated[_Several, typer.Option(metavar="COMMAND|URL", help="MCP server whose tools are offered.")] = None,
+    turns: Annotated[int | None, typer.Option(min=1, metavar="N", help="Maximum number of turns.")] = None,
+    tool_calls: Annotated[int | None, typer.Option(min=0, metavar="N", help="Maximum number of tool calls.")] = None,
+    seconds: Annotated[float | None, typer.Option(min=0, metavar="N", help="Maximum number of seconds.")] = None,
+    usd: Annotated[float | None, typer.Option(min=0, metavar="N", help="Maximum cost in dollars.")] = None,
+    tokens: Annotated[int | None, typer.Option(min=0, metavar="N", help="Maximum number of tokens.")] = None,
     rules: _Paths = None,
     assertions: Annotated[Path | None, typer.Option("--assert", metavar="PATH", help=_ASSERT)] = None,
     system: Annotated[str | None, typer.Option(metavar="TEXT", help="Instructions for the model.")] = None,
@@ -50,15 +51,15 @@ def run(
     ] = None,
     wait: Annotated[float, typer.Option(min=0, metavar="N", help=_WAIT)] = 0.0,
     store: StoreOption = None,
-    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Print the answer only.")] = False,
+    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Print only the answer.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print the whole record as JSON.")] = False,
     as_jsonl: Annotated[bool, typer.Option("--jsonl", help="Print every event as a line of JSON.")] = False,
 ) -> None:
-    """Do a task inside limits, and say why it ended.
+    """Run an agent on a task, inside limits.
 
-    The answer goes to standard output, all else to standard error. Exits with 0 when it completed, 1 failed, 2 a wrong
-    call, 3 a budget, 4 the deadline, 5 stalled, unfinished or halted, 6 contended, 7 paused, 130 cancelled. Ctrl-C once
-    cancels it and reports, twice stops at once.
+    The answer goes to standard output, everything else to standard error. Exit codes: 0 completed, 1 failed, 2 wrong
+    usage, 3 met a budget, 4 met the deadline, 5 stalled, unfinished or halted, 6 contended, 7 paused, 130 cancelled.
+    The first Ctrl-C cancels the run, which then reports. The second one ends the program at once.
     """
     limits = {"turns": turns, "tool_calls": tool_calls, "seconds": seconds, "usd": usd, "tokens": tokens}
     config = RunConfig(
@@ -86,7 +87,6 @@ def _build_options(session: str | None, wait: float) -> RunOptions:
 def _read_task(task: str) -> str:
     text = sys.stdin.read() if task == "-" else task
     if not text.strip():
-        raise exit_with_error(
-            f"the task: found nothing{' on standard input' if task == '-' else ''}; expected what to do"
-        )
+        reason = "standard input has no text" if task == "-" else "give a text, or - to read standard input"
+        raise exit_with_error(UsageError(f"the task is empty: {reason}"))
     return text.strip()

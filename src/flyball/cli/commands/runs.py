@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from ...errors import ConfigError
-from ...history.archive import IN_PROGRESS, NOT_ENDED, Archive, format_time, shorten_ids
+from ...history.archive import INTERRUPTED, RUNNING, Archive, format_time, shorten_ids
 from ...result import Stop
 from ..output import USER_ERRORS, exit_with_error, print_line, print_raw, print_table
 from ..store_option import StoreLocation, StoreOption
@@ -16,22 +16,23 @@ from ..store_option import StoreLocation, StoreOption
 if TYPE_CHECKING:
     from ...store import Entry, Query
 
-_HEADERS = ("run", "began (UTC)", "session", "agent", "end", "task")
+_HEADERS = ("run", "started (UTC)", "session", "agent", "status", "task")
 
 
 def runs(
-    session: Annotated[str | None, typer.Option(metavar="NAME", help="Only those of this session.")] = None,
-    agent: Annotated[str | None, typer.Option(metavar="NAME", help="Only those of this agent.")] = None,
-    stop: Annotated[str | None, typer.Option(metavar="REASON", help="Only those that ended so.")] = None,
-    unended: Annotated[bool, typer.Option("--unended", help="Only those that go on, or were killed.")] = False,
-    children: Annotated[bool, typer.Option("--children", help="Also the runs that others have delegated.")] = False,
-    limit: Annotated[int, typer.Option("--limit", "-n", min=1, metavar="N", help="The most to list.")] = 20,
+    session: Annotated[str | None, typer.Option(metavar="NAME", help="Only runs of this session.")] = None,
+    agent: Annotated[str | None, typer.Option(metavar="NAME", help="Only runs of this agent.")] = None,
+    stop: Annotated[str | None, typer.Option(metavar="REASON", help="Only runs with this stop reason.")] = None,
+    unended: Annotated[bool, typer.Option("--unended", help="Only runs that are running or were interrupted.")] = False,
+    children: Annotated[bool, typer.Option("--children", help="Include child runs.")] = False,
+    limit: Annotated[int, typer.Option("--limit", "-n", min=1, metavar="N", help="Maximum number of runs.")] = 20,
     store: StoreOption = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object instead of a table.")] = False,
 ) -> None:
-    """List runs, the newest first: when they began, what they were about, and why they ended.
+    """List runs and how they ended, newest first.
 
-    `going on` is one whose session is held right now, `not ended` one whose process is gone: flyball resume RUN.
+    The status is the stop reason; or running, while a process holds the session; or interrupted, if that process is
+    gone (flyball resume RUN continues it).
     """
     try:
         location = StoreLocation.resolve(store)
@@ -48,7 +49,7 @@ def runs(
         print_table(_HEADERS, [_build_row(entry, status, names) for entry, status in entries])
     else:
         is_filtered = session or agent or stop or unended
-        print_line("no such runs" if is_filtered else "no runs yet")
+        print_line("no matching runs" if is_filtered else "no runs yet")
 
 
 def _build_query(
@@ -81,6 +82,6 @@ def _build_record(entry: Entry, status: str) -> dict[str, Any]:
         "updated_at": entry.updated_at,
         "ended_at": None if finish is None else finish.at,
         "stop": None if finish is None else finish.stop,
-        "going_on": status == IN_PROGRESS,
-        "killed": status == NOT_ENDED,
+        "going_on": status == RUNNING,
+        "killed": status == INTERRUPTED,
     }

@@ -19,20 +19,20 @@ if TYPE_CHECKING:
 
 app = typer.Typer(invoke_without_command=True, rich_markup_mode=None)
 
-_HEADERS = ("session", "title", "touched (UTC)", "messages", "held by")
-_NAME = "Its name, or as much of it as no other has."
+_HEADERS = ("session", "title", "last used (UTC)", "messages", "held by")
+_NAME = "Name of the session, or a unique prefix of it."
 _Name = Annotated[str, typer.Argument(metavar="SESSION", help=_NAME, autocompletion=complete_sessions)]
 
 
 @app.callback()
 def sessions(
     context: typer.Context,
-    every: Annotated[bool, typer.Option("--all", help="Also those that are only of one run.")] = False,
-    limit: Annotated[int, typer.Option("--limit", "-n", min=1, metavar="N", help="The most to list.")] = 20,
+    every: Annotated[bool, typer.Option("--all", help="Include sessions of a single run.")] = False,
+    limit: Annotated[int, typer.Option("--limit", "-n", min=1, metavar="N", help="Maximum number of sessions.")] = 20,
     store: StoreOption = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object instead of a table.")] = False,
 ) -> None:
-    """List, name and delete sessions: conversations that last over runs (flyball run --session NAME)."""
+    """List, title and delete sessions: conversations across runs (flyball run --session NAME)."""
     if context.invoked_subcommand is not None:
         return
     try:
@@ -55,16 +55,16 @@ def sessions(
     elif listed:
         print_table(_HEADERS, [_build_row(session, owner) for session, owner in listed])
     else:
-        print_line("no sessions yet" + (f", but those of {len(known):,} single runs: --all" if known else ""))
+        print_line("no sessions yet" + (f"; --all lists the {len(known):,} of single runs" if known else ""))
 
 
 @app.command()
 def title(
     name: _Name,
-    text: Annotated[str, typer.Argument(metavar="TITLE", help="What it is about, for lists.")],
+    text: Annotated[str, typer.Argument(metavar="TITLE", help="Title for lists.")],
     store: StoreOption = None,
 ) -> None:
-    """Give a session a title."""
+    """Set the title of a session."""
     try:
         location = StoreLocation.resolve(store)
         with location.open_existing() as run_store:
@@ -79,9 +79,12 @@ def title(
 def delete(
     name: _Name,
     store: StoreOption = None,
-    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="Delete without asking.")] = False,
 ) -> None:
-    """Delete a session with all that was said in it, and all of its runs; not while a run holds it."""
+    """Delete a session, its messages and its runs.
+
+    A session that a run holds cannot be deleted.
+    """
     try:
         location = StoreLocation.resolve(store)
         with location.open_existing() as run_store:

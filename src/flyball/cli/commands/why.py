@@ -8,26 +8,26 @@ from typing import Annotated
 
 import typer
 
-from ...errors import ConfigError
+from ...errors import ConfigError, UsageError, quote_value
 from ...history.archive import Archive
 from ...history.record import RunRecord, load_record, read_last_saved_at
 from ..completion import complete_runs
 from ..output import USER_ERRORS, exit_with_error, print_raw
 from ..store_option import StoreLocation, StoreOption
 
-_RUN = "A run's id (or last), a saved --json record, or - for standard input."
+_RUN = "Run id (or last), file of a saved --json record, or - for standard input."
 
 
 def why(
     run: Annotated[str | None, typer.Argument(metavar="RUN", help=_RUN, autocompletion=complete_runs)] = None,
-    child: Annotated[str | None, typer.Option(metavar="PLACE", help="Show one of its children, such as 2.1.")] = None,
-    every: Annotated[bool, typer.Option("--all", help="Leave nothing out of the timeline of a long run.")] = False,
+    child: Annotated[str | None, typer.Option(metavar="PLACE", help="Show one child run, such as 2.1.")] = None,
+    every: Annotated[bool, typer.Option("--all", help="Show every line of a long run.")] = False,
     markdown: Annotated[bool, typer.Option("--markdown", help="Print Markdown.")] = False,
     store: StoreOption = None,
 ) -> None:
-    """Show what happened in a run: turns, calls, warnings, refusals, and why it ended.
+    """Explain a run: its turns, calls, warnings and refusals, and why it ended.
 
-    Without RUN it is the last one. An id may be cut, as far as no other begins so; `flyball runs` lists them.
+    Without RUN it explains the last run. A unique prefix of an id is enough; flyball runs lists the ids.
     """
     try:
         record = _find_record(run, store)
@@ -45,7 +45,7 @@ def _find_record(run: str | None, store: str | None) -> RunRecord:
     A file that exists has priority.
     """
     if run is None and store is not None:
-        raise ConfigError("why, --store", store, "RUN before it, which is to be looked for there")
+        raise UsageError("--store needs a run to look for: flyball why RUN --store URI")
     if run is None:
         return _find_last() or load_record()
     if run == "-" or (store is None and Path(run).exists()):
@@ -82,9 +82,8 @@ def _find_last() -> RunRecord | None:
 def _find_child(record: RunRecord, tree_path: str) -> RunRecord:
     child_record = record.find_run(tree_path)
     if child_record is None or not tree_path:
-        paths = (
-            ", ".join(child.tree_path for child in record.iter_tree() if child.tree_path)
-            or "none, as this run has no children"
-        )
-        raise ConfigError("why, --child", tree_path, f"one of {paths}" if record.children else paths)
+        if not record.children:
+            raise UsageError(f"--child {quote_value(tree_path)}: this run has no children")
+        paths = ", ".join(child.tree_path for child in record.iter_tree() if child.tree_path)
+        raise ConfigError("why, --child", tree_path, f"one of {paths}")
     return child_record

@@ -17,15 +17,15 @@ from .schema import migrate, read_version
 _OWNER_ONLY = 0o600
 """File mode: conversations with agents are private to the user."""
 _ERROR_TEXTS = {
-    sqlite3.SQLITE_FULL: "the disk is full; nothing of this step was kept. Expected some free space",
-    sqlite3.SQLITE_IOERR: "the disk cannot be written or read: it is full, it fails, or the file has reached a limit; "
-    "nothing of this step was kept. Expected a disk with free space",
-    sqlite3.SQLITE_CORRUPT: "the file is damaged. Expected a copy from before; what is whole can be had by "
+    sqlite3.SQLITE_FULL: "the disk is full and the step was not stored: free some space",
+    sqlite3.SQLITE_IOERR: "the disk cannot be read or written, and the step was not stored: the disk is full "
+    "or faulty, or the file has reached a size limit",
+    sqlite3.SQLITE_CORRUPT: "the file is damaged: restore a backup, or recover what is readable with "
     "`sqlite3 FILE .recover`",
-    sqlite3.SQLITE_NOTADB: "the file is damaged, or no SQLite database. Expected a new file, or one that Flyball made",
-    sqlite3.SQLITE_CANTOPEN: "the file cannot be opened. Expected a file and a folder that may be written",
-    sqlite3.SQLITE_READONLY: "the file may not be written. Expected write access to it and to its folder",
-    sqlite3.SQLITE_PERM: "the file may not be written. Expected write access to it and to its folder",
+    sqlite3.SQLITE_NOTADB: "the file is damaged or not a SQLite database: use a new file, or one that Flyball made",
+    sqlite3.SQLITE_CANTOPEN: "the file cannot be opened: check that the file and its folder are writable",
+    sqlite3.SQLITE_READONLY: "the file is read-only: check that the file and its folder are writable",
+    sqlite3.SQLITE_PERM: "the file is read-only: check that the file and its folder are writable",
 }
 
 
@@ -78,17 +78,17 @@ class File:
     def to_store_error(self, error: sqlite3.Error | UnicodeEncodeError) -> StoreError:
         """Return the StoreError for an error of SQLite."""
         if isinstance(error, UnicodeEncodeError):
-            return StoreError(str(self.path), f"found a text that is none ({error}); expected one in Unicode")
+            return StoreError(str(self.path), f"a text is not valid Unicode ({error})")
         # The sqlite3 module raises some errors without a code, such as text that is not UTF-8.
         default_code = sqlite3.SQLITE_CORRUPT if "decode" in str(error) else sqlite3.SQLITE_ERROR
         primary_code = getattr(error, "sqlite_errorcode", default_code) & 0xFF
         if primary_code in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED):
             text = (
-                f"the file is locked: another process has been writing to it for {self.busy_seconds:g} seconds. "
-                "Expected one that lets go, or more patience (?busy_seconds=60)"
+                f"another process has locked the file for {self.busy_seconds:g} seconds: end that process, "
+                "or wait longer (?busy_seconds=60)"
             )
         else:
-            text = _ERROR_TEXTS.get(primary_code, "SQLite cannot do it")
+            text = _ERROR_TEXTS.get(primary_code, "SQLite failed")
         return StoreError(str(self.path), f"{text} ({getattr(error, 'sqlite_errorname', 'SQLite')}: {error})")
 
     def identity(self) -> tuple[int, int]:
@@ -100,7 +100,7 @@ class File:
             status = os.stat(self.path)  # noqa: PTH116 - runs at every commit, and Path.stat takes twice as long
         except OSError as error:
             raise StoreError(
-                str(self.path), f"the file is gone ({error.strerror}). Expected it where it was"
+                str(self.path), f"the file is gone ({error.strerror}): restore it, or open the store again"
             ) from error
         return status.st_dev, status.st_ino
 
@@ -112,14 +112,14 @@ class File:
         """
         folder = self.path.parent
         if not folder.is_dir():
-            raise StoreError(str(self.path), f"the folder {folder} does not exist. Expected one that does")
+            raise StoreError(str(self.path), f"the folder {folder} does not exist: create it first")
         try:
             descriptor = os.open(os.path.realpath(self.path), os.O_RDWR | os.O_CREAT | os.O_EXCL, _OWNER_ONLY)
         except FileExistsError:
             return
         except OSError as error:
             problem = f"the file cannot be opened for writing ({error.strerror})"
-            raise StoreError(str(self.path), f"{problem}. Expected a file and a folder that may be written") from error
+            raise StoreError(str(self.path), f"{problem}: check that the file and its folder are writable") from error
         os.close(descriptor)
 
     def _connect(self) -> sqlite3.Connection:
@@ -143,4 +143,4 @@ class File:
                     raise
                 time.sleep(0.01)
         if mode != "wal":
-            raise StoreError(str(self.path), f"found the journal mode {mode}; expected a disk of this machine, for WAL")
+            raise StoreError(str(self.path), f"WAL mode is not available here (found {mode}): use a local disk")

@@ -220,7 +220,9 @@ class _Registry:
             self._unclosed.add(known)
         elif known.file.options != file.options:
             raise ConfigError(
-                f"sqlite store {file.path}", file.options, f"{known.file.options}, as it is open with in this process"
+                f"sqlite store {file.path}",
+                file.options,
+                f"{known.file.options}, as this process opened it before",
             )
         elif known.file.identity() != identity:
             raise errors.file_moved(str(known.file.path))

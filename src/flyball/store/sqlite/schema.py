@@ -101,13 +101,11 @@ def _read_version(connection: sqlite3.Connection, path: Path) -> int:
     (version,) = connection.execute("PRAGMA user_version").fetchone()
     (tables,) = connection.execute("SELECT count(*) FROM sqlite_master").fetchone()
     if owner != APPLICATION_ID and (tables or owner or version):
-        raise StoreError(
-            str(path), "found a database of another program; expected a new file, or one that Flyball made"
-        )
+        raise StoreError(str(path), "another program made this database: use a new file, or one that Flyball made")
     if version > len(MIGRATIONS):
         raise StoreError(
             str(path),
-            f"found tables of version {version}, made by a newer Flyball; this one knows them up to version "
-            f"{len(MIGRATIONS)}. Expected a Flyball that is at least as new as the file",
+            f"a newer Flyball created the file: it has version {version}, and this Flyball reads up to version "
+            f"{len(MIGRATIONS)}. Upgrade Flyball",
         )
     return version

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Literal, TypedDict, Unpack, get_args
 
 from ..._internal import validation
-from ...errors import ConfigError, ContextTooLong, ModelError, Retryable
+from ...errors import ConfigError, ContextTooLong, ModelError, Retryable, UsageError
 from ...models.scripted import Line
 
 Fault = Literal["cut", "reset", "hang", "error", "half"]
@@ -87,9 +87,9 @@ def sent(line: Line, fault: Fault | None = None, /, **options: Unpack[SendOption
     for size in split if isinstance(split, Sequence) else (split,):
         validation.check_int("sent, split", size, min_value=1)
     if not fault and ("events" in options or "bytes" in options):
-        raise ConfigError("sent", "a place without a fault", f"the fault too: {', '.join(get_args(Fault))}")
+        raise UsageError(f"sent: events and bytes need a fault: {', '.join(get_args(Fault))}")
     if fault in ("error", "half") and "bytes" in options:
-        raise ConfigError(f"sent, {fault}", "bytes", "events: it comes instead of an event")
+        raise UsageError(f"sent: the fault {fault!r} replaces an event, so use events instead of bytes")
     return Sent(line, fault, options)
 
 

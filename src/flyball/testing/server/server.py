@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from http.server import BaseHTTPRequestHandler
 from typing import Any, Protocol, Self, cast
 
-from ...errors import ConfigError
+from ...errors import UsageError
 from .anthropic_wire import AnthropicWire
 from .faults import Sendable, Sent, StatusReply, check_lines, resolve_line
 from .openai_wire import OpenAIWire
@@ -60,7 +60,7 @@ class ModelServer:
         """Create a server that starts over after its last line."""
         server = cls(*lines)
         if not lines:
-            raise ConfigError("script", "no line", "at least one line to say again and again")
+            raise UsageError("ModelServer.looping needs at least one line")
         server._loops = True
         return server
 
@@ -68,12 +68,12 @@ class ModelServer:
     def url(self) -> str:
         """Base URL of the server."""
         if self._listener is None:
-            raise ConfigError("model server", "not open", "a with block around what asks it")
+            raise UsageError("the model server is not open: use it in a with block")
         return f"http://{_HOST}:{self._listener.getsockname()[1]}"
 
     def __enter__(self) -> Self:
         if self._listener is not None:
-            raise ConfigError("model server", "open already", "one with block for each server")
+            raise UsageError("the model server is already open: use one with block per server")
         self._closing.clear()
         self._listener = socket.create_server((_HOST, 0))
         self._listener_thread = _start_thread(self._listen, self._listener)
@@ -99,7 +99,9 @@ class ModelServer:
             self.requests.append(ReceivedRequest(path, headers, body))
         if number >= count and not self._loops:
             script = "1 line" if count == 1 else f"{count} lines"
-            message = f"the script has {script}, and this is request {number + 1}; add one, or use ModelServer.looping"
+            message = (
+                f"the script has {script}, but this is request {number + 1}: add one or use ModelServer.looping"
+            )
             return number, StatusReply(400, message)
         return number, resolve_line(self.lines[number % count])
 
@@ -180,9 +182,7 @@ class Connection(BaseHTTPRequestHandler):
         wire = next((wire for end, wire in WIRES.items() if path.endswith(end)), None)
         request_body = cast("Json", body) if isinstance(body, dict) else {}
         if wire is None:
-            self._refuse(
-                StatusReply(404, f"there is no {path} here; expected a path with {' or '.join(WIRES)}"), OpenAIWire()
-            )
+            self._refuse(StatusReply(404, f"unknown path {path}; expected one with {' or '.join(WIRES)}"), OpenAIWire())
         elif isinstance(line, StatusReply):
             self._refuse(line, wire)
         else:
@@ -191,7 +191,7 @@ class Connection(BaseHTTPRequestHandler):
 
     def do_GET(self) -> None:
         """Answer with 404."""
-        self._refuse(StatusReply(404, f"there is no {self.path} to get here"), OpenAIWire())
+        self._refuse(StatusReply(404, f"unknown path {self.path}"), OpenAIWire())
 
     def _refuse(self, status: StatusReply, wire: Wire) -> None:
         body = status.body if status.body is not None else wire.build_error(status)

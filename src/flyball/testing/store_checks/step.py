@@ -78,7 +78,7 @@ def a_step_that_belongs_to_nobody_or_has_no_order_is_a_mistake(fixture: StoreFix
     ]
     for step, missing in mistakes:
         error = assert_raises(ConfigError, lambda step=step: fixture.store.keep(step))
-        assert missing in error.where
+        assert missing in str(error)
     assert _is_empty(fixture)
 
 

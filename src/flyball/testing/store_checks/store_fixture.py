@@ -50,7 +50,7 @@ def assert_raises(kind: type[E], action: Callable[[], object]) -> E:
         value = action()
     except kind as error:
         return error
-    raise AssertionError(f"it was to be refused with {kind.__name__}, but gave {value!r}")
+    raise AssertionError(f"expected {kind.__name__}, but the call returned {value!r}")
 
 
 def run_in_threads(actions: Sequence[Callable[[], T]], seconds: float = 60.0) -> list[T]:
@@ -72,7 +72,7 @@ def run_in_threads(actions: Sequence[Callable[[], T]], seconds: float = 60.0) ->
         thread.start()
     for thread in threads:
         thread.join(seconds)
-        assert not thread.is_alive(), f"a thread has not ended within {seconds:g} seconds"
+        assert not thread.is_alive(), f"a thread did not end within {seconds:g} seconds"
     if errors:
         raise errors[0]
     return [values[index] for index in range(len(actions))]

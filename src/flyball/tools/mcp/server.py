@@ -15,7 +15,7 @@ from urllib.parse import urlsplit
 import anyio
 
 from ..._internal import validation
-from ...errors import ConfigError, SourceError
+from ...errors import ConfigError, SourceError, UsageError
 from ..tool import Tool
 from .session import McpSession, create_transport, unwrap_error
 
@@ -63,7 +63,7 @@ def mcp(server: str | Sequence[str], **options: Unpack[ServerOptions]) -> McpSer
     except ModuleNotFoundError as error:
         if error.name != "mcp":
             raise
-        raise ConfigError("mcp", "no package 'mcp'", "the extra of that name: pip install 'flyball[mcp]'") from None
+        raise UsageError("MCP servers need the extra 'mcp': pip install 'flyball[mcp]'") from None
     return McpServer(server, options)
 
 
@@ -76,9 +76,7 @@ class McpServer:
         self.command = () if self.url else _parse_command(server)
         for name in _COMMAND_OPTIONS if self.url else _URL_OPTIONS:
             if name in options:
-                raise ConfigError(
-                    f"mcp, {name}", server, f"a {'command' if self.url else 'URL'}, where {name} is given"
-                )
+                raise UsageError(f"mcp: {name} works only with a {'command' if self.url else 'URL'}")
         self.name = validation.check_text(
             "mcp, name", options.get("name") or f"MCP server {_describe_server(self.url, self.command)!r}"
         )
@@ -119,7 +117,7 @@ class McpServer:
             except Exception as error:
                 if not block_ended:
                     raise SourceError(self.name, await transport.describe_failure(unwrap_error(error))) from error
-                log.debug("%s was not closed well", self.name, exc_info=True)
+                log.debug("closing %s failed", self.name, exc_info=True)
         if not connected and scope.cancelled_caught:
             raise SourceError(self.name, await transport.describe_failure(None, self.connect_timeout))
         if raised:
@@ -172,7 +170,5 @@ def _check_texts(where: str, value: object) -> dict[str, str]:
     # The error does not quote the value, which may be secret.
     table = dict(cast("Mapping[object, object]", value)) if isinstance(value, Mapping) else {None: value}
     if not all(isinstance(text, str) for pair in table.items() for text in pair):
-        raise ConfigError(
-            f"mcp, {where}", "something else (not shown: it may be secret)", "a mapping of texts to texts"
-        )
+        raise UsageError(f"mcp: {where} must map texts to texts (its value is not shown, because it may be secret)")
     return cast("dict[str, str]", table)

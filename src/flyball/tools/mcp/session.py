@@ -60,7 +60,7 @@ class McpSession:
         for name in self._server.only or ():
             if name not in known:
                 raise ConfigError(
-                    "mcp, only", name, f"a tool that it has: {' or '.join(suggest_names(name, known) or known)}"
+                    "mcp, only", name, f"a tool of the server: {' or '.join(suggest_names(name, known) or known)}"
                 )
         return [
             self._build_tool(item) for item in listed if self._server.only is None or item.name in self._server.only
@@ -115,7 +115,7 @@ class McpSession:
         if check is None or result.is_error:
             return
         if result.structured_content is None and "structured_content" not in result.model_fields_set:
-            raise ToolFailed("its result has no structured content, which its output schema asks for")
+            raise ToolFailed("its result has no structured content, which its output schema requires")
         check_result = partial(check.problems, result.structured_content, _describe_problem, _MAX_PROBLEMS)
         try:
             problems = await anyio.to_thread.run_sync(check_result, abandon_on_cancel=True)
@@ -179,7 +179,9 @@ def extract_value(result: CallToolResult) -> Any:
     texts = [_format_block(block) for block in result.content]
     structured = result.structured_content
     if result.is_error:
-        raise ToolFailed("\n".join(texts) or ("it does not say why" if structured is None else json.dumps(structured)))
+        raise ToolFailed(
+            "\n".join(texts) or ("the tool gave no reason" if structured is None else json.dumps(structured))
+        )
     if structured is None:
         return "\n".join(texts)
     known = _collect_repetitions(structured)
@@ -204,7 +206,7 @@ def _format_block(block: Any) -> str:
 def _describe_omitted(what: str, uri: object, mime_type: str | None, data: str) -> str:
     # The data is base64: four characters for three bytes.
     facts = ", ".join(str(fact) for fact in (uri, mime_type, f"{len(data) * 3 // 4:,} bytes") if fact)
-    return f"[{what} was left out: {facts}]"
+    return f"[{what} was omitted: {facts}]"
 
 
 def _collect_repetitions(structured: Any) -> set[str]:
@@ -263,7 +265,7 @@ class _StdioTransport:
             return await self._process.describe_exit()
         reason = f"it did not answer within {seconds:g} s" if error is None else _describe_error(error)
         last_output = self._process.tail.text
-        return f"{reason}; its last words: {last_output}" if last_output else reason
+        return f"{reason}; its last output: {last_output}" if last_output else reason
 
 
 class _HttpTransport:
@@ -289,9 +291,7 @@ class _HttpTransport:
     async def describe_failure(self, error: BaseException | None, seconds: float = 0.0) -> str:
         if error is None:
             return f"it did not answer within {seconds:g} s"
-        return (
-            "the connection to it is lost" if is_connection_closed(error) else self._tail.redact(_describe_error(error))
-        )
+        return "the connection is lost" if is_connection_closed(error) else self._tail.redact(_describe_error(error))
 
 
 def _build_client(transport: Any) -> Client:
@@ -323,5 +323,5 @@ def _describe_error(error: BaseException) -> str:
         return str(error)
     message = (str(error) or type(error).__name__).splitlines()[0]
     return (
-        f"it answered with an error: {message}" if isinstance(error, MCPError) else f"it cannot be talked to: {message}"
+        f"it answered with an error: {message}" if isinstance(error, MCPError) else f"the connection failed: {message}"
     )

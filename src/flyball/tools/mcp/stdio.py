@@ -60,9 +60,9 @@ class ServerProcess:
             while self._process is not None and self._process.returncode is None:
                 await anyio.sleep(_POLL_SECONDS)
         code = None if self._process is None else self._process.returncode
-        ended = "it answers no more" if code is None else f"it has ended, with {_describe_exit_code(code)}"
+        ended = "it no longer answers" if code is None else f"it ended with {_describe_exit_code(code)}"
         last_output = self.tail.text
-        return f"{ended}; its last words: {last_output}" if last_output else ended
+        return f"{ended}; its last output: {last_output}" if last_output else ended
 
     @asynccontextmanager
     async def open(self) -> AsyncGenerator[Streams]:
