@@ -5,15 +5,8 @@ from typing import Any
 
 import pytest
 
-from flyball import (
-    ConfigError,
-    DeadlineToken,
-    IterationBudgetRegistry,
-    Limits,
-    Result,
-    UsageError,
-    govern,
-)
+from flyball import ConfigError, DeadlineToken, IterationBudgetRegistry, Limits, Result, govern
+from flyball.errors import UsageError
 from flyball.testing import ManualClock
 
 USED = {"input_tokens": 40, "output_tokens": 10}
