@@ -143,4 +143,4 @@ def test_a_def_tool_that_hires_a_child_fails_with_an_error(run: Running) -> None
     result = run(boss(ask, says=(call("ask"), say("done"))))
     [outcome] = result.tool_results
     assert isinstance(outcome, Failure)
-    assert (outcome.kind, result.children) == ("ConfigError", ())
+    assert (outcome.kind, result.children) == ("UsageError", ())

@@ -99,9 +99,7 @@ class ModelServer:
             self.requests.append(ReceivedRequest(path, headers, body))
         if number >= count and not self._loops:
             script = "1 line" if count == 1 else f"{count} lines"
-            message = (
-                f"the script has {script}, but this is request {number + 1}: add one or use ModelServer.looping"
-            )
+            message = f"the script has {script}, but this is request {number + 1}: add one or use ModelServer.looping"
             return number, StatusReply(400, message)
         return number, resolve_line(self.lines[number % count])
 
