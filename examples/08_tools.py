@@ -4,7 +4,7 @@ Prints:
     done: 7
     denied: Not run (validation): the arguments of add are wrong: b: missing
     timed_out: the model is told that nobody knows
-    denied: Not run (budget): no tool call is left
+    denied: Not run (budget): no tool calls are left
 """
 
 import threading

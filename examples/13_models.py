@@ -8,7 +8,7 @@ Prints:
              it is asked again
              it calls weather(city='Köln')
     turn 2   the model is asked
-             it broke off: peer closed connection without sending complete message body
+             it did not complete the reply: peer closed connection without sending complete message body
              it is asked again
              It is 17 °C in Köln.
     completed, 4 requests

@@ -103,7 +103,7 @@ class HttpModel(ABC):
         except httpx2.TransportError as error:
             if parser.finish is None:
                 raise Retryable(
-                    f"the connection to {self._host} failed: {_describe_error(error)}", began=parser.has_started
+                    f"{self._host} did not complete the reply: {_describe_error(error)}", began=parser.has_started
                 ) from None
         if timer.scope.cancelled_caught and parser.finish is None:
             raise Retryable(f"{self._host} {timer.describe_timeout()}", began=True)

@@ -88,5 +88,5 @@ def of_two_that_answer_at_once_one_is_refused(fixture: StoreFixture) -> None:
 
     answers = run_in_threads([lambda text=str(n): answer(text) for n in range(6)])
     kept = [text for text in answers if text is not None]
-    assert len(kept) == 1, f"one answer was to be kept, but {len(kept)} were"
+    assert len(kept) == 1, f"expected one stored answer, found {len(kept)}"
     assert fixture.store.journal.read("r") == [Row(1, Kind.ANSWER, kept[0])]

@@ -92,5 +92,5 @@ def of_many_that_ask_at_once_one_gets_it(fixture: StoreFixture) -> None:
     """Check that one of many threads gets the lease, and the others its holder."""
     answers = run_in_threads([lambda name=f"worker {n}": fixture.store.lease.acquire("s", name, 60) for n in range(8)])
     guards = [answer for answer in answers if isinstance(answer, Guard)]
-    assert len(guards) == 1, f"one was to get the lease, but {len(guards)} did"
+    assert len(guards) == 1, f"expected one holder of the lease, found {len(guards)}"
     assert {answer.fence for answer in answers} == {guards[0].fence}
