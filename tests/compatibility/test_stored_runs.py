@@ -1,15 +1,17 @@
 """Runs that an earlier version stored: every later version reads them, and resumes them or says why it cannot."""
 
 import json
+import re
 import shutil
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from importlib.util import module_from_spec, spec_from_file_location
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from flyball import Agent
+from flyball import Agent, __version__
 from flyball.errors import ResumeError
 from flyball.runtime.history import JOURNAL_CODEC
 from flyball.store import Kind, SqliteStore
@@ -123,3 +125,12 @@ def test_a_journal_of_a_newer_format_is_refused_with_both_versions(store: Sqlite
     store.write(lambda connection: connection.execute("UPDATE trace SET data = ? WHERE data = ?", (newer, first.data)))
     with pytest.raises(ResumeError, match=r"format 99.*9\.9\.9.*format 1"):
         agent_for("killed", store).resume("killed")
+
+
+def test_a_run_that_decides_otherwise_today_is_refused_with_both_versions(store: SqliteStore) -> None:
+    [first] = [row for row in store.journal.read("killed") if row.kind is Kind.RUN]
+    older = json.dumps({**json.loads(first.data), "version": "0.0.1"})
+    store.write(lambda connection: connection.execute("UPDATE trace SET data = ? WHERE data = ?", (older, first.data)))
+    changed = replace(agent_for("killed", store), tools=[])
+    with pytest.raises(ResumeError, match=rf"0\.0\.1.*{re.escape(str(__version__))}"):
+        changed.resume("killed")

@@ -171,6 +171,8 @@ class RunHistory:
     """What came in behind it."""
     at: float = 0.0
     """The run's active seconds until then; also those of answers that do not count any more, as time only grows."""
+    version: str = "(unknown version)"
+    """Version of Flyball that wrote the journal."""
 
     @property
     def events(self) -> int:
@@ -197,6 +199,7 @@ class RunHistory:
             {key: one for key, one in verdicts.items() if key and isinstance(one, Verdict) and not is_open(one)},
             [signal for signal in received if isinstance(signal, Steer | Extend | Late)],
             self.at,
+            self.version,
         )
 
     def add_signals(self, signals: Sequence[Signal]) -> None:
@@ -227,7 +230,7 @@ def parse_journal(rows: Iterable[Row]) -> RunHistory:
             case Kind.EXTENDED:
                 past.add_signals(JOURNAL_CODEC.loads(row.data))
             case Kind.RUN:
-                pass
+                past.version = JOURNAL_CODEC.loads(row.data).get("version", past.version)
     return past
 
 

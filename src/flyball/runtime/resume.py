@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, cast
 
+from .. import __version__
 from ..errors import ResumeError, UsageError
 from ..event import Event
 from ..loop.effects import Act, Answer, Append, Ask, Decide, Effect, Grant, Wait
@@ -59,8 +60,9 @@ def _replay_answers(driver: Driver, history: RunHistory, journal: RunJournal) ->
             raise ResumeError(
                 f"run {driver.recorder.header.run_id}",
                 f"code, rules or tools have changed: at step {n + 1} of {len(history.started)}, {wants}, and the "
-                "journal has another step. Resume it with the same agent, or pass from_messages=True to start a new "
-                "run from its messages",
+                f"journal, written by Flyball {history.version}, has another step. This is Flyball {__version__}. "
+                "Resume it with the same agent and version, or pass from_messages=True to start a new run from its "
+                "messages",
             )
         if n < len(history.answers):
             journal.record_replayed(effect)
