@@ -15,11 +15,11 @@ import pytest
 from flyball import doctor
 from flyball.doctor import Check, checks
 from flyball.governor.orders import ActiveRules
-from flyball.loop.hooks import Notices
 from flyball.progress import Deliver, Notice, Order, Point
 from flyball.request import Purpose
 from flyball.rules import Trigger, engine, ruleset
 from flyball.rules.actions import ACTIONS, Action
+from flyball.rules.orders import Notices
 from flyball.rules.view import View
 from flyball.store import Start
 

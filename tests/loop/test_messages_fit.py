@@ -5,7 +5,7 @@ from fnmatch import fnmatch
 
 import pytest
 
-from flyball.loop.messages import fit_messages, format_outcome
+from flyball.loop.request_view import fit_messages, format_outcome
 from flyball.message import Message, MessageType, Role, check_pairs
 from flyball.outcome import Denied, Failure, Outcome, Reason, Success
 from flyball.request import estimate_message_tokens

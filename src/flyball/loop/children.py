@@ -20,7 +20,7 @@ from .state import RunState
 
 def start_children(run: RunState, tool_calls: Sequence[Prepared]) -> None:
     """Name the children that are about to begin, tell of them, and set aside what they share."""
-    plan, depth = run.plan, run.envelope.budgets["depth"]
+    plan, depth = run.plan, run.budget.budgets["depth"]
     sharing: list[ChildTask] = []
     _number_duplicates([task for act in tool_calls for task in distinct_tasks(act.tasks)])
     for act in tool_calls:
@@ -53,7 +53,7 @@ def _reserve_pool(run: RunState, tasks: Sequence[ChildTask]) -> None:
     """Set aside all that is left, for all of them together; the first keeps it."""
     pool: dict[str, int | None] = {}
     for name in SHARED_BUDGETS:
-        budget = run.envelope.budgets[name]
+        budget = run.budget.budgets[name]
         pool[name] = None if budget.ceiling is None else int(budget.available)
         if pool[name]:
             tasks[0].reserved[name] = budget.hold(int(budget.available))
@@ -68,7 +68,7 @@ def settle_children(run: RunState, tool_calls: Sequence[Prepared], outcomes: Ite
     for act, outcome in zip(tool_calls, made, strict=True):
         run.children = [*run.children, *outcome.children]
         if not act.tasks and outcome.children:  # the tool has found them itself, and whoever made the call counted them
-            run.envelope.budgets["children"].increment(len(outcome.children))
+            run.budget.budgets["children"].increment(len(outcome.children))
             continue
         for task, result in zip(distinct_tasks(act.tasks), outcome.children, strict=True):
             run.recorder.emit(ChildEnded, task.run_id, task.spec.name, result.stop.value)
@@ -95,7 +95,7 @@ def _settle_reserved(run: RunState, holder: ChildTask, names: Iterable[str], res
         if hold is not None:
             hold.settle(known if None not in used else max(known, hold.amount))
         elif known:
-            run.envelope.budgets[name].increment(known)
+            run.budget.budgets[name].increment(known)
 
 
 def _used_amount(result: Result, name: str) -> int | None:

@@ -1,4 +1,4 @@
-"""Making the next request fit: what is old is elided, or summed up by whoever the agent names for that."""
+"""Shortening the next request: old results are elided, or replaced by a summary of the agent's `compact` function."""
 
 from __future__ import annotations
 
@@ -7,59 +7,60 @@ from dataclasses import replace
 from .. import event
 from ..message import Message
 from ..outcome import Cancelled, Success, Timeout
-from ..request import estimate_bytes
 from . import shared_budget
 from .effects import Act, Flow
 from .state import RunState
+from .stopping import check_end
 
 _SUMMARY_SECONDS = 60.0
 
 
 def estimate_request_tokens(run: RunState) -> int:
-    """An upper estimate of the next request, in the measure by which is shortened; usage and counters have others."""
-    return _count_fixed_tokens(run) + run.context.tokens
+    """Return an upper estimate of the next request from its parts. Providers may count otherwise."""
+    return _count_fixed_tokens(run) + run.messages.view.tokens
 
 
 def _count_fixed_tokens(run: RunState) -> int:
-    """What of it cannot be shortened."""
-    return run.card.base_tokens + run.notices.tokens
+    """Return the tokens that cannot be shortened."""
+    return run.model.card.base_tokens + run.hooks.notices.tokens
 
 
 def shorten(run: RunState, max_tokens: int) -> Flow[bool]:
-    """Show less of the conversation, so that the next request takes at most so many tokens; whether anything changed.
+    """Show less of the conversation, so that the next request takes at most `max_tokens`.
 
-    What is counted afterwards is an upper estimate again, because nobody knows what the provider counted for a part.
+    Return True if anything changed. The count is an estimate again afterwards: how much the provider counted for a part
+    is unknown.
     """
-    context, before, shown = run.context, run.input_tokens, run.context.messages
-    fixed = _count_fixed_tokens(run)
-    room = max(0, min(max_tokens - fixed, context.tokens - 1))
-    if run.spec.compact is not None and context.old_messages:
+    view = run.messages.view
+    before = view.messages
+    room = max(0, min(max_tokens - _count_fixed_tokens(run), view.tokens - 1))
+    if run.spec.compact is not None and view.old_messages:
         yield from _summarize(run)
-    context.shorten(room)
-    if context.messages is shown:
+    view.shorten(room)
+    if view.messages is before:
         return False
-    now = {id(message) for message in context.messages}
-    count = sum(id(message) not in now for message in shown)
-    run.input_tokens = min(before, run.card.base_tokens + context.tokens)
-    run.request_bytes = estimate_bytes(run.card.base_tokens + context.tokens)
-    run.recorder.emit(event.Elided, count, before - run.input_tokens)
+    shown = {id(message) for message in view.messages}
+    count = sum(id(message) not in shown for message in before)
+    saved = run.messages.lower_estimate(run.model.card.base_tokens)
+    run.recorder.emit(event.Elided, count, saved)
     return True
 
 
 def _summarize(run: RunState) -> Flow[None]:
-    """Put a summary in place of what is old; where there is none, or it is too long, that stays as it is."""
+    """Replace old messages by a summary. They stay if there is none, or if it is not shorter."""
     assert run.spec.compact is not None, "the agent has a compact function"
     yield from shared_budget.flush(run)
-    if run.check_end() is not None:
+    if check_end(run) is not None:
         return
-    act = run.spec.compact(list(map(_copy_message, run.context.old_messages)), f"compact-{run.progress.requests}")
-    [outcome] = yield from run.perform(Act([act], min(run.envelope.work_at, run.clock.at + _SUMMARY_SECONDS)))
+    view = run.messages.view
+    summary = run.spec.compact(list(map(_copy_message, view.old_messages)), f"compact-{run.progress.requests}")
+    [outcome] = yield from run.perform(Act([summary], min(run.budget.work_at, run.clock.at + _SUMMARY_SECONDS)))
     if isinstance(outcome, Timeout | Cancelled):
         run.hung += outcome.hung
     if isinstance(outcome, Success) and isinstance(outcome.value, str) and outcome.value.strip():
-        run.context.summarize(outcome.value.strip())
+        view.summarize(outcome.value.strip())
 
 
 def _copy_message(message: Message) -> Message:
-    """A message that may be changed, and the history stays what it is."""
+    """Copy a message, so that user code cannot change the history."""
     return replace(message, payload=None if message.payload is None else dict(message.payload))

@@ -1,4 +1,4 @@
-"""Whether a run may end when the model has asked for nothing more."""
+"""Whether a run is complete when the model asks for nothing more."""
 
 from __future__ import annotations
 
@@ -10,20 +10,22 @@ from ..progress import Complete, Continue, Decision, Unfinished
 from ..request import Finish, Reply
 from ..result import Stop
 from .ending import End
+from .orders import emit_refusals
 from .state import RunState
+from .stopping import check_end
 
 
 def handle_final_reply(run: RunState, reply: Reply) -> End | None:
-    """What becomes of a reply without calls: the end, or None where the run goes on."""
+    """Return the end for a reply without calls, or None if the run continues."""
     if reply.finish is Finish.CUT:
         return _handle_cut_reply(run)
     if reply.finish is Finish.CONTENT_FILTER:
         message = "the provider's filter stopped the reply"
         return End(Stop.FAILED, error={"code": "content_filter", "kind": "ContentFilter", "message": message})
-    called_off = run.check_cancelled()  # a whole answer that came in time is one, even if the time is over now
-    if called_off is not None:
-        return called_off
-    if run.steered:
+    cancelled = run.signals.find_cancellation()  # an answer that came in time counts, even if the time is over now
+    if cancelled is not None:
+        return cancelled
+    if run.signals.steered:
         return None
     policy = run.spec.completion
     return End(Stop.COMPLETED) if policy is None else _apply_decision(run, policy(run.progress))
@@ -33,53 +35,53 @@ def _apply_decision(run: RunState, decision: Decision) -> End | None:
     missing, satisfied = _record_check(run, decision)
     if isinstance(decision, Complete):
         return End(Stop.COMPLETED, output=decision.output)
-    if isinstance(decision, Continue) and not run.spec.single_turn and run.envelope.claim(nudges=1):
-        run.nudge = decision.message
-        run.add_user_message(decision.message)
-        count = run.envelope.budgets["nudges"].used
+    if isinstance(decision, Continue) and not run.spec.single_turn and run.budget.claim(nudges=1):
+        run.completion.nudge = decision.message
+        run.messages.add_user_text(decision.message)
+        count = run.budget.budgets["nudges"].used
         run.recorder.emit(event.Nudged, decision.message, missing, satisfied, count)
         return None
-    run.emit_refusals()
+    emit_refusals(run)
     return End(Stop.UNFINISHED)
 
 
 def check_early_completion(run: RunState) -> End | None:
-    """The end of a run whose assertions name outcomes, one of which a batch has brought about.
+    """Return the end of a run whose assertions a batch of calls has satisfied before the model ended.
 
-    One that was complete before goes on because somebody wants more of it: then its model says when that is done.
+    A run that was complete before continues because its user wants more: then the model decides when it is done.
     """
-    shared = run.spec
-    if shared.assertions is None or not shared.assertions.may_end_early or shared.output_schema is not None:
+    spec = run.spec
+    if spec.assertions is None or not spec.assertions.may_end_early or spec.output_schema is not None:
         return None
-    if run.completion.get("complete") or run.check_interruption() is not None:
+    if run.completion.findings.get("complete") or run.signals.find_end() is not None:
         return None
-    if shared.completion is None or not shared.assertions.check(run.progress.evidence).complete:
+    if spec.completion is None or not spec.assertions.check(run.progress.evidence).complete:
         return None
-    decision = shared.completion(run.progress)
-    if not isinstance(decision, Complete):  # a policy behind the assertions: the model has not ended, so no nudge
+    decision = spec.completion(run.progress)
+    if not isinstance(decision, Complete):  # the policy wants more; the model has not ended, so there is no nudge
         return None
     _record_check(run, decision)
     return End(Stop.COMPLETED)
 
 
 def _record_check(run: RunState, decision: Decision) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """Keep and tell what a decision says is missing and satisfied, with what the assertions say of it."""
+    """Record a decision, together with the findings of the assertions. Return what is missing and what is satisfied."""
     if not isinstance(decision, Complete | Continue | Unfinished):  # pyright: ignore[reportUnnecessaryIsInstance]
         raise ConfigError("completion policy", decision, "Complete(), Continue(message) or Unfinished()")
-    complete, assertions = isinstance(decision, Complete), run.spec.assertions
+    is_complete, assertions = isinstance(decision, Complete), run.spec.assertions
     missing = () if isinstance(decision, Complete) else decision.missing
     satisfied = decision.satisfied
     if assertions is not None:
         findings = assertions.check(run.progress.evidence)
         missing = tuple(dict.fromkeys([*missing, *findings.missing]))
         satisfied = tuple(dict.fromkeys([*satisfied, *findings.satisfied]))
-    run.completion = {"complete": complete, "missing": list(missing), "satisfied": list(satisfied)}
-    run.recorder.emit(event.CompletionChecked, complete, missing, satisfied)
+    run.completion.findings = {"complete": is_complete, "missing": list(missing), "satisfied": list(satisfied)}
+    run.recorder.emit(event.CompletionChecked, is_complete, missing, satisfied)
     return missing, satisfied
 
 
 def check_required_tools(run: RunState) -> End | None:
-    """The end of a run that could never prove what it must, because the tools for it are not offered."""
+    """Return the end of a run that can never satisfy its assertions, because tools for it are not offered."""
     assertions, offered = run.spec.assertions, run.spec.tool_names
     unavailable = () if assertions is None else assertions.unavailable(offered)
     if assertions is None or not unavailable:
@@ -97,26 +99,26 @@ def check_required_tools(run: RunState) -> End | None:
 
 
 def describe_completion(run: RunState, stop: Stop) -> dict[str, Any]:
-    """What the result says about completion, on every kind of end; empty where nobody asked."""
+    """Return what the result says about completion. Empty if the agent has no completion policy."""
     if run.spec.completion is None:
         return {}
-    found: dict[str, Any] = dict(run.completion)
+    described: dict[str, Any] = dict(run.completion.findings)
     assertions = run.spec.assertions
     if assertions is not None:
-        if stop not in (Stop.UNFINISHED, Stop.COMPLETED):  # those were decided by what was found last
+        if stop not in (Stop.UNFINISHED, Stop.COMPLETED):  # the last check decided those
             findings = assertions.check(run.progress.evidence)
             missing = [*findings.missing, *(["output"] if run.spec.output_schema is not None else [])]
-            found = {"complete": not missing, "missing": missing, "satisfied": list(findings.satisfied)}
-        found["required"] = assertions.required()
-    nudges = run.envelope.budgets["nudges"].used
-    nothing: dict[str, Any] = {"complete": False, "missing": [], "satisfied": []}
-    return nothing | found | {"nudge_count": nudges, "nudge": run.nudge}
+            described = {"complete": not missing, "missing": missing, "satisfied": list(findings.satisfied)}
+        described["required"] = assertions.required()
+    nudges = run.budget.budgets["nudges"].used
+    defaults: dict[str, Any] = {"complete": False, "missing": [], "satisfied": []}
+    return defaults | described | {"nudge_count": nudges, "nudge": run.completion.nudge}
 
 
 def _handle_cut_reply(run: RunState) -> End | None:
-    """A reply is cut by a cancel or at its deadline; only where more time was given meanwhile is that not the end."""
-    end = run.check_end()
-    if end is None and run.envelope.work_at > run.request_deadline:
-        run.add_user_message("The reply was cut off by the time limit. There is more time now: continue.")
+    """Return the end after a reply was cut by a cancel or by its deadline; None if there is more time by now."""
+    end = check_end(run)
+    if end is None and run.budget.work_at > run.completion.request_deadline:
+        run.messages.add_user_text("The reply was cut off by the time limit. There is more time now: continue.")
         return None
     return end or End(Stop.CANCELLED, by="driver")

@@ -1,4 +1,4 @@
-"""Calls that come again: an equal one is answered from before or denied; one that goes round is denied, and ends it."""
+"""Repeated calls: duplicates are answered from the earlier result or denied; loops are denied, and end the run."""
 
 from __future__ import annotations
 
@@ -9,37 +9,37 @@ from ..request import Call
 from ..result import Stop
 from ..steadiness import Duplicates
 from .ending import End
+from .orders import call_hooks
 from .plan import Prepared, ToolFacts
 from .repetition import Key, Loop, build_call_key
 from .state import RunState
 
-_ALLOW = Duplicates.ALLOW  # found once: see course.py
+_ALLOW = Duplicates.ALLOW  # a global is faster than an enum member
 _UNCOUNTED_REASONS = frozenset({Reason.BUDGET, Reason.DEADLINE, Reason.OVERLOAD, Reason.REPEATED})
-"""Denials that say nothing about the call, or that were counted already."""
+"""Denials that say nothing about the call, or that are counted already."""
 _EXECUTED = (Success, Failure, Timeout)
 
 
 def check_loop(run: RunState, call: Call, prepared: Prepared | Outcome) -> Denied | None:
-    """Why a call is not made that goes on with a loop; None where it does not."""
-    key = run.call_keys[call.id] = build_call_key(
-        call, None if isinstance(prepared, BaseOutcome) else prepared.ordered_arguments
-    )
-    if not run.repetition.is_looping(key, run.progress.turn):
+    """Deny a call that continues a loop; None if it does not."""
+    repetition, turn = run.repetition, run.progress.turn
+    values = None if isinstance(prepared, BaseOutcome) else prepared.ordered_arguments
+    if not repetition.is_looping(repetition.start_call(call, values), turn):
         return None
-    run.repetition.record_denial(run.progress.turn)
+    repetition.record_denial(turn)
     run.recorder.emit(event.Repeated, call.name, 1, 1, "denied")
     message = "this call was repeated with the same result each time. Do something else, or say what blocks you"
     return Denied(call_id=call.id, tool=call.name, reason=Reason.REPEATED, message=f"{message}.")
 
 
 def answer_duplicate(run: RunState, call: Call, tool: ToolFacts) -> Outcome | None:
-    """What a call came to that is not made because an equal one was; None where it is made."""
-    earlier = _find_earlier_success(run, run.call_keys[call.id], tool)
+    """Return the outcome of a call that is not made because an equal one was; None if it is made."""
+    earlier = _find_earlier_success(run, run.repetition.call_keys[call.id], tool)
     return None if earlier is None else _build_duplicate_outcome(call, earlier, tool.duplicates or run.spec.duplicates)
 
 
 def is_skipped(run: RunState, call: Call, prepared: Prepared) -> bool:
-    """Whether a call is not made, as things are now: then nobody need be asked about it."""
+    """Return True if a call would not be made now, so that no person is asked about it."""
     key = build_call_key(call, prepared.ordered_arguments)
     return (
         run.repetition.is_looping(key, run.progress.turn) or _find_earlier_success(run, key, prepared.tool) is not None
@@ -47,7 +47,7 @@ def is_skipped(run: RunState, call: Call, prepared: Prepared) -> bool:
 
 
 def _find_earlier_success(run: RunState, key: Key, tool: ToolFacts) -> Success | None:
-    """The result that stands for an equal call; none while a call hangs, which may still change something."""
+    """Return the result of an equal call; None while a call hangs, because it may still change something."""
     if (tool.duplicates or run.spec.duplicates) is _ALLOW or run.hung > 0:
         return None
     return run.repetition.find_success(key)
@@ -76,15 +76,15 @@ def _build_duplicate_outcome(call: Call, earlier: Success, policy: Duplicates) -
 
 
 def record_outcome(run: RunState, call: Call, outcome: Outcome, tool: ToolFacts | None) -> None:
-    """Learn what a call came to, and tell the model where it goes round or fails in the same way again."""
+    """Record an outcome, and add a notice if calls repeat or fail in the same way."""
     kind, repetition = type(outcome), run.repetition
-    key = run.call_keys.pop(call.id, None) or build_call_key(call)
+    key = repetition.end_call(call)
     if kind is Cancelled:
         return
     if type(outcome) is Denied:
         if outcome.reason in _UNCOUNTED_REASONS:
             return
-        if outcome.reason is Reason.RULE:  # it may want something done that was done before
+        if outcome.reason is Reason.RULE:  # the rule may want something done again
             repetition.forget_results()
     earlier = outcome if outcome.same_as is None else repetition.find_success(key) or outcome
     wrote = polls = False
@@ -93,15 +93,16 @@ def record_outcome(run: RunState, call: Call, outcome: Outcome, tool: ToolFacts 
     loop = repetition.record(key, earlier, run.progress.turn, wrote, polls)
     if loop is not None:
         run.recorder.emit(event.Repeated, call.name, len(loop.tools), loop.times, "noticed")
-        run.add_notice(Notice(_format_loop_notice(loop), by="repetition", category="repetition", priority="high"))
+        notice = Notice(_format_loop_notice(loop), by="repetition", category="repetition", priority="high")
+        run.hooks.notices.add(notice)
     elif type(outcome) is Failure and not polls and repetition.record_failure(key, outcome):
         run.recorder.emit(event.Repeated, call.name, 1, run.spec.thresholds.failures or 0, "hinted")
         hint = f"{call.name} has failed before with the same arguments and the same error ({outcome.kind})."
-        run.add_notice(Notice(f"{hint} Try another way.", by="repetition", category="repetition"))
+        run.hooks.notices.add(Notice(f"{hint} Try another way.", by="repetition", category="repetition"))
 
 
 def _has_state_changes(outcome: Outcome) -> bool:
-    """Whether a call has set something that other tools may read."""
+    """Return True if a call changed state that other tools may read."""
     return type(outcome) is Success and len(outcome.changes) > 0
 
 
@@ -116,9 +117,9 @@ def _format_loop_notice(loop: Loop) -> str:
 
 
 def check_stalled(run: RunState) -> End | None:
-    """The end of a run whose model goes round, though it was told and denied; not where the user has spoken since."""
-    if not run.repetition.stalled or run.steered:
+    """Return the end of a run whose model repeats itself after a notice and a denial, unless the user steered it."""
+    if not run.repetition.stalled or run.signals.steered:
         return None
     run.recorder.emit(event.Repeated, run.progress.outcomes[-1].tool, 1, 1, "stalled")
-    run.call_hooks(Point.STALLED)
+    call_hooks(run, Point.STALLED)
     return End(Stop.STALLED, warning="The same calls were repeated with the same results.")

@@ -1,11 +1,10 @@
-"""The grace turn: one last request without tools, from what was set aside, in which the model reports."""
+"""The grace turn: one last request without tools, from the reserve, in which the model reports."""
 
 from __future__ import annotations
 
 from dataclasses import replace
 
 from .. import event
-from ..message import Message, MessageType, Role
 from ..outcome import Reason
 from ..progress import Progress
 from ..request import (
@@ -15,7 +14,6 @@ from ..request import (
     Purpose,
     Reply,
     Request,
-    estimate_bytes,
     estimate_message_tokens,
     estimate_tokens,
 )
@@ -23,8 +21,8 @@ from ..result import Stop
 from . import shared_budget
 from .effects import Flow
 from .ending import End
-from .messages import fit_messages, format_outcome
-from .model_request import release_request, send_request
+from .model_request import prepare_request, send_request
+from .request_view import fit_messages, format_outcome
 from .state import RunState
 from .tool_calls import deny_calls
 
@@ -32,7 +30,7 @@ _LAST_CALLS = 5
 
 
 def build_report(progress: Progress, turns: int, warning: str | None) -> str:
-    """What was done, what failed, what came last; the same for the same record."""
+    """Write a report without a model: what was done, what failed, and the last calls."""
     done = _format_counts(progress.successes)
     failed = _format_counts(progress.failures)
     parts = [warning or "The run was stopped before it was finished."]
@@ -59,17 +57,17 @@ def _format_counts(counts: dict[str, int]) -> str:
 _STOPS_WITH_GRACE = frozenset({Stop.BUDGET, Stop.DEADLINE, Stop.STALLED})
 _STATES = {Stop.STALLED: "This run makes no progress", Stop.HALTED: "This run is halted"}
 _MIN_REPORT_TOKENS = 32
-"""Tokens: with less room than this a model cannot report."""
+"""Tokens. A model cannot report in less."""
 _MAX_REPORT_TOKENS = 1_000
-"""Tokens that are kept free for it, where there are so many; the rest is for what it reports about."""
+"""Tokens kept free for the report. The rest is for the messages that it is about."""
 _MAX_TOKENS = 10**12
 
 
 def take_grace_turn(run: RunState, end: End) -> Flow[End]:
-    """The end, with a report where the run was stopped by its limits; the reason stays what it is."""
+    """Ask for a report if the run was stopped by its limits, and return the end with it. The reason stays."""
     if not (end.stop in _STOPS_WITH_GRACE or end.grace) or not run.spec.grace:
         return end
-    run.envelope.open_reserve()
+    run.budget.open_reserve()
     run.recorder.emit(event.GraceStarted, end.stop.value)
     text: str | None = None
     try:
@@ -80,10 +78,10 @@ def take_grace_turn(run: RunState, end: End) -> Flow[End]:
 
 
 def _ask_for_report(run: RunState, end: End) -> Flow[str | None]:
-    """What the model reports, if it can be asked and says something."""
+    """Return the model's report; None if it cannot be asked, or says nothing."""
     reply = yield from _send_grace_request(run, end)
     while isinstance(reply, ModelFailure) and reply.kind is FailureKind.INTERRUPTED:
-        run.history.pop()  # what it was asked then
+        run.messages.remove_grace_request()
         reply = yield from _send_grace_request(run, end)
     if not isinstance(reply, Reply):
         return None
@@ -93,28 +91,29 @@ def _ask_for_report(run: RunState, end: End) -> Flow[str | None]:
 
 
 def _send_grace_request(run: RunState, end: End) -> Flow[Reply | ModelFailure | None]:
-    """The model's answer to the request for a report; None where it cannot be asked."""
-    if run.clock.at >= run.envelope.hard_at:
+    """Return the answer to the request for a report; None if it cannot be made."""
+    if _is_too_late(run):
         return None
     request = _build_request(run, _build_instruction(end))
     if request is None:
         return None
-    tokens = run.input_tokens
-    holds = (
-        run.spending.hold(tokens, request.max_output_tokens or 0)
-        if run.spending.is_limited or run.plan.has_shared_budget
-        else {}
-    )
+    tokens, spending = run.messages.input_tokens, run.spending
+    is_limited = spending.is_limited or run.shared is not None
+    holds = spending.hold(tokens, request.max_output_tokens or 0) if is_limited else {}
     if holds is None:
         return None
-    if run.plan.has_shared_budget:
-        refusal = yield from shared_budget.claim(run, **{name: hold.amount for name, hold in holds.items()})
-        too_late = run.check_cancelled() is not None or run.clock.at >= run.envelope.hard_at
-        if refusal is not None or too_late:
-            release_request(run, holds, claimed=refusal is None)
+    if run.shared is not None:
+        granted, _ = yield from shared_budget.claim_request(
+            run, run.shared, holds, lambda run: run.signals.is_cancelled or _is_too_late(run)
+        )
+        if not granted:
             return None
-    run.history.append(request.messages[-1])
-    return (yield from send_request(run, request, tokens, holds, run.envelope.hard_at))
+    run.messages.add_grace_request(request.messages[-1])
+    return (yield from send_request(run, request, tokens, holds, run.budget.hard_at))
+
+
+def _is_too_late(run: RunState) -> bool:
+    return run.clock.at >= run.budget.hard_at
 
 
 def _build_instruction(end: End) -> str:
@@ -128,40 +127,34 @@ def _build_instruction(end: End) -> str:
 
 
 def _build_request(run: RunState, instruction: str) -> Request | None:
-    """The last request, as large as what was set aside allows; None where not even the task fits."""
-    purse, shared = run.spending, run.spec
-    last = _build_user_message(run, instruction, 0)
-    notices = run.notices.select_due(Purpose.GRACE)
-    fixed = (
-        shared.instruction_tokens
-        + estimate_message_tokens(last)
-        + sum(estimate_tokens(notice.text) for notice in notices)
-    )
-    room = int(min(_MAX_TOKENS, run.max_input_tokens))
-    if purse.is_limited:
-        spoken = min(max(_MIN_REPORT_TOKENS, (purse.compute_max_output(0) or 0) // 4), _MAX_REPORT_TOKENS)
-        room = int(min(room, purse.compute_max_input(spoken)))
+    """Build the last request, as large as the reserve allows; None if not even the task fits."""
+    spending, spec, log = run.spending, run.spec, run.messages
+    last = log.build_user_message(instruction)
+    notices = run.hooks.notices.select_due(Purpose.GRACE)
+    notice_tokens = sum(estimate_tokens(notice.text) for notice in notices)
+    fixed = spec.instruction_tokens + estimate_message_tokens(last) + notice_tokens
+    room = int(min(_MAX_TOKENS, run.model.max_input_tokens))
+    if spending.is_limited:
+        report = min(max(_MIN_REPORT_TOKENS, (spending.compute_max_output(0) or 0) // 4), _MAX_REPORT_TOKENS)
+        room = int(min(room, spending.compute_max_input(report)))
     room -= fixed
     if room < 0:
         return None
-    given = len(run.plan.messages)
     messages = fit_messages(
-        run.history, run.progress.results, room, lambda text: _build_user_message(run, text, 1), given
+        log.history,
+        run.progress.results,
+        room,
+        lambda text: log.build_user_message(text, 1),
+        len(run.plan.messages),
     )
     if messages is None:
         return None
-    run.input_tokens = fixed + sum(map(estimate_message_tokens, messages))
-    run.request_bytes = estimate_bytes(run.input_tokens)
-    output = purse.compute_max_output(run.input_tokens) if purse.is_limited else None
-    if output is not None and output < _MIN_REPORT_TOKENS:
+    tokens = fixed + sum(map(estimate_message_tokens, messages))
+    log.set_estimate(tokens)
+    affordable = spending.compute_max_output(tokens) if spending.is_limited else None
+    if affordable is not None and affordable < _MIN_REPORT_TOKENS:
         return None
-    longest = shared.max_output_tokens if output is None else run.card.output_room(run.input_tokens)
-    most_output = min((most for most in (output, longest) if most is not None), default=None)
-    request = Request([*messages, last], shared.instructions, (), Purpose.GRACE, most_output)
-    return run.prepare_request(request, notices)
-
-
-def _build_user_message(run: RunState, text: str, offset: int) -> Message:
-    """A message of the user's: the last of the history, or, at another place, one for this request only."""
-    n, at = run.next_n + offset, run.clock.wall()
-    return Message(run.plan.run_id, n, at, MessageType.TEXT, Role.USER, text)
+    longest = spec.max_output_tokens if affordable is None else run.model.card.output_room(tokens)
+    max_output = min((limit for limit in (affordable, longest) if limit is not None), default=None)
+    request = Request([*messages, last], spec.instructions, (), Purpose.GRACE, max_output)
+    return prepare_request(run, request, notices)

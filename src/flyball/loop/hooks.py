@@ -1,115 +1,68 @@
-"""What hooks and rules order: each is done at once, or noted for the moment when it can be."""
+"""The hooks and rules of one run, and what they have asked for."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Sequence
 
 from .. import event
-from ..errors import ConfigError
-from ..progress import AskPerson, Deliver, Emit, Fault, Halt, Notice, Order, Point, Raise, SetState, UseModel, Veto
-from ..request import Purpose, estimate_tokens
-from ..rules.engine import sort_notices
-from .effects import Extend
-from .signals import apply_extension
-
-if TYPE_CHECKING:
-    from .state import RunState  # cycle: its type only; the state calls these functions
+from ..progress import AskPerson, Fault, Hook, Notice
+from ..recorder import Recorder
+from ..request import Request
+from ..rules.engine import RuleEngine
+from ..rules.orders import Notices
 
 
-def apply_order(run: RunState, order: Order, point: Point | None = None) -> Veto | None:
-    """Do what somebody orders; a veto is given back."""
-    match order:
-        case Veto():
-            return order
-        case Halt():
-            run.request_halt(order)
-        case Notice():
-            waits = order.deliver_at == Deliver.AFTER_TOOL and point is not Point.TOOL_ENDED
-            run.notices.add_after_tool(order) if waits else run.add_notice(order)
-        case Raise(name, amount, by):
-            seconds = float(amount) if name == "seconds" else 0.0
-            apply_extension(run, Extend({} if seconds else {name: int(amount)}, seconds, by))
-        case AskPerson():
-            run.rule_questions = [*run.rule_questions, order]
-        case UseModel(model, by):
-            _switch_model(run, model, by)
-        case SetState(key, value):
-            _set_state(run, key, value)
-        case Emit(name, data, by):
-            run.recorder.emit(event.RuleEmitted, by, name, data)
-        case Fault(by, trigger, reason):
-            run.faults = [*run.faults, {"rule": by, "trigger": trigger, "reason": reason}]
-            run.recorder.emit(event.RuleFailed, by, trigger, reason)
-        case _:
-            raise ConfigError("hook", order, "orders of flyball.progress, such as Notice or Veto")
-    return None
+class Hooks:
+    """Hooks and rules of one run, with the notices, questions and faults that came from them."""
 
+    __slots__ = ("_recorder", "_sent", "all", "faults", "notices", "questions", "refusals_reported", "rules")
 
-def _switch_model(run: RunState, name: str, by: str) -> None:
-    """Ask another model from now on, if it can be asked; else the run goes on as it was."""
-    if name == run.model_name:
-        return
-    model = run.spec.models[name]
-    try:
-        reason = model.ready()
-    except Exception as error:
-        reason = f"{type(error).__name__}: {error}"
-    if reason is None:
-        run.use_model(name)
-    else:
-        apply_order(run, Fault(by, "use_model", f"the model {name} is not ready: {reason}"))
+    def __init__(self, hooks: tuple[Hook, ...], rules: RuleEngine | None, recorder: Recorder) -> None:
+        self.rules = rules
+        self.all: tuple[Hook, ...] = hooks if rules is None else (*hooks, rules)
+        """Hooks of the agent, and its rules."""
+        self.notices = Notices()
+        self.questions: Sequence[AskPerson] = ()
+        """Questions of rules that no person was asked yet."""
+        self.faults: Sequence[dict[str, str]] = ()
+        """Failures of rules."""
+        self.refusals_reported = 0
+        """Number of refused budgets that hooks know of."""
+        self._recorder = recorder
+        self._sent: tuple[Notice, ...] = ()
+        """Notices of the last request."""
 
+    def attach_notices(self, request: Request, notices: tuple[Notice, ...]) -> None:
+        """Send these notices with a request."""
+        if notices:
+            request.notices = tuple([notice.text for notice in notices])
+        self._sent = notices
 
-def _set_state(run: RunState, key: str, value: object) -> None:
-    if value is None:
-        run.state.pop(key, None)
-    else:
-        run.state[key] = value
+    def mark_delivered(self) -> None:
+        """Record that the model has seen the notices of the last request."""
+        for notice in self._sent:
+            self._recorder.emit(event.NoticeDelivered, notice.by, notice.text, notice.category, notice.priority)
+        self.notices.mark_delivered(self._sent)
 
+    def repeat_notices(self) -> None:
+        """Send the notices of the last request again: its reply was empty."""
+        for notice in self._sent:
+            self.notices.add(notice)
 
-_TURN = Purpose.TURN  # found once: see course.py
+    def add_question(self, question: AskPerson) -> None:
+        """Note a question that a person must be asked."""
+        self.questions = [*self.questions, question]
 
+    def take_questions(self) -> Sequence[AskPerson]:
+        """Return the questions, and forget them."""
+        questions, self.questions = self.questions, ()
+        return questions
 
-class Notices:
-    """Those that wait for a request, and those that wait for the result of a tool first."""
+    def restore_questions(self, questions: Sequence[AskPerson]) -> None:
+        """Put back questions that were taken."""
+        self.questions = questions
 
-    __slots__ = ("_deferred", "pending", "tokens")
-
-    def __init__(self) -> None:
-        self.pending: list[Notice] = []
-        self.tokens = 0
-        """More than those that wait take of a request."""
-        self._deferred: list[Notice] = []
-
-    def add(self, notice: Notice) -> None:
-        """Have it in the next request, once."""
-        if notice in self.pending:
-            return
-        self.pending.append(notice)
-        self.tokens += estimate_tokens(notice.text)
-
-    def add_after_tool(self, notice: Notice) -> None:
-        """Have it in the request behind the next result of a tool."""
-        self._deferred.append(notice)
-
-    @property
-    def has_deferred(self) -> bool:
-        """Whether some wait for a result first."""
-        return bool(self._deferred)
-
-    def release_deferred(self) -> None:
-        """Now there is a result of a tool."""
-        for notice in self._deferred:
-            self.add(notice)
-        self._deferred.clear()
-
-    def select_due(self, purpose: Purpose) -> tuple[Notice, ...]:
-        """Those that go with a request for this, the most urgent first."""
-        if purpose is _TURN:
-            return tuple(sort_notices(self.pending))
-        return tuple(sort_notices(notice for notice in self.pending if notice.deliver_at == Deliver.IMMEDIATE))
-
-    def mark_delivered(self, notices: tuple[Notice, ...]) -> None:
-        """The model has seen these."""
-        self.pending = [notice for notice in self.pending if all(notice is not one for one in notices)]
-        self.tokens = sum(estimate_tokens(notice.text) for notice in self.pending)
+    def add_fault(self, fault: Fault) -> None:
+        """Record that a rule failed."""
+        self.faults = [*self.faults, {"rule": fault.by, "trigger": fault.trigger, "reason": fault.reason}]
+        self._recorder.emit(event.RuleFailed, fault.by, fault.trigger, fault.reason)

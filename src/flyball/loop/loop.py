@@ -1,4 +1,4 @@
-"""converse(): a whole run, as decisions. It yields what is to be done and is sent what that came to."""
+"""`converse()`: one run as a generator that yields effects and receives their answers."""
 
 from __future__ import annotations
 
@@ -17,66 +17,68 @@ from .completion import check_required_tools, describe_completion
 from .effects import Flow
 from .ending import ContinueReason, End, describe_error
 from .grace import take_grace_turn
+from .orders import call_hooks, emit_refusals
 from .plan import Plan
 from .reflection import reflect
 from .state import RunState
+from .stopping import check_end
 from .turn import check_continue, take_turn
 
 _STOP_ORDER = list(Stop)
 EXTENDABLE_STOPS = (Stop.BUDGET, Stop.DEADLINE)
-"""Ends after which a run that is given more goes on."""
+"""Stop reasons that a raised limit can continue from."""
 
 
 def converse(plan: Plan, recorder: Recorder) -> Flow[Result]:
-    """One run, from its task to its result. It never raises; whatever does raise in it ends the run as failed."""
-    course = RunState(plan, recorder)
-    recorder.emit(event.RunStarted, _read_initial_limits(course), course.spec.agent)
+    """Run a plan from its task to its result. An exception inside ends the run as failed."""
+    run = RunState(plan, recorder)
+    recorder.emit(event.RunStarted, _read_initial_limits(run), run.spec.agent)
     try:
         try:
-            end = yield from _run_turns(course)
+            end = yield from _run_turns(run)
         except (KeyboardInterrupt, GeneratorExit):
             raise
-        except BaseException as error:  # nobody can cancel here, so an asyncio.CancelledError is a callback's own
-            end = yield from _close_run(course, End(Stop.FAILED, error=describe_error(error)))
+        except BaseException as error:  # a CancelledError here is a callback's own: the loop has no task to cancel
+            end = yield from _close_run(run, End(Stop.FAILED, error=describe_error(error)))
     except BaseException:  # it is closed from outside, or Ctrl-C came inside a callback
-        _build_result(course, End(Stop.CANCELLED, by="closed"))
+        _build_result(run, End(Stop.CANCELLED, by="closed"))
         raise
-    return _build_result(course, end)
+    return _build_result(run, end)
 
 
 def _read_initial_limits(run: RunState) -> Mapping[str, Any]:
-    """The ceilings and the time; nearly always what all runs of this agent begin with."""
-    if run.plan.level:  # it may have less, of its parent's
-        return run.envelope.snapshot()
-    shown, seconds = run.spec.limits_snapshot, run.envelope.remaining_s()
+    """Return the ceilings and the time, mostly those that all runs of this agent start with."""
+    if run.plan.level:  # a child may have less
+        return run.budget.snapshot()
+    shown, seconds = run.spec.limits_snapshot, run.budget.remaining_s()
     if shown.get("remaining_s") == seconds > 0:
         return shown
     return {**shown, "remaining_s": None if seconds == inf else seconds, "expired": seconds <= 0}
 
 
 def _run_turns(run: RunState) -> Flow[End]:
-    """Turn after turn. The end is decided when all is kept, so that what came in until then still counts."""
-    going = _check_start(run)
+    """Take turns until the end. It is decided after everything is saved, so that signals until then still count."""
+    next_step = _check_start(run)
     while True:
-        while going is None or isinstance(going, ContinueReason):
-            going = yield from take_turn(run)
-            if run.plan.has_transcript and not _is_paused(going):
+        while next_step is None or isinstance(next_step, ContinueReason):
+            next_step = yield from take_turn(run)
+            if run.plan.has_transcript and not _is_paused(next_step):
                 yield from run.append_to_transcript()
-            if run.spec.reflection is not None and isinstance(going, ContinueReason):
+            if run.spec.reflection is not None and isinstance(next_step, ContinueReason):
                 yield from reflect(run, run.spec.reflection)
-        if run.spec.asks_for_extension and _can_extend(run, going):
-            going = yield from ask_for_extension(run, going)
-            if going is None:
+        if run.spec.asks_for_extension and _can_extend(run, next_step):
+            next_step = yield from ask_for_extension(run, next_step)
+            if next_step is None:
                 continue
-        end = yield from _close_run(run, going)
-        if end.budget in run.extended and _can_extend(run, end):
-            run.envelope.restore_reserve()
-            run.estimate_input()  # the report was fitted into less, and had no tools
-            going = None
+        end = yield from _close_run(run, next_step)
+        if end.budget in run.signals.extended and _can_extend(run, end):
+            run.budget.restore_reserve()
+            run.messages.estimate(run.model.card.base_tokens)  # the report was fitted into less, and had no tools
+            next_step = None
         elif end.stop is not Stop.COMPLETED or not run.add_steered():
             return end
         else:
-            going = check_continue(run, ContinueReason.STEERED)
+            next_step = check_continue(run, ContinueReason.STEERED)
 
 
 def _can_extend(run: RunState, end: End) -> bool:
@@ -85,8 +87,9 @@ def _can_extend(run: RunState, end: End) -> bool:
 
 
 def _close_run(run: RunState, end: End) -> Flow[End]:
-    """The end, with its report, when all is kept; also what was steered in, as its sender was told that it came."""
-    end, run.extended = _select_strongest_end(run, end), frozenset()
+    """Return the end with its report, after everything is saved, steered texts included."""
+    end = _select_strongest_end(run, end)
+    run.signals.forget_extended()
     if end.stop is not Stop.COMPLETED:
         run.add_steered()
     end = yield from take_grace_turn(run, end)
@@ -99,14 +102,14 @@ def _close_run(run: RunState, end: End) -> Flow[End]:
 
 
 def _is_paused(end: object) -> bool:
-    """Whether it waits for a person: then its last turn is not over, and what is said in it not yet kept."""
+    """Return True if the run waits for a person: its last turn is not over, so its messages are not saved yet."""
     return isinstance(end, End) and end.stop is Stop.PAUSED
 
 
 def _check_start(run: RunState) -> End | None:
     if run.plan.contention is not None:
         return End(Stop.CONTENDED, warning=run.plan.contention)
-    run.call_hooks(Point.RUN_STARTED)
+    call_hooks(run, Point.RUN_STARTED)
     if run.plan.cancelled_by is not None:
         return End(Stop.CANCELLED, by=run.plan.cancelled_by)
     if run.plan.start_error is not None:
@@ -114,37 +117,37 @@ def _check_start(run: RunState) -> End | None:
     unprovable = check_required_tools(run)
     if unprovable is not None:
         return unprovable
-    reason = run.model.ready()
+    reason = run.model.facts.ready()
     if reason is None:
         return None
     return End(Stop.FAILED, error={"code": "model_not_ready", "kind": "ModelError", "message": reason})
 
 
 def _select_strongest_end(run: RunState, end: End) -> End:
-    """What came up while the end was decided and told counts too, where it goes before: a cancel, a hook's orders."""
-    late = run.check_interruption()
+    """Return a stronger end if one was requested meanwhile: a cancel, or an order of a hook."""
+    late = run.signals.find_end()
     if late is None or late.stop is Stop.STALLED or _STOP_ORDER.index(late.stop) >= _STOP_ORDER.index(end.stop):
         return end
     if late.stop is Stop.HALTED:  # the time may be over too, and goes before
-        late = run.check_end() or late
+        late = check_end(run) or late
     return replace(late, text=end.text)
 
 
 def _build_result(run: RunState, end: End) -> Result:
-    """Exactly one run_ended, and the result."""
-    envelope, progress, recorder = run.envelope, run.progress, run.recorder
+    """Emit the one `run_ended`, and build the result."""
+    budget, progress, recorder = run.budget, run.progress, run.recorder
     recorder.ended = True
     try:
-        run.emit_refusals()
-        run.call_hooks(Point.RUN_ENDED, end.stop)
+        emit_refusals(run)
+        call_hooks(run, Point.RUN_ENDED, end.stop)
     finally:  # Ctrl-C may come inside a hook
         if run.spec.children:
             run.admission.close()
-        envelope.close()
-        flags = envelope.flags
-        budgets = envelope.final_snapshots()
+        budget.close()
+        flags = budget.flags
+        budgets = budget.final_snapshots()
         recorder.emit(event.RunEnded, end.stop, end.by, flags, run.turns, progress.requests, budgets)
-    plan, purse = run.plan, run.spending
+    plan, spending = run.plan, run.spending
     return Result(
         stop=end.stop,
         text=progress.text if end.text is None else end.text,
@@ -154,26 +157,26 @@ def _build_result(run: RunState, end: End) -> Result:
         warning=end.warning,
         turns=run.turns,
         requests=progress.requests,
-        messages=tuple(run.history),
+        messages=tuple(run.messages.history),
         tool_results=tuple(progress.results),
         last_calls=tuple(progress.calls),
-        usage=purse.usage,
-        cost=purse.costs,
-        unpriced=purse.unpriced,
-        estimated_requests=purse.estimated_requests,
+        usage=spending.usage,
+        cost=spending.costs,
+        unpriced=spending.unpriced,
+        estimated_requests=spending.estimated_requests,
         budgets=budgets,
         events=recorder.recorded_events,
         events_dropped=recorder.dropped,
         sink_errors=recorder.sink_errors,
-        finish=run.finish,
+        finish=run.messages.finish,
         hung=max(0, run.hung),
         state=run.state,
         sensitive=run.spec.sensitive,
         completion=describe_completion(run, end.stop),
-        reflections=tuple(run.reflections),
-        faults=tuple(run.faults),
+        reflections=tuple(run.reflections.texts),
+        faults=tuple(run.hooks.faults),
         children=tuple(run.children),
-        questions=tuple(run.questions) if end.stop is Stop.PAUSED else (),
+        questions=tuple(run.approvals.questions) if end.stop is Stop.PAUSED else (),
         error=end.error,
         run_id=plan.run_id,
         session_id=plan.session_id,

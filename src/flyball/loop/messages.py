@@ -1,264 +1,176 @@
-"""The context: what requests show of a conversation. All of it, until that is too long; the history itself stays whole.
-
-First the oldest results become one line each. Where that is not enough, the oldest turns are left out, and one message
-says so in their place. What the user and the system said, and the newest turn, is never touched.
-"""
+"""The messages of one run: its history, what requests show of it, and estimates of the next request."""
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import replace
+from collections.abc import Sequence
+from typing import Any
 
-from ..message import Message, MessageType, Role, belong_together
-from ..outcome import Outcome
-from ..request import estimate_message_tokens, estimate_tokens
+from ..message import Message, MessageType, Role
+from ..request import (
+    MESSAGE_OVERHEAD_TOKENS,
+    Call,
+    Finish,
+    Reply,
+    estimate_bytes,
+    estimate_call_tokens,
+    estimate_content_tokens,
+    estimate_tokens,
+)
+from .clock import LoopClock
+from .request_view import RequestView
 
-_KEPT_TURNS = 2
-"""The turns that stay whole as long as that is possible."""
-_ELIDED = "elided"
-"""The key that marks a result which is a line already."""
-_ELIDABLE_ROLES = (Role.ASSISTANT, Role.TOOL)
+# Enum member lookup is about 5x slower than a global on Python 3.11; these are used in every turn.
+_CALL, _RESULT, _TEXT = MessageType.TOOL_CALL, MessageType.TOOL_RESULT, MessageType.TEXT
+_ASSISTANT, _TOOL = Role.ASSISTANT, Role.TOOL
 
 
 class MessageLog:
-    """What requests show of a history that grows."""
+    """Messages of one run, with an upper estimate of the tokens of its next request.
 
-    __slots__ = ("_calls", "_count", "_placeholder", "_summary", "messages")
-
-    def __init__(self, history: list[Message]) -> None:
-        self.messages = history
-        """What is shown: the history itself, as long as nothing is elided."""
-        self._placeholder: Message | None = None
-        self._count = 0
-        self._calls: Counter[str] | None = None
-        self._summary = ""
-
-    def shorten(self, max_tokens: int) -> None:
-        """Show less, so that it fits into so many tokens, as far as that is possible.
-
-        Much at a time, down to a half, because whatever is changed here must be read anew by the provider.
-        """
-        self._elide(max_tokens // 2, _KEPT_TURNS)
-        if self.tokens > max_tokens * 3 // 4:
-            self._drop_turns(max_tokens // 2, _KEPT_TURNS)
-        if self.tokens > max_tokens:
-            self._elide(max_tokens // 2, 1)
-            self._drop_turns(max_tokens // 2, 1)
-        if self.tokens > max_tokens and self._summary:
-            self._summary = ""
-            self._drop_turns(max_tokens // 2, 1)
-
-    @property
-    def tokens(self) -> int:
-        """An upper estimate of what is shown."""
-        return sum(map(estimate_message_tokens, self.messages))
-
-    @property
-    def old_messages(self) -> list[Message]:
-        """What would be left out, if all of it were: for a summary."""
-        return [self.messages[place] for place in self._find_elidable(_KEPT_TURNS)]
-
-    def summarize(self, summary: str) -> bool:
-        """Show a summary in place of all that is old; whether that is shorter."""
-        return self._replace_with_placeholder(self._find_elidable(_KEPT_TURNS), summary)
-
-    def _elide(self, target_tokens: int, kept_turns: int) -> None:
-        """Show old results as one line each, oldest first, until the aim is reached."""
-        left, shown, changed = self.tokens, list(self.messages), False
-        for place in self._find_elidable(kept_turns):
-            if left <= target_tokens:
-                break
-            message = shown[place]
-            short = elide(message) if message.type is MessageType.TOOL_RESULT and not _is_elided(message) else message
-            saved = estimate_message_tokens(message) - estimate_message_tokens(short)
-            if saved > 0:
-                shown[place] = short
-                left, changed = left - saved, True
-        if changed:
-            self.messages = shown
-
-    def _drop_turns(self, target_tokens: int, kept_turns: int) -> None:
-        """Leave out the oldest turns, until the aim is reached; a message says so."""
-        left, places = self.tokens, list[int]()
-        starts = set(_find_turn_starts(self.messages))
-        for place in self._find_elidable(kept_turns):
-            if left <= target_tokens and place in starts:
-                break
-            places.append(place)
-            left -= estimate_message_tokens(self.messages[place])
-        self._replace_with_placeholder(_drop_split_pairs(self.messages, places), self._summary)
-
-    def _replace_with_placeholder(self, positions: Sequence[int], summary: str) -> bool:
-        """Show one message in place of others, and of the one that stood for others before; unless it is longer."""
-        gone = [self.messages[place] for place in positions]
-        count = self._count + sum(message is not self._placeholder for message in gone)
-        calls = Counter(_get_tool_name(message) for message in gone if message.type is MessageType.TOOL_CALL)
-        calls = calls if self._calls is None else self._calls + calls
-        if not gone:
-            return False
-        stand_in = _build_placeholder(gone[0], _format_placeholder(count, calls, summary))
-        if estimate_message_tokens(stand_in) >= sum(map(estimate_message_tokens, gone)):
-            return False
-        replaced = set(positions)
-        shown = [message for place, message in enumerate(self.messages) if place not in replaced]
-        shown.insert(positions[0], stand_in)
-        self.messages, self._placeholder = shown, stand_in
-        self._count, self._calls, self._summary = count, calls, summary
-        return True
-
-    def _find_elidable(self, kept_turns: int) -> list[int]:
-        """Where what may be touched stands: what the model and tools said before the newest turns."""
-        starts = _find_turn_starts(self.messages)
-        end = starts[-kept_turns] if len(starts) > kept_turns else (starts[0] if starts else 0)
-        touched = [
-            place
-            for place, message in enumerate(self.messages[:end])
-            if message.role in _ELIDABLE_ROLES or message is self._placeholder
-        ]
-        return _drop_split_pairs(self.messages, touched)
-
-
-def elide(result: Message) -> Message:
-    """A result in one line."""
-    payload = {key: value for key, value in (result.payload or {}).items() if key in ("call_id", "name", "is_error")}
-    line = f"{_get_tool_name(result)}: {len(result.content):,} characters, elided"
-    return replace(result, content=line, payload=payload, metadata={**(result.metadata or {}), _ELIDED: True})
-
-
-def _is_elided(message: Message) -> bool:
-    return bool(message.metadata and message.metadata.get(_ELIDED))
-
-
-def _get_tool_name(message: Message) -> str:
-    return str((message.payload or {}).get("name") or "tool")
-
-
-def _build_placeholder(first: Message, text: str) -> Message:
-    """A message that stands in the place of others."""
-    return Message(first.run, first.n, first.created_at, MessageType.TEXT, Role.USER, text)
-
-
-def _format_placeholder(count: int, calls: Counter[str], summary: str) -> str:
-    made = ", ".join(f"{tool} ({times})" for tool, times in sorted(calls.items()))
-    told = f"({count} earlier messages are left out here.{f' Calls that were made: {made}.' if made else ''})"
-    return f"{told}\nSummary: {summary}" if summary else told
-
-
-def _find_turn_starts(messages: Sequence[Message]) -> list[int]:
-    """Where each turn begins: with the first thing that the model says."""
-    return [
-        place
-        for place, message in enumerate(messages)
-        if message.role is Role.ASSISTANT and (place == 0 or messages[place - 1].role is not Role.ASSISTANT)
-    ]
-
-
-def _drop_split_pairs(messages: Sequence[Message], positions: Sequence[int]) -> list[int]:
-    """The places without those whose call or result stands elsewhere."""
-    inside, torn = set(positions), set[int]()
-    for call, result in _find_pairs(messages):
-        if (call in inside) is not (result in inside):
-            torn |= {call, result}
-    return [place for place in positions if place not in torn]
-
-
-def _find_pairs(messages: Sequence[Message]) -> Iterator[tuple[int, int]]:
-    """Where each call and its result stand; an id may be used again for a new call."""
-    waiting: dict[object, list[int]] = {}
-    for place, message in enumerate(messages):
-        call_id = (message.payload or {}).get("call_id")
-        if message.type is MessageType.TOOL_CALL:
-            waiting.setdefault(call_id, []).append(place)
-        elif message.type is MessageType.TOOL_RESULT and waiting.get(call_id):
-            yield waiting[call_id].pop(), place
-
-
-_MAX_LINE_CHARACTERS = 160
-
-
-def fit_messages(
-    history: Sequence[Message],
-    outcomes: Sequence[Outcome],
-    max_tokens: int,
-    make_message: Callable[[str], Message],
-    initial_count: int,
-) -> list[Message] | None:
-    """The most useful messages that fit, oldest first; None where not even the task does.
-
-    The task is among the first `given` messages. What is left out is told in a message that `said` makes: one line for
-    each call.
+    The history is never shortened. `view` is what requests show of it.
     """
-    if sum(map(estimate_message_tokens, history)) <= max_tokens:
-        return list(history)
-    place = _find_task(history, initial_count)
-    task = history[place : place + 1]
-    max_tokens -= sum(map(estimate_message_tokens, task))
-    if max_tokens < 0:
-        return None
-    lines = _format_calls(outcomes, max_tokens // 2)
-    middle = [make_message(lines)] if lines else []
-    max_tokens -= sum(map(estimate_message_tokens, middle))
-    first = _find_newest_start(history, max_tokens)
-    newest = _drop_orphan_results(history[first:])
-    return [*middle, *newest] if first <= place else [*task, *middle, *newest]
 
+    __slots__ = (
+        "_call_ids", "_clock", "_number_offset", "_run_id", "_stored_count", "finish", "history", "input_tokens",
+        "request_bytes", "view",
+    )  # fmt: skip
 
-def _find_task(history: Sequence[Message], initial_count: int) -> int:
-    """Where the newest of the user's messages is that the run was given; behind the end where there is none."""
-    for place in reversed(range(initial_count)):
-        if history[place].role is Role.USER:
-            return place
-    return len(history)
+    def __init__(self, messages: Sequence[Message], run_id: str, clock: LoopClock, stored_count: int = 0) -> None:
+        self.history = list(messages)
+        self.view = RequestView(self.history)
+        self.finish: Finish | None = None
+        """Finish reason of the last reply."""
+        self.input_tokens = self.request_bytes = 0
+        """Upper estimates of the next request: the last one as counted, and the messages since."""
+        self._run_id = run_id
+        self._clock = clock
+        self._stored_count = stored_count
+        """Number of messages that the transcript has."""
+        self._call_ids: set[str] = set()
+        self._number_offset = 0
+        if len(self.history) > 1:
+            self._load_ids(self.history)
 
+    def _load_ids(self, history: Sequence[Message]) -> None:
+        """Note the ids of earlier calls, and of messages if an earlier run had the same id as this one."""
+        numbers = [message.n for message in history if message.run == self._run_id]
+        self._number_offset = max(0, max(numbers, default=0) + 1 - len(history))
+        self._call_ids.update(
+            str((message.payload or {}).get("call_id")) for message in history if message.type is _CALL
+        )
 
-def _format_calls(outcomes: Sequence[Outcome], max_tokens: int) -> str:
-    """One line for each call, the newest that fit; empty where none does."""
-    lines: list[str] = []
-    left = max_tokens - estimate_tokens(_CALLS_HEADER.format(0)) - 8
-    for outcome in reversed(outcomes):
-        line = format_outcome(outcome)
-        left -= estimate_tokens(line) + 1
-        if left < 0:
-            break
-        lines.append(line)
-    if not lines:
-        return ""
-    return "\n".join([_CALLS_HEADER.format(len(outcomes)), *reversed(lines)])
+    @property
+    def next_n(self) -> int:
+        """Number of the next message."""
+        return len(self.history) + self._number_offset
 
+    @property
+    def task(self) -> str:
+        """The last text of the user, or an empty one."""
+        texts = [message.content for message in self.history if message.role is Role.USER and message.content]
+        return texts[-1] if texts else ""
 
-_CALLS_HEADER = "(Earlier messages are left out. {} calls were made:)"
+    def build_user_message(self, text: str, offset: int = 0) -> Message:
+        """Build a message of the user for the next place, or `offset` places later, without adding it."""
+        return Message(self._run_id, self.next_n + offset, self._clock.wall(), _TEXT, Role.USER, text)
 
+    def add(
+        self,
+        kind: MessageType,
+        role: Role,
+        content: str,
+        payload: dict[str, Any] | None = None,
+        group: int | None = None,
+        tokens: int | None = None,
+    ) -> None:
+        """Add a message. `tokens` is an upper bound of its tokens; None means that it is estimated here."""
+        history, clock = self.history, self._clock
+        n, at = len(history) + self._number_offset, clock.started_at + clock.at
+        message = Message(self._run_id, n, at, kind, role, content, payload, None, group)
+        history.append(message)
+        shown = self.view.messages
+        if shown is not history:
+            shown.append(message)
+        if tokens is None:
+            tokens = estimate_content_tokens(content, payload)
+        self.input_tokens += tokens
+        self.request_bytes += 3 * tokens // 2
 
-def format_outcome(outcome: Outcome) -> str:
-    """A call in one line: the tool, its end, and the beginning of what it gave."""
-    text = " ".join(outcome.text[: _MAX_LINE_CHARACTERS * 2].split())
-    shown = text if len(text) <= _MAX_LINE_CHARACTERS else f"{text[:_MAX_LINE_CHARACTERS]}…"
-    return f"- {outcome.tool}: {outcome.status.value.replace('_', ' ')}: {shown}"
+    def add_user_text(self, text: str) -> None:
+        """Add a message that the model reads as the user's."""
+        self.add(_TEXT, Role.USER, text)
 
+    def add_reply(self, reply: Reply) -> Sequence[Call]:
+        """Add what the model said, and return its calls with unique ids."""
+        before, first = self.input_tokens, len(self.history)
+        calls = self._assign_ids(reply.calls) if reply.calls else ()
+        alone = len(calls) == 1 and not reply.text and not reply.parts
+        group = None if alone or len(calls) + len(reply.parts) + bool(reply.text) < 2 else self.next_n
+        for part in reply.parts:
+            self.add(MessageType.MULTIMODAL_PART, _ASSISTANT, "", dict(part), group)
+        if reply.text:
+            self.add(_TEXT, _ASSISTANT, reply.text, None, group)
+        for call in calls:
+            name, arguments = call.name, call.arguments
+            payload = {"call_id": call.id, "name": name, "arguments": arguments}
+            tokens = estimate_call_tokens(name, arguments) + MESSAGE_OVERHEAD_TOKENS + 1
+            self.add(_CALL, _ASSISTANT, "", payload, group, tokens)
+        if reply.usage is not None and reply.usage.input and reply.usage.output:  # a fact replaces the estimate
+            self.input_tokens = before + reply.usage.output + MESSAGE_OVERHEAD_TOKENS * (len(self.history) - first)
+        self.finish = reply.finish
+        return calls
 
-def _find_newest_start(history: Sequence[Message], max_tokens: int) -> int:
-    """Where the newest messages begin that fit; never in the middle of what came together."""
-    first = len(history)
-    while first > 0:
-        tokens = estimate_message_tokens(history[first - 1])
-        if tokens > max_tokens:
-            break
-        max_tokens -= tokens
-        first -= 1
-    while 0 < first < len(history) and belong_together(history[first - 1], history[first]):
-        first += 1
-    return first
+    def add_result(self, call_id: str, tool: str, text: str, is_error: bool, group: int | None) -> None:
+        """Add the result of a call."""
+        payload = {"call_id": call_id, "name": tool, "is_error": is_error}
+        self.add(_RESULT, _TOOL, text, payload, group, estimate_tokens(text) + MESSAGE_OVERHEAD_TOKENS)
 
+    def add_grace_request(self, message: Message) -> None:
+        """Add the request for a report to the history. Later requests do not show it if they are shortened."""
+        self.history.append(message)
 
-def _drop_orphan_results(messages: Sequence[Message]) -> list[Message]:
-    """The messages without those results whose calls are left out."""
-    called = set[object]()
-    kept: list[Message] = []
-    for message in messages:
-        call_id = (message.payload or {}).get("call_id")
-        if message.type is MessageType.TOOL_CALL:
-            called.add(call_id)
-        if message.type is not MessageType.TOOL_RESULT or call_id in called:
-            kept.append(message)
-    return kept
+    def remove_grace_request(self) -> None:
+        """Remove the request for a report, which is made again."""
+        self.history.pop()
+
+    def take_unsaved(self) -> list[Message]:
+        """Return the messages that the transcript does not have, and count them as saved."""
+        unsaved = self.history[self._stored_count :]
+        self._stored_count = len(self.history)
+        return unsaved
+
+    def set_input_tokens(self, tokens: int) -> None:
+        """Replace the estimate of the next request by what the provider counted for the last one."""
+        self.input_tokens = tokens
+
+    def estimate(self, base_tokens: int) -> None:
+        """Estimate the next request from its parts. `base_tokens` is the size of instructions and tools."""
+        self.set_estimate(base_tokens + self.view.tokens)
+
+    def set_estimate(self, tokens: int) -> None:
+        """Set the estimate of the next request, in tokens and bytes."""
+        self.input_tokens = tokens
+        self.request_bytes = estimate_bytes(tokens)
+
+    def lower_estimate(self, base_tokens: int) -> int:
+        """Estimate the next request after the view was shortened, and return how many tokens are saved."""
+        before, estimate = self.input_tokens, base_tokens + self.view.tokens
+        self.set_estimate(estimate)
+        self.input_tokens = min(before, estimate)
+        return before - self.input_tokens
+
+    def _assign_ids(self, calls: Sequence[Call]) -> Sequence[Call]:
+        """Give each call an id of its own: some models number the calls of every reply from the start."""
+        own: list[Call] = []
+        for call in calls:
+            if not call.id or call.id in self._call_ids:
+                call = Call(self._build_id(call.id or "call"), call.name, call.arguments)
+            self._call_ids.add(call.id)
+            own.append(call)
+        return own
+
+    def _build_id(self, name: str) -> str:
+        n = len(self._call_ids)
+        while f"{name}-{n}" in self._call_ids:
+            n += 1
+        return f"{name}-{n}"

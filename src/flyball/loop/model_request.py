@@ -1,4 +1,4 @@
-"""One request to the model: what it may use is set aside, failures are tried again, and the fact is booked."""
+"""One request to the model: reserve its worst case, send it, retry failures, and settle the fact."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from typing import Any
 from .. import event
 from ..budget.spending import Holds
 from ..budget.usage import Usage
+from ..progress import Notice
 from ..request import (
     FailureKind,
     Finish,
@@ -26,46 +27,47 @@ from . import shared_budget
 from .compaction import estimate_request_tokens, shorten
 from .effects import Ask, Flow, Wait
 from .ending import ContinueReason, End
-from .state import RunState
+from .orders import emit_refusals
+from .shared_budget import NOTHING_USED, release_holds
+from .state import RunState, SharedBudget
+from .stopping import check_end, end_by_refusal, refuse_budget
 
-_TURN = Purpose.TURN  # found once: see course.py
+_TURN = Purpose.TURN  # a global is faster than an enum member
 _NO_USAGE = Usage()
 _MIN_CONTEXT_TOKENS = 1_000
-"""Tokens: a provider that says that this is too long means something else."""
+"""Tokens. A provider that rejects less than this as too long has another reason."""
 _FIRST_BACKOFF_S, _MAX_BACKOFF_S = 0.5, 60.0
-_NOTHING_USED = {"tokens": 0, "usd": 0}
 _CLOSED_FAILURE = ModelFailure(FailureKind.FINAL, "GeneratorExit", "cut", "the request was cancelled")
 
 
 def ask_model(run: RunState) -> Flow[Reply | End | ContinueReason]:
-    """Ask for the next turn, again where that may help; the reply, or why there is none."""
-    attempt, empty = 1, False
+    """Ask the model for the next turn, with retries. Return its reply, or why there is none."""
+    attempt, was_empty = 1, False
     while True:
         request, tokens = _build_request(run)
-        if tokens > run.max_input_tokens:
+        if tokens > run.model.max_input_tokens:
             end = yield from _shorten_request(run, tokens)
             if end is not None:
                 return end
             request, tokens = _build_request(run)
         holds = _reserve_request(run, request, tokens)
-        if not isinstance(holds, End) and run.plan.has_shared_budget:
-            holds = yield from _claim_shared(run, holds)
+        if run.shared is not None and not isinstance(holds, End):
+            holds = yield from _claim_shared(run, run.shared, holds)
         if isinstance(holds, End):
             return holds
-        answer = yield from send_request(run, request, tokens, holds, run.envelope.work_at, attempt)
+        answer = yield from send_request(run, request, tokens, holds, run.budget.work_at, attempt)
         if isinstance(answer, Reply):
-            if answer.calls or empty or answer.text.strip() or not _may_retry_empty(run, answer):
+            if answer.calls or was_empty or answer.text.strip() or not _may_retry_empty(run, answer):
                 return answer
-            empty = True
-            for notice in run.sent_notices:
-                run.add_notice(notice)
+            was_empty = True
+            run.hooks.repeat_notices()
             run.recorder.emit(event.Retried, attempt, 0.0, "the reply was empty")
         else:
             end = yield from _handle_failure(run, answer, attempt)
             if end is not None:
                 return end
         attempt += 1
-        end = run.check_end()
+        end = check_end(run)
         if end is not None:
             return end
 
@@ -73,11 +75,11 @@ def ask_model(run: RunState) -> Flow[Reply | End | ContinueReason]:
 def send_request(
     run: RunState, request: Request, tokens: int, holds: Holds, deadline: float, attempt: int = 1
 ) -> Flow[Reply | ModelFailure]:
-    """Ask once, for at most so many tokens of input, and book what it used."""
-    progress, model, purpose = run.progress, run.model, request.purpose
+    """Send a request of at most this many input tokens once, and settle what it used."""
+    progress, model, messages, purpose = run.progress, run.model.facts, run.messages, request.purpose
     progress.requests += 1
     progress.input_tokens = tokens
-    more = tokens - run.input_tokens
+    more = tokens - messages.input_tokens
     run.recorder.emit(
         event.ModelRequested,
         purpose,
@@ -87,28 +89,35 @@ def send_request(
         tokens,
         run.spec.tool_names if request.tools else (),
         attempt,
-        run.request_bytes + estimate_bytes(more) if more > 0 else run.request_bytes,
+        messages.request_bytes + estimate_bytes(more) if more > 0 else messages.request_bytes,
         None if deadline == math.inf else deadline - run.clock.at,
     )
-    run.request_deadline = deadline
+    run.completion.request_deadline = deadline
     effect = Ask(request, deadline)
     try:
         answer = run.receive(effect, (yield effect))
-    except BaseException:  # the loop is closed in the middle of it: nobody knows what it used
+    except BaseException:  # the loop is closed while it waits, so the usage is unknown
         run.spending.settle_estimate((holds,), tokens)
         _emit_reply(run, purpose, _CLOSED_FAILURE, True)
         raise
-    facts, guessed = _settle_usage(run, request, tokens, holds, answer)
+    amounts, is_estimate = _settle_usage(run, request, tokens, holds, answer)
     if isinstance(answer, Reply):
         if request.notices:
-            run.mark_notices_delivered()
+            run.hooks.mark_delivered()
         usage = answer.usage
         if usage is not None and usage.input and purpose is _TURN:
-            run.input_tokens = usage.input
-    _emit_reply(run, purpose, answer, guessed)
-    if run.plan.has_shared_budget:
-        shared_budget.settle(run, facts)
+            messages.input_tokens = usage.input
+    _emit_reply(run, purpose, answer, is_estimate)
+    if run.shared is not None:
+        run.shared.settle(amounts)
     return answer
+
+
+def prepare_request(run: RunState, request: Request, notices: tuple[Notice, ...]) -> Request:
+    """Address a request to the active model, and attach notices to it."""
+    request.run_id, request.model, request.turns = run.plan.run_id, run.model.name, run.turns
+    run.hooks.attach_notices(request, notices)
+    return request
 
 
 def _emit_reply(run: RunState, purpose: Purpose, answer: Reply | ModelFailure, is_estimate: bool) -> None:
@@ -123,64 +132,60 @@ def _emit_reply(run: RunState, purpose: Purpose, answer: Reply | ModelFailure, i
 def _settle_usage(
     run: RunState, request: Request, tokens: int, holds: Holds, answer: Reply | ModelFailure
 ) -> tuple[dict[str, int], bool]:
-    """Book what a request has used; that, and whether it is an estimate, because nobody told.
+    """Settle what a request used. Return the amounts, and whether they are an estimate.
 
-    One that failed before the provider began has used nothing. Where nothing was set aside, what was sent and came is
-    the estimate.
+    A request that failed before the provider began has used nothing. Without a reported usage, the reservation counts,
+    or what was sent and received if nothing was reserved.
     """
     if isinstance(answer, Reply):
         if answer.usage is not None:
             return run.spending.settle((holds,), answer.usage), False
     elif not answer.began:
-        _release_holds(holds)
-        return _NOTHING_USED, False
-    came = estimate_reply_tokens(answer) if isinstance(answer, Reply) else 0
-    most = request.max_output_tokens
-    return run.spending.settle_estimate((holds,), tokens, came if most is None else min(came, most)), True
-
-
-def _release_holds(holds: Holds) -> None:
-    for hold in holds.values():
-        hold.release()
+        release_holds(holds)
+        return NOTHING_USED, False
+    received = estimate_reply_tokens(answer) if isinstance(answer, Reply) else 0
+    if request.max_output_tokens is not None:
+        received = min(received, request.max_output_tokens)
+    return run.spending.settle_estimate((holds,), tokens, received), True
 
 
 def _build_request(run: RunState) -> tuple[Request, int]:
-    """The next request, and how many tokens it takes at most."""
-    shared, waiting = run.spec, run.notices.pending
-    shown, schema = History(run.context.messages), shared.output_schema
-    run_id, model, turns = run.plan.run_id, run.model_name, run.turns
-    request = Request(shown, shared.instructions, shared.tools, _TURN, None, schema, (), run_id, model, turns)
-    run.sent_notices = ()
-    if waiting:
-        run.prepare_request(request, run.notices.select_due(_TURN))
-    count = run.card.count
-    return request, run.input_tokens + run.notices.tokens if count is None else count(request)
+    """Build the next request, and return it with an upper bound of its tokens."""
+    spec, hooks, messages = run.spec, run.hooks, run.messages
+    shown, schema = History(messages.view.messages), spec.output_schema
+    run_id, model, turns = run.plan.run_id, run.model.name, run.turns
+    request = Request(shown, spec.instructions, spec.tools, _TURN, None, schema, (), run_id, model, turns)
+    notices = hooks.notices
+    hooks.attach_notices(request, notices.select_due(_TURN) if notices.pending else ())
+    count = run.model.card.count
+    return request, messages.input_tokens + notices.tokens if count is None else count(request)
 
 
 def _shorten_request(run: RunState, tokens: int) -> Flow[End | None]:
-    """Show less; or why the run ends, if somebody has ended it meanwhile."""
-    most = int(run.max_input_tokens)
-    if run.card.count is not None:  # it counts otherwise than the estimate by which is shortened
-        most = most * estimate_request_tokens(run) // tokens
-    yield from shorten(run, most)
-    end = run.check_end()
+    """Shorten what requests show. Return the end if the run was ended meanwhile."""
+    max_tokens = int(run.model.max_input_tokens)
+    if run.model.card.count is not None:  # the model counts otherwise than the estimate that `shorten` uses
+        max_tokens = max_tokens * estimate_request_tokens(run) // tokens
+    yield from shorten(run, max_tokens)
+    end = check_end(run)
     if end is not None:
         run.refund_turn("round_never_started")
     return end
 
 
 def _reserve_request(run: RunState, request: Request, tokens: int) -> Holds | End:
-    """The most that the request can use, set aside; or why it is not made, and then the turn is given back."""
-    if tokens > run.max_input_tokens:
+    """Reserve the worst case of a request. If that is refused, refund the turn and return the end."""
+    if tokens > run.model.max_input_tokens:
         return _refuse_turn(run, "context_tokens")
-    if not run.spending.is_limited and not run.plan.has_shared_budget:
+    spending = run.spending
+    if not spending.is_limited and run.shared is None:
         request.max_output_tokens = run.spec.max_output_tokens
         return {}
-    longest = run.card.output_room(tokens)
-    held = run.spending.hold_up_to(tokens, longest)
+    max_output = run.model.card.output_room(tokens)
+    held = spending.hold_up_to(tokens, max_output)
     if held is None:
-        end = run.refuse_budget(next(iter(run.spending.find_short_budgets(tokens)), "tokens"))
-        held = run.spending.hold_up_to(tokens, longest)  # a rule may have given more, when it heard
+        end = refuse_budget(run, next(iter(spending.find_short_budgets(tokens)), "tokens"))
+        held = spending.hold_up_to(tokens, max_output)  # a rule may have raised the limit when it heard of that
         if held is None:
             run.refund_turn("round_never_started")
             return end
@@ -188,59 +193,51 @@ def _reserve_request(run: RunState, request: Request, tokens: int) -> Holds | En
     return holds
 
 
-def _claim_shared(run: RunState, holds: Holds) -> Flow[Holds | End]:
-    """The same in the budgets that others share, and with it the turn, if this is its first request."""
-    turns = 0 if run.shared_turn_claimed else 1
-    refusal = yield from shared_budget.claim(run, turns=turns, **{name: hold.amount for name, hold in holds.items()})
-    run.shared_turn_claimed = run.shared_turn_claimed or refusal is None
-    end = run.check_end()
+def _claim_shared(run: RunState, shared: SharedBudget, holds: Holds) -> Flow[Holds | End]:
+    """Claim the same in the shared budgets, and the turn with it if this is its first request."""
+    turns = 0 if shared.turn_claimed else 1
+    granted, refusal = yield from shared_budget.claim_request(run, shared, holds, check_end, turns)
+    if granted:
+        return holds
+    end = check_end(run)
     if end is None:
-        if refusal is None:
-            return holds
-        end = run.refuse_budget(refusal.budget)
+        assert refusal is not None, "a claim that is not granted was refused, or the run ends"
+        end = end_by_refusal(run, refusal)
     run.refund_turn("round_never_started")
-    release_request(run, holds, claimed=refusal is None)
     return end
 
 
-def release_request(run: RunState, holds: Holds, claimed: bool) -> None:
-    """Free what was set aside for a request that is not made after all."""
-    _release_holds(holds)
-    if claimed:
-        shared_budget.settle(run, _NOTHING_USED)
-
-
 def _refuse_turn(run: RunState, budget: str) -> End:
-    end = run.refuse_budget(budget)
+    end = refuse_budget(run, budget)
     run.refund_turn("round_never_started")
     return end
 
 
 def _may_retry_empty(run: RunState, reply: Reply) -> bool:
-    if reply.finish is not Finish.STOP or run.envelope.claim(retries=1):
+    if reply.finish is not Finish.STOP or run.budget.claim(retries=1):
         return reply.finish is Finish.STOP
-    run.emit_refusals()
+    emit_refusals(run)
     return False
 
 
 def _handle_failure(run: RunState, failure: ModelFailure, attempt: int) -> Flow[End | ContinueReason | None]:
-    """Wait for the next attempt, or why there is none."""
+    """Wait for the next attempt. Return why there is none, or None."""
     error = {"code": failure.code, "kind": failure.error, "message": failure.message}
     yield from shared_budget.flush(run)
-    must_end = None if failure.kind is FailureKind.FINAL else run.check_end()
-    if must_end is not None:
-        return must_end
+    end = None if failure.kind is FailureKind.FINAL else check_end(run)
+    if end is not None:
+        return end
     if failure.kind is FailureKind.CONTEXT:
         return (yield from _handle_context_overflow(run, error))
-    if failure.kind is FailureKind.INTERRUPTED:  # which was no fault of the model's
+    if failure.kind is FailureKind.INTERRUPTED:  # not the model's fault, so it takes no retry
         run.recorder.emit(event.Retried, attempt, 0.0, failure.message)
         return None
-    if failure.kind is FailureKind.FINAL or not run.envelope.claim(retries=1):
-        run.emit_refusals()
+    if failure.kind is FailureKind.FINAL or not run.budget.claim(retries=1):
+        emit_refusals(run)
         run.refund_turn("round_never_started")
         return End(Stop.FAILED, error=error)
     wait_s = _compute_backoff_s(run, failure, attempt)
-    if run.clock.at + wait_s >= run.envelope.work_at:
+    if run.clock.at + wait_s >= run.budget.work_at:
         return replace(_refuse_turn(run, "seconds"), error=error)
     run.recorder.emit(event.Retried, attempt, wait_s, failure.message)
     yield from run.perform(Wait(run.clock.at + wait_s))
@@ -248,17 +245,17 @@ def _handle_failure(run: RunState, failure: ModelFailure, attempt: int) -> Flow[
 
 
 def _handle_context_overflow(run: RunState, error: dict[str, Any]) -> Flow[End | ContinueReason]:
-    """The provider takes less than the limits say: less is shown from now on, in another turn; or the run ends."""
-    most = estimate_request_tokens(run) - 1
-    run.max_input_tokens = min(run.max_input_tokens, max(most * 9 // 10, _MIN_CONTEXT_TOKENS))
-    if not (yield from shorten(run, most)):
+    """Shorten requests for a provider that takes less than the limits say, and try another turn."""
+    max_tokens = estimate_request_tokens(run) - 1
+    run.model.lower_max_input(max(max_tokens * 9 // 10, _MIN_CONTEXT_TOKENS))
+    if not (yield from shorten(run, max_tokens)):
         return replace(_refuse_turn(run, "context_tokens"), error=error)
     run.refund_turn("round_never_started")
-    return run.check_end() or ContinueReason.SHORTENED
+    return check_end(run) or ContinueReason.SHORTENED
 
 
 def _compute_backoff_s(run: RunState, failure: ModelFailure, attempt: int) -> float:
-    """Twice as long each time, less up to a half, or many runs would come back at once; the provider's word counts."""
+    """Return the seconds to wait: doubled each time, with jitter, and at least what the provider asks for."""
     usual = min(_MAX_BACKOFF_S, _FIRST_BACKOFF_S * 2 ** (attempt - 1))
     jitter = random.Random(run.plan.seed * 1_000 + run.progress.requests).uniform(0.5, 1.0)
     return max(failure.after_s or 0.0, usual * jitter)

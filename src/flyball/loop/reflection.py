@@ -1,4 +1,4 @@
-"""Reflection: a request without tools, between two turns, in which the model looks back; it guides the next turn."""
+"""Reflection: a request without tools between two turns, in which the model reviews its work."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ from dataclasses import dataclass
 
 from .. import event
 from ..budget.spending import Holds
-from ..message import Message, MessageType, Role
 from ..outcome import Failure, Timeout
 from ..progress import Notice
 from ..request import FailureKind, Finish, ModelFailure, Purpose, Request, estimate_message_tokens, estimate_tokens
@@ -14,14 +13,16 @@ from ..steadiness import Reflection
 from . import shared_budget
 from .compaction import shorten
 from .effects import Flow
-from .model_request import release_request, send_request
+from .model_request import prepare_request, send_request
+from .orders import emit_refusals
 from .state import RunState
+from .stopping import check_end
 
 _MAX_SECONDS = 30.0
 _MAX_REPLY_TOKENS = 2_000
-"""Tokens: nobody tells what a reply used that came too late, and then so much is booked at most."""
+"""Tokens. A reply that came too late has no usage, and this much is charged at most."""
 _MAX_GUIDANCE_CHARACTERS = 4_000
-"""Characters that the next turn is shown."""
+"""Characters that the next turn shows."""
 _RUN_ENDS = "the run ends."
 
 
@@ -33,71 +34,71 @@ class SkippedReflection:
 
 
 def reflect(run: RunState, reflection: Reflection) -> Flow[None]:
-    """Look back, if it is time for that. What stands against it is noted, and the run goes on."""
-    if run.turns == run.reflected_at_turn or not _is_due(run, reflection):
+    """Let the model review its work, if that is due. If it cannot, the reason is recorded and the run continues."""
+    if run.turns == run.reflections.last_turn or not _is_due(run, reflection):
         return
-    run.reflected_at_turn = run.turns
-    found = yield from _request_reflection(run, reflection.prompt)
-    if run.check_cancelled() is not None:
+    run.reflections.start(run.turns)
+    review = yield from _request_reflection(run, reflection.prompt)
+    if run.signals.is_cancelled:
         return
-    if isinstance(found, str):
-        shown = found if len(found) <= _MAX_GUIDANCE_CHARACTERS else f"{found[:_MAX_GUIDANCE_CHARACTERS]}…"
-        run.add_notice(Notice(f"Your review of the work so far: {shown}", by="reflection", category="reflection"))
-    text = found if isinstance(found, str) else f"(No reflection: {found.reason})"
-    run.reflections = [*run.reflections, text]
+    if isinstance(review, str):
+        shown = review if len(review) <= _MAX_GUIDANCE_CHARACTERS else f"{review[:_MAX_GUIDANCE_CHARACTERS]}…"
+        notice = Notice(f"Your review of the work so far: {shown}", by="reflection", category="reflection")
+        run.hooks.notices.add(notice)
+    text = review if isinstance(review, str) else f"(No reflection: {review.reason})"
+    run.reflections.add(text)
     run.recorder.emit(event.Reflected, text)
 
 
 def _is_due(run: RunState, reflection: Reflection) -> bool:
-    """Whether it is time, and another turn can follow; that no reflection is left is noted once."""
-    if run.check_end() is not None or run.envelope.budgets["turns"].exceeded:
+    """Return True if it is time for a reflection and another turn can follow."""
+    if check_end(run) is not None or run.budget.budgets["turns"].exceeded:
         return False
-    if any(refusal.budget == "reflections" for refusal in run.envelope.refusals):
+    if any(refusal.budget == "reflections" for refusal in run.budget.refusals):  # recorded once
         return False
-    failed = any(isinstance(outcome, Failure | Timeout) for outcome in run.progress.outcomes)
-    on_time = reflection.every is not None and run.turns % reflection.every == 0
-    return on_time or (reflection.after_failure and failed)
+    has_failed = any(isinstance(outcome, Failure | Timeout) for outcome in run.progress.outcomes)
+    is_scheduled = reflection.every is not None and run.turns % reflection.every == 0
+    return is_scheduled or (reflection.after_failure and has_failed)
 
 
 def _request_reflection(run: RunState, prompt: str) -> Flow[str | SkippedReflection]:
-    """What the model says, or why it says nothing."""
-    if not run.envelope.claim_reflection():
-        run.emit_refusals()
-        return SkippedReflection(run.envelope.budgets["reflections"].warning)
-    n, at = run.next_n, run.clock.wall()
-    asked = Message(run.plan.run_id, n, at, MessageType.TEXT, Role.USER, prompt)
-    tokens = estimate_message_tokens(asked)
-    notices = run.notices.select_due(Purpose.REFLECTION)
+    """Return the model's review, or why there is none."""
+    if not run.budget.claim_reflection():
+        emit_refusals(run)
+        return SkippedReflection(run.budget.budgets["reflections"].warning)
+    messages, max_input = run.messages, run.model.max_input_tokens
+    question = messages.build_user_message(prompt)
+    tokens = estimate_message_tokens(question)
+    notices = run.hooks.notices.select_due(Purpose.REFLECTION)
     tokens += sum(estimate_tokens(notice.text) for notice in notices)
-    if run.input_tokens + tokens > run.max_input_tokens:
-        yield from shorten(run, int(run.max_input_tokens) - tokens)
-        if run.check_end() is not None:
+    if messages.input_tokens + tokens > max_input:
+        yield from shorten(run, int(max_input) - tokens)
+        if check_end(run) is not None:
             return SkippedReflection(_RUN_ENDS)
-    if run.input_tokens + tokens > run.max_input_tokens:
+    if messages.input_tokens + tokens > run.model.max_input_tokens:
         return SkippedReflection("the conversation is too long.")
-    request = Request([*run.context.messages, asked], run.spec.instructions, (), Purpose.REFLECTION)
-    return (yield from _send_reflection(run, run.prepare_request(request, notices), run.input_tokens + tokens))
+    request = Request([*messages.view.messages, question], run.spec.instructions, (), Purpose.REFLECTION)
+    return (yield from _send_reflection(run, prepare_request(run, request, notices), messages.input_tokens + tokens))
 
 
 def _send_reflection(run: RunState, request: Request, tokens: int) -> Flow[str | SkippedReflection]:
-    most = run.card.output_room(tokens)
-    longest = _MAX_REPLY_TOKENS if most is None else min(_MAX_REPLY_TOKENS, most)
+    max_output = run.model.card.output_room(tokens)
+    max_reply = _MAX_REPLY_TOKENS if max_output is None else min(_MAX_REPLY_TOKENS, max_output)
     holds: Holds = {}
-    if run.spending.is_limited or run.plan.has_shared_budget:
-        held = run.spending.hold_up_to(tokens, longest)
+    if run.spending.is_limited or run.shared is not None:
+        held = run.spending.hold_up_to(tokens, max_reply)
         if held is None:
             return SkippedReflection("too few tokens or too little money is left.")
-        holds, longest = held
-    request.max_output_tokens = longest
-    if run.plan.has_shared_budget:
-        refusal = yield from shared_budget.claim(run, **{name: hold.amount for name, hold in holds.items()})
-        if refusal is not None or run.check_end() is not None:
-            release_request(run, holds, claimed=refusal is None)
+        holds, max_reply = held
+    request.max_output_tokens = max_reply
+    if run.shared is not None:
+        granted, refusal = yield from shared_budget.claim_request(run, run.shared, holds, check_end)
+        if not granted:
             return SkippedReflection(_RUN_ENDS if refusal is None else refusal.warning)
-    deadline = min(run.envelope.work_at, run.clock.at + _MAX_SECONDS)
+    deadline = min(run.budget.work_at, run.clock.at + _MAX_SECONDS)
     reply = yield from send_request(run, request, tokens, holds, deadline)
     if isinstance(reply, ModelFailure):
-        again = reply.kind is FailureKind.INTERRUPTED and run.check_end() is None
+        again = reply.kind is FailureKind.INTERRUPTED and check_end(run) is None
         return (yield from _send_reflection(run, request, tokens)) if again else SkippedReflection(reply.message)
     if reply.finish is Finish.CUT:
         return SkippedReflection("it took too long.")

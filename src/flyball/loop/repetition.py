@@ -1,8 +1,8 @@
-"""Repetition: calls that come again, and calls that go round in a circle.
+"""Detection of repeated calls and of loops.
 
-A duplicate is a call that an earlier one has answered: the same tool and arguments, a success, and since then neither a
-word of the user's nor a call that has written. A loop is a call whose tool, arguments and result were the same several
-times in a row, or which closes a circle of calls anew. Whatever changes is progress.
+A call is a duplicate if an equal call (same tool and arguments) succeeded, and since then neither the user spoke nor a
+call wrote anything. A loop is a call, or a cycle of calls, that was repeated several times with equal results. Any
+change counts as progress.
 """
 
 from __future__ import annotations
@@ -17,22 +17,22 @@ from ..request import Call
 from ..steadiness import WINDOW_SIZE, Thresholds
 
 _COMPARED_CHARACTERS = 8_000
-"""Characters of an excerpt that are compared; behind them it names its artifact, which is another for each call."""
+"""Characters of an excerpt that are compared; the rest names its artifact, which differs in each call."""
 _decode_json = json.JSONDecoder().raw_decode  # takes a third of the time of json.loads
 
 _PLAIN_TYPES = frozenset({str, int, float, bool, type(None)})
 
 Key = tuple[str, str]
-"""A tool, and its arguments in one canonical form."""
+"""Name of a tool, and its arguments in canonical form."""
 _NONE: frozenset[Key] = frozenset()
 RecordedCall = tuple[Key, Outcome | None]
-"""A call, and what it came to; None of a poll, which is never the same."""
+"""Key of a call, and its outcome. None for a poll, which is never the same."""
 
 
 def build_call_key(call: Call, values: Mapping[str, object] | None = None) -> Key:
-    """The same for calls that differ in the order of keys only; 1 and 1.0 are not the same.
+    """Return a key that is equal for calls that differ only in the order of keys; 1 and 1.0 differ.
 
-    Where the arguments were read already, and are plain, those `values` are in one order, and nothing is read again.
+    `values` are the parsed arguments in a fixed order. If they are plain, nothing is parsed again.
 
     >>> build_call_key(Call("1", "add", '{"b": 1.0, "a": 1}'))
     ('add', "(('a', 1), ('b', 1.0))")
@@ -41,11 +41,11 @@ def build_call_key(call: Call, values: Mapping[str, object] | None = None) -> Ke
         return call.name, repr(values)
     arguments = call.arguments
     try:
-        if isinstance(arguments, str) and arguments.find("{", 1) < 0:  # nothing in it has keys to be sorted
+        if isinstance(arguments, str) and arguments.find("{", 1) < 0:  # it contains no nested table to sort
             table = _parse_json(arguments)
             return call.name, repr(tuple(sorted(table.items())) if isinstance(table, dict) else table)
         return call.name, _canonical(_parse_json(arguments) if isinstance(arguments, str) else dict(arguments))
-    except (TypeError, ValueError, RecursionError):  # what cannot be read is equal to itself only
+    except (TypeError, ValueError, RecursionError):  # what cannot be parsed equals only itself
         return call.name, repr(arguments)
 
 
@@ -59,7 +59,7 @@ def _canonical(value: object) -> str:
 
 
 def _sort_keys(value: object) -> object:
-    """A table as its sorted rows, in a tuple, which no list is."""
+    """Return a table as a tuple of sorted rows; JSON lists stay lists."""
     if isinstance(value, dict):
         table = cast("dict[str, object]", value)
         return tuple([(key, _sort_keys(table[key])) for key in sorted(table)])
@@ -68,14 +68,14 @@ def _sort_keys(value: object) -> object:
 
 @dataclass(frozen=True, slots=True)
 class Loop:
-    """A loop that was found: the tools in it, in order, and how often it was gone through."""
+    """A detected loop: its tools in order, and how often it was repeated."""
 
     tools: tuple[str, ...]
     times: int
 
 
 class Repetition:
-    """The calls of one run, as far as it matters that they come again."""
+    """Calls of one run, compared with each other."""
 
     __slots__ = (
         "_failure_counts",
@@ -87,6 +87,7 @@ class Repetition:
         "_successes",
         "_thresholds",
         "_write_keys",
+        "call_keys",
         "stalled",
     )  # fmt: skip
 
@@ -94,51 +95,62 @@ class Repetition:
         self._thresholds = thresholds
         self._successes: dict[Key, Success] = {}
         self._write_keys: tuple[Key, ...] = ()
-        """Those of them that wrote."""
+        """Keys of successful calls that wrote."""
         self._failure_counts: dict[tuple[Key, str], int] = {}
         self._seen_keys: set[Key] = set()
         self._recent: list[RecordedCall] = []
-        """The newest calls."""
+        """The newest calls, oldest first."""
         self._loop_keys = _NONE
-        """The calls of the loop that the model was told of."""
+        """Calls of the loop that the model has a notice of."""
         self._notice_turn = 0
-        """The turn at whose end it was told."""
+        """Turn in which that notice was added."""
         self._first_denied_turn: int | None = None
-        """The turn in which it was first denied."""
+        """Turn in which a call of it was first denied."""
         self.stalled = False
-        """Whether the model went on though it was told and denied."""
+        """True if the model repeats itself after a notice and a denial."""
+        self.call_keys: dict[str, Key] = {}
+        """Keys of the calls in progress, by call id."""
+
+    def start_call(self, call: Call, values: Mapping[str, object] | None) -> Key:
+        """Compute the key of a call that is about to be made."""
+        key = self.call_keys[call.id] = build_call_key(call, values)
+        return key
+
+    def end_call(self, call: Call) -> Key:
+        """Return the key of a call that has ended."""
+        return self.call_keys.pop(call.id, None) or build_call_key(call)
 
     def find_success(self, key: Key) -> Success | None:
-        """The success that an equal call had, where nothing has changed since."""
+        """Return the success of an equal call, if nothing has changed since."""
         return self._successes.get(key)
 
     def forget_results(self) -> None:
-        """Something is other than it was: no earlier result holds any more."""
+        """Forget all results: something has changed."""
         self._successes.clear()
         self._write_keys = ()
 
     def forget_reads(self) -> None:
-        """Something may be other than it was: what was read must be read again, but nothing written twice for that."""
+        """Forget the results of reads: something may have changed. Writes are not repeated for that."""
         self._successes = {key: self._successes[key] for key in self._write_keys}
 
     def reset(self) -> None:
-        """The user has said something: what was done before may be wanted again."""
+        """Forget everything: the user has spoken and may want calls repeated."""
         self.forget_results()
         self._recent.clear()
         self._clear_loop()
 
     def is_looping(self, key: Key, turn: int) -> bool:
-        """Whether a call goes on with the loop that the model was told of; it cannot know that in the same turn."""
+        """Return True if a call continues a loop in a turn after the model's notice of it."""
         return key in self._loop_keys and turn > self._notice_turn
 
     def record_denial(self, turn: int) -> None:
-        """Such a call is denied; one in a later turn, when the model has seen that, means that it is stuck."""
+        """Record that a call of the loop is denied. A second denial in a later turn means that the model is stalled."""
         self.stalled = self._first_denied_turn is not None and turn > self._first_denied_turn
         if self._first_denied_turn is None:
             self._first_denied_turn = turn
 
     def record(self, key: Key, outcome: Outcome, turn: int, writes: bool = False, polls: bool = False) -> Loop | None:
-        """Learn what a call came to; the loop that it closes, if it does, for the model to be told of."""
+        """Record an outcome. Return the loop that it completes, if the model has no notice of it yet."""
         if type(outcome) is Success:
             if writes:
                 self.forget_results()
@@ -158,7 +170,7 @@ class Repetition:
         return None
 
     def record_failure(self, key: Key, outcome: Failure) -> bool:
-        """Whether a call has failed in the same way so often that a hint may help; told once."""
+        """Record a failure. Return True once, when it has happened so often that a hint may help."""
         times = self._failure_counts[key, outcome.kind] = self._failure_counts.get((key, outcome.kind), 0) + 1
         return times == self._thresholds.failures
 
@@ -166,7 +178,7 @@ class Repetition:
         self._loop_keys, self._first_denied_turn, self.stalled = _NONE, None, False
 
     def _find_loop(self, turn: int) -> Loop | None:
-        """The shortest loop that the newest call closes."""
+        """Return the shortest loop that the newest call completes."""
         same, rounds, longest = self._thresholds.same, self._thresholds.rounds, self._thresholds.longest
         for period in range(1, longest + 1):
             times = same if period == 1 else rounds
@@ -179,7 +191,7 @@ class Repetition:
         return None
 
     def _repeats(self, period: int, times: int) -> bool:
-        """Whether each of the newest calls is what it was a period before."""
+        """Return True if the newest calls repeat with this period."""
         ring, length = self._recent, period * times
         if len(ring) < length:
             return False
@@ -187,7 +199,7 @@ class Repetition:
 
 
 def _is_same_call(left: RecordedCall, right: RecordedCall) -> bool:
-    """Whether it is the same call with the same result; looked at only where a key comes again."""
+    """Return True for equal calls with equal results."""
     if left[0] != right[0] or left[1] is None or right[1] is None:
         return False
     return left[1] is right[1] or _get_comparable_result(left[1]) == _get_comparable_result(right[1])

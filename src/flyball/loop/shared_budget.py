@@ -1,52 +1,64 @@
-"""Budgets that a run shares with others: what it takes there must be granted, because others take too.
+"""Claims on budgets that the run shares with other runs.
 
-What a request has used, and what is given back, is told with the next Grant: one that takes, or one of its own
-(`pay`) before the run waits for something else or ends.
+Each claim is a Grant effect, because its answer depends on other runs. What a request used, and what is refunded, goes
+with the next Grant: one that claims, or one of its own (`flush`) before the run waits for something else or ends.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable
 from dataclasses import replace
 
 from ..budget.run_budget import Refusal
-from .effects import Flow, Grant
-from .state import RunState
+from ..budget.spending import Holds
+from .effects import Flow
+from .orders import emit_refusals
+from .state import RunState, SharedBudget
+
+NOTHING_USED = {"tokens": 0, "usd": 0}
 
 
-def claim(run: RunState, **amounts: int) -> Flow[Refusal | None]:
-    """Take from the shared budgets, all or nothing; the refusal is remembered as the run's own."""
-    grant, run.pending_grant = _get_pending_grant(run), None
+def claim(run: RunState, shared: SharedBudget, **amounts: int) -> Flow[Refusal | None]:
+    """Claim from the shared budgets, all or nothing. A refusal counts as one of the run's own."""
+    grant = shared.take_pending()
     grant.claim = {name: amount for name, amount in amounts.items() if amount}
     refusal = yield from run.perform(grant)
     if refusal is not None:
-        run.envelope.remember(replace(refusal, is_shared=True))
-        run.emit_refusals()
+        run.budget.remember(replace(refusal, is_shared=True))
+        emit_refusals(run)
     return refusal
 
 
-def settle(run: RunState, facts: Mapping[str, int]) -> None:
-    """Book what a request has used there."""
-    _get_pending_grant(run).settle = facts
+def claim_request(
+    run: RunState, shared: SharedBudget, holds: Holds, must_stop: Callable[[RunState], object], turns: int = 0
+) -> Flow[tuple[bool, Refusal | None]]:
+    """Claim what a request may use, and return whether it may be made, with the refusal if there was one.
+
+    If it may not, because of a refusal or because `must_stop` is true meanwhile, everything is released.
+    """
+    refusal = yield from claim(run, shared, turns=turns, **{name: hold.amount for name, hold in holds.items()})
+    if turns and refusal is None:
+        shared.turn_claimed = True
+    if refusal is None and not must_stop(run):
+        return True, None
+    release_holds(holds)
+    if refusal is None:
+        shared.settle(NOTHING_USED)
+    return False, refusal
 
 
-def refund(run: RunState, reason: str, amounts: Mapping[str, int]) -> None:
-    """Give something back there."""
-    given = _get_pending_grant(run).refund.setdefault(reason, {})
-    for name, amount in amounts.items():
-        given[name] = given.get(name, 0) + amount
+def release_holds(holds: Holds) -> None:
+    """Release the reservations of a request that is not made, or used nothing."""
+    for hold in holds.values():
+        hold.release()
 
 
 def flush(run: RunState) -> Flow[None]:
-    """Tell them now, as others may wait for it. Before anything slow but calls, whose own Grants tell it.
+    """Report usage and refunds to the shared budgets now, because other runs may wait for them.
 
-    Whoever goes on then looks whether the run was ended meanwhile.
+    Needed before anything slow except tool calls, whose own Grants report it. Check afterwards whether the run must
+    end.
     """
-    debt, run.pending_grant = run.pending_grant, None
-    if debt is not None:
-        yield from run.perform(debt)
-
-
-def _get_pending_grant(run: RunState) -> Grant:
-    run.pending_grant = run.pending_grant or Grant()
-    return run.pending_grant
+    shared = run.shared
+    if shared is not None and shared.has_pending:
+        yield from run.perform(shared.take_pending())

@@ -1,58 +1,106 @@
-"""What comes in from outside while the loop waits: each letter is noted in the course of the run, or done at once."""
+"""Signals that stop or change a running loop, and what they mean for its end."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Mapping, Sequence
+from typing import Any
 
-from .. import event
-from ..errors import UnknownBudget
-from .effects import Cancel, Extend, Late, LeaseLost, Signal, Stalled, Steer, StoreFailed, TimeUp
+from ..progress import Halt
+from ..result import Stop
+from ..unit import Unit
+from .effects import Cancel, LeaseLost, Signal, Stalled, Steer, StoreFailed, TimeUp
+from .ending import End
 
-if TYPE_CHECKING:
-    from .state import RunState  # cycle: its type only; the state calls these functions
-
-
-def apply_signal(run: RunState, signal: Signal) -> None:
-    """Note what somebody wants of the run."""
-    match signal:
-        case Cancel(by):
-            run.cancelled = run.cancelled or by
-        case Steer(text):
-            run.steered = [*run.steered, text]
-        case Extend():
-            apply_extension(run, signal)
-        case TimeUp():
-            run.time_up = True
-        case LeaseLost():
-            run.lease_lost = True
-        case Stalled(seconds):
-            run.idle_s = seconds
-        case StoreFailed(error):
-            run.failure = dict(error)
-        case Late(call_id, tool, own):
-            run.hung -= own
-            run.repetition.forget_reads()
-            run.recorder.emit(event.LateResultDropped, call_id, tool)
+_NONE: frozenset[str] = frozenset()
 
 
-def apply_extension(run: RunState, extension: Extend) -> bool:
-    """Raise ceilings and the time, as far as the registry allows; whether there is more of anything now."""
-    raised = [_raise_ceiling(run, name, amount, extension.by) for name, amount in extension.amounts.items()]
-    terms, given = run.spec.limits, run.envelope.postponed_s
-    seconds = min(extension.seconds, max(0.0, terms.max_extended_seconds - terms.seconds - given))
-    if seconds:
-        run.envelope.postpone(seconds, f"extended by {extension.by}")
-        run.recorder.emit(event.Postponed, seconds, f"extended by {extension.by}")
-        run.extended |= {"seconds"}
-    return bool(seconds) or any(raised)
+class StopSignals:
+    """Requests to end the run, from outside and from hooks, and texts steered into it."""
 
+    __slots__ = (
+        "cancelled_by", "extended", "failure", "halt", "has_stop", "idle_s", "lease_lost", "steered", "time_up",
+    )  # fmt: skip
 
-def _raise_ceiling(run: RunState, name: str, amount: int, by: str) -> int:
-    budgets = run.envelope.budgets
-    if name not in budgets:
-        raise UnknownBudget(name, tuple(budgets))
-    raised = budgets[name].extend(amount, by=by)
-    if raised:
-        run.recorder.emit(event.Extended, name, raised, by)
-        run.extended |= {name}
-    return raised
+    def __init__(self) -> None:
+        self.has_stop = False
+        """True once anything was received that may end the run."""
+        self.cancelled_by: str | None = None
+        self.lease_lost = self.time_up = False
+        self.halt: Halt | None = None
+        self.failure: dict[str, Any] | None = None
+        """Error of a hook, or of the store."""
+        self.idle_s: float | None = None
+        """Idle seconds reported by the stall detector, or None."""
+        self.steered: Sequence[str] = ()
+        """Texts of the user that are not in the history yet."""
+        self.extended = _NONE
+        """Limits raised since the end was last decided."""
+
+    def receive(self, signal: Signal) -> None:
+        """Note a signal. The first cancel counts."""
+        match signal:
+            case Steer(text):
+                self.steered = [*self.steered, text]
+                return
+            case Cancel(by):
+                self.cancelled_by = self.cancelled_by or by
+            case TimeUp():
+                self.time_up = True
+            case LeaseLost():
+                self.lease_lost = True
+            case Stalled(seconds):
+                self.idle_s = seconds
+            case StoreFailed(error):
+                self.failure = dict(error)
+            case _:
+                return
+        self.has_stop = True
+
+    def request_halt(self, order: Halt) -> None:
+        """Note that a hook or a person halts the run. The first halt counts."""
+        self.halt = self.halt or order
+        self.has_stop = True
+
+    def fail(self, error: Mapping[str, Any]) -> None:
+        """Note an error that ends the run. The first one counts."""
+        self.failure = self.failure or dict(error)
+        self.has_stop = True
+
+    def take_steered(self) -> Sequence[str]:
+        """Return the steered texts, and forget them."""
+        steered, self.steered = self.steered, ()
+        return steered
+
+    def note_extended(self, name: str) -> None:
+        """Note that a limit was raised."""
+        self.extended |= {name}
+
+    def forget_extended(self) -> None:
+        """Forget raised limits: an end is decided now."""
+        self.extended = _NONE
+
+    @property
+    def is_cancelled(self) -> bool:
+        """True if the run was cancelled or lost its lease."""
+        return self.lease_lost or self.cancelled_by is not None
+
+    def find_cancellation(self) -> End | None:
+        """Return the end of a run that was cancelled or lost its lease."""
+        if self.lease_lost:
+            return End(Stop.CONTENDED)
+        return None if self.cancelled_by is None else End(Stop.CANCELLED, by=self.cancelled_by)
+
+    def find_end(self) -> End | None:
+        """Return the strongest end that was requested. Time is not considered."""
+        if not self.has_stop:
+            return None
+        cancelled = self.find_cancellation()
+        if cancelled is not None:
+            return cancelled
+        if self.failure is not None:
+            return End(Stop.FAILED, error=self.failure)
+        if self.halt is not None:
+            return End(Stop.HALTED, by=self.halt.by, warning=self.halt.message or None, grace=self.halt.grace)
+        if self.idle_s is not None:
+            return End(Stop.STALLED, warning=f"No progress for {Unit.SECONDS.show(self.idle_s)}.")
+        return None

@@ -1,106 +1,223 @@
-"""The calls of one turn: each is prepared, made and finalised in the order asked, and gets exactly one outcome."""
+"""The tool calls of one turn: each is prepared, made and recorded in the order asked, with exactly one outcome."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 
+from .. import event
 from ..event import Refunded, ToolStarted
-from ..outcome import BaseOutcome, Cancelled, Denied, Outcome, Reason, Success, Timeout
+from ..outcome import BaseOutcome, Cancelled, Denied, Outcome, Reason, Status, Success, Timeout
 from ..progress import Point
 from ..request import Call, Finish
+from ..rules.orders import apply_changes
 from . import approval, children, duplicates, shared_budget
 from .effects import Act, Flow
+from .orders import call_hooks, emit_refusals
 from .plan import Prepared
-from .state import RunState
+from .state import RunState, SharedBudget
 
-_CALLED = Point.TOOL_CALLED  # found once: see course.py
+_CALLED, _TOOL_ENDED, _DONE = Point.TOOL_CALLED, Point.TOOL_ENDED, Status.DONE  # globals are faster than enum members
 
 
 def make_calls(run: RunState, calls: Sequence[Call]) -> Flow[Sequence[Outcome]]:
-    """Make the calls: those that may stand side by side together, group after group; a person has decided by then."""
+    """Make the calls of a turn: group after group, those of a group in parallel."""
     outcomes: list[Outcome] = []
     run.progress.outcomes = outcomes
-    group_n = run.next_n if len(calls) > 1 else None
-    within, admission = run.plan.has_shared_budget, run.admission
-    for group in admission.group_calls(calls):
-        prepared: list[Prepared | Outcome] = []
-        for call in group:
-            one = _prepare_call(run, call)
-            if not isinstance(one, BaseOutcome):
-                one = (yield from _claim_call(run, one)) if within else admission.claim(one) or one
-            if run.evidence is not None and isinstance(one, BaseOutcome):
-                run.evidence.withdraw(one)
-            prepared.append(one)
-        if within:
-            prepared = _drop_if_late(run, prepared)
+    group_n = run.messages.next_n if len(calls) > 1 else None
+    for group in run.admission.group_calls(calls):
+        prepared = (
+            _prepare_group(run, group) if run.shared is None else (yield from _claim_group(run, run.shared, group))
+        )
         ready: list[Prepared] = []
-        for one in prepared:
-            if not isinstance(one, BaseOutcome):
-                ready.append(one)
-                run.recorder.emit(ToolStarted, one.call.id, one.call.name, one.redacted_arguments)
+        for call in prepared:
+            if not isinstance(call, BaseOutcome):
+                ready.append(call)
+                run.recorder.emit(ToolStarted, call.call.id, call.call.name, call.redacted_arguments)
         if run.spec.may_delegate:
             children.start_children(run, ready)
-        effect = Act(ready, run.envelope.work_at)
+        effect = Act(ready, run.budget.work_at)
         made = iter(run.receive(effect, (yield effect)) if ready else ())
         if run.spec.may_delegate:
             made = children.settle_children(run, ready, made)
-        for place, one in enumerate(prepared):
-            call, tool = group[place], None
-            if isinstance(one, BaseOutcome):
-                outcome = one
-            else:
-                tool, outcome = one.tool, _finalize_outcome(run, one, next(made))
-            if run.verdicts:
-                approval.note_changed_arguments(run, call, outcome)
-            outcomes.append(outcome)
-            if run.evidence is not None:
-                run.evidence.record_outcome(outcome)
-            run.record_outcome(outcome, group_n)
-            duplicates.record_outcome(run, call, outcome, tool)
+        _record_group(run, group, prepared, made, outcomes, group_n)
         if len(ready) < len(prepared):
-            run.emit_refusals()
+            emit_refusals(run)
     return outcomes
 
 
-def _drop_if_late(run: RunState, prepared: list[Prepared | Outcome]) -> list[Prepared | Outcome]:
-    """The same; but if the run was called off, or its time ended, while others were asked, none is made any more."""
-    late = _check_too_late(run)
-    if late is None:
-        return prepared
-    kept: list[Prepared | Outcome] = []
-    for one in prepared:
-        if not isinstance(one, BaseOutcome):
-            for budget in run.admission.refund(one, "call_never_made"):
-                run.recorder.emit(Refunded, budget, 1, "call_never_made")
-            if run.plan.has_shared_budget:
-                shared_budget.refund(run, "call_never_made", one.counts)
-            one = late(one.call)
-        kept.append(one)
-    return kept
+def _prepare_group(run: RunState, group: Sequence[Call]) -> list[Prepared | Outcome]:
+    """Prepare the calls of a group, and claim what they take."""
+    prepared: list[Prepared | Outcome] = []
+    for call in group:
+        ready = _prepare_call(run, call)
+        if not isinstance(ready, BaseOutcome):
+            ready = run.admission.claim(ready) or ready
+        if run.evidence is not None and isinstance(ready, BaseOutcome):
+            run.evidence.withdraw(ready)
+        prepared.append(ready)
+    return prepared
+
+
+def _claim_group(run: RunState, shared: SharedBudget, group: Sequence[Call]) -> Flow[list[Prepared | Outcome]]:
+    """Prepare the calls of a group, and claim what they take here and in the shared budgets.
+
+    If the run is cancelled, or its time ends, while it waits for a grant, none is made.
+    """
+    prepared: list[Prepared | Outcome] = []
+    for call in group:
+        ready = _prepare_call(run, call)
+        if not isinstance(ready, BaseOutcome):
+            ready = yield from _claim_call(run, shared, ready)
+        if run.evidence is not None and isinstance(ready, BaseOutcome):
+            run.evidence.withdraw(ready)
+        prepared.append(ready)
+    build_outcome = _check_too_late(run)
+    return prepared if build_outcome is None else [_withdraw(run, shared, ready, build_outcome) for ready in prepared]
+
+
+def _claim_call(run: RunState, shared: SharedBudget, prepared: Prepared) -> Flow[Prepared | Outcome]:
+    """Claim a call in the run's own and in the shared budgets.
+
+    The own ones are checked first: claiming there and refunding would use up the limit of refunds.
+    """
+    denied = run.admission.check_budget(prepared)
+    if denied is not None:
+        return denied
+    refusal = yield from shared_budget.claim(run, shared, **prepared.counts)
+    if refusal is not None:
+        return _build_denied(prepared.call, Reason.BUDGET, refusal.warning)
+    return run.admission.claim(prepared) or prepared
 
 
 def _check_too_late(run: RunState) -> Callable[[Call], Outcome] | None:
-    if run.check_cancelled() is not None:
+    if run.signals.is_cancelled:
         return lambda call: Cancelled(call_id=call.id, tool=call.name)
-    if run.time_up or run.envelope.is_expired():
-        run.envelope.refuse("seconds")
+    if run.signals.time_up or run.budget.is_expired():
+        run.budget.refuse("seconds")
         return lambda call: _build_denied(call, Reason.DEADLINE, "the time of the run is up")
     return None
 
 
+def _withdraw(
+    run: RunState, shared: SharedBudget, prepared: Prepared | Outcome, build_outcome: Callable[[Call], Outcome]
+) -> Outcome:
+    """Refund a call that was claimed and is not made."""
+    if isinstance(prepared, BaseOutcome):
+        return prepared
+    for budget in run.admission.refund(prepared, "call_never_made"):
+        run.recorder.emit(Refunded, budget, 1, "call_never_made")
+    shared.refund("call_never_made", prepared.counts)
+    return build_outcome(prepared.call)
+
+
+def _prepare_call(run: RunState, call: Call) -> Prepared | Outcome:
+    """Decide about a call without any effect. It is not claimed yet."""
+    signals, spec = run.signals, run.spec
+    if signals.has_stop:
+        if signals.is_cancelled:
+            return Cancelled(call_id=call.id, tool=call.name)
+        if signals.time_up:
+            run.budget.refuse("seconds")
+            return _build_denied(call, Reason.DEADLINE, "the time of the run is up")
+    prepared = run.admission.read(call)
+    loops = duplicates.check_loop(run, call, prepared)
+    if loops is not None or isinstance(prepared, BaseOutcome):
+        return loops or prepared
+    duplicate = duplicates.answer_duplicate(run, call, prepared.tool)
+    if duplicate is not None:
+        return duplicate
+    if call.name in spec.approval_tools or spec.rules_need_approval:
+        unapproved = approval.check_approval(run, call)
+        if unapproved is not None:
+            return unapproved
+        prepared.answer = run.approvals.verdicts[call.id].text
+    return _find_veto(run, call, prepared) or prepared
+
+
+def _find_veto(run: RunState, call: Call, prepared: Prepared) -> Denied | None:
+    """Ask hooks, rules and tool rules whether a call may be made."""
+    if run.hooks.all:
+        veto = call_hooks(run, _CALLED, call)
+        if veto is not None:
+            return _build_denied(call, Reason.RULE, veto.message)
+        halt = run.signals.halt
+        if halt is not None:
+            return _build_denied(call, Reason.RULE, halt.message or "the run is halted")
+    if run.evidence is not None:
+        why = run.evidence.check_call(call.id, call.name, prepared.values)
+        if why is not None:
+            return _build_denied(call, Reason.RULE, why)
+    return None
+
+
+def _record_group(
+    run: RunState,
+    group: Sequence[Call],
+    prepared: Sequence[Prepared | Outcome],
+    made: Iterator[Outcome],
+    outcomes: list[Outcome],
+    group_n: int | None,
+) -> None:
+    """Record the outcome of each call of a group, in the order asked."""
+    for call, ready in zip(group, prepared, strict=True):
+        tool = None
+        if isinstance(ready, BaseOutcome):
+            outcome = ready
+        else:
+            tool, outcome = ready.tool, _apply_outcome(run, ready, next(made))
+        if run.approvals.verdicts:
+            approval.note_changed_arguments(run, call, outcome)
+        outcomes.append(outcome)
+        if run.evidence is not None:
+            run.evidence.record_outcome(outcome)
+        record_outcome(run, outcome, group_n)
+        duplicates.record_outcome(run, call, outcome, tool)
+
+
+def _apply_outcome(run: RunState, prepared: Prepared, outcome: Outcome) -> Outcome:
+    """Apply the state changes of a call, or note that it failed or hangs."""
+    if isinstance(outcome, Success):
+        if outcome.changes:
+            apply_changes(run.state, outcome.changes)
+        return outcome
+    run.admission.note(prepared.tool.name, outcome)
+    if isinstance(outcome, Timeout | Cancelled):
+        run.hung += outcome.hung
+    return outcome
+
+
+def record_outcome(run: RunState, outcome: Outcome, group: int | None) -> None:
+    """Record an outcome in events, messages and counts, and ask the hooks about it."""
+    progress, call_id, tool, status = run.progress, outcome.call_id, outcome.tool, outcome.status
+    reason = None if outcome.same_as is None else Reason.DUPLICATE
+    if type(outcome) is Denied:
+        reason = outcome.reason
+    is_done = status is _DONE
+    run.recorder.emit(event.ToolEnded, call_id, tool, status, reason, outcome.seconds)
+    run.messages.add_result(call_id, tool, outcome.text, not is_done, group)
+    progress.results.append(outcome)
+    counts = progress.successes if is_done else progress.failures
+    counts[tool] = counts.get(tool, 0) + 1
+    hooks = run.hooks
+    if hooks.all:
+        call_hooks(run, _TOOL_ENDED, outcome)
+    hooks.notices.release_after_tool()
+
+
 def deny_calls(run: RunState, calls: Sequence[Call], reason: Reason, message: str) -> list[Outcome]:
-    """Answer calls without making them."""
+    """Deny calls without making them."""
     outcomes: list[Outcome] = []
     run.progress.outcomes = outcomes
-    group_n = run.next_n if len(calls) > 1 else None
+    group_n = run.messages.next_n if len(calls) > 1 else None
     for call in calls:
         outcomes.append(_build_denied(call, reason, message))
-        run.record_outcome(outcomes[-1], group_n)
+        record_outcome(run, outcomes[-1], group_n)
     return outcomes
 
 
 def deny_incomplete(run: RunState, calls: Sequence[Call], finish: Finish) -> list[Outcome]:
-    """Answer the calls of a reply that did not come to its end: half of what was meant must not be done."""
+    """Deny the calls of a reply that was cut off: half of what was meant must not be done."""
     if finish is Finish.LENGTH:
         why = "the reply was cut off at its maximum length, so none of its calls was made. Send less in one reply."
         return deny_calls(run, calls, Reason.VALIDATION, why)
@@ -109,65 +226,13 @@ def deny_incomplete(run: RunState, calls: Sequence[Call], finish: Finish) -> lis
     return deny_calls(run, calls, Reason.DEADLINE, "the reply was cut off before its end")
 
 
-def _prepare_call(run: RunState, call: Call) -> Prepared | Outcome:
-    """What is decided of a call without asking anybody outside; it is not counted yet."""
-    if run.cancelled is not None or run.lease_lost:
-        return Cancelled(call_id=call.id, tool=call.name)
-    if run.time_up:
-        run.envelope.refuse("seconds")
-        return _build_denied(call, Reason.DEADLINE, "the time of the run is up")
-    ready = run.admission.read(call)
-    round = duplicates.check_loop(run, call, ready)
-    if round is not None or isinstance(ready, BaseOutcome):
-        return round or ready
-    known = duplicates.answer_duplicate(run, call, ready.tool)
-    if known is not None:
-        return known
-    if call.name in run.spec.approval_tools or run.spec.rules_need_approval:
-        unapproved = approval.check_approval(run, call)
-        if unapproved is not None:
-            return unapproved
-        ready.answer = run.verdicts[call.id].text
-    if run.hooks:
-        veto = run.call_hooks(_CALLED, call)
-        if veto is not None:
-            return _build_denied(call, Reason.RULE, veto.message)
-        if run.halt is not None:
-            return _build_denied(call, Reason.RULE, run.halt.message or "the run is halted")
-    if run.evidence is not None:
-        why = run.evidence.check_call(call.id, call.name, ready.values)
-        if why is not None:
-            return _build_denied(call, Reason.RULE, why)
-    return ready
-
-
-def _claim_call(run: RunState, prepared: Prepared) -> Flow[Prepared | Outcome]:
-    """The call, if its own and the shared budgets allow it.
-
-    Its own are looked at first: what is taken there and given back again would use up the refunds, which are bounded.
-    """
-    short = run.admission.check_budget(prepared)
-    if short is not None:
-        return short
-    refusal = yield from shared_budget.claim(run, **prepared.counts)
-    if refusal is not None:
-        return _build_denied(prepared.call, Reason.BUDGET, refusal.warning)
-    return run.admission.claim(prepared) or prepared
-
-
-def _finalize_outcome(run: RunState, prepared: Prepared, outcome: Outcome) -> Outcome:
-    """The outcome; what the call has set is in the state then."""
-    if isinstance(outcome, Success):
-        for key, value in outcome.changes.items():
-            if value is None:
-                run.state.pop(key, None)
-            else:
-                run.state[key] = value
-        return outcome
-    run.admission.note(prepared.tool.name, outcome)
-    if isinstance(outcome, Timeout | Cancelled):
-        run.hung += outcome.hung
-    return outcome
+def cancel_open_calls(run: RunState) -> None:
+    """Give calls without an outcome one, after something raised in the middle of a turn."""
+    ended = {outcome.call_id for outcome in run.progress.results}
+    for call in run.progress.calls:
+        if call.id not in ended:
+            with suppress(BaseException):  # of a hook; the first error is raised
+                record_outcome(run, Cancelled(call_id=call.id, tool=call.name), None)
 
 
 def _build_denied(call: Call, reason: Reason, message: str) -> Denied:

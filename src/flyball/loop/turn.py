@@ -9,58 +9,62 @@ from ..outcome import Denied, Outcome, Reason
 from ..progress import Point
 from ..request import Call, Finish, Reply
 from ..result import Stop
-from . import duplicates, shared_budget
+from . import duplicates
 from .approval import ask_to_continue, request_approvals
 from .completion import check_early_completion, handle_final_reply
 from .effects import Flow
 from .ending import ContinueReason, End
 from .model_request import ask_model
+from .orders import call_hooks
 from .state import RunState
-from .tool_calls import deny_calls, deny_incomplete, make_calls
+from .stopping import check_end, is_over, refuse_budget
+from .tool_calls import cancel_open_calls, deny_calls, deny_incomplete, make_calls
 
-# Found once: see course.py.
+# Globals are faster than enum members on Python 3.11.
 _STARTED, _ENDED = Point.TURN_STARTED, Point.TURN_ENDED
 _INCOMPLETE = (Finish.LENGTH, Finish.CONTENT_FILTER, Finish.CUT)
 _TOOLS_RAN = ContinueReason.TOOLS_RAN
 
 
 def take_turn(run: RunState) -> Flow[ContinueReason | End]:
-    """Claim a turn, and take it."""
-    end = run.check_end()
+    """Claim a turn, and take it. Return why the run continues, or its end."""
+    end = check_end(run)
     if end is not None:
         return end
-    run.shared_turn_claimed, run.refund_reason = False, None
-    if not run.envelope.claim_step():
-        end = run.refuse_budget("turns")
-        if not run.envelope.claim_step():  # a rule may have given more, when it heard of that
+    shared, hooks = run.shared, run.hooks.all
+    if shared is not None:
+        shared.start_turn()
+    if not run.budget.claim_step():
+        end = refuse_budget(run, "turns")
+        if not run.budget.claim_step():  # a rule may have raised the limit when it heard of that
             return end
     run.progress.turn += 1
     run.recorder.turn = run.progress.turn
     run.recorder.emit(event.TurnStarted)
     requests = run.progress.requests
     try:
-        if run.hooks:
-            run.call_hooks(_STARTED)
-        going = yield from _run_turn(run)
-        if run.hooks:
-            run.call_hooks(_ENDED)
+        if hooks:
+            call_hooks(run, _STARTED)
+        next_step = yield from _run_turn(run)
+        if hooks:
+            call_hooks(run, _ENDED)
     except BaseException:
         if run.progress.requests == requests:
             run.refund_turn("round_never_started")
-        run.cancel_open_calls()
+        cancel_open_calls(run)
         raise
     finally:
         run.recorder.emit(event.TurnEnded)
-    if run.shared_turn_claimed and run.refund_reason is not None:
-        shared_budget.refund(run, run.refund_reason, {"turns": 1})
-    return check_continue(run, going) if isinstance(going, ContinueReason) else going
+    if shared is not None:
+        shared.end_turn()
+    return check_continue(run, next_step) if isinstance(next_step, ContinueReason) else next_step
 
 
 def _run_turn(run: RunState) -> Flow[ContinueReason | End]:
-    if run.rule_questions:
+    if run.hooks.questions:
         yield from ask_to_continue(run)
-    end = run.check_end() or (End(Stop.PAUSED) if run.questions else None)
-    if end is not None:  # a hook or a person halted it before anything was asked
+    end = check_end(run) or (End(Stop.PAUSED) if run.approvals.questions else None)
+    if end is not None:  # a hook or a person halted it before the request
         run.refund_turn("round_never_started")
         return end
     reply = yield from ask_model(run)
@@ -85,46 +89,51 @@ def _handle_calls(run: RunState, reply: Reply, calls: Sequence[Call]) -> Flow[Co
     else:
         if run.spec.approval_tools or run.spec.rules_need_approval:
             calls = yield from request_approvals(run, calls)
-        if run.questions and not run.is_over():
+        if run.approvals.questions and not is_over(run):
             deny_calls(run, calls, Reason.APPROVAL, "the run waits for a person, and until then no call is made")
-            return run.check_end() or End(Stop.PAUSED)
+            return check_end(run) or End(Stop.PAUSED)
         outcomes = yield from make_calls(run, calls)
-    shared = run.spec
-    if shared.assertions is not None:
+    if run.spec.assertions is not None:
         end = check_early_completion(run)  # what was proved in time counts, even if the time is over now
         if end is not None:
             return end
+    return _finish_calls(run, outcomes)
+
+
+def _finish_calls(run: RunState, outcomes: Sequence[Outcome]) -> ContinueReason | End:
+    """Return why the run continues after its calls, or its end."""
     ran = False
     for outcome in outcomes:
         ran = ran or type(outcome) is not Denied
-    end = run.check_end()
+    end = check_end(run)
     if not ran and (end is None or end.stop is Stop.HALTED):
         end = _check_calls_exhausted(run, outcomes) or end
     if end is None and run.repetition.stalled:
         end = duplicates.check_stalled(run)
     if end is not None:
         return end
-    if ran and shared.cheap_tools and shared.cheap_tools.issuperset(outcome.tool for outcome in outcomes):
+    cheap_tools = run.spec.cheap_tools
+    if ran and cheap_tools and cheap_tools.issuperset(outcome.tool for outcome in outcomes):
         run.refund_turn("cheap_round")
-    if run.steered:
+    if run.signals.steered:
         run.add_steered()
     return _TOOLS_RAN if ran else ContinueReason.ANSWERED
 
 
 def _check_calls_exhausted(run: RunState, outcomes: Sequence[Outcome]) -> End | None:
-    """When a whole batch was denied because no call is left, there is nothing to go on with."""
+    """Return the end of a run if a whole batch was denied because no call is left."""
     denied = [outcome for outcome in outcomes if isinstance(outcome, Denied) and outcome.reason is Reason.BUDGET]
     if len(denied) < len(outcomes):
         return None
-    refused = {refusal.budget for refusal in run.envelope.refusals}
-    spent = run.plan.has_shared_budget or run.envelope.budgets["tool_calls"].exceeded
-    return run.refuse_budget("tool_calls") if spent and "tool_calls" in refused else None
+    refused = {refusal.budget for refusal in run.budget.refusals}
+    is_spent = run.shared is not None or run.budget.budgets["tool_calls"].exceeded
+    return refuse_budget(run, "tool_calls") if is_spent and "tool_calls" in refused else None
 
 
 def check_continue(run: RunState, reason: ContinueReason) -> ContinueReason | End:
-    """A turn that would be followed by another: whether the caller wants that."""
-    end = run.check_end()
-    if end is not None or reason is ContinueReason.SHORTENED:  # which was no turn
+    """Return the reason to continue, or the end if the agent's options want no other turn."""
+    end = check_end(run)
+    if end is not None or reason is ContinueReason.SHORTENED:  # that was no turn
         return end or reason
     if run.spec.single_turn:
         return End(Stop.HALTED, by="single_turn")

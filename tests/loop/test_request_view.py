@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from flyball.loop.messages import MessageLog
+from flyball.loop.request_view import RequestView
 from flyball.message import Message, MessageType, Role, check_pairs
 from flyball.request import estimate_message_tokens
 
@@ -36,7 +36,7 @@ def conversation(turns: list[list[int]], task: str = "Do it.") -> list[Message]:
     return messages
 
 
-def shown(context: MessageLog) -> list[str]:
+def shown(context: RequestView) -> list[str]:
     return [message.content for message in context.messages if message.type is not MessageType.TOOL_CALL]
 
 
@@ -45,12 +45,12 @@ SIZES = st.lists(st.lists(st.integers(0, 3_000), max_size=3), max_size=12)
 
 def test_as_long_as_nothing_is_elided_the_history_itself_is_shown() -> None:
     history = conversation([[10], [10]])
-    assert MessageLog(history).messages is history
+    assert RequestView(history).messages is history
 
 
 def test_the_oldest_results_become_one_line_each(snapshot: Callable[..., None]) -> None:
     history = conversation([[8_214], [3_000], [400], [500]])
-    context = MessageLog(history)
+    context = RequestView(history)
     context.shorten(6_000)
     first, elided, *rest = shown(context)
     assert (first, rest) == ("Do it.", ["x" * 3_000, "x" * 400, "x" * 500])
@@ -59,7 +59,7 @@ def test_the_oldest_results_become_one_line_each(snapshot: Callable[..., None]) 
 
 
 def test_a_line_is_not_elided_again() -> None:
-    context = MessageLog(conversation([[8_214], [3_000], [4_000], [5_000], [500], [500]]))
+    context = RequestView(conversation([[8_214], [3_000], [4_000], [5_000], [500], [500]]))
     context.shorten(7_000)
     context.shorten(5_000)
     assert shown(context)[1].startswith("tool0: 8,214 ")
@@ -67,7 +67,7 @@ def test_a_line_is_not_elided_again() -> None:
 
 def test_much_at_a_time_so_that_the_beginning_changes_rarely() -> None:
     history = conversation([[1_000]] * 20)
-    context = MessageLog(history)
+    context = RequestView(history)
     changes = 0
     for n in range(100):
         new = turn(1_000 + 10 * n, [1_000])
@@ -81,7 +81,7 @@ def test_much_at_a_time_so_that_the_beginning_changes_rarely() -> None:
 
 
 def test_where_lines_are_not_enough_the_oldest_turns_are_left_out_and_a_message_says_so() -> None:
-    context = MessageLog(conversation([[20]] * 60))
+    context = RequestView(conversation([[20]] * 60))
     context.shorten(1_000)
     assert context.tokens <= 1_000 * 3 // 4
     left_out = context.messages[1].content
@@ -92,7 +92,7 @@ def test_where_lines_are_not_enough_the_oldest_turns_are_left_out_and_a_message_
 
 
 def test_what_is_left_out_is_counted_on() -> None:
-    context = MessageLog(conversation([[20]] * 60))
+    context = RequestView(conversation([[20]] * 60))
     context.shorten(1_000)
     for n in range(40):
         context.messages.extend(turn(1_000 + n * 10, [20]))
@@ -106,7 +106,7 @@ def test_what_is_left_out_is_counted_on() -> None:
 def test_what_the_user_said_in_between_stays() -> None:
     history = conversation([[2_000]] * 5)
     history.insert(5, said(99, Role.USER, "Only the tests."))
-    context = MessageLog(history)
+    context = RequestView(history)
     context.shorten(400)
     assert [message.content for message in context.messages if message.role is Role.USER][-1] == "Only the tests."
 
@@ -114,7 +114,7 @@ def test_what_the_user_said_in_between_stays() -> None:
 def test_a_summary_stands_in_the_place_of_what_is_old_and_the_next_takes_it_in(
     snapshot: Callable[..., None],
 ) -> None:
-    context = MessageLog(conversation([[2_000]] * 6))
+    context = RequestView(conversation([[2_000]] * 6))
     assert context.summarize("Six files were read.")
     snapshot(context.messages[1].content)
     assert len(context.messages) == 2 + 4
@@ -127,7 +127,7 @@ def test_a_summary_stands_in_the_place_of_what_is_old_and_the_next_takes_it_in(
 
 
 def test_a_summary_stays_where_more_is_left_out_without_one() -> None:
-    context = MessageLog(conversation([[2_000]] * 6))
+    context = RequestView(conversation([[2_000]] * 6))
     context.summarize("Six files were read.")
     for n in range(60):
         context.messages.extend(turn(100 + n * 10, [20]))
@@ -138,7 +138,7 @@ def test_a_summary_stays_where_more_is_left_out_without_one() -> None:
 
 def test_a_summary_that_is_longer_than_what_it_sums_up_is_not_taken() -> None:
     history = conversation([[10]] * 6)
-    context = MessageLog(history)
+    context = RequestView(history)
     assert not context.summarize("blah " * 1_000)
     assert context.messages is history
 
@@ -147,7 +147,7 @@ def test_a_call_whose_result_comes_much_later_is_not_torn_from_it() -> None:
     history = conversation([[500], [500], [500]])
     late = history.pop(2)
     history.append(late)
-    context = MessageLog(history)
+    context = RequestView(history)
     context.shorten(100)
     assert check_pairs(context.messages) == []
 
@@ -157,21 +157,21 @@ def test_a_call_id_that_is_used_again_is_another_call() -> None:
     for message in history[1:]:
         assert message.payload is not None
         message.payload["call_id"] = "call_0"
-    context = MessageLog(history)
+    context = RequestView(history)
     context.shorten(6_000)
     assert context.tokens <= 6_000
     assert check_pairs(context.messages) == []
 
 
 def test_a_summary_is_not_thrown_away_where_all_fits() -> None:
-    context = MessageLog(conversation([[3_400]] * 6))
+    context = RequestView(conversation([[3_400]] * 6))
     assert context.summarize("Six files were read.")
     context.shorten(4_000)
     assert context.messages[1].content.endswith("Six files were read.")
 
 
 def test_a_summary_for_which_there_is_no_room_goes_last() -> None:
-    context = MessageLog(conversation([[2_000]] * 4))
+    context = RequestView(conversation([[2_000]] * 4))
     assert context.summarize("word " * 200)
     context.shorten(1_500)
     assert context.tokens <= 1_500
@@ -180,7 +180,7 @@ def test_a_summary_for_which_there_is_no_room_goes_last() -> None:
 
 @pytest.mark.parametrize("history", [[], [said(0, Role.USER, "Do it.")], [said(0, Role.ASSISTANT, "Hello.")]])
 def test_what_cannot_be_shortened_stays(history: list[Message]) -> None:
-    context = MessageLog(history)
+    context = RequestView(history)
     context.shorten(0)
     assert context.messages is history
 
@@ -188,7 +188,7 @@ def test_what_cannot_be_shortened_stays(history: list[Message]) -> None:
 @given(SIZES, st.integers(0, 6_000))
 def test_shortening_keeps_pairs_the_task_and_the_newest_turn_and_never_grows(sizes: list[list[int]], room: int) -> None:
     history = conversation(sizes)
-    context = MessageLog(history)
+    context = RequestView(history)
     before = context.tokens
     context.shorten(room)
     assert context.tokens <= before
@@ -201,7 +201,7 @@ def test_shortening_keeps_pairs_the_task_and_the_newest_turn_and_never_grows(siz
 
 @given(SIZES, st.integers(0, 6_000))
 def test_shortening_again_never_shows_more(sizes: list[list[int]], room: int) -> None:
-    context = MessageLog(conversation(sizes))
+    context = RequestView(conversation(sizes))
     context.shorten(room)
     once = context.tokens
     context.shorten(room)

@@ -1,0 +1,103 @@
+"""Asking hooks and rules, and carrying out their orders on a run."""
+
+from __future__ import annotations
+
+from collections.abc import MutableMapping
+from typing import Any
+
+from .. import event
+from ..progress import AskPerson, Emit, Fault, Halt, Point, Veto
+from ..rules.orders import Notices, apply_order
+from .effects import Extend
+from .ending import describe_error
+from .state import RunState
+
+
+def call_hooks(run: RunState, point: Point, about: object = None) -> Veto | None:
+    """Ask the hooks, carry out their orders, and return the first veto.
+
+    A hook that raises ends the run, but not in the middle of a turn: every pair must close. If it could have vetoed a
+    call, it did.
+    """
+    veto, hooks, progress, spec = None, run.hooks, run.progress, run.spec
+    rules = hooks.rules
+    asks_rules = point in spec.rule_points and not (rules and rules.can_skip(point, progress, about))
+    for hook in hooks.all if asks_rules else spec.hooks:
+        try:
+            for order in hook(point, progress, about) or ():
+                if type(order) is Veto:
+                    veto = veto or order
+                else:
+                    apply_order(order, RunTarget(run), point)
+        except (KeyboardInterrupt, GeneratorExit):
+            raise
+        except BaseException as error:
+            if point is Point.TOOL_CALLED:
+                veto = veto or Veto(f"a hook failed ({type(error).__name__}), so the call is not made")
+            else:
+                run.signals.fail(describe_error(error))
+    return veto
+
+
+def emit_refusals(run: RunState) -> None:
+    """Record the first refusal of each budget, and ask the hooks about it."""
+    budget, hooks = run.budget, run.hooks
+    if hooks.refusals_reported == budget.refusal_count:
+        return
+    refusals = budget.refusals
+    while hooks.refusals_reported < len(refusals):
+        refusal = refusals[hooks.refusals_reported]
+        hooks.refusals_reported += 1
+        run.recorder.emit(event.BudgetRefused, refusal.budget, refusal.flag)
+        call_hooks(run, Point.BUDGET_REFUSED, refusal.budget)
+
+
+class RunTarget:
+    """A run of an agent, as orders see it."""
+
+    __slots__ = ("_run",)
+
+    def __init__(self, run: RunState) -> None:
+        self._run = run
+
+    @property
+    def notices(self) -> Notices:
+        return self._run.hooks.notices
+
+    @property
+    def state(self) -> MutableMapping[str, Any]:
+        return self._run.state
+
+    def veto(self, order: Veto) -> None:
+        """Do nothing: `call_hooks` returns vetoes to the code that asked."""
+
+    def halt(self, order: Halt, point: Point | None) -> None:
+        self._run.signals.request_halt(order)
+
+    def extend(self, budget: str, amount: float, by: str) -> None:
+        seconds = float(amount) if budget == "seconds" else 0.0
+        self._run.extend(Extend({} if seconds else {budget: int(amount)}, seconds, by))
+
+    def ask_person(self, order: AskPerson, point: Point | None) -> None:
+        self._run.hooks.add_question(order)
+
+    def use_model(self, name: str, by: str) -> None:
+        """Switch to a model if it is ready; otherwise record a fault and keep the present one."""
+        run = self._run
+        if name == run.model.name:
+            return
+        try:
+            reason = run.spec.models[name].ready()
+        except Exception as error:
+            reason = f"{type(error).__name__}: {error}"
+        if reason is None:
+            run.model.switch(name)
+            run.messages.estimate(run.model.card.base_tokens)  # the new model counts tokens otherwise
+        else:
+            run.hooks.add_fault(Fault(by, "use_model", f"the model {name} is not ready: {reason}"))
+
+    def emit(self, order: Emit) -> None:
+        self._run.recorder.emit(event.RuleEmitted, order.by, order.name, order.data)
+
+    def record_fault(self, order: Fault) -> None:
+        self._run.hooks.add_fault(order)

@@ -1,0 +1,128 @@
+"""Orders of hooks and rules, carried out in one way for agents and for governed loops."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, MutableMapping
+from typing import Any, Protocol
+
+from ..errors import ConfigError
+from ..progress import AskPerson, Deliver, Emit, Fault, Halt, Notice, Order, Point, Raise, SetState, UseModel, Veto
+from ..request import Purpose, estimate_tokens
+from .engine import sort_notices
+
+_TURN, _TOOL_ENDED = Purpose.TURN, Point.TOOL_ENDED
+
+
+class OrderTarget(Protocol):
+    """A run that orders are carried out on."""
+
+    @property
+    def notices(self) -> Notices:
+        """Notices of the run that wait for a request."""
+        ...
+
+    @property
+    def state(self) -> MutableMapping[str, Any]:
+        """State of the run, which tools and rules share."""
+        ...
+
+    def veto(self, order: Veto) -> None:
+        """Deny the call that the order is about."""
+        ...
+
+    def halt(self, order: Halt, point: Point | None) -> None:
+        """End the run soon."""
+        ...
+
+    def extend(self, budget: str, amount: float, by: str) -> None:
+        """Raise a limit. `budget` may be `seconds`."""
+        ...
+
+    def ask_person(self, order: AskPerson, point: Point | None) -> None:
+        """Have a person asked."""
+        ...
+
+    def use_model(self, name: str, by: str) -> None:
+        """Ask another model from now on."""
+        ...
+
+    def emit(self, order: Emit) -> None:
+        """Emit the event of a rule."""
+        ...
+
+    def record_fault(self, order: Fault) -> None:
+        """Record that a rule failed."""
+        ...
+
+
+def apply_order(order: Order, target: OrderTarget, point: Point | None = None) -> None:
+    """Carry out an order that was given at `point`. Raises ConfigError for anything else than an order."""
+    match order:
+        case Veto():
+            target.veto(order)
+        case Halt():
+            target.halt(order, point)
+        case Notice():
+            target.notices.add(order, after_tool=order.deliver_at == Deliver.AFTER_TOOL and point is not _TOOL_ENDED)
+        case Raise(name, amount, by):
+            target.extend(name, amount, by)
+        case AskPerson():
+            target.ask_person(order, point)
+        case UseModel(model, by):
+            target.use_model(model, by)
+        case SetState(key, value):
+            apply_changes(target.state, {key: value})
+        case Emit():
+            target.emit(order)
+        case Fault():
+            target.record_fault(order)
+        case _:
+            raise ConfigError("hook", order, "orders of flyball.progress, such as Notice or Veto")
+
+
+def apply_changes(state: MutableMapping[str, Any], changes: Mapping[str, Any]) -> None:
+    """Change the state of a run. None deletes a key."""
+    for key, value in changes.items():
+        if value is None:
+            state.pop(key, None)
+        else:
+            state[key] = value
+
+
+class Notices:
+    """Notices that wait for a request. Equal ones are delivered once."""
+
+    __slots__ = ("_after_tool", "pending", "tokens")
+
+    def __init__(self) -> None:
+        self.pending: list[Notice] = []
+        self.tokens = 0
+        """Upper estimate of the tokens of the pending notices."""
+        self._after_tool: list[Notice] = []
+        """Notices that wait for the next result of a tool first."""
+
+    def add(self, notice: Notice, *, after_tool: bool = False) -> None:
+        """Deliver a notice with the next request, or with the one after the next tool result."""
+        if after_tool:
+            self._after_tool.append(notice)
+        elif notice not in self.pending:
+            self.pending.append(notice)
+            self.tokens += estimate_tokens(notice.text)
+
+    def release_after_tool(self) -> None:
+        """Deliver those that waited for the result of a tool."""
+        if self._after_tool:
+            for notice in self._after_tool:
+                self.add(notice)
+            self._after_tool.clear()
+
+    def select_due(self, purpose: Purpose) -> tuple[Notice, ...]:
+        """Return the notices for a request of this purpose, the most urgent first."""
+        if purpose is _TURN:
+            return tuple(sort_notices(self.pending))
+        return tuple(sort_notices(notice for notice in self.pending if notice.deliver_at == Deliver.IMMEDIATE))
+
+    def mark_delivered(self, notices: tuple[Notice, ...]) -> None:
+        """Forget notices that the model has seen."""
+        self.pending = [notice for notice in self.pending if all(notice is not seen for seen in notices)]
+        self.tokens = sum(estimate_tokens(notice.text) for notice in self.pending)
