@@ -503,6 +503,19 @@ def format_with_code(error: object) -> str:
     return f"{error} [{error.code}]" if isinstance(error, FlyballError) else str(error)
 
 
+def describe_error(error: BaseException | str) -> dict[str, str]:
+    """Return an error as a result carries it: code, kind and message."""
+    try:
+        message = str(error)
+    except Exception:  # a failing __str__ must not lose the result
+        message = "an error that cannot be shown"
+    if isinstance(error, FlyballError):
+        code = error.code
+    else:
+        code = "exception" if isinstance(error, BaseException) else "failed"
+    return {"code": code, "kind": type(error).__name__, "message": message}
+
+
 def suggest_names(name: str, known: Iterable[str], cutoff: float = 0.7) -> list[str]:
     """Return up to three known names similar to `name`, nearest first."""
     from difflib import get_close_matches  # imported only when a name is wrong

@@ -14,7 +14,7 @@ import pytest
 
 from flyball import doctor
 from flyball.doctor import Check, checks
-from flyball.governor.orders import ActiveRules
+from flyball.governor.active_rules import ActiveRules
 from flyball.progress import Deliver, Notice, Order, Point
 from flyball.request import Purpose
 from flyball.rules import Trigger, engine, ruleset

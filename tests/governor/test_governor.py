@@ -93,7 +93,7 @@ class TestTheLoop:
         with pytest.raises(Mute), run:
             for _turn in run:
                 raise Mute
-        assert (run.result().error or {})["message"].startswith("<Mute ")
+        assert (run.result().error or {})["kind"] == "Mute"
 
     def test_the_worse_reason_wins(self) -> None:
         run = govern(Limits(turns=5))

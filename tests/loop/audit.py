@@ -243,6 +243,8 @@ class Auditor(Recount):
                 self.has_reply = kind == "model" and event.finish is not None
             case ("", "retried"):
                 self.has_reply = self.may_retry = False
+            case ("budget", "warned"):
+                self._warned(event)
             case ("budget", _):
                 self._refused(event)
             case ("", "refunded"):
@@ -277,6 +279,13 @@ class Auditor(Recount):
         once = {name: self.used[name] + self.used[f"{name} given back"] for name in ("tool_calls", own)}
         spent = [count >= ceilings.get(name, inf) for name, count in once.items()]
         return any(spent) or self.shared_refused or (tool == "twice" and self.used[own] >= 2)
+
+    def _warned(self, event: Any) -> None:
+        """A limit is warned of once, and not before seven tenths of it are used."""
+        need(
+            "one warning of a limit", self.used[f"warned of {event.budget}"] == 0, event.used > 0.7 * event.ceiling - 1
+        )
+        self.used[f"warned of {event.budget}"] += 1
 
     def _refused(self, event: Any) -> None:
         self.flags.append(event.flag)

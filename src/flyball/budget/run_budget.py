@@ -13,6 +13,7 @@ from ..unit import Unit
 from .budget import Hold, IterationBudget
 from .deadline import SYSTEM, Clock, Deadline
 from .snapshot import BudgetSnapshot
+from .warnings import BudgetWarnings
 
 
 class TurnBudget:
@@ -25,7 +26,7 @@ class TurnBudget:
 
     __slots__ = (
         "_deadline", "_postponements", "_refusals", "_reserve", "_until", "budgets", "clock", "context_tokens",
-        "counts_tools", "hard_at", "lock", "moves", "reserve_s", "seconds", "tool_seconds", "work_at",
+        "counts_tools", "hard_at", "lock", "moves", "reserve_s", "seconds", "tool_seconds", "warnings", "work_at",
     )  # fmt: skip
 
     def __init__(
@@ -58,6 +59,8 @@ class TurnBudget:
         """True if at least one tool has a budget of its own."""
         self.moves = 0
         """Number of changes to the deadline or reserve; a new number invalidates values derived from them."""
+        self.warnings = BudgetWarnings()
+        """Warnings that the run is near a limit."""
         self._refusals: dict[str, Refusal] = {}
         self._postponements: tuple[Postponement, ...] = ()
         self._reserve: dict[str, Hold] = {}

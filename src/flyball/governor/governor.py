@@ -16,12 +16,12 @@ from ..budget.price import Price, Unpriced
 from ..budget.registry import IterationBudgetRegistry
 from ..budget.run_budget import TurnBudget
 from ..budget.spending import Spending
-from ..errors import ConfigError, FlyballError, UsageError
+from ..errors import ConfigError, UsageError, describe_error
 from ..progress import Point
 from ..recorder import Fields, Recorder, Sink
 from ..result import Result, Stop
 from ..rules import RuleSet
-from .orders import ActiveRules
+from .active_rules import ActiveRules
 from .turn import Turn
 
 
@@ -251,6 +251,8 @@ class govern:  # noqa: N801  (reads as a verb: `with govern(limits) as run`)
         """Start the claimed turn, or refund it if a rule stops the run first."""
         run.number += 1
         self.tell(event.TurnStarted)
+        for warning in run.spending.envelope.warnings.take(run.spending.envelope):
+            self.tell(event.BudgetWarned, *warning)
         self._consult_rules(Point.TURN_STARTED)
         if not self._stops:
             return True
@@ -316,7 +318,7 @@ class govern:  # noqa: N801  (reads as a verb: `with govern(limits) as run`)
             envelope.close()
             turns = envelope.budgets["turns"].used
             by = self._halted_by if stop is Stop.HALTED else None
-            error = _describe_error(self._error) if stop is Stop.FAILED else None
+            error = describe_error(self._error or "") if stop is Stop.FAILED else None
             self.tell_refusals()
             self._consult_rules(Point.RUN_ENDED, stop.value)
             budgets = envelope.snapshots()
@@ -367,15 +369,3 @@ class _RunState:
     def waited_s(self) -> float:
         """Seconds spent waiting for people. Extensions by rules do not count."""
         return self.spending.envelope.postponed_s - (0.0 if self.active_rules is None else self.active_rules.extended_s)
-
-
-def _describe_error(error: BaseException | str | None) -> dict[str, Any]:
-    try:
-        message = str(error or "")
-    except Exception:  # a failing __str__ must not lose the result
-        message = f"<{type(error).__name__} that cannot be shown>"
-    if isinstance(error, FlyballError):
-        code = error.code
-    else:
-        code = "exception" if isinstance(error, BaseException) else "failed"
-    return {"code": code, "kind": type(error).__name__, "message": message}

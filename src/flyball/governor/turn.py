@@ -14,7 +14,7 @@ from ..errors import UsageError
 from ..event import Refunded
 from ..outcome import Outcome
 from ..recorder import Teller
-from .orders import ActiveRules
+from .active_rules import ActiveRules
 
 
 class Turn:

@@ -1,4 +1,4 @@
-"""Why a run ends, and with what; and why it goes on."""
+"""Why a run ends or continues."""
 
 from __future__ import annotations
 
@@ -6,44 +6,33 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any
 
-from ..errors import FlyballError
 from ..result import Stop
 
 
 @dataclass(slots=True)
 class End:
-    """Why a run ends, and with what. Not frozen, for speed; treat it as a value."""
+    """Why a run ends, with its text. Not frozen, for speed; treat it as a value."""
 
     stop: Stop
     text: str | None = None
-    """The answer or report; None for what the model said last."""
+    """Answer or report. None means the last text of the model."""
     by: str | None = None
     warning: str | None = None
     error: dict[str, Any] | None = None
     output: object = None
     grace: bool = False
-    """Whether the model reports though no limit was met."""
+    """True if the model reports although no limit was reached."""
     budget: str | None = None
-    """The limit that it met."""
+    """Limit that was reached."""
 
 
 class ContinueReason(StrEnum):
-    """Why a run goes on. There is no other reason."""
+    """Why a run continues. There is no other reason."""
 
     TOOLS_RAN = "tools_ran"
     NUDGED = "nudged"
     ANSWERED = "answered"
-    """No call was made, but the model was told why: a duplicate, a rule, a mistake in the arguments."""
+    """No call was made, and the model knows why: a duplicate, a rule, a mistake in the arguments."""
     STEERED = "steered"
     SHORTENED = "shortened"
-    """The provider found the conversation too long, and less of it is shown now."""
-
-
-def describe_error(error: BaseException) -> dict[str, Any]:
-    """An error as a result carries it."""
-    try:
-        message = str(error)
-    except Exception:
-        message = "an error that cannot be shown"
-    code = error.code if isinstance(error, FlyballError) else "exception"
-    return {"code": code, "kind": type(error).__name__, "message": message}
+    """The provider rejected the conversation as too long, and requests show less of it now."""

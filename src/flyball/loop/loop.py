@@ -8,6 +8,7 @@ from math import inf
 from typing import Any
 
 from .. import event
+from ..errors import describe_error
 from ..progress import Point
 from ..recorder import Recorder
 from ..result import Result, Stop
@@ -15,7 +16,7 @@ from . import shared_budget
 from .approval import ask_for_extension
 from .completion import check_required_tools, describe_completion
 from .effects import Flow
-from .ending import ContinueReason, End, describe_error
+from .ending import ContinueReason, End
 from .grace import take_grace_turn
 from .orders import call_hooks, emit_refusals
 from .plan import Plan

@@ -6,10 +6,10 @@ from collections.abc import MutableMapping
 from typing import Any
 
 from .. import event
+from ..errors import describe_error
 from ..progress import AskPerson, Emit, Fault, Halt, Point, Veto
 from ..rules.orders import Notices, apply_order
 from .effects import Extend
-from .ending import describe_error
 from .state import RunState
 
 

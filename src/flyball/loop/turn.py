@@ -41,6 +41,8 @@ def take_turn(run: RunState) -> Flow[ContinueReason | End]:
     run.progress.turn += 1
     run.recorder.turn = run.progress.turn
     run.recorder.emit(event.TurnStarted)
+    for warning in run.budget.warnings.take(run.budget):
+        run.recorder.emit(event.BudgetWarned, *warning)
     requests = run.progress.requests
     try:
         if hooks:

@@ -14,9 +14,9 @@ from .._internal.workers import loop_time
 from ..budget.deadline import SYSTEM, Clock
 from ..budget.run_budget import TurnBudget
 from ..chain.caller import POSITION
+from ..errors import describe_error
 from ..loop.child_task import ChildTask
 from ..loop.children import distinct_tasks
-from ..loop.ending import describe_error
 from ..loop.plan import Plan
 from ..outcome import Outcome
 from ..recorder import Recorder

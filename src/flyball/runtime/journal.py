@@ -12,10 +12,9 @@ import anyio
 
 from .._internal.workers import WorkerPool, run_in_worker
 from ..budget.deadline import Clock
-from ..errors import ResumeError, StaleFence, StoreError
+from ..errors import ResumeError, StaleFence, StoreError, describe_error
 from ..event import Delta, Event, ModelRequested, ToolReported
 from ..loop.effects import Act, Answer, Append, Decide, Effect, Extend, Fingerprint, LeaseLost, Signal, StoreFailed
-from ..loop.ending import describe_error
 from ..loop.loop import EXTENDABLE_STOPS
 from ..loop.plan import Plan
 from ..message import Message

@@ -13,9 +13,8 @@ import anyio
 from anyio.abc import TaskGroup
 
 from .._internal.workers import get_call_soon
-from ..errors import SourceError
+from ..errors import SourceError, describe_error
 from ..loop.effects import Effect
-from ..loop.ending import describe_error
 from ..loop.loop import converse
 from ..loop.state import LoopClock
 from ..result import Result

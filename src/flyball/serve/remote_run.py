@@ -19,11 +19,10 @@ from ..budget.budget import Hold
 from ..budget.deadline import Clock
 from ..budget.run_budget import Refusal, TurnBudget
 from ..chain.caller import COUNTED_BUDGETS, POSITION, Position
-from ..errors import ConfigError, RemoteError
+from ..errors import ConfigError, RemoteError, describe_error
 from ..event import BudgetRefused, Event, Header, RunEnded, RunStarted
 from ..loop.child_task import SHARED_BUDGETS, ChildTask, subtract_end_margin
 from ..loop.effects import Cancel, Stalled
-from ..loop.ending import describe_error
 from ..loop.plan import Plan
 from ..record import parse_event, result_of
 from ..recorder import Recorder

@@ -15,11 +15,10 @@ from random import Random
 from typing import Any, TypeVar, cast
 
 from .._internal.workers import WorkerPool
-from ..errors import ModelError
+from ..errors import ModelError, describe_error
 from ..event import Delta, ToolReported
 from ..loop import Act, Answer, Ask, Decide, Effect, Grant, Wait, converse
 from ..loop.child_task import ChildTask
-from ..loop.ending import describe_error
 from ..loop.plan import Plan
 from ..models import Model
 from ..models.scripted import ScriptedModel

@@ -13,11 +13,11 @@ from typing import Any, Protocol
 from .. import event
 from ..budget.run_budget import TurnBudget
 from ..outcome import Outcome
-from ..progress import AskPerson, Deliver, Emit, Fault, Halt, Notice, Point, Progress, Raise, SetState, UseModel, Veto
+from ..progress import AskPerson, Emit, Fault, Halt, Point, Progress, Veto
 from ..recorder import Teller
-from ..request import Call
+from ..request import Call, Purpose
 from ..rules import RuleSet
-from ..rules.engine import sort_notices
+from ..rules.orders import Notices, apply_order
 
 
 class ActiveRules:
@@ -42,9 +42,7 @@ class ActiveRules:
         self.extended_s = 0.0
         """Seconds by which rules have moved the deadline."""
         self._max_extension_s = max_extension_s
-        self._pending_notices: list[Notice] = []
-        self._after_tool_notices: list[Notice] = []
-        """Notices to deliver after the next tool result."""
+        self.notices = Notices()
         self._veto: Veto | None = None
         self._lock = run.lock
 
@@ -52,13 +50,13 @@ class ActiveRules:
         """Run the rules for this point, and carry out their orders."""
         with self._lock:
             for order in self._engine(point, self.progress, about):
-                self._apply_order(order, point)
+                apply_order(order, self, point)
 
     def pop_notices(self, *, grace: bool) -> tuple[str, ...]:
         """Return the notices for the next request, most urgent first."""
         with self._lock:
-            notices = sort_notices(n for n in self._pending_notices if not grace or n.deliver_at == Deliver.IMMEDIATE)
-            self._pending_notices = [notice for notice in self._pending_notices if notice not in notices]
+            notices = self.notices.select_due(Purpose.GRACE if grace else Purpose.TURN)
+            self.notices.mark_delivered(notices)
         for notice in notices:
             self._run.tell(event.NoticeDelivered, notice.by, notice.text, notice.category, notice.priority)
         return tuple(notice.text for notice in notices)
@@ -83,51 +81,51 @@ class ActiveRules:
             counts = progress.successes if outcome.ok else progress.failures
             counts[outcome.tool] = counts.get(outcome.tool, 0) + 1
             self.consult(Point.TOOL_ENDED, outcome)
-            self._pending_notices += self._after_tool_notices
-            self._after_tool_notices = []
+            self.notices.release_after_tool()
 
-    def _apply_order(self, order: object, point: Point) -> None:
-        match order:
-            case Notice():
-                waits = order.deliver_at == Deliver.AFTER_TOOL and point is not Point.TOOL_ENDED
-                (self._after_tool_notices if waits else self._pending_notices).append(order)
-            case Veto():
-                self._veto = self._veto or order
-            case AskPerson(text, by):
-                refusal = f"a person must approve this, and govern cannot ask a person: {text}"
-                if point is Point.CALL_PLANNED:
-                    self._veto = self._veto or Veto(refusal, by)
-                else:
-                    self._run.halt(by, refusal, grace=True)
-            case Halt(by, message, grace):
-                if point is Point.TOOL_CALLED:
-                    self._veto = self._veto or Veto(message or "the run is halted", by)
-                self._run.halt(by, message, grace=grace)
-            case Raise(name, amount, by):
-                self._extend_budget(name, amount, by)
-            case SetState(key, value):
-                self.state[key] = value
-            case Emit(name, data, by):
-                self._run.tell(event.RuleEmitted, by, name, data)
-            case UseModel(model):
-                self.model = model
-            case Fault(by, trigger, reason):
-                self._run.tell(event.RuleFailed, by, trigger, reason)
-            case _:
-                pass
+    def veto(self, order: Veto) -> None:
+        """Deny the call that the rules were asked about. The first veto counts."""
+        self._veto = self._veto or order
 
-    def _extend_budget(self, name: str, amount: float, by: str) -> None:
+    def halt(self, order: Halt, point: Point | None) -> None:
+        """End the run soon, and deny the call that the rules were asked about."""
+        if point is Point.TOOL_CALLED:
+            self.veto(Veto(order.message or "the run is halted", order.by))
+        self._run.halt(order.by, order.message, grace=order.grace)
+
+    def ask_person(self, order: AskPerson, point: Point | None) -> None:
+        """Deny the call, or halt the run: a governed loop has no person to ask."""
+        refusal = f"a person must approve this, and govern cannot ask a person: {order.text}"
+        if point is Point.CALL_PLANNED:
+            self.veto(Veto(refusal, order.by))
+        else:
+            self._run.halt(order.by, refusal, grace=True)
+
+    def use_model(self, name: str, by: str) -> None:
+        """Offer another model to the caller, as `turn.model`."""
+        self.model = name
+
+    def emit(self, order: Emit) -> None:
+        """Record the event of a rule."""
+        self._run.tell(event.RuleEmitted, order.by, order.name, order.data)
+
+    def record_fault(self, order: Fault) -> None:
+        """Record that a rule failed."""
+        self._run.tell(event.RuleFailed, order.by, order.trigger, order.reason)
+
+    def extend(self, budget: str, amount: float, by: str) -> None:
+        """Raise a limit, as far as the registry allows."""
         envelope = self.progress.envelope
-        if name == "seconds":
+        if budget == "seconds":
             seconds = min(float(amount), max(0.0, self._max_extension_s - self.extended_s))
             if seconds:
                 self.extended_s += seconds
                 envelope.postpone(seconds, f"extended by {by}")
                 self._run.tell(event.Postponed, seconds, f"extended by {by}")
-        elif name in envelope.budgets:
-            raised = envelope.budgets[name].extend(int(amount), by=by)
+        elif budget in envelope.budgets:
+            raised = envelope.budgets[budget].extend(int(amount), by=by)
             if raised:
-                self._run.tell(event.Extended, name, raised, by)
+                self._run.tell(event.Extended, budget, raised, by)
 
 
 class Governed(Teller, Protocol):

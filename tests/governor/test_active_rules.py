@@ -1,17 +1,21 @@
 """Rules over a loop that is not ours: what they order is done, and their notices are handed out with the turn."""
 
+from contextlib import nullcontext
 from pathlib import Path
 from threading import Thread
 from typing import Any
 
 import pytest
 
-from flyball import Limits, govern
+from flyball import Limits, TurnBudget, govern
 from flyball.event import Extended, RuleEmitted
+from flyball.governor.active_rules import ActiveRules
 from flyball.governor.turn import Turn
 from flyball.outcome import Failure, Success
+from flyball.progress import Notice, SetState
 from flyball.result import Result
 from flyball.rules import RuleSet
+from flyball.rules.orders import apply_order
 from flyball.testing import ManualClock, RuleFolder
 
 
@@ -32,7 +36,7 @@ def governed(rules: RuleSet, turns: int = 3, **options: Any) -> tuple[list[tuple
     return said, run.result()
 
 
-def test_the_warning_of_the_seed_comes_with_the_eighth_turn_of_ten() -> None:
+def test_the_core_warning_comes_with_the_eighth_turn_of_ten() -> None:
     said, result = governed(RuleSet().with_core(), turns=10)
     warned = "Iteration 8 of 10. Consider completing current task or breaking it down."
     last = "This is the last turn (10 of 10): give your answer now, or say what is missing."
@@ -229,3 +233,30 @@ def test_more_time_is_given_within_the_clamp_and_is_still_time_of_work(folder: R
             if clock.now() >= 300:
                 run.complete()
     assert run.result().seconds == 300
+
+
+class Unheard:
+    """A governed run whose events nobody reads."""
+
+    lock = nullcontext(True)
+
+    def tell(self, kind: object, *fields: object) -> None:
+        pass
+
+    def halt(self, by: str, message: str, *, grace: bool) -> None:
+        pass
+
+
+def test_equal_notices_are_handed_out_once_as_in_an_agent() -> None:
+    rules = ActiveRules(RuleSet(), Unheard(), "r", TurnBudget.create(), {})
+    for _ in range(2):
+        apply_order(Notice("look out", by="rule"), rules)
+    assert (rules.pop_notices(grace=False), rules.pop_notices(grace=False)) == (("look out",), ())
+
+
+def test_setting_a_key_to_none_deletes_it_as_in_an_agent() -> None:
+    rules = ActiveRules(RuleSet(), Unheard(), "r", TurnBudget.create(), {})
+    apply_order(SetState("phase", 1), rules)
+    assert rules.state == {"phase": 1}
+    apply_order(SetState("phase", None), rules)
+    assert rules.state == {}

@@ -1,0 +1,50 @@
+"""Warnings before a limit is reached: above seven tenths, once for each limit."""
+
+from typing import Any
+
+from flyball import Agent, Limits, govern
+from flyball.budget.warnings import BudgetWarning
+from flyball.event import BudgetWarned
+from flyball.testing import ManualClock, ScriptDriver, ScriptedModel, call, say
+
+
+def warned(events: Any) -> list[tuple[int, str, int, int]]:
+    return [(e.turn, e.budget, e.used, e.ceiling) for e in events if isinstance(e, BudgetWarned)]
+
+
+def test_a_limit_is_warned_of_once_above_seven_tenths() -> None:
+    budget = Limits(turns=90).open(clock=ManualClock())
+    for _ in range(63):
+        budget.claim_step()
+    assert budget.warnings.take(budget) == []
+    budget.claim_step()
+    assert budget.warnings.take(budget) == [BudgetWarning("turns", 64, 90)]
+    budget.claim_step()
+    assert budget.warnings.take(budget) == []
+
+
+def test_time_is_warned_of_when_seven_tenths_of_the_work_are_over_and_moves_with_the_deadline() -> None:
+    clock = ManualClock()
+    budget = Limits(seconds=100).open(clock=clock)  # 15 of them are kept for the report
+    clock.move(59)
+    assert budget.warnings.take(budget) == []
+    budget.postpone(15, "a person")
+    clock.move(10)
+    assert budget.warnings.take(budget) == []
+    clock.move(2)
+    assert budget.warnings.take(budget) == [BudgetWarning("seconds", 71, 100)]
+    clock.move(20)
+    assert budget.warnings.take(budget) == []
+
+
+def test_a_run_far_from_its_limits_has_no_warning() -> None:
+    assert warned(ScriptDriver(Agent(model=ScriptedModel(say("done")))).run("Go.").events) == []
+
+
+def test_an_agent_and_govern_warn_of_the_same_turn() -> None:
+    model = ScriptedModel.looping(call("nothing"), grace=say("Reported."))
+    result = ScriptDriver(Agent(model=model, limits=Limits(turns=4))).run("Go.")
+    with govern(Limits(turns=4)) as run:
+        for turn in run:
+            turn.settle({"input_tokens": 1, "output_tokens": 1})
+    assert warned(result.events) == warned(run.result().events) == [(3, "turns", 3, 4)]
