@@ -22,11 +22,10 @@ _UNITS = ("bytes", "kB", "MB", "GB")
 def doctor(
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object instead of lines.")] = False,
 ) -> None:
-    """Test this installation: Python, extras, models, tools, settings, store and rules.
+    """Test this installation: Python, extras, models, tools, core rules, settings and store.
 
-    Works offline, with scripted models. It calls tools, starts an MCP server, and tries every trigger, action and
-    notice of rules. It also checks the environment and the nearest flyball.toml. Exits with 1 if a check fails. A
-    missing extra or key is only a hint.
+    Works offline. It calls tools, starts an MCP server, and runs the tests of the core rules. It also checks the
+    environment and the nearest flyball.toml. Exits with 1 if a check fails. A missing extra or key is only a hint.
     """
     results = [_Finding(check) for check in _list_checks()]
     passed = sum(not finding.errors for finding in results)
@@ -65,14 +64,9 @@ class _Finding:
 
 
 def _list_checks() -> list[Check]:
-    from ...doctor import Check, checks, installation_checks
+    from ...doctor import Check, installation_checks
 
-    return [
-        *installation_checks(),
-        Check("settings of this place", _find_setting_errors),
-        build_store_check(),
-        *checks(),
-    ]
+    return [*installation_checks(), Check("settings of this place", _find_setting_errors), build_store_check()]
 
 
 def _find_setting_errors() -> list[str]:
