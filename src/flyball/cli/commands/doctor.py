@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from ..._internal.text import pluralize
 from ...history.archive import Archive
 from ...settings import Settings
 from ..output import USER_ERRORS, print_line, print_raw
@@ -111,7 +112,7 @@ def _describe_store(location: StoreLocation, store: Store) -> list[str]:
     from ...store import SqliteStore
 
     runs = len(Archive(store, location.name).list_entries())
-    facts = [f"{runs:,} run{'' if runs == 1 else 's'}"]
+    facts = [pluralize(runs, "run")]
     if isinstance(store, SqliteStore):
         [version] = store.read(int, "PRAGMA user_version")
         facts += [_format_size(store.path.stat().st_size), f"schema {version}"]

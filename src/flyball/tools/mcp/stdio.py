@@ -18,6 +18,8 @@ import anyio
 from anyio.abc import ByteReceiveStream, ByteSendStream, Process
 from anyio.streams.memory import MemoryObjectReceiveStream, MemoryObjectSendStream
 
+from ..._internal.text import redact
+
 if TYPE_CHECKING:
     from mcp.shared.message import SessionMessage
 
@@ -202,9 +204,7 @@ class OutputTail:
     """Bounded buffer of the last output, with secrets redacted."""
 
     def __init__(self, secrets: Iterable[str] = ()) -> None:
-        self._secrets = sorted(
-            (secret for secret in secrets if len(secret) >= _MIN_SECRET_LENGTH), key=len, reverse=True
-        )
+        self._secrets = tuple(secrets)
         self._buffer = bytearray()
 
     def write(self, data: bytes) -> None:
@@ -219,6 +219,4 @@ class OutputTail:
 
     def redact(self, text: str) -> str:
         """Replace all secrets in a text by `***`."""
-        for secret in self._secrets:
-            text = text.replace(secret, "***")
-        return text
+        return redact(text, self._secrets, _MIN_SECRET_LENGTH)
