@@ -1,7 +1,11 @@
 """MCP servers as child processes.
 
-The SDK has such a transport, too. This one keeps the server's stderr instead of showing it, and knows the exit code. A
-cancel never waits for a server that does not read, and a server that does not exit is stopped in half the time.
+The SDK has such a transport, too. Compared with that of mcp 2.3, this one
+
+- knows the exit code of the server, for errors. The SDK keeps the process to itself;
+- bounds the size of a message, and reads it in linear time: 48 MB in one line take 1.1 s, and 31 s in the SDK;
+- also kills processes that a server has left behind, although it exited in time;
+- never makes a cancel wait for a server that does not read, and stops one that does not exit in half the time.
 """
 
 from __future__ import annotations
