@@ -236,8 +236,7 @@ class RuleError(FlyballError):
         self.words = words
 
     def __str__(self) -> str:
-        words = self.words if len(self.words) <= 100 else f"{self.words[:100]}…"
-        return f"{self.reason} (in {words})" if words else self.reason
+        return f"{self.reason} (in {truncate(self.words, 100)})" if self.words else self.reason
 
 
 class RunStopped(FlyballError):
@@ -487,6 +486,11 @@ class UnknownTool(UnknownName):
 
 _LONGEST_NAME = 100
 """Characters. A longer name is not a typing mistake, and the cost of a comparison grows with both lengths."""
+
+
+def truncate(text: str, max_chars: int) -> str:
+    """Return a text, cut after `max_chars` characters."""
+    return text if len(text) <= max_chars else f"{text[:max_chars]}…"
 
 
 def quote_value(value: object) -> str:

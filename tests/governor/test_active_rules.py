@@ -14,7 +14,7 @@ from flyball.governor.turn import Turn
 from flyball.outcome import Failure, Success
 from flyball.progress import Notice, SetState
 from flyball.result import Result
-from flyball.rules import RuleSet
+from flyball.rules import RuleSet, Trigger
 from flyball.rules.orders import apply_order
 from flyball.testing import ManualClock, RuleFolder
 
@@ -42,6 +42,33 @@ def test_the_core_warning_comes_with_the_eighth_turn_of_ten() -> None:
     last = "This is the last turn (10 of 10): give your answer now, or say what is missing."
     assert said == [()] * 7 + [(warned,), (), (last,), ()]
     assert [event.kind for event in result.events].count("notice_delivered") == 2
+
+
+def test_every_trigger_of_a_governed_loop_fires_in_its_order(folder: RuleFolder) -> None:
+    """Except `on_stalled`: repetition is found in an agent's runs only."""
+    for trigger in Trigger:
+        if trigger is not Trigger.EVENT:
+            folder.add(trigger.value, f'type = "emit_event"\nname = "{trigger.value}"')
+    folder.add("on_event", 'type = "log"\nmessage = "heard"', more='event = "on_query_start"')
+    with govern(Limits(turns=1), rules=folder.load()) as run:
+        for turn in run:
+            if not turn.grace:
+                assert turn.claim_tool("look")
+                turn.tool_ended(Success(call_id="1", tool="look", content="7", value=7))
+                turn.tool_ended(Failure(call_id="2", tool="look", kind="OSError", error="down"))
+    names = [event.name for event in run.result().events if isinstance(event, RuleEmitted)]
+    assert names == [
+        "on_query_start",
+        "log.info",
+        "on_turn_start",
+        "on_tool_call",
+        "on_tool_complete",
+        "on_tool_failure",
+        "on_turn_end",
+        "on_budget_refused",
+        "on_session_end",
+    ]
+    assert {*names, "on_event", "on_stalled"} == {"log.info", *Trigger}
 
 
 def test_the_most_urgent_comes_first(folder: RuleFolder) -> None:

@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 
+from flyball._internal.text import to_one_line
 from flyball.event import Event, event_types
 from flyball.history.record import JsonReader
 from flyball.history.timeline import (
@@ -14,7 +15,6 @@ from flyball.history.timeline import (
     TimelineRow,
     build_rows,
     format_call,
-    to_one_line,
 )
 
 

@@ -12,6 +12,8 @@ from typing import NamedTuple
 
 import pytest
 
+from flyball._internal.syntax import parse_python
+
 ROOT = Path(__file__).parents[2]
 NUMBERED = sorted((ROOT / "examples").glob("[0-9][0-9]_*.py"))
 
@@ -59,7 +61,7 @@ def ended(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Ended]:
 
 @pytest.mark.parametrize("path", NUMBERED, ids=lambda path: path.name)
 def test_an_example_prints_what_it_promises(path: Path, ended: dict[str, Ended]) -> None:
-    docstring = ast.get_docstring(ast.parse(path.read_text())) or ""
+    docstring = ast.get_docstring(parse_python(path.read_text())) or ""
     _, _, promised = docstring.partition("Prints:\n")
     code, stdout, stderr = ended[path.name]
     assert (code, stderr) == (0, "")

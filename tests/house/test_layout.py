@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 import flyball
+from flyball._internal.syntax import parse_python
 
 LAYERS = """
     _deprecated errors unit
@@ -79,7 +80,7 @@ def imports_of(module: str, path: Path) -> Iterator[Import]:
     text = path.read_text()
     lines = text.splitlines()
     package = module.split(".") if path.name == "__init__.py" else module.split(".")[:-1]
-    for node in ast.walk(ast.parse(text)):
+    for node in ast.walk(parse_python(text)):
         if isinstance(node, ast.Import | ast.ImportFrom):
             comment = lines[node.lineno - 1].partition("#")[2].strip()
             for target in targets_of(node, package):
@@ -175,7 +176,7 @@ def test_module_names_are_plain_and_used_at_most_twice() -> None:
 def test_class_names_are_unique() -> None:
     places: dict[str, list[str]] = defaultdict(list)
     for path in sources().values():
-        for node in ast.walk(ast.parse(path.read_text())):
+        for node in ast.walk(parse_python(path.read_text())):
             if isinstance(node, ast.ClassDef):
                 places[node.name].append(f"{path.relative_to(PACKAGE)}:{node.lineno}")
     assert {name: found for name, found in places.items() if len(found) > 1} == {}

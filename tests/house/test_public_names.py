@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 import flyball
+from flyball._internal.syntax import parse_python
 
 
 def test_there_are_at_most_forty_in_order() -> None:
@@ -25,7 +26,7 @@ def test_each_name_and_each_public_method_has_a_docstring() -> None:
 
 
 def test_what_the_type_checker_sees_is_what_is_loaded() -> None:
-    tree = ast.parse(Path(flyball.__file__).read_text())
+    tree = parse_python(Path(flyball.__file__).read_text())
     checked = {
         alias.name: node.module
         for node in ast.walk(tree)

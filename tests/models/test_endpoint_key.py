@@ -8,7 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from flyball import ConfigError
-from flyball.models.endpoint import Key, redact, redact_url
+from flyball._internal.text import redact
+from flyball.models.endpoint import Key, redact_url
 
 
 def test_a_given_key_goes_before_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -64,7 +65,7 @@ def test_a_key_that_is_empty_or_no_text_is_refused(wrong: Any) -> None:
 
 
 def test_all_secrets_leave_a_text_also_where_one_is_part_of_another() -> None:
-    assert redact(["secret", "secret-longer", "ab"], "secret-longer ab secret") == "*** ab ***"
+    assert redact("secret-longer ab secret", ["secret", "secret-longer", "ab"]) == "*** ab ***"
 
 
 @given(st.text("a:/@?#", max_size=12))

@@ -157,7 +157,7 @@ def test_all_mistakes_of_a_file_are_told_together_each_with_its_line(
         (HEAD + NOTE + '[condition]\nexpression = "1 +"\n', "8", "condition.expression, column 4", "1 +"),
         (HEAD + NOTE + '[condition]\nexpression = "params.x > 1"\n', "8", "condition.expression, column 1", "params"),
         (HEAD + NOTE + "[params]\nx = [1]\n", "8", "params.x", [1]),
-        (HEAD + NOTE + '[params]\n"x y" = 1\n', "8", "params.x y", "x y"),
+        (HEAD + NOTE + '[params]\n"x y" = 1\n', "8", "params['x y']", "x y"),
         (HEAD + NOTE + "[[test]]\ncontext = 3\n", "8", "test[0].context", 3),
         (HEAD + NOTE + "[[test]]\nfire = true\n", "8", "test[0].fire", "fire"),
         ("test = 3\n" + HEAD + NOTE, "1", "test", 3),

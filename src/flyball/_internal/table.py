@@ -10,8 +10,8 @@ import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import date, time
-from enum import Enum
-from typing import TYPE_CHECKING, Any, cast
+from enum import Enum, StrEnum
+from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 from ..errors import ConfigError, ConfigErrors, SettingError, suggest_names
 from .path import is_path
@@ -19,6 +19,7 @@ from .path import is_path
 if TYPE_CHECKING:
     from .toml import KeyPath, TomlDocument
 
+Member = TypeVar("Member", bound=StrEnum)
 _MAX_DEPTH = 40
 _MAX_BITS = 10_000
 """Python refuses to format an int of more than about 4,000 digits."""
@@ -35,6 +36,15 @@ class TableDocument:
     parent_keys: KeyPath = ()
     """Path of the table in the file."""
     errors: list[ConfigError] = field(default_factory=list[ConfigError])
+
+    def describe(self, key_path: KeyPath) -> str:
+        """Return a value's name for error messages, as in `test[0].context`."""
+        return f"{self.name}{''.join(map(_format_key, key_path))}".removeprefix(".") or "the file"
+
+    def locate(self, key_path: KeyPath) -> str:
+        """Return the file and line of a value."""
+        line = None if self.toml is None else self.toml.line(*self.parent_keys, *key_path)
+        return f"{self.file}:{line}" if line else self.file
 
     def raise_errors(self) -> None:
         """Raise the collected errors, if there are any."""
@@ -58,13 +68,11 @@ class TableValue:
     def add_error(self, expected: str) -> None:
         """Add an error that the value is not what was expected."""
         document = self.document
-        where = document.name + "".join(map(_format_key, self.key_path))
+        where = document.describe(self.key_path)
         if document.toml is None:
             document.errors.append(ConfigError(where, self.value, expected))
-            return
-        line = document.toml.line(*document.parent_keys, *self.key_path)
-        source = f"{document.file}:{line}" if line else document.file
-        document.errors.append(SettingError(where, source, self.value, expected))
+        else:
+            document.errors.append(SettingError(where, document.locate(self.key_path), self.value, expected))
 
     def child(self, key: str | int, value: object) -> TableValue:
         return TableValue(self.document, value, (*self.key_path, key))
@@ -86,10 +94,7 @@ class TableValue:
     def fields(self, defaults: Mapping[str, object], expected: str) -> dict[str, TableValue]:
         """Read a mapping with these keys only, with defaults for missing ones."""
         entries = self.table(expected)
-        for key, entry in entries.items():
-            if key not in defaults:
-                names = suggest_names(key, defaults)[:1] or defaults
-                TableValue(self.document, key, entry.key_path).add_error(f"the key {' or '.join(names)}")
+        check_keys(entries, defaults)
         return {key: entries.get(key) or self.child(key, default) for key, default in defaults.items()}
 
     def items(self, expected: str) -> list[TableValue]:
@@ -100,12 +105,25 @@ class TableValue:
         self.add_error(f"a list of {expected}")
         return []
 
-    def text(self, expected: str) -> str:
+    def text(self, expected: str = "a non-empty string") -> str:
         """Read a text that is not blank."""
         if isinstance(self.value, str) and self.value.strip():
             return _to_str(self.value)
         self.add_error(expected)
         return ""
+
+    def optional_text(self) -> str | None:
+        """Read a text that is not blank, or None if it is missing."""
+        return None if self.value is None else self.text() or None
+
+    def member(self, enum_type: type[Member]) -> Member | None:
+        """Read the name of an enum member."""
+        names = list(enum_type)
+        if isinstance(self.value, str) and self.value in names:
+            return enum_type(self.value)
+        near = suggest_names(self.value, names) if isinstance(self.value, str) else []
+        self.add_error(" or ".join(near) or f"one of {', '.join(names)}")
+        return None
 
     def name(self, expected: str) -> str:
         """Read a text without surrounding space."""
@@ -141,11 +159,14 @@ class TableValue:
             paths.append(path)
         return tuple(paths)
 
-    def integer(self, *, min_value: int) -> int:
-        """Read an int of at least `min_value`; a bool is refused."""
-        if isinstance(self.value, int) and not isinstance(self.value, bool) and self.value >= min_value:
-            return self.value
-        self.add_error(f"an int of at least {min_value}")
+    def integer(self, *, min_value: int, max_value: int | None = None) -> int:
+        """Read an int within bounds; a bool is refused."""
+        value = self.value
+        if isinstance(value, int) and not isinstance(value, bool) and min_value <= value <= (max_value or value):
+            return value
+        self.add_error(
+            f"a whole number from {min_value} to {max_value:,}" if max_value else f"an int of at least {min_value}"
+        )
         return min_value
 
     def flag(self) -> bool:
@@ -171,6 +192,15 @@ class TableValue:
             return {key: child.json(depth + 1) for key, child in self.table("a table").items()}
         self.add_error("a value that JSON can represent")
         return None
+
+
+def check_keys(entries: Mapping[str, TableValue], known: Iterable[str]) -> None:
+    """Add an error for each unknown key of a table."""
+    names = tuple(known)
+    for key, entry in entries.items():
+        if key not in names:
+            near = suggest_names(key, names) or names
+            TableValue(entry.document, key, entry.key_path).add_error(f"the key {' or '.join(near)}")
 
 
 def _to_str(text: str) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hmac
 from base64 import urlsafe_b64encode
 
+from .._internal.text import REDACTED
 from ..errors import ConfigError, SettingError
 from ..settings import Setting, Settings
 
@@ -39,7 +40,7 @@ class Keys:
         current, previous = settings.find(CURRENT), settings.find(PREVIOUS)
         if current is None:
             if previous is not None:
-                raise SettingError(PREVIOUS, previous.source, "***", f"no previous key, or {CURRENT} as well")
+                raise SettingError(PREVIOUS, previous.source, REDACTED, f"no previous key, or {CURRENT} as well")
             return None
         _check_setting(current)
         if previous is not None:

@@ -8,6 +8,7 @@ from typing import IO
 
 import typer
 
+from .._internal.text import to_one_line
 from ..errors import ConfigErrors, FlyballError, UsageError, format_with_code
 from ..person import escape_unprintable
 from ..result import Stop
@@ -27,7 +28,6 @@ EXIT_CODES = {
 }
 USER_ERRORS = (FlyballError, OSError)
 """Errors that a user can cause; commands print them without a traceback."""
-_MAX_CELL_CHARS = 400
 
 
 def print_line(line: str, *, err: bool = False) -> None:
@@ -77,8 +77,7 @@ def print_table(headers: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
 
 
 def _format_cell(text: str) -> str:
-    line = " ".join(text[: 2 * _MAX_CELL_CHARS].split())
-    return escape_unprintable(line if len(line) <= _MAX_CELL_CHARS else f"{line[:_MAX_CELL_CHARS]}…")
+    return escape_unprintable(to_one_line(text))
 
 
 def confirm(question: str, yes: bool) -> bool:

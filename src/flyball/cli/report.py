@@ -6,6 +6,7 @@ import os
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
+from .._internal.text import pluralize
 from ..history.record import RunRecord
 from ..history.timeline import RowKind, Severity, TimelineRow, build_rows, shorten_rows
 from ..person import escape_control_characters, escape_unprintable
@@ -80,16 +81,12 @@ def format_summary(record: RunRecord) -> str:
     counts = [(data.integer("turns"), "turn"), (data.integer("requests"), "request"), (len(record.outcomes), "call")]
     parts = [
         ", ".join(filter(None, models)) or "no model was asked",
-        ", ".join(_pluralize(*count) for count in counts),
+        ", ".join(pluralize(*count) for count in counts),
         f"${record.cost:.4g}" if record.cost else "",
         f"{data.number('seconds'):.1f} s",
         f"{record.started} UTC" if record.started else "",
     ]
     return escape_unprintable(" · ".join(part for part in parts if part))
-
-
-def _pluralize(number: int, noun: str) -> str:
-    return f"{number:,} {noun}{'' if number == 1 else 's'}"
 
 
 def _build_table(record: RunRecord, width: int, ascii_only: bool, show_all: bool) -> Table:

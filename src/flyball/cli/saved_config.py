@@ -14,6 +14,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
+from .._internal.text import REDACTED
 from ..errors import UsageError
 from ..history.record import JsonReader
 from .run_config import RunConfig
@@ -22,7 +23,6 @@ if TYPE_CHECKING:
     from ..store import Entry, Step, Store
 
 METADATA_KEY = "flyball_run"
-_HIDDEN = "***"
 _SECRET = re.compile(
     r"(?i)://[^/\s]*@|[?&][^#\s=?&]*=|(?:token|key|secret)(?:=|:|\s+)\S"
     r"|(?<!\w)(?>\w*?(?:passw|credential|auth))\w*+(?:=|:|\s+)\S"
@@ -77,7 +77,7 @@ def config_to_dict(config: RunConfig) -> dict[str, Any]:
 
 
 def _redact(text: str) -> str:
-    return _HIDDEN if _SECRET.search(text) else text
+    return REDACTED if _SECRET.search(text) else text
 
 
 def load_config(entry: Entry, overrides: Mapping[str, Any]) -> RunConfig:
@@ -102,7 +102,7 @@ def load_config(entry: Entry, overrides: Mapping[str, Any]) -> RunConfig:
     values |= {name: value for name, value in overrides.items() if value}
     for name in _MAY_HIDE:
         setting = values[name]
-        if _HIDDEN in (setting if isinstance(setting, tuple) else (setting,)):
+        if REDACTED in (setting if isinstance(setting, tuple) else (setting,)):
             raise UsageError(f"--{name} of {where} may contain a secret and was not stored: pass --{name} again")
     return RunConfig(**values)
 

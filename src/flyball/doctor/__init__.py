@@ -1,11 +1,10 @@
-"""Self-test of an installation and of its rules.
+"""Checks of an installation: Python, extras, models, tools, MCP and core rules.
 
-Tools are called, and every hook, action and notice of rules must work. Each rule check is a run of its own, of an agent
-with a scripted model or of a governed loop, with a rule written to a file for it. The user's settings are not read and
-the network is not used.
+Tools are called in a temporary folder. Apart from the model that is asked by default, no settings are read. The network
+is not used.
 """
 
+from .check import Check, Hint
 from .installation import installation_checks
-from .rule_checks import Check, Hint, checks
 
-__all__ = ["Check", "Hint", "checks", "installation_checks"]
+__all__ = ["Check", "Hint", "installation_checks"]

@@ -1,4 +1,4 @@
-"""Checks of an installation: Python, extras, models, tools and MCP."""
+"""Checks of an installation: Python, extras, models, tools, MCP and core rules."""
 
 from __future__ import annotations
 
@@ -16,13 +16,19 @@ from ..errors import FlyballError
 from ..models.by_name import KEY_VARIABLES
 from ..outcome import Outcome
 from ..request import Call
+from ..rules import RuleSet
+from ..rules.trial import failures
 from ..settings import Settings
 from ..testing import ScriptedModel, call, say
 from ..tools import BoundedToolExecutor, Tool
-from .rule_checks import Check, Hint
+from .check import Check, Hint
 
 LOCAL = "local:smollm2"
 OLDEST = (3, 11)
+CORE = (
+    "iteration-budget-warning", "last-turn-warning", "token-budget-warning", "cost-budget-warning",
+    "deadline-budget-warning", "repeated-failure-warning", "large-result-hint",
+)  # fmt: skip
 _REQUIREMENT = re.compile(r"([\w.-]+).*;.*\bextra\s*==\s*['\"]([\w-]+)['\"]")
 _SERVER_CODE = """
 from mcp.server.mcpserver import MCPServer
@@ -35,7 +41,7 @@ server.run()
 
 
 def installation_checks() -> list[Check]:
-    """Return all checks except those of rules; none uses the network."""
+    """Return all checks; none uses the network."""
     tools = {"files": _check_files, "python": _check_python_tool, "shell": _check_shell, "fetch": _check_fetch}
     tool_names = ["fetch"] if sys.platform == "win32" else [*tools]
     return [
@@ -46,6 +52,8 @@ def installation_checks() -> list[Check]:
         Check("model that is asked by default", _check_default_model),
         *[Check(f"toolbox {name}", tools[name]) for name in tool_names],
         Check("tools of an MCP server", _check_mcp),
+        Check("core rules load", _check_core_loads),
+        Check("core rules pass their own tests", _check_core_tests),
     ]
 
 
@@ -165,6 +173,19 @@ def _check_mcp() -> Iterator[str]:
     result = agent.run("What is 40 + 2?")
     if not (result.completed and result.tool_results[0].ok):
         yield result.explain()
+
+
+def _check_core_loads() -> Iterator[str]:
+    """Check that the rule files were installed with the package."""
+    core = RuleSet.core()
+    yield from map(str, core.problems)
+    enabled_ids = {rule.id for rule in core if rule.core and rule.enabled}
+    yield from (f"{id_} is missing or disabled" for id_ in CORE if id_ not in enabled_ids)
+
+
+def _check_core_tests() -> Iterator[str]:
+    for rule in RuleSet.core():
+        yield from failures(rule)
 
 
 def _call_tools(tools: Sequence[Tool], *calls: tuple[str, Mapping[str, str]]) -> Sequence[Outcome]:

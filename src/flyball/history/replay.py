@@ -10,9 +10,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
+from .._internal.text import pluralize, to_one_line
 from ..errors import UsageError
 from .record import JsonReader
-from .timeline import TimelineReader, format_call, to_one_line
+from .timeline import TimelineReader, format_call
 
 if TYPE_CHECKING:
     from ..agent.agent import Agent
@@ -282,7 +283,7 @@ def _describe_effect(effect: Effect[Any] | None) -> Iterator[str]:
         case None:
             pass
         case Ask(request):
-            yield f"the model is asked ({request.purpose.value}), {_pluralize(len(request.messages), 'message')}"
+            yield f"the model is asked ({request.purpose.value}), {pluralize(len(request.messages), 'message')}"
             yield from (f"notice: {to_one_line(notice)}" for notice in request.notices)
         case Act(acts):
             yield from (f"calls {format_call(act.call.name, act.call.arguments)}" for act in acts)
@@ -290,7 +291,3 @@ def _describe_effect(effect: Effect[Any] | None) -> Iterator[str]:
             yield f"a person is asked: {to_one_line(question.text)}"
         case _:
             pass
-
-
-def _pluralize(number: int, noun: str) -> str:
-    return f"{number:,} {noun}{'' if number == 1 else 's'}"

@@ -7,11 +7,11 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any, cast
 
+from .._internal.text import pluralize, to_one_line
 from ..errors import quote_value
 from ..unit import Unit
 from .record import JsonReader
 
-_MAX_CHARS = 400
 _HEAD_ROWS, _TAIL_ROWS = 12, 24
 _NO_REPLY, _NO_OUTCOME = "no reply recorded", "no outcome recorded"
 _PURPOSES = {"grace": "reports", "reflection": "reflects"}
@@ -200,16 +200,10 @@ def format_call(tool: str, arguments: object) -> str:
     )
 
 
-def to_one_line(text: str) -> str:
-    """Return the text without line breaks, shortened if long."""
-    line = " ".join(text[: 2 * _MAX_CHARS].split())
-    return line if len(line) <= _MAX_CHARS else f"{line[:_MAX_CHARS]}…"
-
-
 def _describe_reply(event: JsonReader) -> str:
     calls, finish = event.integer("calls"), event.text("finish")
     if calls:
-        return f"wants {calls} call{'s' if calls != 1 else ''}"
+        return f"wants {pluralize(calls, 'call')}"
     verb = _PURPOSES.get(event.text("purpose"), "answers")
     return f"{verb}{_FINISHES.get(finish, f', {finish}' if finish else '')}"
 

@@ -4,20 +4,18 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, cast
 from urllib.parse import SplitResult, urlsplit
 
 from .. import __version__
+from .._internal.text import REDACTED
 from ..errors import ConfigError, UsageError
 from .options import HttpOptions
 
-HIDDEN = "***"
 FALLBACK_KEY_VARIABLE = "FLYBALL_API_KEY"
 """Variable for the key of other servers. A provider's own key is sent to that provider only."""
-_MIN_SECRET_LENGTH = 6
-"""Minimum length of a secret. Hiding a shorter text would garble the texts around it."""
 _HEADER_NAME = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
 """Header names that HTTP allows."""
 
@@ -160,30 +158,19 @@ class Key:
         return (self._value or (os.environ.get(self.variable, "") if self.variable else "")).strip()
 
     def __repr__(self) -> str:
-        return HIDDEN
+        return REDACTED
 
     def __reduce__(self) -> str:
         raise TypeError("a model with a key cannot be pickled: create it again in the other process")
 
 
-def redact(secrets: Iterable[str], text: str) -> str:
-    """Replace the secrets in a text, the longest first.
-
-    The order matters, because a secret may be part of another.
-    """
-    for secret in sorted(secrets, key=len, reverse=True):
-        if len(secret) >= _MIN_SECRET_LENGTH:
-            text = text.replace(secret, HIDDEN)
-    return text
-
-
 def redact_url(url: str) -> str:
     """Hide user, password and query of a URL."""
-    return re.sub(r"\?[^#]*", "?***", re.sub(r"[^?#]+", _without_user, url))
+    return re.sub(r"\?[^#]*", f"?{REDACTED}", re.sub(r"[^?#]+", _without_user, url))
 
 
 def _without_user(part: re.Match[str]) -> str:
     """Hide the text between `://` and the last `@` of a part without ? and #."""
     scheme, separator, rest = part[0].partition("://")
     _, at_sign, host = rest.rpartition("@")
-    return f"{scheme}{separator}{HIDDEN}{at_sign}{host}" if separator and at_sign else part[0]
+    return f"{scheme}{separator}{REDACTED}{at_sign}{host}" if separator and at_sign else part[0]

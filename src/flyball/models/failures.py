@@ -9,8 +9,8 @@ from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
 from typing import Any, cast
 
-from ..errors import ContextTooLong, ModelError, Retryable
-from .endpoint import redact
+from .._internal.text import redact
+from ..errors import ContextTooLong, ModelError, Retryable, truncate
 
 _RETRYABLE_STATUSES = frozenset({408, 409, 425, 429})
 _RETRYABLE_KINDS = frozenset({"overloaded_error", "api_error", "rate_limit_error", "timeout_error", "server_error"})
@@ -97,8 +97,7 @@ def redact_and_shorten(text: str, secrets: Sequence[str], max_length: int = _MAX
 
     Secrets are removed before the cut: part of a secret would not be recognised.
     """
-    text = " ".join(_start(text, secrets).split())
-    return text if len(text) <= max_length else f"{text[:max_length]}…"
+    return truncate(" ".join(_start(text, secrets).split()), max_length)
 
 
 def _start(text: str, secrets: Sequence[str]) -> str:
@@ -107,9 +106,9 @@ def _start(text: str, secrets: Sequence[str]) -> str:
     A secret at the cut is removed as a whole.
     """
     if len(text) <= _MAX_PARSED_LENGTH:
-        return redact(secrets, text)
+        return redact(text, secrets)
     longest = max(map(len, secrets), default=0)
-    hidden = redact(secrets, text[: _MAX_PARSED_LENGTH + longest])
+    hidden = redact(text[: _MAX_PARSED_LENGTH + longest], secrets)
     return hidden[: len(hidden) - longest]
 
 

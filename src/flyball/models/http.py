@@ -14,10 +14,11 @@ from typing import ClassVar, Unpack, cast
 import anyio
 import httpx2
 
+from .._internal.text import redact
 from ..errors import ModelError, Retryable
 from ..request import Reply, Request
 from .client import get_shared_client
-from .endpoint import Endpoint, Provider, redact
+from .endpoint import Endpoint, Provider
 from .failures import error_from_response, error_from_stream, redact_and_shorten
 from .model import OnText
 from .options import HttpOptions, RequestOptions, Timeouts
@@ -251,6 +252,6 @@ def _redact_error(error: ModelError, secrets: tuple[str, ...]) -> ModelError:
 
     A provider may echo them.
     """
-    error.message = redact(secrets, error.message)
+    error.message = redact(error.message, secrets)
     error.args = (error.message, *error.args[1:])
     return error

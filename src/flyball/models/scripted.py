@@ -9,6 +9,7 @@ from typing import Any, TypedDict, Unpack
 import anyio
 
 from .._internal import validation
+from .._internal.text import pluralize
 from ..budget.price import Price
 from ..budget.usage import Usage
 from ..errors import ConfigError, ModelError, UsageError, suggest_names
@@ -197,7 +198,7 @@ class ScriptedModel:
         self._positions[run] = position + 1
         count = len(self.lines)
         if position >= count and not self._loops:
-            script = "1 line" if count == 1 else f"{count} lines"
+            script = pluralize(count, "line")
             current = f"request {position + 1} of run {run} ({request.purpose.value})"
             raise ModelError(f"the script has {script}, but this is {current}: add a line or use ScriptedModel.looping")
         return self.lines[position % count], position

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Any, ClassVar, Self, cast
+from typing import Any, ClassVar, Self
 
+from .._internal.table import TableValue
 from ..errors import RuleError, suggest_names
 from ..progress import (
     AskPerson,
@@ -22,7 +23,7 @@ from ..progress import (
     Veto,
 )
 from ..unit import Unit
-from .reader import RuleReader
+from .reader import RuleTable
 from .template import Template
 from .view import Table, View, describe_type
 from .vocabulary import BUDGETS
@@ -37,8 +38,8 @@ class Action:
     """Keys allowed in `[action]` besides `type`."""
 
     @classmethod
-    def read(cls, reader: RuleReader, table: Mapping[str, Any]) -> Self:
-        """Parse an action from its table. The reader collects the errors."""
+    def read(cls, table: RuleTable) -> Self:
+        """Parse an action from its table, which collects the errors."""
         raise NotImplementedError
 
     def build_orders(self, view: View, rule: str) -> list[Order]:
@@ -71,13 +72,13 @@ class NotifySelf(Action):
     deliver_at: Deliver = Deliver.TURN_START
 
     @classmethod
-    def read(cls, reader: RuleReader, table: Mapping[str, Any]) -> Self:
+    def read(cls, table: RuleTable) -> Self:
         """Parse the action from its table."""
         return cls(
-            reader.read_template("message", table),
-            reader.read_text(("action", "category"), table) or "notice",
-            reader.read_member(("action", "priority"), table, Priority, Priority.NORMAL),
-            reader.read_member(("action", "deliver_at"), table, Deliver, Deliver.TURN_START),
+            table.template("message"),
+            table.get("category").optional_text() or "notice",
+            table.get("priority", Priority.NORMAL).member(Priority) or Priority.NORMAL,
+            table.get("deliver_at", Deliver.TURN_START).member(Deliver) or Deliver.TURN_START,
         )
 
     def build_orders(self, view: View, rule: str) -> list[Order]:
@@ -95,10 +96,10 @@ class Log(Action):
     level: Level = Level.INFO
 
     @classmethod
-    def read(cls, reader: RuleReader, table: Mapping[str, Any]) -> Self:
+    def read(cls, table: RuleTable) -> Self:
         """Parse the action from its table."""
-        level = reader.read_member(("action", "level"), table, Level, Level.INFO)
-        return cls(reader.read_template("message", table), level)
+        level = table.get("level", Level.INFO).member(Level) or Level.INFO
+        return cls(table.template("message"), level)
 
     def build_orders(self, view: View, rule: str) -> list[Order]:
         """Return a log event."""
@@ -116,16 +117,18 @@ class SetStateAction(Action):
     increment: int | float | None = None
 
     @classmethod
-    def read(cls, reader: RuleReader, table: Mapping[str, Any]) -> Self:
+    def read(cls, table: RuleTable) -> Self:
         """Parse the action from its table."""
-        key = reader.read_text(("action", "key"), table, required=True) or ""
+        key = table.get("key").text()
         present = [name for name in ("value", "increment") if name in table]
         if len(present) != 1:
-            reader.add_error(("action",), present, "either value or increment")
-        increment = table.get("increment")
+            source = table.source
+            TableValue(source.document, present, source.key_path).add_error("either value or increment")
+        entry = table.get("increment")
+        increment: Any = entry.value
         if increment is not None and (isinstance(increment, bool) or not isinstance(increment, int | float)):
-            reader.add_error(("action", "increment"), increment, "a number")
-        return cls(key, reader.read_value("value", table), increment)
+            entry.add_error("a number")
+        return cls(key, table.template_or_constant("value"), increment)
 
     def build_orders(self, view: View, rule: str) -> list[Order]:
         """Return the new value.
@@ -151,16 +154,13 @@ class EmitEvent(Action):
     data: tuple[tuple[str, Template], ...] = ()
 
     @classmethod
-    def read(cls, reader: RuleReader, table: Mapping[str, Any]) -> Self:
+    def read(cls, table: RuleTable) -> Self:
         """Parse the action from its table."""
-        name = reader.read_text(("action", "name"), table, required=True) or ""
+        name = table.get("name").text()
         if name.startswith("log."):
-            reader.add_error(("action", "name"), name, 'another name, because log.* is reserved for type = "log"')
-        value: Any = table.get("data", {})
-        if not isinstance(value, dict):
-            reader.add_error(("action", "data"), value, "a table")
-        data = cast("dict[str, Any]", value if isinstance(value, dict) else {})
-        templates = [(key, reader.read_value(key, data, ("action", "data"))) for key in data]
+            table.get("name").add_error('another name, because log.* is reserved for type = "log"')
+        data = RuleTable(table.get("data"), "a table", table.vocabulary)
+        templates = [(key, data.template_or_constant(key)) for key in data.entries]
         return cls(name, tuple((key, template) for key, template in templates if template is not None))
 
     def build_orders(self, view: View, rule: str) -> list[Order]:
@@ -176,9 +176,9 @@ class MessageAction(Action):
     message: Template
 
     @classmethod
-    def read(cls, reader: RuleReader, table: Mapping[str, Any]) -> Self:
+    def read(cls, table: RuleTable) -> Self:
         """Parse the action from its table."""
-        return cls(reader.read_template("message", table))
+        return cls(table.template("message"))
 
 
 class Deny(MessageAction):
@@ -206,9 +206,9 @@ class StopRun(Action):
     grace: bool = True
 
     @classmethod
-    def read(cls, reader: RuleReader, table: Mapping[str, Any]) -> Self:
+    def read(cls, table: RuleTable) -> Self:
         """Parse the action from its table."""
-        return cls(reader.read_template("message", table), reader.read_bool(("action", "grace"), table, True))
+        return cls(table.template("message"), table.get("grace", True).flag())
 
     def build_orders(self, view: View, rule: str) -> list[Order]:
         """Return a halt."""
@@ -229,18 +229,19 @@ class ExtendBudget(Action):
     amount: float
 
     @classmethod
-    def read(cls, reader: RuleReader, table: Mapping[str, Any]) -> Self:
+    def read(cls, table: RuleTable) -> Self:
         """Parse the action from its table."""
-        budget, amount = reader.read_text(("action", "budget"), table, required=True), table.get("amount")
-        if budget is not None and budget not in BUDGETS:
+        budget, entry = table.get("budget").text(), table.get("amount")
+        if budget and budget not in BUDGETS:
             near = suggest_names(budget, BUDGETS) or BUDGETS
-            reader.add_error(("action", "budget"), budget, f"a budget: {' or '.join(near)}")
+            table.get("budget").add_error(f"a budget: {' or '.join(near)}")
+        amount = entry.value
         if isinstance(amount, bool) or not isinstance(amount, int | float) or not 0 < amount < 1e15:
-            reader.add_error(("action", "amount"), amount, "a number above 0")
+            entry.add_error("a number above 0")
             amount = 0
-        elif budget not in ("usd", "seconds") and amount != int(amount):
-            reader.add_error(("action", "amount"), amount, f"a whole number of {budget}")
-        return cls(budget or "", amount)
+        elif budget not in ("", "usd", "seconds") and amount != int(amount):
+            entry.add_error(f"a whole number of {budget}")
+        return cls(budget, amount)
 
     def build_orders(self, view: View, rule: str) -> list[Order]:
         """Return an order to raise one budget."""
@@ -272,9 +273,9 @@ class UseModelAction(Action):
     model: str
 
     @classmethod
-    def read(cls, reader: RuleReader, table: Mapping[str, Any]) -> Self:
+    def read(cls, table: RuleTable) -> Self:
         """Parse the action from its table."""
-        return cls(reader.read_text(("action", "model"), table, required=True) or "")
+        return cls(table.get("model").text())
 
     def build_orders(self, view: View, rule: str) -> list[Order]:
         """Return an order to use the model."""

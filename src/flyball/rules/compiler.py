@@ -22,6 +22,7 @@ from collections.abc import Callable, Iterator
 from types import NoneType
 from typing import Any
 
+from .._internal.syntax import parse_python
 from ..errors import ConfigError, ConfigErrors
 from .operations import FUNCTIONS
 from .view import MAX_INT, View
@@ -65,7 +66,7 @@ class Source:
         try:
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore")  # the compiler decides what is allowed, not Python's warnings
-                return ast.parse(f"({self.text}\n)", mode="eval").body
+                return parse_python(f"({self.text}\n)", "eval").body
         except SyntaxError as error:
             offset, reason = self._find_offset(error.lineno or 1, max(error.offset or 1, 1) - 1), error.msg
         except (ValueError, RecursionError, MemoryError) as error:  # null bytes, lone surrogates, a deep tree

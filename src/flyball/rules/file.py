@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import re
 import stat
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, cast
 
+from .._internal.table import TableDocument, TableValue
 from .._internal.toml import TomlDocument
 from ..errors import ConfigErrors, TomlError, suggest_names
 from .actions import ACTIONS, Action, Deny
 from .expression import Condition
-from .reader import RuleReader
+from .reader import RuleTable
 from .rule import Fire, Rule, Trial, Trigger, Value
 from .vocabulary import build_vocabulary
 
@@ -46,135 +47,133 @@ def read_rule(path: Path, overrides: Overrides | None = None) -> Rule:
     return RuleFile(TomlDocument.read(path), str(path), overrides).parse_rule()
 
 
-class RuleFile(RuleReader):
-    """Reader of the tables of one rule."""
+class RuleFile:
+    """Reader of the tables of one rule.
 
-    def __init__(self, document: TomlDocument, source: str, overrides: Overrides | None = None) -> None:
-        super().__init__(document, source)
+    A wrong value is replaced by a harmless one, so that one pass finds all errors.
+    """
+
+    def __init__(self, toml: TomlDocument, source: str, overrides: Overrides | None = None) -> None:
+        self._toml = toml
+        self._source = source
         self._overrides = overrides
+        self._document = TableDocument("", toml, source)
+        self._vocabulary = build_vocabulary()
+        self._root = RuleTable(TableValue(self._document, toml.data), "tables", self._vocabulary)
 
     def parse_rule(self) -> Rule:
         """Return the rule. Raises ConfigErrors with everything that is wrong."""
-        data = self.document.data
-        self.check_keys((), data, _TABLE_NAMES)
-        head = self.read_table("rule", required=True)
-        self.check_keys(("rule",), head, _RULE_KEYS)
-        id_ = self._read_id(head)
-        trigger = self.read_member(("rule", "trigger"), head, Trigger, None)
-        params = self._read_params(id_ or "")
-        self.vocabulary = build_vocabulary(params)
+        self._root.check_keys(_TABLE_NAMES)
+        head = self._read_table("rule", required=True)
+        head.check_keys(_RULE_KEYS)
+        id_ = self._read_id(head.get("id"))
+        trigger = head.get("trigger").member(Trigger)
+        params = self._read_params(id_)
+        self._vocabulary = build_vocabulary(params)
         condition = self._read_condition()
         action = self._read_action(trigger)
         tests = self._read_tests()
         fields = self._read_header(head, trigger)
-        if self.errors:
-            raise ConfigErrors(tuple(self.errors))
+        if self._document.errors:
+            raise ConfigErrors(tuple(self._document.errors))
         return Rule(
-            id=id_ or "",
+            id=id_,
             trigger=cast("Trigger", trigger),
             action=cast("Action", action),
             condition=condition,
             params=params,
             tests=tests,
-            source=self.source,
+            source=self._source,
             **fields,
         )
 
-    def _read_id(self, head: Mapping[str, Any]) -> str | None:
-        id_ = self.read_text(("rule", "id"), head, required=True)
-        if id_ is not None and not _KEBAB.fullmatch(id_):
-            self.add_error(("rule", "id"), id_, "lowercase letters, digits and single hyphens, such as my-rule")
+    def _read_table(self, name: str, *, required: bool = False) -> RuleTable:
+        return RuleTable(self._root.get(name), f"a table [{name}]", self._vocabulary, required=required)
+
+    def _read_id(self, value: TableValue) -> str:
+        id_ = value.text()
+        if id_ and not _KEBAB.fullmatch(id_):
+            value.add_error("lowercase letters, digits and single hyphens, such as my-rule")
         return id_
 
-    def _read_header(self, head: Mapping[str, Any], trigger: Trigger | None) -> dict[str, Any]:
-        event = self.read_text(("rule", "event"), head)
+    def _read_header(self, head: RuleTable, trigger: Trigger | None) -> dict[str, Any]:
+        event = head.get("event").optional_text()
         if event is not None and trigger is not Trigger.EVENT:
-            self.add_error(("rule", "event"), event, f'no such key, or trigger = "{Trigger.EVENT.value}"')
+            head.get("event").add_error(f'no such key, or trigger = "{Trigger.EVENT.value}"')
         return {
-            "name": self.read_text(("rule", "name"), head) or "",
-            "description": self.read_text(("rule", "description"), head) or "",
-            "version": self.read_text(("rule", "version"), head) or "",
-            "priority": self.read_int(("rule", "priority"), head, 100, 1, 1_000),
-            "enabled": self.read_bool(("rule", "enabled"), head, True),
-            "core": self.read_bool(("rule", "core"), head, False),
-            "fire": self.read_member(("rule", "fire"), head, Fire, Fire.ALWAYS),
-            "cooldown_turns": self.read_int(("rule", "cooldown_turns"), head, 0, 0, 1_000),
+            "name": head.get("name").optional_text() or "",
+            "description": head.get("description").optional_text() or "",
+            "version": head.get("version").optional_text() or "",
+            "priority": head.get("priority", 100).integer(min_value=1, max_value=1_000),
+            "enabled": head.get("enabled", True).flag(),
+            "core": head.get("core", False).flag(),
+            "fire": head.get("fire", Fire.ALWAYS).member(Fire),
+            "cooldown_turns": head.get("cooldown_turns", 0).integer(min_value=0, max_value=1_000),
             "event": event,
         }
 
     def _read_params(self, rule: str) -> dict[str, Value]:
         params: dict[str, Value] = {}
-        for name, default in self.read_table("params").items():
-            place = ("params", name)
+        table = self._read_table("params")
+        for name, entry in table.entries.items():
+            default = entry.value
             if not _NAME.fullmatch(name):
-                self.add_error(place, name, "a name of letters, digits and _")
+                table.source.child(name, name).add_error("a name of letters, digits and _")
             elif not isinstance(default, bool | int | float | str):
-                self.add_error(place, default, "a number, a string, true or false")
+                entry.add_error("a number, a string, true or false")
             else:
-                params[name] = default
-                self._apply_override(rule, name, default, params)
+                params[name] = self._override(rule, name, default)
         return params
 
-    def _apply_override(self, rule: str, name: str, default: Value, params: dict[str, Value]) -> None:
+    def _override(self, rule: str, name: str, default: Value) -> Value:
         override = None if self._overrides is None else self._overrides(rule, name)
-        if override is None:
-            return
         kind = type(default)
         if kind is float and type(override) is int:
             override = float(override)
-        if type(override) is kind:
-            params[name] = override
-        else:
-            self.add_error(
-                ("params", name), override, f"a {kind.__name__} in the settings, as in the rule ({default!r})"
-            )
+        if override is None or type(override) is kind:
+            return default if override is None else override
+        entry = TableValue(self._document, override, ("params", name))
+        entry.add_error(f"a {kind.__name__} in the settings, as in the rule ({default!r})")
+        return default
 
     def _read_condition(self) -> Condition | None:
-        table = self.read_table("condition")
-        self.check_keys(("condition",), table, ("expression",))
-        text = self.read_text(("condition", "expression"), table, required="condition" in self.document.data)
-        if text is None:
-            return None
-        return self.compile_value(("condition", "expression"), lambda where: Condition(text, self.vocabulary, where))
+        table = self._read_table("condition")
+        table.check_keys(("expression",))
+        text = table.get("expression").text() if "condition" in self._root else ""
+        return table.compile("expression", lambda where: Condition(text, self._vocabulary, where)) if text else None
 
     def _read_action(self, trigger: Trigger | None) -> Action | None:
-        table = self.read_table("action", required=True)
-        kind = self.read_text(("action", "type"), table, required="action" in self.document.data)
-        if kind is None:
+        table = self._read_table("action", required=True)
+        type_ = table.get("type")
+        kind = type_.text() if "action" in self._root else ""
+        if not kind:
             return None
         if kind not in ACTIONS:
             near = suggest_names(kind, ACTIONS) or sorted(ACTIONS)
-            self.add_error(("action", "type"), kind, f"an action: {' or '.join(near)}")
+            type_.add_error(f"an action: {' or '.join(near)}")
             return None
         action = ACTIONS[kind]
-        self.check_keys(("action",), table, ("type", *action.keys))
+        table.check_keys(("type", *action.keys))
         if kind == Deny.type and trigger not in (Trigger.TOOL_CALL, None):
-            self.add_error(("action", "type"), kind, f'another action, or trigger = "{Trigger.TOOL_CALL.value}"')
-        return action.read(self, table)
+            type_.add_error(f'another action, or trigger = "{Trigger.TOOL_CALL.value}"')
+        return action.read(table)
 
     def _read_tests(self) -> tuple[Trial, ...]:
-        tests = self.document.data.get("test", [])
-        if not isinstance(tests, list):
-            self.add_error(("test",), tests, "tables [[test]]")
+        tests = self._root.get("test", [])
+        if not isinstance(tests.value, list):
+            tests.add_error("tables [[test]]")
             return ()
-        return tuple(self._read_test(n, entry) for n, entry in enumerate(cast("list[Any]", tests)))
+        return tuple(self._read_test(entry) for entry in tests.items("tables"))
 
-    def _read_test(self, n: int, entry: Any) -> Trial:
-        if not isinstance(entry, dict):
-            self.add_error(("test", n), entry, "a table [[test]]")
-        table = cast("dict[str, Any]", entry if isinstance(entry, dict) else {})
-        if table.get("fires") is False and "message" in table:
-            self.add_error(
-                ("test", n, "message"), table["message"], "no message, because the test expects the rule not to fire"
-            )
-        self.check_keys(("test", n), table, ("context", "fires", "message"))
-        context = table.get("context", {})
-        if not isinstance(context, dict):
-            self.add_error(("test", n, "context"), context, "a table with the data that the rule sees")
-            context = {}
+    def _read_test(self, entry: TableValue) -> Trial:
+        table = RuleTable(entry, "a table [[test]]", self._vocabulary)
+        if table.get("fires").value is False and "message" in table:
+            table.get("message").add_error("no message, because the test expects the rule not to fire")
+        table.check_keys(("context", "fires", "message"))
+        context = table.get("context", {}).table("a table with the data that the rule sees")
         return Trial(
-            context=cast("dict[str, Any]", context),
-            fires=self.read_bool(("test", n, "fires"), table, True),
-            message=self.read_text(("test", n, "message"), table),
-            line=self.document.line("test", n),
+            context={name: value.value for name, value in context.items()},
+            fires=table.get("fires", True).flag(),
+            message=table.get("message").optional_text(),
+            line=self._toml.line(*entry.key_path),
         )

@@ -1,135 +1,68 @@
-"""Reader of the tables in a rule file. It checks each value and collects errors with their lines."""
+"""Tables of a rule file whose values may be conditions and templates."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
-from enum import StrEnum
-from typing import Any, TypeVar, cast
+from collections.abc import Callable, Iterable
+from typing import Any
 
-from .._internal.toml import TomlDocument
-from ..errors import ConfigError, ConfigErrors, SettingError, suggest_names
+from .._internal.table import TableValue, check_keys
+from ..errors import ConfigError, ConfigErrors, SettingError
 from .template import Template
-from .vocabulary import build_vocabulary
-
-Member = TypeVar("Member", bound=StrEnum)
-Place = tuple[str | int, ...]
+from .vocabulary import Vocabulary
 
 
-class RuleReader:
-    """Reads the values of one document.
+class RuleTable:
+    """Table of a rule file.
 
-    A wrong value is added to `errors` and replaced by a harmless one, so that one pass finds all errors.
+    A wrong value adds an error, and is replaced by a harmless one, so that one pass finds all errors.
     """
 
-    def __init__(self, document: TomlDocument, source: str) -> None:
-        self.document = document
+    def __init__(self, source: TableValue, expected: str, vocabulary: Vocabulary, *, required: bool = False) -> None:
         self.source = source
-        self.errors: list[ConfigError] = []
-        self.vocabulary = build_vocabulary()
+        self.entries = {} if source.value is None and not required else source.table(expected)
+        self.vocabulary = vocabulary
         """Names that expressions may use."""
 
-    def add_error(self, place: Place, found: object, expected: str) -> None:
-        """Add an error for a place in the document."""
-        line = self.document.line(*place)
-        source = self.source if line is None else f"{self.source}:{line}"
-        self.errors.append(SettingError(_format_place(place) or "the file", source, found, expected))
+    def __contains__(self, key: str) -> bool:
+        return key in self.entries
 
-    def read_table(self, name: str, *, required: bool = False) -> dict[str, Any]:
-        """Return a table of the file. Empty if it is missing."""
-        table = self.document.data.get(name)
-        if isinstance(table, dict):
-            return cast("dict[str, Any]", table)
-        if table is not None or required:
-            self.add_error((name,), table, f"a table [{name}]")
-        return {}
+    def get(self, key: str, default: object = None) -> TableValue:
+        """Return the value of a key, or a default."""
+        return self.entries.get(key) or self.source.child(key, default)
 
-    def check_keys(self, place: Place, table: Mapping[str, Any], keys: Iterable[str]) -> None:
+    def check_keys(self, known: Iterable[str]) -> None:
         """Add an error for each unknown key."""
-        names = tuple(keys)
-        for key in table:
-            if key not in names:
-                near = suggest_names(key, names) or names
-                self.add_error((*place, key), key, f"the key {' or '.join(near)}")
+        check_keys(self.entries, known)
 
-    def read_text(self, place: Place, table: Mapping[str, Any], *, required: bool = False) -> str | None:
-        """Return a text that is not blank. None if it is missing."""
-        value = table.get(str(place[-1]))
-        if value is None and not required:
-            return None
-        if isinstance(value, str) and value.strip():
-            return value
-        self.add_error(place, value, "a non-empty string")
-        return None
+    def template(self, key: str) -> Any:
+        """Compile a required template. None if it is wrong."""
+        text = self.get(key).text()
+        return self.compile(key, lambda where: Template(text, self.vocabulary, where)) if text else None
 
-    def read_int(self, place: Place, table: Mapping[str, Any], default: int, min_value: int, max_value: int) -> int:
-        """Return an int within bounds, or the default."""
-        value = table.get(str(place[-1]), default)
-        if isinstance(value, int) and not isinstance(value, bool) and min_value <= value <= max_value:
-            return value
-        self.add_error(place, value, f"a whole number from {min_value} to {max_value:,}")
-        return default
-
-    def read_bool(self, place: Place, table: Mapping[str, Any], default: bool) -> bool:
-        """Return a bool, or the default."""
-        value = table.get(str(place[-1]), default)
-        if isinstance(value, bool):
-            return value
-        self.add_error(place, value, "true or false")
-        return default
-
-    def read_member(self, place: Place, table: Mapping[str, Any], kind: type[Member], default: Member | None) -> Any:
-        """Return the named member of an enum, or the default.
-
-        A missing key is an error if the default is None.
-        """
-        value = table.get(str(place[-1]), default)
-        if isinstance(value, str) and value in list(kind):
-            return kind(value)
-        near = suggest_names(value, list(kind)) if isinstance(value, str) else []
-        self.add_error(place, value, " or ".join(near) or f"one of {', '.join(kind)}")
-        return default
-
-    def read_template(self, key: str, table: Mapping[str, Any], *, required: bool = True) -> Any:
-        """Compile a template of the action. None if it is missing."""
-        text = self.read_text(("action", key), table, required=required)
-        if text is None:
-            return None
-        return self.compile_value(("action", key), lambda where: Template(text, self.vocabulary, where))
-
-    def read_value(self, key: str, table: Mapping[str, Any], parent: Place = ("action",)) -> Template | None:
-        """Compile a value that may be a template.
+    def template_or_constant(self, key: str) -> Template | None:
+        """Compile a value that may be a template. None if it is missing.
 
         Numbers and bools become constants.
         """
-        value = table.get(key)
+        entry = self.get(key)
+        value = entry.value
         if value is None:
             return None
         if not isinstance(value, bool | int | float | str):
-            self.add_error((*parent, key), value, "a string, a number, true or false")
+            entry.add_error("a string, a number, true or false")
             return None
         text = value if isinstance(value, str) else f"{{{{ {value!r} }}}}"
-        return self.compile_value((*parent, key), lambda where: Template(text, self.vocabulary, where))
+        return self.compile(key, lambda where: Template(text, self.vocabulary, where))
 
-    def compile_value(self, place: Place, make: Callable[[str], Any]) -> Any:
-        """Compile a condition or template.
-
-        Its errors get the line of the key.
-        """
+    def compile(self, key: str, make: Callable[[str], Any]) -> Any:
+        """Compile a condition or template. None if it is wrong."""
+        document, key_path = self.source.document, (*self.source.key_path, key)
         try:
-            return make(_format_place(place))
+            return make(document.describe(key_path))
         except ConfigErrors as group:
-            for error in group.errors:
-                self._add_error_at(place, error)
+            errors = group.errors
         except ConfigError as error:
-            self._add_error_at(place, error)
+            errors = (error,)
+        source = document.locate(key_path)
+        document.errors += [SettingError(error.where, source, error.found, error.expected) for error in errors]
         return None
-
-    def _add_error_at(self, place: Place, error: ConfigError) -> None:
-        line = self.document.line(*place)
-        source = self.source if line is None else f"{self.source}:{line}"
-        self.errors.append(SettingError(error.where, source, error.found, error.expected))
-
-
-def _format_place(place: Place) -> str:
-    """Format a place as in `test[0].context`."""
-    return "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in place).removeprefix(".")

@@ -9,6 +9,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from .._internal import validation
+from .._internal.text import REDACTED
 from ..budget.limits import Limits, RunKind
 from ..budget.registry import IterationBudgetRegistry
 from ..chain import Chain
@@ -17,7 +18,7 @@ from ..chain.chain import headers_at
 from ..errors import ConfigError, RemoteError, UsageError
 from ..loop.child_task import ChildSpec, Mode
 from ..loop.plan import AgentSpec, ModelCard
-from ..models.endpoint import HIDDEN, redact_url
+from ..models.endpoint import redact_url
 from ..tools import Admission, Toolset
 from .remote_run import RemoteRunner
 
@@ -136,7 +137,7 @@ class RemoteAgent:
         return token
 
     def __repr__(self) -> str:
-        token = "" if self.token is None else f", token {HIDDEN}"
+        token = "" if self.token is None else f", token {REDACTED}"
         return f"<RemoteAgent {self.name} at {self.url}{token}>"
 
 

@@ -11,9 +11,9 @@ from typing import Any, cast
 import anyio
 import httpx2
 
-from ..errors import RemoteError, RemoteRefused
+from .._internal.text import redact
+from ..errors import RemoteError, RemoteRefused, truncate
 from ..models.client import get_shared_client
-from ..models.endpoint import redact
 from ..models.sse import EventReader
 
 _MAX_BYTES = 64 * 2**20
@@ -151,8 +151,7 @@ class RemoteRequest:
 
     def _sanitize(self, value: object) -> str:
         """Return foreign text on one line, shortened and without secrets."""
-        text = redact(self.secrets, " ".join(str(value).split()))
-        return text if len(text) <= _MAX_ERROR_CHARS else f"{text[:_MAX_ERROR_CHARS]}…"
+        return truncate(redact(" ".join(str(value).split()), self.secrets), _MAX_ERROR_CHARS)
 
     def _describe_error(self, error: Exception) -> str:
         return self._sanitize(error) or type(error).__name__

@@ -11,11 +11,11 @@ from hashlib import blake2b
 from pathlib import Path
 from typing import Any, cast
 
+from .._internal.text import REDACTED, redact
 from ..budget.price import Price, TokenPrice
 from ..budget.usage import Usage
 from ..errors import ContextTooLong, ModelError, Retryable, UsageError, quote_value
 from ..message import Message, MessageType
-from ..models.endpoint import HIDDEN, redact
 from ..request import Call, FailureKind, Finish, ModelFailure, Reply, Request
 
 _VERSION = 1
@@ -73,7 +73,7 @@ class Redactor:
 
     def redact_text(self, text: str) -> str:
         """Return the text without secrets."""
-        while (cleaned := _KEY.sub(_hidden, redact(self._secrets, text))) != text:
+        while (cleaned := _KEY.sub(_hidden, redact(text, self._secrets))) != text:
             text = cleaned
         return text
 
@@ -102,7 +102,7 @@ class Redactor:
 
 
 def _hidden(match: re.Match[str]) -> str:
-    return (match["before_token"] or match["before_key"] or "") + HIDDEN
+    return (match["before_token"] or match["before_key"] or "") + REDACTED
 
 
 DEFAULT_REDACTOR = Redactor()
@@ -265,7 +265,7 @@ class RecordedExchange:
             data["pieces"] = redactor.redact_pieces(self.pieces)
         if self.failure is not None:
             failure = redactor.redact(asdict(self.failure))
-            return {**data, "failure": {**failure, "message": _SECRET.sub("***", failure["message"])}}
+            return {**data, "failure": {**failure, "message": _SECRET.sub(REDACTED, failure["message"])}}
         return {**data, "reply": None if self.reply is None else redactor.redact(_reply_to_dict(self.reply))}
 
     @classmethod

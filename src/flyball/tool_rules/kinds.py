@@ -10,7 +10,7 @@ from typing import Any, Protocol, cast, runtime_checkable
 from .._internal import validation
 from .._internal.jsonable import parse_json_value
 from .._internal.path import has_equal_value, is_path
-from ..errors import ConfigError
+from ..errors import ConfigError, truncate
 from ..progress import Done
 
 
@@ -309,5 +309,4 @@ def _join_names(tools: Sequence[str]) -> str:
 
 
 def _quote(value: object) -> str:
-    text = json.dumps(value, ensure_ascii=False)
-    return text if len(text) <= _MAX_QUOTED else f"{text[:_MAX_QUOTED]}…"
+    return truncate(json.dumps(value, ensure_ascii=False), _MAX_QUOTED)

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import inspect
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from .._internal.functions import is_async
 from ..message import Message
 from ..request import Call
 from .call import ToolCallRun
@@ -28,9 +28,7 @@ class Compaction:
 
     def __init__(self, function: Callable[[Sequence[Message]], Any]) -> None:
         self._function = function
-        self._is_async = inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(
-            getattr(function, "__call__", None)  # noqa: B004
-        )
+        self._is_async = is_async(function)
 
     def __call__(self, messages: Sequence[Message], call_id: str) -> ToolCallRun:
         """Return the call that compacts these messages."""

@@ -6,6 +6,7 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from .._internal.text import redact_arguments
 from .._internal.workers import Worker
 from ..budget.deadline import DeadlineToken
 from ..budget.run_budget import TurnBudget
@@ -88,7 +89,7 @@ class ToolCallRun:
         """Return the arguments with sensitive values replaced by `***`."""
         if not self.tool.sensitive:
             return self.values
-        return {name: "***" if name in self.tool.sensitive else value for name, value in self.values.items()}
+        return redact_arguments(self.values, self.tool.sensitive)
 
     def start(self, now: float, deadline: float) -> None:
         """Set the start time and the deadline.

@@ -62,7 +62,7 @@ class BoundedToolExecutor:
         self.workers = workers or WorkerPool()
         self._watcher = _Watcher(teller)
         self._approved = approved
-        self._admission = Admission(self.tools, envelope)
+        self.admission = Admission(self.tools, envelope)
         self._runner = ToolRunner(
             workers=self.workers,
             clock=SYSTEM if envelope is None else envelope.clock,
@@ -94,15 +94,11 @@ class BoundedToolExecutor:
         """Return a batch, which has all outcomes even if cancelled."""
         return Batch(self, calls)
 
-    def groups(self, calls: Sequence[Call]) -> Iterable[Sequence[Call]]:
-        """Group adjacent reads together and every other call alone."""
-        return self._admission.group_calls(calls)
-
     def prepare(self, call: Call) -> ToolCallRun | Denied:
         """Return the call ready to be made, or the denial."""
-        prepared = self._admission.read(call)
+        prepared = self.admission.read(call)
         if isinstance(prepared, ToolCallRun):
-            prepared = self._check_approval(prepared) or self._admission.claim(prepared) or prepared
+            prepared = self._check_approval(prepared) or self.admission.claim(prepared) or prepared
         if isinstance(prepared, Denied):
             self._watcher.emit_end(prepared)
         return prepared
@@ -114,17 +110,6 @@ class BoundedToolExecutor:
         """
         deadline = math.inf if self.envelope is None else self.envelope.work_at
         await self._runner.perform(tool_calls, deadline)
-
-    def note(self, tool: str, outcome: Outcome) -> None:
-        """Block a tool that timed out and must not be retried."""
-        self._admission.note(tool, outcome)
-
-    def apply(self, changes: Mapping[str, Any]) -> None:
-        """Apply the changes of a call to the run's state.
-
-        None deletes a key.
-        """
-        apply_changes(self.state, changes)
 
     def _check_approval(self, tool_call: ToolCallRun) -> Denied | None:
         # Only True approves: the coroutine of an `async def` callback is truthy, and must not count as approval.
@@ -165,7 +150,7 @@ class Batch:
 
     async def run(self) -> None:
         """Make the calls: adjacent reads in parallel, each write alone."""
-        for group in self._executor.groups(self.calls):
+        for group in self._executor.admission.group_calls(self.calls):
             await anyio.lowlevel.checkpoint_if_cancelled()  # no call starts after a cancel
             prepared = [self._executor.prepare(call) for call in group]
             try:
@@ -180,11 +165,11 @@ class Batch:
             return prepared
         outcome = prepared.outcome
         assert outcome is not None, "a call that was performed has its outcome"
-        self._executor.note(prepared.tool.name, outcome)
+        self._executor.admission.note(prepared.tool.name, outcome)
         if not isinstance(outcome, Success) or not outcome.changes:
             return outcome
         try:
-            self._executor.apply(outcome.changes)
+            apply_changes(self._executor.state, outcome.changes)
         except Exception as error:
             message = f"the call succeeded, but its changes to the state could not be stored: {error}"
             return Failure(

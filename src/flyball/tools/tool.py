@@ -14,6 +14,7 @@ from enum import StrEnum
 from typing import Any, Literal, TypedDict, Unpack, overload
 
 from .._internal import validation
+from .._internal.functions import is_async, unwrap_partial
 from ..errors import ConfigError, UnknownTool, UsageError
 from ..steadiness import Duplicates
 from . import signature
@@ -110,7 +111,7 @@ class Tool:
         _check_options(options)
         self.options = options
         self.function = function
-        self.is_async = _is_async(function)
+        self.is_async = is_async(function)
         self.name = _validate_name(options.get("name") or _derive_name(function))
         docstring = signature.parse_docstring(_find_docstring(function))
         self.description = options.get("description", docstring.description)
@@ -258,24 +259,15 @@ def _validate_name(name: str) -> str:
     raise ConfigError("tool, name", name, "1 to 64 letters, digits, _ or -")
 
 
-def _unwrap_partial(function: Function) -> Function:
-    return _unwrap_partial(function.func) if isinstance(function, functools.partial) else function
-
-
 def _derive_name(function: Function) -> str:
     """Return a function's name, or an object's class name in snake case."""
-    plain = _unwrap_partial(function)
+    plain = unwrap_partial(function)
     return getattr(plain, "__name__", None) or re.sub(r"(?<!^)(?=[A-Z])", "_", type(plain).__name__).lower()
 
 
 def _find_docstring(function: Function) -> str | None:
     # For a callable object prefer the docstring of __call__: that of its class describes the object, not the call.
-    plain = _unwrap_partial(function)
+    plain = unwrap_partial(function)
     if inspect.isroutine(plain) or inspect.isclass(plain):
         return plain.__doc__
     return type(plain).__call__.__doc__ or plain.__doc__
-
-
-def _is_async(function: Function) -> bool:
-    plain = _unwrap_partial(function)
-    return inspect.iscoroutinefunction(plain) or inspect.iscoroutinefunction(getattr(plain, "__call__", None))  # noqa: B004

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from ..._internal.text import pluralize
 from ...history.archive import Archive
 from ...settings import Settings
 from ..output import USER_ERRORS, print_line, print_raw
@@ -22,11 +23,10 @@ _UNITS = ("bytes", "kB", "MB", "GB")
 def doctor(
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object instead of lines.")] = False,
 ) -> None:
-    """Test this installation: Python, extras, models, tools, settings, store and rules.
+    """Test this installation: Python, extras, models, tools, core rules, settings and store.
 
-    Works offline, with scripted models. It calls tools, starts an MCP server, and tries every trigger, action and
-    notice of rules. It also checks the environment and the nearest flyball.toml. Exits with 1 if a check fails. A
-    missing extra or key is only a hint.
+    Works offline. It calls tools, starts an MCP server, and runs the tests of the core rules. It also checks the
+    environment and the nearest flyball.toml. Exits with 1 if a check fails. A missing extra or key is only a hint.
     """
     results = [_Finding(check) for check in _list_checks()]
     passed = sum(not finding.errors for finding in results)
@@ -65,14 +65,9 @@ class _Finding:
 
 
 def _list_checks() -> list[Check]:
-    from ...doctor import Check, checks, installation_checks
+    from ...doctor import Check, installation_checks
 
-    return [
-        *installation_checks(),
-        Check("settings of this place", _find_setting_errors),
-        build_store_check(),
-        *checks(),
-    ]
+    return [*installation_checks(), Check("settings of this place", _find_setting_errors), build_store_check()]
 
 
 def _find_setting_errors() -> list[str]:
@@ -117,7 +112,7 @@ def _describe_store(location: StoreLocation, store: Store) -> list[str]:
     from ...store import SqliteStore
 
     runs = len(Archive(store, location.name).list_entries())
-    facts = [f"{runs:,} run{'' if runs == 1 else 's'}"]
+    facts = [pluralize(runs, "run")]
     if isinstance(store, SqliteStore):
         [version] = store.read(int, "PRAGMA user_version")
         facts += [_format_size(store.path.stat().st_size), f"schema {version}"]

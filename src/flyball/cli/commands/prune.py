@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from ..._internal.text import pluralize
 from ...budget.deadline import SYSTEM
 from ...errors import ConfigError
 from ...history.archive import UNLIMITED, Archive, format_time
@@ -108,5 +109,4 @@ def _parse_age(age: str) -> float:
 
 
 def _format_amount(pruned: Pruned) -> str:
-    runs, sessions = pruned.runs, pruned.sessions
-    return f"{runs:,} run{'' if runs == 1 else 's'} and {sessions:,} session{'' if sessions == 1 else 's'}"
+    return f"{pluralize(pruned.runs, 'run')} and {pluralize(pruned.sessions, 'session')}"

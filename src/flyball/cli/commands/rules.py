@@ -10,6 +10,7 @@ from typing import Annotated, Any, cast
 
 import typer
 
+from ..._internal.text import pluralize
 from ...errors import ConfigError, TomlError, UsageError, format_with_code, suggest_names
 from ...rules import RuleSet
 from ...rules.rule import Rule
@@ -51,7 +52,7 @@ def check(paths: Paths = None, as_json: AsJson = False) -> None:
     if as_json:
         _print_json({"rules": [rule.id for rule in own]}, rules.problems)
     elif not rules.problems:
-        print_line("1 rule is valid." if len(own) == 1 else f"{len(own)} rules are valid.")
+        print_line(f"{pluralize(len(own), 'rule')} {'is' if len(own) == 1 else 'are'} valid.")
     _exit_on_problems(rules.problems, already_printed=as_json)
 
 

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from http.server import BaseHTTPRequestHandler
 from typing import Any, Protocol, Self, cast
 
+from ..._internal.text import pluralize
 from ...errors import UsageError
 from .anthropic_wire import AnthropicWire
 from .faults import Sendable, Sent, StatusReply, check_lines, resolve_line
@@ -98,7 +99,7 @@ class ModelServer:
             number, count = len(self.requests), len(self.lines)
             self.requests.append(ReceivedRequest(path, headers, body))
         if number >= count and not self._loops:
-            script = "1 line" if count == 1 else f"{count} lines"
+            script = pluralize(count, "line")
             message = f"the script has {script}, but this is request {number + 1}: add one or use ModelServer.looping"
             return number, StatusReply(400, message)
         return number, resolve_line(self.lines[number % count])

@@ -15,6 +15,7 @@ from urllib.parse import urlsplit
 import anyio
 
 from ..._internal import validation
+from ..._internal.text import REDACTED
 from ...errors import ConfigError, SourceError, UsageError
 from ..tool import Tool
 from .session import McpSession, create_transport, unwrap_error
@@ -151,9 +152,9 @@ def _redact_command(command: Sequence[str]) -> str:
         name, has_value, _ = word.partition("=")
         is_secret = _SECRET.search(name) is not None and (bool(has_value) or name.startswith("-"))
         if hides_next and not word.startswith("-"):
-            shown.append("***")
+            shown.append(REDACTED)
         else:
-            shown.append(f"{shlex.quote(name)}=***" if is_secret and has_value else shlex.quote(word))
+            shown.append(f"{shlex.quote(name)}={REDACTED}" if is_secret and has_value else shlex.quote(word))
         hides_next = is_secret and not has_value
     return " ".join(shown)
 

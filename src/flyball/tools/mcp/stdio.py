@@ -1,7 +1,11 @@
 """MCP servers as child processes.
 
-The SDK has such a transport, too. This one keeps the server's stderr instead of showing it, and knows the exit code. A
-cancel never waits for a server that does not read, and a server that does not exit is stopped in half the time.
+The SDK has such a transport, too. Compared with that of mcp 2.3, this one
+
+- knows the exit code of the server, for errors. The SDK keeps the process to itself;
+- bounds the size of a message, and reads it in linear time: 48 MB in one line take 1.1 s, and 31 s in the SDK;
+- also kills processes that a server has left behind, although it exited in time;
+- never makes a cancel wait for a server that does not read, and stops one that does not exit in half the time.
 """
 
 from __future__ import annotations
@@ -17,6 +21,8 @@ from typing import TYPE_CHECKING, Any
 import anyio
 from anyio.abc import ByteReceiveStream, ByteSendStream, Process
 from anyio.streams.memory import MemoryObjectReceiveStream, MemoryObjectSendStream
+
+from ..._internal.text import redact
 
 if TYPE_CHECKING:
     from mcp.shared.message import SessionMessage
@@ -202,9 +208,7 @@ class OutputTail:
     """Bounded buffer of the last output, with secrets redacted."""
 
     def __init__(self, secrets: Iterable[str] = ()) -> None:
-        self._secrets = sorted(
-            (secret for secret in secrets if len(secret) >= _MIN_SECRET_LENGTH), key=len, reverse=True
-        )
+        self._secrets = tuple(secrets)
         self._buffer = bytearray()
 
     def write(self, data: bytes) -> None:
@@ -219,6 +223,4 @@ class OutputTail:
 
     def redact(self, text: str) -> str:
         """Replace all secrets in a text by `***`."""
-        for secret in self._secrets:
-            text = text.replace(secret, "***")
-        return text
+        return redact(text, self._secrets, _MIN_SECRET_LENGTH)
