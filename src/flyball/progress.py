@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping, MutableMapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any, Protocol
@@ -293,3 +293,12 @@ def __getattr__(name: str) -> object:
     from ._deprecated import find_old_name
 
     return globals().setdefault(name, find_old_name(__name__, name))
+
+
+def apply_changes(state: MutableMapping[str, Any], changes: Mapping[str, Any]) -> None:
+    """Change the state of a run. None deletes a key."""
+    for key, value in changes.items():
+        if value is None:
+            state.pop(key, None)
+        else:
+            state[key] = value

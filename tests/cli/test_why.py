@@ -171,7 +171,7 @@ def test_a_long_run_is_shown_by_its_first_and_last_lines_and_whole_on_demand(typ
     record = record_of(*[call("look", path=str(n)) for n in range(40)], limits=Limits(turns=40, seconds=100))
     (tmp_path / "long.json").write_text(json.dumps(record))
     short, whole = typed("why", "long.json").stdout, typed("why", "long.json", "--all").stdout
-    assert "49 lines" in " ".join(short.split())
+    assert "50 lines" in " ".join(short.split())
     assert ("look(path='12')" in short, "look(path='12')" in whole) == (False, True)
     assert "look(path='39')" in short
     assert "more " not in whole

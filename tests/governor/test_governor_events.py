@@ -27,14 +27,13 @@ class TestEvents:
             "turn_started",
             "turn_ended",
             "turn_started",
-            "budget_warned",
             "turn_ended",
             "budget_refused",
             "grace_started",
             "grace_ended",
             "run_ended",
         ]
-        assert [event.seq for event in result.events] == list(range(10))
+        assert [event.seq for event in result.events] == list(range(9))
         assert {event.header.run_id for event in result.events} == {"r1"}
         assert result.events[0].to_dict()["metadata"] == {"job_id": 7}
         assert (result.run_id, result.session_id, result.metadata) == ("r1", "s1", {"job_id": 7})
@@ -68,7 +67,7 @@ class TestEvents:
         with govern(Limits(turns=2)) as run:
             for _turn in run:
                 pass
-        assert [event.turn for event in run.result().events] == [0, 1, 1, 2, 2, 2, 2, 2, 2, 2]
+        assert [event.turn for event in run.result().events] == [0, 1, 1, 2, 2, 2, 2, 2, 2]
 
     def test_no_more_are_kept_than_asked_for(self) -> None:
         with govern(Limits(turns=50), events_kept=10) as run:
@@ -160,7 +159,7 @@ class TestEvents:
         with govern(Limits(turns=1), clock=clock) as run:
             for _turn in run:
                 clock.move(2)
-        assert [event.at for event in run.result().events] == [0, 0, 0, 2, 2, 2, 4, 4]
+        assert [event.at for event in run.result().events] == [0, 0, 2, 2, 2, 4, 4]
 
     def test_claims_from_many_threads_are_recorded_one_at_a_time(self) -> None:
         with govern(Limits(tool_calls=50)) as run:

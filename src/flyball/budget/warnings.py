@@ -57,8 +57,8 @@ class BudgetWarnings:
 def _check(budget: TurnBudget, name: str) -> BudgetWarning | None:
     counter = budget.budgets[name]
     used, ceiling = counter.used, counter.ceiling
-    # Not `used > share * ceiling`: 0.7 * 90 is 62.999...
-    return BudgetWarning(name, used, ceiling) if ceiling and used / ceiling > WARNING_SHARE else None
+    # Not `used > share * ceiling`: 0.7 * 90 is 62.999... A limit that is used up is refused next; no warning helps.
+    return BudgetWarning(name, used, ceiling) if ceiling and 1 > used / ceiling > WARNING_SHARE else None
 
 
 def _compute_seconds(budget: TurnBudget) -> float:

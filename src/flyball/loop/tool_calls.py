@@ -8,9 +8,8 @@ from contextlib import suppress
 from .. import event
 from ..event import Refunded, ToolStarted
 from ..outcome import BaseOutcome, Cancelled, Denied, Outcome, Reason, Status, Success, Timeout
-from ..progress import Point
+from ..progress import Point, apply_changes
 from ..request import Call, Finish
-from ..rules.orders import apply_changes
 from . import approval, children, duplicates, shared_budget
 from .effects import Act, Flow
 from .orders import call_hooks, emit_refusals

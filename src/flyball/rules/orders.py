@@ -2,11 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, MutableMapping
+from collections.abc import MutableMapping
 from typing import Any, Protocol
 
 from ..errors import ConfigError
-from ..progress import AskPerson, Deliver, Emit, Fault, Halt, Notice, Order, Point, Raise, SetState, UseModel, Veto
+from ..progress import (
+    AskPerson,
+    Deliver,
+    Emit,
+    Fault,
+    Halt,
+    Notice,
+    Order,
+    Point,
+    Raise,
+    SetState,
+    UseModel,
+    Veto,
+    apply_changes,
+)
 from ..request import Purpose, estimate_tokens
 from .engine import sort_notices
 
@@ -78,15 +92,6 @@ def apply_order(order: Order, target: OrderTarget, point: Point | None = None) -
             target.record_fault(order)
         case _:
             raise ConfigError("hook", order, "orders of flyball.progress, such as Notice or Veto")
-
-
-def apply_changes(state: MutableMapping[str, Any], changes: Mapping[str, Any]) -> None:
-    """Change the state of a run. None deletes a key."""
-    for key, value in changes.items():
-        if value is None:
-            state.pop(key, None)
-        else:
-            state[key] = value
 
 
 class Notices:

@@ -5,8 +5,7 @@ It does no I/O and never waits.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, MutableMapping, Sequence
-from typing import Any
+from collections.abc import Iterable, Iterator, Sequence
 
 from ..budget.run_budget import TurnBudget
 from ..errors import ArgumentError, UnknownTool
@@ -135,15 +134,3 @@ class Admission:
 def build_denial(call: Call, reason: Reason, message: str) -> Denied:
     """Return the outcome of a call that is not made."""
     return Denied(call_id=call.id, tool=call.name, reason=reason, message=message)
-
-
-def apply_changes(state: MutableMapping[str, Any], changes: Mapping[str, Any]) -> None:
-    """Apply the changes of a call to the run's state.
-
-    None deletes a key.
-    """
-    for key, value in changes.items():
-        if value is None:
-            state.pop(key, None)
-        else:
-            state[key] = value

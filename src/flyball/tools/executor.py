@@ -18,9 +18,10 @@ from ..budget.deadline import SYSTEM
 from ..budget.run_budget import TurnBudget
 from ..event import Event, Header, LateResultDropped, ToolEnded, ToolReported, ToolStarted
 from ..outcome import Cancelled, Denied, Failure, Outcome, Reason, Success
+from ..progress import apply_changes
 from ..recorder import Fields, Teller
 from ..request import Call
-from .admission import Admission, apply_changes, build_denial
+from .admission import Admission, build_denial
 from .call import ToolCallRun
 from .runner import ToolRunner
 from .tool import Function, Tool, Toolset
