@@ -16,6 +16,7 @@ import anyio
 
 from .._internal.workers import get_call_soon, loop_time
 from ..budget.budget import Hold
+from ..budget.budget_set import narrow
 from ..budget.deadline import Clock
 from ..budget.run_budget import Refusal, TurnBudget
 from ..chain.caller import COUNTED_BUDGETS, POSITION, Position
@@ -99,9 +100,8 @@ class RemoteRunner:
         limits, plan = self._plan.spec.limits, self._plan
         own = limits.open(self._clock, plan.max_seconds, plan.max_amounts, plan.level)
         refusal = self._budget.reserve({name: own.budgets[name].ceiling for name in COUNTED_BUDGETS})
-        reserved, max_amounts = self._budget.amounts, dict(plan.max_amounts or {})
-        narrowed = {name: min(amount, max_amounts.get(name, amount)) for name, amount in reserved.items()}
-        envelope = limits.open(self._clock, plan.max_seconds, {**max_amounts, **narrowed}, plan.level)
+        max_amounts = narrow(plan.max_amounts or {}, self._budget.amounts)
+        envelope = limits.open(self._clock, plan.max_seconds, max_amounts, plan.level)
         self.recorder.emit(RunStarted, envelope.snapshot(), self.agent)
         if refusal is not None:
             self.recorder.emit(BudgetRefused, refusal.budget, refusal.flag)
@@ -255,8 +255,8 @@ class RemoteBudget:
             return None
         with shared.lock:
             for name in COUNTED_BUDGETS:
-                budget = shared.budgets.get(name)
-                if budget is None or budget.available == math.inf:
+                budget = shared.budgets[name]
+                if budget.available == math.inf:
                     continue
                 half, ceiling = (int(budget.available) + 1) // 2, own_ceilings.get(name)
                 amount = half if ceiling is None else min(half, ceiling)
@@ -284,7 +284,7 @@ class RemoteBudget:
             hold = self._holds.get(name)
             if hold is not None:
                 hold.settle(hold.amount if used is None else min(used, hold.amount))
-            elif used and self._shared is not None and name in self._shared.budgets:
+            elif used and self._shared is not None:
                 self._shared.budgets[name].increment(used)
         self._holds = {}
 
