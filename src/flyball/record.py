@@ -1,22 +1,24 @@
-"""Parsing of a result that was written as a record (`Result.to_dict`).
+"""Record of a result in JSON types: written by `to_record` (`Result.to_dict`), parsed by `from_record`.
 
-The record may come from another service or a file, so its author is not trusted. Facts that count (stop, counts,
+A parsed record may come from another service or a file, so its author is not trusted. Facts that count (stop, counts,
 tokens, money, budgets, children) must be valid, or the whole record is rejected. Descriptive parts (messages, outcomes,
 events) are dropped where they are invalid. Unknown keys are ignored, because a newer Flyball may have written them.
 """
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import fields
 from datetime import datetime
 from typing import Any, TypeVar, cast
 
 from ._internal import validation
+from ._internal.jsonable import to_jsonable
 from .budget.snapshot import BudgetSnapshot
 from .budget.usage import Usage
 from .errors import ConfigError, MessageError, UsageError
-from .event import Event, Header, event_types, own_fields
+from .event import Event, Header, ModelRequested, event_types, own_fields
 from .message import Message
 from .outcome import Artifact, Cancelled, Denied, Failure, Outcome, Reason, Success, Timeout
 from .person import About, Question
@@ -36,14 +38,154 @@ _ROUNDING_TOLERANCE_S = 1.0
 """An event's absolute time is rounded to microseconds, its seconds since the start are not."""
 T = TypeVar("T")
 _PARSE_ERRORS = (KeyError, TypeError, ValueError, MessageError)
+_STATUS = {
+    Stop.CONTENDED: "transcript_lock_contention",
+    Stop.CANCELLED: "interrupted",
+    Stop.FAILED: "error",
+    Stop.DEADLINE: "budget_exceeded",
+    Stop.BUDGET: "budget_exceeded",
+    Stop.HALTED: "incomplete",
+    Stop.STALLED: "stalled",
+    Stop.PAUSED: "approval_required",
+    Stop.UNFINISHED: "incomplete",
+    Stop.COMPLETED: "completed",
+}
+_NO_COMPLETION: Mapping[str, Any] = {
+    "required": {},
+    "missing": (),
+    "satisfied": (),
+    "complete": None,
+    "nudge_count": 0,
+    "nudge": None,
+}
+"""Completion fields of a run that had nothing to prove."""
 
 
-def result_of(record: object, where: str = "record") -> Result:
-    """Parse a record that `Result.to_dict` wrote.
+def to_record(result: Result) -> dict[str, Any]:
+    """Return the Data Machine record of a result with Flyball's own fields, in JSON types."""
+    return to_jsonable({**_build_data_machine_record(result), **_build_own_record(result)})
+
+
+def _build_data_machine_record(result: Result) -> dict[str, Any]:
+    return {
+        "messages": [_redact_message(result, _message_to_dict(message)) for message in result.messages],
+        "final_content": result.text,
+        "turn_count": result.turns,
+        "completed": result.completed,
+        "status": _STATUS[result.stop],
+        "last_tool_calls": [
+            {"id": call.id, "name": call.name, "arguments": _redact_arguments(result, call.name, call.arguments)}
+            for call in result.last_calls
+        ],
+        "tool_execution_results": [outcome.to_dict() for outcome in result.tool_results],
+        "usage": result.usage,
+        "request_metadata": [_describe_request(event) for event in result.events if isinstance(event, ModelRequested)],
+        "max_turns_reached": _has_refused_turns(result),
+        "warning": result.warning,
+        "error": result.error,
+        "error_code": None if result.error is None else result.error.get("code"),
+        **_build_completion_record(result),
+    }
+
+
+def _redact_message(result: Result, message: dict[str, Any]) -> dict[str, Any]:
+    payload: dict[str, Any] = message.get("payload") or {}
+    if result.sensitive and "arguments" in payload:
+        payload["arguments"] = _redact_arguments(result, payload.get("name"), payload["arguments"])
+    return message
+
+
+def _redact_arguments(result: Result, tool: str | None, arguments: Any) -> Any:
+    secret = result.sensitive.get(tool or "")
+    if not secret:
+        return arguments
+    try:
+        values = json.loads(arguments) if isinstance(arguments, str) else dict(arguments)
+        redacted = {name: "***" if name in secret else value for name, value in values.items()}
+    except (AttributeError, TypeError, ValueError):
+        return "***"  # unreadable arguments may contain a secret
+    return json.dumps(redacted) if isinstance(arguments, str) else redacted
+
+
+def _build_completion_record(result: Result) -> dict[str, Any]:
+    completion, error = {**_NO_COMPLETION, **result.completion}, result.error or {}
+    keys = ("required", "missing", "satisfied", "complete")
+    record = {f"completion_assertions_{key}": completion[key] for key in keys}
+    record |= {"completion_nudge_count": completion["nudge_count"], "completion_nudge": completion["nudge"]}
+    names = ("completion_assertions_required", "unavailable_required_tool_names", "available_tool_names")
+    return record | {name: error[name] for name in names if name in error}
+
+
+def _build_own_record(result: Result) -> dict[str, Any]:
+    return {
+        "stop": result.stop.value,
+        "stopped_by": result.stopped_by,
+        "flags": list(result.flags),
+        "text": result.text,
+        "output": result.output,
+        "turns": result.turns,
+        "requests": result.requests,
+        "seconds": result.seconds,
+        "cost_usd": {model: Unit.USD.outer(cost) for model, cost in result.cost.items()},
+        "unpriced": list(result.unpriced),
+        "estimated_requests": result.estimated_requests,
+        "budgets": {name: snapshot.to_dict() for name, snapshot in result.budgets.items()},
+        "completion": result.completion,
+        "reflections": result.reflections,
+        "faults": result.faults,
+        "children": [to_record(child) for child in result.children],
+        "usage_with_children": result.usage_with_children,
+        "cost_usd_with_children": {name: Unit.USD.outer(cost) for name, cost in result.cost_with_children.items()},
+        "questions": result.questions,
+        "events": [event.to_dict() for event in result.events],
+        "events_dropped": result.events_dropped,
+        "sink_errors": result.sink_errors,
+        "finish": result.finish,
+        "hung": result.hung,
+        "state": result.state,
+        "run_id": result.run_id,
+        "session_id": result.session_id,
+        "metadata": result.metadata,
+        "explanation": result.explain(),
+    }
+
+
+def _describe_request(event: ModelRequested) -> dict[str, Any]:
+    mode = (event.header.metadata or {}).get("mode")
+    return {
+        "provider": event.provider,
+        "model": event.model,
+        "mode": mode,
+        "purpose": event.purpose,
+        "turn": event.turn,
+        "bytes": event.size,
+        "message_count": event.messages,
+        "tool_count": len(event.tools),
+        "estimated_tokens": event.estimated_tokens,
+        "timeout_s": event.timeout_s,
+        "attempt": event.attempt,
+    }
+
+
+def _message_to_dict(message: Message) -> dict[str, Any]:
+    try:
+        return message.to_dict()
+    except (MessageError, TypeError):
+        # A message whose payload is not JSON must not lose the whole record.
+        return {"id": message.id, **to_jsonable(message)}
+
+
+def _has_refused_turns(result: Result) -> bool:
+    turns = result.budgets.get("turns")
+    return turns is not None and f"max_{turns.name}_reached" in result.flags
+
+
+def from_record(record: object, where: str = "record") -> Result:
+    """Parse a record that `to_record` wrote.
 
     Raises ConfigError for the first invalid part.
 
-    >>> result_of(Result(stop=Stop.COMPLETED, text="42").to_dict()).text
+    >>> from_record(to_record(Result(stop=Stop.COMPLETED, text="42"))).text
     '42'
     """
     level, runs = [_JsonReader(record, where)], 1
@@ -263,3 +405,9 @@ _FIELD_CHECKS: Mapping[str, Callable[[Any], bool]] = {
     "Mapping[str, Any]": lambda value: isinstance(value, Mapping),
 }
 """Checks by the annotation of an event field, as its class writes it."""
+
+
+def __getattr__(name: str) -> object:
+    from ._deprecated import find_old_name
+
+    return globals().setdefault(name, find_old_name(__name__, name))

@@ -26,7 +26,7 @@ from ..loop.child_task import SHARED_BUDGETS, ChildTask, subtract_end_margin
 from ..loop.effects import Cancel, Stalled
 from ..loop.ending import describe_error
 from ..loop.plan import Plan
-from ..record import parse_event, result_of
+from ..record import from_record, parse_event
 from ..recorder import Recorder
 from ..result import Result, Stop
 from ..runtime import Runner, SignalQueue
@@ -154,7 +154,7 @@ class RemoteRunner:
     def _finish_with_record(self, record: Mapping[str, Any], envelope: TurnBudget) -> Result:
         """Return the received result if it can be parsed, otherwise a failure."""
         try:
-            result = result_of(record, f"the record of {self.agent}")
+            result = from_record(record, f"the record of {self.agent}")
         except ConfigError as error:
             return self._finish_unknown(Stop.FAILED, error=describe_error(RemoteError(self.agent, str(error))))
         self._budget.settle(result)
