@@ -14,6 +14,7 @@ from datetime import datetime
 from typing import Any, TypeVar, cast
 
 from ._internal import validation
+from ._internal.json_reader import JsonReader
 from ._internal.jsonable import to_jsonable
 from .budget.snapshot import BudgetSnapshot
 from .budget.usage import Usage
@@ -188,54 +189,61 @@ def from_record(record: object, where: str = "record") -> Result:
     >>> from_record(to_record(Result(stop=Stop.COMPLETED, text="42"))).text
     '42'
     """
-    level, runs = [_JsonReader(record, where)], 1
+    if not isinstance(record, Mapping):
+        raise ConfigError(where, record, "the record of a run, as Result.to_dict() writes it")
+    reader = JsonReader(cast("object", record), where, strict=True)
+    level, runs = [reader], 1
     for _ in range(_MAX_DEPTH):
-        level = [child for reader in level for child in reader.children]
+        level = [child for run in level for child in run.nested_list("children")]
         runs += len(level)
         if runs > _MAX_RUNS:
             break
     if level:
         raise UsageError(f"{where}: too many child runs; at most {_MAX_DEPTH} levels and {_MAX_RUNS:,} runs are read")
-    return _build_result(_JsonReader(record, where))
+    return _build_result(reader)
 
 
-def _build_result(reader: _JsonReader) -> Result:
+def _build_result(reader: JsonReader) -> Result:
     where = reader.where
-    children = [_build_result(child) for child in reader.children]
+    children = [_build_result(child) for child in reader.nested_list("children")]
     by_id = {child.run_id: child for child in children}
     return Result(
         stop=validation.parse_enum(f"{where}, stop", reader.get("stop"), Stop),
-        text=reader.text("text") or "",
+        text=reader.text("text"),
         output=reader.get("output"),
-        stopped_by=reader.text("stopped_by"),
-        flags=reader.texts("flags"),
-        warning=reader.text("warning"),
-        turns=reader.count("turns"),
-        requests=reader.count("requests"),
-        usage=_parse_usage(where, reader.table("usage")),
-        cost={name: int(reader.money(name, usd)) for name, usd in reader.table("cost_usd").items()},
-        unpriced=reader.texts("unpriced"),
-        estimated_requests=reader.count("estimated_requests"),
-        budgets={name: _parse_budget(f"{where}, budgets.{name}", row) for name, row in reader.table("budgets").items()},
-        error=reader.table("error") or None,
+        stopped_by=reader.optional_text("stopped_by"),
+        flags=tuple(reader.text_list("flags")),
+        warning=reader.optional_text("warning"),
+        turns=_parse_count(reader, "turns"),
+        requests=_parse_count(reader, "requests"),
+        usage=_parse_usage(where, reader.nested("usage").raw),
+        cost={
+            name: _parse_money(f"{where}, cost_usd.{name}", usd) for name, usd in reader.nested("cost_usd").raw.items()
+        },
+        unpriced=tuple(reader.text_list("unpriced")),
+        estimated_requests=_parse_count(reader, "estimated_requests"),
+        budgets={
+            name: _parse_budget(f"{where}, budgets.{name}", row) for name, row in reader.nested("budgets").raw.items()
+        },
+        error=reader.nested("error").raw or None,
         children=tuple(children),
-        run_id=reader.text("run_id") or "",
-        session_id=reader.text("session_id"),
+        run_id=reader.text("run_id"),
+        session_id=reader.optional_text("session_id"),
         seconds=validation.parse_duration(f"{where}, seconds", reader.get("seconds") or 0),
-        messages=_parse_rows(Message.from_dict, reader.rows("messages")),
-        tool_results=_parse_rows(lambda row: _parse_outcome(row, by_id), reader.rows("tool_execution_results")),
-        last_calls=_parse_rows(_parse_call, reader.rows("last_tool_calls")),
-        questions=_parse_rows(_parse_question, reader.rows("questions")),
-        events=_parse_rows(parse_event, reader.rows("events")),
-        events_dropped=reader.count("events_dropped"),
-        sink_errors=reader.count("sink_errors"),
-        finish=reader.text("finish"),
-        hung=reader.count("hung"),
-        state=reader.table("state"),
-        completion=reader.table("completion"),
-        reflections=reader.texts("reflections"),
-        faults=reader.rows("faults"),
-        metadata=reader.table("metadata"),
+        messages=_parse_rows(Message.from_dict, reader.nested_list("messages")),
+        tool_results=_parse_rows(lambda row: _parse_outcome(row, by_id), reader.nested_list("tool_execution_results")),
+        last_calls=_parse_rows(_parse_call, reader.nested_list("last_tool_calls")),
+        questions=_parse_rows(_parse_question, reader.nested_list("questions")),
+        events=_parse_rows(parse_event, reader.nested_list("events")),
+        events_dropped=_parse_count(reader, "events_dropped"),
+        sink_errors=_parse_count(reader, "sink_errors"),
+        finish=reader.optional_text("finish"),
+        hung=_parse_count(reader, "hung"),
+        state=reader.nested("state").raw,
+        completion=reader.nested("completion").raw,
+        reflections=tuple(reader.text_list("reflections")),
+        faults=tuple(row.raw for row in reader.nested_list("faults")),
+        metadata=reader.nested("metadata").raw,
     )
 
 
@@ -260,75 +268,23 @@ def parse_event(row: Mapping[str, Any]) -> Event:
     return kind(_parse_field("int", row["seq"]), at, _parse_field("int", row["turn"]), header, *own_values)
 
 
-class _JsonReader:
-    """Typed access to the values of a record.
-
-    A missing value reads as empty. A value of a wrong type raises ConfigError.
-    """
-
-    def __init__(self, record: object, where: str) -> None:
-        if not isinstance(record, Mapping):
-            raise ConfigError(where, record, "the record of a run, as Result.to_dict() writes it")
-        self._record = cast("Mapping[str, Any]", record)
-        self.where = where
-
-    @property
-    def children(self) -> list[_JsonReader]:
-        return [_JsonReader(row, f"{self.where}, children[{n}]") for n, row in enumerate(self.rows("children"))]
-
-    def get(self, key: str) -> Any:
-        return self._record.get(key)
-
-    def text(self, key: str) -> str | None:
-        if self.get(key) is not None:
-            validation.check_type(f"{self.where}, {key}", self.get(key), str)
-        return self.get(key)
-
-    def count(self, key: str) -> int:
-        value = self.get(key)
-        return (
-            0
-            if value is None
-            else _check_max_count(f"{self.where}, {key}", validation.check_int(f"{self.where}, {key}", value))
-        )
-
-    def money(self, model: str, usd: object) -> int | float:
-        return validation.parse_amount(f"{self.where}, cost_usd.{model}", usd, Unit.USD)
-
-    def table(self, key: str) -> dict[str, Any]:
-        value = self.get(key)
-        if value is None:
-            return {}
-        validation.check_type(f"{self.where}, {key}", value, Mapping)
-        return {str(name): item for name, item in value.items()}
-
-    def _list(self, key: str) -> Sequence[Any]:
-        value = self.get(key)
-        if value is None:
-            return ()
-        validation.check_type(f"{self.where}, {key}", value, list)
-        return value
-
-    def rows(self, key: str) -> Sequence[Mapping[str, Any]]:
-        for row in self._list(key):
-            validation.check_type(f"{self.where}, {key}", row, Mapping)
-        return self._list(key)
-
-    def texts(self, key: str) -> tuple[str, ...]:
-        for text in self._list(key):
-            validation.check_type(f"{self.where}, {key}", text, str)
-        return tuple(self._list(key))
-
-
-def _parse_rows(parse: Callable[[Mapping[str, Any]], T], rows: Sequence[Mapping[str, Any]]) -> tuple[T, ...]:
+def _parse_rows(parse: Callable[[Mapping[str, Any]], T], rows: Sequence[JsonReader]) -> tuple[T, ...]:
     """Parse the rows and drop the invalid ones."""
     parsed: list[T] = []
     for row in rows:
         try:
-            parsed.append(parse(row))
+            parsed.append(parse(row.raw))
         except _PARSE_ERRORS:
             continue
     return tuple(parsed)
+
+
+def _parse_count(reader: JsonReader, key: str) -> int:
+    return _check_max_count(f"{reader.where}, {key}", reader.integer(key))
+
+
+def _parse_money(where: str, usd: object) -> int:
+    return int(validation.parse_amount(where, usd, Unit.USD))
 
 
 def _check_max_count(where: str, count: int) -> int:

@@ -5,8 +5,8 @@ from typing import Any
 
 import pytest
 
+from flyball._internal.json_reader import JsonReader
 from flyball.event import Event, event_types
-from flyball.history.record import JsonReader
 from flyball.history.timeline import (
     RowKind,
     Severity,

@@ -16,10 +16,10 @@ from threading import Lock
 from typing import TYPE_CHECKING, Protocol, Self
 
 from .. import event as events
+from .._internal.json_reader import JsonReader
 from .._internal.jsonable import to_jsonable
 from ..budget.snapshot import BudgetSnapshot
 from ..event import Event
-from ..history.record import JsonReader
 from ..history.timeline import RowKind, Severity, TimelineReader, TimelineRow, format_call, to_one_line
 from ..person import escape_unprintable
 from ..progress import Point, Progress

@@ -10,8 +10,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
+from .._internal.json_reader import JsonReader
 from ..errors import UsageError
-from .record import JsonReader
 from .timeline import TimelineReader, format_call, to_one_line
 
 if TYPE_CHECKING:

@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any, cast
 
+from .._internal.json_reader import JsonReader
 from ..errors import quote_value
 from ..unit import Unit
-from .record import JsonReader
 
 _MAX_CHARS = 400
 _HEAD_ROWS, _TAIL_ROWS = 12, 24
