@@ -30,11 +30,12 @@ NAMES = {
     "flyball.errors": {"Mistakes": "ConfigErrors", "Outside": "ExternalError"},
     "flyball.models": {"Patience": "Timeouts"},
     "flyball.progress": {"GoOn": "Continue"},
+    "flyball.record": {"result_of": "from_record"},
     "flyball.store": {"Code": "Codec", "Finish": "RunFinish"},
     "flyball.testing": {"Script": "ScriptDriver"},
     "flyball.tools": {"Gate": "OutcomeSlot", "State": "ToolState"},
 }
-"""Module, and the old and new names of its classes."""
+"""Module, and the old and new names of its classes and functions."""
 
 
 def find_old_name(module: str, name: str) -> object:

@@ -1,22 +1,25 @@
-"""Parsing of a result that was written as a record (`Result.to_dict`).
+"""Record of a result in JSON types: written by `to_record` (`Result.to_dict`), parsed by `from_record`.
 
-The record may come from another service or a file, so its author is not trusted. Facts that count (stop, counts,
+A parsed record may come from another service or a file, so its author is not trusted. Facts that count (stop, counts,
 tokens, money, budgets, children) must be valid, or the whole record is rejected. Descriptive parts (messages, outcomes,
 events) are dropped where they are invalid. Unknown keys are ignored, because a newer Flyball may have written them.
 """
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import fields
 from datetime import datetime
 from typing import Any, TypeVar, cast
 
 from ._internal import validation
+from ._internal.json_reader import JsonReader
+from ._internal.jsonable import to_jsonable
 from .budget.snapshot import BudgetSnapshot
 from .budget.usage import Usage
 from .errors import ConfigError, MessageError, UsageError
-from .event import Event, Header, event_types, own_fields
+from .event import Event, Header, ModelRequested, event_types, own_fields
 from .message import Message
 from .outcome import Artifact, Cancelled, Denied, Failure, Outcome, Reason, Success, Timeout
 from .person import About, Question
@@ -36,64 +39,211 @@ _ROUNDING_TOLERANCE_S = 1.0
 """An event's absolute time is rounded to microseconds, its seconds since the start are not."""
 T = TypeVar("T")
 _PARSE_ERRORS = (KeyError, TypeError, ValueError, MessageError)
+_STATUS = {
+    Stop.CONTENDED: "transcript_lock_contention",
+    Stop.CANCELLED: "interrupted",
+    Stop.FAILED: "error",
+    Stop.DEADLINE: "budget_exceeded",
+    Stop.BUDGET: "budget_exceeded",
+    Stop.HALTED: "incomplete",
+    Stop.STALLED: "stalled",
+    Stop.PAUSED: "approval_required",
+    Stop.UNFINISHED: "incomplete",
+    Stop.COMPLETED: "completed",
+}
+_NO_COMPLETION: Mapping[str, Any] = {
+    "required": {},
+    "missing": (),
+    "satisfied": (),
+    "complete": None,
+    "nudge_count": 0,
+    "nudge": None,
+}
+"""Completion fields of a run that had nothing to prove."""
 
 
-def result_of(record: object, where: str = "record") -> Result:
-    """Parse a record that `Result.to_dict` wrote.
+def to_record(result: Result) -> dict[str, Any]:
+    """Return the Data Machine record of a result with Flyball's own fields, in JSON types."""
+    return to_jsonable({**_build_data_machine_record(result), **_build_own_record(result)})
+
+
+def _build_data_machine_record(result: Result) -> dict[str, Any]:
+    return {
+        "messages": [_redact_message(result, _message_to_dict(message)) for message in result.messages],
+        "final_content": result.text,
+        "turn_count": result.turns,
+        "completed": result.completed,
+        "status": _STATUS[result.stop],
+        "last_tool_calls": [
+            {"id": call.id, "name": call.name, "arguments": _redact_arguments(result, call.name, call.arguments)}
+            for call in result.last_calls
+        ],
+        "tool_execution_results": [outcome.to_dict() for outcome in result.tool_results],
+        "usage": result.usage,
+        "request_metadata": [_describe_request(event) for event in result.events if isinstance(event, ModelRequested)],
+        "max_turns_reached": _has_refused_turns(result),
+        "warning": result.warning,
+        "error": result.error,
+        "error_code": None if result.error is None else result.error.get("code"),
+        **_build_completion_record(result),
+    }
+
+
+def _redact_message(result: Result, message: dict[str, Any]) -> dict[str, Any]:
+    payload: dict[str, Any] = message.get("payload") or {}
+    if result.sensitive and "arguments" in payload:
+        payload["arguments"] = _redact_arguments(result, payload.get("name"), payload["arguments"])
+    return message
+
+
+def _redact_arguments(result: Result, tool: str | None, arguments: Any) -> Any:
+    secret = result.sensitive.get(tool or "")
+    if not secret:
+        return arguments
+    try:
+        values = json.loads(arguments) if isinstance(arguments, str) else dict(arguments)
+        redacted = {name: "***" if name in secret else value for name, value in values.items()}
+    except (AttributeError, TypeError, ValueError):
+        return "***"  # unreadable arguments may contain a secret
+    return json.dumps(redacted) if isinstance(arguments, str) else redacted
+
+
+def _build_completion_record(result: Result) -> dict[str, Any]:
+    completion, error = {**_NO_COMPLETION, **result.completion}, result.error or {}
+    keys = ("required", "missing", "satisfied", "complete")
+    record = {f"completion_assertions_{key}": completion[key] for key in keys}
+    record |= {"completion_nudge_count": completion["nudge_count"], "completion_nudge": completion["nudge"]}
+    names = ("completion_assertions_required", "unavailable_required_tool_names", "available_tool_names")
+    return record | {name: error[name] for name in names if name in error}
+
+
+def _build_own_record(result: Result) -> dict[str, Any]:
+    return {
+        "stop": result.stop.value,
+        "stopped_by": result.stopped_by,
+        "flags": list(result.flags),
+        "text": result.text,
+        "output": result.output,
+        "turns": result.turns,
+        "requests": result.requests,
+        "seconds": result.seconds,
+        "cost_usd": {model: Unit.USD.outer(cost) for model, cost in result.cost.items()},
+        "unpriced": list(result.unpriced),
+        "estimated_requests": result.estimated_requests,
+        "budgets": {name: snapshot.to_dict() for name, snapshot in result.budgets.items()},
+        "completion": result.completion,
+        "reflections": result.reflections,
+        "faults": result.faults,
+        "children": [to_record(child) for child in result.children],
+        "usage_with_children": result.usage_with_children,
+        "cost_usd_with_children": {name: Unit.USD.outer(cost) for name, cost in result.cost_with_children.items()},
+        "questions": result.questions,
+        "events": [event.to_dict() for event in result.events],
+        "events_dropped": result.events_dropped,
+        "sink_errors": result.sink_errors,
+        "finish": result.finish,
+        "hung": result.hung,
+        "state": result.state,
+        "run_id": result.run_id,
+        "session_id": result.session_id,
+        "metadata": result.metadata,
+        "explanation": result.explain(),
+    }
+
+
+def _describe_request(event: ModelRequested) -> dict[str, Any]:
+    mode = (event.header.metadata or {}).get("mode")
+    return {
+        "provider": event.provider,
+        "model": event.model,
+        "mode": mode,
+        "purpose": event.purpose,
+        "turn": event.turn,
+        "bytes": event.size,
+        "message_count": event.messages,
+        "tool_count": len(event.tools),
+        "estimated_tokens": event.estimated_tokens,
+        "timeout_s": event.timeout_s,
+        "attempt": event.attempt,
+    }
+
+
+def _message_to_dict(message: Message) -> dict[str, Any]:
+    try:
+        return message.to_dict()
+    except (MessageError, TypeError):
+        # A message whose payload is not JSON must not lose the whole record.
+        return {"id": message.id, **to_jsonable(message)}
+
+
+def _has_refused_turns(result: Result) -> bool:
+    turns = result.budgets.get("turns")
+    return turns is not None and f"max_{turns.name}_reached" in result.flags
+
+
+def from_record(record: object, where: str = "record") -> Result:
+    """Parse a record that `to_record` wrote.
 
     Raises ConfigError for the first invalid part.
 
-    >>> result_of(Result(stop=Stop.COMPLETED, text="42").to_dict()).text
+    >>> from_record(to_record(Result(stop=Stop.COMPLETED, text="42"))).text
     '42'
     """
-    level, runs = [_JsonReader(record, where)], 1
+    if not isinstance(record, Mapping):
+        raise ConfigError(where, record, "the record of a run, as Result.to_dict() writes it")
+    reader = JsonReader(cast("object", record), where, strict=True)
+    level, runs = [reader], 1
     for _ in range(_MAX_DEPTH):
-        level = [child for reader in level for child in reader.children]
+        level = [child for run in level for child in run.nested_list("children")]
         runs += len(level)
         if runs > _MAX_RUNS:
             break
     if level:
         raise UsageError(f"{where}: too many child runs; at most {_MAX_DEPTH} levels and {_MAX_RUNS:,} runs are read")
-    return _build_result(_JsonReader(record, where))
+    return _build_result(reader)
 
 
-def _build_result(reader: _JsonReader) -> Result:
+def _build_result(reader: JsonReader) -> Result:
     where = reader.where
-    children = [_build_result(child) for child in reader.children]
+    children = [_build_result(child) for child in reader.nested_list("children")]
     by_id = {child.run_id: child for child in children}
     return Result(
         stop=validation.parse_enum(f"{where}, stop", reader.get("stop"), Stop),
-        text=reader.text("text") or "",
+        text=reader.text("text"),
         output=reader.get("output"),
-        stopped_by=reader.text("stopped_by"),
-        flags=reader.texts("flags"),
-        warning=reader.text("warning"),
-        turns=reader.count("turns"),
-        requests=reader.count("requests"),
-        usage=_parse_usage(where, reader.table("usage")),
-        cost={name: int(reader.money(name, usd)) for name, usd in reader.table("cost_usd").items()},
-        unpriced=reader.texts("unpriced"),
-        estimated_requests=reader.count("estimated_requests"),
-        budgets={name: _parse_budget(f"{where}, budgets.{name}", row) for name, row in reader.table("budgets").items()},
-        error=reader.table("error") or None,
+        stopped_by=reader.optional_text("stopped_by"),
+        flags=tuple(reader.text_list("flags")),
+        warning=reader.optional_text("warning"),
+        turns=_parse_count(reader, "turns"),
+        requests=_parse_count(reader, "requests"),
+        usage=_parse_usage(where, reader.nested("usage").raw),
+        cost={
+            name: _parse_money(f"{where}, cost_usd.{name}", usd) for name, usd in reader.nested("cost_usd").raw.items()
+        },
+        unpriced=tuple(reader.text_list("unpriced")),
+        estimated_requests=_parse_count(reader, "estimated_requests"),
+        budgets={
+            name: _parse_budget(f"{where}, budgets.{name}", row) for name, row in reader.nested("budgets").raw.items()
+        },
+        error=reader.nested("error").raw or None,
         children=tuple(children),
-        run_id=reader.text("run_id") or "",
-        session_id=reader.text("session_id"),
+        run_id=reader.text("run_id"),
+        session_id=reader.optional_text("session_id"),
         seconds=validation.parse_duration(f"{where}, seconds", reader.get("seconds") or 0),
-        messages=_parse_rows(Message.from_dict, reader.rows("messages")),
-        tool_results=_parse_rows(lambda row: _parse_outcome(row, by_id), reader.rows("tool_execution_results")),
-        last_calls=_parse_rows(_parse_call, reader.rows("last_tool_calls")),
-        questions=_parse_rows(_parse_question, reader.rows("questions")),
-        events=_parse_rows(parse_event, reader.rows("events")),
-        events_dropped=reader.count("events_dropped"),
-        sink_errors=reader.count("sink_errors"),
-        finish=reader.text("finish"),
-        hung=reader.count("hung"),
-        state=reader.table("state"),
-        completion=reader.table("completion"),
-        reflections=reader.texts("reflections"),
-        faults=reader.rows("faults"),
-        metadata=reader.table("metadata"),
+        messages=_parse_rows(Message.from_dict, reader.nested_list("messages")),
+        tool_results=_parse_rows(lambda row: _parse_outcome(row, by_id), reader.nested_list("tool_execution_results")),
+        last_calls=_parse_rows(_parse_call, reader.nested_list("last_tool_calls")),
+        questions=_parse_rows(_parse_question, reader.nested_list("questions")),
+        events=_parse_rows(parse_event, reader.nested_list("events")),
+        events_dropped=_parse_count(reader, "events_dropped"),
+        sink_errors=_parse_count(reader, "sink_errors"),
+        finish=reader.optional_text("finish"),
+        hung=_parse_count(reader, "hung"),
+        state=reader.nested("state").raw,
+        completion=reader.nested("completion").raw,
+        reflections=tuple(reader.text_list("reflections")),
+        faults=tuple(row.raw for row in reader.nested_list("faults")),
+        metadata=reader.nested("metadata").raw,
     )
 
 
@@ -118,75 +268,23 @@ def parse_event(row: Mapping[str, Any]) -> Event:
     return kind(_parse_field("int", row["seq"]), at, _parse_field("int", row["turn"]), header, *own_values)
 
 
-class _JsonReader:
-    """Typed access to the values of a record.
-
-    A missing value reads as empty. A value of a wrong type raises ConfigError.
-    """
-
-    def __init__(self, record: object, where: str) -> None:
-        if not isinstance(record, Mapping):
-            raise ConfigError(where, record, "the record of a run, as Result.to_dict() writes it")
-        self._record = cast("Mapping[str, Any]", record)
-        self.where = where
-
-    @property
-    def children(self) -> list[_JsonReader]:
-        return [_JsonReader(row, f"{self.where}, children[{n}]") for n, row in enumerate(self.rows("children"))]
-
-    def get(self, key: str) -> Any:
-        return self._record.get(key)
-
-    def text(self, key: str) -> str | None:
-        if self.get(key) is not None:
-            validation.check_type(f"{self.where}, {key}", self.get(key), str)
-        return self.get(key)
-
-    def count(self, key: str) -> int:
-        value = self.get(key)
-        return (
-            0
-            if value is None
-            else _check_max_count(f"{self.where}, {key}", validation.check_int(f"{self.where}, {key}", value))
-        )
-
-    def money(self, model: str, usd: object) -> int | float:
-        return validation.parse_amount(f"{self.where}, cost_usd.{model}", usd, Unit.USD)
-
-    def table(self, key: str) -> dict[str, Any]:
-        value = self.get(key)
-        if value is None:
-            return {}
-        validation.check_type(f"{self.where}, {key}", value, Mapping)
-        return {str(name): item for name, item in value.items()}
-
-    def _list(self, key: str) -> Sequence[Any]:
-        value = self.get(key)
-        if value is None:
-            return ()
-        validation.check_type(f"{self.where}, {key}", value, list)
-        return value
-
-    def rows(self, key: str) -> Sequence[Mapping[str, Any]]:
-        for row in self._list(key):
-            validation.check_type(f"{self.where}, {key}", row, Mapping)
-        return self._list(key)
-
-    def texts(self, key: str) -> tuple[str, ...]:
-        for text in self._list(key):
-            validation.check_type(f"{self.where}, {key}", text, str)
-        return tuple(self._list(key))
-
-
-def _parse_rows(parse: Callable[[Mapping[str, Any]], T], rows: Sequence[Mapping[str, Any]]) -> tuple[T, ...]:
+def _parse_rows(parse: Callable[[Mapping[str, Any]], T], rows: Sequence[JsonReader]) -> tuple[T, ...]:
     """Parse the rows and drop the invalid ones."""
     parsed: list[T] = []
     for row in rows:
         try:
-            parsed.append(parse(row))
+            parsed.append(parse(row.raw))
         except _PARSE_ERRORS:
             continue
     return tuple(parsed)
+
+
+def _parse_count(reader: JsonReader, key: str) -> int:
+    return _check_max_count(f"{reader.where}, {key}", reader.integer(key))
+
+
+def _parse_money(where: str, usd: object) -> int:
+    return int(validation.parse_amount(where, usd, Unit.USD))
 
 
 def _check_max_count(where: str, count: int) -> int:
@@ -263,3 +361,9 @@ _FIELD_CHECKS: Mapping[str, Callable[[Any], bool]] = {
     "Mapping[str, Any]": lambda value: isinstance(value, Mapping),
 }
 """Checks by the annotation of an event field, as its class writes it."""
+
+
+def __getattr__(name: str) -> object:
+    from ._deprecated import find_old_name
+
+    return globals().setdefault(name, find_old_name(__name__, name))

@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any
 
-from ._internal.jsonable import to_jsonable
 from .budget.snapshot import BudgetSnapshot
 from .budget.usage import Usage
-from .errors import MessageError, RunStopped
-from .event import Event, ModelRequested
+from .errors import RunStopped
+from .event import Event
 from .message import Message
 from .outcome import Outcome
 from .person import Question
@@ -150,102 +148,10 @@ class Result:
 
     def to_dict(self) -> dict[str, Any]:
         """Return the Data Machine record with Flyball's own fields, in JSON types."""
-        return to_jsonable({**self._build_data_machine_record(), **self._build_own_record()})
+        from .record import to_record  # cycle: the module also parses records, into results
 
-    def _build_data_machine_record(self) -> dict[str, Any]:
-        return {
-            "messages": [self._redact_message(_message_to_dict(message)) for message in self.messages],
-            "final_content": self.text,
-            "turn_count": self.turns,
-            "completed": self.completed,
-            "status": _STATUS[self.stop],
-            "last_tool_calls": [
-                {"id": call.id, "name": call.name, "arguments": self._redact_arguments(call.name, call.arguments)}
-                for call in self.last_calls
-            ],
-            "tool_execution_results": [outcome.to_dict() for outcome in self.tool_results],
-            "usage": self.usage,
-            "request_metadata": [
-                _describe_request(event) for event in self.events if isinstance(event, ModelRequested)
-            ],
-            "max_turns_reached": _has_refused_turns(self),
-            "warning": self.warning,
-            "error": self.error,
-            "error_code": None if self.error is None else self.error.get("code"),
-            **self._build_completion_record(),
-        }
+        return to_record(self)
 
-    def _redact_message(self, message: dict[str, Any]) -> dict[str, Any]:
-        payload: dict[str, Any] = message.get("payload") or {}
-        if self.sensitive and "arguments" in payload:
-            payload["arguments"] = self._redact_arguments(payload.get("name"), payload["arguments"])
-        return message
-
-    def _redact_arguments(self, tool: str | None, arguments: Any) -> Any:
-        secret = self.sensitive.get(tool or "")
-        if not secret:
-            return arguments
-        try:
-            values = json.loads(arguments) if isinstance(arguments, str) else dict(arguments)
-            redacted = {name: "***" if name in secret else value for name, value in values.items()}
-        except (AttributeError, TypeError, ValueError):
-            return "***"  # unreadable arguments may contain a secret
-        return json.dumps(redacted) if isinstance(arguments, str) else redacted
-
-    def _build_completion_record(self) -> dict[str, Any]:
-        completion, error = {**_NO_COMPLETION, **self.completion}, self.error or {}
-        keys = ("required", "missing", "satisfied", "complete")
-        record = {f"completion_assertions_{key}": completion[key] for key in keys}
-        record |= {"completion_nudge_count": completion["nudge_count"], "completion_nudge": completion["nudge"]}
-        names = ("completion_assertions_required", "unavailable_required_tool_names", "available_tool_names")
-        return record | {name: error[name] for name in names if name in error}
-
-    def _build_own_record(self) -> dict[str, Any]:
-        return {
-            "stop": self.stop.value,
-            "stopped_by": self.stopped_by,
-            "flags": list(self.flags),
-            "text": self.text,
-            "output": self.output,
-            "turns": self.turns,
-            "requests": self.requests,
-            "seconds": self.seconds,
-            "cost_usd": {model: Unit.USD.outer(cost) for model, cost in self.cost.items()},
-            "unpriced": list(self.unpriced),
-            "estimated_requests": self.estimated_requests,
-            "budgets": {name: snapshot.to_dict() for name, snapshot in self.budgets.items()},
-            "completion": self.completion,
-            "reflections": self.reflections,
-            "faults": self.faults,
-            "children": [child.to_dict() for child in self.children],
-            "usage_with_children": self.usage_with_children,
-            "cost_usd_with_children": {name: Unit.USD.outer(cost) for name, cost in self.cost_with_children.items()},
-            "questions": self.questions,
-            "events": [event.to_dict() for event in self.events],
-            "events_dropped": self.events_dropped,
-            "sink_errors": self.sink_errors,
-            "finish": self.finish,
-            "hung": self.hung,
-            "state": self.state,
-            "run_id": self.run_id,
-            "session_id": self.session_id,
-            "metadata": self.metadata,
-            "explanation": self.explain(),
-        }
-
-
-_STATUS = {
-    Stop.CONTENDED: "transcript_lock_contention",
-    Stop.CANCELLED: "interrupted",
-    Stop.FAILED: "error",
-    Stop.DEADLINE: "budget_exceeded",
-    Stop.BUDGET: "budget_exceeded",
-    Stop.HALTED: "incomplete",
-    Stop.STALLED: "stalled",
-    Stop.PAUSED: "approval_required",
-    Stop.UNFINISHED: "incomplete",
-    Stop.COMPLETED: "completed",
-}
 
 _REASONS = {
     Stop.CONTENDED: "Another run holds the session",
@@ -275,48 +181,7 @@ _NEXT_STEPS = {
 }
 
 
-_NO_COMPLETION: Mapping[str, Any] = {
-    "required": {},
-    "missing": (),
-    "satisfied": (),
-    "complete": None,
-    "nudge_count": 0,
-    "nudge": None,
-}
-"""Completion fields of a run that had nothing to prove."""
-
-
-def _describe_request(event: ModelRequested) -> dict[str, Any]:
-    mode = (event.header.metadata or {}).get("mode")
-    return {
-        "provider": event.provider,
-        "model": event.model,
-        "mode": mode,
-        "purpose": event.purpose,
-        "turn": event.turn,
-        "bytes": event.size,
-        "message_count": event.messages,
-        "tool_count": len(event.tools),
-        "estimated_tokens": event.estimated_tokens,
-        "timeout_s": event.timeout_s,
-        "attempt": event.attempt,
-    }
-
-
 def _format_used(name: str, snapshot: BudgetSnapshot) -> str:
     show = snapshot.unit.show
     amount = show(snapshot.used) if snapshot.ceiling is None else f"{show(snapshot.used)} of {show(snapshot.ceiling)}"
     return amount if snapshot.unit is Unit.USD else f"{amount} {name.replace('_', ' ')}"
-
-
-def _message_to_dict(message: Message) -> dict[str, Any]:
-    try:
-        return message.to_dict()
-    except (MessageError, TypeError):
-        # A message whose payload is not JSON must not lose the whole record.
-        return {"id": message.id, **to_jsonable(message)}
-
-
-def _has_refused_turns(result: Result) -> bool:
-    turns = result.budgets.get("turns")
-    return turns is not None and f"max_{turns.name}_reached" in result.flags

@@ -5,9 +5,9 @@ from typing import Any
 
 import pytest
 
+from flyball._internal.json_reader import JsonReader
 from flyball._internal.text import to_one_line
 from flyball.event import Event, event_types
-from flyball.history.record import JsonReader
 from flyball.history.timeline import (
     RowKind,
     Severity,

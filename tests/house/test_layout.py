@@ -113,7 +113,9 @@ def test_imports_go_to_lower_layers() -> None:
 
 
 def test_folders_of_one_layer_import_each_other_one_way() -> None:
-    pairs = {(top(found.source), top(found.target)): str(found) for found in inner_imports()}
+    """An import whose comment begins with `cycle:` and gives a reason does not count."""
+    counted = [found for found in inner_imports() if not found.comment.startswith("cycle: ")]
+    pairs = {(top(found.source), top(found.target)): str(found) for found in counted}
     both = [text for (source, target), text in pairs.items() if source != target and (target, source) in pairs]
     assert both == []
 

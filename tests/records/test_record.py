@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from flyball import Agent, ConfigError, Limits, Result, Stop, TokenPrice, Usage, tool
 from flyball.budget.snapshot import BudgetSnapshot
-from flyball.record import parse_event, result_of
+from flyball.record import from_record, parse_event
 from flyball.testing import Line, ScriptedModel, assert_honest, call, fail, say, together
 from flyball.unit import Unit
 
@@ -64,7 +64,7 @@ def runs() -> dict[str, Result]:
 @pytest.mark.parametrize("name", ["completed", "budget", "failed", "paused", "parent"])
 def test_what_a_record_tells_is_read_back(name: str) -> None:
     result = runs()[name]
-    read = result_of(result.to_dict())
+    read = from_record(result.to_dict())
     assert told(read) == told(result)
     assert_honest(read)
     assert (read.cost, read.usage_with_children) == (result.cost, result.usage_with_children)
@@ -74,12 +74,12 @@ def test_what_a_record_tells_is_read_back(name: str) -> None:
 def test_keys_that_nobody_knows_are_passed_over() -> None:
     record = Result(stop=Stop.COMPLETED, text="42", usage=Usage(3, 4)).to_dict()
     record["budgets"] = {"turns": runs()["budget"].budgets["turns"].to_dict() | {"colour": "red"}}
-    read = result_of(record | {"a_later_invention": [1]})
+    read = from_record(record | {"a_later_invention": [1]})
     assert (read.text, read.usage.total, read.budgets["turns"].used) == ("42", 7, 2)
 
 
 def test_a_record_of_nearly_nothing_is_a_result_of_nearly_nothing() -> None:
-    assert result_of({"stop": "completed"}) == Result(stop=Stop.COMPLETED)
+    assert from_record({"stop": "completed"}) == Result(stop=Stop.COMPLETED)
 
 
 @pytest.mark.parametrize(
@@ -97,12 +97,12 @@ def test_a_record_of_nearly_nothing_is_a_result_of_nearly_nothing() -> None:
 )  # fmt: skip
 def test_what_counts_and_makes_no_sense_is_refused(key: str, nonsense: object) -> None:
     with pytest.raises(ConfigError, match=key.removesuffix("s")):
-        result_of(Result(stop=Stop.COMPLETED).to_dict() | {key: nonsense})
+        from_record(Result(stop=Stop.COMPLETED).to_dict() | {key: nonsense})
 
 
 def test_what_is_no_record_is_refused() -> None:
     with pytest.raises(ConfigError) as caught:
-        result_of(["stop"])
+        from_record(["stop"])
     assert caught.value.found == ["stop"]
 
 
@@ -111,16 +111,16 @@ def test_runs_below_runs_without_end_are_refused() -> None:
     for _ in range(30):
         record = {"stop": "completed", "children": [record]}
     with pytest.raises(ConfigError, match=r"record.*20.*10,000"):
-        result_of(record)
+        from_record(record)
     with pytest.raises(ConfigError, match=r"record.*20.*10,000"):
-        result_of({"stop": "completed", "children": [{"stop": "completed"}] * 10_000})
+        from_record({"stop": "completed", "children": [{"stop": "completed"}] * 10_000})
 
 
 @pytest.mark.parametrize("key", ["messages", "tool_execution_results", "last_tool_calls", "questions", "events"])
 def test_what_is_only_told_and_cannot_be_read_is_left_out(key: str) -> None:
     record = runs()["completed"].to_dict()
     record[key] = [{"event": "a_later_event", "status": "new", "schema": "another"}, *record[key]]
-    whole = result_of(record)
+    whole = from_record(record)
     assert whole.text == "Done."
     assert len(whole.to_dict()[key]) == len(record[key]) - 1
 
@@ -182,7 +182,7 @@ def test_whatever_a_record_says_it_is_refused_or_can_be_told_again(data: st.Data
         below = below[key]
     below[last] = data.draw(st.sampled_from(NONSENSE))
     try:
-        result = result_of(record)
+        result = from_record(record)
     except ConfigError:
         return
     assert json.dumps(result.to_dict())

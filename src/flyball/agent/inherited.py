@@ -7,13 +7,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from ..budget.budget import IterationBudget
+from ..budget.budget_set import COUNTED, narrow
 from ..budget.deadline import Deadline
 from ..budget.run_budget import TurnBudget
 from ..chain.caller import Caller, current
 from ..loop.child_task import add_instructions, subtract_end_margin
 from ..loop.plan import AgentSpec
-from ..runtime.child_budget import build_pool
-from ..runtime.shared_budget import read_remaining
+from ..runtime.child_budget import HELD_BUDGETS
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,13 +36,13 @@ class Inheritance:
         return (
             _NOTHING
             if shared_budget is None
-            else cls(shared_budget, shared_budget.remaining_s(), read_remaining(shared_budget))
+            else cls(shared_budget, shared_budget.remaining_s(), shared_budget.remaining(*HELD_BUDGETS))
         )
 
     @property
     def money(self) -> IterationBudget | None:
         """The limit of money that is inherited, if one is."""
-        return None if self.shared_budget is None else self.shared_budget.budgets.get("usd")
+        return None if self.shared_budget is None else self.shared_budget.budgets["usd"]
 
     def apply_to(self, spec: AgentSpec) -> AgentSpec:
         """The terrain of a run whose model knows of it."""
@@ -54,7 +54,7 @@ _NOTHING = Inheritance()
 
 def _from_chain(caller: Caller, shared_budget: TurnBudget | None) -> Inheritance:
     left, most_s = caller.left, subtract_end_margin(caller.remaining_s)
-    most = left if shared_budget is None else _min_amounts(left, read_remaining(shared_budget))
+    most = left if shared_budget is None else narrow(left, shared_budget.remaining(*HELD_BUDGETS))
     if shared_budget is None:
         return Inheritance(caller.envelope, most_s, most, describe_caller(caller))
     most_s = min(most_s, shared_budget.remaining_s())
@@ -66,18 +66,10 @@ def _combine_budgets(caller: Caller, shared_budget: TurnBudget) -> TurnBudget:
     left = caller.left
     if not left:
         return shared_budget
-    amounts = {name: left.get(name) for name in {**shared_budget.budgets, **left}}
-    pool = build_pool(
-        amounts,
-        shared_budget,
-        Deadline.after(min(caller.remaining_s, shared_budget.remaining_s()), shared_budget.clock),
-    )
+    deadline = Deadline.after(min(caller.remaining_s, shared_budget.remaining_s()), shared_budget.clock)
+    pool = TurnBudget.of(dict.fromkeys(COUNTED) | left, deadline, prefix="shared_", parent=shared_budget)
     caller.shared_envelopes.append(pool)
     return pool
-
-
-def _min_amounts(left: Mapping[str, int], right: Mapping[str, int]) -> dict[str, int]:
-    return {name: min(amounts[name] for amounts in (left, right) if name in amounts) for name in {**left, **right}}
 
 
 def describe_caller(caller: Caller) -> str:

@@ -73,10 +73,15 @@ class IterationBudget:
         self._parent = parent
         self._lock = self._choose_lock(parent, beside)
 
-    def create_fresh(self, beside: IterationBudget | None = None, max_amount: int | None = None) -> IterationBudget:
+    def create_fresh(
+        self,
+        beside: IterationBudget | None = None,
+        max_amount: int | None = None,
+        parent: IterationBudget | None = None,
+    ) -> IterationBudget:
         """Return an unused budget with the same settings, without re-validating them.
 
-        `beside` is the budget whose lock it shares. `most` caps the ceiling; None keeps this budget's ceiling.
+        `beside` is the budget whose lock it shares. `max_amount` caps the ceiling; None keeps this budget's ceiling.
         """
         fresh: Any = object.__new__(IterationBudget)
         fresh.name, fresh.unit = self.name, self.unit
@@ -87,8 +92,9 @@ class IterationBudget:
         fresh._ceiling, fresh.maximum = ceiling, maximum
         fresh._room = math.inf if ceiling is None else ceiling
         fresh._used = fresh._brought = fresh._held = fresh._unsettled = 0
-        fresh._refunds, fresh._extensions, fresh._parent = _NO_REFUNDS, (), None
-        fresh._lock = RLock() if beside is None else beside._lock
+        fresh._refunds, fresh._extensions, fresh._parent = _NO_REFUNDS, (), parent
+        relative = beside or parent
+        fresh._lock = RLock() if relative is None else relative._lock
         return fresh
 
     def consume(self, amount: int = 1) -> bool:
@@ -125,9 +131,9 @@ class IterationBudget:
         return Hold(self, amount)
 
     def hold_between(self, min_amount: int, max_amount: float) -> Hold | None:
-        """Reserve as much as is available, from `least` up to `most`.
+        """Reserve as much as is available, from `min_amount` up to `max_amount`.
 
-        Returns None if fewer than `least` units are available, or if the amount would be infinite.
+        Returns None if fewer than `min_amount` units are available, or if the amount would be infinite.
         """
         lock = self._lock
         lock.acquire()
@@ -458,46 +464,3 @@ class Hold:
         show = self._budget.unit.show
         state = "open" if self._settled is None else f"settled at {show(self._settled)}"
         return f"<Hold of {show(self._amount)} on {self._budget.name}: {state}>"
-
-
-class LazyBudgets(dict[str, IterationBudget]):
-    """Budgets of one run by name, each created on first access.
-
-    They share the lock of `turns`. Most runs touch only a few of their budgets.
-    """
-
-    __slots__ = ("_templates", "_turns")
-
-    def __init__(self, templates: Mapping[str, IterationBudget], turns: IterationBudget) -> None:
-        self["turns"] = turns
-        self._templates = templates
-        self._turns = turns
-
-    def __missing__(self, name: str) -> IterationBudget:
-        budget = self._templates[name].create_fresh(self._turns)
-        return self.setdefault(name, budget)  # threads may race here
-
-    def __contains__(self, name: object) -> bool:
-        return name in self._templates or super().__contains__(name)
-
-    def get(self, name: str, default: Any = None) -> Any:  # pyright: ignore[reportIncompatibleMethodOverride]
-        """Return the budget of that name, or the default."""
-        return self[name] if name in self else default  # noqa: SIM401 - this is `get`
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(dict.fromkeys([*self._templates, *super().keys()]))
-
-    def __len__(self) -> int:
-        return len(list(iter(self)))
-
-    def keys(self) -> Any:
-        """Return all names, in the order of the limits."""
-        return list(iter(self))
-
-    def values(self) -> Any:
-        """Return all budgets, creating those not used yet."""
-        return [self[name] for name in self]
-
-    def items(self) -> Any:
-        """Return pairs of name and budget."""
-        return [(name, self[name]) for name in self]

@@ -16,7 +16,8 @@ from typing import Any
 from .._internal import validation
 from ..errors import ConfigError
 from ..unit import Unit
-from .budget import IterationBudget, LazyBudgets
+from .budget import IterationBudget
+from .budget_set import COUNTED, BudgetSet
 from .deadline import SYSTEM, Clock, Deadline, create_deadline
 from .price import Price, compute_max_total_cost
 from .registry import UNSET, IterationBudgetRegistry, Resolution, Unset
@@ -29,9 +30,6 @@ class RunKind(StrEnum):
     AGENT = "agent"
     CONVERSATION = "conversation"
     CHILD = "child"
-
-
-_COUNTED_FIELDS = ("turns", "tool_calls", "reflections", "nudges", "retries", "tokens", "usd", "children", "depth")
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,7 +121,7 @@ class Limits:
             name: registry.resolve(budget_name, getattr(self, name))
             for name, budget_name in _registered_names(kind).items()
         }
-        budgets = {name: resolved[name].create_budget() for name in _COUNTED_FIELDS}
+        budgets = {name: resolved[name].create_budget() for name in COUNTED}
         budgets |= {f"calls.{tool}": IterationBudget(f"calls_of_{tool}", calls) for tool, calls in self.calls.items()}
         seconds = validation.parse_duration("limits, seconds", resolved["seconds"].value)
         max_seconds = resolved["seconds"].bounds.high
@@ -203,7 +201,8 @@ class ResolvedLimits:
         """Return these limits with the ceilings recorded by an earlier run."""
         if recorded == self.ceilings():
             return self
-        budgets = {
+        counted = {name: self.budgets[name] for name in COUNTED}  # an older record may lack one
+        budgets = counted | {
             name: self._budget_with_ceiling(name, recorded[name])
             for name in recorded
             if name not in ("seconds", "context_tokens")
@@ -243,12 +242,9 @@ class ResolvedLimits:
         """
         until, now = self.limits.until, clock.now()
         until_s = max_seconds if until is None else min(max_seconds, max(0.0, until.timestamp() - clock.wall()))
-        turns = self.budgets["turns"].create_fresh()
-        budgets = LazyBudgets(self.budgets, turns)
-        for name, amount in (max_amounts or {}).items():
-            budgets[name] = self.budgets[name].create_fresh(turns, amount)
+        budgets = BudgetSet(self.budgets, max_amounts)
         if level:
-            budgets["depth"] = self._create_depth_budget(level, (max_amounts or {}).get("depth"), turns)
+            budgets["depth"] = self._create_depth_budget(level, (max_amounts or {}).get("depth"), budgets["turns"])
         return TurnBudget(
             budgets,
             create_deadline(now + self.seconds, clock),
@@ -258,7 +254,7 @@ class ResolvedLimits:
             reserve_s=self.compute_reserve_s(until_s),
             reserve=self.reserve if max_amounts is None else self._narrow_reserve(max_amounts),
             tool_seconds=self.limits.tool_seconds,
-            counts_tools=len(self.budgets) > len(_COUNTED_FIELDS),
+            counts_tools=len(self.budgets) > len(COUNTED),
         )
 
     def _create_depth_budget(self, level: int, max_depth: int | None, beside: IterationBudget) -> IterationBudget:
@@ -310,7 +306,7 @@ def _registered_names(kind: RunKind) -> dict[str, str]:
         RunKind.CONVERSATION: "conversation_turns",
         RunKind.CHILD: "child_iterations",
     }
-    names = {name: name for name in (*_COUNTED_FIELDS, "context_tokens")}
+    names = {name: name for name in (*COUNTED, "context_tokens")}
     seconds = "child_seconds" if kind is RunKind.CHILD else "seconds"
     return names | {"usd": "cost_usd", "turns": turns[kind], "seconds": seconds}
 

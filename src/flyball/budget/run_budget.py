@@ -11,6 +11,7 @@ from .._internal import validation
 from ..errors import UnknownBudget
 from ..unit import Unit
 from .budget import Hold, IterationBudget
+from .budget_set import BudgetSet, build_templates
 from .deadline import SYSTEM, Clock, Deadline
 from .snapshot import BudgetSnapshot
 from .warnings import BudgetWarnings
@@ -20,8 +21,9 @@ class TurnBudget:
     """Budgets and deadlines of one run.
 
     `Limits.open()` creates it with a reserve for the final report, which work cannot spend. `TurnBudget.create()` makes
-    one without a reserve. All methods are thread-safe. All budgets share one lock, so a claim on several of them counts
-    in all or in none.
+    one without a reserve. Every budget in `COUNTED` exists: one that was not given has no ceiling, and snapshots leave
+    it out. All methods are thread-safe. All budgets share one lock, so a claim on several of them counts in all or in
+    none.
     """
 
     __slots__ = (
@@ -31,7 +33,7 @@ class TurnBudget:
 
     def __init__(
         self,
-        budgets: dict[str, IterationBudget],
+        budgets: Mapping[str, IterationBudget],
         deadline: Deadline,
         *,
         seconds: float = math.inf,
@@ -42,7 +44,9 @@ class TurnBudget:
         tool_seconds: Mapping[str, float] | None = None,
         counts_tools: bool = True,
     ) -> None:
-        self.budgets = budgets
+        if not isinstance(budgets, BudgetSet):
+            budgets = BudgetSet.of(budgets)
+        self.budgets: dict[str, IterationBudget] = budgets
         self.context_tokens = context_tokens
         self.tool_seconds = tool_seconds or {}
         self.reserve_s = reserve_s
@@ -82,15 +86,32 @@ class TurnBudget:
     ) -> TurnBudget:
         """Create a budget from plain numbers; `max_tool_calls=None` means `max_steps`."""
         seconds = validation.parse_timeout("turn budget, timeout_s", timeout_s)
-        steps = IterationBudget("agent_iterations", max_steps)
         calls = max_steps if max_tool_calls is None else max_tool_calls
-        budgets = {
-            "turns": steps,
-            "tool_calls": IterationBudget("tool_calls", calls, beside=steps),
-            "reflections": IterationBudget("reflections", max_reflections, beside=steps),
+        templates = {
+            "turns": IterationBudget("agent_iterations", max_steps),
+            "tool_calls": IterationBudget("tool_calls", calls),
+            "reflections": IterationBudget("reflections", max_reflections),
         }
         context = validation.check_optional_int("turn budget, max_context_tokens", max_context_tokens)
-        return cls(budgets, Deadline.after(seconds, clock), seconds=seconds, context_tokens=context)
+        return cls(BudgetSet(templates), Deadline.after(seconds, clock), seconds=seconds, context_tokens=context)
+
+    @classmethod
+    def of(
+        cls,
+        ceilings: Mapping[str, int | None],
+        deadline: Deadline,
+        *,
+        seconds: float = math.inf,
+        prefix: str = "",
+        parent: TurnBudget | None = None,
+    ) -> TurnBudget:
+        """Create a budget for several runs, whose ceilings cannot be raised.
+
+        A ceiling that is None or left out means no limit. `prefix` is the start of the budgets' names. Claims on the
+        budgets in `ceilings` also count in `parent`.
+        """
+        budgets = BudgetSet(build_templates(prefix), ceilings, None if parent is None else parent.budgets)
+        return cls(budgets, deadline, seconds=seconds)
 
     @property
     def hard(self) -> Deadline:
@@ -105,6 +126,11 @@ class TurnBudget:
     def remaining_s(self) -> float:
         """Return the seconds left for work, never negative."""
         return max(0.0, self.work_at - self.clock.now())
+
+    def remaining(self, *names: str) -> dict[str, int]:
+        """Return the units that claims can get from these budgets, without unlimited ones."""
+        available = [(name, self.budgets[name].available) for name in names]
+        return {name: int(amount) for name, amount in available if amount != math.inf}
 
     def is_expired(self) -> bool:
         """Check whether the time for work is over."""

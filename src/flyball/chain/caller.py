@@ -57,17 +57,15 @@ class Caller:
 
         Money is in billionths of a dollar.
         """
-        remaining = get_remaining(self.envelope)
+        remaining = read_remaining(self.envelope)
         for envelope in self.shared_envelopes:
             remaining = {name: max(0, amount - envelope.budgets[name].used) for name, amount in remaining.items()}
         return remaining
 
 
-def get_remaining(envelope: TurnBudget | None) -> dict[str, int]:
+def read_remaining(envelope: TurnBudget | None) -> dict[str, int]:
     """Return the turns, tokens and money left, without unlimited ones."""
-    budgets = {} if envelope is None else envelope.budgets
-    available = {name: budgets[name].available for name in COUNTED_BUDGETS if name in budgets}
-    return {name: int(amount) for name, amount in available.items() if amount != math.inf}
+    return {} if envelope is None else envelope.remaining(*COUNTED_BUDGETS)
 
 
 @dataclass(slots=True, eq=False)  # one per tool call; a frozen dataclass takes 3x as long

@@ -9,12 +9,13 @@ from dataclasses import dataclass, field
 from typing import Any, Literal, cast
 
 from .._internal import validation
+from ..budget.budget_set import narrow
 from ..budget.deadline import SYSTEM, Clock
 from ..budget.registry import UNSET, IterationBudgetRegistry, Unset
 from ..budget.run_budget import TurnBudget
 from ..errors import ConfigError
 from ..settings import Settings
-from .caller import POSITION, Caller, Position, get_remaining
+from .caller import POSITION, Caller, Position, read_remaining
 from .hop import CONTEXT_HEADER, DEPTH_HEADER, ROOT_HEADER, Header, HopCheck, create_root_id
 from .hop_context import HOST, NAME, ROOT, HopContext, format_address
 from .keys import CURRENT, PREVIOUS, Keys
@@ -135,9 +136,7 @@ class Chain:
     def _build_context(self, position: Position, within: TurnBudget | None) -> HopContext:
         caller = position.caller or _create_top_caller(position.run_id, self._check.ceiling)
         seconds = min(position.remaining_s, caller.remaining_s, math.inf if within is None else within.remaining_s())
-        remaining: dict[str, int] = {}
-        for amounts in (get_remaining(position.envelope), caller.left, get_remaining(within)):
-            remaining |= {name: min(amount, remaining.get(name, amount)) for name, amount in amounts.items()}
+        remaining = narrow(read_remaining(position.envelope), caller.left, read_remaining(within))
         assert self.name is not None
         assert self.host is not None
         return HopContext(

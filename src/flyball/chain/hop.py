@@ -12,7 +12,6 @@ from ..budget.budget import IterationBudget
 from ..budget.deadline import Clock, Deadline
 from ..budget.run_budget import TurnBudget
 from ..errors import quote_value
-from ..unit import Unit
 from .caller import COUNTED_BUDGETS, Caller
 from .hop_context import MAX_LENGTH, ROOT, HopContext, SignedContext
 from .keys import Keys
@@ -40,13 +39,10 @@ class HopCheck:
     depth_code: str
     clock: Clock
     _header_names: dict[bytes, str] = field(init=False)
-    _budgets: dict[str, IterationBudget] = field(init=False)
 
     def __post_init__(self) -> None:
         names = (CONTEXT_HEADER, ROOT_HEADER, *self.depth_headers)
-        budgets = {name: IterationBudget(f"chain_{name}", None) for name in ("turns", "tokens")}
         object.__setattr__(self, "_header_names", {name.encode(): name for name in names})
-        object.__setattr__(self, "_budgets", budgets | {"usd": IterationBudget("chain_usd", None, unit=Unit.USD)})
 
     @property
     def ceiling(self) -> int:
@@ -167,10 +163,8 @@ class HopCheck:
         """Build the budget shared by the runs of this hop; None if the chain sets none."""
         if context.turns is None and context.tokens is None and context.usd is None:
             return None
-        turns = self._budgets["turns"].create_fresh(max_amount=context.turns)
-        tokens = self._budgets["tokens"].create_fresh(turns, context.tokens)
-        usd = self._budgets["usd"].create_fresh(turns, context.usd)
-        return TurnBudget({"turns": turns, "tokens": tokens, "usd": usd}, deadline)
+        ceilings = {"turns": context.turns, "tokens": context.tokens, "usd": context.usd}
+        return TurnBudget.of(ceilings, deadline, prefix="chain_")
 
     def _refuse_invalid(self, message: str) -> ChainRefusal:
         return self._refuse(RefusalCode.INVALID, message)

@@ -16,11 +16,11 @@ from threading import Lock
 from typing import TYPE_CHECKING, Protocol, Self
 
 from .. import event as events
+from .._internal.json_reader import JsonReader
 from .._internal.jsonable import to_jsonable
 from .._internal.text import to_one_line
 from ..budget.snapshot import BudgetSnapshot
 from ..event import Event
-from ..history.record import JsonReader
 from ..history.timeline import RowKind, Severity, TimelineReader, TimelineRow, format_call
 from ..person import escape_unprintable
 from ..progress import Point, Progress

@@ -14,9 +14,9 @@ from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
+from .._internal.json_reader import JsonReader
 from .._internal.text import REDACTED
 from ..errors import UsageError
-from ..history.record import JsonReader
 from .run_config import RunConfig
 
 if TYPE_CHECKING:

@@ -6,7 +6,8 @@ import json
 import re
 from collections.abc import Iterator
 
-from ..history.record import JsonReader, RunRecord
+from .._internal.json_reader import JsonReader
+from ..history.record import RunRecord
 from ..person import escape_control_characters
 from .report import escape_markdown, format_summary, format_task, iter_end_sections
 from .run_tree import HEADERS, build_tree_rows

@@ -5,8 +5,9 @@ from __future__ import annotations
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
+from .._internal.json_reader import JsonReader
 from ..errors import UsageError, quote_value, suggest_names
-from .record import JsonReader, RunRecord
+from .record import RunRecord
 from .unfinished import build_partial_record, read_unstored_messages
 
 if TYPE_CHECKING:

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import json
-import math
 import os
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
+from .._internal.json_reader import JsonReader
 from ..budget.snapshot import BudgetSnapshot
 from ..errors import UsageError
 from ..result import Result, Stop
@@ -209,56 +209,3 @@ def load_record(path: Path | None = None) -> RunRecord:
         raise UsageError(f"{source} is not the record of a run: it is nested too deeply; {_EXPECTED}") from error
     except ValueError as error:  # ConfigError is a ValueError
         raise UsageError(f"{source} is not the record of a run: {error}; {_EXPECTED}") from error
-
-
-class JsonReader:
-    """Tolerant reader of one JSON object.
-
-    Missing values, and values of another type than requested, read as empty or 0.
-
-    >>> data = JsonReader({"tool": "add", "at": "soon", "arguments": {"a": 1}})
-    >>> data.text("tool"), data.number("at"), data.nested("arguments").integer("a"), data.text_list("flags")
-    ('add', 0.0, 1, [])
-    """
-
-    __slots__ = ("_data",)
-
-    def __init__(self, data: object) -> None:
-        self._data: Mapping[str, object] = cast("Any", data) if isinstance(data, Mapping) else {}
-
-    def __iter__(self) -> Iterator[str]:
-        return (str(key) for key in self._data)
-
-    @property
-    def raw(self) -> dict[str, object]:
-        return dict(self._data)
-
-    def get(self, key: str) -> object:
-        return self._data.get(key)
-
-    def text(self, key: str) -> str:
-        value = self._data.get(key)
-        return value if isinstance(value, str) else ""
-
-    def number(self, key: str) -> float:
-        """Return a finite number; 0 for anything else."""
-        value = self._data.get(key)
-        if isinstance(value, bool) or not isinstance(value, int | float) or not abs(value) < 1e15:
-            return 0.0
-        return float(value) if math.isfinite(value) else 0.0
-
-    def integer(self, key: str) -> int:
-        return int(self.number(key))
-
-    def nested(self, key: str) -> JsonReader:
-        return JsonReader(self._data.get(key))
-
-    def nested_list(self, key: str) -> list[JsonReader]:
-        return [JsonReader(cast("object", item)) for item in self._list(key) if isinstance(item, dict)]
-
-    def text_list(self, key: str) -> list[str]:
-        return [item for item in self._list(key) if isinstance(item, str)]
-
-    def _list(self, key: str) -> list[object]:
-        value = self._data.get(key)
-        return cast("list[object]", value) if isinstance(value, list) else []

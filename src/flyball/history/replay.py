@@ -10,9 +10,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
+from .._internal.json_reader import JsonReader
 from .._internal.text import pluralize, to_one_line
 from ..errors import UsageError
-from .record import JsonReader
 from .timeline import TimelineReader, format_call
 
 if TYPE_CHECKING:

@@ -7,10 +7,10 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any, cast
 
+from .._internal.json_reader import JsonReader
 from .._internal.text import pluralize, to_one_line
 from ..errors import quote_value
 from ..unit import Unit
-from .record import JsonReader
 
 _HEAD_ROWS, _TAIL_ROWS = 12, 24
 _NO_REPLY, _NO_OUTCOME = "no reply recorded", "no outcome recorded"

@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, cast
 
+from .._internal.json_reader import JsonReader
 from .._internal.jsonable import to_jsonable
 from ..budget.snapshot import BudgetSnapshot
 from ..message import Message, MessageType, Role
 from ..outcome import BaseOutcome
 from ..request import Reply
 from ..unit import Unit
-from .record import JsonReader
 
 if TYPE_CHECKING:
     from ..store import Row

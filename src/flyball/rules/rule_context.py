@@ -140,8 +140,7 @@ def _elapsed_seconds(progress: Progress) -> float:
 
 
 def _token_usage(context: RuleContext) -> int:
-    tokens = context.progress.envelope.budgets.get("tokens")
-    return 0 if tokens is None else tokens.used
+    return context.progress.envelope.budgets["tokens"].used
 
 
 def _context_usage(context: RuleContext) -> float:

@@ -19,7 +19,9 @@ from ..recorder import Fields, Recorder
 from ..result import Result
 from ..tools.call import ToolCallRun
 from ..unit import Unit
-from .shared_budget import read_remaining
+
+HELD_BUDGETS = ("tokens", "usd")
+"""Shared budgets that cap a run's own: it must not reserve more for a request than is left there."""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -49,7 +51,8 @@ class ChildBudgets:
         left_s = until - clock.now()
         if within is None:
             return task.build_plan(left_s, clock.wall()), None
-        return task.build_plan(min(left_s, within.remaining_s()), clock.wall(), read_remaining(within)), within
+        max_amounts = within.remaining(*HELD_BUDGETS)
+        return task.build_plan(min(left_s, within.remaining_s()), clock.wall(), max_amounts), within
 
     def claim_child(self, tool_call: ToolCallRun, child: object, goal: str, context: str) -> ChildTask:
         """The task of a child that a tool has found itself; BudgetExceeded where no more may be.
@@ -66,9 +69,8 @@ class ChildBudgets:
         for budget, available in ((depth, depth.available), (children, left)):
             if available < 1:
                 raise BudgetExceeded(budget.name, 1, available, budget.ceiling)
-        above = None if self.shared_budget is None else self.shared_budget.budgets.get("children")
-        if above is not None:
-            above.spend()
+        if self.shared_budget is not None:
+            self.shared_budget.budgets["children"].spend()
         run_id = self.recorder.header.run_id
         task.run_id, task.parent_run_id = f"{run_id}.{tool_call.call.id}.{self.uncounted_children}", run_id
         task.level, self.uncounted_children = int(depth.used) + 1, self.uncounted_children + 1
@@ -111,26 +113,12 @@ class ChildBudgets:
         if task.pool is None:
             return self.shared_budget
         if self._pool is None or self._pool[0] is not task.pool:
-            self._pool = task.pool, build_pool(task.pool, self.shared_budget, until)
+            self._pool = task.pool, TurnBudget.of(task.pool, until, prefix="shared_", parent=self.shared_budget)
         return self._pool[1]
-
-
-def build_pool(amounts: Mapping[str, int | None], shared_budget: TurnBudget | None, until: Deadline) -> TurnBudget:
-    """Amounts that runs share; what they take counts also in an envelope that these are within."""
-    above = {} if shared_budget is None else shared_budget.budgets
-    turns = IterationBudget("shared_turns", amounts["turns"], parent=above.get("turns"))
-    budgets = {"turns": turns}
-    for name in amounts:
-        if name != "turns":
-            unit = Unit.USD if name == "usd" else Unit.COUNT
-            budgets[name] = IterationBudget(
-                f"shared_{name}", amounts[name], parent=above.get(name), beside=turns, unit=unit
-            )
-    return TurnBudget(budgets, until)
 
 
 def _find_money_budget(task: ChildTask, shared_budget: TurnBudget | None) -> IterationBudget | None:
     """The limit of money that a child inherits, if it does."""
     if "usd" in task.max_amounts:
         return IterationBudget("cost_usd", task.max_amounts["usd"], unit=Unit.USD)
-    return None if shared_budget is None else shared_budget.budgets.get("usd")
+    return None if shared_budget is None else shared_budget.budgets["usd"]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
 
 from ..budget.budget import Hold
@@ -13,7 +12,7 @@ _SETTLED_IMMEDIATELY = frozenset({"turns", "tool_calls", "children"})
 
 
 class SharedBudgetClient:
-    """What one run has of an envelope that is not its own; what has no budget there has no ceiling there."""
+    """Claims of one run on budgets that it shares with other runs."""
 
     def __init__(self, envelope: TurnBudget) -> None:
         self._envelope = envelope
@@ -22,19 +21,16 @@ class SharedBudgetClient:
     def apply(self, grant: Grant) -> Refusal | None:
         """Do it; where something is taken, the refusal that stands against it."""
         for reason, amounts in grant.refund.items():
-            for name, amount in self._select_known(amounts).items():
+            for name, amount in amounts.items():
                 self._envelope.budgets[name].refund(amount, reason=reason)
         if grant.settle is not None:
-            self._settle(self._select_known(grant.settle))
-        return self._claim(self._select_known(grant.claim)) if grant.claim else None
-
-    def _select_known(self, amounts: Mapping[str, int]) -> dict[str, int]:
-        return {name: amount for name, amount in amounts.items() if name in self._envelope.budgets}
+            self._settle(dict(grant.settle))
+        return self._claim(grant.claim) if grant.claim else None
 
     def reapply(self, grant: Grant) -> None:
         """Do again what was granted before. Others may have taken in another order then, so it cannot be refused."""
         if self.apply(grant) is not None:
-            for name, amount in self._select_known(grant.claim).items():
+            for name, amount in grant.claim.items():
                 if name in _SETTLED_IMMEDIATELY:
                     self._envelope.budgets[name].increment(amount)
 
@@ -50,7 +46,7 @@ class SharedBudgetClient:
             if fact:  # it happened, though nothing was held for it
                 self._envelope.budgets[name].increment(fact)
 
-    def _claim(self, amounts: dict[str, int]) -> Refusal | None:
+    def _claim(self, amounts: Mapping[str, int]) -> Refusal | None:
         envelope = self._envelope
         with envelope.lock:
             if envelope.is_expired():
@@ -65,9 +61,3 @@ class SharedBudgetClient:
                 else:
                     self._holds[name] = hold
         return None
-
-
-def read_remaining(shared_budget: TurnBudget) -> dict[str, int]:
-    """What others leave of tokens and money now: a run must not hold less than the worst that its requests can do."""
-    left = {name: shared_budget.budgets[name].available for name in ("tokens", "usd") if name in shared_budget.budgets}
-    return {name: int(amount) for name, amount in left.items() if amount != math.inf}

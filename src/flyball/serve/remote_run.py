@@ -16,6 +16,7 @@ import anyio
 
 from .._internal.workers import get_call_soon, loop_time
 from ..budget.budget import Hold
+from ..budget.budget_set import narrow
 from ..budget.deadline import Clock
 from ..budget.run_budget import Refusal, TurnBudget
 from ..chain.caller import COUNTED_BUDGETS, POSITION, Position
@@ -24,7 +25,7 @@ from ..event import BudgetRefused, Event, Header, RunEnded, RunStarted
 from ..loop.child_task import SHARED_BUDGETS, ChildTask, subtract_end_margin
 from ..loop.effects import Cancel, Stalled
 from ..loop.plan import Plan
-from ..record import parse_event, result_of
+from ..record import from_record, parse_event
 from ..recorder import Recorder
 from ..result import Result, Stop
 from ..runtime import Runner, SignalQueue
@@ -98,9 +99,8 @@ class RemoteRunner:
         limits, plan = self._plan.spec.limits, self._plan
         own = limits.open(self._clock, plan.max_seconds, plan.max_amounts, plan.level)
         refusal = self._budget.reserve({name: own.budgets[name].ceiling for name in COUNTED_BUDGETS})
-        reserved, max_amounts = self._budget.amounts, dict(plan.max_amounts or {})
-        narrowed = {name: min(amount, max_amounts.get(name, amount)) for name, amount in reserved.items()}
-        envelope = limits.open(self._clock, plan.max_seconds, {**max_amounts, **narrowed}, plan.level)
+        max_amounts = narrow(plan.max_amounts or {}, self._budget.amounts)
+        envelope = limits.open(self._clock, plan.max_seconds, max_amounts, plan.level)
         self.recorder.emit(RunStarted, envelope.snapshot(), self.agent)
         if refusal is not None:
             self.recorder.emit(BudgetRefused, refusal.budget, refusal.flag)
@@ -153,7 +153,7 @@ class RemoteRunner:
     def _finish_with_record(self, record: Mapping[str, Any], envelope: TurnBudget) -> Result:
         """Return the received result if it can be parsed, otherwise a failure."""
         try:
-            result = result_of(record, f"the record of {self.agent}")
+            result = from_record(record, f"the record of {self.agent}")
         except ConfigError as error:
             return self._finish_unknown(Stop.FAILED, error=describe_error(RemoteError(self.agent, str(error))))
         self._budget.settle(result)
@@ -254,8 +254,8 @@ class RemoteBudget:
             return None
         with shared.lock:
             for name in COUNTED_BUDGETS:
-                budget = shared.budgets.get(name)
-                if budget is None or budget.available == math.inf:
+                budget = shared.budgets[name]
+                if budget.available == math.inf:
                     continue
                 half, ceiling = (int(budget.available) + 1) // 2, own_ceilings.get(name)
                 amount = half if ceiling is None else min(half, ceiling)
@@ -283,7 +283,7 @@ class RemoteBudget:
             hold = self._holds.get(name)
             if hold is not None:
                 hold.settle(hold.amount if used is None else min(used, hold.amount))
-            elif used and self._shared is not None and name in self._shared.budgets:
+            elif used and self._shared is not None:
                 self._shared.budgets[name].increment(used)
         self._holds = {}
 

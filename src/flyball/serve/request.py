@@ -10,7 +10,6 @@ from typing import Any, cast
 
 import anyio
 
-from ..budget.budget import IterationBudget
 from ..budget.deadline import Clock, Deadline
 from ..budget.run_budget import TurnBudget
 from ..errors import MessageError, suggest_names
@@ -25,7 +24,6 @@ LIMITS: Mapping[str, Unit] = {
     "usd": Unit.USD,
     "seconds": Unit.SECONDS,
 }
-_BUDGET_NAMES = {"turns": "agent_iterations", "tokens": "tokens", "usd": "cost_usd"}
 _KEYS = ("message", "messages", "session", "metadata", "limits")
 _MAX_SESSION_CHARS = 200
 _CLIENT_GONE = Problem(400, "client_gone", "The client disconnected before the request was complete.")
@@ -51,14 +49,8 @@ class ChatRequest:
         seconds = min(max_seconds, self.limits.get("seconds", math.inf))
         if seconds == math.inf and not self.limits:
             return None
-        turns = IterationBudget(_BUDGET_NAMES["turns"], self._ceiling("turns"))
-        budgets = {"turns": turns}
-        for name in ("tokens", "usd"):
-            budgets[name] = IterationBudget(_BUDGET_NAMES[name], self._ceiling(name), beside=turns, unit=LIMITS[name])
-        return TurnBudget(budgets, Deadline.after(seconds, clock), seconds=seconds)
-
-    def _ceiling(self, name: str) -> int | None:
-        return int(self.limits[name]) if name in self.limits else None
+        ceilings = {name: int(amount) for name, amount in self.limits.items() if name != "seconds"}
+        return TurnBudget.of(ceilings, Deadline.after(seconds, clock), seconds=seconds)
 
 
 async def read_body(receive: Receive, content_length: str | None, max_bytes: int, timeout_s: float) -> bytes | Problem:

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from ..._internal.json_reader import JsonReader
 from ...errors import FlyballError
-from ...history.record import JsonReader
 from ...settings import Settings
 from ..output import USER_ERRORS, exit_with_error, print_line, print_raw
 

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from ..._internal.json_reader import JsonReader
 from ...errors import ConfigError, UsageError, suggest_names
 from ...history.archive import Archive
-from ...history.record import JsonReader
 from ...person import About, Verdict, parse_answer_line
 from ..completion import RUN_HELP, complete_runs
 from ..output import USER_ERRORS, exit_with_error
