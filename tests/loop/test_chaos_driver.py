@@ -14,9 +14,10 @@ from flyball import Agent, Limits, Result, TurnBudget, tool
 from flyball.budget.registry import UNSET
 from flyball.errors import ContextTooLong, ModelError, Retryable
 from flyball.event import Event, Header
-from flyball.loop import Answer, converse
+from flyball.loop import Answer, Effect
 from flyball.loop.effects import Cancel, Extend, LeaseLost, Signal, Steer
 from flyball.loop.plan import Plan
+from flyball.loop.player import LoopPlayer
 from flyball.progress import Complete, Continue, Decision, Halt, Notice, Order, Point, Progress, Unfinished, Veto
 from flyball.recorder import Recorder
 from flyball.request import Call, Finish, Reply, Request, Usage
@@ -198,15 +199,14 @@ def recorder_of(plan: Plan, agent: Agent) -> Recorder:
 
 
 def replayed(agent: Agent, plan: Plan, story: Story, answers: Sequence[Answer[Any]]) -> Result:
-    loop = converse(plan, recorder_of(plan, agent))
-    try:
-        story.append(next(loop))
-        for answer in answers:
-            story.append(answer)
-            story.append(loop.send(answer))
-    except StopIteration as end:
-        return end.value
-    raise AssertionError("the answers end before the run does")
+    def matches(n: int, effect: Effect[Any], answer: Answer[Any]) -> bool:
+        story.extend((effect, answer))
+        return True
+
+    player = LoopPlayer(plan, recorder_of(plan, agent))
+    player.replay(answers, matches)
+    assert player.result is not None, "the answers end before the run does"
+    return player.result
 
 
 @pytest.mark.parametrize("backend", ["asyncio", "trio"])

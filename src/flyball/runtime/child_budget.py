@@ -13,8 +13,8 @@ from ..budget.run_budget import TurnBudget
 from ..errors import BudgetExceeded
 from ..event import ChildEnded, ChildStarted, Event, Header
 from ..loop.child_task import ChildSpec, ChildTask, Mode
-from ..loop.loop import converse
 from ..loop.plan import Plan
+from ..loop.player import LoopPlayer
 from ..recorder import Fields, Recorder
 from ..result import Result
 from ..tools.call import ToolCallRun
@@ -99,11 +99,10 @@ class ChildBudgets:
     ) -> Result:
         """The end of a child that could not begin: a run like every other, in which nothing happened."""
         plan = replace(task.build_plan(0.0, now), cancelled_by=cancelled_by, start_error=error)
-        try:
-            next(converse(plan, self.build_recorder(task, plan)))
-        except StopIteration as end:
-            return end.value
-        raise AssertionError("a run that cannot begin wants nothing done")
+        player = LoopPlayer(plan, self.build_recorder(task, plan))
+        player.start()
+        assert player.result is not None, "a run that cannot start has no effects"
+        return player.result
 
     def _find_shared_budget(self, task: ChildTask, until: Deadline) -> TurnBudget | None:
         if task.spec.mode is Mode.INDEPENDENT:

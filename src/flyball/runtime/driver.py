@@ -17,9 +17,9 @@ from ..budget.budget import IterationBudget
 from ..budget.deadline import SYSTEM, Clock
 from ..budget.run_budget import TurnBudget
 from ..event import Delta, Event, Header, ToolReported
-from ..loop.effects import Act, Answer, Append, Ask, Cancel, Decide, Effect, Flow, Grant, Late, Stalled, TimeUp, Wait
-from ..loop.loop import converse
+from ..loop.effects import Act, Answer, Append, Ask, Cancel, Decide, Effect, Grant, Late, Stalled, TimeUp, Wait
 from ..loop.plan import Plan
+from ..loop.player import LoopPlayer
 from ..models import Model
 from ..outcome import Outcome
 from ..person import Question, Verdict
@@ -57,7 +57,6 @@ class Driver:
         "_call_soon",
         "_journal",
         "_later_verdicts",
-        "_loop",
         "_model_caller",
         "_paused",
         "_performer",
@@ -69,9 +68,9 @@ class Driver:
         "_thread",
         "_until",
         "_yield_at",
-        "answers",
         "budget_client",
         "parent_signals",
+        "player",
         "recorder",
         "result",
         "signals",
@@ -93,14 +92,12 @@ class Driver:
         self.recorder = recorder
         self.signals = signals or SignalQueue()
         self._journal: RunJournal | None = None
-        self.answers: list[Answer[Any]] = []
-        """Everything the loop was told: the run can be played again from it."""
         self.result: Result | None = None
         self.parent_signals: SignalQueue | None = None
         """Who hears of what comes when the run has ended: its parent."""
         self._plan = plan
         self._until = plan.until
-        self._loop: Flow[Result] = converse(plan, recorder)
+        self.player = LoopPlayer(plan, recorder)
         self.timer = RunTimer(clock)
         shared = plan.spec
         model = cast("Model", shared.model)
@@ -133,6 +130,11 @@ class Driver:
         journal.send_signal = self.signals.send
         journal.watch(self.recorder)
         self._performer.may_write = lambda: journal.lease.is_held
+
+    @property
+    def answers(self) -> Sequence[Answer[Any]]:
+        """Answers that the loop has received. The run can be replayed from them."""
+        return self.player.answers
 
     @property
     def ceilings(self) -> Mapping[str, IterationBudget]:
@@ -171,7 +173,7 @@ class Driver:
             if journal.history is not None:
                 verdicts = {**journal.history.later_verdicts, **self._person.verdicts}
                 self._person = replace(self._person, verdicts=verdicts)
-            self._loop = converse(plan, self.recorder)
+            self.player = LoopPlayer(plan, self.recorder)
             self.timer.set_elapsed(0.0)  # waiting for the session takes nothing of the run's time
             return await self._drive()
         finally:
@@ -235,32 +237,34 @@ class Driver:
 
     def send_answer(self, effect: Effect[Any], value: Any) -> Effect[Any] | None:
         """Tell the loop what an effect came to, when, and what has come in meanwhile."""
-        mailbox, pace = self.signals, self.timer
+        mailbox, pace, player = self.signals, self.timer, self.player
         mailbox.lock.acquire()
         try:
             if self._until is not None and pace.wall() >= self._until:
                 mailbox.send(TimeUp())
             answer = Answer(value, pace.now(), mailbox.drain() if mailbox.pending else ())
             if self._journal is not None:
-                self._journal.record_answer(len(self.answers), effect, answer)
-            self.answers.append(answer)
-            return self.advance(answer)
+                self._journal.record_answer(len(player.answers), effect, answer)
+            following = player.send(answer)
+            if type(following) is Ask:
+                mailbox.in_grace_turn = following.request.purpose is _GRACE
+            elif following is None:
+                self.finish_step()
+            return following
+        except BaseException:
+            mailbox.ended = mailbox.ended or player.effect is None  # Ctrl-C inside a callback ends the loop
+            raise
         finally:
             mailbox.lock.release()
 
-    def advance(self, answer: Any) -> Effect[Any] | None:
-        """Hear what the loop wants next; None when it has ended."""
-        try:
-            effect = self._loop.send(answer)
-            if type(effect) is Ask:
-                self.signals.in_grace_turn = effect.request.purpose is _GRACE
-            return effect
-        except BaseException as end:
+    def finish_step(self) -> None:
+        """Read where the player is: in the grace turn, or at the end."""
+        effect, result = self.player.effect, self.player.result
+        if isinstance(effect, Ask):
+            self.signals.in_grace_turn = effect.request.purpose is _GRACE
+        elif effect is None:
             self.signals.ended = True
-            if not isinstance(end, StopIteration):
-                raise
-            self.result = self._attach_pause(end.value)
-            return None
+            self.result = None if result is None else self._attach_pause(result)
 
     def _attach_pause(self, result: Result) -> Result:
         """The result; of a paused run, with what it goes on from."""
@@ -279,17 +283,19 @@ class Driver:
         self.timer.set_elapsed(pause.at)
         return effect
 
-    def close_loop(self) -> None:
-        """Let go of the loop; it goes another way than it did."""
-        self._loop.close()
-
     def _start_loop(self) -> Effect[Any] | None:
         """What the loop wants first; of a run that goes on, first after what was done before."""
         keeper = self._journal
         if keeper is None:
-            return self.advance(None) if self._paused is None else self._replay_pause(self._paused)
+            return self._start_player() if self._paused is None else self._replay_pause(self._paused)
         keeper.set_plan(self._plan)
-        return self.advance(None) if keeper.history is None else resume_run(self, keeper.history, keeper)
+        return self._start_player() if keeper.history is None else resume_run(self, keeper.history, keeper)
+
+    def _start_player(self) -> Effect[Any] | None:
+        try:
+            return self.player.start()
+        finally:
+            self.finish_step()
 
     def _start_effect(self, effect: Effect[Any]) -> Awaitable[Any]:
         return self._perform(effect) if self._journal is None else self._perform_journaled(effect, self._journal)
@@ -298,7 +304,7 @@ class Driver:
         """Do it when it is written down that it begins; where that cannot be, it is not done."""
         return (
             await self._perform(effect)
-            if await journal.record_start(len(self.answers), effect)
+            if await journal.record_start(len(self.player.answers), effect)
             else self._interrupt_effect(effect)
         )
 
@@ -306,7 +312,7 @@ class Driver:
         """Do it, for as long as it may take."""
         if isinstance(effect, Ask):
             self.timer.set_deadline(effect.deadline)
-            gives_way = len(self.answers) >= self._yield_at
+            gives_way = len(self.player.answers) >= self._yield_at
             return self._ask_after_checkpoint(effect) if gives_way else self._model_caller.ask(effect.request)
         if isinstance(effect, Act):
             acts: Sequence[Any] = effect.acts
@@ -322,7 +328,7 @@ class Driver:
 
     async def _ask_after_checkpoint(self, effect: Ask) -> Reply | ModelFailure:
         """Ask when others have had their turn."""
-        self._yield_at = len(self.answers) + _YIELD_EVERY
+        self._yield_at = len(self.player.answers) + _YIELD_EVERY
         await anyio.lowlevel.checkpoint()
         return await self._model_caller.ask(effect.request)
 

@@ -50,32 +50,33 @@ def resume_run(driver: Driver, history: RunHistory, journal: RunJournal) -> Effe
 
 def _replay_answers(driver: Driver, history: RunHistory, journal: RunJournal) -> Effect[Any] | None:
     """Tell the loop all answers again; ResumeError where it wants something else than it did."""
-    hush = EventMuter(driver.recorder, history.events, journal)
-    effect = driver.advance(None)
-    for n, begun in enumerate(history.started):
-        if effect is None or not journal.matches(begun, effect):
-            hush.mute()
-            driver.close_loop()
-            wants = "the run ends" if effect is None else f"the run wants {type(effect).__name__}"
-            raise ResumeError(
-                f"run {driver.recorder.header.run_id}",
-                f"code, rules or tools have changed: at step {n + 1} of {len(history.started)}, {wants}, and the "
-                f"journal, written by Flyball {history.version}, has another step. This is Flyball {__version__}. "
-                "Resume it with the same agent and version, or pass from_messages=True to start a new run from its "
-                "messages",
-            )
-        if n < len(history.answers):
-            journal.record_replayed(effect)
-            effect = _replay_answer(driver, effect, history.answers[n])
-    hush.unmute()
+    player, budget_client = driver.player, driver.budget_client
+    muter = EventMuter(driver.recorder, history.events, journal)
+
+    def matches(n: int, effect: Effect[Any], answer: Answer[Any]) -> bool:
+        if not journal.matches(history.started[n], effect):
+            return False
+        journal.record_replayed(effect)
+        if isinstance(effect, Grant) and answer.value is None and budget_client is not None:
+            budget_client.reapply(effect)
+        return True
+
+    n = player.replay(history.answers, matches)
+    effect = player.effect
+    if n < len(history.started) and (effect is None or not journal.matches(history.started[n], effect)):
+        muter.mute()
+        player.close()
+        wants = "the run ends" if effect is None else f"the run wants {type(effect).__name__}"
+        raise ResumeError(
+            f"run {driver.recorder.header.run_id}",
+            f"code, rules or tools have changed: at step {n + 1} of {len(history.started)}, {wants}, and the "
+            f"journal, written by Flyball {history.version}, has another step. This is Flyball {__version__}. "
+            "Resume it with the same agent and version, or pass from_messages=True to start a new run from its "
+            "messages",
+        )
+    driver.finish_step()
+    muter.unmute()
     return effect
-
-
-def _replay_answer(driver: Driver, effect: Effect[Any], answer: Answer[Any]) -> Effect[Any] | None:
-    if isinstance(effect, Grant) and answer.value is None and driver.budget_client is not None:
-        driver.budget_client.reapply(effect)
-    driver.answers.append(answer)
-    return driver.advance(answer)
 
 
 def _reopen_calls(effect: Act, started: StartedEffect) -> None:
@@ -129,17 +130,14 @@ def replay_pause(driver: Driver, pause: PausedRun) -> Effect[Any]:
     """Play a run that was paused in this process until it asks; who watches has seen it."""
     recorder, sinks = driver.recorder, driver.recorder.sinks
     recorder.sinks = ()
-    effect = driver.advance(None)
-    for answer in pause.answers:
-        if not is_answer_to(effect, answer.value):
-            break
-        driver.answers.append(answer)
-        effect = driver.advance(answer)
-    arrived = len(driver.answers) == len(pause.answers) and isinstance(effect, Decide)
+    player = driver.player
+    n = player.replay(pause.answers, lambda _, effect, answer: is_answer_to(effect, answer.value))
+    effect = player.effect
+    arrived = n == len(pause.answers) and isinstance(effect, Decide)
     if not arrived or cast("Decide", effect).question.id != pause.question_id:
-        driver.close_loop()
+        player.close()
         pause.release()
-        found = f"the run wants {type(effect).__name__}" if driver.result is None else driver.result.explain()
+        found = f"the run wants {type(effect).__name__}" if player.result is None else player.result.explain()
         raise UsageError(
             "the run did not reach its open question again, because a hook, a callback or the model decided otherwise "
             f"than before the pause: {found}"

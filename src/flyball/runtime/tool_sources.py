@@ -16,7 +16,7 @@ from .._internal.workers import get_call_soon
 from ..errors import SourceError
 from ..loop.effects import Effect
 from ..loop.ending import describe_error
-from ..loop.loop import converse
+from ..loop.player import LoopPlayer
 from ..loop.state import LoopClock
 from ..result import Result
 from ..tools import Tool, ToolSource
@@ -160,7 +160,7 @@ class SourcedDriver(Driver):
             plan = replace(
                 plan, elapsed_s=self.timer.now(), start_error=None if error is None else describe_error(error)
             )
-        self._plan, self._loop = plan, converse(plan, self.recorder)
+        self._plan, self.player = plan, LoopPlayer(plan, self.recorder)
         return error
 
     @property
