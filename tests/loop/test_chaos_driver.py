@@ -21,7 +21,7 @@ from flyball.loop.player import LoopPlayer
 from flyball.progress import Complete, Continue, Decision, Halt, Notice, Order, Point, Progress, Unfinished, Veto
 from flyball.recorder import Recorder
 from flyball.request import Call, Finish, Reply, Request, Usage
-from flyball.runtime import Driver
+from flyball.runtime import RunDriver
 from flyball.tools import ToolContext
 
 Story = list[Any]
@@ -174,7 +174,7 @@ def shared_of(dice: Dice) -> TurnBudget | None:
     return {"none": None, "short": TurnBudget.create(0.02), "long": TurnBudget.create(None)}[kind]
 
 
-async def driven(driver: Driver, dice: Dice) -> list[Signal]:
+async def driven(driver: RunDriver, dice: Dice) -> list[Signal]:
     """Drive it, with letters and perhaps a cancel of the task itself meanwhile; the letters that were taken."""
     taken: list[Signal] = []
 
@@ -224,7 +224,7 @@ def test_what_the_driver_did_stands_the_audit_and_can_be_played_again(
     agent = made_agent(who, dice, ignored)
     plan = agent.plan("Do it.", run_id="run") if shared is None else agent.plan("Do it.", run_id="run", within=shared)
     plan.has_transcript = dice.pick(True, False)
-    driver = Driver(plan, recorder_of(plan, agent), shared_budget=shared)
+    driver = RunDriver(plan, recorder_of(plan, agent), shared_budget=shared)
     taken = anyio.run(driven, driver, dice, backend=backend)
     result, answers = driver.result, driver.answers
     assert result is not None, "it has no result"

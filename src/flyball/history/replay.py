@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 from ..errors import UsageError
 from .record import JsonReader
@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from ..budget.price import Price
     from ..loop.effects import Answer, Effect
     from ..loop.plan import ModelFacts, Plan
+    from ..outcome import Outcome
     from ..recorder import Recorder
     from ..result import Result
     from ..runtime.history import RunHistory
@@ -179,11 +180,25 @@ class _PurposeMatcher:
         return not isinstance(effect, Ask) or effect.request.purpose.value == next(self._purposes, None)
 
 
-def is_answer_to(effect: Effect[Any], value: object) -> bool:
+def is_answer_to(effect: Effect[Any], value: Any) -> bool:
     """Check whether this value can be the answer to the effect."""
-    from ..runtime import history
+    from ..budget.run_budget import Refusal
+    from ..loop.effects import Act, Ask, Decide, Grant
+    from ..person import Verdict
+    from ..request import ModelFailure, Reply
 
-    return history.is_answer_to(effect, value)
+    match effect:
+        case Ask():
+            return isinstance(value, Reply | ModelFailure)
+        case Act(acts):
+            outcomes = cast("Sequence[Outcome]", value) if isinstance(value, Sequence) else ()
+            return [outcome.call_id for outcome in outcomes] == [act.call.id for act in acts]
+        case Decide():
+            return isinstance(value, Verdict)
+        case Grant():
+            return value is None or isinstance(value, Refusal)
+        case _:
+            return value is None
 
 
 def _build_plan(agent: Agent, rows: Sequence[Row]) -> Plan:

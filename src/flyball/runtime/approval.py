@@ -20,7 +20,6 @@ from .._internal.workers import (
     wait_for_worker,
 )
 from ..person import Approver, Question, Verdict, to_verdict
-from .history import PausedRun
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,7 +29,6 @@ class Person:
     approver: Approver | None = None
     seconds: float = inf
     verdicts: Mapping[str, Verdict] = field(default_factory=dict[str, Verdict])
-    paused: PausedRun | None = None
 
 
 _APPROVER_WORKERS = WorkerPool(max_workers=1_000, max_hung=1_000)

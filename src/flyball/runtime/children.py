@@ -26,10 +26,9 @@ from ..tools.runner import ToolRunner
 from .approval import Person
 from .child_budget import ChildBudgets
 from .child_call import ChildCallRun
-from .driver import Driver
-from .journal import RunJournal
+from .driver import RunDriver
+from .effect_journal import EffectJournal
 from .runner import Runner, SignalQueue
-from .tool_sources import SourcedDriver
 
 
 def build_driver(
@@ -40,19 +39,19 @@ def build_driver(
     shared_budget: TurnBudget | None = None,
     tree_budget: TurnBudget | None = None,
     person: Person | None = None,
-    journal: RunJournal | None = None,
-) -> Driver:
-    """The driver of a run: one that opens sources where it has some, and drives children where it delegates.
+    journal: EffectJournal | None = None,
+    parent_signals: SignalQueue | None = None,
+) -> RunDriver:
+    """Return the driver of a run. If the agent can delegate, it also drives child runs.
 
     `shared_budget` is what the run shares with others. `tree_budget` is what its whole tree shares; for the root it is
     the same.
     """
     person = person or Person()
-    kind = SourcedDriver if plan.spec.sources else Driver
-    spec, signals, make_performer = plan.spec, SignalQueue(), ToolRunner
+    spec, signals, make_tool_runner = plan.spec, SignalQueue(), ToolRunner
     if spec.may_delegate:
         tree_budget = shared_budget if plan.parent_run_id is None else tree_budget
-        make_performer = partial(
+        make_tool_runner = partial(
             ChildRunner,
             budgets=ChildBudgets(
                 recorder=recorder,
@@ -67,18 +66,17 @@ def build_driver(
             parent_signals=signals,
             journal=journal,
         )
-    driver = kind(
+    return RunDriver(
         plan,
         recorder,
         signals,
         clock=clock,
         shared_budget=shared_budget,
         person=person,
-        make_performer=make_performer,
+        journal=journal,
+        parent_signals=parent_signals,
+        make_tool_runner=make_tool_runner,
     )
-    if journal is not None:
-        driver.attach_journal(journal)
-    return driver
 
 
 @dataclass(slots=True, kw_only=True, eq=False)
@@ -94,7 +92,7 @@ class ChildRunner(ToolRunner):
     """How long a child may go on without anything coming of it."""
     parent_signals: SignalQueue
     """The parent's, which hears of what came too late for a child."""
-    journal: RunJournal | None
+    journal: EffectJournal | None
     _running: dict[str, Runner] = field(default_factory=dict[str, Runner])
     _semaphore: anyio.Semaphore | None = None
 
@@ -233,7 +231,7 @@ class ChildRunner(ToolRunner):
             return task.spec.make_runner(task, plan, recorder, self.tree_clock, within)
         own = task.spec.approver is not None
         person = Person(task.spec.approver, task.spec.approver_seconds) if own else self.person
-        driver = build_driver(
+        return build_driver(
             plan,
             recorder,
             clock=self.tree_clock,
@@ -241,6 +239,5 @@ class ChildRunner(ToolRunner):
             tree_budget=self.budgets.tree_budget,
             person=Person(person.approver, person.seconds),
             journal=None if self.journal is None else self.journal.for_child(),
+            parent_signals=self.parent_signals,
         )
-        driver.parent_signals = self.parent_signals
-        return driver

@@ -5,21 +5,16 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from threading import Lock
-from typing import Any, cast
+from typing import Any
 
 from .. import __version__
-from ..budget.run_budget import Refusal, TurnBudget
+from ..budget.run_budget import TurnBudget
 from ..errors import ResumeError, UsageError
 from ..loop.child_task import add_instructions
 from ..loop.effects import (
-    Act,
     Answer,
-    Ask,
     Cancel,
-    Decide,
-    Effect,
     Extend,
-    Grant,
     Late,
     LeaseLost,
     Signal,
@@ -31,66 +26,42 @@ from ..loop.effects import (
 from ..loop.plan import Plan
 from ..outcome import Outcome
 from ..person import Verdict
-from ..request import ModelFailure, Reply
 from ..result import Result
 from ..store import Codec, Kind, Row
 
 
 class PausedRun:
-    """The plan of a paused run, and all that its loop was told until it asked what nobody has answered.
+    """Plan and history of a run that paused in this process.
 
-    Going on is the same loop again, fed with those answers. It is kept in memory: a copy by pickle has none.
+    It exists in memory only: unpickling returns None.
     """
 
-    __slots__ = (
-        "_claimed",
-        "agent",
-        "answers",
-        "later_verdicts",
-        "plan",
-        "question_id",
-        "shared_budget",
-        "signals",
-        "sink_errors",
-    )
+    __slots__ = ("_claimed", "agent", "history", "plan", "shared_budget")
 
     def __init__(
         self,
         plan: Plan,
-        answers: Sequence[Answer[Any]],
+        history: RunHistory,
         result: Result,
-        later_verdicts: Mapping[str, Verdict],
         pending_signals: Sequence[Signal],
         shared_budget: TurnBudget | None,
     ) -> None:
-        place = next(n for n, answer in enumerate(answers) if is_open(answer.value))
         self.plan = plan
-        self.answers = answers[:place]
-        self.question_id = result.questions[0].id
-        """What was asked then."""
-        self.later_verdicts = later_verdicts
-        """What was answered to later questions of the batch: nobody is asked that again."""
-        self.sink_errors = result.sink_errors
+        self.history = history.truncate_at_question()
+        self.history.sink_errors = result.sink_errors
+        self.history.signals += _select_kept(pending_signals)
         self.shared_budget = shared_budget
-        received = [signal for answer in answers[place:] for signal in answer.signals]
-        self.signals = [signal for signal in (*received, *pending_signals) if isinstance(signal, Steer | Extend | Late)]
-        """What came in while the run was closed: its senders were told that it came."""
         self.agent: object = None
-        """Whose run it is, where nobody else has that in hand."""
+        """Agent of the run, if its caller has none."""
         self._claimed = Lock()
 
-    @property
-    def at(self) -> float:
-        """The run's active seconds until then."""
-        return self.answers[-1].at if self.answers else 0.0
-
     def claim(self) -> None:
-        """Go on from here, once: what comes next would else be done twice."""
+        """Allow this one resume. A second one would repeat effects."""
         if not self._claimed.acquire(blocking=False):
             raise UsageError("this run was already resumed from this result: use the result that resume returned")
 
     def release(self) -> None:
-        """It could not go on; nothing was done, and it may be tried again."""
+        """Allow another resume, because this one did nothing."""
         self._claimed.release()
 
     def __reduce__(self) -> tuple[Any, ...]:
@@ -102,22 +73,9 @@ def is_open(value: object) -> bool:
     return isinstance(value, Verdict) and value.approved is None
 
 
-def is_answer_to(effect: Effect[Any] | None, value: Any) -> bool:
-    """Whether this can be what the effect came to; a run that goes another way when it is played again is found out."""
-    match effect:
-        case None:
-            return False
-        case Ask():
-            return isinstance(value, Reply | ModelFailure)
-        case Act(acts):
-            outcomes = cast("Sequence[Outcome]", value) if isinstance(value, Sequence) else ()
-            return [outcome.call_id for outcome in outcomes] == [act.call.id for act in acts]
-        case Decide():
-            return isinstance(value, Verdict)
-        case Grant():
-            return value is None or isinstance(value, Refusal)
-        case _:
-            return value is None
+def _select_kept(signals: Iterable[Signal]) -> list[Signal]:
+    """Return the signals that count after a pause: their senders know that the run has received them."""
+    return [signal for signal in signals if isinstance(signal, Steer | Extend | Late)]
 
 
 def _nothing() -> None:
@@ -173,6 +131,8 @@ class RunHistory:
     """The run's active seconds until then; also those of answers that do not count any more, as time only grows."""
     version: str = "(unknown version)"
     """Version of Flyball that wrote the journal."""
+    sink_errors: int = 0
+    """Exceptions of sinks so far."""
 
     @property
     def events(self) -> int:
@@ -197,7 +157,7 @@ class RunHistory:
             self.started[: place + 1],
             self.take,
             {key: one for key, one in verdicts.items() if key and isinstance(one, Verdict) and not is_open(one)},
-            [signal for signal in received if isinstance(signal, Steer | Extend | Late)],
+            _select_kept(received),
             self.at,
             self.version,
         )

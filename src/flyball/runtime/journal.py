@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from threading import Lock
 from typing import Any, TypeVar, cast
 
 import anyio
 
+from .. import __version__
 from .._internal.workers import WorkerPool, run_in_worker
 from ..budget.deadline import Clock
 from ..errors import ResumeError, StaleFence, StoreError
@@ -18,146 +18,16 @@ from ..loop.effects import Act, Answer, Append, Decide, Effect, Extend, Fingerpr
 from ..loop.ending import describe_error
 from ..loop.loop import EXTENDABLE_STOPS
 from ..loop.plan import Plan
-from ..message import Message
-from ..outcome import Outcome, Success
+from ..loop.player import LoopPlayer
+from ..outcome import Success
 from ..recorder import Recorder
 from ..result import Result, Stop
-from ..store import Guard, Holder, Kind, Query, Row, RunFinish, Start, Step, Store
+from ..store import Holder, Query, RunFinish
 from ..tools.call import ToolCallRun
 from ..unit import Unit
-from .history import JOURNAL_CODEC, RunHistory, StartedEffect, encode_plan, parse_journal, restore_plan
+from .history import RunHistory, StartedEffect, parse_journal, restore_plan
 from .lease import SessionLease
-
-_TASK_CHARACTERS = 200
-
-
-class PendingStep:
-    """Gathers what one run leaves, and keeps all of it in one commit. Safe between threads; commits come in order."""
-
-    def __init__(self, store: Store, *, is_child: bool) -> None:
-        self.plan: Plan | None = None
-        """What the run began with."""
-        self.take = 0
-        """How often it was taken up again."""
-        self.is_stored = False
-        """Whether the store knows the run."""
-        self.is_resumed = False
-        """Whether this is the first that is written since it was taken up again."""
-        self.state_changed = False
-        self._store = store
-        self._is_child = is_child
-        self._uncommitted: Step | None = None
-        """What could not be kept without waiting."""
-        self._rows_lock = Lock()
-        self._commit_lock = Lock()
-        self._rows: list[Row] = []
-        self._messages: list[Message] = []
-        self._events: list[Mapping[str, Any]] = []
-
-    def add_started(self, n: int, fingerprint: int, data: Mapping[str, Any], messages: Sequence[Message]) -> None:
-        """An effect begins; those that say something have it said then."""
-        with self._rows_lock:
-            self._rows.append(Row(n, Kind.STARTED, JOURNAL_CODEC.dumps(data), fingerprint, self.take))
-            self._messages += messages
-
-    def add_outcome(self, n: int, call_id: str, outcome: Outcome) -> None:
-        """One call of a batch has come to this."""
-        with self._rows_lock:
-            self._rows.append(Row(n, Kind.OUTCOME, JOURNAL_CODEC.dumps([call_id, outcome]), take=self.take))
-
-    def add_answer(self, n: int, fingerprint: int, answer: object) -> None:
-        """An effect has come to this."""
-        with self._rows_lock:
-            self._rows.append(Row(n, Kind.ANSWER, JOURNAL_CODEC.dumps(answer), fingerprint, self.take))
-
-    def add_extended(self, n: int, signals: Sequence[object]) -> None:
-        """A run that had ended was given more, with its last answer."""
-        with self._rows_lock:
-            self._rows.append(Row(n, Kind.EXTENDED, JOURNAL_CODEC.dumps(signals), take=self.take))
-
-    def add_messages(self, messages: Sequence[Message]) -> None:
-        """This was said."""
-        with self._rows_lock:
-            self._messages += messages
-
-    def add_event(self, event: Mapping[str, Any]) -> None:
-        """This has happened."""
-        with self._rows_lock:
-            self._events.append(event)
-
-    def commit(self, guard: Guard | None, finish: RunFinish | None = None) -> None:
-        """Keep all that was gathered; with the end of a run at the top its lease is given back. It blocks."""
-        with self._commit_lock:
-            step, self._uncommitted = self._uncommitted or self._build_step(guard, finish), None
-            if step.rows or step.events or step.finish is not None:
-                self._store.keep(step)
-
-    def commit_now(self, guard: Guard | None, finish: RunFinish | None = None) -> bool:
-        """The same without waiting for anybody; False where one must, and `commit` is still to be called."""
-        keep_now = getattr(self._store, "keep_now", None)
-        if keep_now is None or not self._commit_lock.acquire(blocking=False):
-            return False
-        try:
-            step = self._build_step(guard, finish)
-            if not (step.rows or step.events or step.finish is not None) or keep_now(step):
-                return True
-            self._uncommitted = step
-            return False
-        finally:
-            self._commit_lock.release()
-
-    def commit_outcomes(self, guard: Guard | None) -> None:
-        """Keep what calls have come to while others of their batch are under way. It blocks.
-
-        Nothing else: what is told behind the answer is kept together with the beginning of what comes next, which says
-        how much of it there is. When that is about to come, the outcomes wait for it.
-        """
-        with self._commit_lock:
-            with self._rows_lock:
-                ready = all(row.kind is Kind.OUTCOME for row in self._rows)
-                rows, self._rows = (self._rows, []) if ready else ([], self._rows)
-            if rows:
-                assert self.plan is not None, "a loop that does something has begun"
-                self._store.keep(Step(run_id=self.plan.run_id, guard=guard, rows=rows))
-
-    def _build_step(self, guard: Guard | None, finish: RunFinish | None) -> Step:
-        plan = self.plan
-        assert plan is not None, "a loop that does something has begun"
-        with self._rows_lock:
-            rows, self._rows = self._rows, []
-            messages, self._messages = self._messages, []
-            events, self._events = self._events, []
-        start = None if self.is_stored else _build_start(plan)
-        if start is not None:
-            rows.insert(0, Row(0, Kind.RUN, encode_plan(plan)))
-        state_is_new = self.state_changed or (start is not None and bool(plan.state))
-        step = Step(
-            run_id=plan.run_id,
-            guard=guard,
-            start=start,
-            rows=rows,
-            messages=messages,
-            state=dict(plan.state) if state_is_new and not self._is_child else None,
-            events=events,
-            finish=finish,
-            again=self.is_resumed,
-            release=finish is not None and not self._is_child,
-        )
-        self.is_stored, self.is_resumed, self.state_changed = True, False, False
-        return step
-
-
-def _build_start(plan: Plan) -> Start:
-    task = next((message.content for message in reversed(plan.messages) if message.content), "")
-    return Start(
-        at=plan.started_at,
-        agent=plan.spec.agent,
-        session=plan.session_id,
-        parent=plan.parent_run_id,
-        task=str(task)[:_TASK_CHARACTERS],
-        metadata=plan.metadata,
-    )
-
+from .pending_step import PendingStep
 
 T = TypeVar("T")
 log = logging.getLogger(__name__)
@@ -181,6 +51,8 @@ class RunJournal:
     of the first run.
     """
 
+    is_stored = True
+
     def __init__(
         self, lease: SessionLease, clock: Clock, resumption: Resumption | None = None, *, is_child: bool = False
     ) -> None:
@@ -191,8 +63,8 @@ class RunJournal:
         """Whether the run had ended before, and is played again for its result alone."""
         self.next_event = 0
         """The number of the next event."""
-        self.send_signal: Callable[[Signal], object] = lambda signal: None
-        """Tells the run what came up; from any thread."""
+        self._send_signal: Callable[[Signal], object] = lambda signal: None
+        """Sends a signal to the run, from any thread."""
         self._clock = clock
         self._resumption = resumption
         self._is_child = is_child
@@ -201,16 +73,23 @@ class RunJournal:
         self._closed = False
         self._fingerprint = Fingerprint()
         self._effect_number = self._effect_fingerprint = 0
-        """The effect under way, and its fingerprint."""
+        """Number and fingerprint of the effect in progress."""
+        self._effects: list[tuple[int, str | None]] = []
+        """Fingerprint of each effect, and the id of its question."""
 
     def for_child(self) -> RunJournal:
         """The keeper of a child."""
         return RunJournal(self.lease, self._clock, self._resumption, is_child=True)
 
-    def watch(self, recorder: Recorder) -> None:
-        """Hear the events of a run."""
+    def attach(self, recorder: Recorder, send_signal: Callable[[Signal], object]) -> None:
+        """Watch the events of a run, and signal failures of the store to it."""
         self._recorder = recorder
+        self._send_signal = send_signal
         recorder.sinks = (*recorder.sinks, self._on_event)
+
+    def may_write(self) -> bool:
+        """Return False if another run holds the session, or may hold it."""
+        return self.lease.is_held
 
     def _on_event(self, event: Event) -> None:
         own = self._recorder is not None and event.header is self._recorder.header
@@ -302,11 +181,39 @@ class RunJournal:
 
     def record_replayed(self, effect: Effect[Any]) -> None:
         """An effect of the past was wanted again, or has got its answer without being done."""
+        self._count_effect(effect)
+
+    def _count_effect(self, effect: Effect[Any]) -> None:
         self._effect_fingerprint = self._fingerprint.add(effect)
+        question = effect.question.id if isinstance(effect, Decide) else None
+        self._effects.append((self._effect_fingerprint, question))
+
+    def read_history(self, answers: Sequence[Answer[Any]]) -> RunHistory:
+        """Return what a paused run resumes from in this process, if its agent has no store."""
+        started = [StartedEffect(fingerprint=fingerprint, question=question) for fingerprint, question in self._effects]
+        return RunHistory(list(answers), started, at=answers[-1].at)
+
+    def build_divergence_error(self, player: LoopPlayer) -> ResumeError:
+        """Return the error for a replay whose current effect is not the recorded one."""
+        assert self.history is not None, "a replay has a history"
+        assert self._recorder is not None, "a replay has a recorder"
+        step, steps, version = len(player.answers) + 1, len(self.history.started), self.history.version
+        wants = "the run ends" if player.effect is None else f"the run wants {type(player.effect).__name__}"
+        return ResumeError(
+            f"run {self._recorder.header.run_id}",
+            f"code, rules or tools have changed: at step {step} of {steps}, {wants}, and the "
+            f"journal, written by Flyball {version}, has another step. This is Flyball {__version__}. "
+            "Resume it with the same agent and version, or pass from_messages=True to start a new run from its "
+            "messages",
+        )
+
+    def release(self) -> None:
+        """Do nothing: a stored run can be resumed as soon as its session is released."""
 
     async def record_start(self, n: int, effect: Effect[Any]) -> bool:
         """Write down that an effect begins, and all that happened before; whether it may."""
-        self._effect_number, self._effect_fingerprint = n, self._fingerprint.add(effect)
+        self._effect_number = n
+        self._count_effect(effect)
         if self._closed or not self._check_lease():
             return False
         told: dict[str, Any] = {"events": 0 if self._recorder is None else self._recorder.loop_event_count}
@@ -384,7 +291,7 @@ class RunJournal:
     def _stop_writing(self, error: Exception) -> None:
         """Nothing is written any more, and the run must not go on."""
         self._closed = True
-        self.send_signal(LeaseLost() if isinstance(error, StaleFence) else StoreFailed(describe_error(error)))
+        self._send_signal(LeaseLost() if isinstance(error, StaleFence) else StoreFailed(describe_error(error)))
         if not isinstance(error, StoreError):
             log.error("the store raised an exception that is not a StoreError", exc_info=error)
 

@@ -56,7 +56,7 @@ class ModelCaller:
         """Other models that may be asked, by name."""
         self._is_async = is_async
         self._workers = workers
-        self._on_text: Callable[[str], None] | None = on_text
+        self._on_text = on_text
         self._request: Request | None = None
         self._chunks: list[str] | None = None
         self._worker: Worker | None = None
@@ -102,10 +102,6 @@ class ModelCaller:
             self._worker = None  # the next model may be one that is awaited
         return Reply("".join(self._chunks or ()), finish=Finish.CUT)
 
-    def detach(self) -> None:
-        """Nobody listens any more."""
-        self._on_text = None
-
     def _receive_text(self, request: Request, text: str) -> None:
         """From any thread; events are told on the run's own."""
         if get_ident() == self._thread:
@@ -119,8 +115,7 @@ class ModelCaller:
             if self._chunks is None:
                 self._chunks = []
             self._chunks.append(text)
-            if self._on_text is not None:
-                self._on_text(text)
+            self._on_text(text)
 
     async def _ask_in_worker(self, model: Any, request: Request) -> Reply | ModelFailure:
         worker = await wait_for_worker(self._workers, lambda: False)
