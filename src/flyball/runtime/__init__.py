@@ -1,4 +1,4 @@
-"""The driver: does what the loop decides, on asyncio or trio."""
+"""The runtime: performs what the loop decides, on asyncio or trio."""
 
 from .approval import Person
 from .children import build_driver

@@ -1,4 +1,4 @@
-"""Kin: what the children of a run have of it, whoever drives them."""
+"""Budgets, plans and recorders that child runs get from their parent."""
 
 from __future__ import annotations
 
@@ -24,37 +24,37 @@ from .shared_budget import read_remaining
 
 @dataclass(slots=True, kw_only=True)
 class ChildBudgets:
-    """The budgets in which the children of one run count beside their own, and who hears of them."""
+    """Budgets that the child runs of one run draw from, and the recorder that their events reach."""
 
     recorder: Recorder
-    """The parent's: whoever hears of it hears of its children too."""
+    """Recorder of the parent. Its sinks also receive the events of child runs."""
     shared_budget: TurnBudget | None
-    """What the parent shares with others."""
+    """Budget that the parent shares with other runs. None if it shares none."""
     tree_budget: TurnBudget | None
-    """What the whole tree shares."""
+    """Budget that the whole tree shares. None if there is none."""
     resolve_child: Callable[[object], ChildSpec] | None = None
-    """The edge to a child that a tool wants."""
+    """Returns the spec of a child that a tool names."""
     uncounted_children: int = 0
-    """How many children tools have found themselves since the loop counted last."""
+    """Number of child runs that tools started since the loop last counted them."""
     _pool: tuple[object, TurnBudget] | None = field(default=None, init=False)
-    """What is shared in the batch that is under way."""
+    """Amounts of the current batch, and the budget that its child runs share."""
 
     def build_plan(self, task: ChildTask, clock: Clock, until: float) -> tuple[Plan, TurnBudget | None]:
-        """The plan of a child that begins now, and what it shares; ConfigError where a limit cannot be held.
+        """Return the plan of a child run that starts now, and its shared budget. Raises ConfigError.
 
-        `clock` is the parent's own time, and `until` when its work ends.
+        `clock` is the parent's own time. Its work ends at `until`.
         """
-        within = self._find_shared_budget(task, Deadline(until, clock))
-        task.spec.check_money_limit(_find_money_budget(task, within))
-        left_s = until - clock.now()
-        if within is None:
-            return task.build_plan(left_s, clock.wall()), None
-        return task.build_plan(min(left_s, within.remaining_s()), clock.wall(), read_remaining(within)), within
+        shared = self._find_shared_budget(task, Deadline(until, clock))
+        task.spec.check_money_limit(_find_money_budget(task, shared))
+        remaining_s = until - clock.now()
+        if shared is None:
+            return task.build_plan(remaining_s, clock.wall()), None
+        return task.build_plan(min(remaining_s, shared.remaining_s()), clock.wall(), read_remaining(shared)), shared
 
     def claim_child(self, tool_call: ToolCallRun, child: object, goal: str, context: str) -> ChildTask:
-        """The task of a child that a tool has found itself; BudgetExceeded where no more may be.
+        """Return the task of a child run that a tool starts. Raises BudgetExceeded.
 
-        It is counted here and in what the run shares; the loop counts it when the call has ended.
+        It is claimed here and in the shared budget. The loop counts it when the call has ended.
         """
         assert self.resolve_child is not None, "an agent's run"
         assert tool_call.envelope is not None, "an agent's run"
@@ -62,13 +62,13 @@ class ChildBudgets:
             spec=self.resolve_child(child), goal=validation.check_text("ctx.delegate, goal", goal), context=context
         )
         depth, children = tool_call.envelope.budgets["depth"], tool_call.envelope.budgets["children"]
-        left = children.available - self.uncounted_children
-        for budget, available in ((depth, depth.available), (children, left)):
+        children_left = children.available - self.uncounted_children
+        for budget, available in ((depth, depth.available), (children, children_left)):
             if available < 1:
                 raise BudgetExceeded(budget.name, 1, available, budget.ceiling)
-        above = None if self.shared_budget is None else self.shared_budget.budgets.get("children")
-        if above is not None:
-            above.spend()
+        shared = None if self.shared_budget is None else self.shared_budget.budgets.get("children")
+        if shared is not None:
+            shared.spend()
         run_id = self.recorder.header.run_id
         task.run_id, task.parent_run_id = f"{run_id}.{tool_call.call.id}.{self.uncounted_children}", run_id
         task.level, self.uncounted_children = int(depth.used) + 1, self.uncounted_children + 1
@@ -78,7 +78,7 @@ class ChildBudgets:
         return task
 
     def add_result(self, tool_call: ToolCallRun, task: ChildTask, result: Result, now: float) -> None:
-        """What it came to is part of the tool's call."""
+        """Add the result of a child run to the tool call that started it."""
         tool_call.children = (*tool_call.children, result)
         if not self.recorder.ended:
             self.recorder.at = now
@@ -89,7 +89,7 @@ class ChildBudgets:
         self.recorder.emit(kind, *fields)
 
     def build_recorder(self, task: ChildTask, plan: Plan) -> Recorder:
-        """Who records a child: its own sinks hear of it, and its parent's."""
+        """Return the recorder of a child run, with its own sinks and those of its parent."""
         own = task.spec.sinks
         inherited = [sink for sink in self.recorder.sinks if sink not in own]
         return Recorder(plan.header, (*own, *inherited), task.spec.events_kept)
@@ -97,7 +97,7 @@ class ChildBudgets:
     def build_unstarted_result(
         self, task: ChildTask, now: float, cancelled_by: str | None = None, error: Mapping[str, Any] | None = None
     ) -> Result:
-        """The end of a child that could not begin: a run like every other, in which nothing happened."""
+        """Return the result of a child run that did not start. It has the events of every run, and no turns."""
         plan = replace(task.build_plan(0.0, now), cancelled_by=cancelled_by, start_error=error)
         player = LoopPlayer(plan, self.build_recorder(task, plan))
         player.start()
@@ -115,21 +115,21 @@ class ChildBudgets:
 
 
 def build_pool(amounts: Mapping[str, int | None], shared_budget: TurnBudget | None, until: Deadline) -> TurnBudget:
-    """Amounts that runs share; what they take counts also in an envelope that these are within."""
-    above = {} if shared_budget is None else shared_budget.budgets
-    turns = IterationBudget("shared_turns", amounts["turns"], parent=above.get("turns"))
+    """Return a budget of these amounts for several runs. Claims also count in `shared_budget`."""
+    parents = {} if shared_budget is None else shared_budget.budgets
+    turns = IterationBudget("shared_turns", amounts["turns"], parent=parents.get("turns"))
     budgets = {"turns": turns}
     for name in amounts:
         if name != "turns":
             unit = Unit.USD if name == "usd" else Unit.COUNT
             budgets[name] = IterationBudget(
-                f"shared_{name}", amounts[name], parent=above.get(name), beside=turns, unit=unit
+                f"shared_{name}", amounts[name], parent=parents.get(name), beside=turns, unit=unit
             )
     return TurnBudget(budgets, until)
 
 
 def _find_money_budget(task: ChildTask, shared_budget: TurnBudget | None) -> IterationBudget | None:
-    """The limit of money that a child inherits, if it does."""
+    """Return the money limit that a child run inherits, or None."""
     if "usd" in task.max_amounts:
         return IterationBudget("cost_usd", task.max_amounts["usd"], unit=Unit.USD)
     return None if shared_budget is None else shared_budget.budgets.get("usd")

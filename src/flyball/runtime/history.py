@@ -1,4 +1,4 @@
-"""The past of a run, as its journal tells it: what its loop was told, and what was begun and not ended."""
+"""History of a run: the effects that started and their answers, from a journal or from memory."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ class PausedRun:
 
 
 def is_open(value: object) -> bool:
-    """Whether nobody has answered yet."""
+    """Return True for the verdict of a question that no person has answered."""
     return isinstance(value, Verdict) and value.approved is None
 
 
@@ -83,14 +83,14 @@ def _nothing() -> None:
 
 
 FORMAT = 1
-"""The format of journals that this version writes, and the newest that it reads. Rows without a number are of 1."""
+"""Format of journals that this version writes and reads. Rows without a number have format 1."""
 JOURNAL_CODEC = Codec(
     tags={
         "Answer": Answer, "Cancel": Cancel, "Steer": Steer, "Extend": Extend, "TimeUp": TimeUp, "LeaseLost": LeaseLost,
         "Late": Late, "Stalled": Stalled, "Unkept": StoreFailed,
     }
 )  # fmt: skip
-"""How journals are written."""
+"""Codec of journal rows."""
 _PLAN_KEYS = {
     "run_id": "run_id", "messages": "messages", "session_id": "session_id", "started_at": "started_at",
     "until": "until", "state": "state", "metadata": "metadata", "most_s": "max_seconds", "most": "max_amounts",
@@ -102,33 +102,33 @@ _PLAN_KEYS = {
 
 @dataclass(slots=True)
 class StartedEffect:
-    """An effect of which the journal has no answer yet."""
+    """Recorded start of an effect."""
 
     events: int = 0
-    """How many events the loop had told when it began."""
+    """Number of events that the loop had emitted before."""
     fingerprint: int = 0
-    """The fingerprint of the run with it."""
+    """Fingerprint of all effects up to this one."""
     question: str | None = None
-    """The id of what a person was asked."""
+    """Id of the question, if a person was asked."""
     outcomes: dict[str, Outcome] = field(default_factory=dict[str, Outcome])
-    """What calls of it have come to, by their ids."""
+    """Known outcomes of its calls, by call id."""
 
 
 @dataclass(slots=True)
 class RunHistory:
-    """What happened in a run until it was left."""
+    """Effects and answers of a run until it was interrupted or paused."""
 
     answers: list[Answer[Any]] = field(default_factory=list[Answer[Any]])
     started: list[StartedEffect] = field(default_factory=list[StartedEffect])
-    """Each effect; there is one more of them than answers where the last was not answered."""
+    """Every effect. One more than `answers` if the last effect has no answer."""
     take: int = 0
-    """How often the run was taken up again."""
+    """Number of times that the run was resumed."""
     later_verdicts: dict[str, Verdict] = field(default_factory=dict[str, Verdict])
-    """What was answered to questions behind the one that stayed open."""
+    """Verdicts on questions after the one that stayed open, by question id."""
     signals: list[Signal] = field(default_factory=list[Signal])
-    """What came in behind it."""
+    """Signals since the open question."""
     at: float = 0.0
-    """The run's active seconds until then; also those of answers that do not count any more, as time only grows."""
+    """Active seconds of the run. Answers that no longer count are included, because time only grows."""
     version: str = "(unknown version)"
     """Version of Flyball that wrote the journal."""
     sink_errors: int = 0
@@ -136,21 +136,21 @@ class RunHistory:
 
     @property
     def events(self) -> int:
-        """How many events of the loop are in the store for certain."""
+        """Number of loop events that are certainly in the store."""
         return self.started[-1].events if self.started else 0
 
     @property
     def unanswered(self) -> StartedEffect | None:
-        """The effect that was begun and not answered, if there is one."""
+        """Last effect, if it has no answer."""
         return self.started[len(self.answers)] if len(self.started) > len(self.answers) else None
 
     def truncate_at_question(self) -> RunHistory:
-        """The same, as it was when the first question that nobody answered was about to be asked."""
+        """Return the history up to the first open question, which is then unanswered."""
         place = next((n for n, answer in enumerate(self.answers) if is_open(answer.value)), None)
         if place is None:
             return self
-        behind = range(place + 1, len(self.answers))
-        verdicts = {self.started[n].question: self.answers[n].value for n in behind}
+        later = range(place + 1, len(self.answers))
+        verdicts = {self.started[n].question: self.answers[n].value for n in later}
         received = [signal for answer in self.answers[place:] for signal in answer.signals]
         return RunHistory(
             self.answers[:place],
@@ -163,46 +163,46 @@ class RunHistory:
         )
 
     def add_signals(self, signals: Sequence[Signal]) -> None:
-        """More was given when the last answer came."""
+        """Add signals to the last answer."""
         last = self.answers[-1]
         self.answers[-1] = replace(last, signals=(*last.signals, *signals))
 
 
 def parse_journal(rows: Iterable[Row]) -> RunHistory:
-    """Read a journal. What a run did before it was taken up again at some place, from there on, does not count."""
-    past = RunHistory()
+    """Read a journal. When a run was resumed at some effect, its earlier rows from there on do not count."""
+    history = RunHistory()
     for row in rows:
-        if row.take > past.take:
-            past.take = row.take
+        if row.take > history.take:
+            history.take = row.take
             kept = row.n + (row.kind is Kind.EXTENDED)
-            del past.answers[kept:], past.started[kept:]
+            del history.answers[kept:], history.started[kept:]
         match row.kind:
             case Kind.STARTED:
-                past.started.append(StartedEffect(fingerprint=row.fingerprint, **JOURNAL_CODEC.loads(row.data)))
+                history.started.append(StartedEffect(fingerprint=row.fingerprint, **JOURNAL_CODEC.loads(row.data)))
             case Kind.OUTCOME:
                 call_id, outcome = JOURNAL_CODEC.loads(row.data)
-                past.started[-1].outcomes[call_id] = outcome
+                history.started[-1].outcomes[call_id] = outcome
             case Kind.ANSWER:
-                if len(past.started) == row.n:  # it was interrupted, and answered without being begun again
-                    past.started.append(StartedEffect(fingerprint=row.fingerprint))
-                past.answers.append(JOURNAL_CODEC.loads(row.data))
-                past.at = past.answers[-1].at
+                if len(history.started) == row.n:  # interrupted by a crash, and answered without another start
+                    history.started.append(StartedEffect(fingerprint=row.fingerprint))
+                history.answers.append(JOURNAL_CODEC.loads(row.data))
+                history.at = history.answers[-1].at
             case Kind.EXTENDED:
-                past.add_signals(JOURNAL_CODEC.loads(row.data))
+                history.add_signals(JOURNAL_CODEC.loads(row.data))
             case Kind.RUN:
-                past.version = JOURNAL_CODEC.loads(row.data).get("version", past.version)
-    return past
+                history.version = JOURNAL_CODEC.loads(row.data).get("version", history.version)
+    return history
 
 
 def encode_plan(plan: Plan) -> str:
-    """What a run began with, for the first row of its journal."""
+    """Return the plan of a run as the first row of its journal."""
     own: dict[str, Any] = {key: getattr(plan, name) for key, name in _PLAN_KEYS.items()}
     about = {"format": FORMAT, "version": str(__version__)}
     return JOURNAL_CODEC.dumps({**own, "limits": plan.spec.limits.ceilings(), "agent": plan.spec.agent, **about})
 
 
 def restore_plan(plan: Plan, row: str) -> Plan:
-    """The plan of a run that goes on: all that was its own then, on the terrain that its agent has now."""
+    """Return the recorded plan of a run, with the current spec of its agent."""
     data: Mapping[str, Any] = JOURNAL_CODEC.loads(row)
     _check_format(plan.run_id, data)
     limits = plan.spec.limits.with_ceilings(data["limits"])

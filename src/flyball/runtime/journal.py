@@ -1,4 +1,4 @@
-"""The keeper: writes down what one run does, effect by effect, so that a run that is killed loses nothing."""
+"""The journal of a stored run: each effect is recorded before it is performed, so that a crash loses nothing."""
 
 from __future__ import annotations
 
@@ -32,23 +32,23 @@ from .pending_step import PendingStep
 T = TypeVar("T")
 log = logging.getLogger(__name__)
 STORE_WORKERS = WorkerPool(max_workers=250, max_hung=1_000)
-"""Threads that wait for a store: apart from those of tools, which may all hang."""
+"""Threads that wait for a store. Tools have their own threads, which may all hang."""
 _LEASE_POLL_S = 0.25
 _TRANSIENT_EVENTS = (Delta, ToolReported)
 
 
 @dataclass(frozen=True, slots=True)
 class Resumption:
-    """With what a run is taken up again."""
+    """Options of a resume."""
 
     extension: Extend | None = None
 
 
 class RunJournal:
-    """Writes one run to a store: a commit before each effect, with all that has happened since the last.
+    """Writes one run to a store, with one commit before each effect.
 
-    Where that fails, the run is told, and nothing more is written. Children have keepers of their own, under the tenure
-    of the first run.
+    If a commit fails, the run receives a signal, and nothing more is written. Child runs have their own journals, under
+    the lease of the top run.
     """
 
     is_stored = True
@@ -58,11 +58,11 @@ class RunJournal:
     ) -> None:
         self.lease = lease
         self.history: RunHistory | None = None
-        """What is to be played again before the run goes on."""
+        """Recorded part of a resumed run. None for a new run."""
         self.has_ended = False
-        """Whether the run had ended before, and is played again for its result alone."""
+        """True if the run had ended, and is replayed for its result only."""
         self.next_event = 0
-        """The number of the next event."""
+        """Number of the next event."""
         self._send_signal: Callable[[Signal], object] = lambda signal: None
         """Sends a signal to the run, from any thread."""
         self._clock = clock
@@ -78,7 +78,7 @@ class RunJournal:
         """Fingerprint of each effect, and the id of its question."""
 
     def for_child(self) -> RunJournal:
-        """The keeper of a child."""
+        """Return the journal of a child run."""
         return RunJournal(self.lease, self._clock, self._resumption, is_child=True)
 
     def attach(self, recorder: Recorder, send_signal: Callable[[Signal], object]) -> None:
@@ -97,7 +97,10 @@ class RunJournal:
             self._pending.add_event(event.to_dict())
 
     async def open(self, plan: Plan) -> Plan:
-        """What the run begins with, or goes on from, when the session is its own; else a plan that says whose it is."""
+        """Acquire the session and return the plan with what the store knows.
+
+        If another run holds the session, the plan says so, and nothing is written.
+        """
         if self._is_child:
             return await _run_in_worker(lambda: self._read_resumed(plan)) if self._resumption else plan
         self.lease.on_lost = lambda: self._stop_writing(StaleFence(self.lease.session, "its lease was lost"))
@@ -111,31 +114,31 @@ class RunJournal:
         )
 
     async def _acquire_lease(self) -> Holder | None:
-        """Have the session; or who has it, when one has waited long enough."""
+        """Acquire the session within the wait time. Otherwise return its holder."""
         until = anyio.current_time() + self.lease.wait_s
         while True:
             holder = await _run_in_worker(self.lease.acquire)
-            left_s = until - anyio.current_time()
-            if holder is None or left_s <= 0:
+            remaining_s = until - anyio.current_time()
+            if holder is None or remaining_s <= 0:
                 return holder
-            await anyio.sleep(min(_LEASE_POLL_S, left_s))
+            await anyio.sleep(min(_LEASE_POLL_S, remaining_s))
 
     def _read_session(self, plan: Plan) -> Plan:
-        """The plan of a run that begins, behind what was said in its session before."""
+        """Return the plan of a new run, with the earlier messages and the state of its session."""
         session, store = self.lease.session, self.lease.store
-        before = store.transcript.read(session)
+        earlier = store.transcript.read(session)
         self._pending.add_messages(plan.messages)
-        plan.messages = [*before, *plan.messages]
+        plan.messages = [*earlier, *plan.messages]
         plan.has_transcript, plan.stored_count = True, len(plan.messages)
         for key, value in store.state.get(session).items():
             plan.state.setdefault(key, value)
-        if before:
+        if earlier:
             plan.number = 1 + len(store.runs.list(Query(session=session, limit=1_000_000)))
         return plan
 
     def _read_resumed(self, plan: Plan) -> Plan:
-        """The plan and the past of a run that was left; a child that had not begun has none."""
-        store, ledger = self.lease.store, self._pending
+        """Return the plan of a resumed run, and read its history. A child run that had not started has none."""
+        store, pending = self.lease.store, self._pending
         rows, entry = store.journal.read(plan.run_id), store.runs.get(plan.run_id)
         if not rows or entry is None:
             if self._is_child:
@@ -143,8 +146,8 @@ class RunJournal:
             raise ResumeError(f"run {plan.run_id}", "it is no longer in the store")
         plan, self.history = restore_plan(plan, rows[0].data), parse_journal(rows)
         self.next_event = 1 + max((event["seq"] for event in store.runs.events(plan.run_id)), default=-1)
-        ledger.is_stored = ledger.is_resumed = True
-        ledger.take = self.history.take + 1
+        pending.is_stored = pending.is_resumed = True
+        pending.take = self.history.take + 1
         if self._is_child:
             self.has_ended = self._closed = entry.finish is not None
             return plan
@@ -153,34 +156,34 @@ class RunJournal:
         return plan
 
     def _select_history(self, history: RunHistory, plan: Plan, stop: str | None) -> RunHistory:
-        """The past up to where the run goes on; ResumeError where it does not."""
-        more = None if self._resumption is None else self._resumption.extension
+        """Return the history up to where the run continues. Raises ResumeError if it has ended for good."""
+        extension = None if self._resumption is None else self._resumption.extension
         if stop == Stop.PAUSED.value:
             history = history.truncate_at_question()
-        elif stop in EXTENDABLE_STOPS and more is not None and history.answers:
-            history.add_signals([more])  # the end was not final: it hears of this with its last answer
-            self._pending.add_extended(len(history.answers) - 1, [more])
+        elif stop in EXTENDABLE_STOPS and extension is not None and history.answers:
+            history.add_signals([extension])  # the loop receives it with its last answer, before it decides to end
+            self._pending.add_extended(len(history.answers) - 1, [extension])
             return history
         elif stop is not None:
-            to_do = (
+            advice = (
                 "extend= with more of the limit that it reached"
                 if stop in EXTENDABLE_STOPS
                 else "from_messages=True to start a new run from its messages"
             )
-            raise ResumeError(f"run {plan.run_id}", f"it ended as {stop}; pass {to_do}")
-        history.signals += () if more is None else (more,)
+            raise ResumeError(f"run {plan.run_id}", f"it ended as {stop}; pass {advice}")
+        history.signals += () if extension is None else (extension,)
         return history
 
     def set_plan(self, plan: Plan) -> None:
-        """The loop begins with this plan."""
+        """Set the plan that the loop starts with."""
         self._pending.plan = plan
 
     def matches(self, started: StartedEffect, effect: Effect[Any]) -> bool:
-        """Whether an effect that is wanted again is the one that was begun."""
+        """Return True if an effect is the recorded one."""
         return self._fingerprint.next(effect) == started.fingerprint
 
     def record_replayed(self, effect: Effect[Any]) -> None:
-        """An effect of the past was wanted again, or has got its answer without being done."""
+        """Count an effect that is answered without being performed."""
         self._count_effect(effect)
 
     def _count_effect(self, effect: Effect[Any]) -> None:
@@ -211,60 +214,60 @@ class RunJournal:
         """Do nothing: a stored run can be resumed as soon as its session is released."""
 
     async def record_start(self, n: int, effect: Effect[Any]) -> bool:
-        """Write down that an effect begins, and all that happened before; whether it may."""
+        """Commit the start of an effect and everything before it. Return False if it must not be performed."""
         self._effect_number = n
         self._count_effect(effect)
         if self._closed or not self._check_lease():
             return False
-        told: dict[str, Any] = {"events": 0 if self._recorder is None else self._recorder.loop_event_count}
+        data: dict[str, Any] = {"events": 0 if self._recorder is None else self._recorder.loop_event_count}
         if isinstance(effect, Decide):
-            told["question"] = effect.question.id
+            data["question"] = effect.question.id
         self._pending.add_started(
-            n, self._effect_fingerprint, told, effect.messages if isinstance(effect, Append) else ()
+            n, self._effect_fingerprint, data, effect.messages if isinstance(effect, Append) else ()
         )
-        for act in cast("Sequence[ToolCallRun]", effect.acts) if isinstance(effect, Act) else ():
-            if act.outcome is not None:  # it is taken up again, and this is known already
-                self._pending.add_outcome(n, act.call.id, act.outcome)
-        if isinstance(effect, Append):  # nobody waits for it: it is kept with what comes next, or with the end
+        for tool_call in cast("Sequence[ToolCallRun]", effect.acts) if isinstance(effect, Act) else ():
+            if tool_call.outcome is not None:  # known from before a resume
+                self._pending.add_outcome(n, tool_call.call.id, tool_call.outcome)
+        if isinstance(effect, Append):  # it is committed with the next effect or with the end
             return True
         return await self._commit()
 
     async def _commit(self, finish: RunFinish | None = None) -> bool:
-        """Keep what happened: here, if that takes no longer than to write it down, else where one can wait."""
-        guard, ledger, kept = self.lease.guard, self._pending, list[bool]()
-        if not self._try_commit(lambda: kept.append(ledger.commit_now(guard, finish))):
+        """Commit what is pending: at once if the store need not wait, otherwise in a worker thread."""
+        guard, pending, committed = self.lease.guard, self._pending, list[bool]()
+        if not self._try_commit(lambda: committed.append(pending.commit_now(guard, finish))):
             return False
-        return kept[0] or await _run_in_worker(lambda: self._try_commit(lambda: ledger.commit(guard, finish)))
+        return committed[0] or await _run_in_worker(lambda: self._try_commit(lambda: pending.commit(guard, finish)))
 
     def record_answer(self, n: int, effect: Effect[Any], answer: Answer[Any]) -> None:
-        """Write down what an effect came to, with the next commit."""
+        """Record the answer to an effect. It is written with the next commit."""
         if isinstance(effect, Act) and any(isinstance(one, Success) and one.changes for one in answer.value):
             self._pending.state_changed = True
         self._pending.add_answer(n, self._effect_fingerprint, answer)
 
     def record_outcome(self, tool_call: ToolCallRun) -> None:
-        """Write down at once what one call of a batch came to."""
+        """Write the outcome of one call of a batch at once."""
         if not self._closed and tool_call.outcome is not None:
             self._pending.add_outcome(self._effect_number, tool_call.call.id, tool_call.outcome)
             worker = STORE_WORKERS.acquire()
-            if worker is not None:  # else it is kept with the next commit
+            if worker is not None:  # otherwise it is written with the next commit
                 worker.start(self._commit_outcomes)
 
     async def finish(self, result: Result) -> None:
-        """Write down what the run came to, and leave the session."""
+        """Write the result and release the session."""
         if not self._closed and self._check_lease():
             finish = RunFinish(
                 at=self._clock.wall(),
                 stop=result.stop.value,
                 record=_drop_record_events(_drop_result_events(result).to_dict()),
             )
-            kept = await self._commit(finish)
-            if kept and not self._is_child:
+            is_committed = await self._commit(finish)
+            if is_committed and not self._is_child:
                 self.lease.end()
         self._closed = True
 
     async def close(self) -> None:
-        """Leave the session, if that was not done."""
+        """Release the session if `finish` did not."""
         self._closed = True
         if not self._is_child and self.lease.guard is not None:
             await _run_in_worker(self.lease.release)
@@ -275,7 +278,7 @@ class RunJournal:
         return self.lease.is_held
 
     def _try_commit(self, commit: Callable[[], None]) -> bool:
-        """Keep what happened; whether it is kept. On any thread."""
+        """Commit, on any thread. Return False if that failed."""
         if self._closed:
             return False
         try:
@@ -289,7 +292,7 @@ class RunJournal:
         self._try_commit(lambda: self._pending.commit_outcomes(self.lease.guard))
 
     def _stop_writing(self, error: Exception) -> None:
-        """Nothing is written any more, and the run must not go on."""
+        """Write nothing more, and signal the run that it must end."""
         self._closed = True
         self._send_signal(LeaseLost() if isinstance(error, StaleFence) else StoreFailed(describe_error(error)))
         if not isinstance(error, StoreError):
@@ -301,18 +304,18 @@ async def _run_in_worker(work: Callable[[], T]) -> T:
 
 
 def _describe_holder(holder: Holder, now: float) -> str:
-    """Why a run cannot begin, as another works on its session."""
+    """Return who holds the session, as the reason why a run cannot start."""
     age = Unit.SECONDS.show(round(max(0.0, now - holder.since), 1))
-    who = ":".join(holder.owner.split(":")[:2])  # the machine and the process; what is behind is for other processes
+    who = ":".join(holder.owner.split(":")[:2])  # host and process id; the rest is for other processes
     return f"{who} has held session {holder.session!r} for {age}."
 
 
 def _drop_result_events(result: Result) -> Result:
-    """A result without events, but for those from which its record tells how the model was asked."""
+    """Return a result with only those events that its record needs: the model requests."""
     asked = [event for event in result.events if isinstance(event, ModelRequested)]
     return replace(result, events=asked, children=tuple(map(_drop_result_events, result.children)))
 
 
 def _drop_record_events(record: dict[str, Any]) -> dict[str, Any]:
-    """A record without events, which the store has on their own."""
+    """Return a record without events, which the store has separately."""
     return {**record, "events": [], "children": [_drop_record_events(child) for child in record["children"]]}

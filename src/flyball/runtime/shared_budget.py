@@ -1,4 +1,4 @@
-"""The lender: takes from budgets that a run shares with others, and gives back what it did not need."""
+"""Claims, settlements and refunds of one run in a budget that it shares with other runs."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ _SETTLED_IMMEDIATELY = frozenset({"turns", "tool_calls", "children"})
 
 
 class SharedBudgetClient:
-    """What one run has of an envelope that is not its own; what has no budget there has no ceiling there."""
+    """Client of a shared budget. A name without a budget there has no limit there."""
 
     def __init__(self, envelope: TurnBudget) -> None:
         self._envelope = envelope
         self._holds: dict[str, Hold] = {}
 
     def apply(self, grant: Grant) -> Refusal | None:
-        """Do it; where something is taken, the refusal that stands against it."""
+        """Refund, settle and claim. Return the refusal of the claim, or None."""
         for reason, amounts in grant.refund.items():
             for name, amount in self._select_known(amounts).items():
                 self._envelope.budgets[name].refund(amount, reason=reason)
@@ -32,14 +32,14 @@ class SharedBudgetClient:
         return {name: amount for name, amount in amounts.items() if name in self._envelope.budgets}
 
     def reapply(self, grant: Grant) -> None:
-        """Do again what was granted before. Others may have taken in another order then, so it cannot be refused."""
+        """Repeat a recorded grant. It cannot be refused, because other runs may have claimed in another order."""
         if self.apply(grant) is not None:
             for name, amount in self._select_known(grant.claim).items():
                 if name in _SETTLED_IMMEDIATELY:
                     self._envelope.budgets[name].increment(amount)
 
     def close(self) -> None:
-        """Book what nobody settled: what guards assumes the worst."""
+        """Settle what is still held, at its full amount: a guard assumes the worst."""
         self._settle({})
 
     def _settle(self, facts: dict[str, int]) -> None:
@@ -47,7 +47,7 @@ class SharedBudgetClient:
             hold.settle(facts.pop(name, hold.amount))
         self._holds = {}
         for name, fact in facts.items():
-            if fact:  # it happened, though nothing was held for it
+            if fact:  # it happened, although nothing was reserved for it
                 self._envelope.budgets[name].increment(fact)
 
     def _claim(self, amounts: dict[str, int]) -> Refusal | None:
@@ -57,8 +57,8 @@ class SharedBudgetClient:
                 return envelope.refuse("seconds")
             holds = envelope.try_hold(**amounts)
             if holds is None:
-                short = [name for name, amount in amounts.items() if envelope.budgets[name].available < amount]
-                return envelope.refuse(short[0])
+                exceeded = [name for name, amount in amounts.items() if envelope.budgets[name].available < amount]
+                return envelope.refuse(exceeded[0])
             for name, hold in holds.items():
                 if name in _SETTLED_IMMEDIATELY:
                     hold.settle(hold.amount)
@@ -68,6 +68,8 @@ class SharedBudgetClient:
 
 
 def read_remaining(shared_budget: TurnBudget) -> dict[str, int]:
-    """What others leave of tokens and money now: a run must not hold less than the worst that its requests can do."""
-    left = {name: shared_budget.budgets[name].available for name in ("tokens", "usd") if name in shared_budget.budgets}
-    return {name: int(amount) for name, amount in left.items() if amount != math.inf}
+    """Return the tokens and money that are left, by name. A run must be able to reserve its worst case."""
+    remaining = {
+        name: shared_budget.budgets[name].available for name in ("tokens", "usd") if name in shared_budget.budgets
+    }
+    return {name: int(amount) for name, amount in remaining.items() if amount != math.inf}
