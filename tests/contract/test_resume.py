@@ -13,13 +13,14 @@ import pytest
 
 from flyball import Agent, Limits, Result, tool
 from flyball.agent.run import Run
-from flyball.errors import ConfigError
+from flyball.errors import ConfigError, ResumeError
 from flyball.event import Event as RunEvent
 from flyball.message import Message
 from flyball.person import Question, Verdict, allow, deny
-from flyball.progress import Order, Point, Progress
+from flyball.progress import AskPerson, Notice, Order, Point, Progress
 from flyball.request import Usage
 from flyball.steadiness import Reflection
+from flyball.store import MemoryStore
 from flyball.testing import Line, ManualClock, ScriptedModel, call, say, together
 from flyball.tools import ToolContext
 
@@ -353,6 +354,58 @@ def test_a_run_whose_hook_raises_at_replay_is_refused_and_can_still_resume(run: 
     moods.clear()
     assert resume(desk.agent, paused, {"call-100": True}).completed
     assert desk.done == ["look it", "delete a"]
+
+
+@pytest.mark.one_door
+def test_a_stored_run_that_ends_at_replay_is_refused_and_can_still_resume(run: Any, resume: Any) -> None:
+    moods: list[str] = []
+
+    def moody(point: Point, progress: Progress, about: object = None, /) -> Sequence[Order]:
+        if moods and point is Point.TURN_ENDED:
+            raise ValueError(moods[0])
+        return ()
+
+    desk = Desk(hooks=[moody], store=MemoryStore())
+    paused = run(desk.agent)
+    moods.append("not today")
+    with pytest.raises(ResumeError):
+        resume(desk.agent, paused, {"call-100": True})
+    moods.clear()
+    assert resume(desk.agent, paused, {"call-100": True}).completed
+    assert desk.done == ["look it", "delete a"]
+
+
+@pytest.mark.one_door
+def test_a_run_whose_request_has_another_notice_at_replay_is_refused_and_can_still_resume(
+    run: Any, resume: Any
+) -> None:
+    notices: list[str] = []
+
+    def advise(point: Point, progress: Progress, about: object = None, /) -> Sequence[Order]:
+        return [Notice(text) for text in notices] if point is Point.TURN_STARTED else ()
+
+    desk = Desk(hooks=[advise])
+    paused = run(desk.agent)
+    notices.append("Hurry.")
+    with pytest.raises(ConfigError, match="the run wants Ask"):
+        resume(desk.agent, paused, {"call-100": True})
+    notices.clear()
+    assert resume(desk.agent, paused, {"call-100": True}).completed
+    assert desk.done == ["look it", "delete a"]
+
+
+@pytest.mark.one_door
+def test_a_run_that_a_hook_pauses_resumes_and_may_pause_again(run: Any, resume: Any) -> None:
+    def ask(point: Point, progress: Progress, about: object = None, /) -> Sequence[Order]:
+        return [AskPerson(f"Turn {progress.turn}?")] if point is Point.TURN_STARTED else ()
+
+    model = ScriptedModel(say("ok"))
+    agent = Agent(model=model, hooks=[ask])
+    paused = run(agent)
+    again = resume(agent, paused)
+    assert [(one.stop, one.questions) for one in (paused, again)] == [("paused", paused.questions)] * 2
+    assert resume(agent, again, {again.questions[0].id: True}).completed
+    assert len(model.requests) == 1
 
 
 @pytest.mark.one_door

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from flyball import Agent
-from flyball.loop.loop import converse
+from flyball.loop.player import LoopPlayer
 from flyball.recorder import Recorder
 from flyball.runtime.history import parse_journal, restore_plan
 from flyball.store import Store, open_store
@@ -22,13 +22,9 @@ def replayed(agent: Agent, store: Store) -> list[dict[str, Any]]:
     plan = restore_plan(agent.plan("Again.", run_id="run"), rows[0].data)
     plan.has_transcript, plan.stored_count = True, len(plan.messages)
     recorder = Recorder(plan.header)
-    loop = converse(plan, recorder)
-    loop.send(None)  # pyright: ignore[reportArgumentType]
-    *answers, last = parse_journal(rows).answers
-    for answer in answers:
-        loop.send(answer)
-    with pytest.raises(StopIteration):
-        loop.send(last)
+    player, answers = LoopPlayer(plan, recorder), parse_journal(rows).answers
+    assert player.replay(answers) == len(answers)
+    assert player.result is not None
     return [event.to_dict() for event in recorder.events]
 
 

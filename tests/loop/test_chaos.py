@@ -13,8 +13,9 @@ from flyball.budget.price import TokenPrice
 from flyball.budget.registry import UNSET
 from flyball.budget.run_budget import Refusal
 from flyball.event import Event, Header
-from flyball.loop import Act, Answer, Append, Ask, Decide, Effect, Fingerprint, Grant, Plan, Wait, converse
+from flyball.loop import Act, Answer, Append, Ask, Decide, Effect, Fingerprint, Grant, Plan, Wait
 from flyball.loop.effects import Cancel, Extend, Late, LeaseLost, Signal, Steer, TimeUp
+from flyball.loop.player import LoopPlayer
 from flyball.outcome import Cancelled, Denied, Failure, Outcome, Reason, Success, Timeout
 from flyball.person import Verdict
 from flyball.progress import Complete, Continue, Decision, Halt, Notice, Order, Point, Progress, Raise, Unfinished, Veto
@@ -277,18 +278,16 @@ def played(
 ) -> tuple[Result, list[int]]:
     """Drive a run with these answers: its result, and the fingerprints of its effects."""
     recorder = Recorder(Header(plan.run_id, None, plan.started_at, plan.metadata), agent.sinks)
-    loop, prints, mark = converse(plan, recorder), list[int](), Fingerprint()
-    try:
-        effect = next(loop)
-        while len(prints) < NOBODY_ENDS_LATER:
-            prints.append(mark.add(effect))
-            story.append(effect)
-            said = answer(effect)
-            story.append(said)
-            effect = loop.send(said)
-    except StopIteration as end:
-        return end.value, prints
-    raise AssertionError("it does not end")
+    player, prints, mark = LoopPlayer(plan, recorder), list[int](), Fingerprint()
+    effect = player.start()
+    while effect is not None and len(prints) < NOBODY_ENDS_LATER:
+        prints.append(mark.add(effect))
+        story.append(effect)
+        said = answer(effect)
+        story.append(said)
+        effect = player.send(said)
+    assert player.result is not None, "it does not end"
+    return player.result, prints
 
 
 def sized(most: int) -> st.SearchStrategy[bytes]:

@@ -14,13 +14,14 @@ from flyball import Agent, Limits, Result, TurnBudget, tool
 from flyball.budget.registry import UNSET
 from flyball.errors import ContextTooLong, ModelError, Retryable
 from flyball.event import Event, Header
-from flyball.loop import Answer, converse
+from flyball.loop import Answer, Effect
 from flyball.loop.effects import Cancel, Extend, LeaseLost, Signal, Steer
 from flyball.loop.plan import Plan
+from flyball.loop.player import LoopPlayer
 from flyball.progress import Complete, Continue, Decision, Halt, Notice, Order, Point, Progress, Unfinished, Veto
 from flyball.recorder import Recorder
 from flyball.request import Call, Finish, Reply, Request, Usage
-from flyball.runtime import Driver
+from flyball.runtime import RunDriver
 from flyball.tools import ToolContext
 
 Story = list[Any]
@@ -173,7 +174,7 @@ def shared_of(dice: Dice) -> TurnBudget | None:
     return {"none": None, "short": TurnBudget.create(0.02), "long": TurnBudget.create(None)}[kind]
 
 
-async def driven(driver: Driver, dice: Dice) -> list[Signal]:
+async def driven(driver: RunDriver, dice: Dice) -> list[Signal]:
     """Drive it, with letters and perhaps a cancel of the task itself meanwhile; the letters that were taken."""
     taken: list[Signal] = []
 
@@ -198,15 +199,14 @@ def recorder_of(plan: Plan, agent: Agent) -> Recorder:
 
 
 def replayed(agent: Agent, plan: Plan, story: Story, answers: Sequence[Answer[Any]]) -> Result:
-    loop = converse(plan, recorder_of(plan, agent))
-    try:
-        story.append(next(loop))
-        for answer in answers:
-            story.append(answer)
-            story.append(loop.send(answer))
-    except StopIteration as end:
-        return end.value
-    raise AssertionError("the answers end before the run does")
+    def matches(n: int, effect: Effect[Any], answer: Answer[Any]) -> bool:
+        story.extend((effect, answer))
+        return True
+
+    player = LoopPlayer(plan, recorder_of(plan, agent))
+    player.replay(answers, matches)
+    assert player.result is not None, "the answers end before the run does"
+    return player.result
 
 
 @pytest.mark.parametrize("backend", ["asyncio", "trio"])
@@ -224,7 +224,7 @@ def test_what_the_driver_did_stands_the_audit_and_can_be_played_again(
     agent = made_agent(who, dice, ignored)
     plan = agent.plan("Do it.", run_id="run") if shared is None else agent.plan("Do it.", run_id="run", within=shared)
     plan.has_transcript = dice.pick(True, False)
-    driver = Driver(plan, recorder_of(plan, agent), shared_budget=shared)
+    driver = RunDriver(plan, recorder_of(plan, agent), shared_budget=shared)
     taken = anyio.run(driven, driver, dice, backend=backend)
     result, answers = driver.result, driver.answers
     assert result is not None, "it has no result"

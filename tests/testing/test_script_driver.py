@@ -12,7 +12,7 @@ from flyball.outcome import Denied, Success, Timeout
 from flyball.person import Verdict
 from flyball.recorder import Recorder
 from flyball.request import Reply, Request
-from flyball.runtime import Driver
+from flyball.runtime import RunDriver
 from flyball.testing import Line, ManualClock, ScriptDriver, ScriptedModel, call, call_json, fail, replay, say, together
 from flyball.tools import ToolContext
 
@@ -99,10 +99,10 @@ def agent(lines: Sequence[Line], **more: Any) -> Agent:
     return Agent(model=ScriptedModel(*lines), tools=TOOLS, instructions="Do it.", **options)
 
 
-def driven(one: Agent, task: str = "Do it.", run_id: str = "run-1") -> tuple[Result, Driver]:
+def driven(one: Agent, task: str = "Do it.", run_id: str = "run-1") -> tuple[Result, RunDriver]:
     plan = one.plan(task, run_id=run_id)
     header = Header(plan.run_id, plan.session_id, plan.started_at, plan.metadata)
-    driver = Driver(plan, Recorder(header), clock=one.clock)
+    driver = RunDriver(plan, Recorder(header), clock=one.clock)
     return anyio.run(driver.drive), driver
 
 

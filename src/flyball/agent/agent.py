@@ -33,8 +33,9 @@ from ..recorder import Recorder, Sink
 from ..request import estimate_tokens
 from ..result import Result
 from ..rules import RuleSet
-from ..runtime import Driver, Person, build_driver
-from ..runtime.journal import STORE_WORKERS, RunJournal
+from ..runtime import Person, RunDriver, build_driver
+from ..runtime.effect_journal import EffectJournal, PauseJournal
+from ..runtime.journal import STORE_WORKERS
 from ..settings import Settings
 from ..steadiness import Duplicates, Reflection, Thresholds
 from ..store import Store
@@ -221,7 +222,7 @@ class Agent:
     def _handle(self, task: Task, options: RunOptions) -> Run:
         return Run(lambda stream: self._build_driver(task, options, (*self.sinks, stream)))
 
-    def _build_driver(self, task: Task, options: RunOptions, sinks: Sequence[Sink]) -> Driver:
+    def _build_driver(self, task: Task, options: RunOptions, sinks: Sequence[Sink]) -> RunDriver:
         inherited = self._read_inheritance(options)
         plan, keeper = self._build_plan(task, options, inherited), None
         if self._run_store is not None:
@@ -230,7 +231,7 @@ class Agent:
 
     def _build_resumed_driver(
         self, run: Result | str, answers: Answers, options: ResumeOptions, sinks: Sequence[Sink]
-    ) -> Driver:
+    ) -> RunDriver:
         if self._run_store is None:
             if isinstance(run, str):
                 raise UsageError("this agent has no store, so it cannot resume a run by its id: pass store= to Agent")
@@ -244,17 +245,16 @@ class Agent:
         plan, keeper = self._run_store.reopen_journal(entry, self._spec, options)
         return self._make_driver(plan, options.get("within"), sinks, person, keeper)
 
-    def _build_unpaused_driver(self, result: Result, answers: Answers, sinks: Sequence[Sink]) -> Driver:
+    def _build_unpaused_driver(self, result: Result, answers: Answers, sinks: Sequence[Sink]) -> RunDriver:
         """Return the driver that resumes a run paused in this process."""
         pause = get_pause(result)
         if pause.plan.spec.origin is not self._spec.origin:
             raise UsageError(f"run {result.run_id} was started by another agent: resume it with that agent")
         asked = {question.id: question for question in result.questions}
-        verdicts = {**pause.later_verdicts, **parse_answers({} if answers is None else answers, asked)}
+        person = replace(self._person, verdicts=parse_answers({} if answers is None else answers, asked))
         pause.claim()
         plan = replace(pause.plan, state=dict(pause.plan.state))
-        person = replace(self._person, verdicts=verdicts, paused=pause)
-        return self._make_driver(plan, pause.shared_budget, sinks, person)
+        return self._make_driver(plan, pause.shared_budget, sinks, person, PauseJournal(pause))
 
     def _make_driver(
         self,
@@ -262,8 +262,8 @@ class Agent:
         shared_budget: TurnBudget | None,
         sinks: Sequence[Sink],
         person: Person,
-        journal: RunJournal | None = None,
-    ) -> Driver:
+        journal: EffectJournal | None = None,
+    ) -> RunDriver:
         recorder = Recorder(plan.header, sinks, self.events_kept)
         return build_driver(
             plan, recorder, clock=self.clock, shared_budget=shared_budget, person=person, journal=journal

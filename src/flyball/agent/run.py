@@ -21,7 +21,7 @@ from ..errors import ConfigError, FlyballError, UnknownBudget, UsageError
 from ..event import Event
 from ..loop.effects import Cancel, Extend, Signal, Steer
 from ..result import Result
-from ..runtime import Driver, Runner
+from ..runtime import RunDriver, Runner
 
 _CLOSING_S = 5.0
 _LONGEST_SLEEP_S = 0.25
@@ -181,7 +181,7 @@ class Run:
     `with` block before the end cancels the run.
     """
 
-    def __init__(self, make: Callable[[Stream], Driver]) -> None:
+    def __init__(self, make: Callable[[Stream], RunDriver]) -> None:
         self._stream = Stream()
         self._driver = make(self._stream)
         self._pid = os.getpid()

@@ -15,8 +15,8 @@ from ..budget.registry import IterationBudgetRegistry
 from ..completion.assertions import Assertions
 from ..completion.policy import AssertionPolicy
 from ..errors import ConfigError, UsageError
+from ..loop.clock import LoopClock
 from ..loop.plan import ModelCard
-from ..loop.state import LoopClock
 from ..message import Message, MessageType, Role
 from ..models import Model
 from ..models.catalog import context_tokens_of, find_price

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 from .._internal.json_reader import JsonReader
 from .._internal.text import pluralize, to_one_line
@@ -18,8 +18,10 @@ from .timeline import TimelineReader, format_call
 if TYPE_CHECKING:
     from ..agent.agent import Agent
     from ..budget.price import Price
-    from ..loop.effects import Answer, Effect, Flow
+    from ..loop.effects import Answer, Effect
     from ..loop.plan import ModelFacts, Plan
+    from ..outcome import Outcome
+    from ..recorder import Recorder
     from ..result import Result
     from ..runtime.history import RunHistory
     from ..store import Row
@@ -82,13 +84,19 @@ def replay_run(agent: Agent, recorded: RecordedRun, *, lenient: bool = False) ->
     The replay diverges at the first effect that differs from the recorded one. A `lenient` replay compares actions
     only: it assumes that the model gives its recorded replies even to changed requests.
     """
+    from ..loop.player import LoopPlayer
+    from ..recorder import Recorder
     from ..runtime.history import parse_journal
 
     history, plan = parse_journal(recorded.rows), _build_plan(agent, recorded.rows)
-    with _LoopPlayer(plan) as player:
-        matched = player.replay(history, recorded.purposes if lenient else None)
-        replayed_events = [event.to_dict() for event in player.recorder.events]
-    result, recorded_events = player.result, _remove_earlier_ends(recorded.events)
+    recorder = Recorder(plan.header, (), _MAX_EVENTS)
+    player = LoopPlayer(plan, recorder)
+    comparison = _Comparison(recorder, history, recorded.purposes if lenient else None)
+    matched = player.replay(history.answers, comparison)
+    effect, result = player.effect, player.result
+    replayed_events = [event.to_dict() for event in recorder.events]
+    player.close()  # this emits the end of the run, which no caller reads
+    recorded_events = _remove_earlier_ends(recorded.events)
     diverged = matched < len(history.answers)
     is_same = not diverged and (result is None or result.stop == recorded.stop)
     is_same = is_same and (
@@ -97,21 +105,21 @@ def replay_run(agent: Agent, recorded: RecordedRun, *, lenient: bool = False) ->
     if diverged:
         recorded_events, replayed_events = (
             recorded_events[history.started[matched - 1].events if matched else 0 :],
-            replayed_events[player.events_before :],
+            replayed_events[comparison.events_before :],
         )
     common = _count_common_prefix(recorded_events, replayed_events)
     return ReplayReport(
         matched_effects=matched,
         total_effects=len(history.answers),
-        turn=player.recorder.turn,
-        at=player.recorder.at,
+        turn=recorder.turn,
+        at=recorder.at,
         is_same=is_same,
         recorded_lines=() if is_same else _format_lines(recorded_events, common)[:_MAX_LINES],
         replayed_lines=()
         if is_same
         else [
             *_format_lines(replayed_events, common)[:_MAX_LINES],
-            *_describe_effect(player.effect if diverged else None),
+            *_describe_effect(effect if diverged else None),
         ]
         or [_MESSAGES_DIFFER],
         result=result,
@@ -123,49 +131,27 @@ def _remove_earlier_ends(events: Sequence[Mapping[str, Any]]) -> list[Mapping[st
     return [event for n, event in enumerate(events, 1) if event.get("event") != "run_ended" or n == len(events)]
 
 
-class _LoopPlayer:
-    """Loop of a run together with its recorder and its current effect."""
+class _Comparison:
+    """Compares effects with the recorded ones.
 
-    def __init__(self, plan: Plan) -> None:
-        from ..loop.loop import converse
-        from ..recorder import Recorder
+    With `purposes`, a model request matches if its purpose does.
+    """
 
-        self.recorder = Recorder(plan.header, (), _MAX_EVENTS)
-        self._loop: Flow[Result] = converse(plan, self.recorder)
-        self.effect: Effect[Any] | None = None
-        self.result: Result | None = None
+    def __init__(self, recorder: Recorder, history: RunHistory, purposes: Sequence[str] | None) -> None:
         self.events_before = 0
         """Number of events emitted before the last answer."""
-
-    def __enter__(self) -> _LoopPlayer:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._loop.close()  # this emits the end of the run, which no caller reads
-
-    def replay(self, history: RunHistory, purposes: Sequence[str] | None) -> int:
-        """Feed the recorded answers while the effects match; return how many matched.
-
-        With `purposes`, a model request matches if its purpose does.
-        """
-        matches = (
+        self._recorder = recorder
+        self._matches = (
             _ExactMatcher([effect.fingerprint for effect in history.started])
             if purposes is None
             else _PurposeMatcher(purposes)
         )
-        self._send_answer(None)
-        for n, answer in enumerate(history.answers):
-            if self.effect is None or not matches(n, self.effect, answer):
-                return n
-            self._send_answer(answer)
-        return len(history.answers)
 
-    def _send_answer(self, answer: Any) -> None:
-        self.events_before = self.recorder.seq
-        try:
-            self.effect = self._loop.send(answer)
-        except StopIteration as end:
-            self.effect, self.result = None, end.value
+    def __call__(self, n: int, effect: Effect[Any], answer: Answer[Any]) -> bool:
+        if not self._matches(n, effect, answer):
+            return False
+        self.events_before = self._recorder.seq
+        return True
 
 
 class _ExactMatcher:
@@ -195,11 +181,25 @@ class _PurposeMatcher:
         return not isinstance(effect, Ask) or effect.request.purpose.value == next(self._purposes, None)
 
 
-def is_answer_to(effect: Effect[Any], value: object) -> bool:
+def is_answer_to(effect: Effect[Any], value: Any) -> bool:
     """Check whether this value can be the answer to the effect."""
-    from ..runtime import history
+    from ..budget.run_budget import Refusal
+    from ..loop.effects import Act, Ask, Decide, Grant
+    from ..person import Verdict
+    from ..request import ModelFailure, Reply
 
-    return history.is_answer_to(effect, value)
+    match effect:
+        case Ask():
+            return isinstance(value, Reply | ModelFailure)
+        case Act(acts):
+            outcomes = cast("Sequence[Outcome]", value) if isinstance(value, Sequence) else ()
+            return [outcome.call_id for outcome in outcomes] == [act.call.id for act in acts]
+        case Decide():
+            return isinstance(value, Verdict)
+        case Grant():
+            return value is None or isinstance(value, Refusal)
+        case _:
+            return value is None
 
 
 def _build_plan(agent: Agent, rows: Sequence[Row]) -> Plan:

@@ -11,7 +11,7 @@ from pathlib import Path
 from ..errors import ConfigError, ConfigErrors, SettingError, suggest_names
 from ..progress import Point
 from ..settings import Setting, Settings
-from .actions import UseModelAction
+from .actions import AskPersonAction, UseModelAction
 from .engine import RuleEngine, collect_points
 from .file import read_rule
 from .rule import Rule, Trigger
@@ -31,10 +31,14 @@ class RuleSet:
 
     rules: tuple[Rule, ...] = ()
     problems: tuple[ConfigError, ...] = ()
+    can_ask_person: bool = field(init=False, repr=False, compare=False)
+    """True if a rule asks a person, about calls or about the run."""
     _by_trigger: dict[Trigger, list[Rule]] = field(init=False, repr=False, compare=False)
     _compared: dict[Trigger, dict[str, Sequence[Comparison]]] = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
+        asks = any(isinstance(rule.action, AskPersonAction) for rule in self._list_enabled())
+        object.__setattr__(self, "can_ask_person", asks)
         by_trigger: dict[Trigger, list[Rule]] = {}
         for rule in sorted(self._list_enabled(), key=lambda rule: rule.sort_key):
             by_trigger.setdefault(rule.trigger, []).append(rule)

@@ -1,4 +1,4 @@
-"""Asking a person: the answers that are there already, else whoever the agent names for that, for a while."""
+"""Questions to a person: answered by a known verdict, or by the agent's approver within a time limit."""
 
 from __future__ import annotations
 
@@ -20,28 +20,25 @@ from .._internal.workers import (
     wait_for_worker,
 )
 from ..person import Approver, Question, Verdict, to_verdict
-from .history import PausedRun
 
 
 @dataclass(frozen=True, slots=True)
 class Person:
-    """Who is asked, and for how long; what was answered already; and the pause in which it was."""
+    """Approver of a run, the seconds that it may take, and verdicts that are known already."""
 
     approver: Approver | None = None
     seconds: float = inf
     verdicts: Mapping[str, Verdict] = field(default_factory=dict[str, Verdict])
-    paused: PausedRun | None = None
 
 
 _APPROVER_WORKERS = WorkerPool(max_workers=1_000, max_hung=1_000)
-"""Where approvers that block wait for a person, for minutes: in the workers of tools and models nobody else could work.
-"""
+"""Threads of blocking approvers, which wait for minutes. They must not occupy the threads of tools and models."""
 NO_PERSON = Person()
-"""Nobody is asked."""
+"""No approver: every question stays open."""
 
 
 class ApprovalCaller:
-    """The questions of one run, one at a time."""
+    """Asks the questions of one run, one at a time."""
 
     __slots__ = ("_approver", "_is_async", "_seconds", "_verdicts", "_worker")
 
@@ -53,8 +50,8 @@ class ApprovalCaller:
         self._worker: Worker | None = None
 
     async def decide(self, question: Question, max_seconds: float = inf) -> Verdict:
-        """What a person says; no answer in time means no. It raises only when it is cut."""
-        await anyio.lowlevel.checkpoint()  # who was cancelled before must not have the call made by an answer of before
+        """Return the verdict on a question. No answer in time means no. Raises only if it is cancelled."""
+        await anyio.lowlevel.checkpoint()  # after a cancel, a known verdict must not let the call happen
         known = self._verdicts.pop(question.id, None)
         if known is not None:
             return known
@@ -71,11 +68,11 @@ class ApprovalCaller:
             return _build_failed_verdict(error)
         except (KeyboardInterrupt, GeneratorExit):
             raise
-        except BaseException as error:  # what guards fails closed
+        except BaseException as error:  # guards fail closed
             return _build_failed_verdict(error)
 
     def interrupt(self) -> Verdict:
-        """Nobody waits for the answer any more."""
+        """Stop waiting for the approver, and leave the question open."""
         if self._worker is not None:
             _APPROVER_WORKERS.abandon(self._worker)
             self._worker = None
@@ -87,30 +84,30 @@ class ApprovalCaller:
         return _build_timeout_verdict(seconds)
 
     async def _ask_in_worker(self, question: Question, seconds: float) -> Verdict:
-        late = anyio.current_time() + seconds
-        worker = await wait_for_worker(_APPROVER_WORKERS, lambda: anyio.current_time() >= late)
+        deadline = anyio.current_time() + seconds
+        worker = await wait_for_worker(_APPROVER_WORKERS, lambda: anyio.current_time() >= deadline)
         if worker is None:
             return Verdict(
                 False, f"the approver was not called: no worker thread is free; {_APPROVER_WORKERS.hung} hang"
             )
         self._worker = worker
-        came, context = list[Verdict](), copy_context_for_thread()
+        verdicts, context = list[Verdict](), copy_context_for_thread()
 
         def work() -> None:
             try:
-                came.append(to_verdict(context.run(self._approver, question)))
+                verdicts.append(to_verdict(context.run(self._approver, question)))
             except BaseException as error:
-                came.append(_build_failed_verdict(error))
+                verdicts.append(_build_failed_verdict(error))
 
         if not await run_and_wait(worker, work, seconds):
             self.interrupt()
             return _build_timeout_verdict(seconds)
         self._worker = None
-        return came[0]
+        return verdicts[0]
 
 
 def is_async(approver: Approver | None) -> bool:
-    """Whether it is awaited; else it may block, in a thread of its own."""
+    """Return True if the approver is awaited. Otherwise it runs in a thread and may block."""
     call = getattr(approver, "__call__", None)  # noqa: B004
     return inspect.iscoroutinefunction(approver) or inspect.iscoroutinefunction(call)
 

@@ -1,4 +1,4 @@
-"""Kin: what the children of a run have of it, whoever drives them."""
+"""Budgets, plans and recorders that child runs get from their parent."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from ..budget.run_budget import TurnBudget
 from ..errors import BudgetExceeded
 from ..event import ChildEnded, ChildStarted, Event, Header
 from ..loop.child_task import ChildSpec, ChildTask, Mode
-from ..loop.loop import converse
 from ..loop.plan import Plan
+from ..loop.player import LoopPlayer
 from ..recorder import Fields, Recorder
 from ..result import Result
 from ..tools.call import ToolCallRun
@@ -26,38 +26,38 @@ HELD_BUDGETS = ("tokens", "usd")
 
 @dataclass(slots=True, kw_only=True)
 class ChildBudgets:
-    """The budgets in which the children of one run count beside their own, and who hears of them."""
+    """Budgets that the child runs of one run draw from, and the recorder that their events reach."""
 
     recorder: Recorder
-    """The parent's: whoever hears of it hears of its children too."""
+    """Recorder of the parent. Its sinks also receive the events of child runs."""
     shared_budget: TurnBudget | None
-    """What the parent shares with others."""
+    """Budget that the parent shares with other runs. None if it shares none."""
     tree_budget: TurnBudget | None
-    """What the whole tree shares."""
+    """Budget that the whole tree shares. None if there is none."""
     resolve_child: Callable[[object], ChildSpec] | None = None
-    """The edge to a child that a tool wants."""
+    """Returns the spec of a child that a tool names."""
     uncounted_children: int = 0
-    """How many children tools have found themselves since the loop counted last."""
+    """Number of child runs that tools started since the loop last counted them."""
     _pool: tuple[object, TurnBudget] | None = field(default=None, init=False)
-    """What is shared in the batch that is under way."""
+    """Amounts of the current batch, and the budget that its child runs share."""
 
     def build_plan(self, task: ChildTask, clock: Clock, until: float) -> tuple[Plan, TurnBudget | None]:
-        """The plan of a child that begins now, and what it shares; ConfigError where a limit cannot be held.
+        """Return the plan of a child run that starts now, and its shared budget. Raises ConfigError.
 
-        `clock` is the parent's own time, and `until` when its work ends.
+        `clock` is the parent's own time. Its work ends at `until`.
         """
-        within = self._find_shared_budget(task, Deadline(until, clock))
-        task.spec.check_money_limit(_find_money_budget(task, within))
-        left_s = until - clock.now()
-        if within is None:
-            return task.build_plan(left_s, clock.wall()), None
-        max_amounts = within.remaining(*HELD_BUDGETS)
-        return task.build_plan(min(left_s, within.remaining_s()), clock.wall(), max_amounts), within
+        shared = self._find_shared_budget(task, Deadline(until, clock))
+        task.spec.check_money_limit(_find_money_budget(task, shared))
+        remaining_s = until - clock.now()
+        if shared is None:
+            return task.build_plan(remaining_s, clock.wall()), None
+        max_amounts = shared.remaining(*HELD_BUDGETS)
+        return task.build_plan(min(remaining_s, shared.remaining_s()), clock.wall(), max_amounts), shared
 
     def claim_child(self, tool_call: ToolCallRun, child: object, goal: str, context: str) -> ChildTask:
-        """The task of a child that a tool has found itself; BudgetExceeded where no more may be.
+        """Return the task of a child run that a tool starts. Raises BudgetExceeded.
 
-        It is counted here and in what the run shares; the loop counts it when the call has ended.
+        It is claimed here and in the shared budget. The loop counts it when the call has ended.
         """
         assert self.resolve_child is not None, "an agent's run"
         assert tool_call.envelope is not None, "an agent's run"
@@ -65,8 +65,8 @@ class ChildBudgets:
             spec=self.resolve_child(child), goal=validation.check_text("ctx.delegate, goal", goal), context=context
         )
         depth, children = tool_call.envelope.budgets["depth"], tool_call.envelope.budgets["children"]
-        left = children.available - self.uncounted_children
-        for budget, available in ((depth, depth.available), (children, left)):
+        children_left = children.available - self.uncounted_children
+        for budget, available in ((depth, depth.available), (children, children_left)):
             if available < 1:
                 raise BudgetExceeded(budget.name, 1, available, budget.ceiling)
         if self.shared_budget is not None:
@@ -80,7 +80,7 @@ class ChildBudgets:
         return task
 
     def add_result(self, tool_call: ToolCallRun, task: ChildTask, result: Result, now: float) -> None:
-        """What it came to is part of the tool's call."""
+        """Add the result of a child run to the tool call that started it."""
         tool_call.children = (*tool_call.children, result)
         if not self.recorder.ended:
             self.recorder.at = now
@@ -91,7 +91,7 @@ class ChildBudgets:
         self.recorder.emit(kind, *fields)
 
     def build_recorder(self, task: ChildTask, plan: Plan) -> Recorder:
-        """Who records a child: its own sinks hear of it, and its parent's."""
+        """Return the recorder of a child run, with its own sinks and those of its parent."""
         own = task.spec.sinks
         inherited = [sink for sink in self.recorder.sinks if sink not in own]
         return Recorder(plan.header, (*own, *inherited), task.spec.events_kept)
@@ -99,13 +99,12 @@ class ChildBudgets:
     def build_unstarted_result(
         self, task: ChildTask, now: float, cancelled_by: str | None = None, error: Mapping[str, Any] | None = None
     ) -> Result:
-        """The end of a child that could not begin: a run like every other, in which nothing happened."""
+        """Return the result of a child run that did not start. It has the events of every run, and no turns."""
         plan = replace(task.build_plan(0.0, now), cancelled_by=cancelled_by, start_error=error)
-        try:
-            next(converse(plan, self.build_recorder(task, plan)))
-        except StopIteration as end:
-            return end.value
-        raise AssertionError("a run that cannot begin wants nothing done")
+        player = LoopPlayer(plan, self.build_recorder(task, plan))
+        player.start()
+        assert player.result is not None, "a run that cannot start has no effects"
+        return player.result
 
     def _find_shared_budget(self, task: ChildTask, until: Deadline) -> TurnBudget | None:
         if task.spec.mode is Mode.INDEPENDENT:
@@ -118,7 +117,7 @@ class ChildBudgets:
 
 
 def _find_money_budget(task: ChildTask, shared_budget: TurnBudget | None) -> IterationBudget | None:
-    """The limit of money that a child inherits, if it does."""
+    """Return the money limit that a child run inherits, or None."""
     if "usd" in task.max_amounts:
         return IterationBudget("cost_usd", task.max_amounts["usd"], unit=Unit.USD)
     return None if shared_budget is None else shared_budget.budgets["usd"]

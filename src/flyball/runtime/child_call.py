@@ -1,4 +1,4 @@
-"""A call that is handed to children: one outcome, made of one or several runs."""
+"""Tool call that delegates to child runs: one outcome for one or several runs."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ from ..tools.tool import Tool
 
 _STOP_ORDER = list(Stop)
 _HEADER_CHARACTERS = 500
-"""Characters that are kept free for what is told of a child beside its words, which seldom takes as many."""
+"""Characters reserved for the header of each child run, which rarely needs as many."""
 
 
 class ChildCallRun(ToolCallRun):
-    """A call of `delegate` that was admitted. Each of its tasks is a run, and has a result when it is closed."""
+    """Admitted call of `delegate`. Each of its tasks is a child run, and has a result when the call is closed."""
 
     __slots__ = ("counts", "tasks")
 
@@ -37,16 +37,16 @@ class ChildCallRun(ToolCallRun):
 
     @property
     def child_count(self) -> int:
-        """How many children it has: tasks that join in an equal one are none."""
+        """Number of child runs. Tasks that share the run of an equal task do not count."""
         return len(distinct_tasks(self.tasks))
 
     @property
     def is_complete(self) -> bool:
-        """Whether all its tasks have come to their results."""
+        """True if all tasks have their results."""
         return all(task.result is not None for task in self.tasks)
 
     def close(self, now: float) -> bool:
-        """Close it, as all its children have ended: done if all of them completed."""
+        """Close the call after all child runs have ended. It is done if all of them completed."""
         results = [task.result for task in self.tasks if task.result is not None]
         assert len(results) == len(self.tasks), "every task has its result"
         header, text = self._outcome_fields(now), _format_results(self.tasks, results)
@@ -64,21 +64,21 @@ class ChildCallRun(ToolCallRun):
 
 
 def _is_refused(result: Result) -> bool:
-    """Whether a remote agent said no, so that nothing was run."""
+    """Return True if a remote agent refused the run, so that nothing happened."""
     return result.error is not None and result.error.get("code") == RemoteRefused.code
 
 
 def _format_results(tasks: Sequence[ChildTask], results: Sequence[Result]) -> str:
-    """What the parent's model reads of them, each with its share of the room."""
-    room = max(_HEADER_CHARACTERS, MAX_CHARACTERS // len(results) - _HEADER_CHARACTERS)
-    accounts = [_format_result(task, result, room) for task, result in zip(tasks, results, strict=True)]
-    if len(accounts) == 1:
-        return accounts[0]
-    return "\n\n".join(f"[{n}] {account}" for n, account in enumerate(accounts, 1))
+    """Return the text for the parent's model. Each child run gets an equal share of the characters."""
+    max_characters = max(_HEADER_CHARACTERS, MAX_CHARACTERS // len(results) - _HEADER_CHARACTERS)
+    texts = [_format_result(task, result, max_characters) for task, result in zip(tasks, results, strict=True)]
+    if len(texts) == 1:
+        return texts[0]
+    return "\n\n".join(f"[{n}] {text}" for n, text in enumerate(texts, 1))
 
 
 def _format_result(task: ChildTask, result: Result, max_characters: int) -> str:
-    """Why a child ended, what it used of what, what it did, and its words."""
+    """Return why a child run ended, its calls, and its text."""
     flags = f" ({', '.join(result.flags)})" if result.flags else ""
     calls = _format_calls(result)
     made = f" Its calls: {calls}." if calls else ""
@@ -87,7 +87,7 @@ def _format_result(task: ChildTask, result: Result, max_characters: int) -> str:
 
 
 def _truncate(text: str, max_characters: int) -> str:
-    """A text as long as it may be: a remote agent may write whatever it likes, also where ours are brief."""
+    """Return at most so many characters. A remote agent may write long texts where ours are short."""
     return (
         text
         if len(text) <= max_characters
@@ -96,7 +96,7 @@ def _truncate(text: str, max_characters: int) -> str:
 
 
 def _format_calls(result: Result) -> str:
-    """A short trace: how often each tool was called, and how often that did not help."""
+    """Return how often each tool was called, and how often it failed."""
     made = Counter(outcome.tool for outcome in result.tool_results)
     failed = Counter(outcome.tool for outcome in result.tool_results if not outcome.ok)
     rows = [f"{tool} {n}" + (f" ({failed[tool]} failed)" if failed[tool] else "") for tool, n in made.items()]
@@ -104,7 +104,7 @@ def _format_calls(result: Result) -> str:
 
 
 def _to_row(task: ChildTask, result: Result) -> dict[str, Any]:
-    """The same for programs."""
+    """Return the same for programs."""
     return {
         "child": task.spec.name,
         "run_id": result.run_id,

@@ -1,4 +1,4 @@
-"""A family: a run and its children, all driven in one event loop. No thread waits for a child."""
+"""Child runs: driven in the event loop of their parent. No thread waits for a child run."""
 
 from __future__ import annotations
 
@@ -26,10 +26,9 @@ from ..tools.runner import ToolRunner
 from .approval import Person
 from .child_budget import ChildBudgets
 from .child_call import ChildCallRun
-from .driver import Driver
-from .journal import RunJournal
+from .driver import RunDriver
+from .effect_journal import EffectJournal
 from .runner import Runner, SignalQueue
-from .tool_sources import SourcedDriver
 
 
 def build_driver(
@@ -40,19 +39,18 @@ def build_driver(
     shared_budget: TurnBudget | None = None,
     tree_budget: TurnBudget | None = None,
     person: Person | None = None,
-    journal: RunJournal | None = None,
-) -> Driver:
-    """The driver of a run: one that opens sources where it has some, and drives children where it delegates.
+    journal: EffectJournal | None = None,
+    parent_signals: SignalQueue | None = None,
+) -> RunDriver:
+    """Return the driver of a run. If the agent can delegate, it also drives child runs.
 
-    `shared_budget` is what the run shares with others. `tree_budget` is what its whole tree shares; for the root it is
-    the same.
+    `shared_budget` is shared with other runs, `tree_budget` by the whole tree. They are the same for the top run.
     """
     person = person or Person()
-    kind = SourcedDriver if plan.spec.sources else Driver
-    spec, signals, make_performer = plan.spec, SignalQueue(), ToolRunner
+    spec, signals, make_tool_runner = plan.spec, SignalQueue(), ToolRunner
     if spec.may_delegate:
         tree_budget = shared_budget if plan.parent_run_id is None else tree_budget
-        make_performer = partial(
+        make_tool_runner = partial(
             ChildRunner,
             budgets=ChildBudgets(
                 recorder=recorder,
@@ -67,44 +65,43 @@ def build_driver(
             parent_signals=signals,
             journal=journal,
         )
-    driver = kind(
+    return RunDriver(
         plan,
         recorder,
         signals,
         clock=clock,
         shared_budget=shared_budget,
         person=person,
-        make_performer=make_performer,
+        journal=journal,
+        parent_signals=parent_signals,
+        make_tool_runner=make_tool_runner,
     )
-    if journal is not None:
-        driver.attach_journal(journal)
-    return driver
 
 
 @dataclass(slots=True, kw_only=True, eq=False)
 class ChildRunner(ToolRunner):
-    """Makes the calls of a run that has children. Each of those has a result when its call is closed."""
+    """Makes the calls of a run that can delegate. Each child run has a result when its call is closed."""
 
     budgets: ChildBudgets
     tree_clock: Clock
-    """The clock of the whole family; `clock` is the parent's own time."""
+    """Clock of the whole tree. `clock` is the parent's own time."""
     person: Person
     max_concurrent: int
     stall_s: float
-    """How long a child may go on without anything coming of it."""
+    """Seconds without progress after which a child run is interrupted."""
     parent_signals: SignalQueue
-    """The parent's, which hears of what came too late for a child."""
-    journal: RunJournal | None
+    """Signals of the parent, which receives late results of child runs that have ended."""
+    journal: EffectJournal | None
     _running: dict[str, Runner] = field(default_factory=dict[str, Runner])
     _semaphore: anyio.Semaphore | None = None
 
     @property
     def running_children(self) -> Mapping[str, Runner]:
-        """Who brings the children that go on now to their ends, by the ids of their runs."""
+        """Runners of the child runs in progress, by run id."""
         return self._running
 
     def run_call(self, tool_call: ToolCallRun) -> Awaitable[Sequence[Outcome | None]]:
-        """Make one call that has begun; whoever awaits it keeps its time."""
+        """Make one call that has started. The caller enforces its deadline."""
         self.budgets.uncounted_children = 0
         return (
             self._run_tasks([tool_call])
@@ -113,15 +110,15 @@ class ChildRunner(ToolRunner):
         )
 
     async def perform(self, tool_calls: Sequence[ToolCallRun], deadline: float) -> None:
-        """Make calls side by side, children beside tools. All have their outcome then, also after a cancel."""
+        """Make tool calls and child runs in parallel. All have their outcome afterwards, even on a cancel."""
         self.budgets.uncounted_children = 0
-        children = [act for act in tool_calls if isinstance(act, ChildCallRun)]
+        children = [one for one in tool_calls if isinstance(one, ChildCallRun)]
         if not children:
             await ToolRunner.perform(self, tool_calls, deadline)
             return
-        others, now = [act for act in tool_calls if not isinstance(act, ChildCallRun)], self.clock.now()
-        for act in children:
-            act.start(now, deadline)
+        others, now = [one for one in tool_calls if not isinstance(one, ChildCallRun)], self.clock.now()
+        for child_call in children:
+            child_call.start(now, deadline)
         try:
             async with anyio.create_task_group() as tasks:
                 tasks.start_soon(ToolRunner.perform, self, others, deadline)
@@ -133,17 +130,17 @@ class ChildRunner(ToolRunner):
             self.interrupt(tool_calls)
 
     def interrupt(self, tool_calls: Sequence[ToolCallRun], *, timed_out: bool = False) -> None:
-        """Close what is still open; a child that never began ends as one that was called off."""
-        for act in tool_calls:
-            if isinstance(act, ChildCallRun) and act.outcome is None:
-                for task in distinct_tasks(act.tasks):
+        """Close calls that are still open. A child run that did not start ends as cancelled by its parent."""
+        for tool_call in tool_calls:
+            if isinstance(tool_call, ChildCallRun) and tool_call.outcome is None:
+                for task in distinct_tasks(tool_call.tasks):
                     task.own_result = task.own_result or self.budgets.build_unstarted_result(
                         task, self.tree_clock.wall(), "parent"
                     )
         ToolRunner.interrupt(self, tool_calls, timed_out=timed_out)
 
     async def delegate(self, tool_call: ToolCallRun, child: object, goal: str, context: str) -> Result:
-        """Have a child do a task for a tool, as part of that tool's call."""
+        """Drive a child run for a tool, as part of that tool's call."""
         if not tool_call.tool.is_async:
             return await ToolRunner.delegate(self, tool_call, child, goal, context)
         task = self.budgets.claim_child(tool_call, child, goal, context)
@@ -157,20 +154,20 @@ class ChildRunner(ToolRunner):
         return task.own_result
 
     async def _run_tasks(self, tool_calls: Sequence[ChildCallRun]) -> Sequence[Outcome | None]:
-        """Have all tasks done, so many at a time, begun in the order asked."""
+        """Drive all tasks, at most `max_concurrent` at a time. They start in the order of the calls."""
         waiting = deque(
-            (act, task) for act in tool_calls for task in distinct_tasks(act.tasks) if task.own_result is None
+            (one, task) for one in tool_calls for task in distinct_tasks(one.tasks) if task.own_result is None
         )
 
         def close_finished_calls() -> None:
-            for act in tool_calls:
-                if act.outcome is None and act.is_complete:
-                    act.close(self.clock.now())
+            for tool_call in tool_calls:
+                if tool_call.outcome is None and tool_call.is_complete:
+                    tool_call.close(self.clock.now())
 
         async def work() -> None:
             while waiting:
-                act, task = waiting.popleft()
-                await self._drive_when_free(task, act.deadline)
+                tool_call, task = waiting.popleft()
+                await self._drive_when_free(task, tool_call.deadline)
                 close_finished_calls()
 
         async def run_workers() -> None:
@@ -180,10 +177,10 @@ class ChildRunner(ToolRunner):
 
         close_finished_calls()
         await self._run_watched(run_workers)
-        return [act.outcome for act in tool_calls]
+        return [one.outcome for one in tool_calls]
 
     async def _run_watched(self, work: Callable[[], Awaitable[None]]) -> None:
-        """Have it done, and cut children of which nothing comes meanwhile."""
+        """Await the work, and interrupt child runs that stall meanwhile."""
         async with anyio.create_task_group() as watching:
             if self.stall_s < math.inf:
                 watching.start_soon(self._watch_stalls)
@@ -191,7 +188,7 @@ class ChildRunner(ToolRunner):
             watching.cancel_scope.cancel()
 
     async def _watch_stalls(self) -> None:
-        """Cut children of which nothing comes: they report then, as those do that meet a limit."""
+        """Interrupt child runs without progress. They then report, as at a limit."""
         while True:
             idle = {driver: driver.idle_s for driver in self._running.values()}
             for driver, idle_s in idle.items():
@@ -200,14 +197,14 @@ class ChildRunner(ToolRunner):
             await anyio.sleep(max(self.stall_s / 20, self.stall_s - max(idle.values(), default=0.0)))
 
     async def _drive_when_free(self, task: ChildTask, until: float) -> None:
-        """Drive one child to its end, when there is a place for it."""
-        # One with `fast_acquire` gives nobody else a turn, so those for whom there are places begin in their order.
+        """Drive one child run to its end, as soon as fewer than `max_concurrent` are in progress."""
+        # With `fast_acquire` no other task runs in between, so child runs start in their order.
         self._semaphore = self._semaphore or anyio.Semaphore(self.max_concurrent, fast_acquire=True)
         async with self._semaphore:
             await self._drive_child(task, until)
 
     async def _drive_child(self, task: ChildTask, until: float) -> None:
-        """Drive one child to its end. What goes wrong with it is its result, and never its parent's exception."""
+        """Drive one child run to its end. Its failure is its result, never an exception of its parent."""
         try:
             driver = self._build_runner(task, until)
         except Exception as error:
@@ -216,31 +213,30 @@ class ChildRunner(ToolRunner):
             )
             return
         self._running[task.run_id] = driver
-        here = POSITION.set(POSITION.get().for_children(self.run_id))
+        token = POSITION.set(POSITION.get().for_children(self.run_id))
         try:
             task.own_result = await driver.drive()
         except Exception as error:
             task.own_result = Result(stop=Stop.FAILED, error=describe_error(error), run_id=task.run_id)
         finally:
-            POSITION.reset(here)
+            POSITION.reset(token)
             del self._running[task.run_id]
             task.own_result = task.own_result or driver.result
 
     def _build_runner(self, task: ChildTask, until: float) -> Runner:
-        plan, within = self.budgets.build_plan(task, self.clock, until)
+        plan, shared_budget = self.budgets.build_plan(task, self.clock, until)
         recorder = self.budgets.build_recorder(task, plan)
         if task.spec.make_runner is not None:
-            return task.spec.make_runner(task, plan, recorder, self.tree_clock, within)
-        own = task.spec.approver is not None
-        person = Person(task.spec.approver, task.spec.approver_seconds) if own else self.person
-        driver = build_driver(
+            return task.spec.make_runner(task, plan, recorder, self.tree_clock, shared_budget)
+        has_approver = task.spec.approver is not None
+        person = Person(task.spec.approver, task.spec.approver_seconds) if has_approver else self.person
+        return build_driver(
             plan,
             recorder,
             clock=self.tree_clock,
-            shared_budget=within,
+            shared_budget=shared_budget,
             tree_budget=self.budgets.tree_budget,
             person=Person(person.approver, person.seconds),
             journal=None if self.journal is None else self.journal.for_child(),
+            parent_signals=self.parent_signals,
         )
-        driver.parent_signals = self.parent_signals
-        return driver

@@ -1,82 +1,69 @@
-"""The driver: one run's effects, done. It decides nothing."""
+"""The driver: performs the effects of one run on asyncio or trio. It decides nothing."""
 
 from __future__ import annotations
 
 import contextlib
 import math
-from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from dataclasses import replace
 from threading import get_ident
 from typing import Any, cast
 
 import anyio
-import anyio.lowlevel
 
 from .._internal.workers import WorkerPool, get_call_soon
 from ..budget.budget import IterationBudget
 from ..budget.deadline import SYSTEM, Clock
 from ..budget.run_budget import TurnBudget
-from ..event import Delta, Event, Header, ToolReported
-from ..loop.effects import Act, Answer, Append, Ask, Cancel, Decide, Effect, Flow, Grant, Late, Stalled, TimeUp, Wait
-from ..loop.loop import converse
+from ..errors import SourceError, describe_error
+from ..loop.clock import LoopClock
+from ..loop.effects import Answer, Append, Ask, Cancel, Effect, Grant, Stalled, TimeUp
 from ..loop.plan import Plan
+from ..loop.player import LoopPlayer
 from ..models import Model
-from ..outcome import Outcome
-from ..person import Question, Verdict
-from ..recorder import Fields, Recorder
-from ..request import ModelFailure, Purpose, Reply
+from ..recorder import Recorder
+from ..request import Purpose
 from ..result import Result, Stop
-from ..tools.call import ToolCallRun
 from ..tools.runner import ToolRunner
-from .approval import NO_PERSON, ApprovalCaller, Person
-from .history import PausedRun, is_open
-from .journal import RunJournal
+from .approval import NO_PERSON, Person
+from .effect_journal import EffectJournal, build_journal
+from .effects import RunEffects
+from .history import PausedRun
 from .model_call import ModelCaller
-from .resume import replay_pause, resume_run
+from .resume import resume_run
 from .runner import Runner, SignalQueue
 from .shared_budget import SharedBudgetClient
 from .timer import RunTimer
+from .tool_events import CallSoon, ToolEvents
+from .tool_sources import OpenSources, open_sources
 
 _CLOSING_S = 5.0
-"""How long a run that is cancelled may take to keep what it has."""
-_YIELD_EVERY = 33
-"""Effects: a model and tools that never wait would else keep everybody else from running."""
+"""Seconds that a cancelled run may take to save its messages and settle its budgets."""
 _WORKERS = WorkerPool()
-_GRACE = Purpose.GRACE  # found once: see loop/state.py
+_GRACE = Purpose.GRACE  # looked up once: see loop/state.py
 
 
-class Driver:
-    """Drives one run: `await Driver(plan, recorder).drive()` gives its result.
+class RunDriver:
+    """Drives one run: `await RunDriver(plan, recorder).drive()` returns its result.
 
-    If the task is cancelled meanwhile, the run is closed as cancelled, `result` has what there is, and the cancellation
-    is raised again.
+    If the task is cancelled, the run ends as cancelled, `result` has the partial result, and the cancellation is raised
+    again.
     """
 
     __slots__ = (
-        "_approval_caller",
         "_call_soon",
+        "_events",
+        "_initial_state",
         "_journal",
-        "_later_verdicts",
-        "_loop",
-        "_model_caller",
-        "_paused",
-        "_performer",
-        "_person",
         "_plan",
         "_scope",
         "_shared_budget",
-        "_state",
-        "_thread",
-        "_until",
-        "_yield_at",
-        "answers",
-        "budget_client",
-        "parent_signals",
+        "effects",
+        "player",
         "recorder",
-        "result",
         "signals",
         "timer",
-    )  # fmt: skip
+    )
 
     def __init__(
         self,
@@ -88,306 +75,220 @@ class Driver:
         shared_budget: TurnBudget | None = None,
         workers: WorkerPool = _WORKERS,
         person: Person = NO_PERSON,
-        make_performer: Callable[..., ToolRunner] = ToolRunner,
+        journal: EffectJournal | None = None,
+        parent_signals: SignalQueue | None = None,
+        make_tool_runner: Callable[..., ToolRunner] = ToolRunner,
     ) -> None:
+        spec = plan.spec
         self.recorder = recorder
-        self.signals = signals or SignalQueue()
-        self._journal: RunJournal | None = None
-        self.answers: list[Answer[Any]] = []
-        """Everything the loop was told: the run can be played again from it."""
-        self.result: Result | None = None
-        self.parent_signals: SignalQueue | None = None
-        """Who hears of what comes when the run has ended: its parent."""
+        self.signals = signals = signals or SignalQueue()
+        self.timer = timer = RunTimer(clock)
+        self.player = LoopPlayer(plan, recorder)
         self._plan = plan
-        self._until = plan.until
-        self._loop: Flow[Result] = converse(plan, recorder)
-        self.timer = RunTimer(clock)
-        shared = plan.spec
-        model = cast("Model", shared.model)
-        self._model_caller = ModelCaller(model, shared.model_is_async, workers, self._emit_delta, shared.models)
-        self._performer = make_performer(
-            workers=workers,
-            clock=self.timer,
-            run_id=plan.run_id,
-            state=plan.state,
-            metadata=plan.metadata,
-            watcher=self,
-        )
-        self._state = dict(plan.state)
-        """What the run begins with."""
-        self._paused = person.paused
-        self._later_verdicts: dict[str, Verdict] | None = None
-        """What is answered after the first question that stays open."""
-        self._person = person
-        self._approval_caller: ApprovalCaller | None = None
+        self._initial_state = dict(plan.state)
         self._shared_budget = shared_budget
-        self.budget_client = None if shared_budget is None else SharedBudgetClient(shared_budget)
+        self._journal = journal = journal or build_journal(spec)
+        self._events = events = ToolEvents(plan.run_id, recorder, signals, timer, journal, parent_signals)
+        self.effects = RunEffects(
+            timer,
+            signals,
+            ModelCaller(cast("Model", spec.model), spec.model_is_async, workers, events.on_text, spec.models),
+            make_tool_runner(
+                workers=workers,
+                clock=timer,
+                run_id=plan.run_id,
+                state=plan.state,
+                metadata=plan.metadata,
+                watcher=events,
+                may_write=journal.may_write,
+            ),
+            person,
+            None if shared_budget is None else SharedBudgetClient(shared_budget),
+        )
+        self.effects.until = plan.until
         self._scope: anyio.CancelScope | None = None
-        self._call_soon: Callable[[Callable[[], object]], object] | None = None
-        self._thread = 0
-        self._yield_at = _YIELD_EVERY
-
-    def attach_journal(self, journal: RunJournal) -> None:
-        """Have all written down that it does."""
-        self._journal = journal
-        journal.send_signal = self.signals.send
-        journal.watch(self.recorder)
-        self._performer.may_write = lambda: journal.lease.is_held
-
-    @property
-    def ceilings(self) -> Mapping[str, IterationBudget]:
-        """What the run's budgets began with."""
-        return self._plan.spec.limits.budgets
+        self._call_soon: CallSoon | None = None
+        journal.attach(recorder, signals.send)
 
     @property
     def agent(self) -> str:
-        """Whose run it is."""
+        """Name of the agent."""
         return self._plan.spec.agent
 
     @property
+    def answers(self) -> Sequence[Answer[Any]]:
+        """Answers that the loop has received. The run can be replayed from them."""
+        return self.player.answers
+
+    @property
+    def ceilings(self) -> Mapping[str, IterationBudget]:
+        """Budgets with the ceilings that the run starts with."""
+        return self._plan.spec.limits.budgets
+
+    @property
     def children(self) -> Mapping[str, Runner]:
-        """Those that go on now, by the ids of their runs."""
-        return self._performer.running_children
+        """Child runs in progress, by run id."""
+        return self.effects.tool_runner.running_children
+
+    @property
+    def result(self) -> Result | None:
+        """Result of the run. None until the loop has ended."""
+        return self.player.result
 
     @property
     def idle_s(self) -> float:
-        """For how long nothing has come of it: no reply, no outcome, no piece of text; of it, or of its children."""
+        """Seconds since the last reply, outcome or piece of text of the run or of its child runs."""
         own = self.timer.now() - self.recorder.at
         return min([own, *(child.idle_s for child in tuple(self.children.values()))])
 
     def stall(self, idle_s: float) -> None:
-        """Cut what is under way, as nothing comes of it; the run reports, and that is cut too when nothing comes."""
+        """Interrupt an effect that makes no progress. The run then reports, and may be interrupted again."""
         if self.signals.send(Stalled(idle_s)):
             self._cancel_scope()
 
     def drive(self) -> Coroutine[Any, Any, Result]:
-        """Do what the loop wants until it has ended; where the run is kept, within a session that is its own."""
-        return self._drive() if self._journal is None else self._drive_with_journal(self._journal)
+        """Perform the effects of the loop until it ends, and return its result."""
+        if self._journal.is_stored:
+            return self._drive_stored()
+        if self._journal.history is not None:
+            self.timer.set_elapsed(0.0)  # the time before a resume does not count
+        return self._drive()
 
-    async def _drive_with_journal(self, journal: RunJournal) -> Result:
+    async def _drive_stored(self) -> Result:
+        journal = self._journal
         try:
-            plan = self._plan = await journal.open(self._plan)
-            self._until, self._performer.state = plan.until, plan.state
-            if journal.history is not None:
-                verdicts = {**journal.history.later_verdicts, **self._person.verdicts}
-                self._person = replace(self._person, verdicts=verdicts)
-            self._loop = converse(plan, self.recorder)
-            self.timer.set_elapsed(0.0)  # waiting for the session takes nothing of the run's time
+            self._set_plan(await journal.open(self._plan))
+            self.timer.set_elapsed(0.0)  # waiting for the session does not count
             return await self._drive()
         finally:
             await journal.close()
 
-    async def _drive(self) -> Result:
-        self._call_soon, self._thread = get_call_soon(), get_ident()
-        self._model_caller.bind_thread(self._call_soon, self._thread)
-        mailbox, pace, doing = self.signals, self.timer, self._perform if self._journal is None else self._start_effect
-        mailbox.on_cancel(self._request_cancel)
+    def _drive(self) -> Coroutine[Any, Any, Result]:
+        return self._drive_with_sources() if self._plan.spec.sources else self._play()
+
+    def _set_plan(self, plan: Plan) -> None:
+        self._plan, self.player = plan, LoopPlayer(plan, self.recorder)
+        self.effects.until, self.effects.tool_runner.state = plan.until, plan.state
+
+    async def _play(self) -> Result:
+        """Perform effects until the loop ends or the run is cancelled."""
+        self._bind_thread()
+        signals, timer = self.signals, self.timer
+        perform = self._perform_stored if self._journal.is_stored else self.effects.perform
         effect: Effect[Any] | None = None
         try:
             effect = self._start_loop()
-            while effect is not None and not mailbox.is_cancelling:
-                with pace.scope() as scope:
+            while effect is not None and not signals.is_cancelling:
+                with timer.scope() as scope:
                     self._scope = scope
-                    pace.enter(scope)
-                    # What ends at the very moment its time is over, or ignores that, leaves a scope that cuts what
-                    # comes next; so that gets a new one.
-                    while effect is not None and not mailbox.is_cancelling and not pace.is_cancelled():
-                        effect = self.send_answer(effect, await doing(effect))
-                if effect is not None and scope.cancelled_caught:  # its time is over, or somebody wants it cut
-                    effect = self.send_answer(effect, self._interrupt_effect(effect))
+                    timer.enter(scope)
+                    # An effect that ends exactly at its deadline, or ignores it, leaves a cancelled scope. The next
+                    # effect gets a new one.
+                    while effect is not None and not signals.is_cancelling and not timer.is_cancelled():
+                        effect = self.send_answer(effect, await perform(effect))
+                if effect is not None and scope.cancelled_caught:  # at its deadline, or on request
+                    effect = self.send_answer(effect, self.effects.interrupt(effect))
         except BaseException:
-            self.signals.send(self._cancelled)
+            self._signal_cancelled()
             await self._close(effect)
             raise
         await self._close(effect)
         assert self.result is not None, "a loop that has ended has its result"
         return self.result
 
-    @property
-    def _cancelled(self) -> Cancel:
-        """What it means for the run that its task is cancelled: a child's is part of its parent's."""
-        return Cancel("task" if self._plan.parent_run_id is None else "parent")
+    def _bind_thread(self) -> None:
+        call_soon, thread = get_call_soon(), get_ident()
+        self._call_soon = call_soon
+        self._events.bind_thread(call_soon, thread)
+        self.effects.bind_thread(call_soon, thread)
+        self.signals.on_cancel(self._request_cancel)
+
+    async def _perform_stored(self, effect: Effect[Any]) -> Any:
+        """Perform an effect after its start is recorded. If that fails, interrupt it instead."""
+        if await self._journal.record_start(len(self.player.answers), effect):
+            return await self.effects.perform(effect)
+        return self.effects.interrupt(effect)
+
+    def send_answer(self, effect: Effect[Any], value: Any) -> Effect[Any] | None:
+        """Send the loop the answer to an effect, with the time and the signals so far. Return the next effect."""
+        signals, timer, player = self.signals, self.timer, self.player
+        signals.lock.acquire()
+        try:
+            until = self._plan.until
+            if until is not None and timer.wall() >= until:
+                signals.send(TimeUp())
+            answer = Answer(value, timer.now(), signals.drain() if signals.pending else ())
+            self._journal.record_answer(len(player.answers), effect, answer)
+            following = player.send(answer)
+            if type(following) is Ask:
+                signals.in_grace_turn = following.request.purpose is _GRACE
+            elif following is None:
+                self._end()
+            return following
+        except BaseException:
+            signals.ended = signals.ended or player.effect is None  # Ctrl-C in a callback has ended the loop
+            raise
+        finally:
+            signals.lock.release()
+
+    def _start_loop(self) -> Effect[Any] | None:
+        """Start the loop, or replay the recorded part of a resumed run. Return the first effect to perform."""
+        journal = self._journal
+        journal.set_plan(self._plan)
+        if journal.history is not None:
+            return resume_run(self, journal.history, journal)
+        try:
+            self.player.start()
+        finally:
+            self.read_player()
+        return self.player.effect
+
+    def read_player(self) -> None:
+        """Update the signal queue after steps of the player without `send_answer`."""
+        effect = self.player.effect
+        if isinstance(effect, Ask):
+            self.signals.in_grace_turn = effect.request.purpose is _GRACE
+        elif effect is None:
+            self._end()
+
+    def _end(self) -> None:
+        """Refuse further signals. Attach the history to the result of a paused run."""
+        self.signals.ended = True
+        result = self.player.result
+        if result is not None and result.stop is Stop.PAUSED:
+            history = self._journal.read_history(self.player.answers)
+            plan = replace(self._plan, state=self._initial_state)
+            pause = PausedRun(plan, history, result, self.signals.drain(), self._shared_budget)
+            self.player.result = replace(result, pause=pause)
 
     async def _close(self, effect: Effect[Any] | None) -> None:
-        """After a cancel: keep what there is, for a while; nothing else is waited for."""
+        """End the loop after a cancel: save messages and settle budgets for a limited time, interrupt the rest."""
         if effect is not None and not self.signals.ended:
             with anyio.CancelScope(shield=True, deadline=anyio.current_time() + _CLOSING_S):
                 while effect is not None:
-                    keeps = isinstance(effect, Append | Grant)
-                    effect = self.send_answer(
-                        effect, await self._start_effect(effect) if keeps else self._interrupt_effect(effect)
-                    )
+                    saves = isinstance(effect, Append | Grant)
+                    answer = await self._perform_stored(effect) if saves else self.effects.interrupt(effect)
+                    effect = self.send_answer(effect, answer)
             while effect is not None:
-                effect = self.send_answer(effect, self._interrupt_effect(effect))
-        if self.budget_client is not None:
-            self.budget_client.close()
-        if self._journal is not None and self.result is not None:
+                effect = self.send_answer(effect, self.effects.interrupt(effect))
+        self.effects.close()
+        if self.result is not None:
             await self._journal.finish(self.result)
         self._break_cycles()
 
     def _break_cycles(self) -> None:
-        """Let go of each other: what is tied in a circle waits for the collector, and a thousand runs would show it."""
+        """Drop references to this driver: with a thousand runs, the garbage collector's work would be noticeable."""
         self.timer.leave()
         self.signals.on_cancel(None)
-        if self.parent_signals is None or self.result is None or not self.result.hung:
-            self._performer.watcher = None
-        self._model_caller.detach()
 
-    def send_answer(self, effect: Effect[Any], value: Any) -> Effect[Any] | None:
-        """Tell the loop what an effect came to, when, and what has come in meanwhile."""
-        mailbox, pace = self.signals, self.timer
-        mailbox.lock.acquire()
-        try:
-            if self._until is not None and pace.wall() >= self._until:
-                mailbox.send(TimeUp())
-            answer = Answer(value, pace.now(), mailbox.drain() if mailbox.pending else ())
-            if self._journal is not None:
-                self._journal.record_answer(len(self.answers), effect, answer)
-            self.answers.append(answer)
-            return self.advance(answer)
-        finally:
-            mailbox.lock.release()
-
-    def advance(self, answer: Any) -> Effect[Any] | None:
-        """Hear what the loop wants next; None when it has ended."""
-        try:
-            effect = self._loop.send(answer)
-            if type(effect) is Ask:
-                self.signals.in_grace_turn = effect.request.purpose is _GRACE
-            return effect
-        except BaseException as end:
-            self.signals.ended = True
-            if not isinstance(end, StopIteration):
-                raise
-            self.result = self._attach_pause(end.value)
-            return None
-
-    def _attach_pause(self, result: Result) -> Result:
-        """The result; of a paused run, with what it goes on from."""
-        if result.stop is not Stop.PAUSED:
-            return result
-        plan = replace(self._plan, state=self._state)
-        unheard = self.signals.drain()
-        return replace(
-            result,
-            pause=PausedRun(plan, self.answers, result, self._later_verdicts or {}, unheard, self._shared_budget),
-        )
-
-    def _replay_pause(self, pause: PausedRun) -> Effect[Any]:
-        """Play a run that was paused in this process, and go on with its time."""
-        effect = replay_pause(self, pause)
-        self.timer.set_elapsed(pause.at)
-        return effect
-
-    def close_loop(self) -> None:
-        """Let go of the loop; it goes another way than it did."""
-        self._loop.close()
-
-    def _start_loop(self) -> Effect[Any] | None:
-        """What the loop wants first; of a run that goes on, first after what was done before."""
-        keeper = self._journal
-        if keeper is None:
-            return self.advance(None) if self._paused is None else self._replay_pause(self._paused)
-        keeper.set_plan(self._plan)
-        return self.advance(None) if keeper.history is None else resume_run(self, keeper.history, keeper)
-
-    def _start_effect(self, effect: Effect[Any]) -> Awaitable[Any]:
-        return self._perform(effect) if self._journal is None else self._perform_journaled(effect, self._journal)
-
-    async def _perform_journaled(self, effect: Effect[Any], journal: RunJournal) -> Any:
-        """Do it when it is written down that it begins; where that cannot be, it is not done."""
-        return (
-            await self._perform(effect)
-            if await journal.record_start(len(self.answers), effect)
-            else self._interrupt_effect(effect)
-        )
-
-    def _perform(self, effect: Effect[Any]) -> Awaitable[Any]:
-        """Do it, for as long as it may take."""
-        if isinstance(effect, Ask):
-            self.timer.set_deadline(effect.deadline)
-            gives_way = len(self.answers) >= self._yield_at
-            return self._ask_after_checkpoint(effect) if gives_way else self._model_caller.ask(effect.request)
-        if isinstance(effect, Act):
-            acts: Sequence[Any] = effect.acts
-            if len(acts) > 1 or acts[0].gate.outcome is not None:
-                return self._make_calls(acts, effect.deadline)
-            act = acts[0]
-            act.start(self.timer.now(), effect.deadline)
-            self.timer.set_deadline(act.deadline)
-            return self._performer.run_call(act)
-        if isinstance(effect, Decide):
-            return self._decide(effect.question)
-        return self._wait(effect) if isinstance(effect, Wait) else self._perform_immediate(effect)
-
-    async def _ask_after_checkpoint(self, effect: Ask) -> Reply | ModelFailure:
-        """Ask when others have had their turn."""
-        self._yield_at = len(self.answers) + _YIELD_EVERY
-        await anyio.lowlevel.checkpoint()
-        return await self._model_caller.ask(effect.request)
-
-    async def _wait(self, effect: Wait) -> None:
-        self.timer.set_deadline(math.inf)
-        await anyio.sleep(max(0.0, effect.until - self.timer.now()))
-
-    async def _decide(self, question: Question) -> Verdict:
-        """Ask a person; meanwhile the run's time stands still."""
-        self.timer.set_deadline(math.inf)
-        self.timer.pause()
-        try:
-            verdict = await self._get_approval_caller().decide(question, self._compute_remaining_s())
-        finally:
-            self.timer.resume()
-        if is_open(verdict):
-            self._later_verdicts = self._later_verdicts or {}
-        elif self._later_verdicts is not None:
-            self._later_verdicts[question.id] = verdict
-        return verdict
-
-    def _get_approval_caller(self) -> ApprovalCaller:
-        """Made when somebody is asked, which in most runs nobody is."""
-        if self._approval_caller is None:
-            self._approval_caller = ApprovalCaller(self._person)
-        return self._approval_caller
-
-    def _compute_remaining_s(self) -> float:
-        """The seconds until the time of day when it must have ended its work."""
-        return math.inf if self._until is None else self._until - self.timer.wall()
-
-    async def _perform_immediate(self, effect: Effect[Any]) -> Any:
-        return self._answer_immediate(effect)
-
-    async def _make_calls(self, tool_calls: Sequence[Any], deadline: float) -> Sequence[Outcome | None]:
-        self.timer.set_deadline(math.inf)  # each call has a scope of its own
-        await self._performer.perform([act for act in tool_calls if act.outcome is None], deadline)
-        return [act.outcome for act in tool_calls]
-
-    def _answer_immediate(self, effect: Effect[Any]) -> Any:
-        if isinstance(effect, Append):
-            return None
-        assert isinstance(effect, Grant), f"the driver cannot perform a {type(effect).__name__}"
-        return None if self.budget_client is None else self.budget_client.apply(effect)
-
-    def _interrupt_effect(self, effect: Effect[Any]) -> Any:
-        """What an effect that was not waited for came to."""
-        match effect:
-            case Ask():
-                return self._model_caller.interrupt()
-            case Act():
-                acts = cast("Sequence[ToolCallRun]", effect.acts)
-                self._performer.interrupt(acts, timed_out=not self.signals.is_cancelling)
-                return [act.outcome for act in acts]
-            case Decide():
-                return self._get_approval_caller().interrupt()
-            case Grant():
-                return self._answer_immediate(effect)
-            case _:
-                return None
+    def _signal_cancelled(self) -> None:
+        """Signal that the task was cancelled. The task of a child run is part of its parent's."""
+        self.signals.send(Cancel("task" if self._plan.parent_run_id is None else "parent"))
 
     def _request_cancel(self) -> None:
-        """From any thread: end what is under way."""
+        """Interrupt the effect in progress, from any thread."""
         if self._call_soon is not None:
-            with contextlib.suppress(RuntimeError):  # the event loop is closed, and the run with it
+            with contextlib.suppress(RuntimeError):  # the event loop is closed, and the run has ended with it
                 self._call_soon(self._cancel_scope)
 
     def _cancel_scope(self) -> None:
@@ -395,32 +296,49 @@ class Driver:
             self._scope.cancel()
         self.timer.was_cancelled = True
 
-    def on_started(self, tool_call: ToolCallRun) -> None:
-        """The loop tells that; it decided when."""
+    async def _drive_with_sources(self) -> Result:
+        """Open the tool sources, which takes the run's time, and drive the run while they are open.
 
-    def on_ended(self, tool_call: ToolCallRun) -> None:
-        """The loop tells that, in the order asked; it is kept now."""
-        if self._journal is not None:
-            self._journal.record_outcome(tool_call)
+        If a source cannot be opened, a new run fails. A resumed run raises the error and can be resumed later.
+        """
+        self._bind_thread()
+        async with open_sources(self._plan.spec.sources) as sources:
+            try:
+                error = await self._open_tools(sources)
+            except BaseException:  # the task was cancelled
+                self._signal_cancelled()
+                await self._play()
+                raise
+            if error is not None and self._journal.history is not None:
+                self._journal.release()
+                self._break_cycles()
+                raise error
+            return await self._play()
 
-    def on_report(self, tool_call: ToolCallRun, text: str) -> None:
-        """A tool tells how far it is; on its own thread, or here: then soon could be after its end."""
-        if get_ident() == self._thread:
-            self._emit(ToolReported, tool_call.call.id, tool_call.tool.name, text)
-        elif self._call_soon is not None:
-            with contextlib.suppress(RuntimeError):
-                self._call_soon(lambda: self._emit(ToolReported, tool_call.call.id, tool_call.tool.name, text))
+    async def _open_tools(self, sources: OpenSources) -> Exception | None:
+        """Add the tools of the sources to the plan. Return the error that prevented it, unless the run is cancelled."""
+        plan, error, is_new = self._plan, None, self._journal.history is None
+        limit_s = _compute_work_s(plan) if is_new else math.inf
+        with anyio.CancelScope(deadline=anyio.current_time() + limit_s) as scope:
+            self._scope = scope
+            try:
+                if limit_s > 0 and not self.signals.is_cancelling:  # otherwise the loop ends at once
+                    assert plan.spec.resolve_tools is not None, "an agent with sources can resolve their tools"
+                    plan = replace(plan, spec=plan.spec.resolve_tools(plan.spec, await sources.open()))
+            except Exception as found:
+                error = found
+        if self.signals.is_cancelling:
+            return None
+        if scope.cancelled_caught:
+            error = SourceError(sources.missing, f"not open within {limit_s:g} s, the time limit of this run")
+        if is_new:
+            start_error = None if error is None else describe_error(error)
+            plan = replace(plan, elapsed_s=self.timer.now(), start_error=start_error)
+        self._set_plan(plan)
+        return error
 
-    def on_late_result(self, tool_call: ToolCallRun) -> None:
-        """A call ended after it was declared dead: the loop hears of it with the next answer."""
-        if not self.signals.send(Late(tool_call.call.id, tool_call.tool.name)) and self.parent_signals is not None:
-            self.parent_signals.send(Late(tool_call.idempotency_key(self._plan.run_id), tool_call.tool.name, own=False))
 
-    def _emit_delta(self, text: str) -> None:
-        self._emit(Delta, text)
-
-    def _emit(self, kind: Callable[[int, float, int, Header, *Fields], Event], *fields: *Fields) -> None:
-        """Record what is only for those who watch now; the loop need not know it."""
-        if not self.signals.ended:
-            self.recorder.at = self.timer.now()
-            self.recorder.emit(kind, *fields)
+def _compute_work_s(plan: Plan) -> float:
+    """Return the seconds that a run has for its work."""
+    with plan.spec.limits.open(LoopClock(plan.started_at), plan.max_seconds, plan.max_amounts) as budget:
+        return budget.work_at

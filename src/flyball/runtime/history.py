@@ -1,25 +1,20 @@
-"""The past of a run, as its journal tells it: what its loop was told, and what was begun and not ended."""
+"""History of a run: the effects that started and their answers, from a journal or from memory."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from threading import Lock
-from typing import Any, cast
+from typing import Any
 
 from .. import __version__
-from ..budget.run_budget import Refusal, TurnBudget
+from ..budget.run_budget import TurnBudget
 from ..errors import ResumeError, UsageError
 from ..loop.child_task import add_instructions
 from ..loop.effects import (
-    Act,
     Answer,
-    Ask,
     Cancel,
-    Decide,
-    Effect,
     Extend,
-    Grant,
     Late,
     LeaseLost,
     Signal,
@@ -31,66 +26,42 @@ from ..loop.effects import (
 from ..loop.plan import Plan
 from ..outcome import Outcome
 from ..person import Verdict
-from ..request import ModelFailure, Reply
 from ..result import Result
 from ..store import Codec, Kind, Row
 
 
 class PausedRun:
-    """The plan of a paused run, and all that its loop was told until it asked what nobody has answered.
+    """Plan and history of a run that paused in this process.
 
-    Going on is the same loop again, fed with those answers. It is kept in memory: a copy by pickle has none.
+    It exists in memory only: unpickling returns None.
     """
 
-    __slots__ = (
-        "_claimed",
-        "agent",
-        "answers",
-        "later_verdicts",
-        "plan",
-        "question_id",
-        "shared_budget",
-        "signals",
-        "sink_errors",
-    )
+    __slots__ = ("_claimed", "agent", "history", "plan", "shared_budget")
 
     def __init__(
         self,
         plan: Plan,
-        answers: Sequence[Answer[Any]],
+        history: RunHistory,
         result: Result,
-        later_verdicts: Mapping[str, Verdict],
         pending_signals: Sequence[Signal],
         shared_budget: TurnBudget | None,
     ) -> None:
-        place = next(n for n, answer in enumerate(answers) if is_open(answer.value))
         self.plan = plan
-        self.answers = answers[:place]
-        self.question_id = result.questions[0].id
-        """What was asked then."""
-        self.later_verdicts = later_verdicts
-        """What was answered to later questions of the batch: nobody is asked that again."""
-        self.sink_errors = result.sink_errors
+        self.history = history.truncate_at_question()
+        self.history.sink_errors = result.sink_errors
+        self.history.signals += _select_kept(pending_signals)
         self.shared_budget = shared_budget
-        received = [signal for answer in answers[place:] for signal in answer.signals]
-        self.signals = [signal for signal in (*received, *pending_signals) if isinstance(signal, Steer | Extend | Late)]
-        """What came in while the run was closed: its senders were told that it came."""
         self.agent: object = None
-        """Whose run it is, where nobody else has that in hand."""
+        """Agent of the run, if its caller has none."""
         self._claimed = Lock()
 
-    @property
-    def at(self) -> float:
-        """The run's active seconds until then."""
-        return self.answers[-1].at if self.answers else 0.0
-
     def claim(self) -> None:
-        """Go on from here, once: what comes next would else be done twice."""
+        """Allow this one resume. A second one would repeat effects."""
         if not self._claimed.acquire(blocking=False):
             raise UsageError("this run was already resumed from this result: use the result that resume returned")
 
     def release(self) -> None:
-        """It could not go on; nothing was done, and it may be tried again."""
+        """Allow another resume, because this one did nothing."""
         self._claimed.release()
 
     def __reduce__(self) -> tuple[Any, ...]:
@@ -98,26 +69,13 @@ class PausedRun:
 
 
 def is_open(value: object) -> bool:
-    """Whether nobody has answered yet."""
+    """Return True for the verdict of a question that no person has answered."""
     return isinstance(value, Verdict) and value.approved is None
 
 
-def is_answer_to(effect: Effect[Any] | None, value: Any) -> bool:
-    """Whether this can be what the effect came to; a run that goes another way when it is played again is found out."""
-    match effect:
-        case None:
-            return False
-        case Ask():
-            return isinstance(value, Reply | ModelFailure)
-        case Act(acts):
-            outcomes = cast("Sequence[Outcome]", value) if isinstance(value, Sequence) else ()
-            return [outcome.call_id for outcome in outcomes] == [act.call.id for act in acts]
-        case Decide():
-            return isinstance(value, Verdict)
-        case Grant():
-            return value is None or isinstance(value, Refusal)
-        case _:
-            return value is None
+def _select_kept(signals: Iterable[Signal]) -> list[Signal]:
+    """Return the signals that count after a pause: their senders know that the run has received them."""
+    return [signal for signal in signals if isinstance(signal, Steer | Extend | Late)]
 
 
 def _nothing() -> None:
@@ -125,14 +83,14 @@ def _nothing() -> None:
 
 
 FORMAT = 1
-"""The format of journals that this version writes, and the newest that it reads. Rows without a number are of 1."""
+"""Format of journals that this version writes and reads. Rows without a number have format 1."""
 JOURNAL_CODEC = Codec(
     tags={
         "Answer": Answer, "Cancel": Cancel, "Steer": Steer, "Extend": Extend, "TimeUp": TimeUp, "LeaseLost": LeaseLost,
         "Late": Late, "Stalled": Stalled, "Unkept": StoreFailed,
     }
 )  # fmt: skip
-"""How journals are written."""
+"""Codec of journal rows."""
 _PLAN_KEYS = {
     "run_id": "run_id", "messages": "messages", "session_id": "session_id", "started_at": "started_at",
     "until": "until", "state": "state", "metadata": "metadata", "most_s": "max_seconds", "most": "max_amounts",
@@ -144,105 +102,107 @@ _PLAN_KEYS = {
 
 @dataclass(slots=True)
 class StartedEffect:
-    """An effect of which the journal has no answer yet."""
+    """Recorded start of an effect."""
 
     events: int = 0
-    """How many events the loop had told when it began."""
+    """Number of events that the loop had emitted before."""
     fingerprint: int = 0
-    """The fingerprint of the run with it."""
+    """Fingerprint of all effects up to this one."""
     question: str | None = None
-    """The id of what a person was asked."""
+    """Id of the question, if a person was asked."""
     outcomes: dict[str, Outcome] = field(default_factory=dict[str, Outcome])
-    """What calls of it have come to, by their ids."""
+    """Known outcomes of its calls, by call id."""
 
 
 @dataclass(slots=True)
 class RunHistory:
-    """What happened in a run until it was left."""
+    """Effects and answers of a run until it was interrupted or paused."""
 
     answers: list[Answer[Any]] = field(default_factory=list[Answer[Any]])
     started: list[StartedEffect] = field(default_factory=list[StartedEffect])
-    """Each effect; there is one more of them than answers where the last was not answered."""
+    """Every effect. One more than `answers` if the last effect has no answer."""
     take: int = 0
-    """How often the run was taken up again."""
+    """Number of times that the run was resumed."""
     later_verdicts: dict[str, Verdict] = field(default_factory=dict[str, Verdict])
-    """What was answered to questions behind the one that stayed open."""
+    """Verdicts on questions after the one that stayed open, by question id."""
     signals: list[Signal] = field(default_factory=list[Signal])
-    """What came in behind it."""
+    """Signals since the open question."""
     at: float = 0.0
-    """The run's active seconds until then; also those of answers that do not count any more, as time only grows."""
+    """Active seconds of the run. Answers that no longer count are included, because time only grows."""
     version: str = "(unknown version)"
     """Version of Flyball that wrote the journal."""
+    sink_errors: int = 0
+    """Exceptions of sinks so far."""
 
     @property
     def events(self) -> int:
-        """How many events of the loop are in the store for certain."""
+        """Number of loop events that are certainly in the store."""
         return self.started[-1].events if self.started else 0
 
     @property
     def unanswered(self) -> StartedEffect | None:
-        """The effect that was begun and not answered, if there is one."""
+        """Last effect, if it has no answer."""
         return self.started[len(self.answers)] if len(self.started) > len(self.answers) else None
 
     def truncate_at_question(self) -> RunHistory:
-        """The same, as it was when the first question that nobody answered was about to be asked."""
+        """Return the history up to the first open question, which is then unanswered."""
         place = next((n for n, answer in enumerate(self.answers) if is_open(answer.value)), None)
         if place is None:
             return self
-        behind = range(place + 1, len(self.answers))
-        verdicts = {self.started[n].question: self.answers[n].value for n in behind}
+        later = range(place + 1, len(self.answers))
+        verdicts = {self.started[n].question: self.answers[n].value for n in later}
         received = [signal for answer in self.answers[place:] for signal in answer.signals]
         return RunHistory(
             self.answers[:place],
             self.started[: place + 1],
             self.take,
             {key: one for key, one in verdicts.items() if key and isinstance(one, Verdict) and not is_open(one)},
-            [signal for signal in received if isinstance(signal, Steer | Extend | Late)],
+            _select_kept(received),
             self.at,
             self.version,
         )
 
     def add_signals(self, signals: Sequence[Signal]) -> None:
-        """More was given when the last answer came."""
+        """Add signals to the last answer."""
         last = self.answers[-1]
         self.answers[-1] = replace(last, signals=(*last.signals, *signals))
 
 
 def parse_journal(rows: Iterable[Row]) -> RunHistory:
-    """Read a journal. What a run did before it was taken up again at some place, from there on, does not count."""
-    past = RunHistory()
+    """Read a journal. When a run was resumed at some effect, its earlier rows from there on do not count."""
+    history = RunHistory()
     for row in rows:
-        if row.take > past.take:
-            past.take = row.take
+        if row.take > history.take:
+            history.take = row.take
             kept = row.n + (row.kind is Kind.EXTENDED)
-            del past.answers[kept:], past.started[kept:]
+            del history.answers[kept:], history.started[kept:]
         match row.kind:
             case Kind.STARTED:
-                past.started.append(StartedEffect(fingerprint=row.fingerprint, **JOURNAL_CODEC.loads(row.data)))
+                history.started.append(StartedEffect(fingerprint=row.fingerprint, **JOURNAL_CODEC.loads(row.data)))
             case Kind.OUTCOME:
                 call_id, outcome = JOURNAL_CODEC.loads(row.data)
-                past.started[-1].outcomes[call_id] = outcome
+                history.started[-1].outcomes[call_id] = outcome
             case Kind.ANSWER:
-                if len(past.started) == row.n:  # it was interrupted, and answered without being begun again
-                    past.started.append(StartedEffect(fingerprint=row.fingerprint))
-                past.answers.append(JOURNAL_CODEC.loads(row.data))
-                past.at = past.answers[-1].at
+                if len(history.started) == row.n:  # interrupted by a crash, and answered without another start
+                    history.started.append(StartedEffect(fingerprint=row.fingerprint))
+                history.answers.append(JOURNAL_CODEC.loads(row.data))
+                history.at = history.answers[-1].at
             case Kind.EXTENDED:
-                past.add_signals(JOURNAL_CODEC.loads(row.data))
+                history.add_signals(JOURNAL_CODEC.loads(row.data))
             case Kind.RUN:
-                past.version = JOURNAL_CODEC.loads(row.data).get("version", past.version)
-    return past
+                history.version = JOURNAL_CODEC.loads(row.data).get("version", history.version)
+    return history
 
 
 def encode_plan(plan: Plan) -> str:
-    """What a run began with, for the first row of its journal."""
+    """Return the plan of a run as the first row of its journal."""
     own: dict[str, Any] = {key: getattr(plan, name) for key, name in _PLAN_KEYS.items()}
     about = {"format": FORMAT, "version": str(__version__)}
     return JOURNAL_CODEC.dumps({**own, "limits": plan.spec.limits.ceilings(), "agent": plan.spec.agent, **about})
 
 
 def restore_plan(plan: Plan, row: str) -> Plan:
-    """The plan of a run that goes on: all that was its own then, on the terrain that its agent has now."""
+    """Return the recorded plan of a run, with the current spec of its agent."""
     data: Mapping[str, Any] = JOURNAL_CODEC.loads(row)
     _check_format(plan.run_id, data)
     limits = plan.spec.limits.with_ceilings(data["limits"])

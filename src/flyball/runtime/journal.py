@@ -1,15 +1,15 @@
-"""The keeper: writes down what one run does, effect by effect, so that a run that is killed loses nothing."""
+"""The journal of a stored run: each effect is recorded before it is performed, so that a crash loses nothing."""
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from threading import Lock
 from typing import Any, TypeVar, cast
 
 import anyio
 
+from .. import __version__
 from .._internal.workers import WorkerPool, run_in_worker
 from ..budget.deadline import Clock
 from ..errors import ResumeError, StaleFence, StoreError, describe_error
@@ -17,181 +17,53 @@ from ..event import Delta, Event, ModelRequested, ToolReported
 from ..loop.effects import Act, Answer, Append, Decide, Effect, Extend, Fingerprint, LeaseLost, Signal, StoreFailed
 from ..loop.loop import EXTENDABLE_STOPS
 from ..loop.plan import Plan
-from ..message import Message
-from ..outcome import Outcome, Success
+from ..loop.player import LoopPlayer
+from ..outcome import Success
 from ..recorder import Recorder
 from ..result import Result, Stop
-from ..store import Guard, Holder, Kind, Query, Row, RunFinish, Start, Step, Store
+from ..store import Holder, Query, RunFinish
 from ..tools.call import ToolCallRun
 from ..unit import Unit
-from .history import JOURNAL_CODEC, RunHistory, StartedEffect, encode_plan, parse_journal, restore_plan
+from .history import RunHistory, StartedEffect, parse_journal, restore_plan
 from .lease import SessionLease
-
-_TASK_CHARACTERS = 200
-
-
-class PendingStep:
-    """Gathers what one run leaves, and keeps all of it in one commit. Safe between threads; commits come in order."""
-
-    def __init__(self, store: Store, *, is_child: bool) -> None:
-        self.plan: Plan | None = None
-        """What the run began with."""
-        self.take = 0
-        """How often it was taken up again."""
-        self.is_stored = False
-        """Whether the store knows the run."""
-        self.is_resumed = False
-        """Whether this is the first that is written since it was taken up again."""
-        self.state_changed = False
-        self._store = store
-        self._is_child = is_child
-        self._uncommitted: Step | None = None
-        """What could not be kept without waiting."""
-        self._rows_lock = Lock()
-        self._commit_lock = Lock()
-        self._rows: list[Row] = []
-        self._messages: list[Message] = []
-        self._events: list[Mapping[str, Any]] = []
-
-    def add_started(self, n: int, fingerprint: int, data: Mapping[str, Any], messages: Sequence[Message]) -> None:
-        """An effect begins; those that say something have it said then."""
-        with self._rows_lock:
-            self._rows.append(Row(n, Kind.STARTED, JOURNAL_CODEC.dumps(data), fingerprint, self.take))
-            self._messages += messages
-
-    def add_outcome(self, n: int, call_id: str, outcome: Outcome) -> None:
-        """One call of a batch has come to this."""
-        with self._rows_lock:
-            self._rows.append(Row(n, Kind.OUTCOME, JOURNAL_CODEC.dumps([call_id, outcome]), take=self.take))
-
-    def add_answer(self, n: int, fingerprint: int, answer: object) -> None:
-        """An effect has come to this."""
-        with self._rows_lock:
-            self._rows.append(Row(n, Kind.ANSWER, JOURNAL_CODEC.dumps(answer), fingerprint, self.take))
-
-    def add_extended(self, n: int, signals: Sequence[object]) -> None:
-        """A run that had ended was given more, with its last answer."""
-        with self._rows_lock:
-            self._rows.append(Row(n, Kind.EXTENDED, JOURNAL_CODEC.dumps(signals), take=self.take))
-
-    def add_messages(self, messages: Sequence[Message]) -> None:
-        """This was said."""
-        with self._rows_lock:
-            self._messages += messages
-
-    def add_event(self, event: Mapping[str, Any]) -> None:
-        """This has happened."""
-        with self._rows_lock:
-            self._events.append(event)
-
-    def commit(self, guard: Guard | None, finish: RunFinish | None = None) -> None:
-        """Keep all that was gathered; with the end of a run at the top its lease is given back. It blocks."""
-        with self._commit_lock:
-            step, self._uncommitted = self._uncommitted or self._build_step(guard, finish), None
-            if step.rows or step.events or step.finish is not None:
-                self._store.keep(step)
-
-    def commit_now(self, guard: Guard | None, finish: RunFinish | None = None) -> bool:
-        """The same without waiting for anybody; False where one must, and `commit` is still to be called."""
-        keep_now = getattr(self._store, "keep_now", None)
-        if keep_now is None or not self._commit_lock.acquire(blocking=False):
-            return False
-        try:
-            step = self._build_step(guard, finish)
-            if not (step.rows or step.events or step.finish is not None) or keep_now(step):
-                return True
-            self._uncommitted = step
-            return False
-        finally:
-            self._commit_lock.release()
-
-    def commit_outcomes(self, guard: Guard | None) -> None:
-        """Keep what calls have come to while others of their batch are under way. It blocks.
-
-        Nothing else: what is told behind the answer is kept together with the beginning of what comes next, which says
-        how much of it there is. When that is about to come, the outcomes wait for it.
-        """
-        with self._commit_lock:
-            with self._rows_lock:
-                ready = all(row.kind is Kind.OUTCOME for row in self._rows)
-                rows, self._rows = (self._rows, []) if ready else ([], self._rows)
-            if rows:
-                assert self.plan is not None, "a loop that does something has begun"
-                self._store.keep(Step(run_id=self.plan.run_id, guard=guard, rows=rows))
-
-    def _build_step(self, guard: Guard | None, finish: RunFinish | None) -> Step:
-        plan = self.plan
-        assert plan is not None, "a loop that does something has begun"
-        with self._rows_lock:
-            rows, self._rows = self._rows, []
-            messages, self._messages = self._messages, []
-            events, self._events = self._events, []
-        start = None if self.is_stored else _build_start(plan)
-        if start is not None:
-            rows.insert(0, Row(0, Kind.RUN, encode_plan(plan)))
-        state_is_new = self.state_changed or (start is not None and bool(plan.state))
-        step = Step(
-            run_id=plan.run_id,
-            guard=guard,
-            start=start,
-            rows=rows,
-            messages=messages,
-            state=dict(plan.state) if state_is_new and not self._is_child else None,
-            events=events,
-            finish=finish,
-            again=self.is_resumed,
-            release=finish is not None and not self._is_child,
-        )
-        self.is_stored, self.is_resumed, self.state_changed = True, False, False
-        return step
-
-
-def _build_start(plan: Plan) -> Start:
-    task = next((message.content for message in reversed(plan.messages) if message.content), "")
-    return Start(
-        at=plan.started_at,
-        agent=plan.spec.agent,
-        session=plan.session_id,
-        parent=plan.parent_run_id,
-        task=str(task)[:_TASK_CHARACTERS],
-        metadata=plan.metadata,
-    )
-
+from .pending_step import PendingStep
 
 T = TypeVar("T")
 log = logging.getLogger(__name__)
 STORE_WORKERS = WorkerPool(max_workers=250, max_hung=1_000)
-"""Threads that wait for a store: apart from those of tools, which may all hang."""
+"""Threads that wait for a store. Tools have their own threads, which may all hang."""
 _LEASE_POLL_S = 0.25
 _TRANSIENT_EVENTS = (Delta, ToolReported)
 
 
 @dataclass(frozen=True, slots=True)
 class Resumption:
-    """With what a run is taken up again."""
+    """Options of a resume."""
 
     extension: Extend | None = None
 
 
 class RunJournal:
-    """Writes one run to a store: a commit before each effect, with all that has happened since the last.
+    """Writes one run to a store, with one commit before each effect.
 
-    Where that fails, the run is told, and nothing more is written. Children have keepers of their own, under the tenure
-    of the first run.
+    If a commit fails, the run receives a signal, and nothing more is written. Child runs have their own journals, under
+    the lease of the top run.
     """
+
+    is_stored = True
 
     def __init__(
         self, lease: SessionLease, clock: Clock, resumption: Resumption | None = None, *, is_child: bool = False
     ) -> None:
         self.lease = lease
         self.history: RunHistory | None = None
-        """What is to be played again before the run goes on."""
+        """Recorded part of a resumed run. None for a new run."""
         self.has_ended = False
-        """Whether the run had ended before, and is played again for its result alone."""
+        """True if the run had ended, and is replayed for its result only."""
         self.next_event = 0
-        """The number of the next event."""
-        self.send_signal: Callable[[Signal], object] = lambda signal: None
-        """Tells the run what came up; from any thread."""
+        """Number of the next event."""
+        self._send_signal: Callable[[Signal], object] = lambda signal: None
+        """Sends a signal to the run, from any thread."""
         self._clock = clock
         self._resumption = resumption
         self._is_child = is_child
@@ -200,16 +72,23 @@ class RunJournal:
         self._closed = False
         self._fingerprint = Fingerprint()
         self._effect_number = self._effect_fingerprint = 0
-        """The effect under way, and its fingerprint."""
+        """Number and fingerprint of the effect in progress."""
+        self._effects: list[tuple[int, str | None]] = []
+        """Fingerprint of each effect, and the id of its question."""
 
     def for_child(self) -> RunJournal:
-        """The keeper of a child."""
+        """Return the journal of a child run."""
         return RunJournal(self.lease, self._clock, self._resumption, is_child=True)
 
-    def watch(self, recorder: Recorder) -> None:
-        """Hear the events of a run."""
+    def attach(self, recorder: Recorder, send_signal: Callable[[Signal], object]) -> None:
+        """Watch the events of a run, and signal failures of the store to it."""
         self._recorder = recorder
+        self._send_signal = send_signal
         recorder.sinks = (*recorder.sinks, self._on_event)
+
+    def may_write(self) -> bool:
+        """Return False if another run holds the session, or may hold it."""
+        return self.lease.is_held
 
     def _on_event(self, event: Event) -> None:
         own = self._recorder is not None and event.header is self._recorder.header
@@ -217,7 +96,10 @@ class RunJournal:
             self._pending.add_event(event.to_dict())
 
     async def open(self, plan: Plan) -> Plan:
-        """What the run begins with, or goes on from, when the session is its own; else a plan that says whose it is."""
+        """Acquire the session and return the plan with what the store knows.
+
+        If another run holds the session, the plan says so, and nothing is written.
+        """
         if self._is_child:
             return await _run_in_worker(lambda: self._read_resumed(plan)) if self._resumption else plan
         self.lease.on_lost = lambda: self._stop_writing(StaleFence(self.lease.session, "its lease was lost"))
@@ -231,31 +113,31 @@ class RunJournal:
         )
 
     async def _acquire_lease(self) -> Holder | None:
-        """Have the session; or who has it, when one has waited long enough."""
+        """Acquire the session within the wait time. Otherwise return its holder."""
         until = anyio.current_time() + self.lease.wait_s
         while True:
             holder = await _run_in_worker(self.lease.acquire)
-            left_s = until - anyio.current_time()
-            if holder is None or left_s <= 0:
+            remaining_s = until - anyio.current_time()
+            if holder is None or remaining_s <= 0:
                 return holder
-            await anyio.sleep(min(_LEASE_POLL_S, left_s))
+            await anyio.sleep(min(_LEASE_POLL_S, remaining_s))
 
     def _read_session(self, plan: Plan) -> Plan:
-        """The plan of a run that begins, behind what was said in its session before."""
+        """Return the plan of a new run, with the earlier messages and the state of its session."""
         session, store = self.lease.session, self.lease.store
-        before = store.transcript.read(session)
+        earlier = store.transcript.read(session)
         self._pending.add_messages(plan.messages)
-        plan.messages = [*before, *plan.messages]
+        plan.messages = [*earlier, *plan.messages]
         plan.has_transcript, plan.stored_count = True, len(plan.messages)
         for key, value in store.state.get(session).items():
             plan.state.setdefault(key, value)
-        if before:
+        if earlier:
             plan.number = 1 + len(store.runs.list(Query(session=session, limit=1_000_000)))
         return plan
 
     def _read_resumed(self, plan: Plan) -> Plan:
-        """The plan and the past of a run that was left; a child that had not begun has none."""
-        store, ledger = self.lease.store, self._pending
+        """Return the plan of a resumed run, and read its history. A child run that had not started has none."""
+        store, pending = self.lease.store, self._pending
         rows, entry = store.journal.read(plan.run_id), store.runs.get(plan.run_id)
         if not rows or entry is None:
             if self._is_child:
@@ -263,8 +145,8 @@ class RunJournal:
             raise ResumeError(f"run {plan.run_id}", "it is no longer in the store")
         plan, self.history = restore_plan(plan, rows[0].data), parse_journal(rows)
         self.next_event = 1 + max((event["seq"] for event in store.runs.events(plan.run_id)), default=-1)
-        ledger.is_stored = ledger.is_resumed = True
-        ledger.take = self.history.take + 1
+        pending.is_stored = pending.is_resumed = True
+        pending.take = self.history.take + 1
         if self._is_child:
             self.has_ended = self._closed = entry.finish is not None
             return plan
@@ -273,90 +155,118 @@ class RunJournal:
         return plan
 
     def _select_history(self, history: RunHistory, plan: Plan, stop: str | None) -> RunHistory:
-        """The past up to where the run goes on; ResumeError where it does not."""
-        more = None if self._resumption is None else self._resumption.extension
+        """Return the history up to where the run continues. Raises ResumeError if it has ended for good."""
+        extension = None if self._resumption is None else self._resumption.extension
         if stop == Stop.PAUSED.value:
             history = history.truncate_at_question()
-        elif stop in EXTENDABLE_STOPS and more is not None and history.answers:
-            history.add_signals([more])  # the end was not final: it hears of this with its last answer
-            self._pending.add_extended(len(history.answers) - 1, [more])
+        elif stop in EXTENDABLE_STOPS and extension is not None and history.answers:
+            history.add_signals([extension])  # the loop receives it with its last answer, before it decides to end
+            self._pending.add_extended(len(history.answers) - 1, [extension])
             return history
         elif stop is not None:
-            to_do = (
+            advice = (
                 "extend= with more of the limit that it reached"
                 if stop in EXTENDABLE_STOPS
                 else "from_messages=True to start a new run from its messages"
             )
-            raise ResumeError(f"run {plan.run_id}", f"it ended as {stop}; pass {to_do}")
-        history.signals += () if more is None else (more,)
+            raise ResumeError(f"run {plan.run_id}", f"it ended as {stop}; pass {advice}")
+        history.signals += () if extension is None else (extension,)
         return history
 
     def set_plan(self, plan: Plan) -> None:
-        """The loop begins with this plan."""
+        """Set the plan that the loop starts with."""
         self._pending.plan = plan
 
     def matches(self, started: StartedEffect, effect: Effect[Any]) -> bool:
-        """Whether an effect that is wanted again is the one that was begun."""
+        """Return True if an effect is the recorded one."""
         return self._fingerprint.next(effect) == started.fingerprint
 
     def record_replayed(self, effect: Effect[Any]) -> None:
-        """An effect of the past was wanted again, or has got its answer without being done."""
+        """Count an effect that is answered without being performed."""
+        self._count_effect(effect)
+
+    def _count_effect(self, effect: Effect[Any]) -> None:
         self._effect_fingerprint = self._fingerprint.add(effect)
+        question = effect.question.id if isinstance(effect, Decide) else None
+        self._effects.append((self._effect_fingerprint, question))
+
+    def read_history(self, answers: Sequence[Answer[Any]]) -> RunHistory:
+        """Return what a paused run resumes from in this process, if its agent has no store."""
+        started = [StartedEffect(fingerprint=fingerprint, question=question) for fingerprint, question in self._effects]
+        return RunHistory(list(answers), started, at=answers[-1].at)
+
+    def build_divergence_error(self, player: LoopPlayer) -> ResumeError:
+        """Return the error for a replay whose current effect is not the recorded one."""
+        assert self.history is not None, "a replay has a history"
+        assert self._recorder is not None, "a replay has a recorder"
+        step, steps, version = len(player.answers) + 1, len(self.history.started), self.history.version
+        wants = "the run ends" if player.effect is None else f"the run wants {type(player.effect).__name__}"
+        return ResumeError(
+            f"run {self._recorder.header.run_id}",
+            f"code, rules or tools have changed: at step {step} of {steps}, {wants}, and the "
+            f"journal, written by Flyball {version}, has another step. This is Flyball {__version__}. "
+            "Resume it with the same agent and version, or pass from_messages=True to start a new run from its "
+            "messages",
+        )
+
+    def release(self) -> None:
+        """Do nothing: a stored run can be resumed as soon as its session is released."""
 
     async def record_start(self, n: int, effect: Effect[Any]) -> bool:
-        """Write down that an effect begins, and all that happened before; whether it may."""
-        self._effect_number, self._effect_fingerprint = n, self._fingerprint.add(effect)
+        """Commit the start of an effect and everything before it. Return False if it must not be performed."""
+        self._effect_number = n
+        self._count_effect(effect)
         if self._closed or not self._check_lease():
             return False
-        told: dict[str, Any] = {"events": 0 if self._recorder is None else self._recorder.loop_event_count}
+        data: dict[str, Any] = {"events": 0 if self._recorder is None else self._recorder.loop_event_count}
         if isinstance(effect, Decide):
-            told["question"] = effect.question.id
+            data["question"] = effect.question.id
         self._pending.add_started(
-            n, self._effect_fingerprint, told, effect.messages if isinstance(effect, Append) else ()
+            n, self._effect_fingerprint, data, effect.messages if isinstance(effect, Append) else ()
         )
-        for act in cast("Sequence[ToolCallRun]", effect.acts) if isinstance(effect, Act) else ():
-            if act.outcome is not None:  # it is taken up again, and this is known already
-                self._pending.add_outcome(n, act.call.id, act.outcome)
-        if isinstance(effect, Append):  # nobody waits for it: it is kept with what comes next, or with the end
+        for tool_call in cast("Sequence[ToolCallRun]", effect.acts) if isinstance(effect, Act) else ():
+            if tool_call.outcome is not None:  # known from before a resume
+                self._pending.add_outcome(n, tool_call.call.id, tool_call.outcome)
+        if isinstance(effect, Append):  # it is committed with the next effect or with the end
             return True
         return await self._commit()
 
     async def _commit(self, finish: RunFinish | None = None) -> bool:
-        """Keep what happened: here, if that takes no longer than to write it down, else where one can wait."""
-        guard, ledger, kept = self.lease.guard, self._pending, list[bool]()
-        if not self._try_commit(lambda: kept.append(ledger.commit_now(guard, finish))):
+        """Commit what is pending: at once if the store need not wait, otherwise in a worker thread."""
+        guard, pending, committed = self.lease.guard, self._pending, list[bool]()
+        if not self._try_commit(lambda: committed.append(pending.commit_now(guard, finish))):
             return False
-        return kept[0] or await _run_in_worker(lambda: self._try_commit(lambda: ledger.commit(guard, finish)))
+        return committed[0] or await _run_in_worker(lambda: self._try_commit(lambda: pending.commit(guard, finish)))
 
     def record_answer(self, n: int, effect: Effect[Any], answer: Answer[Any]) -> None:
-        """Write down what an effect came to, with the next commit."""
+        """Record the answer to an effect. It is written with the next commit."""
         if isinstance(effect, Act) and any(isinstance(one, Success) and one.changes for one in answer.value):
             self._pending.state_changed = True
         self._pending.add_answer(n, self._effect_fingerprint, answer)
 
     def record_outcome(self, tool_call: ToolCallRun) -> None:
-        """Write down at once what one call of a batch came to."""
+        """Write the outcome of one call of a batch at once."""
         if not self._closed and tool_call.outcome is not None:
             self._pending.add_outcome(self._effect_number, tool_call.call.id, tool_call.outcome)
             worker = STORE_WORKERS.acquire()
-            if worker is not None:  # else it is kept with the next commit
+            if worker is not None:  # otherwise it is written with the next commit
                 worker.start(self._commit_outcomes)
 
     async def finish(self, result: Result) -> None:
-        """Write down what the run came to, and leave the session."""
+        """Write the result and release the session."""
         if not self._closed and self._check_lease():
             finish = RunFinish(
                 at=self._clock.wall(),
                 stop=result.stop.value,
                 record=_drop_record_events(_drop_result_events(result).to_dict()),
             )
-            kept = await self._commit(finish)
-            if kept and not self._is_child:
+            is_committed = await self._commit(finish)
+            if is_committed and not self._is_child:
                 self.lease.end()
         self._closed = True
 
     async def close(self) -> None:
-        """Leave the session, if that was not done."""
+        """Release the session if `finish` did not."""
         self._closed = True
         if not self._is_child and self.lease.guard is not None:
             await _run_in_worker(self.lease.release)
@@ -367,7 +277,7 @@ class RunJournal:
         return self.lease.is_held
 
     def _try_commit(self, commit: Callable[[], None]) -> bool:
-        """Keep what happened; whether it is kept. On any thread."""
+        """Commit, on any thread. Return False if that failed."""
         if self._closed:
             return False
         try:
@@ -381,9 +291,9 @@ class RunJournal:
         self._try_commit(lambda: self._pending.commit_outcomes(self.lease.guard))
 
     def _stop_writing(self, error: Exception) -> None:
-        """Nothing is written any more, and the run must not go on."""
+        """Write nothing more, and signal the run that it must end."""
         self._closed = True
-        self.send_signal(LeaseLost() if isinstance(error, StaleFence) else StoreFailed(describe_error(error)))
+        self._send_signal(LeaseLost() if isinstance(error, StaleFence) else StoreFailed(describe_error(error)))
         if not isinstance(error, StoreError):
             log.error("the store raised an exception that is not a StoreError", exc_info=error)
 
@@ -393,18 +303,18 @@ async def _run_in_worker(work: Callable[[], T]) -> T:
 
 
 def _describe_holder(holder: Holder, now: float) -> str:
-    """Why a run cannot begin, as another works on its session."""
+    """Return who holds the session, as the reason why a run cannot start."""
     age = Unit.SECONDS.show(round(max(0.0, now - holder.since), 1))
-    who = ":".join(holder.owner.split(":")[:2])  # the machine and the process; what is behind is for other processes
+    who = ":".join(holder.owner.split(":")[:2])  # host and process id; the rest is for other processes
     return f"{who} has held session {holder.session!r} for {age}."
 
 
 def _drop_result_events(result: Result) -> Result:
-    """A result without events, but for those from which its record tells how the model was asked."""
+    """Return a result with only those events that its record needs: the model requests."""
     asked = [event for event in result.events if isinstance(event, ModelRequested)]
     return replace(result, events=asked, children=tuple(map(_drop_result_events, result.children)))
 
 
 def _drop_record_events(record: dict[str, Any]) -> dict[str, Any]:
-    """A record without events, which the store has on their own."""
+    """Return a record without events, which the store has separately."""
     return {**record, "events": [], "children": [_drop_record_events(child) for child in record["children"]]}

@@ -1,4 +1,4 @@
-"""Tenure: a session that one run works on, and nobody else, for as long as its lease is renewed."""
+"""Leases: a session belongs to one run for as long as its lease is renewed."""
 
 from __future__ import annotations
 
@@ -16,20 +16,20 @@ from ..store import Guard, Holder, Store
 
 log = logging.getLogger(__name__)
 _RENEWED_AFTER, _LOST_AFTER = 1 / 3, 2 / 3
-"""Of its seconds: a lease is renewed after a third of them; one that could not be after two thirds counts as lost."""
+"""Fractions of the lease: renewed after a third, lost if it was not renewed after two thirds."""
 _DEAD = frozenset("ZXx")
-"""What the system says of processes that have ended; one stays in the list until its parent has asked for its end."""
+"""States of ended processes in /proc. A zombie stays listed until its parent waits for it."""
 _RENEWERS = WorkerPool(max_workers=100, max_hung=1_000)
 
 
 class SessionLease:
-    """The lease of a session. `lost` is called once, on any thread, when it cannot be had any longer."""
+    """Lease of a session. `on_lost` is called once, on any thread, when the lease is lost."""
 
     def __init__(self, store: Store, session: str, seconds: float, wait_s: float = 0.0) -> None:
         self.store = store
         self.session = session
         self.wait_s = wait_s
-        """How long a run may wait for another that holds it."""
+        """Seconds that a run may wait for another run that holds the session."""
         self.guard: Guard | None = None
         self.on_lost: Callable[[], object] = lambda: None
         self._seconds = seconds
@@ -38,45 +38,44 @@ class SessionLease:
 
     @property
     def is_held(self) -> bool:
-        """Whether it is ours beyond doubt: this clock stands still for nobody, also not for a process that was."""
+        """True if the lease certainly belongs to this run. The clock also counts while the process is suspended."""
         return self.guard is not None and not self._ended and monotonic() < self.lost_at
 
     @property
     def due_at(self) -> float:
-        """When it should be renewed."""
+        """Monotonic time at which the lease should be renewed."""
         return self._renewed_at + self._seconds * _RENEWED_AFTER
 
     @property
     def lost_at(self) -> float:
-        """When it is lost, if it was not renewed."""
+        """Monotonic time at which the lease is lost if it was not renewed."""
         return self._renewed_at + self._seconds * _LOST_AFTER
 
     @property
     def retry_s(self) -> float:
-        """How soon a renewal that failed is tried again."""
+        """Seconds after which a failed renewal is retried."""
         return self._seconds / 12
 
     def acquire(self) -> Holder | None:
-        """Have the lease, and it is renewed from now on; or who else has it. It blocks."""
-        with (
-            LEASE_RENEWER.acquire_lock
-        ):  # or another run of this process might take one for left behind that was just taken
-            began, owner = monotonic(), build_owner(os.getpid())
+        """Acquire the lease and keep renewing it, or return its holder. This blocks."""
+        # Without the lock, another run of this process could take a lease that was just acquired for an abandoned one.
+        with LEASE_RENEWER.acquire_lock:
+            started_at, owner = monotonic(), build_owner(os.getpid())
             found = self.store.lease.acquire(self.session, owner, self._seconds)
             if isinstance(found, Holder) and _is_abandoned(found, owner):
-                self.store.lease.release(Guard(self.session, found.fence))  # nobody writes under it any more
+                self.store.lease.release(Guard(self.session, found.fence))  # its run is dead
                 found = self.store.lease.acquire(self.session, owner, self._seconds)
             if isinstance(found, Holder):
                 return found
-            self.guard, self._renewed_at = found, began
+            self.guard, self._renewed_at = found, started_at
             LEASE_RENEWER.add(self)
         return None
 
     def renew(self) -> bool:
-        """Have it for longer; whether it still makes sense to try. It blocks."""
+        """Renew the lease. Return False if there is no point in trying again. This blocks."""
         if self._ended or self.guard is None:
             return False
-        began = monotonic()
+        started_at = monotonic()
         try:
             renewed = self.store.lease.renew(self.guard, self._seconds)
         except StoreError as error:
@@ -85,19 +84,19 @@ class SessionLease:
                 return True
             renewed = False
         if renewed:
-            self._renewed_at = began
+            self._renewed_at = started_at
         elif not self._ended:
             self.end()
             self.on_lost()
         return renewed
 
     def end(self) -> None:
-        """It is not ours any more, and nobody renews it."""
+        """Stop renewing the lease, and treat it as not held."""
         self._ended = True
         LEASE_RENEWER.remove(self)
 
     def release(self) -> None:
-        """Leave it to others. It blocks."""
+        """Release the lease for other runs. This blocks."""
         held, guard = not self._ended, self.guard
         self.end()
         if held and guard is not None:
@@ -112,7 +111,7 @@ class SessionLease:
 
 
 class LeaseRenewer:
-    """Has leases renewed when they are due: one thread for a whole process, however busy its event loops are."""
+    """Renews leases when they are due, on one thread per process. Busy event loops do not delay it."""
 
     def __init__(self) -> None:
         self._pid = 0
@@ -120,18 +119,18 @@ class LeaseRenewer:
 
     @property
     def acquire_lock(self) -> Lock:
-        """Held while a lease is taken."""
+        """Lock that is held while a lease is acquired."""
         if self._pid != os.getpid():
             self._reset()
         return self._acquire_lock
 
     def is_renewing(self, guard: Guard) -> bool:
-        """Whether a run of this process has that lease; else it was left behind, as its store could not be reached."""
+        """Return True if a run of this process has the lease. Otherwise it is left over from an unreachable store."""
         with self._changed:
-            return any(tenure.guard == guard for tenure in self._due)
+            return any(lease.guard == guard for lease in self._due)
 
     def _reset(self) -> None:
-        """At first, and in a forked child, where no thread of its parent lives."""
+        """Start empty: at first use, and in a forked child, which has no threads of its parent."""
         self._pid = os.getpid()
         self._acquire_lock = Lock()
         self._changed = Condition()
@@ -139,18 +138,18 @@ class LeaseRenewer:
         self._thread: Thread | None = None
 
     def add(self, lease: SessionLease) -> None:
-        """Renew it from now on."""
+        """Renew a lease from now on."""
         if self._pid != os.getpid():
             self._reset()
         with self._changed:
             self._due[lease] = lease.due_at
             if self._thread is None:
-                self._thread = Thread(target=self._run, name="flyball-clerk", daemon=True)
+                self._thread = Thread(target=self._run, name="flyball-lease-renewer", daemon=True)
                 self._thread.start()
             self._changed.notify()
 
     def remove(self, lease: SessionLease) -> None:
-        """Renew it no longer."""
+        """Stop renewing a lease."""
         if self._pid == os.getpid():
             with self._changed:
                 self._due.pop(lease, None)
@@ -162,37 +161,37 @@ class LeaseRenewer:
                 if next_at > now:
                     self._changed.wait(next_at - now)
                     continue
-                for tenure in [one for one, at in self._due.items() if at <= now]:
-                    self._due[tenure] = now + tenure.retry_s
+                for lease in [one for one, at in self._due.items() if at <= now]:
+                    self._due[lease] = now + lease.retry_s
                     worker = _RENEWERS.acquire()
                     if worker is not None:
-                        worker.start(lambda tenure=tenure: self._renew(tenure))
+                        worker.start(lambda lease=lease: self._renew(lease))
 
     def _renew(self, lease: SessionLease) -> None:
-        goes_on = lease.renew()
+        retries = lease.renew()
         with self._changed:
-            if goes_on and lease in self._due:
+            if retries and lease in self._due:
                 self._due[lease] = max(lease.due_at, monotonic() + lease.retry_s)
 
 
 LEASE_RENEWER = LeaseRenewer()
-"""Idle until the first lease is taken."""
+"""Renewer of this process. It has no thread until the first lease is acquired."""
 
 
 def _is_abandoned(holder: Holder, owner: str) -> bool:
-    """Whether nobody works under a lease that was not given back."""
+    """Return True if the run that holds a lease is dead."""
     if holder.owner == owner:
         return not LEASE_RENEWER.is_renewing(Guard(holder.session, holder.fence))
     return is_owner_dead(holder.owner)
 
 
 def build_owner(pid: int) -> str:
-    """Who holds a lease: a process of this machine, and no other that may get its number later."""
+    """Return the owner of a lease: host, process id and process start, because process ids are reused."""
     return f"{socket.gethostname()}:{pid}:{_read_process_start(pid)}"
 
 
 def _read_process_start(pid: int) -> str:
-    """When a process began, and among which others it is; empty where that cannot be known, or it is dead."""
+    """Return start time and pid namespace of a process. Empty if it is dead or this is not known."""
     try:
         state, *more = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
         if state in _DEAD:
@@ -203,10 +202,10 @@ def _read_process_start(pid: int) -> str:
 
 
 def is_owner_dead(owner: str) -> bool:
-    """Whether the process that holds a lease is one of this machine, and dead; where nobody knows, it is not."""
+    """Return True if the owner is a dead process of this machine. False if this is not known."""
     host, _, rest = owner.partition(":")
-    pid, _, began = rest.partition(":")
+    pid, _, started = rest.partition(":")
     own = _read_process_start(os.getpid())
-    if host != socket.gethostname() or not own or own.partition("/")[2] != began.partition("/")[2]:
+    if host != socket.gethostname() or not own or own.partition("/")[2] != started.partition("/")[2]:
         return False
-    return pid.isdigit() and _read_process_start(int(pid)) != began
+    return pid.isdigit() and _read_process_start(int(pid)) != started

@@ -1,4 +1,4 @@
-"""Asking a model: awaited, or called in a worker; what it tells on the way is kept for the case that it is cut."""
+"""Model requests: awaited, or called in a worker thread. Streamed text is kept in case the request is interrupted."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from ..request import Call, Finish, ModelFailure, Reply, Request
 
 
 class ModelCaller:
-    """The requests of one run, one at a time."""
+    """Makes the requests of one run, one at a time."""
 
     __slots__ = (
         "_call_soon",
@@ -53,22 +53,22 @@ class ModelCaller:
     ) -> None:
         self._model: Any = model
         self._other_models = other_models or {}
-        """Other models that may be asked, by name."""
+        """Other models that a request may name."""
         self._is_async = is_async
         self._workers = workers
-        self._on_text: Callable[[str], None] | None = on_text
+        self._on_text = on_text
         self._request: Request | None = None
         self._chunks: list[str] | None = None
         self._worker: Worker | None = None
         self._call_soon: Callable[[Callable[[], object]], object] | None = None
         self._thread = 0
 
-    def bind_thread(self, schedule: Callable[[Callable[[], object]], object], thread: int) -> None:
-        """What is told from other threads is to be heard in this one."""
-        self._call_soon, self._thread = schedule, thread
+    def bind_thread(self, call_soon: Callable[[Callable[[], object]], object], thread: int) -> None:
+        """Deliver text from other threads on this thread."""
+        self._call_soon, self._thread = call_soon, thread
 
     async def ask(self, request: Request) -> Reply | ModelFailure:
-        """One attempt. It raises only when it is cut; `cut` then gives what there is."""
+        """Make one attempt. Raises only if it is cancelled; `interrupt` then returns the partial reply."""
         self._request, self._chunks = request, None
         if self._call_soon is None:
             self._call_soon, self._thread = get_call_soon(), get_ident()
@@ -93,55 +93,50 @@ class ModelCaller:
         return reply if flaw is None else ModelFailure.from_error(ModelError(f"the model returned {flaw}"))
 
     def interrupt(self) -> Reply:
-        """What there is of a reply that is not waited for any longer; one that was never asked for has used nothing."""
+        """Stop waiting, and return the partial reply. A request that was not made has no usage."""
         if self._request is None:
             return Reply(usage=Usage(), finish=Finish.CUT)
         self._request = None
         if self._worker is not None:
             self._workers.abandon(self._worker)
-            self._worker = None  # the next model may be one that is awaited
+            self._worker = None  # the next model may be awaited
         return Reply("".join(self._chunks or ()), finish=Finish.CUT)
 
-    def detach(self) -> None:
-        """Nobody listens any more."""
-        self._on_text = None
-
     def _receive_text(self, request: Request, text: str) -> None:
-        """From any thread; events are told on the run's own."""
+        """Receive text on any thread, and add it on the run's own."""
         if get_ident() == self._thread:
             self._add_text(request, text)
         elif self._call_soon is not None:
-            with contextlib.suppress(RuntimeError):  # the event loop is closed, and nobody listens any more
+            with contextlib.suppress(RuntimeError):  # the event loop is closed
                 self._call_soon(partial(self._add_text, request, text))
 
     def _add_text(self, request: Request, text: str) -> None:
-        if request is self._request:  # else it was cut
+        if request is self._request:  # otherwise it was interrupted
             if self._chunks is None:
                 self._chunks = []
             self._chunks.append(text)
-            if self._on_text is not None:
-                self._on_text(text)
+            self._on_text(text)
 
     async def _ask_in_worker(self, model: Any, request: Request) -> Reply | ModelFailure:
         worker = await wait_for_worker(self._workers, lambda: False)
         if worker is None:
             raise Retryable(f"no worker thread is free; {self._workers.hung} hang")
         self._worker = worker
-        came, context = list[Reply | BaseException](), copy_context_for_thread()
+        replies, context = list[Reply | BaseException](), copy_context_for_thread()
 
         def work() -> None:
             try:
-                came.append(context.run(model.ask, request, partial(self._receive_text, request)))
+                replies.append(context.run(model.ask, request, partial(self._receive_text, request)))
             except BaseException as error:
-                came.append(error)
+                replies.append(error)
 
         await run_and_wait(worker, work, inf)
         self._worker = None
-        return ModelFailure.from_error(came[0]) if isinstance(came[0], BaseException) else came[0]
+        return ModelFailure.from_error(replies[0]) if isinstance(replies[0], BaseException) else replies[0]
 
 
 def _is_well_formed(reply: Any) -> bool:
-    """Whether nothing can be wrong with a reply, told fast."""
+    """Return True if a reply is certainly valid. Fast; `_find_flaw` is exact."""
     if type(reply) is not Reply or type(reply.text) is not str or type(reply.finish) is not Finish:
         return False
     for call in reply.calls if type(reply.calls) is tuple else (None,):
@@ -151,7 +146,7 @@ def _is_well_formed(reply: Any) -> bool:
 
 
 def _find_flaw(reply: Any) -> str | None:
-    """What is wrong with what a model gave: the loop must be able to rely on it."""
+    """Describe what is wrong with a model's reply, because the loop relies on its types. None means nothing."""
     if not isinstance(reply, Reply):
         return f"a {type(reply).__name__}; expected a Reply"
     kinds = {"text": str, "calls": tuple, "usage": Usage | None, "finish": Finish}

@@ -1,25 +1,23 @@
-"""A run that goes on: its loop is told again what it was told, and nothing that was done is done twice."""
+"""Resuming a run: its loop receives the recorded answers again, and no recorded effect is repeated."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, cast
 
-from .. import __version__
-from ..errors import ResumeError, UsageError
 from ..event import Event
-from ..loop.effects import Act, Answer, Append, Ask, Decide, Effect, Grant, Wait
+from ..loop.effects import Act, Answer, Append, Ask, Effect, Grant, Wait
 from ..outcome import Failure
 from ..recorder import Recorder, Sink
 from ..request import FailureKind, ModelFailure
 from ..result import Result, Stop
 from ..tools.call import ToolCallRun
 from .child_call import ChildCallRun
-from .history import PausedRun, RunHistory, StartedEffect, is_answer_to
-from .journal import RunJournal
+from .effect_journal import EffectJournal
+from .history import RunHistory, StartedEffect
 
 if TYPE_CHECKING:
-    from .driver import Driver  # cycle: its type only; a driver calls these functions
+    from .driver import RunDriver  # cycle: its type only; the driver calls these functions
 
 _INTERRUPTED = ModelFailure(
     FailureKind.INTERRUPTED, "Interrupted", "interrupted", "the process ended before the reply arrived", began=True
@@ -27,70 +25,68 @@ _INTERRUPTED = ModelFailure(
 _UNKNOWN = "the process ended during the call. It is not known whether the call had an effect"
 
 
-def resume_run(driver: Driver, history: RunHistory, journal: RunJournal) -> Effect[Any] | None:
-    """What the loop of a run that is kept wants next; None where it had come to its end."""
+def resume_run(driver: RunDriver, history: RunHistory, journal: EffectJournal) -> Effect[Any] | None:
+    """Replay the recorded part of a run, and return the next effect to perform. None means that the run has ended."""
+    opened_s = driver.timer.now()
+    driver.effects.add_verdicts(history.later_verdicts)
     effect = _replay_answers(driver, history, journal)
-    driver.timer.set_elapsed(history.at + driver.timer.now())
+    driver.timer.set_elapsed(history.at + opened_s)
     for signal in history.signals:
         driver.signals.send(signal)
-    begun = history.unanswered
+    started = history.unanswered
     match effect:
-        case Ask() if begun is not None:
+        case Ask() if started is not None:
             journal.record_replayed(effect)
             return driver.send_answer(effect, _INTERRUPTED)
-        case Append() | Wait() if begun is not None:  # what is to be kept was, in one commit with its beginning
+        case Append() | Wait() if started is not None:  # messages were written in one commit with their start
             journal.record_replayed(effect)
             return driver.send_answer(effect, None)
-        case Act() if begun is not None:
-            _reopen_calls(effect, begun)
+        case Act() if started is not None:
+            _reopen_calls(effect, started)
             return effect
         case _:
             return effect
 
 
-def _replay_answers(driver: Driver, history: RunHistory, journal: RunJournal) -> Effect[Any] | None:
-    """Tell the loop all answers again; ResumeError where it wants something else than it did."""
-    hush = EventMuter(driver.recorder, history.events, journal)
-    effect = driver.advance(None)
-    for n, begun in enumerate(history.started):
-        if effect is None or not journal.matches(begun, effect):
-            hush.mute()
-            driver.close_loop()
-            wants = "the run ends" if effect is None else f"the run wants {type(effect).__name__}"
-            raise ResumeError(
-                f"run {driver.recorder.header.run_id}",
-                f"code, rules or tools have changed: at step {n + 1} of {len(history.started)}, {wants}, and the "
-                f"journal, written by Flyball {history.version}, has another step. This is Flyball {__version__}. "
-                "Resume it with the same agent and version, or pass from_messages=True to start a new run from its "
-                "messages",
-            )
-        if n < len(history.answers):
-            journal.record_replayed(effect)
-            effect = _replay_answer(driver, effect, history.answers[n])
-    hush.unmute()
-    return effect
+def _replay_answers(driver: RunDriver, history: RunHistory, journal: EffectJournal) -> Effect[Any] | None:
+    """Send the recorded answers. Raises an error if an effect is not the recorded one."""
+    player, started = driver.player, history.started
+    muter = EventMuter(driver.recorder, history.events, journal)
 
+    def matches(n: int, effect: Effect[Any], answer: Answer[Any]) -> bool:
+        if not journal.matches(started[n], effect):
+            return False
+        journal.record_replayed(effect)
+        if journal.is_stored and isinstance(effect, Grant) and answer.value is None:
+            driver.effects.reapply_grant(effect)  # in memory, the shared budget still has it
+        return True
 
-def _replay_answer(driver: Driver, effect: Effect[Any], answer: Answer[Any]) -> Effect[Any] | None:
-    if isinstance(effect, Grant) and answer.value is None and driver.budget_client is not None:
-        driver.budget_client.reapply(effect)
-    driver.answers.append(answer)
-    return driver.advance(answer)
+    n = player.replay(history.answers, matches)
+    if n < len(started) and (player.effect is None or not journal.matches(started[n], player.effect)):
+        muter.mute()
+        player.close()
+        error, player.result = journal.build_divergence_error(player), None  # or it would be stored as the run's end
+        journal.release()
+        raise error
+    driver.read_player()
+    muter.unmute()
+    driver.recorder.sink_errors += history.sink_errors
+    return player.effect
 
 
 def _reopen_calls(effect: Act, started: StartedEffect) -> None:
-    """Leave those calls of a batch open that may be made again; the others have their outcome, or nobody knows it."""
-    for act in cast("Sequence[ToolCallRun]", effect.acts):
-        _fail_remote_children(act.tasks)
-        known = started.outcomes.get(act.call.id)
-        if known is None and not act.tool.idempotent and not isinstance(act, ChildCallRun):
-            known = Failure(kind="Interrupted", error=_UNKNOWN, call_id=act.call.id, tool=act.tool.name)
+    """Leave the calls of a batch open that may be repeated. The others get their outcome, or fail as unknown."""
+    for tool_call in cast("Sequence[ToolCallRun]", effect.acts):
+        _fail_remote_children(tool_call.tasks)
+        known = started.outcomes.get(tool_call.call.id)
+        if known is None and not tool_call.tool.idempotent and not isinstance(tool_call, ChildCallRun):
+            known = Failure(kind="Interrupted", error=_UNKNOWN, call_id=tool_call.call.id, tool=tool_call.tool.name)
         if known is not None:
-            act.gate.close(known)
+            tool_call.gate.close(known)
 
 
 def _fail_remote_children(tasks: Sequence[Any]) -> None:
-    """Children at other services have no journal here, so they are not begun anew: nobody knows what came of them."""
+    """Fail child runs at other services. They have no journal here, so starting them again could repeat effects."""
     for task in tasks:
         if task.spec.make_runner is not None:
             error = {"code": "interrupted", "kind": "Interrupted", "message": _UNKNOWN}
@@ -98,15 +94,21 @@ def _fail_remote_children(tasks: Sequence[Any]) -> None:
 
 
 class EventMuter:
-    """Keeps quiet about events that were told before; those that were lost with the process are told."""
+    """Holds back replayed events that sinks have received before.
 
-    def __init__(self, recorder: Recorder, reported_count: int, journal: RunJournal) -> None:
+    After a crash, events that the store does not have are delivered. After a pause in this process, sinks have received
+    all of them.
+    """
+
+    def __init__(self, recorder: Recorder, reported_count: int, journal: EffectJournal) -> None:
         self._recorder = recorder
         self._sinks: tuple[Sink, ...] = recorder.sinks
         self._reported_count = reported_count
-        self._next = journal.next_event
+        self._next_event = journal.next_event
         self._has_ended = journal.has_ended
-        if reported_count or self._has_ended:
+        if self._next_event is None:
+            recorder.sinks = ()
+        elif reported_count or self._has_ended:
             recorder.sinks = (self._on_event,)
 
     def _on_event(self, event: Event) -> None:
@@ -114,37 +116,13 @@ class EventMuter:
             self.unmute()
 
     def unmute(self) -> None:
-        """Tell everything from now on."""
+        """Deliver all further events, unless the run had ended."""
         if self._recorder.sinks != self._sinks and not self._has_ended:
-            self._recorder.other_event_count += self._next - self._recorder.seq
-            self._recorder.seq = self._next
+            if self._next_event is not None:
+                self._recorder.other_event_count += self._next_event - self._recorder.seq
+                self._recorder.seq = self._next_event
             self._recorder.sinks = self._sinks
 
     def mute(self) -> None:
-        """Tell nothing any more."""
+        """Deliver no further events."""
         self._recorder.sinks = ()
-
-
-def replay_pause(driver: Driver, pause: PausedRun) -> Effect[Any]:
-    """Play a run that was paused in this process until it asks; who watches has seen it."""
-    recorder, sinks = driver.recorder, driver.recorder.sinks
-    recorder.sinks = ()
-    effect = driver.advance(None)
-    for answer in pause.answers:
-        if not is_answer_to(effect, answer.value):
-            break
-        driver.answers.append(answer)
-        effect = driver.advance(answer)
-    arrived = len(driver.answers) == len(pause.answers) and isinstance(effect, Decide)
-    if not arrived or cast("Decide", effect).question.id != pause.question_id:
-        driver.close_loop()
-        pause.release()
-        found = f"the run wants {type(effect).__name__}" if driver.result is None else driver.result.explain()
-        raise UsageError(
-            "the run did not reach its open question again, because a hook, a callback or the model decided otherwise "
-            f"than before the pause: {found}"
-        )
-    recorder.sinks, recorder.sink_errors = sinks, pause.sink_errors
-    for signal in pause.signals:
-        driver.signals.send(signal)
-    return cast("Decide", effect)

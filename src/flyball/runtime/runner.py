@@ -1,4 +1,4 @@
-"""The runner: whoever brings one run to its end, here or elsewhere."""
+"""Runners and signals: what handles and parents need of a run, local or remote."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from ..result import Result
 
 
 class SignalQueue:
-    """Takes letters from any thread until the run is past the point where they could still count.
+    """Accepts signals from any thread, as long as they can still affect the run.
 
-    The driver holds `lock` from the moment it empties the box until the loop has heard the letters and decided; so
-    whoever is told that a letter was taken knows that the run hears it.
+    The driver holds `lock` from the moment it drains the queue until the loop has processed the signals. So a signal
+    that was accepted certainly reaches the loop.
     """
 
     __slots__ = ("_on_cancel", "ended", "in_grace_turn", "is_cancelling", "lock", "pending")
@@ -24,73 +24,73 @@ class SignalQueue:
         self.lock = RLock()
         self.ended = False
         self.in_grace_turn = False
-        """In the grace turn: nothing can be steered or extended any more."""
+        """True in the grace turn, in which the run can no longer be steered or extended."""
         self.is_cancelling = False
-        """Whether somebody wants what is under way to be cut."""
+        """True once a signal has asked to interrupt the effect in progress."""
         self.pending: list[Signal] = []
         self._on_cancel: Callable[[], object] | None = None
 
     def send(self, signal: Signal) -> bool:
-        """Leave a letter; False where it comes too late."""
-        urgent = isinstance(signal, Cancel | LeaseLost | StoreFailed)
+        """Add a signal. Return False if it is too late."""
+        interrupts = isinstance(signal, Cancel | LeaseLost | StoreFailed)
         with self.lock:
             if self.ended or (self.in_grace_turn and isinstance(signal, Steer | Extend)):
                 return False
             self.pending.append(signal)
-            if urgent:
+            if interrupts:
                 self.is_cancelling = True
                 if self._on_cancel is not None:
                     self._on_cancel()
             return True
 
     def on_cancel(self, callback: Callable[[], object] | None) -> None:
-        """What to call when somebody wants what is under way to be cut; it may be called from any thread."""
+        """Set the callback that interrupts the effect in progress. It is called on any thread."""
         with self.lock:
             self._on_cancel = callback
 
     def drain(self) -> Sequence[Signal]:
-        """All letters since the last time; `lock` is held."""
-        letters, self.pending = self.pending, []
-        return letters
+        """Return and remove all signals. The caller holds `lock`."""
+        signals, self.pending = self.pending, []
+        return signals
 
 
 class Runner(Protocol):
-    """What a family and a handle need of it. A Driver is one; a remote agent has another."""
+    """Run in progress. `RunDriver` runs it here, a remote agent elsewhere."""
 
     @property
     def agent(self) -> str:
-        """Whose run it is."""
+        """Name of the agent."""
         ...
 
     @property
     def recorder(self) -> Recorder:
-        """Who records the run."""
+        """Recorder of the run."""
         ...
 
     @property
     def signals(self) -> SignalQueue:
-        """Where letters for the run are left."""
+        """Signals to the run."""
         ...
 
     @property
     def children(self) -> Mapping[str, Runner]:
-        """Those of its children that go on now, by the ids of their runs."""
+        """Child runs in progress, by run id."""
         ...
 
     @property
     def result(self) -> Result | None:
-        """What it came to, as soon as that is known; also after a cancel."""
+        """Result of the run, also after a cancel. None until it has ended."""
         ...
 
     @property
     def idle_s(self) -> float:
-        """For how long nothing has come of it."""
+        """Seconds without progress."""
         ...
 
     def drive(self) -> Coroutine[Any, Any, Result]:
-        """Bring it to its end."""
+        """Run to the end and return the result."""
         ...
 
     def stall(self, idle_s: float) -> None:
-        """Cut what is under way, as nothing comes of it."""
+        """Interrupt an effect that makes no progress."""
         ...

@@ -1,4 +1,4 @@
-"""The lender: takes from budgets that a run shares with others, and gives back what it did not need."""
+"""Claims, settlements and refunds of one run in a budget that it shares with other runs."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ class SharedBudgetClient:
         self._holds: dict[str, Hold] = {}
 
     def apply(self, grant: Grant) -> Refusal | None:
-        """Do it; where something is taken, the refusal that stands against it."""
+        """Refund, settle and claim. Return the refusal of the claim, or None."""
         for reason, amounts in grant.refund.items():
             for name, amount in amounts.items():
                 self._envelope.budgets[name].refund(amount, reason=reason)
@@ -28,14 +28,14 @@ class SharedBudgetClient:
         return self._claim(grant.claim) if grant.claim else None
 
     def reapply(self, grant: Grant) -> None:
-        """Do again what was granted before. Others may have taken in another order then, so it cannot be refused."""
+        """Repeat a recorded grant. It cannot be refused, because other runs may have claimed in another order."""
         if self.apply(grant) is not None:
             for name, amount in grant.claim.items():
                 if name in _SETTLED_IMMEDIATELY:
                     self._envelope.budgets[name].increment(amount)
 
     def close(self) -> None:
-        """Book what nobody settled: what guards assumes the worst."""
+        """Settle what is still held, at its full amount: a guard assumes the worst."""
         self._settle({})
 
     def _settle(self, facts: dict[str, int]) -> None:
@@ -43,7 +43,7 @@ class SharedBudgetClient:
             hold.settle(facts.pop(name, hold.amount))
         self._holds = {}
         for name, fact in facts.items():
-            if fact:  # it happened, though nothing was held for it
+            if fact:  # it happened, although nothing was reserved for it
                 self._envelope.budgets[name].increment(fact)
 
     def _claim(self, amounts: Mapping[str, int]) -> Refusal | None:
@@ -53,8 +53,8 @@ class SharedBudgetClient:
                 return envelope.refuse("seconds")
             holds = envelope.try_hold(**amounts)
             if holds is None:
-                short = [name for name, amount in amounts.items() if envelope.budgets[name].available < amount]
-                return envelope.refuse(short[0])
+                exceeded = [name for name, amount in amounts.items() if envelope.budgets[name].available < amount]
+                return envelope.refuse(exceeded[0])
             for name, hold in holds.items():
                 if name in _SETTLED_IMMEDIATELY:
                     hold.settle(hold.amount)

@@ -1,4 +1,4 @@
-"""The pace of a run: its active seconds, and the alarm that cuts what takes too long."""
+"""Timer of a run: its active seconds, and the alarm that cancels an effect at its deadline."""
 
 from __future__ import annotations
 
@@ -11,18 +11,18 @@ import anyio
 from ..budget.deadline import Clock
 
 _MAX_ALARM_S = 30.0
-"""As far ahead as the alarm is set: most calls have longer, so it need not be set anew for each."""
+"""Maximum seconds ahead for the alarm. Most deadlines are later, so it need not be set for each effect."""
 
 
 _SCOPES: list[type[anyio.CancelScope]] = []
-"""The class of asyncio's scopes, once it was found."""
+"""Class of asyncio's cancel scopes, after its first use."""
 
 
 class RunTimer:
-    """A clock that starts with the run, and one alarm for all of it.
+    """Clock that starts with the run, with one alarm for all effects.
 
-    Moving the deadline of a scope costs more than all else in a turn. On asyncio the alarm is therefore a timer that is
-    set anew only where it must ring sooner; where it rings too soon, it is set again.
+    Changing the deadline of a cancel scope costs more than the rest of a turn. On asyncio the alarm is therefore a
+    timer that is replaced only by an earlier one. If it fires too early, it is set again.
     """
 
     __slots__ = (
@@ -48,34 +48,34 @@ class RunTimer:
         self._timer: asyncio.TimerHandle | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
         self.was_cancelled = False
-        """Whether somebody has cut what goes on in this scope; who only looks must not ask the scope, as that costs."""
+        """True once the current scope was cancelled. Asking the scope itself would be slower."""
 
     def is_cancelled(self) -> bool:
-        """Whether what comes next needs another scope."""
+        """Return True if the next effect needs a new scope."""
         return self.was_cancelled or (self._loop is None and self._scope is not None and self._scope.cancel_called)
 
     def now(self) -> float:
-        """The run's active seconds so far."""
+        """Return the active seconds of the run."""
         return self._now() - self._started_at
 
     def set_elapsed(self, seconds: float) -> None:
-        """So much of the run's time is over already."""
+        """Set the active seconds so far."""
         self._started_at = self._now() - seconds
 
     def pause(self) -> None:
-        """Let the run's time stand still."""
+        """Stop the run's time."""
         stopped_at = self._now()
         self._now = lambda: stopped_at
 
     def resume(self) -> None:
-        """Let it go on from there."""
+        """Continue the run's time."""
         self._started_at += self._clock.now() - self._now()
         self._now = self._clock.now
         if self._scope is not None:
             self._sync_offset()
 
     def wall(self) -> float:
-        """Seconds since the epoch."""
+        """Return the seconds since the epoch."""
         return self._clock.wall()
 
     def wait(self, condition: Condition, seconds: float) -> None:
@@ -83,7 +83,7 @@ class RunTimer:
         self._clock.wait(condition, seconds)
 
     def scope(self) -> anyio.CancelScope:
-        """A scope to enter; asyncio's is made by its own class, which anyio would look for each time."""
+        """Return a new cancel scope. On asyncio its class is cached, because anyio would look it up each time."""
         if asyncio._get_running_loop() is None:  # trio
             return anyio.CancelScope()
         if not _SCOPES:
@@ -91,14 +91,14 @@ class RunTimer:
         return _SCOPES[0]()
 
     def enter(self, scope: anyio.CancelScope) -> None:
-        """Keep the time of what happens in this scope from now on."""
+        """Use this scope for the following effects."""
         if self._deadline != math.inf or self._timer is not None:
-            self.leave()  # or what may take as long as the one before would have no alarm
+            self.leave()  # otherwise an effect with the same deadline as the last would have no alarm
         self._scope, self.was_cancelled = scope, False
         self._sync_offset()
 
     def _sync_offset(self) -> None:
-        """Find out what the event loop's time is in the run's; a clock of the caller's own goes another way."""
+        """Compute the offset of the event loop's time. The run may have another clock."""
         try:
             self._loop = asyncio.get_running_loop()
             self._offset = self._loop.time() - self.now()
@@ -107,7 +107,7 @@ class RunTimer:
             self._offset = anyio.current_time() - self.now()
 
     def leave(self) -> None:
-        """There is nothing to cut any more."""
+        """Cancel the alarm and drop the scope."""
         self._deadline = self._alarm_at = math.inf
         self._scope = None
         if self._timer is not None:
@@ -115,7 +115,7 @@ class RunTimer:
             self._timer = None
 
     def set_deadline(self, until: float) -> None:
-        """Let what comes next take until then, in the run's seconds."""
+        """Set the deadline of the next effect, in active seconds of the run."""
         if self._loop is None:
             if until != self._deadline and self._scope is not None:
                 self._scope.deadline = self._offset + until

@@ -16,9 +16,10 @@ from ..agent.agent import Agent, RunOptions
 from ..agent.validate import Task
 from ..budget.run_budget import TurnBudget
 from ..errors import ConfigError, UsageError, suggest_names
-from ..loop import Answer, Decide, Effect, Flow, converse
+from ..loop import Answer, Decide, Effect
 from ..loop.effects import Signal
 from ..loop.plan import AgentSpec, Plan
+from ..loop.player import LoopPlayer
 from ..person import Verdict, parse_answers
 from ..recorder import Recorder
 from ..result import Result
@@ -93,10 +94,9 @@ class ScriptDriver:
         return self._drive(plan, self.answers[: open_indexes[0]], verdicts)
 
     def _drive(self, plan: Plan, recorded: Sequence[Answer[Any]], verdicts: Mapping[str, Verdict]) -> Result:
-        recorder, loop_answers = _build_recorder(plan, self.agent), list[Answer[Any]]()
-        sinks, recorder.sinks = recorder.sinks, ()
-        self.effects, self.answers = [], loop_answers
-        self.children = []
+        recorder = _build_recorder(plan, self.agent)
+        player = LoopPlayer(plan, recorder)
+        self.effects, self.answers, self.children = [], player.answers, []
         approver = ScriptedApprover(dict(verdicts), self._verdicts, self.agent.approver)
         script_plan = ScriptPlan(self._seconds, approver, self._order, self.children)
         child_budgets = ChildBudgets(
@@ -106,23 +106,28 @@ class ScriptDriver:
             resolve_child=plan.spec.resolve_child,
         )
         self._runner = runner = EffectRunner(plan, child_budgets, script_plan)
-        loop, effect = converse(plan, recorder), None
-        while True:
-            if len(loop_answers) == len(recorded):
-                recorder.sinks = sinks
-            try:
-                effect = next(loop) if effect is None else loop.send(loop_answers[-1])
-            except StopIteration as end:
-                runner.close()
-                return end.value
-            self.effects.append(effect)
-            n = len(loop_answers)
-            loop_answers.append(
-                runner.replay_answer(recorded[n]) if n < len(recorded) else self._answer_effect(runner, effect, n)
-            )
+        self._replay(player, recorder, recorded)
+        while player.effect is not None:
+            self.effects.append(player.effect)
+            value = run_to_end(runner.execute_effect(player.effect))
+            player.send(Answer(value, runner.clock.now(), self._signals.get(len(player.answers), ())))
+        runner.close()
+        assert player.result is not None, "a loop that has ended has its result"
+        return player.result
 
-    def _answer_effect(self, runner: EffectRunner, effect: Effect[Any], n: int) -> Answer[Any]:
-        return Answer(run_to_end(runner.execute_effect(effect)), runner.clock.now(), self._signals.get(n, ()))
+    def _replay(self, player: LoopPlayer, recorder: Recorder, recorded: Sequence[Answer[Any]]) -> None:
+        """Start the loop and send it the answers from before a pause. Sinks have received these events."""
+
+        def matches(n: int, effect: Effect[Any], answer: Answer[Any]) -> bool:
+            assert self._runner is not None, "a run has its runner"
+            self.effects.append(effect)
+            self._runner.advance_to(answer.at)
+            return True
+
+        sinks = recorder.sinks
+        recorder.sinks = () if recorded else sinks
+        player.replay(recorded, matches)
+        recorder.sinks = sinks
 
     def replay(self) -> Result:
         """Replay the last run from its answers, without any effect."""
@@ -135,13 +140,10 @@ def replay(agent: Agent, plan: Plan, answers: Sequence[Answer[Any]]) -> Result:
 
     The plan must be a new one with the same `run_id` and start time, because the run has used up its own plan.
     """
-    loop: Flow[Result] = converse(plan, _build_recorder(plan, agent))
-    for answer in (None, *answers):
-        try:
-            loop.send(cast("Answer[Any]", answer))
-        except StopIteration as end:
-            return end.value
-    raise AssertionError("the answers end before the run does")
+    player = LoopPlayer(plan, _build_recorder(plan, agent))
+    player.replay(answers)
+    assert player.result is not None, "the answers end before the run does"
+    return player.result
 
 
 def _check_script(agent: Agent, seconds: Any, signals: Any, verdicts: Any) -> None:

@@ -17,9 +17,10 @@ from typing import Any, TypeVar, cast
 from .._internal.workers import WorkerPool
 from ..errors import ModelError, describe_error
 from ..event import Delta, ToolReported
-from ..loop import Act, Answer, Ask, Decide, Effect, Grant, Wait, converse
+from ..loop import Act, Answer, Ask, Decide, Effect, Grant, Wait
 from ..loop.child_task import ChildTask
 from ..loop.plan import Plan
+from ..loop.player import LoopPlayer
 from ..models import Model
 from ..models.scripted import ScriptedModel
 from ..outcome import Outcome
@@ -62,11 +63,6 @@ class EffectRunner:
             watcher=self,
         )
 
-    def replay_answer(self, answer: Answer[Any]) -> Answer[Any]:
-        """Advance the clock to a recorded answer, and return the answer."""
-        self._advance_to(answer.at)
-        return answer
-
     def close(self) -> None:
         """Release the shared budget after the run."""
         if self._budget_client is not None:
@@ -83,7 +79,7 @@ class EffectRunner:
             case Act(acts, deadline):
                 return (yield from self._make_calls(cast("Sequence[ToolCallRun]", acts), deadline))
             case Wait(until):
-                self._advance_to(until)
+                self.advance_to(until)
             case Decide(question):
                 return self._script_plan.decided(question)
             case Grant() if self._budget_client is not None:
@@ -104,13 +100,13 @@ class EffectRunner:
         pieces: list[str] = []
         for delay, piece in line.schedule_pieces():
             if started_at + delay < deadline:
-                self._advance_to(started_at + delay)
+                self.advance_to(started_at + delay)
                 pieces.append(piece)
                 self._emit_delta(piece)
         if started_at + line.after_s >= deadline:
-            self._advance_to(deadline)
+            self.advance_to(deadline)
             return Reply("".join(pieces), finish=Finish.CUT)
-        self._advance_to(started_at + line.after_s)
+        self.advance_to(started_at + line.after_s)
         return model.build_reply(line, position)
 
     def _make_calls(self, calls: Sequence[ToolCallRun], deadline: float) -> StepGenerator[list[Outcome | None]]:
@@ -136,7 +132,7 @@ class EffectRunner:
                 has_duplicates = any(task.duplicate_of is not None for task in call.tasks)
                 call.close(max(ended[place] for place in tasks if place[0] is call or has_duplicates))
             ended_at = max(ended_at, *ended.values())
-        self._advance_to(ended_at)
+        self.advance_to(ended_at)
         return [call.outcome for call in calls]
 
     def _start_child(self, place: tuple[ChildCallRun, int], started_at: float) -> StepGenerator[float]:
@@ -181,18 +177,16 @@ class EffectRunner:
 
     def run_to_end(self, plan: Plan) -> StepGenerator[Result]:
         """Run a child to its end, yielding its time before each effect."""
-        answers: list[Answer[Any]] = []
-        self._script_plan.children.append((replace(plan, state=dict(plan.state)), answers))
-        loop = converse(plan, self._recorder)
-        try:
-            effect = next(loop)
-            while True:
-                yield self.clock.now()
-                answers.append(Answer((yield from self.execute_effect(effect)), self.clock.now()))
-                effect = loop.send(answers[-1])
-        except StopIteration as end:
-            self.close()
-            return end.value
+        player = LoopPlayer(plan, self._recorder)
+        self._script_plan.children.append((replace(plan, state=dict(plan.state)), player.answers))
+        effect = player.start()
+        while effect is not None:
+            yield self.clock.now()
+            value = yield from self.execute_effect(effect)
+            effect = player.send(Answer(value, self.clock.now()))
+        self.close()
+        assert player.result is not None, "a loop that has ended has its result"
+        return player.result
 
     def _make_call(self, tool_call: ToolCallRun, now: float, deadline: float) -> float:
         tool_call.start(now, deadline)
@@ -209,7 +203,8 @@ class EffectRunner:
             tool_call.fail(error, ends_at)
         return ends_at
 
-    def _advance_to(self, at: float) -> None:
+    def advance_to(self, at: float) -> None:
+        """Advance the clock, which never goes back."""
         self.clock.move(max(0.0, at - self.clock.now()))
         self._recorder.at = self.clock.now()
 

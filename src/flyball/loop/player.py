@@ -1,0 +1,71 @@
+"""The player: steps through the loop of one run, without I/O."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from ..recorder import Recorder
+from ..result import Result
+from .effects import Answer, Effect, Flow
+from .loop import converse
+from .plan import Plan
+
+Match = Callable[[int, Effect[Any], Answer[Any]], bool]
+"""Checks whether the n-th recorded answer belongs to the current effect."""
+
+
+class LoopPlayer:
+    """Loop of one run, with the answers that it has received and its current effect.
+
+    The caller performs `effect` and sends the answer, until `effect` is None and `result` is set.
+    """
+
+    __slots__ = ("_loop", "_send", "answers", "effect", "result")
+
+    def __init__(self, plan: Plan, recorder: Recorder) -> None:
+        self._loop: Flow[Result] = converse(plan, recorder)
+        self._send: Callable[[Any], Effect[Any]] = self._loop.send
+        self.answers: list[Answer[Any]] = []
+        """Answers so far. The run can be replayed from them."""
+        self.effect: Effect[Any] | None = None
+        """Effect that waits for its answer. None before the start and after the end."""
+        self.result: Result | None = None
+        """Result of the run. None until the loop has ended."""
+
+    def start(self) -> Effect[Any] | None:
+        """Start the loop and return its first effect, or None if it has ended."""
+        return self.send(None)
+
+    def send(self, answer: Answer[Any] | None) -> Effect[Any] | None:
+        """Send the answer to the current effect and return the next effect, or None if the loop has ended.
+
+        As with every generator, None starts it.
+        """
+        if answer is not None:
+            self.answers.append(answer)
+        try:
+            effect = self.effect = self._send(answer)
+        except StopIteration as end:
+            self.effect, self.result = None, end.value
+            return None
+        except BaseException:
+            self.effect = None
+            raise
+        return effect
+
+    def replay(self, answers: Sequence[Answer[Any]], matches: Match | None = None) -> int:
+        """Start the loop, send recorded answers while `matches` is true, and return how many were sent.
+
+        Without `matches`, every answer is sent until the loop ends.
+        """
+        self.start()
+        for n, answer in enumerate(answers):
+            if self.effect is None or (matches is not None and not matches(n, self.effect, answer)):
+                return n
+            self.send(answer)
+        return len(answers)
+
+    def close(self) -> None:
+        """End the loop where it is. Its recorder receives the end of the run."""
+        self._loop.close()

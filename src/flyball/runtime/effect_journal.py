@@ -1,0 +1,213 @@
+"""Journals: the protocol that the driver uses, and the journals of runs without a store."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, Protocol
+
+from ..errors import FlyballError, UsageError
+from ..loop.effects import Answer, Effect, Fingerprint, Signal, describe_effect
+from ..loop.plan import AgentSpec, Plan
+from ..loop.player import LoopPlayer
+from ..recorder import Recorder
+from ..result import Result
+from ..tools.call import ToolCallRun
+from .history import PausedRun, RunHistory, StartedEffect
+
+
+class EffectJournal(Protocol):
+    """Record of one run's effects and answers."""
+
+    @property
+    def is_stored(self) -> bool:
+        """True if the run waits for its journal: before each effect and at its end."""
+        ...
+
+    @property
+    def history(self) -> RunHistory | None:
+        """Recorded part of a resumed run. None for a new run."""
+        ...
+
+    @property
+    def next_event(self) -> int | None:
+        """Number of the next event. None means that the events of a replay are numbered as before."""
+        ...
+
+    @property
+    def has_ended(self) -> bool:
+        """True if the run had ended, and is replayed for its result only."""
+        ...
+
+    def attach(self, recorder: Recorder, send_signal: Callable[[Signal], object]) -> None:
+        """Watch the events of a run, and signal failures of the store to it."""
+        ...
+
+    def may_write(self) -> bool:
+        """Return False if another run holds the session, or may hold it."""
+        ...
+
+    async def open(self, plan: Plan) -> Plan:
+        """Acquire the session, and return the plan with what the store knows."""
+        ...
+
+    def set_plan(self, plan: Plan) -> None:
+        """Set the plan that the loop starts with."""
+        ...
+
+    def matches(self, started: StartedEffect, effect: Effect[Any]) -> bool:
+        """Check whether an effect is the recorded one."""
+        ...
+
+    def record_replayed(self, effect: Effect[Any]) -> None:
+        """Count an effect that is answered without being performed."""
+        ...
+
+    async def record_start(self, n: int, effect: Effect[Any]) -> bool:
+        """Record that an effect starts. Return False if it must not be performed."""
+        ...
+
+    def record_answer(self, n: int, effect: Effect[Any], answer: Answer[Any]) -> None:
+        """Record the answer to an effect."""
+        ...
+
+    def record_outcome(self, tool_call: ToolCallRun) -> None:
+        """Record the outcome of one call while other calls of its batch are in progress."""
+        ...
+
+    def read_history(self, answers: Sequence[Answer[Any]]) -> RunHistory:
+        """Return what a paused run resumes from in this process."""
+        ...
+
+    def build_divergence_error(self, player: LoopPlayer) -> FlyballError:
+        """Return the error for a replay whose current effect is not the recorded one."""
+        ...
+
+    def release(self) -> None:
+        """Let the run be resumed again, because this attempt did nothing."""
+        ...
+
+    async def finish(self, result: Result) -> None:
+        """Record the result and release the session."""
+        ...
+
+    async def close(self) -> None:
+        """Release the session if `finish` did not."""
+        ...
+
+    def for_child(self) -> EffectJournal | None:
+        """Return the journal of a child run. None means that the child run chooses its own."""
+        ...
+
+
+class NullJournal:
+    """Journal that records nothing."""
+
+    __slots__ = ()
+
+    is_stored = False
+    next_event: int | None = None
+    has_ended = False
+
+    @property
+    def history(self) -> RunHistory | None:
+        return None
+
+    def attach(self, recorder: Recorder, send_signal: Callable[[Signal], object]) -> None: ...
+
+    def may_write(self) -> bool:
+        return True
+
+    async def open(self, plan: Plan) -> Plan:
+        return plan
+
+    def set_plan(self, plan: Plan) -> None: ...
+
+    def matches(self, started: StartedEffect, effect: Effect[Any]) -> bool:
+        return True
+
+    def record_replayed(self, effect: Effect[Any]) -> None: ...
+
+    async def record_start(self, n: int, effect: Effect[Any]) -> bool:
+        return True
+
+    def record_answer(self, n: int, effect: Effect[Any], answer: Answer[Any]) -> None: ...
+
+    def record_outcome(self, tool_call: ToolCallRun) -> None: ...
+
+    def read_history(self, answers: Sequence[Answer[Any]]) -> RunHistory:
+        raise AssertionError("a run that can pause has a journal: see build_journal")
+
+    def build_divergence_error(self, player: LoopPlayer) -> FlyballError:
+        raise AssertionError("a run without a history is not replayed")
+
+    def release(self) -> None: ...
+
+    async def finish(self, result: Result) -> None: ...
+
+    async def close(self) -> None: ...
+
+    def for_child(self) -> EffectJournal | None:
+        return None
+
+
+class PauseJournal(NullJournal):
+    """Journal of a run that can pause. It keeps what resuming in this process needs.
+
+    Fingerprints cost more than a turn can spare, so it keeps a description of each effect, and computes the
+    fingerprints when the run pauses.
+    """
+
+    __slots__ = ("_descriptions", "_fingerprint", "_pause")
+
+    def __init__(self, pause: PausedRun | None = None) -> None:
+        self._pause = pause
+        self._descriptions: list[tuple[Any, ...]] = []
+        self._fingerprint = Fingerprint()
+        """Fingerprint of the replayed effects."""
+
+    @property
+    def history(self) -> RunHistory | None:
+        return None if self._pause is None else self._pause.history
+
+    def matches(self, started: StartedEffect, effect: Effect[Any]) -> bool:
+        return self._fingerprint.next(effect) == started.fingerprint
+
+    def record_replayed(self, effect: Effect[Any]) -> None:
+        description = describe_effect(effect)
+        self._fingerprint.add_description(description)
+        self._descriptions.append(description)
+
+    def record_answer(self, n: int, effect: Effect[Any], answer: Answer[Any]) -> None:
+        self._descriptions.append(describe_effect(effect))
+
+    def read_history(self, answers: Sequence[Answer[Any]]) -> RunHistory:
+        fingerprint = Fingerprint()
+        started = [
+            StartedEffect(
+                fingerprint=fingerprint.add_description(description),
+                question=description[1] if description[0] == "Decide" else None,
+            )
+            for description in self._descriptions
+        ]
+        return RunHistory(list(answers), started, at=answers[-1].at)
+
+    def build_divergence_error(self, player: LoopPlayer) -> FlyballError:
+        found = f"the run wants {type(player.effect).__name__}" if player.result is None else player.result.explain()
+        return UsageError(
+            "the run did not reach its open question again, because a hook, a callback or the model decided otherwise "
+            f"than before the pause: {found}"
+        )
+
+    def release(self) -> None:
+        if self._pause is not None:
+            self._pause.release()
+
+
+NULL_JOURNAL = NullJournal()
+
+
+def build_journal(spec: AgentSpec) -> EffectJournal:
+    """Return a journal for a run without a store: one in memory if the run can ask a person, and so can pause."""
+    rules_ask = spec.rules is not None and spec.rules.can_ask_person
+    can_pause = rules_ask or spec.approval_tools or spec.asks_for_extension or spec.hooks or spec.sources
+    return PauseJournal() if can_pause else NULL_JOURNAL
