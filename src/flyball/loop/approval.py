@@ -56,7 +56,7 @@ def note_changed_arguments(run: RunState, call: Call, outcome: Outcome) -> None:
     """Tell the model where a call was made with other arguments than its own."""
     verdict = run.verdicts.get(call.id)
     if verdict is not None and verdict.arguments is not None:
-        hidden = run.spec.sensitive.get(call.name, ())
+        hidden = run.spec.tools.sensitive.get(call.name, ())
         shown = {name: "***" if name in hidden else value for name, value in verdict.arguments.items()}
         outcome.note = f"a person changed the arguments to {format_arguments(shown)}"
 
@@ -67,7 +67,7 @@ def _build_question(run: RunState, call: Call) -> Question | None:
     if isinstance(ready, BaseOutcome):
         return None
     settled = duplicates.is_skipped(run, call, ready)
-    if settled and not run.spec.rules_need_approval:
+    if settled and not run.spec.rules.need_approval:
         return None
     needed = _ask_rules(run, call) or ready.tool.needs_approval(ready.values)
     if needed is False and run.failure is None:
@@ -85,7 +85,7 @@ def _build_question(run: RunState, call: Call) -> Question | None:
 
 def _ask_rules(run: RunState, call: Call) -> str | None:
     """What a rule wants a person to be asked about a call."""
-    if not run.spec.rules_need_approval:
+    if not run.spec.rules.need_approval:
         return None
     before, run.rule_questions = run.rule_questions, ()
     run.call_hooks(Point.CALL_PLANNED, call)

@@ -33,7 +33,7 @@ def shorten(run: RunState, max_tokens: int) -> Flow[bool]:
     context, before, shown = run.context, run.input_tokens, run.context.messages
     fixed = _count_fixed_tokens(run)
     room = max(0, min(max_tokens - fixed, context.tokens - 1))
-    if run.spec.compact is not None and context.old_messages:
+    if run.spec.behaviour.compact is not None and context.old_messages:
         yield from _summarize(run)
     context.shorten(room)
     if context.messages is shown:
@@ -48,11 +48,12 @@ def shorten(run: RunState, max_tokens: int) -> Flow[bool]:
 
 def _summarize(run: RunState) -> Flow[None]:
     """Put a summary in place of what is old; where there is none, or it is too long, that stays as it is."""
-    assert run.spec.compact is not None, "the agent has a compact function"
+    compact = run.spec.behaviour.compact
+    assert compact is not None, "the agent has a compact function"
     yield from shared_budget.flush(run)
     if run.check_end() is not None:
         return
-    act = run.spec.compact(list(map(_copy_message, run.context.old_messages)), f"compact-{run.progress.requests}")
+    act = compact(list(map(_copy_message, run.context.old_messages)), f"compact-{run.progress.requests}")
     [outcome] = yield from run.perform(Act([act], min(run.envelope.work_at, run.clock.at + _SUMMARY_SECONDS)))
     if isinstance(outcome, Timeout | Cancelled):
         run.hung += outcome.hung

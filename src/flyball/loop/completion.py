@@ -25,7 +25,7 @@ def handle_final_reply(run: RunState, reply: Reply) -> End | None:
         return called_off
     if run.steered:
         return None
-    policy = run.spec.completion
+    policy = run.spec.completion.policy
     return End(Stop.COMPLETED) if policy is None else _apply_decision(run, policy(run.progress))
 
 
@@ -33,7 +33,7 @@ def _apply_decision(run: RunState, decision: Decision) -> End | None:
     missing, satisfied = _record_check(run, decision)
     if isinstance(decision, Complete):
         return End(Stop.COMPLETED, output=decision.output)
-    if isinstance(decision, Continue) and not run.spec.single_turn and run.envelope.claim(nudges=1):
+    if isinstance(decision, Continue) and not run.spec.behaviour.single_turn and run.envelope.claim(nudges=1):
         run.nudge = decision.message
         run.add_user_message(decision.message)
         count = run.envelope.budgets["nudges"].used
@@ -48,14 +48,15 @@ def check_early_completion(run: RunState) -> End | None:
 
     One that was complete before goes on because somebody wants more of it: then its model says when that is done.
     """
-    shared = run.spec
-    if shared.assertions is None or not shared.assertions.may_end_early or shared.output_schema is not None:
+    completion = run.spec.completion
+    assertions = completion.assertions
+    if assertions is None or not assertions.may_end_early or completion.output_schema is not None:
         return None
     if run.completion.get("complete") or run.check_interruption() is not None:
         return None
-    if shared.completion is None or not shared.assertions.check(run.progress.evidence).complete:
+    if completion.policy is None or not assertions.check(run.progress.evidence).complete:
         return None
-    decision = shared.completion(run.progress)
+    decision = completion.policy(run.progress)
     if not isinstance(decision, Complete):  # a policy behind the assertions: the model has not ended, so no nudge
         return None
     _record_check(run, decision)
@@ -66,7 +67,7 @@ def _record_check(run: RunState, decision: Decision) -> tuple[tuple[str, ...], t
     """Keep and tell what a decision says is missing and satisfied, with what the assertions say of it."""
     if not isinstance(decision, Complete | Continue | Unfinished):  # pyright: ignore[reportUnnecessaryIsInstance]
         raise ConfigError("completion policy", decision, "Complete(), Continue(message) or Unfinished()")
-    complete, assertions = isinstance(decision, Complete), run.spec.assertions
+    complete, assertions = isinstance(decision, Complete), run.spec.completion.assertions
     missing = () if isinstance(decision, Complete) else decision.missing
     satisfied = decision.satisfied
     if assertions is not None:
@@ -80,7 +81,7 @@ def _record_check(run: RunState, decision: Decision) -> tuple[tuple[str, ...], t
 
 def check_required_tools(run: RunState) -> End | None:
     """The end of a run that could never prove what it must, because the tools for it are not offered."""
-    assertions, offered = run.spec.assertions, run.spec.tool_names
+    assertions, offered = run.spec.completion.assertions, run.spec.tools.names
     unavailable = () if assertions is None else assertions.unavailable(offered)
     if assertions is None or not unavailable:
         return None
@@ -98,14 +99,14 @@ def check_required_tools(run: RunState) -> End | None:
 
 def describe_completion(run: RunState, stop: Stop) -> dict[str, Any]:
     """What the result says about completion, on every kind of end; empty where nobody asked."""
-    if run.spec.completion is None:
+    if run.spec.completion.policy is None:
         return {}
     found: dict[str, Any] = dict(run.completion)
-    assertions = run.spec.assertions
+    assertions = run.spec.completion.assertions
     if assertions is not None:
         if stop not in (Stop.UNFINISHED, Stop.COMPLETED):  # those were decided by what was found last
             findings = assertions.check(run.progress.evidence)
-            missing = [*findings.missing, *(["output"] if run.spec.output_schema is not None else [])]
+            missing = [*findings.missing, *(["output"] if run.spec.completion.output_schema is not None else [])]
             found = {"complete": not missing, "missing": missing, "satisfied": list(findings.satisfied)}
         found["required"] = assertions.required()
     nudges = run.envelope.budgets["nudges"].used

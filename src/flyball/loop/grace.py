@@ -67,7 +67,7 @@ _MAX_TOKENS = 10**12
 
 def take_grace_turn(run: RunState, end: End) -> Flow[End]:
     """The end, with a report where the run was stopped by its limits; the reason stays what it is."""
-    if not (end.stop in _STOPS_WITH_GRACE or end.grace) or not run.spec.grace:
+    if not (end.stop in _STOPS_WITH_GRACE or end.grace) or not run.spec.behaviour.grace:
         return end
     run.envelope.open_reserve()
     run.recorder.emit(event.GraceStarted, end.stop.value)
@@ -155,7 +155,7 @@ def _build_request(run: RunState, instruction: str) -> Request | None:
     output = purse.compute_max_output(run.input_tokens) if purse.is_limited else None
     if output is not None and output < _MIN_REPORT_TOKENS:
         return None
-    longest = shared.max_output_tokens if output is None else run.card.output_room(run.input_tokens)
+    longest = shared.model.max_output_tokens if output is None else run.card.output_room(run.input_tokens)
     most_output = min((most for most in (output, longest) if most is not None), default=None)
     request = Request([*messages, last], shared.instructions, (), Purpose.GRACE, most_output)
     return run.prepare_request(request, notices)

@@ -49,7 +49,7 @@ def _switch_model(run: RunState, name: str, by: str) -> None:
     """Ask another model from now on, if it can be asked; else the run goes on as it was."""
     if name == run.model_name:
         return
-    model = run.spec.models[name]
+    model = run.spec.model.others[name]
     try:
         reason = model.ready()
     except Exception as error:

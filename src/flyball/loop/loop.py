@@ -30,7 +30,7 @@ EXTENDABLE_STOPS = (Stop.BUDGET, Stop.DEADLINE)
 def converse(plan: Plan, recorder: Recorder) -> Flow[Result]:
     """One run, from its task to its result. It never raises; whatever does raise in it ends the run as failed."""
     course = RunState(plan, recorder)
-    recorder.emit(event.RunStarted, _read_initial_limits(course), course.spec.agent)
+    recorder.emit(event.RunStarted, _read_initial_limits(course), course.spec.name)
     try:
         try:
             end = yield from _run_turns(course)
@@ -56,15 +56,15 @@ def _read_initial_limits(run: RunState) -> Mapping[str, Any]:
 
 def _run_turns(run: RunState) -> Flow[End]:
     """Turn after turn. The end is decided when all is kept, so that what came in until then still counts."""
-    going = _check_start(run)
+    going, behaviour = _check_start(run), run.spec.behaviour
     while True:
         while going is None or isinstance(going, ContinueReason):
             going = yield from take_turn(run)
             if run.plan.has_transcript and not _is_paused(going):
                 yield from run.append_to_transcript()
-            if run.spec.reflection is not None and isinstance(going, ContinueReason):
-                yield from reflect(run, run.spec.reflection)
-        if run.spec.asks_for_extension and _can_extend(run, going):
+            if behaviour.reflection is not None and isinstance(going, ContinueReason):
+                yield from reflect(run, behaviour.reflection)
+        if behaviour.asks_for_extension and _can_extend(run, going):
             going = yield from ask_for_extension(run, going)
             if going is None:
                 continue
@@ -81,7 +81,7 @@ def _run_turns(run: RunState) -> Flow[End]:
 
 def _can_extend(run: RunState, end: End) -> bool:
     """Return True if a raised limit lets the run continue. A run of a single turn has had it."""
-    return end.stop in EXTENDABLE_STOPS and not (run.spec.single_turn and run.progress.turn)
+    return end.stop in EXTENDABLE_STOPS and not (run.spec.behaviour.single_turn and run.progress.turn)
 
 
 def _close_run(run: RunState, end: End) -> Flow[End]:
@@ -104,13 +104,11 @@ def _is_paused(end: object) -> bool:
 
 
 def _check_start(run: RunState) -> End | None:
-    if run.plan.contention is not None:
-        return End(Stop.CONTENDED, warning=run.plan.contention)
-    run.call_hooks(Point.RUN_STARTED)
-    if run.plan.cancelled_by is not None:
-        return End(Stop.CANCELLED, by=run.plan.cancelled_by)
-    if run.plan.start_error is not None:
-        return End(Stop.FAILED, error=dict(run.plan.start_error))
+    not_started = run.plan.not_started
+    if not_started is None or not_started.stop is not Stop.CONTENDED:  # no hook sees a run without its session
+        run.call_hooks(Point.RUN_STARTED)
+    if not_started is not None:
+        return not_started
     unprovable = check_required_tools(run)
     if unprovable is not None:
         return unprovable
@@ -138,7 +136,7 @@ def _build_result(run: RunState, end: End) -> Result:
         run.emit_refusals()
         run.call_hooks(Point.RUN_ENDED, end.stop)
     finally:  # Ctrl-C may come inside a hook
-        if run.spec.children:
+        if run.spec.children.specs:
             run.admission.close()
         envelope.close()
         flags = envelope.flags
@@ -168,7 +166,7 @@ def _build_result(run: RunState, end: End) -> Result:
         finish=run.finish,
         hung=max(0, run.hung),
         state=run.state,
-        sensitive=run.spec.sensitive,
+        sensitive=run.spec.tools.sensitive,
         completion=describe_completion(run, end.stop),
         reflections=tuple(run.reflections),
         faults=tuple(run.faults),

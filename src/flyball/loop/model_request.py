@@ -85,7 +85,7 @@ def send_request(
         model.provider,
         len(request.messages),
         tokens,
-        run.spec.tool_names if request.tools else (),
+        run.spec.tools.names if request.tools else (),
         attempt,
         run.request_bytes + estimate_bytes(more) if more > 0 else run.request_bytes,
         None if deadline == math.inf else deadline - run.clock.at,
@@ -147,9 +147,10 @@ def _release_holds(holds: Holds) -> None:
 def _build_request(run: RunState) -> tuple[Request, int]:
     """The next request, and how many tokens it takes at most."""
     shared, waiting = run.spec, run.notices.pending
-    shown, schema = History(run.context.messages), shared.output_schema
+    shown, schema = History(run.context.messages), shared.completion.output_schema
     run_id, model, turns = run.plan.run_id, run.model_name, run.turns
-    request = Request(shown, shared.instructions, shared.tools, _TURN, None, schema, (), run_id, model, turns)
+    tools = shared.tools.definitions
+    request = Request(shown, shared.instructions, tools, _TURN, None, schema, (), run_id, model, turns)
     run.sent_notices = ()
     if waiting:
         run.prepare_request(request, run.notices.select_due(_TURN))
@@ -174,7 +175,7 @@ def _reserve_request(run: RunState, request: Request, tokens: int) -> Holds | En
     if tokens > run.max_input_tokens:
         return _refuse_turn(run, "context_tokens")
     if not run.spending.is_limited and not run.plan.has_shared_budget:
-        request.max_output_tokens = run.spec.max_output_tokens
+        request.max_output_tokens = run.spec.model.max_output_tokens
         return {}
     longest = run.card.output_room(tokens)
     held = run.spending.hold_up_to(tokens, longest)
@@ -260,5 +261,5 @@ def _handle_context_overflow(run: RunState, error: dict[str, Any]) -> Flow[End |
 def _compute_backoff_s(run: RunState, failure: ModelFailure, attempt: int) -> float:
     """Twice as long each time, less up to a half, or many runs would come back at once; the provider's word counts."""
     usual = min(_MAX_BACKOFF_S, _FIRST_BACKOFF_S * 2 ** (attempt - 1))
-    jitter = random.Random(run.plan.seed * 1_000 + run.progress.requests).uniform(0.5, 1.0)
+    jitter = random.Random(run.plan.jitter_seed * 1_000 + run.progress.requests).uniform(0.5, 1.0)
     return max(failure.after_s or 0.0, usual * jitter)

@@ -140,10 +140,10 @@ class RunState:
         self.envelope = shared.limits.open(self.clock, plan.max_seconds, plan.max_amounts, plan.level)
         if plan.elapsed_s:
             self.clock.at = recorder.at = plan.elapsed_s
-        self.card = shared.cards[""]
+        self.card = shared.model.cards[""]
         """What is known of the model that is asked."""
-        self.spending = Spending(self.envelope, self.card.price, shared.model.name)
-        self.admission = shared.admission(self.envelope)
+        self.spending = Spending(self.envelope, self.card.price, shared.model.main.name)
+        self.admission = shared.tools.admission(self.envelope)
         self.history: list[Message] = list(plan.messages)
         self.context = MessageLog(self.history)
         self._fit_to_model()
@@ -152,16 +152,17 @@ class RunState:
             plan.run_id, self.envelope, self.history, self.state, plan.metadata, 0, 0, "", (), (), [], {}, {}
         )
         self.evidence: EvidenceTracker | None = None
-        if shared.completion is not None or shared.tool_rules is not None:
+        if shared.completion.policy is not None or shared.tools.rules is not None:
             self.progress.evidence = Evidence(self.state)
             self.progress.task = _find_task(self.history)
-            book = None if shared.tool_rules is None else shared.tool_rules.begin()
+            book = None if shared.tools.rules is None else shared.tools.rules.begin()
             self.evidence = EvidenceTracker(self.progress.evidence, book)
-        self.repetition = Repetition(shared.thresholds)
+        self.repetition = Repetition(shared.behaviour.thresholds)
         self.call_keys: dict[str, Key] = {}
         """What the calls under way are compared by."""
-        self.rules = None if shared.rules is None else shared.rules.begin(self._beginning())
-        self.hooks = shared.hooks if self.rules is None else (*shared.hooks, self.rules)
+        rules = shared.rules
+        self.rules = None if rules.ruleset is None else rules.ruleset.begin(self._beginning())
+        self.hooks = rules.hooks if self.rules is None else (*rules.hooks, self.rules)
         """Those of the agent, and the rules."""
         self.completion: dict[str, Any] = {}
         self.input_tokens = self.request_bytes = 0
@@ -177,17 +178,18 @@ class RunState:
         """What is known of the first look of rules, where the run begins as all runs of its agent do."""
         plan, shared = self.plan, self.spec
         inherits = plan.max_amounts is not None or plan.max_seconds != inf or plan.level or plan.elapsed_s
-        if inherits or shared.rules is None or shared.limits.limits.until is not None:
+        rules = shared.rules
+        if inherits or rules.ruleset is None or shared.limits.limits.until is not None:
             return None
-        if shared.beginning is None:
-            shared.beginning = StartCache()
-            shared.beginning.watch = shared.rules.begin().build_initial_watch(self.progress)
-        return shared.beginning
+        if rules.start_cache is None:
+            rules.start_cache = StartCache()
+            rules.start_cache.watch = rules.ruleset.begin().build_initial_watch(self.progress)
+        return rules.start_cache
 
     def _init_progress(self) -> None:
         """What every run begins with: nothing has happened yet."""
-        self.progress.agent, self.progress.number = self.spec.agent, self.plan.number
-        self.model, self.model_name = self.spec.model, ""
+        self.progress.agent, self.progress.number = self.spec.name, self.plan.session_run_number
+        self.model, self.model_name = self.spec.model.main, ""
         """Who is asked, and its name where it is not the agent's own."""
         self.stored_count = self.plan.stored_count
         """How many messages of the history are in the transcript."""
@@ -320,9 +322,10 @@ class RunState:
         One that raises ends the run, but not in the middle of something: every pair must close. Where it could have
         vetoed a call, it did.
         """
-        veto, progress, shared = None, self.progress, self.spec
-        looks = point in shared.rule_points and not (self.rules and self.rules.can_skip(point, progress, about))
-        for hook in self.hooks if looks else shared.hooks:
+        veto, progress = None, self.progress
+        rules = self.spec.rules
+        looks = point in rules.points and not (self.rules and self.rules.can_skip(point, progress, about))
+        for hook in self.hooks if looks else rules.hooks:
             try:
                 for order in hook(point, progress, about) or ():
                     said = apply_order(self, order, point)
@@ -362,7 +365,7 @@ class RunState:
 
     def use_model(self, name: str) -> None:
         """Ask another model from now on; it counts otherwise, so what the old one told of its input is of no use."""
-        self.model_name, self.model, self.card = name, self.spec.models[name], self.spec.cards[name]
+        self.model_name, self.model, self.card = name, self.spec.model.others[name], self.spec.model.cards[name]
         self.spending.set_model(self.model.name, self.card.price)
         self._fit_to_model()
         self.estimate_input()

@@ -38,11 +38,11 @@ def make_calls(run: RunState, calls: Sequence[Call]) -> Flow[Sequence[Outcome]]:
             if not isinstance(one, BaseOutcome):
                 ready.append(one)
                 run.recorder.emit(ToolStarted, one.call.id, one.call.name, one.redacted_arguments)
-        if run.spec.may_delegate:
+        if run.spec.tools.may_delegate:
             children.start_children(run, ready)
         effect = Act(ready, run.envelope.work_at)
         made = iter(run.receive(effect, (yield effect)) if ready else ())
-        if run.spec.may_delegate:
+        if run.spec.tools.may_delegate:
             made = children.settle_children(run, ready, made)
         for place, one in enumerate(prepared):
             call, tool = group[place], None
@@ -123,7 +123,7 @@ def _prepare_call(run: RunState, call: Call) -> Prepared | Outcome:
     known = duplicates.answer_duplicate(run, call, ready.tool)
     if known is not None:
         return known
-    if call.name in run.spec.approval_tools or run.spec.rules_need_approval:
+    if call.name in run.spec.tools.need_approval or run.spec.rules.need_approval:
         unapproved = approval.check_approval(run, call)
         if unapproved is not None:
             return unapproved

@@ -83,14 +83,13 @@ def _handle_calls(run: RunState, reply: Reply, calls: Sequence[Call]) -> Flow[Co
         if reply.finish is not Finish.LENGTH:
             return handle_final_reply(run, reply) or ContinueReason.ANSWERED
     else:
-        if run.spec.approval_tools or run.spec.rules_need_approval:
+        if run.spec.tools.need_approval or run.spec.rules.need_approval:
             calls = yield from request_approvals(run, calls)
         if run.questions and not run.is_over():
             deny_calls(run, calls, Reason.APPROVAL, "the run waits for a person, and until then no call is made")
             return run.check_end() or End(Stop.PAUSED)
         outcomes = yield from make_calls(run, calls)
-    shared = run.spec
-    if shared.assertions is not None:
+    if run.spec.completion.assertions is not None:
         end = check_early_completion(run)  # what was proved in time counts, even if the time is over now
         if end is not None:
             return end
@@ -104,7 +103,8 @@ def _handle_calls(run: RunState, reply: Reply, calls: Sequence[Call]) -> Flow[Co
         end = duplicates.check_stalled(run)
     if end is not None:
         return end
-    if ran and shared.cheap_tools and shared.cheap_tools.issuperset(outcome.tool for outcome in outcomes):
+    cheap = run.spec.tools.cheap
+    if ran and cheap and cheap.issuperset(outcome.tool for outcome in outcomes):
         run.refund_turn("cheap_round")
     if run.steered:
         run.add_steered()
@@ -126,9 +126,10 @@ def check_continue(run: RunState, reason: ContinueReason) -> ContinueReason | En
     end = run.check_end()
     if end is not None or reason is ContinueReason.SHORTENED:  # which was no turn
         return end or reason
-    if run.spec.single_turn:
+    behaviour = run.spec.behaviour
+    if behaviour.single_turn:
         return End(Stop.HALTED, by="single_turn")
-    should_continue = run.spec.should_continue
+    should_continue = behaviour.should_continue
     if should_continue is not None and not should_continue(run.progress):
         return End(Stop.HALTED, by="should_continue")
     return reason

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any
 
 from .._internal import validation
 from ..budget.budget import IterationBudget
@@ -13,6 +12,7 @@ from ..budget.run_budget import TurnBudget
 from ..errors import BudgetExceeded
 from ..event import ChildEnded, ChildStarted, Event, Header
 from ..loop.child_task import ChildSpec, ChildTask, Mode
+from ..loop.ending import End
 from ..loop.loop import converse
 from ..loop.plan import Plan
 from ..recorder import Fields, Recorder
@@ -94,11 +94,9 @@ class ChildBudgets:
         inherited = [sink for sink in self.recorder.sinks if sink not in own]
         return Recorder(plan.header, (*own, *inherited), task.spec.events_kept)
 
-    def build_unstarted_result(
-        self, task: ChildTask, now: float, cancelled_by: str | None = None, error: Mapping[str, Any] | None = None
-    ) -> Result:
-        """The end of a child that could not begin: a run like every other, in which nothing happened."""
-        plan = replace(task.build_plan(0.0, now), cancelled_by=cancelled_by, start_error=error)
+    def build_unstarted_result(self, task: ChildTask, now: float, not_started: End) -> Result:
+        """Return the result of a child run that could not start."""
+        plan = replace(task.build_plan(0.0, now), not_started=not_started)
         try:
             next(converse(plan, self.build_recorder(task, plan)))
         except StopIteration as end:

@@ -16,7 +16,7 @@ from ..budget.run_budget import TurnBudget
 from ..chain.caller import POSITION
 from ..loop.child_task import ChildTask
 from ..loop.children import distinct_tasks
-from ..loop.ending import describe_error
+from ..loop.ending import End, describe_error
 from ..loop.plan import Plan
 from ..outcome import Outcome
 from ..recorder import Recorder
@@ -48,9 +48,9 @@ def build_driver(
     the same.
     """
     person = person or Person()
-    kind = SourcedDriver if plan.spec.sources else Driver
+    kind = SourcedDriver if plan.spec.tools.sources else Driver
     spec, signals, make_performer = plan.spec, SignalQueue(), ToolRunner
-    if spec.may_delegate:
+    if spec.tools.may_delegate:
         tree_budget = shared_budget if plan.parent_run_id is None else tree_budget
         make_performer = partial(
             ChildRunner,
@@ -58,12 +58,12 @@ def build_driver(
                 recorder=recorder,
                 shared_budget=shared_budget,
                 tree_budget=tree_budget,
-                resolve_child=spec.resolve_child,
+                resolve_child=spec.children.resolve,
             ),
             tree_clock=clock,
             person=person,
-            max_concurrent=spec.max_concurrent_children,
-            stall_s=spec.children_stall_s,
+            max_concurrent=spec.children.max_concurrent,
+            stall_s=spec.children.stall_s,
             parent_signals=signals,
             journal=journal,
         )
@@ -138,7 +138,7 @@ class ChildRunner(ToolRunner):
             if isinstance(act, ChildCallRun) and act.outcome is None:
                 for task in distinct_tasks(act.tasks):
                     task.own_result = task.own_result or self.budgets.build_unstarted_result(
-                        task, self.tree_clock.wall(), "parent"
+                        task, self.tree_clock.wall(), End(Stop.CANCELLED, by="parent")
                     )
         ToolRunner.interrupt(self, tool_calls, timed_out=timed_out)
 
@@ -151,7 +151,7 @@ class ChildRunner(ToolRunner):
             await self._run_watched(partial(self._drive_when_free, task, tool_call.deadline))
         finally:
             task.own_result = task.own_result or self.budgets.build_unstarted_result(
-                task, self.tree_clock.wall(), "parent"
+                task, self.tree_clock.wall(), End(Stop.CANCELLED, by="parent")
             )
             self.budgets.add_result(tool_call, task, task.own_result, self.clock.now())
         return task.own_result
@@ -212,7 +212,7 @@ class ChildRunner(ToolRunner):
             driver = self._build_runner(task, until)
         except Exception as error:
             task.own_result = self.budgets.build_unstarted_result(
-                task, self.tree_clock.wall(), error=describe_error(error)
+                task, self.tree_clock.wall(), End(Stop.FAILED, error=describe_error(error))
             )
             return
         self._running[task.run_id] = driver

@@ -103,8 +103,8 @@ class Driver:
         self._loop: Flow[Result] = converse(plan, recorder)
         self.timer = RunTimer(clock)
         shared = plan.spec
-        model = cast("Model", shared.model)
-        self._model_caller = ModelCaller(model, shared.model_is_async, workers, self._emit_delta, shared.models)
+        model = cast("Model", shared.model.main)
+        self._model_caller = ModelCaller(model, shared.model.is_async, workers, self._emit_delta, shared.model.others)
         self._performer = make_performer(
             workers=workers,
             clock=self.timer,
@@ -142,7 +142,7 @@ class Driver:
     @property
     def agent(self) -> str:
         """Whose run it is."""
-        return self._plan.spec.agent
+        return self._plan.spec.name
 
     @property
     def children(self) -> Mapping[str, Runner]:

@@ -15,10 +15,10 @@ from anyio.abc import TaskGroup
 from .._internal.workers import get_call_soon
 from ..errors import SourceError
 from ..loop.effects import Effect
-from ..loop.ending import describe_error
+from ..loop.ending import End, describe_error
 from ..loop.loop import converse
 from ..loop.state import LoopClock
-from ..result import Result
+from ..result import Result, Stop
 from ..tools import Tool, ToolSource
 from .driver import Driver
 from .history import PausedRun
@@ -113,7 +113,7 @@ class SourcedDriver(Driver):
     async def _drive(self) -> Result:
         self._call_soon, self._thread = get_call_soon(), get_ident()
         self.signals.on_cancel(self._request_cancel)
-        holding, raised = OpenSources(self._plan.spec.sources), list[BaseException]()
+        holding, raised = OpenSources(self._plan.spec.tools.sources), list[BaseException]()
         async with anyio.create_task_group() as tasks:
             try:
                 await self._drive_open(holding, tasks)
@@ -148,8 +148,8 @@ class SourcedDriver(Driver):
             self._scope = scope
             try:
                 if limit_s > 0 and not self.signals.is_cancelling:  # else the loop ends it at once
-                    assert plan.spec.resolve_tools is not None, "who has sources can offer their tools"
-                    plan = replace(plan, spec=plan.spec.resolve_tools(plan.spec, await sources.open(tasks)))
+                    assert plan.spec.tools.resolve is not None, "who has sources can offer their tools"
+                    plan = replace(plan, spec=plan.spec.tools.resolve(plan.spec, await sources.open(tasks)))
             except Exception as found:
                 error = found
         if self.signals.is_cancelling:
@@ -157,9 +157,8 @@ class SourcedDriver(Driver):
         if scope.cancelled_caught:
             error = SourceError(sources.missing, f"not open within {limit_s:g} s, the time limit of this run")
         if not self._is_resumed:
-            plan = replace(
-                plan, elapsed_s=self.timer.now(), start_error=None if error is None else describe_error(error)
-            )
+            not_started = None if error is None else End(Stop.FAILED, error=describe_error(error))
+            plan = replace(plan, elapsed_s=self.timer.now(), not_started=not_started)
         self._plan, self._loop = plan, converse(plan, self.recorder)
         return error
 
