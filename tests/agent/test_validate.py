@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from flyball import Agent, ConfigError, Limits, Result, Settings, TokenPrice, Usage, govern, run_conversation, tool
-from flyball.agent.validate import build_model_card
+from flyball.agent.model import build_model_card
 from flyball.models import AnthropicModel, Model, OpenAIModel
 from flyball.progress import Order, Point, Progress, UseModel
 from flyball.testing import ScriptDriver, ScriptedModel, assert_honest, call, say

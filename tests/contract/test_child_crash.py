@@ -32,7 +32,8 @@ class Broken:
         def admission(envelope: object) -> Any:
             raise RuntimeError("no admission")
 
-        return replace(edge, agent_spec=replace(edge.agent_spec, admission=admission))
+        spec = edge.agent_spec
+        return replace(edge, agent_spec=replace(spec, tools=replace(spec.tools, admission=admission)))
 
 
 @pytest.mark.one_door

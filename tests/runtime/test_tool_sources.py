@@ -336,8 +336,8 @@ class TestAnAgentWithSources:
         assert repr(agent).startswith("<Agent clerk: scripted, 1 tools")
         assert "1 sources" in repr(agent)
         plan = agent.plan("go")
-        assert plan.spec.tool_names == ("subtract",)
-        assert [source.name for source in plan.spec.sources] == ["the shop"]
+        assert plan.spec.tools.names == ("subtract",)
+        assert [source.name for source in plan.spec.tools.sources] == ["the shop"]
         assert agent.worst_case().turns == 90
 
     def test_cannot_be_driven_by_a_script(self) -> None:

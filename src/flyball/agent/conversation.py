@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any, Literal, NamedTuple, TypedDict, Unpack, cast
 
 from .._internal import validation
 from .._internal.jsonable import parse_json_value
-from ..budget.deadline import SYSTEM, Clock
+from ..budget.deadline import Clock
 from ..budget.limits import Limits, RunKind
 from ..budget.price import Unpriced
 from ..budget.registry import IterationBudgetRegistry
@@ -28,12 +28,13 @@ from ..steadiness import Duplicates, Reflection, Thresholds
 from ..store import Store
 from ..tool_rules import ToolRule, ToolRules
 from ..tools.source import ToolLike
-from .agent import Agent, RunOptions
+from .agent import Agent
+from .options import AgentOptions, RunOptions
 from .validate import Task, get_pause
 
 _COLLABORATORS = ("event_sink", "completion_assertions", "completion_policy", "tool_rules", "engine_data")
 _LIKENESS = 0.9
-"""From here on a key is a collaborator's, misspelt: one that is dropped in silence guards nothing."""
+"""Similarity from which a key counts as a misspelt collaborator. A collaborator that is ignored guards nothing."""
 
 
 class ConversationOptions(TypedDict, total=False):
@@ -77,6 +78,12 @@ class ConversationOptions(TypedDict, total=False):
     session_id: str
     run_id: str
     clock: Clock
+
+
+_PASSED_ON = {field.name for field in fields(AgentOptions)} - {
+    "limits", "completion", "tool_rules", "sinks", "settings",
+}  # fmt: skip
+"""Options that become options of the Agent under the same name. The others are combined with the payload or mode."""
 
 
 def run_conversation(
@@ -138,37 +145,23 @@ class _Payload(NamedTuple):
 
 def _build_agent(tools: Iterable[ToolLike], model: Model | str, options: ConversationOptions) -> tuple[Agent, Any]:
     validation.check_options("run_conversation", options, ConversationOptions.__annotations__)
-    if isinstance(options.get("store"), str):  # nobody would close what is opened here
+    if isinstance(options.get("store"), str):  # a store that is opened here would never be closed
         raise ConfigError("run_conversation, store", options.get("store"), "an open store, such as open_store(...)")
     mode = validation.check_text("run_conversation, mode", options.get("mode", "chat"))
     payload = _split_payload(options.get("payload"), mode)
+    passed_on: dict[str, Any] = {"duplicates": Duplicates.REJECT}
+    passed_on |= {name: value for name, value in options.items() if name in _PASSED_ON}
     agent = Agent(
+        **passed_on,
         model=model,
         tools=tools,
-        instructions=options.get("instructions"),
         limits=_build_limits(options),
         name=str(payload.rest.get("agent_slug") or "conversation"),
-        output=options.get("output"),
         completion=_pick_one("completion", options.get("completion"), payload.completion),
         tool_rules=_pick_one("tool_rules", options.get("tool_rules"), payload.tool_rules),
-        duplicates=options.get("duplicates", Duplicates.REJECT),
-        repetition=options.get("repetition"),
-        reflection=options.get("reflection"),
-        compact=options.get("compact"),
-        approver=options.get("approver"),
-        approver_seconds=options.get("approver_seconds", 600.0),
-        on_exhausted=options.get("on_exhausted", "grace"),
-        hooks=options.get("hooks", ()),
-        rules=options.get("rules", ()),
-        models=options.get("models", {}),
         sinks=(*options.get("sinks", ()), *payload.sinks),
-        grace=options.get("grace", True),
-        unpriced=options.get("unpriced", Unpriced.REFUSE),
-        single_turn=options.get("single_turn", False),
-        store=options.get("store"),
         registry=IterationBudgetRegistry(settings=_load_settings(options).for_mode(mode)),
         metadata={**payload.rest, "mode": mode},
-        clock=options.get("clock", SYSTEM),
         kind=RunKind.CONVERSATION,
     )
     own: RunOptions = {"state": payload.state}

@@ -1,10 +1,11 @@
-"""Delegation: the tool by which an agent hands tasks to its children, and what it may hand over."""
+"""Children of an agent: their specs, the tool `delegate`, and the budgets that its calls claim."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Annotated, Any, Literal, Protocol, cast
 
 from pydantic import BaseModel, ConfigDict, Field, create_model
@@ -15,6 +16,7 @@ from ..budget.run_budget import TurnBudget
 from ..errors import ConfigError
 from ..loop.child_task import CARVED_BUDGETS, ChildSpec, ChildTask, Mode
 from ..loop.children import distinct_tasks
+from ..loop.plan import ChildrenSpec
 from ..outcome import Denied, Reason
 from ..request import Call
 from ..runtime.child_call import ChildCallRun
@@ -28,7 +30,7 @@ MAX_CONCURRENT_KEY, STALL_KEY, JOIN_KEY = (
     "delegation.max_concurrent_children", "delegation.stall_seconds", "delegation.join_duplicates",
 )  # fmt: skip
 SETTINGS = (MAX_CONCURRENT_KEY, STALL_KEY, JOIN_KEY)
-"""The keys that are read."""
+"""Keys of the settings about delegation."""
 _DESCRIPTION = (
     "Delegate tasks to other agents. Several can work at the same time, each within its own limits. They do not see "
     "this conversation: state each goal completely, and put everything that the agent needs to know into the context. "
@@ -37,21 +39,21 @@ _DESCRIPTION = (
 
 
 class Delegable(Protocol):
-    """Who can be a child: every Agent."""
+    """Agent that can be a child, such as `Agent` and `remote_agent`."""
 
     @property
     def name(self) -> str:
-        """What the parent's model calls it."""
+        """Name by which the parent's model refers to it."""
         ...
 
     def as_child(self, mode: Mode, registry: IterationBudgetRegistry) -> ChildSpec:
-        """All that its runs need; of the registry, where it has none of its own."""
+        """Return the spec of its runs. `registry` is the parent's, for an agent without its own."""
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class Child:
-    """An agent as a child, and how its budgets hang together with its parent's."""
+    """Agent as a child, and how its budgets relate to those of its parent."""
 
     agent: Delegable
     budget: Mode | Literal["independent", "carved", "shared"] = Mode.INDEPENDENT
@@ -62,32 +64,30 @@ class Child:
         validation.parse_enum("child, budget", self.budget, Mode)
 
 
-def build_child_specs(
-    children: Iterable[Child | Delegable], registry: IterationBudgetRegistry
-) -> tuple[ChildSpec, ...]:
-    """The edges to an agent's children; each has a name of its own."""
-    edges: dict[str, ChildSpec] = {}
+def build_children_spec(children: Iterable[Child | Delegable], registry: IterationBudgetRegistry) -> ChildrenSpec:
+    """Return the spec of an agent's children. The settings of the registry say how their runs are scheduled."""
+    specs: dict[str, ChildSpec] = {}
     for given in children:
-        child = given if isinstance(given, Child) else Child(given)
-        edge = child.agent.as_child(Mode(child.budget), registry)
-        if edge.name in edges:
-            raise ConfigError("agent, children", edge.name, "a different name for each child")
-        edges[edge.name] = edge
-    return tuple(edges.values())
+        spec = _build_child_spec(given, registry)
+        if spec.name in specs:
+            raise ConfigError("agent, children", spec.name, "a different name for each child")
+        specs[spec.name] = spec
+    settings = registry.settings
+    return ChildrenSpec(
+        specs=tuple(specs.values()),
+        resolve=partial(_resolve_child, specs, registry),
+        join_duplicates=_read_join_duplicates(settings),
+        max_concurrent=int(_read_setting(settings, MAX_CONCURRENT_KEY, Unit.COUNT, 3)),
+        stall_s=_read_setting(settings, STALL_KEY, Unit.SECONDS, 300.0),
+    )
 
 
-def read_max_concurrent(settings: Settings) -> int:
-    """How many children of one run work at a time."""
-    return int(_read_setting(settings, MAX_CONCURRENT_KEY, Unit.COUNT, 3))
+def _build_child_spec(given: Child | Delegable, registry: IterationBudgetRegistry) -> ChildSpec:
+    child = given if isinstance(given, Child) else Child(given)
+    return child.agent.as_child(Mode(child.budget), registry)
 
 
-def read_stall_seconds(settings: Settings) -> float:
-    """How long a child may go on without anything coming of it."""
-    return _read_setting(settings, STALL_KEY, Unit.SECONDS, 300.0)
-
-
-def read_join_duplicates(settings: Settings) -> bool:
-    """Whether equal tasks of one batch are one run, or each is told that there are others."""
+def _read_join_duplicates(settings: Settings) -> bool:
     setting = settings.find(JOIN_KEY)
     word = "false" if setting is None else str(setting.value).lower()
     if setting is not None and word not in ("true", "false"):
@@ -95,15 +95,13 @@ def read_join_duplicates(settings: Settings) -> bool:
     return word == "true"
 
 
-def resolve_child(child_specs: Sequence[ChildSpec], registry: IterationBudgetRegistry, child: object) -> ChildSpec:
-    """The edge to a child that a tool wants: one of the agent's children by its name, or any agent."""
+def _resolve_child(known: Mapping[str, ChildSpec], registry: IterationBudgetRegistry, child: object) -> ChildSpec:
+    """Return the spec of a child for a tool: one of the agent's children by name, or any agent."""
     if isinstance(child, str):
-        known = {edge.name: edge for edge in child_specs}
         if child not in known:
             raise ConfigError("ctx.delegate", child, f"an Agent, or the name of a child: {', '.join(known) or 'none'}")
         return replace(known[child], mode=Mode.INDEPENDENT)
-    [edge] = build_child_specs([Child(cast("Delegable", child))], registry)
-    return edge
+    return _build_child_spec(Child(cast("Delegable", child)), registry)
 
 
 def _read_setting(settings: Settings, key: str, unit: Unit, default: float) -> float:
@@ -118,27 +116,27 @@ def _read_setting(settings: Settings, key: str, unit: Unit, default: float) -> f
 
 
 class Delegation(Tool):
-    """The tool `delegate`. It is never called itself: its calls become children."""
+    """The tool `delegate`. Its function is never called: each call starts child runs."""
 
     def __init__(self, child_specs: Sequence[ChildSpec]) -> None:
-        self.specs = {edge.name: edge for edge in child_specs}
+        self.specs = {spec.name: spec for spec in child_specs}
 
         def delegate(tasks: Any) -> None:
-            """Is not called: see `tasks`."""
+            """Never called; see `tasks`."""
 
         delegate.__annotations__ = {"tasks": Annotated[list[_build_task_model(self.specs)], Field(min_length=1)]}
-        rows = [_describe_child(edge) for edge in child_specs]
+        rows = [_describe_child(spec) for spec in child_specs]
         about = "\n".join([f"{_DESCRIPTION} The agents:", *rows])
-        # They may stand side by side, as reads do; but what they have done counts as a change.
+        # Calls may run at the same time, as reads do. But child runs may change something.
         super().__init__(delegate, name="delegate", description=about, effects="read", timeout=None)
         self.writes = True
 
     def tasks(self, tool_call: ToolCallRun) -> list[ChildTask]:
-        """The call as what it is: tasks for children."""
+        """Return the tasks of a call."""
         return [self._build_task(task) for task in tool_call.values["tasks"]]
 
     def _build_task(self, arguments: Any) -> ChildTask:
-        """What the model passes can only narrow what the code declares."""
+        """Return the task. Arguments of the model can only narrow what the code declares."""
         task = ChildTask(spec=self.specs[arguments.child], goal=arguments.goal, context=arguments.context)
         if arguments.turns is not None:
             task.max_amounts["turns"] = arguments.turns
@@ -158,14 +156,15 @@ class Delegation(Tool):
 
 
 def _describe_child(spec: ChildSpec) -> str:
-    """What the model reads of a child; its tools as far as they are known before it begins."""
-    tools = f"Its tools: {', '.join(spec.agent_spec.tool_names)}." if spec.agent_spec.tool_names else ""
+    """Return the line about a child for the model, with the tools that are known before it starts."""
+    names = spec.agent_spec.tools.names
+    tools = f"Its tools: {', '.join(names)}." if names else ""
     about = " ".join(part for part in (spec.description, tools) if part)
     return f"- {spec.name}: {about}" if about else f"- {spec.name}"
 
 
 def _build_task_model(child_names: Iterable[str]) -> type[BaseModel]:
-    """One task, as the model writes it."""
+    """Return the schema of one task, as the model writes it."""
     names: Any = Literal[tuple(child_names)]
     fields: dict[str, Any] = {
         "child": (names, Field(description="Name of the agent.")),
@@ -182,7 +181,7 @@ def _build_task_model(child_names: Iterable[str]) -> type[BaseModel]:
 
 
 class DelegationAdmission(Admission):
-    """Admits the calls of a run that has children, counts those, and carves slices for them."""
+    """Gate for the tool calls of a run that has children. It also claims and carves the budgets of child runs."""
 
     __slots__ = ("_batch", "_join_duplicates", "_reserved_tasks")
 
@@ -190,18 +189,18 @@ class DelegationAdmission(Admission):
         super().__init__(tools, envelope)
         self._join_duplicates = join_duplicates
         self._batch: dict[object, ChildTask] = {}
-        """The tasks of the batch that were counted, by what equal ones have in common."""
+        """Claimed tasks of the current batch, by duplicate key."""
         self._reserved_tasks: list[ChildTask] = []
-        """Those for whom something is, or was, set aside."""
+        """Tasks for which budgets are, or were, reserved."""
 
     def group_calls(self, calls: Sequence[Call]) -> Iterator[Sequence[Call]]:
-        """Neighbours that only read, together; everything else alone, in the order asked."""
+        """Yield groups of calls that may run at the same time: neighbours that only read, and others alone."""
         for group in super().group_calls(calls):
             self._batch = {}
             yield group
 
     def read(self, call: Call) -> ToolCallRun | Denied:
-        """The call with its arguments checked, or why it is not made; nothing is counted yet."""
+        """Return the call with checked arguments, or why it is denied. It claims nothing yet."""
         ready = super().read(call)
         if not isinstance(ready, ToolCallRun) or not isinstance(ready.tool, Delegation):
             return ready
@@ -217,7 +216,7 @@ class DelegationAdmission(Admission):
         return ChildCallRun(ready.call, ready.tool, ready.values, tasks, ready.envelope)
 
     def check_budget(self, tool_call: ToolCallRun) -> Denied | None:
-        """Why the call, or one of its children, could not be counted now; None where all could."""
+        """Return why the call or one of its child runs could not be claimed now, or None."""
         if not isinstance(tool_call, ChildCallRun) or self.envelope is None:
             return super().check_budget(tool_call)
         with self.envelope.lock:
@@ -226,7 +225,7 @@ class DelegationAdmission(Admission):
         return refusal or super().check_budget(tool_call)
 
     def claim(self, tool_call: ToolCallRun) -> Denied | None:
-        """Count the call and its children, and carve their slices, all in one step or nothing of it."""
+        """Claim the call and its child runs, and carve their budgets: all or nothing."""
         envelope = self.envelope
         if not isinstance(tool_call, ChildCallRun) or envelope is None:
             return super().claim(tool_call)
@@ -234,18 +233,18 @@ class DelegationAdmission(Admission):
             few = self._check_children(tool_call)
             if few is not None:
                 return few
-            self._reserved_tasks += tool_call.tasks  # the first of those that share keeps what is set aside for all
+            self._reserved_tasks += tool_call.tasks  # shared runs: the first task holds the reservation of all
             refusal = self._carve(tool_call, envelope) or super().claim(tool_call)
             if refusal is not None:
                 _release_holds(tool_call.tasks)
                 return refusal
-            if tool_call.child_count:  # which cannot be refused: it was looked at, and the lock is held
+            if tool_call.child_count:  # cannot be refused: it was checked, and the lock is held
                 envelope.budgets["children"].spend(tool_call.child_count)
             self._batch |= {task.duplicate_key: task for task in distinct_tasks(tool_call.tasks)}
         return None
 
     def _check_children(self, tool_call: ChildCallRun) -> Denied | None:
-        """Why there can be no such children, or not so many."""
+        """Return why the run cannot have these child runs, or None."""
         envelope = self.envelope
         if envelope is None:
             return None
@@ -260,7 +259,7 @@ class DelegationAdmission(Admission):
         return build_denial(tool_call.call, Reason.BUDGET, why)
 
     def _carve(self, tool_call: ChildCallRun, envelope: TurnBudget) -> Denied | None:
-        """Set slices aside; or why there is none."""
+        """Reserve the budgets of carved child runs. Return why that is not possible, or None."""
         carved = [task for task in distinct_tasks(tool_call.tasks) if task.spec.mode is Mode.CARVED]
         for n, task in enumerate(carved):
             for name in CARVED_BUDGETS:
@@ -276,7 +275,7 @@ class DelegationAdmission(Admission):
         return None
 
     def refund(self, tool_call: ToolCallRun, reason: str) -> list[str]:
-        """Give back what was claimed for a call that is not made after all; the budgets that got it back."""
+        """Refund a claimed call that is not made, and return the names of the budgets."""
         given = super().refund(tool_call, reason)
         if isinstance(tool_call, ChildCallRun) and self.envelope is not None:
             _release_holds(tool_call.tasks)
@@ -285,26 +284,29 @@ class DelegationAdmission(Admission):
         return given
 
     def close(self) -> None:
-        """Book what nobody settled: what guards assumes the worst."""
+        """Settle open reservations at their full amount, the worst case."""
         for task in self._reserved_tasks:
             for hold in task.reserved.values():
                 hold.settle(hold.amount)
 
 
 def _unknown_tools(task: ChildTask) -> str | None:
-    """Why a child cannot be narrowed to these tools: it has not got them, as far as that is known."""
-    terrain = task.spec.agent_spec
+    """Return why a child cannot be narrowed to the task's tools, or None. Tools of sources are not known yet."""
+    tools = task.spec.agent_spec.tools
     if task.allowed_tools is not None and task.spec.make_runner is not None:
         return f"{task.spec.name} is a remote agent, so its tools cannot be restricted; leave out tools"
-    unknown = sorted((task.allowed_tools or frozenset()).difference(terrain.tool_names))
-    if not unknown or terrain.sources:
+    unknown = sorted((task.allowed_tools or frozenset()).difference(tools.names))
+    if not unknown or tools.sources:
         return None
-    has = ", ".join(terrain.tool_names) or "none"
+    has = ", ".join(tools.names) or "none"
     return f"{task.spec.name} has no tool {', '.join(unknown)}; its tools are: {has}"
 
 
 def _compute_slice(task: ChildTask, envelope: TurnBudget, name: str, parts: int) -> int | None:
-    """What a child gets: its own ceiling, or its part of what is left; without a ceiling its part of half of that."""
+    """Return the amount for a carved child: its own ceiling, or its part of what is left, whichever is lower.
+
+    Without a ceiling, it gets its part of half of what is left. None means no limit.
+    """
     own = task.spec.agent_spec.limits.budgets[name].ceiling
     known = [most for most in (own, task.max_amounts.get(name)) if most is not None]
     left = envelope.budgets[name].available

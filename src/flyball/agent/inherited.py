@@ -1,4 +1,4 @@
-"""What a run inherits: from an envelope that it shares with others, and from the chain in which it was called."""
+"""Limits that a run inherits from a shared budget and from the chain of calls that it serves."""
 
 from __future__ import annotations
 
@@ -11,25 +11,26 @@ from ..budget.budget_set import COUNTED, narrow
 from ..budget.deadline import Deadline
 from ..budget.run_budget import TurnBudget
 from ..chain.caller import Caller, current
-from ..loop.child_task import add_instructions, subtract_end_margin
+from ..loop.child_task import subtract_end_margin
 from ..loop.plan import AgentSpec
 from ..runtime.child_budget import HELD_BUDGETS
 
 
 @dataclass(frozen=True, slots=True)
 class Inheritance:
-    """What others leave a run, which no limit of its own can raise."""
+    """Limits of a run that come from outside. Its own limits cannot raise them."""
 
     shared_budget: TurnBudget | None = None
-    """Where its claims count too."""
+    """Budget in which claims of the run also count. None means no such budget."""
     max_seconds: float = math.inf
     max_amounts: Mapping[str, int] | None = None
+    """Amounts left, by budget. None means no limit."""
     instructions: str = ""
-    """What its model must know of this."""
+    """Text about the caller, for the model."""
 
     @classmethod
     def from_shared(cls, shared_budget: TurnBudget | None) -> Inheritance:
-        """What a run that begins now inherits from an envelope, and from the caller that is being served here."""
+        """Return what a run that starts now inherits from a shared budget and from the caller served here."""
         caller = current()
         if caller is not None and caller.depth:
             return _from_chain(caller, shared_budget)
@@ -41,28 +42,28 @@ class Inheritance:
 
     @property
     def money(self) -> IterationBudget | None:
-        """The limit of money that is inherited, if one is."""
+        """Inherited money budget, or None."""
         return None if self.shared_budget is None else self.shared_budget.budgets["usd"]
 
     def apply_to(self, spec: AgentSpec) -> AgentSpec:
-        """The terrain of a run whose model knows of it."""
-        return add_instructions(spec, self.instructions) if self.instructions else spec
+        """Return the spec with the instructions of the inheritance."""
+        return spec.add_instructions(self.instructions) if self.instructions else spec
 
 
 _NOTHING = Inheritance()
 
 
 def _from_chain(caller: Caller, shared_budget: TurnBudget | None) -> Inheritance:
-    left, most_s = caller.left, subtract_end_margin(caller.remaining_s)
-    most = left if shared_budget is None else narrow(left, shared_budget.remaining(*HELD_BUDGETS))
+    left, max_seconds, text = caller.left, subtract_end_margin(caller.remaining_s), describe_caller(caller)
     if shared_budget is None:
-        return Inheritance(caller.envelope, most_s, most, describe_caller(caller))
-    most_s = min(most_s, shared_budget.remaining_s())
-    return Inheritance(_combine_budgets(caller, shared_budget), most_s, most, describe_caller(caller))
+        return Inheritance(caller.envelope, max_seconds, left, text)
+    max_amounts = narrow(left, shared_budget.remaining(*HELD_BUDGETS))
+    max_seconds = min(max_seconds, shared_budget.remaining_s())
+    return Inheritance(_combine_budgets(caller, shared_budget), max_seconds, max_amounts, text)
 
 
 def _combine_budgets(caller: Caller, shared_budget: TurnBudget) -> TurnBudget:
-    """An envelope for runs that count in two that know nothing of each other."""
+    """Return a budget whose claims count both for the caller and in the shared budget."""
     left = caller.left
     if not left:
         return shared_budget
@@ -73,7 +74,7 @@ def _combine_budgets(caller: Caller, shared_budget: TurnBudget) -> TurnBudget:
 
 
 def describe_caller(caller: Caller) -> str:
-    """What a model is told that works because another agent has called."""
+    """Return the text that tells a model which agent called it."""
     name = f"{caller.agent} at {caller.host}" if caller.host else caller.agent or "it gave no name"
     doubt = "" if caller.signed or not caller.agent else " (by its own account; the call is not signed)"
     hops = f"This is hop {caller.depth} of at most {caller.ceiling - 1} in a chain of agents."

@@ -1,12 +1,99 @@
-"""Options of a new run and of a resumed run."""
+"""Options of an agent, of a new run and of a resumed run."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any, TypedDict
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Literal, TypedDict
 
 from .._internal import validation
+from ..budget.deadline import SYSTEM, Clock
+from ..budget.limits import Limits, RunKind
+from ..budget.price import Unpriced
+from ..budget.registry import IterationBudgetRegistry
 from ..budget.run_budget import TurnBudget
+from ..completion.assertions import Assertions
+from ..message import Message
+from ..models import Model
+from ..person import Approver
+from ..progress import Hook, Policy, Progress
+from ..recorder import Sink
+from ..rules import RuleSet
+from ..settings import Settings
+from ..steadiness import Duplicates, Reflection, Thresholds
+from ..store import Store
+from ..tool_rules import ToolRule, ToolRules
+from ..tools.source import ToolLike
+from .delegation import Child, Delegable
+
+
+@dataclass(frozen=True, kw_only=True, eq=False, repr=False)
+class AgentOptions:
+    """Constructor arguments of an `Agent`, as the caller passes them. `check_agent` validates them."""
+
+    model: Model | str
+    """Model, or its name: `openai:NAME`, `anthropic:NAME`, `http://HOST:PORT/v1#NAME`, `local:smollm2`,
+    `local:PATH.gguf`, `script:PATH.toml`."""
+    tools: Iterable[ToolLike] = ()
+    """Functions, tools, and sources of tools such as `mcp(...)`. Each run opens its sources and closes them."""
+    children: Sequence[Child | Delegable] = ()
+    """Agents to delegate tasks to, including remote ones. A `Child` selects how its budget relates to the parent's."""
+    description: str = ""
+    """Purpose of the agent in one sentence, shown to agents that can delegate to it."""
+    instructions: str | None = None
+    limits: Limits = field(default_factory=Limits)
+    name: str = "agent"
+    output: Any = None
+    """Type of the answer: a pydantic model, a dataclass, or another type that JSON can represent. None means text."""
+    completion: Policy | Assertions | Mapping[str, Any] | str | Path | None = None
+    """Check of whether the task is done when the model stops: a policy, assertions, a mapping of assertions, or the
+    path of a TOML file. None means that the task is done when the model stops."""
+    tool_rules: ToolRules | Sequence[ToolRule | Mapping[str, Any]] | str | Path | None = None
+    """Rules about when each tool may be called, as objects, mappings, or the path of a TOML file."""
+    duplicates: Duplicates | Literal["allow", "reuse", "reject"] = Duplicates.ALLOW
+    """Handling of a call that equals an earlier one, if nothing has changed since. A tool can override it."""
+    repetition: Thresholds | None = None
+    """Thresholds from which repeated calls count as a loop. None means the settings."""
+    reflection: Reflection | None = None
+    """Points at which the model reviews its work in a request without tools. None means never."""
+    compact: Callable[[Sequence[Message]], Any] | None = None
+    """Function that summarizes old messages when the conversation gets too long. It may be async, and has 60 seconds.
+    If it fails, or its summary is too long, or it is None, old messages are elided."""
+    should_continue: Callable[[Progress], bool] | None = None
+    """Function called between turns; False halts the run. It must not block. If it raises, the run ends as failed."""
+    hooks: Sequence[Hook] = ()
+    rules: RuleSet | str | Path | Sequence[str | Path] = ()
+    """Rule files, or folders of them, in addition to the core rules. `ruleset.problems` lists invalid files."""
+    models: Mapping[str, Model | str] = field(default_factory=dict[str, Model | str])
+    """Other models that a rule can switch to, by name."""
+    approver: Approver | None = None
+    """Function that answers a Question for a person, sync or async. None means that the run pauses."""
+    approver_seconds: float | None = 600.0
+    """Seconds to wait for an answer; then it is no. None means no limit. The wait does not use the run's time."""
+    on_exhausted: Literal["grace", "ask"] = "grace"
+    """Action when a limit is reached: `grace` asks for the report, `ask` first asks a person to raise the limit."""
+    grace: bool = True
+    """True if a run that reached a limit gets one more request, without tools, for a report."""
+    single_turn: bool = False
+    store: Store | str | None = None
+    """Store of runs and sessions, or its address: `sqlite:///runs.db`, `memory:`. None means that nothing is stored."""
+    lease_seconds: float = 300.0
+    """Seconds that a run keeps its session locked after its process stops responding."""
+    unpriced: Unpriced | Literal["refuse", "tokens_only"] = Unpriced.REFUSE
+    """Handling of a money limit when the price of a model is unknown: `refuse` raises an error, `tokens_only` ignores
+    the limit for that model and lists it in `result.unpriced`."""
+    max_output_tokens: int | None = None
+    """Maximum output tokens of one reply. None means that only the budgets limit it."""
+    sinks: Sequence[Sink] = ()
+    events_kept: int = 10_000
+    registry: IterationBudgetRegistry | None = None
+    settings: Settings | Mapping[str, object] | None = None
+    metadata: Mapping[str, Any] = field(default_factory=dict[str, Any])
+    """Data that is copied to results and to every event."""
+    clock: Clock = SYSTEM
+    kind: RunKind = RunKind.AGENT
+    """Selects the registered budgets for `turns` and `seconds`."""
 
 
 class RunOptions(TypedDict, total=False):

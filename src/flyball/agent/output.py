@@ -1,32 +1,37 @@
-"""A typed answer: what the model said, read as what was asked for; or what is wrong with it, in words for the model."""
+"""Completion of an agent: typed answers, policies and assertions."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import inspect
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from pathlib import Path
+from typing import Any, cast
 
 from pydantic import TypeAdapter, ValidationError
 from pydantic.errors import PydanticUserError
 
-from ..errors import UsageError, quote_value
+from ..completion.assertions import Assertions
+from ..completion.policy import AssertionPolicy
+from ..errors import ConfigError, UsageError, quote_value
+from ..loop.plan import CompletionSpec
 from ..progress import Complete, Continue, Decision, Policy, Progress
 
-_MOST_MISTAKES = 20
+_MAX_ERRORS = 20
 
 
 @dataclass(frozen=True, slots=True)
 class Form:
-    """A form of answers that is no Python type, such as a JSON schema from a file."""
+    """Form of an answer that is not a Python type, such as a JSON schema from a file."""
 
     schema: dict[str, Any]
-    """What the model is shown."""
+    """JSON schema that the model is shown."""
     find_errors: Callable[[Any], Sequence[str]]
-    """What is wrong with an answer, read from JSON; nothing where it fits."""
+    """Returns the mistakes in an answer that was read from JSON."""
 
 
 class Output:
-    """A completion policy: the run may end when its answer is a value of this type, and another policy agrees."""
+    """Completion policy: the run may end if its answer has the type, and the next policy agrees."""
 
     def __init__(self, kind: Any, next_policy: Policy | None = None) -> None:
         self._form: Form | None = kind if isinstance(kind, Form) else None
@@ -34,7 +39,7 @@ class Output:
         try:
             self._adapter: TypeAdapter[Any] = TypeAdapter(carried)
             self.schema = self._form.schema if self._form else {} if kind is str else self._adapter.json_schema()
-            """Empty where any text will do."""
+            """JSON schema of the answer. Empty means any text."""
         except PydanticUserError as error:
             reason = str(error).split("\n")[0]
             raise UsageError(f"agent, output: {quote_value(kind)} cannot be read from JSON: {reason}") from error
@@ -42,7 +47,7 @@ class Output:
         self._is_text = kind is str
 
     def __call__(self, progress: Progress, /) -> Decision:
-        """Complete with the value; else the model is told every mistake."""
+        """Return Complete with the value, or Continue with every mistake."""
         try:
             value = self._parse(progress.text)
         except ValidationError as error:
@@ -53,11 +58,35 @@ class Output:
         return Complete(value, decision.satisfied) if isinstance(decision, Complete) else decision
 
     def _parse(self, text: str) -> Any:
-        """The whole answer as JSON, or, where models wrap it in words, the one fenced block in it."""
+        """Read the answer, or the only fenced block in it, as JSON. Models often add words around the block."""
         if self._is_text:
             return text
         fenced = _fenced_blocks(text)
         return self._adapter.validate_json(fenced[0] if len(fenced) == 1 else text)
+
+
+def build_completion_spec(source: object, output: Any, tool_names: Sequence[str] | None) -> CompletionSpec:
+    """Return the spec of the policy and the typed answer of an agent.
+
+    `source` is a policy, assertions, a mapping of them, the path of a TOML file, or None. `output` is the type of the
+    answer, or None for text. `tool_names` is None if not all tools are known yet.
+    """
+    assertions, policy = _build_policy(source, tool_names)
+    if output is None:
+        return CompletionSpec(policy=policy, assertions=assertions)
+    typed = Output(output, policy)
+    return CompletionSpec(policy=typed, assertions=assertions, output_schema=typed.schema)
+
+
+def _build_policy(source: object, tool_names: Sequence[str] | None) -> tuple[Assertions | None, Policy | None]:
+    if isinstance(source, Assertions | Mapping | str | Path):
+        assertions = Assertions.of(cast("Assertions", source))
+        return assertions, AssertionPolicy(assertions, available_tools=tool_names)
+    if isinstance(source, AssertionPolicy):
+        return source.assertions, source
+    if inspect.iscoroutinefunction(source) or (source is not None and not callable(source)):
+        raise ConfigError("agent, completion", source, "a policy function, assertions, or the path of a TOML file")
+    return None, cast("Policy | None", source)
 
 
 def _fenced_blocks(text: str) -> list[str]:
@@ -78,7 +107,7 @@ def _format_errors(error: ValidationError) -> list[str]:
     errors = error.errors(include_url=False)
     told = [
         f"{'.'.join(map(str, one['loc'])) or 'the answer'}: {one['msg']}; found {quote_value(one['input'])}"
-        for one in errors[:_MOST_MISTAKES]
+        for one in errors[:_MAX_ERRORS]
     ]
     return [*told, f"and {len(errors) - len(told):,} more"] if len(errors) > len(told) else told
 

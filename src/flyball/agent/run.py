@@ -25,15 +25,15 @@ from ..runtime import RunDriver, Runner
 
 _CLOSING_S = 5.0
 _LONGEST_SLEEP_S = 0.25
-"""A signal that comes just before a thread falls asleep does not wake it: Ctrl-C would be heard with the next event."""
+"""A signal that arrives just before a thread sleeps does not wake it: Ctrl-C would wait for the next event."""
 
 
 class Stream:
-    """Every event of a run, also the pieces of text that nobody keeps, for whoever iterates over the handle.
+    """Events of a run for the iterators of its handle, including text deltas that are not recorded.
 
-    There is no lock in it: Ctrl-C can end a `with` block of a Condition without releasing it, and the run's thread, on
-    which all runs wait, would wait for that for ever. Who waits leaves a bell first and looks then; who adds something
-    adds it first and rings then.
+    It has no lock: Ctrl-C can leave the `with` block of a Condition without releasing it, and the thread of all runs
+    would then wait forever. Instead, a reader first adds a waiter and then looks for events. The writer first adds the
+    event and then notifies the waiters.
     """
 
     def __init__(self) -> None:
@@ -43,24 +43,24 @@ class Stream:
         self._end_waiters: list[Callable[[], object]] = []
 
     def __call__(self, event: Event) -> None:
-        """Take an event; a sink, called on the run's own thread."""
+        """Add an event. The stream is a sink, called on the run's own thread."""
         self._events.append(event)
         _notify(self._waiters)
 
     def end(self) -> None:
-        """There will be no more."""
+        """Mark the end of the events."""
         self._ended = True
         _notify(self._waiters)
         _notify(self._end_waiters)
 
     def wait(self, seconds: float) -> bool:
-        """Wait for the end; whether it has come."""
+        """Wait for the end, at most this long. Return False if it has not come."""
         bell = SimpleQueue[None]()
         ring = partial(bell.put, None)
         self._end_waiters.append(ring)
         if not self._ended:
             _wait_for_bell(bell, seconds)
-        with contextlib.suppress(ValueError):  # it was rung
+        with contextlib.suppress(ValueError):  # it was notified
             self._end_waiters.remove(ring)
         return self._ended
 
@@ -78,7 +78,7 @@ class Stream:
                 _wait_for_bell(bell)
 
     def __aiter__(self) -> AsyncIterator[Event]:
-        """In the event loop that the run is in."""
+        """Iterate in the event loop that the run is in."""
         return _EventIterator(self._next)
 
     async def _next(self, seen: int) -> Event:
@@ -92,7 +92,6 @@ class Stream:
 
 
 def _wait_for_bell(bell: SimpleQueue[None], seconds: float = inf) -> None:
-    """Wait for a bell, or for so long."""
     until = monotonic() + seconds
     while (left := until - monotonic()) > 0:
         with contextlib.suppress(Empty):
@@ -106,7 +105,7 @@ def _notify(waiters: list[Callable[[], object]]) -> None:
 
 
 class _EventIterator:
-    """One who iterates. No generator: one that is not used up would have to be closed, in trio even by hand."""
+    """Iterator over events. An unfinished async generator would need to be closed, in trio by hand."""
 
     def __init__(self, next_: Callable[[int], Awaitable[Event]]) -> None:
         self._next = next_
@@ -247,7 +246,7 @@ class Run:
     async def _drive_on_private_loop(self) -> None:
         try:
             await self._drive()
-        except BaseException as error:  # it would end the event loop of everybody
+        except BaseException as error:  # it would end the event loop of all runs
             self._error = error
 
     async def _drive(self) -> None:
@@ -285,10 +284,10 @@ class Run:
             raise
 
     def _handle_interrupt(self, interrupt: KeyboardInterrupt) -> None:
-        """Close it, once, and leave the result on the interrupt."""
+        """Cancel the run, once, and attach the result to the interrupt."""
         if not self._started or hasattr(interrupt, "result"):
             return
-        with contextlib.suppress(KeyboardInterrupt):  # the second one, which ends the waiting
+        with contextlib.suppress(KeyboardInterrupt):  # a second Ctrl-C ends the wait
             self._waited_for_close = True
             self.cancel("ctrl-c")
             self._stream.wait(_CLOSING_S)

@@ -1,4 +1,4 @@
-"""Keeping: how the runs of an agent are written to its store, and taken up again from it."""
+"""Stored runs of an agent: opening their journals, and resuming them."""
 
 from __future__ import annotations
 
@@ -21,19 +21,19 @@ from .options import ResumeOptions
 from .run import build_extension
 
 CONTINUE_PROMPT = "Continue this task from where it stopped. Use what is already done."
-"""What a run is asked that begins anew from the messages of another."""
+"""Task of a new run that continues from the messages of an earlier one."""
 
 
 @dataclass(slots=True)
 class RunStore:
-    """The store of an agent, opened when the first run needs it."""
+    """Store of an agent, opened when the first run needs it."""
 
     store_or_uri: Store | str
     lease_seconds: float
     clock: Clock
     _opened: Store | None = None
     _lock: Lock = field(default_factory=Lock)
-    """Guards `_opened`. Not held while a store is opened, which may take long."""
+    """Guards `_opened`. It is not held while a store is opened, which may take long."""
 
     def __post_init__(self) -> None:
         if not isinstance(self.store_or_uri, str) and not callable(getattr(self.store_or_uri, "keep", None)):
@@ -42,7 +42,7 @@ class RunStore:
 
     @property
     def store(self) -> Store:
-        """Where runs are kept."""
+        """The open store. The first access opens it."""
         if self._opened is not None:
             return self._opened
         opened = open_store(self.store_or_uri) if isinstance(self.store_or_uri, str) else self.store_or_uri
@@ -54,12 +54,12 @@ class RunStore:
         return self._opened
 
     def open_journal(self, plan: Plan, wait_s: float) -> RunJournal:
-        """The keeper of a run that begins; one without a session has its own."""
+        """Return the journal of a new run. A run without a session gets one with its own id."""
         plan.session_id = plan.session_id or plan.run_id
         return RunJournal(SessionLease(self.store, plan.session_id, self.lease_seconds, wait_s), self.clock)
 
     def read_entry(self, run_id: str) -> Entry:
-        """The run that is to go on."""
+        """Return the stored run. Raise ResumeError if it is missing or a child run."""
         entry = self.store.runs.get(run_id)
         if entry is None:
             raise ResumeError(f"run {run_id}", "the store has no run with this id")
@@ -68,7 +68,7 @@ class RunStore:
         return entry
 
     def reopen_journal(self, entry: Entry, spec: AgentSpec, options: ResumeOptions) -> tuple[Plan, RunJournal]:
-        """The plan of a run that goes on, and its keeper."""
+        """Return the plan and the journal of a stored run that is resumed."""
         validation.check_options("resume", options, ResumeOptions.__annotations__)
         rows = self.store.journal.read(entry.run_id)
         if not rows:
@@ -76,14 +76,14 @@ class RunStore:
         plan = restore_plan(Plan(spec=spec, run_id=entry.run_id, messages=()), rows[0].data)
         if plan.has_shared_budget and options.get("within") is None:
             raise ResumeError(f"run {entry.run_id}", "it shares a budget with other runs; pass that budget as within=")
-        tenure = SessionLease(
+        lease = SessionLease(
             self.store, plan.session_id or plan.run_id, self.lease_seconds, read_wait_seconds("resume", options)
         )
-        return plan, RunJournal(tenure, self.clock, Resumption(_build_extension(plan, options)))
+        return plan, RunJournal(lease, self.clock, Resumption(_build_extension(plan, options)))
 
 
 def read_wait_seconds(where: str, options: Mapping[str, Any]) -> float:
-    """How long a run may wait for another that holds its session."""
+    """Return the seconds to wait for another run that holds the session."""
     return validation.parse_duration(f"{where}, wait_seconds", options.get("wait_seconds", 0.0))
 
 
@@ -95,7 +95,7 @@ def _build_extension(plan: Plan, options: ResumeOptions) -> Extend | None:
 
 
 def parse_verdicts(entry: Entry, answers: Mapping[str, Verdict | bool] | None) -> dict[str, Verdict]:
-    """What is answered to the questions of a paused run; anything else is refused before it goes on."""
+    """Return the answers to the questions of a paused run. Raise for an answer to anything else."""
     record: Mapping[str, Any] = {} if entry.finish is None else entry.finish.record or {}
     asked = {row["id"]: Question(row["id"], row["text"]) for row in record.get("questions", ())}
     return parse_answers({} if answers is None else answers, asked)

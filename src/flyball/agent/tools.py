@@ -1,16 +1,16 @@
-"""The offer: what an agent's tools make of its terrain, those that are known at once and those of its sources."""
+"""Tools of an agent: those that it lists, and those that its sources give when a run has opened them."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 from ..errors import UsageError
-from ..loop.child_task import ChildSpec
-from ..loop.plan import AgentSpec
-from ..request import estimate_tools_tokens
+from ..loop.plan import AgentSpec, ChildrenSpec, ToolSpec
+from ..tool_rules import ToolRule, ToolRules
 from ..tools import Admission, Tool, Toolset, ToolSource
 from ..tools.source import ToolLike, is_source
 from .delegation import Delegation, DelegationAdmission
@@ -18,31 +18,44 @@ from .delegation import Delegation, DelegationAdmission
 
 @dataclass(frozen=True, slots=True)
 class AgentTools:
-    """Tools, and sources of tools that are known only when a run has opened them."""
+    """Tools and tool sources of an agent, with what a `ToolSpec` needs beside them."""
 
     toolset: Toolset
     sources: tuple[ToolSource, ...]
+    children: ChildrenSpec
+    rules: ToolRules | None
 
     @classmethod
-    def of(cls, offered: Iterable[ToolLike], child_specs: Sequence[ChildSpec] = ()) -> AgentTools:
-        """What stands in an agent's list of tools; with children, also the tool that delegates to them."""
+    def of(
+        cls,
+        offered: Iterable[ToolLike],
+        children: ChildrenSpec,
+        rules: ToolRules | Sequence[ToolRule | Mapping[str, Any]] | str | Path | None = None,
+    ) -> AgentTools:
+        """Return the tools and sources of an agent. If it has children, the tool `delegate` is added."""
         tools, sources = list[Any](), list[ToolSource]()
         for one in offered:
             if is_source(one):
                 sources.append(one)
             else:
                 tools.append(one)
-        if child_specs:
-            tools.append(Delegation(child_specs))
-        return cls(Toolset(tools), tuple(sources))
+        if children.specs:
+            tools.append(Delegation(children.specs))
+        return cls(Toolset(tools), tuple(sources), children, None if rules is None else ToolRules.of(rules))
 
-    def apply_to(self, spec: AgentSpec) -> AgentSpec:
-        """The terrain as far as it is known before a run; it knows how to become that of a run."""
-        known = replace(spec, sources=self.sources, resolve_tools=self._resolve_tools)
-        return _with_tools(known, self.toolset) if self.sources else self._resolve_tools(known, ())
+    @property
+    def names(self) -> tuple[str, ...] | None:
+        """Names of the tools. None if sources will add more."""
+        return None if self.sources else tuple(self.toolset)
 
-    def _resolve_tools(self, spec: AgentSpec, source_tools: Sequence[Sequence[Tool]]) -> AgentSpec:
-        """That of a run whose sources have told their tools; of all of them only those to which it is narrowed."""
+    def build_spec(self) -> ToolSpec:
+        """Return the spec of the tools that are known before a run."""
+        if not self.sources:
+            self._check_rules(self.toolset)
+        return self._build_spec(self.toolset)
+
+    def _resolve(self, spec: AgentSpec, source_tools: Sequence[Sequence[Tool]]) -> AgentSpec:
+        """Return the spec with the tools of the sources, given one list per source, as far as they are allowed."""
         owners = dict.fromkeys(self.toolset, "the agent")
         tools = list(self.toolset.values())
         for source, more in zip(self.sources, source_tools, strict=True):
@@ -54,43 +67,36 @@ class AgentTools:
                     )
                 owners[tool.name] = source.name
                 tools.append(tool)
-        if spec.allowed_tools is not None:
-            return _with_tools(spec, Toolset([tool for tool in tools if tool.name in spec.allowed_tools]))
-        offered = _with_tools(spec, Toolset(tools))
-        _check_rules(offered)
-        return offered
+        allowed = spec.tools.allowed
+        toolset = Toolset([tool for tool in tools if allowed is None or tool.name in allowed])
+        if allowed is None:
+            self._check_rules(toolset)
+        return spec.with_tools(self._build_spec(toolset, allowed))
 
+    def _build_spec(self, toolset: Toolset, allowed: frozenset[str] | None = None) -> ToolSpec:
+        tools, children = list(toolset.values()), self.children
+        return ToolSpec(
+            admission=partial(DelegationAdmission, toolset, children.join_duplicates)
+            if "delegate" in toolset and children.specs
+            else partial(Admission, toolset),
+            definitions=[tool.definition() for tool in tools],
+            names=tuple(toolset),
+            cheap=frozenset(tool.name for tool in tools if tool.cheap),
+            need_approval=frozenset(tool.name for tool in tools if tool.may_need_approval),
+            sensitive={tool.name: tool.sensitive for tool in tools if tool.sensitive},
+            may_delegate=bool(children.specs) or any(_may_delegate(tool) for tool in tools),
+            rules=self.rules,
+            sources=self.sources,
+            resolve=self._resolve,
+            allowed=allowed,
+        )
 
-def _with_tools(spec: AgentSpec, toolset: Toolset) -> AgentSpec:
-    """The terrain with these tools."""
-    definitions = [tool.definition() for tool in toolset.values()]
-    models = {"": spec.model, **spec.models}
-    spoken, schema = spec.instruction_tokens, spec.output_schema
-    cards = {
-        name: replace(card, base_tokens=spoken + estimate_tools_tokens(definitions, schema, models[name].provider))
-        for name, card in spec.cards.items()
-    }
-    return replace(
-        spec,
-        admission=partial(DelegationAdmission, toolset, spec.join_duplicate_children)
-        if "delegate" in toolset and spec.children
-        else partial(Admission, toolset),
-        may_delegate=bool(spec.children) or any(_may_delegate(tool) for tool in toolset.values()),
-        tools=definitions,
-        tool_names=tuple(toolset),
-        sensitive={tool.name: tool.sensitive for tool in toolset.values() if tool.sensitive},
-        approval_tools=frozenset(tool.name for tool in toolset.values() if tool.may_need_approval),
-        cheap_tools=frozenset(tool.name for tool in toolset.values() if tool.cheap),
-        cards=cards,
-    )
+    def _check_rules(self, toolset: Toolset) -> None:
+        """Raise if a rule names a tool that does not exist: it would guard nothing."""
+        if self.rules is not None:
+            self.rules.check_offered(tuple(toolset))
 
 
 def _may_delegate(tool: Tool) -> bool:
-    """Whether it could await `ctx.delegate`."""
+    """Return True if the tool can await `ctx.delegate`."""
     return tool.is_async and tool.signature.context is not None
-
-
-def _check_rules(spec: AgentSpec) -> None:
-    """A rule for a tool that nobody offers would guard nothing; unless somebody has taken the tool away."""
-    if spec.tool_rules is not None:
-        spec.tool_rules.check_offered(spec.tool_names)

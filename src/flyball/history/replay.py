@@ -207,10 +207,11 @@ def _build_plan(agent: Agent, rows: Sequence[Row]) -> Plan:
     from ..runtime.history import restore_plan
 
     plan = agent.plan("A task that the journal has.")
-    if plan.spec.sources:
+    if plan.spec.tools.sources:
         raise UsageError("runs with --mcp cannot be replayed, because replay does not start MCP servers")
-    offline_models = {name: OfflineModel(model) for name, model in plan.spec.models.items()}
-    spec = replace(plan.spec, model=OfflineModel(plan.spec.model), models=offline_models)
+    model = plan.spec.model
+    others = {name: OfflineModel(other) for name, other in model.others.items()}
+    spec = replace(plan.spec, model=replace(model, main=OfflineModel(model.main), others=others))
     restored = restore_plan(plan, rows[0].data)
     return replace(restored, spec=spec, has_transcript=True, stored_count=len(restored.messages))
 

@@ -20,15 +20,15 @@ class ActiveModel:
         self._budget = budget
         self.name = ""
         """Name among the agent's other models. Empty for the agent's own."""
-        self.facts: ModelFacts = spec.model
-        self.card: ModelCard = spec.cards[""]
+        self.facts: ModelFacts = spec.model.main
+        self.card: ModelCard = spec.model.cards[""]
         self.max_input_tokens: float = inf
         """Maximum tokens of a request, by the limits and by the model."""
         self._fit()
 
     def switch(self, name: str) -> None:
         """Ask another model of the agent from now on."""
-        self.name, self.facts, self.card = name, self._spec.models[name], self._spec.cards[name]
+        self.name, self.facts, self.card = name, self._spec.model.others[name], self._spec.model.cards[name]
         self._spending.set_model(self.facts.name, self.card.price)
         self._fit()
 

@@ -58,7 +58,7 @@ def note_changed_arguments(run: RunState, call: Call, outcome: Outcome) -> None:
     """Tell the model if a person changed the arguments of its call."""
     verdict = run.approvals.verdicts.get(call.id)
     if verdict is not None and verdict.arguments is not None:
-        hidden = run.spec.sensitive.get(call.name, ())
+        hidden = run.spec.tools.sensitive.get(call.name, ())
         shown = {name: "***" if name in hidden else value for name, value in verdict.arguments.items()}
         outcome.note = f"a person changed the arguments to {format_arguments(shown)}"
 
@@ -69,7 +69,7 @@ def _build_question(run: RunState, call: Call) -> Question | None:
     if isinstance(prepared, BaseOutcome):
         return None
     is_skipped = duplicates.is_skipped(run, call, prepared)
-    if is_skipped and not run.spec.rules_need_approval:
+    if is_skipped and not run.spec.rules.need_approval:
         return None
     needed = _ask_rules(run, call) or prepared.tool.needs_approval(prepared.values)
     if needed is False and run.signals.failure is None:
@@ -84,7 +84,7 @@ def _build_question(run: RunState, call: Call) -> Question | None:
 
 def _ask_rules(run: RunState, call: Call) -> str | None:
     """Return the question that rules have about a call."""
-    if not run.spec.rules_need_approval:
+    if not run.spec.rules.need_approval:
         return None
     earlier = run.hooks.take_questions()
     call_hooks(run, Point.CALL_PLANNED, call)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import zlib
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any
 
@@ -14,7 +14,6 @@ from ..budget.limits import ResolvedLimits
 from ..message import Message, MessageType, Role
 from ..person import Approver
 from ..recorder import Sink
-from ..request import estimate_tokens
 from ..result import Result
 from ..unit import Unit
 from .plan import AgentSpec, Plan
@@ -122,16 +121,13 @@ class ChildTask:
             level=self.level,
             parent_run_id=self.parent_run_id,
             has_shared_budget=shared_amounts is not None,
-            seed=zlib.crc32(self.run_id.encode()),
+            jitter_seed=zlib.crc32(self.run_id.encode()),
         )
 
     def _build_spec(self, extra_instructions: str) -> AgentSpec:
         """That of its agent, told these words, with the tools that are left to it."""
-        terrain = add_instructions(self.spec.agent_spec, extra_instructions)
-        if self.allowed_tools is None or terrain.resolve_tools is None:
-            return terrain
-        narrowed = replace(terrain, allowed_tools=self.allowed_tools)
-        return narrowed if terrain.sources else terrain.resolve_tools(narrowed, ())
+        spec = self.spec.agent_spec.add_instructions(extra_instructions)
+        return spec if self.allowed_tools is None else spec.narrow_tools(self.allowed_tools)
 
     @property
     def prompt(self) -> str:
@@ -149,18 +145,6 @@ def subtract_end_margin(remaining_s: float) -> float:
         if remaining_s == math.inf
         else max(0.0, remaining_s - min(_END_MARGIN_S, remaining_s * _END_MARGIN_SHARE))
     )
-
-
-def add_instructions(spec: AgentSpec, text: str, replacing: str = "") -> AgentSpec:
-    """The terrain with more instructions, which every request has; perhaps in place of others that it was told."""
-    if replacing:
-        before = (spec.instructions or "").removesuffix(replacing).removesuffix("\n\n")
-        spec = replace(spec, instructions=before or None)
-    more = estimate_tokens(text) - estimate_tokens(replacing)
-    cards = {name: replace(card, base_tokens=card.base_tokens + more) for name, card in spec.cards.items()}
-    instructions = f"{spec.instructions}\n\n{text}" if spec.instructions else text
-    tokens = spec.instruction_tokens + more
-    return replace(spec, instructions=instructions, instruction_tokens=tokens, cards=cards)
 
 
 def _describe_limits(resolved_limits: ResolvedLimits, max_amounts: Mapping[str, int], max_seconds: float) -> str:

@@ -34,7 +34,7 @@ def shorten(run: RunState, max_tokens: int) -> Flow[bool]:
     view = run.messages.view
     before = view.messages
     room = max(0, min(max_tokens - _count_fixed_tokens(run), view.tokens - 1))
-    if run.spec.compact is not None and view.old_messages:
+    if run.spec.behaviour.compact is not None and view.old_messages:
         yield from _summarize(run)
     view.shorten(room)
     if view.messages is before:
@@ -48,12 +48,13 @@ def shorten(run: RunState, max_tokens: int) -> Flow[bool]:
 
 def _summarize(run: RunState) -> Flow[None]:
     """Replace old messages by a summary. They stay if there is none, or if it is not shorter."""
-    assert run.spec.compact is not None, "the agent has a compact function"
+    compact = run.spec.behaviour.compact
+    assert compact is not None, "the agent has a compact function"
     yield from shared_budget.flush(run)
     if check_end(run) is not None:
         return
     view = run.messages.view
-    summary = run.spec.compact(list(map(_copy_message, view.old_messages)), f"compact-{run.progress.requests}")
+    summary = compact(list(map(_copy_message, view.old_messages)), f"compact-{run.progress.requests}")
     [outcome] = yield from run.perform(Act([summary], min(run.budget.work_at, run.clock.at + _SUMMARY_SECONDS)))
     if isinstance(outcome, Timeout | Cancelled):
         run.hung += outcome.hung

@@ -27,7 +27,7 @@ def handle_final_reply(run: RunState, reply: Reply) -> End | None:
         return cancelled
     if run.signals.steered:
         return None
-    policy = run.spec.completion
+    policy = run.spec.completion.policy
     return End(Stop.COMPLETED) if policy is None else _apply_decision(run, policy(run.progress))
 
 
@@ -35,7 +35,7 @@ def _apply_decision(run: RunState, decision: Decision) -> End | None:
     missing, satisfied = _record_check(run, decision)
     if isinstance(decision, Complete):
         return End(Stop.COMPLETED, output=decision.output)
-    if isinstance(decision, Continue) and not run.spec.single_turn and run.budget.claim(nudges=1):
+    if isinstance(decision, Continue) and not run.spec.behaviour.single_turn and run.budget.claim(nudges=1):
         run.completion.nudge = decision.message
         run.messages.add_user_text(decision.message)
         count = run.budget.budgets["nudges"].used
@@ -50,14 +50,15 @@ def check_early_completion(run: RunState) -> End | None:
 
     A run that was complete before continues because its user wants more: then the model decides when it is done.
     """
-    spec = run.spec
-    if spec.assertions is None or not spec.assertions.may_end_early or spec.output_schema is not None:
+    completion = run.spec.completion
+    assertions = completion.assertions
+    if assertions is None or not assertions.may_end_early or completion.output_schema is not None:
         return None
     if run.completion.findings.get("complete") or run.signals.find_end() is not None:
         return None
-    if spec.completion is None or not spec.assertions.check(run.progress.evidence).complete:
+    if completion.policy is None or not assertions.check(run.progress.evidence).complete:
         return None
-    decision = spec.completion(run.progress)
+    decision = completion.policy(run.progress)
     if not isinstance(decision, Complete):  # the policy wants more; the model has not ended, so there is no nudge
         return None
     _record_check(run, decision)
@@ -68,7 +69,7 @@ def _record_check(run: RunState, decision: Decision) -> tuple[tuple[str, ...], t
     """Record a decision, together with the findings of the assertions. Return what is missing and what is satisfied."""
     if not isinstance(decision, Complete | Continue | Unfinished):  # pyright: ignore[reportUnnecessaryIsInstance]
         raise ConfigError("completion policy", decision, "Complete(), Continue(message) or Unfinished()")
-    is_complete, assertions = isinstance(decision, Complete), run.spec.assertions
+    is_complete, assertions = isinstance(decision, Complete), run.spec.completion.assertions
     missing = () if isinstance(decision, Complete) else decision.missing
     satisfied = decision.satisfied
     if assertions is not None:
@@ -82,7 +83,7 @@ def _record_check(run: RunState, decision: Decision) -> tuple[tuple[str, ...], t
 
 def check_required_tools(run: RunState) -> End | None:
     """Return the end of a run that can never satisfy its assertions, because tools for it are not offered."""
-    assertions, offered = run.spec.assertions, run.spec.tool_names
+    assertions, offered = run.spec.completion.assertions, run.spec.tools.names
     unavailable = () if assertions is None else assertions.unavailable(offered)
     if assertions is None or not unavailable:
         return None
@@ -100,14 +101,14 @@ def check_required_tools(run: RunState) -> End | None:
 
 def describe_completion(run: RunState, stop: Stop) -> dict[str, Any]:
     """Return what the result says about completion. Empty if the agent has no completion policy."""
-    if run.spec.completion is None:
+    if run.spec.completion.policy is None:
         return {}
     described: dict[str, Any] = dict(run.completion.findings)
-    assertions = run.spec.assertions
+    assertions = run.spec.completion.assertions
     if assertions is not None:
         if stop not in (Stop.UNFINISHED, Stop.COMPLETED):  # the last check decided those
             findings = assertions.check(run.progress.evidence)
-            missing = [*findings.missing, *(["output"] if run.spec.output_schema is not None else [])]
+            missing = [*findings.missing, *(["output"] if run.spec.completion.output_schema is not None else [])]
             described = {"complete": not missing, "missing": missing, "satisfied": list(findings.satisfied)}
         described["required"] = assertions.required()
     nudges = run.budget.budgets["nudges"].used

@@ -35,7 +35,9 @@ def check_loop(run: RunState, call: Call, prepared: Prepared | Outcome) -> Denie
 def answer_duplicate(run: RunState, call: Call, tool: ToolFacts) -> Outcome | None:
     """Return the outcome of a call that is not made because an equal one was; None if it is made."""
     earlier = _find_earlier_success(run, run.repetition.call_keys[call.id], tool)
-    return None if earlier is None else _build_duplicate_outcome(call, earlier, tool.duplicates or run.spec.duplicates)
+    if earlier is None:
+        return None
+    return _build_duplicate_outcome(call, earlier, tool.duplicates or run.spec.behaviour.duplicates)
 
 
 def is_skipped(run: RunState, call: Call, prepared: Prepared) -> bool:
@@ -48,7 +50,7 @@ def is_skipped(run: RunState, call: Call, prepared: Prepared) -> bool:
 
 def _find_earlier_success(run: RunState, key: Key, tool: ToolFacts) -> Success | None:
     """Return the result of an equal call; None while a call hangs, because it may still change something."""
-    if (tool.duplicates or run.spec.duplicates) is _ALLOW or run.hung > 0:
+    if (tool.duplicates or run.spec.behaviour.duplicates) is _ALLOW or run.hung > 0:
         return None
     return run.repetition.find_success(key)
 
@@ -96,7 +98,7 @@ def record_outcome(run: RunState, call: Call, outcome: Outcome, tool: ToolFacts 
         notice = Notice(_format_loop_notice(loop), by="repetition", category="repetition", priority="high")
         run.hooks.notices.add(notice)
     elif type(outcome) is Failure and not polls and repetition.record_failure(key, outcome):
-        run.recorder.emit(event.Repeated, call.name, 1, run.spec.thresholds.failures or 0, "hinted")
+        run.recorder.emit(event.Repeated, call.name, 1, run.spec.behaviour.thresholds.failures or 0, "hinted")
         hint = f"{call.name} has failed before with the same arguments and the same error ({outcome.kind})."
         run.hooks.notices.add(Notice(f"{hint} Try another way.", by="repetition", category="repetition"))
 

@@ -65,7 +65,7 @@ _MAX_TOKENS = 10**12
 
 def take_grace_turn(run: RunState, end: End) -> Flow[End]:
     """Ask for a report if the run was stopped by its limits, and return the end with it. The reason stays."""
-    if not (end.stop in _STOPS_WITH_GRACE or end.grace) or not run.spec.grace:
+    if not (end.stop in _STOPS_WITH_GRACE or end.grace) or not run.spec.behaviour.grace:
         return end
     run.budget.open_reserve()
     run.recorder.emit(event.GraceStarted, end.stop.value)
@@ -154,7 +154,7 @@ def _build_request(run: RunState, instruction: str) -> Request | None:
     affordable = spending.compute_max_output(tokens) if spending.is_limited else None
     if affordable is not None and affordable < _MIN_REPORT_TOKENS:
         return None
-    longest = spec.max_output_tokens if affordable is None else run.model.card.output_room(tokens)
+    longest = spec.model.max_output_tokens if affordable is None else run.model.card.output_room(tokens)
     max_output = min((limit for limit in (affordable, longest) if limit is not None), default=None)
     request = Request([*messages, last], spec.instructions, (), Purpose.GRACE, max_output)
     return prepare_request(run, request, notices)

@@ -33,7 +33,7 @@ EXTENDABLE_STOPS = (Stop.BUDGET, Stop.DEADLINE)
 def converse(plan: Plan, recorder: Recorder) -> Flow[Result]:
     """Run a plan from its task to its result. An exception inside ends the run as failed."""
     run = RunState(plan, recorder)
-    recorder.emit(event.RunStarted, _read_initial_limits(run), run.spec.agent)
+    recorder.emit(event.RunStarted, _read_initial_limits(run), run.spec.name)
     try:
         try:
             end = yield from _run_turns(run)
@@ -65,9 +65,9 @@ def _run_turns(run: RunState) -> Flow[End]:
             next_step = yield from take_turn(run)
             if run.plan.has_transcript and not _is_paused(next_step):
                 yield from run.append_to_transcript()
-            if run.spec.reflection is not None and isinstance(next_step, ContinueReason):
-                yield from reflect(run, run.spec.reflection)
-        if run.spec.asks_for_extension and _can_extend(run, next_step):
+            if run.spec.behaviour.reflection is not None and isinstance(next_step, ContinueReason):
+                yield from reflect(run, run.spec.behaviour.reflection)
+        if run.spec.behaviour.asks_for_extension and _can_extend(run, next_step):
             next_step = yield from ask_for_extension(run, next_step)
             if next_step is None:
                 continue
@@ -84,7 +84,7 @@ def _run_turns(run: RunState) -> Flow[End]:
 
 def _can_extend(run: RunState, end: End) -> bool:
     """Return True if a raised limit lets the run continue. A run of a single turn has had it."""
-    return end.stop in EXTENDABLE_STOPS and not (run.spec.single_turn and run.progress.turn)
+    return end.stop in EXTENDABLE_STOPS and not (run.spec.behaviour.single_turn and run.progress.turn)
 
 
 def _close_run(run: RunState, end: End) -> Flow[End]:
@@ -108,13 +108,11 @@ def _is_paused(end: object) -> bool:
 
 
 def _check_start(run: RunState) -> End | None:
-    if run.plan.contention is not None:
-        return End(Stop.CONTENDED, warning=run.plan.contention)
-    call_hooks(run, Point.RUN_STARTED)
-    if run.plan.cancelled_by is not None:
-        return End(Stop.CANCELLED, by=run.plan.cancelled_by)
-    if run.plan.start_error is not None:
-        return End(Stop.FAILED, error=dict(run.plan.start_error))
+    not_started = run.plan.not_started
+    if not_started is None or not_started.stop is not Stop.CONTENDED:  # no hook sees a run without its session
+        call_hooks(run, Point.RUN_STARTED)
+    if not_started is not None:
+        return not_started
     unprovable = check_required_tools(run)
     if unprovable is not None:
         return unprovable
@@ -142,7 +140,7 @@ def _build_result(run: RunState, end: End) -> Result:
         emit_refusals(run)
         call_hooks(run, Point.RUN_ENDED, end.stop)
     finally:  # Ctrl-C may come inside a hook
-        if run.spec.children:
+        if run.spec.children.specs:
             run.admission.close()
         budget.close()
         flags = budget.flags
@@ -172,7 +170,7 @@ def _build_result(run: RunState, end: End) -> Result:
         finish=run.messages.finish,
         hung=max(0, run.hung),
         state=run.state,
-        sensitive=run.spec.sensitive,
+        sensitive=run.spec.tools.sensitive,
         completion=describe_completion(run, end.stop),
         reflections=tuple(run.reflections.texts),
         faults=tuple(run.hooks.faults),

@@ -87,7 +87,7 @@ def send_request(
         model.provider,
         len(request.messages),
         tokens,
-        run.spec.tool_names if request.tools else (),
+        run.spec.tools.names if request.tools else (),
         attempt,
         messages.request_bytes + estimate_bytes(more) if more > 0 else messages.request_bytes,
         None if deadline == math.inf else deadline - run.clock.at,
@@ -152,9 +152,10 @@ def _settle_usage(
 def _build_request(run: RunState) -> tuple[Request, int]:
     """Build the next request, and return it with an upper bound of its tokens."""
     spec, hooks, messages = run.spec, run.hooks, run.messages
-    shown, schema = History(messages.view.messages), spec.output_schema
+    shown, schema = History(messages.view.messages), spec.completion.output_schema
     run_id, model, turns = run.plan.run_id, run.model.name, run.turns
-    request = Request(shown, spec.instructions, spec.tools, _TURN, None, schema, (), run_id, model, turns)
+    tools = spec.tools.definitions
+    request = Request(shown, spec.instructions, tools, _TURN, None, schema, (), run_id, model, turns)
     notices = hooks.notices
     hooks.attach_notices(request, notices.select_due(_TURN) if notices.pending else ())
     count = run.model.card.count
@@ -179,7 +180,7 @@ def _reserve_request(run: RunState, request: Request, tokens: int) -> Holds | En
         return _refuse_turn(run, "context_tokens")
     spending = run.spending
     if not spending.is_limited and run.shared is None:
-        request.max_output_tokens = run.spec.max_output_tokens
+        request.max_output_tokens = run.spec.model.max_output_tokens
         return {}
     max_output = run.model.card.output_room(tokens)
     held = spending.hold_up_to(tokens, max_output)
@@ -257,5 +258,5 @@ def _handle_context_overflow(run: RunState, error: dict[str, Any]) -> Flow[End |
 def _compute_backoff_s(run: RunState, failure: ModelFailure, attempt: int) -> float:
     """Return the seconds to wait: doubled each time, with jitter, and at least what the provider asks for."""
     usual = min(_MAX_BACKOFF_S, _FIRST_BACKOFF_S * 2 ** (attempt - 1))
-    jitter = random.Random(run.plan.seed * 1_000 + run.progress.requests).uniform(0.5, 1.0)
+    jitter = random.Random(run.plan.jitter_seed * 1_000 + run.progress.requests).uniform(0.5, 1.0)
     return max(failure.after_s or 0.0, usual * jitter)

@@ -21,8 +21,8 @@ def call_hooks(run: RunState, point: Point, about: object = None) -> Veto | None
     """
     veto, hooks, progress, spec = None, run.hooks, run.progress, run.spec
     rules = hooks.rules
-    asks_rules = point in spec.rule_points and not (rules and rules.can_skip(point, progress, about))
-    for hook in hooks.all if asks_rules else spec.hooks:
+    asks_rules = point in spec.rules.points and not (rules and rules.can_skip(point, progress, about))
+    for hook in hooks.all if asks_rules else spec.rules.hooks:
         try:
             for order in hook(point, progress, about) or ():
                 if type(order) is Veto:
@@ -87,7 +87,7 @@ class RunTarget:
         if name == run.model.name:
             return
         try:
-            reason = run.spec.models[name].ready()
+            reason = run.spec.model.others[name].ready()
         except Exception as error:
             reason = f"{type(error).__name__}: {error}"
         if reason is None:

@@ -1,11 +1,14 @@
-"""The plan: all that the loop and a driver need for one run. An Agent makes it."""
+"""Plan: everything that the loop and a driver need for one run.
+
+An Agent builds an `AgentSpec` once, and a `Plan` for each run.
+"""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import Any, Protocol
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any, Protocol
 
 from ..budget.limits import ResolvedLimits
 from ..budget.price import Price
@@ -15,147 +18,152 @@ from ..event import Header
 from ..message import Message
 from ..outcome import Denied, Outcome
 from ..progress import Hook, Point, Policy, Progress
-from ..request import Call, Request
+from ..request import Call, Request, estimate_tokens, estimate_tools_tokens
 from ..rules import RuleSet
 from ..rules.thresholds import StartCache
 from ..steadiness import Duplicates, Reflection, Thresholds
 from ..tool_rules import ToolRules
 from .effects import Doable
+from .ending import End
+
+if TYPE_CHECKING:
+    from .child_task import ChildSpec  # cycle: a child's spec contains the spec of its agent
 
 
 class ToolFacts(Protocol):
-    """What the loop knows of a tool."""
+    """Facts that the loop reads from a tool."""
 
     name: str
     cheap: bool
+    """True if a turn with only such calls is refunded."""
     writes: bool
-    """Whether it changes anything."""
+    """True if a call may change something."""
     poll: bool
-    """Whether it is there to be called again and again."""
+    """True if repeated calls are expected, as when waiting for something."""
     duplicates: Duplicates | None
-    """What becomes of an equal call; None as the agent says."""
+    """Handling of equal calls. None means that the agent decides."""
 
     def needs_approval(self, arguments: Mapping[str, Any]) -> bool | str:
-        """Whether a person must agree to this call; a text is what that person is asked."""
+        """Return whether a person must approve this call. A text is the question for that person."""
         ...
 
 
 class Prepared(Protocol):
-    """A call that was read, and may be made."""
+    """Tool call with checked arguments."""
 
     answer: str
-    """What a person said to it."""
+    """Answer of a person to the question about this call."""
 
     @property
     def call(self) -> Call:
-        """What the model asked for."""
+        """Call as the model requested it."""
         ...
 
     @property
     def tool(self) -> ToolFacts:
-        """What is called."""
+        """Tool that is called."""
         ...
 
     @property
     def values(self) -> dict[str, Any]:
-        """The arguments, checked."""
+        """Checked arguments."""
         ...
 
     @property
     def ordered_arguments(self) -> dict[str, Any] | None:
-        """The same in one order, whatever that was in which they were written; None where that is not so."""
+        """Arguments in the order of the parameters. None if the tool's schema has no order."""
         ...
 
     @property
     def redacted_arguments(self) -> dict[str, Any]:
-        """The arguments as events may show them."""
+        """Arguments for events, with sensitive values hidden."""
         ...
 
     @property
     def counts(self) -> Mapping[str, int]:
-        """What it takes of budgets that others share."""
+        """Units that the call takes from shared budgets, by budget."""
         ...
 
     @property
     def tasks(self) -> Sequence[Any]:
-        """What it hands to children."""
+        """Tasks that the call delegates to children."""
         ...
 
 
 class CallAdmission(Protocol):
-    """Which calls of one run are made; `tools.Admission` is one."""
+    """Gate for the tool calls of one run, such as `tools.Admission`."""
 
     def group_calls(self, calls: Sequence[Call]) -> Iterable[Sequence[Call]]:
-        """The calls that may be made side by side, group after group, in the order asked."""
+        """Yield groups of calls that may run at the same time, in the requested order."""
         ...
 
     def read(self, call: Call) -> Prepared | Denied:
-        """The call with its arguments checked, or why it is not made."""
+        """Return the call with checked arguments, or why it is denied."""
         ...
 
     def check_budget(self, tool_call: Any) -> Denied | None:
-        """Why the call could not be counted now; None where it could."""
+        """Return why the call could not be claimed now, or None."""
         ...
 
     def claim(self, tool_call: Any) -> Denied | None:
-        """Count the call; or why it is not made."""
+        """Claim the budgets of the call. Return why it is denied, or None."""
         ...
 
     def refund(self, tool_call: Any, reason: str) -> Sequence[str]:
-        """Give back what was claimed for a call that is not made after all; the budgets that got it back."""
+        """Refund a claimed call that is not made, and return the names of the budgets."""
         ...
 
     def note(self, name: str, outcome: Outcome) -> None:
-        """Learn from a call that has ended."""
+        """Record the outcome of a call."""
         ...
 
     def close(self) -> None:
-        """Book what is still set aside for children; the run is over."""
+        """Settle what is still reserved for children, at the end of the run."""
         ...
 
 
 class ModelFacts(Protocol):
-    """What the loop knows of the model."""
+    """Facts that the loop reads from a model."""
 
     @property
     def name(self) -> str:
-        """What results and events call it."""
+        """Name in results and events."""
         ...
 
     @property
     def provider(self) -> str | None:
-        """Who runs it."""
+        """Name of the provider. None if it is unknown."""
         ...
 
     @property
     def price(self) -> Price | None:
-        """What its tokens cost."""
+        """Price of its tokens. None if it is unknown."""
         ...
 
     def ready(self) -> str | None:
-        """None, or why it cannot be asked at all."""
+        """Return why the model cannot be asked, or None."""
         ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ModelCard:
-    """What is known of a model before it is asked, and so what may be asked of it."""
+    """Facts about a model that limit what it may be asked."""
 
     price: Price | None = None
-    """What its tokens cost; None where nobody knows."""
+    """Price of its tokens. None if it is unknown."""
     max_output_tokens: int | None = None
-    """The most that one reply may have, by the agent's word and by the model's."""
+    """Maximum output tokens of one reply: the lower of the agent's and the model's. None means no maximum."""
     context_tokens: int | None = None
-    """How much it takes at once, its reply included."""
+    """Context window in tokens, including the reply. None if it is unknown."""
     count: Callable[[Request], int] | None = None
-    """Its own counter of a request's tokens."""
+    """Token counter of the model. None means that tokens are estimated."""
     base_tokens: int = 0
-    """An upper estimate of what instructions and tools take of every request."""
+    """Upper estimate of the tokens of instructions and tools in every request."""
 
     def input_room(self, limit: int | None) -> float:
-        """The most tokens of a request: within the limit, and so that the model has room for its reply.
+        """Return the maximum tokens of a request: within `limit`, and with room for the reply.
 
-        That room is its longest reply, but no more than a quarter of what it takes at once.
+        That room is the longest reply, but at most a quarter of the context window.
         """
         most = math.inf if limit is None else limit
         if self.context_tokens is None:
@@ -165,7 +173,7 @@ class ModelCard:
         return min(most, self.context_tokens - reply)
 
     def output_room(self, input_tokens: int) -> int | None:
-        """The most tokens of a reply to so many: the longest, and no more than the model takes beside them."""
+        """Return the maximum tokens of the reply to a request of `input_tokens`."""
         most = self.max_output_tokens
         if self.context_tokens is None:
             return most
@@ -173,123 +181,222 @@ class ModelCard:
         return beside if most is None else min(most, beside)
 
 
-@dataclass(slots=True, kw_only=True)
-class AgentSpec:
-    """What all runs of one agent share."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ModelSpec:
+    """Models that the runs of an agent can ask."""
 
-    model: ModelFacts
-    model_is_async: bool
-    limits: ResolvedLimits
-    admission: Callable[[TurnBudget], CallAdmission]
-    origin: object = field(default_factory=object)
-    """Whose it is: the same for all that were made from one."""
-    sources: Sequence[Any] = ()
-    """Where more tools come from; whoever drives a run opens them first, and goes on with what `offering` gives."""
-    resolve_tools: Callable[[AgentSpec, Sequence[Sequence[Any]]], AgentSpec] | None = None
-    """A terrain with these tools and those that the sources have given, one list for each."""
-    allowed_tools: frozenset[str] | None = None
-    """The tools to which it is narrowed; None where it is not."""
-    tools: Sequence[Mapping[str, Any]] = ()
-    """What the model is told of the tools."""
-    tool_names: tuple[str, ...] = ()
-    sensitive: Mapping[str, frozenset[str]] = field(default_factory=dict[str, frozenset[str]])
-    """The parameters, by tool, that exports do not show."""
-    approval_tools: frozenset[str] = frozenset()
-    """The tools of which some calls need a person."""
-    children: Sequence[Any] = ()
-    """The edges to those that it may delegate to."""
-    may_delegate: bool = False
-    """Whether runs of it may have children: it has some to delegate to, or a tool that may find its own."""
-    resolve_child: Callable[[object], Any] | None = None
-    """The edge to a child that a tool wants: one of those, by its name, or an agent."""
-    join_duplicate_children: bool = False
-    """Whether equal tasks of one batch are one run."""
-    max_concurrent_children: int = 1
-    children_stall_s: float = math.inf
-    cheap_tools: frozenset[str] = frozenset()
-    """The tools of which a round costs no turn."""
-    limits_snapshot: Mapping[str, Any] = field(default_factory=dict[str, Any])
-    """The ceilings, as the first event tells them."""
-    instructions: str | None = None
-    output_schema: Mapping[str, Any] | None = None
-    completion: Policy | None = None
-    assertions: Assertions | None = None
-    """Those that the policy looks at, for what is looked at before a run, between turns and at its end."""
-    tool_rules: ToolRules | None = None
-    duplicates: Duplicates = Duplicates.ALLOW
-    thresholds: Thresholds = field(default_factory=Thresholds)
-    reflection: Reflection | None = None
-    compact: Callable[[Sequence[Message], str], Doable] | None = None
-    """Makes the call that sums up messages, by their list and its id."""
-    should_continue: Callable[[Progress], bool] | None = None
-    hooks: tuple[Hook, ...] = ()
-    rules: RuleSet | None = None
-    rule_points: frozenset[Point] = frozenset()
-    """When some rule looks."""
-    beginning: StartCache | None = None
-    """What is known of the first look of rules, in runs that inherit nothing."""
-    rules_need_approval: bool = False
-    """Whether some rule wants a person to agree to calls."""
-    models: Mapping[str, ModelFacts] = field(default_factory=dict[str, ModelFacts])
-    """Those that a rule may have asked instead, by name."""
-    cards: Mapping[str, ModelCard] = field(default_factory=dict[str, ModelCard])
-    """What is known of each model, by the same names; that of the agent's own is under ''."""
-    agent: str = ""
-    instruction_tokens: int = 0
+    main: ModelFacts
+    """Model that is asked unless a rule switches to another."""
+    is_async: bool
+    """True if `main.ask` is async."""
+    cards: Mapping[str, ModelCard]
+    """Facts about each model, by name. The key of `main` is ''."""
+    others: Mapping[str, ModelFacts] = field(default_factory=dict[str, ModelFacts])
+    """Models that a rule can switch to, by name."""
     max_output_tokens: int | None = None
-    """The most that one reply may have, by the agent's word; the model's own counts only where a budget limits."""
+    """Maximum output tokens of one reply, as set by the user. None means that only budgets limit it."""
+
+    def find(self, name: str) -> ModelFacts:
+        """Return the model of a card."""
+        return self.others[name] if name else self.main
+
+    def with_base_tokens(self, estimate: Callable[[str, ModelCard], int]) -> ModelSpec:
+        """Return the spec with new base tokens. `estimate` gets the name of a model and its card."""
+        cards = {name: replace(card, base_tokens=estimate(name, card)) for name, card in self.cards.items()}
+        return replace(self, cards=cards)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ToolSpec:
+    """Tools that the runs of an agent can call."""
+
+    admission: Callable[[TurnBudget], CallAdmission]
+    """Returns the gate for the calls of one run."""
+    definitions: Sequence[Mapping[str, Any]] = ()
+    """Definitions of the tools, as sent to the model."""
+    names: tuple[str, ...] = ()
+    cheap: frozenset[str] = frozenset()
+    """Names of the tools whose calls cost no turn."""
+    need_approval: frozenset[str] = frozenset()
+    """Names of the tools that ask a person about some calls."""
+    sensitive: Mapping[str, frozenset[str]] = field(default_factory=dict[str, frozenset[str]])
+    """Parameters that exports hide, by tool."""
+    may_delegate: bool = False
+    """True if runs may have child runs: the agent has children, or a tool can call `ctx.delegate`."""
+    rules: ToolRules | None = None
+    """Rules about when each tool may be called. None means no such rules."""
+    sources: Sequence[Any] = ()
+    """Sources of more tools. The driver opens them before the loop starts, and then calls `resolve`."""
+    resolve: Callable[[AgentSpec, Sequence[Sequence[Any]]], AgentSpec] | None = None
+    """Returns a spec with the tools of the agent and those of its sources, given one list per source."""
+    allowed: frozenset[str] | None = None
+    """Names of the tools that the run may use. None means all."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ChildrenSpec:
+    """Children of an agent, and how their runs are scheduled."""
+
+    specs: Sequence[ChildSpec] = ()
+    resolve: Callable[[object], ChildSpec] | None = None
+    """Returns the spec of a child that a tool names or passes. None means that tools cannot delegate."""
+    join_duplicates: bool = False
+    """True if equal tasks of one batch share one run."""
+    max_concurrent: int = 1
+    """Maximum number of child runs at the same time."""
+    stall_s: float = math.inf
+    """Seconds without progress after which a child run is stopped."""
+
+
+@dataclass(slots=True, kw_only=True)
+class RuleSpec:
+    """Rules and hooks of an agent."""
+
+    hooks: tuple[Hook, ...] = ()
+    ruleset: RuleSet | None = None
+    """Compiled rules. None means no rules, not even the core rules."""
+    points: frozenset[Point] = frozenset()
+    """Points at which some rule is checked."""
+    need_approval: bool = False
+    """True if some rule asks a person about calls."""
+    start_cache: StartCache | None = None
+    """Thresholds at the start of a run that inherits nothing. None until the first such run."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CompletionSpec:
+    """Check of whether the task is done when the model stops."""
+
+    policy: Policy | None = None
+    """Policy that decides. None means that the task is done when the model stops."""
+    assertions: Assertions | None = None
+    """Assertions of the policy. The loop also checks them before the run, between turns and at its end."""
+    output_schema: Mapping[str, Any] | None = None
+    """JSON schema of the answer. None means text."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Behaviour:
+    """Choices about how a run continues, repeats itself and ends."""
+
     grace: bool = True
+    """True if a run that reached a limit gets one more request, without tools, for a report."""
     single_turn: bool = False
+    """True if the run ends after one turn."""
     asks_for_extension: bool = False
-    """Whether a person is asked for more when a limit is met."""
+    """True if a person is asked to raise a limit that was reached."""
+    duplicates: Duplicates = Duplicates.ALLOW
+    """Handling of a repeated call when nothing changed since the first."""
+    thresholds: Thresholds = field(default_factory=Thresholds)
+    """Numbers of repetitions that count as a loop."""
+    reflection: Reflection | None = None
+    """Points at which the model reviews its work. None means never."""
+    compact: Callable[[Sequence[Message], str], Doable] | None = None
+    """Returns the call that summarizes messages, given the messages and the call's id. None means that old messages
+    are elided."""
+    should_continue: Callable[[Progress], bool] | None = None
+    """Function called between turns; False halts the run."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AgentSpec:
+    """Data and functions that all runs of one agent share."""
+
+    name: str = ""
+    instructions: str | None = None
+    instruction_tokens: int = 0
+    """Estimated tokens of the instructions."""
+    limits: ResolvedLimits
+    limits_snapshot: Mapping[str, Any] = field(default_factory=dict[str, Any])
+    """Ceilings, as the event `run_started` shows them."""
+    model: ModelSpec
+    tools: ToolSpec
+    children: ChildrenSpec = field(default_factory=ChildrenSpec)
+    rules: RuleSpec = field(default_factory=RuleSpec)
+    completion: CompletionSpec = field(default_factory=CompletionSpec)
+    behaviour: Behaviour = field(default_factory=Behaviour)
+    origin: object = field(default_factory=object)
+    """Identity of the agent. All specs derived from one have the same origin."""
+
+    def with_limits(self, limits: ResolvedLimits) -> AgentSpec:
+        """Return the spec with other limits. The start cache of its rules is dropped, because it depends on them."""
+        return replace(self, limits=limits, rules=replace(self.rules, start_cache=None))
+
+    def with_tools(self, tools: ToolSpec) -> AgentSpec:
+        """Return the spec with other tools, and the base tokens of its models to match."""
+
+        def estimate(name: str, card: ModelCard) -> int:
+            provider = self.model.find(name).provider
+            tokens = estimate_tools_tokens(tools.definitions, self.completion.output_schema, provider)
+            return self.instruction_tokens + tokens
+
+        return replace(self, tools=tools, model=self.model.with_base_tokens(estimate))
+
+    def narrow_tools(self, allowed: frozenset[str]) -> AgentSpec:
+        """Return the spec with these tools only. Tools of sources are narrowed when the driver has opened them."""
+        resolve = self.tools.resolve
+        if resolve is None:
+            return self
+        narrowed = replace(self, tools=replace(self.tools, allowed=allowed))
+        return narrowed if self.tools.sources else resolve(narrowed, ())
+
+    def add_instructions(self, text: str, replacing: str = "") -> AgentSpec:
+        """Return the spec with more instructions, in place of earlier ones that were added."""
+        before = self.instructions
+        if replacing:
+            before = (before or "").removesuffix(replacing).removesuffix("\n\n")
+        more = estimate_tokens(text) - estimate_tokens(replacing)
+        return replace(
+            self,
+            instructions=f"{before}\n\n{text}" if before else text,
+            instruction_tokens=self.instruction_tokens + more,
+            model=self.model.with_base_tokens(lambda _, card: card.base_tokens + more),
+        )
 
 
 @dataclass(slots=True, kw_only=True)
 class Plan:
-    """One run: what it is about, and what is its own."""
+    """Input of one run: the spec of its agent, its task, and its own data."""
 
     spec: AgentSpec
     run_id: str
     messages: Sequence[Message]
-    """The task, behind what was said before."""
+    """Earlier messages of the session, then the task."""
     session_id: str | None = None
+    """None means that the run has no session."""
     started_at: float = 0.0
     """Seconds since the epoch."""
     until: float | None = None
-    """The time of day when it must have ended its work, in seconds since the epoch."""
+    """Time at which work must end, in seconds since the epoch. None means no such time."""
     state: dict[str, Any] = field(default_factory=dict[str, Any])
-    """What tools have set; the run's own."""
+    """Values of `ctx.state`. The run changes them."""
     metadata: Mapping[str, Any] = field(default_factory=dict[str, Any])
     max_seconds: float = math.inf
-    """What others leave of the time."""
+    """Seconds left in the deadline shared with other runs."""
     max_amounts: Mapping[str, int] | None = None
-    """What others leave of tokens and money."""
+    """Amounts left in shared budgets, by budget. None means no shared budget."""
     has_transcript: bool = False
-    """Whether there is a transcript, in which what is said must be kept."""
+    """True if a store keeps the transcript, so that the loop must append to it."""
     stored_count: int = 0
-    """How many of the messages are in it already."""
-    number: int = 1
-    """Which run of its session it is."""
+    """Number of messages that the transcript already has."""
+    session_run_number: int = 1
+    """Number of the run in its session, from 1."""
     extra_instructions: str = ""
-    """What its instructions say beside those of its agent."""
-    contention: str | None = None
-    """Who else works on its session, so that it cannot begin."""
+    """Instructions that were added to those of the agent."""
     elapsed_s: float = 0.0
-    """What of its time was over when its loop began: opening its sources took it."""
-    start_error: Mapping[str, Any] | None = None
-    """Why it cannot begin, as a result tells an error."""
-    cancelled_by: str | None = None
-    """Who has ended it before it could begin."""
+    """Seconds used before the loop started, to open tool sources."""
+    not_started: End | None = None
+    """End of a run that cannot start. None means that it starts."""
     parent_run_id: str | None = None
-    """The run that has delegated this one."""
+    """Run that delegated this one. None means that it is no child run."""
     level: int = 0
-    """How many runs are above it."""
+    """Number of runs above this one in its tree."""
     has_shared_budget: bool = False
-    """Whether claims also count in budgets that others share."""
-    seed: int = 0
-    """For the jitter of waits."""
+    """True if claims also count in budgets that other runs share."""
+    jitter_seed: int = 0
+    """Seed for the random part of waits."""
 
     @property
     def header(self) -> Header:
-        """What all events of the run share."""
+        """Data that all events of the run share."""
         return Header(self.run_id, self.session_id, self.started_at, self.metadata, self.parent_run_id)

@@ -46,9 +46,9 @@ class RunState:
         self.budget = spec.limits.open(self.clock, plan.max_seconds, plan.max_amounts, plan.level)
         if plan.elapsed_s:
             self.clock.at = recorder.at = plan.elapsed_s
-        self.spending = Spending(self.budget, spec.cards[""].price, spec.model.name)
+        self.spending = Spending(self.budget, spec.model.cards[""].price, spec.model.main.name)
         self.model = ActiveModel(spec, self.spending, self.budget)
-        self.admission = spec.admission(self.budget)
+        self.admission = spec.tools.admission(self.budget)
         self.messages = MessageLog(plan.messages, plan.run_id, self.clock, plan.stored_count)
         self.messages.estimate(self.model.card.base_tokens)
         self.state = plan.state
@@ -57,10 +57,10 @@ class RunState:
             plan.run_id, self.budget, self.messages.history, self.state, plan.metadata, 0, 0, "", (), (), [], {}, {}
         )
         self.evidence = self._build_evidence()
-        self.repetition = Repetition(spec.thresholds)
-        rules = None if spec.rules is None else spec.rules.begin(self._find_start_cache())
-        self.hooks = Hooks(spec.hooks, rules, recorder)
-        self.progress.agent, self.progress.number = spec.agent, plan.number
+        self.repetition = Repetition(spec.behaviour.thresholds)
+        rules = None if spec.rules.ruleset is None else spec.rules.ruleset.begin(self._find_start_cache())
+        self.hooks = Hooks(spec.rules.hooks, rules, recorder)
+        self.progress.agent, self.progress.number = spec.name, plan.session_run_number
         self.signals = StopSignals()
         self.shared = SharedBudget() if plan.has_shared_budget else None
         """Claims on budgets that other runs share. None if there are none."""
@@ -76,23 +76,23 @@ class RunState:
 
     def _build_evidence(self) -> EvidenceTracker | None:
         spec, progress = self.spec, self.progress
-        if spec.completion is None and spec.tool_rules is None:
+        if spec.completion.policy is None and spec.tools.rules is None:
             return None
         progress.evidence = Evidence(self.state)
         progress.task = self.messages.task
-        tracker = None if spec.tool_rules is None else spec.tool_rules.begin()
+        tracker = None if spec.tools.rules is None else spec.tools.rules.begin()
         return EvidenceTracker(progress.evidence, tracker)
 
     def _find_start_cache(self) -> StartCache | None:
         """Return what rules know of the first turn, if the run starts like every run of its agent."""
         plan, spec = self.plan, self.spec
         inherits = plan.max_amounts is not None or plan.max_seconds != inf or plan.level or plan.elapsed_s
-        if inherits or spec.rules is None or spec.limits.limits.until is not None:
+        if inherits or spec.rules.ruleset is None or spec.limits.limits.until is not None:
             return None
-        if spec.beginning is None:
-            spec.beginning = StartCache()
-            spec.beginning.watch = spec.rules.begin().build_initial_watch(self.progress)
-        return spec.beginning
+        if spec.rules.start_cache is None:
+            spec.rules.start_cache = StartCache()
+            spec.rules.start_cache.watch = spec.rules.ruleset.begin().build_initial_watch(self.progress)
+        return spec.rules.start_cache
 
     def perform(self, effect: Effect[T]) -> Flow[T]:
         """Yield an effect, and apply the time and the signals that come with its answer."""

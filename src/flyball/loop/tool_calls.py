@@ -33,11 +33,11 @@ def make_calls(run: RunState, calls: Sequence[Call]) -> Flow[Sequence[Outcome]]:
             if not isinstance(call, BaseOutcome):
                 ready.append(call)
                 run.recorder.emit(ToolStarted, call.call.id, call.call.name, call.redacted_arguments)
-        if run.spec.may_delegate:
+        if run.spec.tools.may_delegate:
             children.start_children(run, ready)
         effect = Act(ready, run.budget.work_at)
         made = iter(run.receive(effect, (yield effect)) if ready else ())
-        if run.spec.may_delegate:
+        if run.spec.tools.may_delegate:
             made = children.settle_children(run, ready, made)
         _record_group(run, group, prepared, made, outcomes, group_n)
         if len(ready) < len(prepared):
@@ -126,7 +126,7 @@ def _prepare_call(run: RunState, call: Call) -> Prepared | Outcome:
     duplicate = duplicates.answer_duplicate(run, call, prepared.tool)
     if duplicate is not None:
         return duplicate
-    if call.name in spec.approval_tools or spec.rules_need_approval:
+    if call.name in spec.tools.need_approval or spec.rules.need_approval:
         unapproved = approval.check_approval(run, call)
         if unapproved is not None:
             return unapproved

@@ -89,13 +89,13 @@ def _handle_calls(run: RunState, reply: Reply, calls: Sequence[Call]) -> Flow[Co
         if reply.finish is not Finish.LENGTH:
             return handle_final_reply(run, reply) or ContinueReason.ANSWERED
     else:
-        if run.spec.approval_tools or run.spec.rules_need_approval:
+        if run.spec.tools.need_approval or run.spec.rules.need_approval:
             calls = yield from request_approvals(run, calls)
         if run.approvals.questions and not is_over(run):
             deny_calls(run, calls, Reason.APPROVAL, "the run waits for a person, and until then no call is made")
             return check_end(run) or End(Stop.PAUSED)
         outcomes = yield from make_calls(run, calls)
-    if run.spec.assertions is not None:
+    if run.spec.completion.assertions is not None:
         end = check_early_completion(run)  # what was proved in time counts, even if the time is over now
         if end is not None:
             return end
@@ -114,7 +114,7 @@ def _finish_calls(run: RunState, outcomes: Sequence[Outcome]) -> ContinueReason 
         end = duplicates.check_stalled(run)
     if end is not None:
         return end
-    cheap_tools = run.spec.cheap_tools
+    cheap_tools = run.spec.tools.cheap
     if ran and cheap_tools and cheap_tools.issuperset(outcome.tool for outcome in outcomes):
         run.refund_turn("cheap_round")
     if run.signals.steered:
@@ -137,9 +137,10 @@ def check_continue(run: RunState, reason: ContinueReason) -> ContinueReason | En
     end = check_end(run)
     if end is not None or reason is ContinueReason.SHORTENED:  # that was no turn
         return end or reason
-    if run.spec.single_turn:
+    behaviour = run.spec.behaviour
+    if behaviour.single_turn:
         return End(Stop.HALTED, by="single_turn")
-    should_continue = run.spec.should_continue
+    should_continue = behaviour.should_continue
     if should_continue is not None and not should_continue(run.progress):
         return End(Stop.HALTED, by="should_continue")
     return reason

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
-from typing import Any
 
 from .._internal import validation
 from ..budget.budget import IterationBudget
@@ -13,6 +12,7 @@ from ..budget.run_budget import TurnBudget
 from ..errors import BudgetExceeded
 from ..event import ChildEnded, ChildStarted, Event, Header
 from ..loop.child_task import ChildSpec, ChildTask, Mode
+from ..loop.ending import End
 from ..loop.plan import Plan
 from ..loop.player import LoopPlayer
 from ..recorder import Fields, Recorder
@@ -96,11 +96,9 @@ class ChildBudgets:
         inherited = [sink for sink in self.recorder.sinks if sink not in own]
         return Recorder(plan.header, (*own, *inherited), task.spec.events_kept)
 
-    def build_unstarted_result(
-        self, task: ChildTask, now: float, cancelled_by: str | None = None, error: Mapping[str, Any] | None = None
-    ) -> Result:
+    def build_unstarted_result(self, task: ChildTask, now: float, not_started: End) -> Result:
         """Return the result of a child run that did not start. It has the events of every run, and no turns."""
-        plan = replace(task.build_plan(0.0, now), cancelled_by=cancelled_by, start_error=error)
+        plan = replace(task.build_plan(0.0, now), not_started=not_started)
         player = LoopPlayer(plan, self.build_recorder(task, plan))
         player.start()
         assert player.result is not None, "a run that cannot start has no effects"

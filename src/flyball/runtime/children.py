@@ -17,6 +17,7 @@ from ..chain.caller import POSITION
 from ..errors import describe_error
 from ..loop.child_task import ChildTask
 from ..loop.children import distinct_tasks
+from ..loop.ending import End
 from ..loop.plan import Plan
 from ..outcome import Outcome
 from ..recorder import Recorder
@@ -48,7 +49,7 @@ def build_driver(
     """
     person = person or Person()
     spec, signals, make_tool_runner = plan.spec, SignalQueue(), ToolRunner
-    if spec.may_delegate:
+    if spec.tools.may_delegate:
         tree_budget = shared_budget if plan.parent_run_id is None else tree_budget
         make_tool_runner = partial(
             ChildRunner,
@@ -56,12 +57,12 @@ def build_driver(
                 recorder=recorder,
                 shared_budget=shared_budget,
                 tree_budget=tree_budget,
-                resolve_child=spec.resolve_child,
+                resolve_child=spec.children.resolve,
             ),
             tree_clock=clock,
             person=person,
-            max_concurrent=spec.max_concurrent_children,
-            stall_s=spec.children_stall_s,
+            max_concurrent=spec.children.max_concurrent,
+            stall_s=spec.children.stall_s,
             parent_signals=signals,
             journal=journal,
         )
@@ -135,7 +136,7 @@ class ChildRunner(ToolRunner):
             if isinstance(tool_call, ChildCallRun) and tool_call.outcome is None:
                 for task in distinct_tasks(tool_call.tasks):
                     task.own_result = task.own_result or self.budgets.build_unstarted_result(
-                        task, self.tree_clock.wall(), "parent"
+                        task, self.tree_clock.wall(), End(Stop.CANCELLED, by="parent")
                     )
         ToolRunner.interrupt(self, tool_calls, timed_out=timed_out)
 
@@ -148,7 +149,7 @@ class ChildRunner(ToolRunner):
             await self._run_watched(partial(self._drive_when_free, task, tool_call.deadline))
         finally:
             task.own_result = task.own_result or self.budgets.build_unstarted_result(
-                task, self.tree_clock.wall(), "parent"
+                task, self.tree_clock.wall(), End(Stop.CANCELLED, by="parent")
             )
             self.budgets.add_result(tool_call, task, task.own_result, self.clock.now())
         return task.own_result
@@ -209,7 +210,7 @@ class ChildRunner(ToolRunner):
             driver = self._build_runner(task, until)
         except Exception as error:
             task.own_result = self.budgets.build_unstarted_result(
-                task, self.tree_clock.wall(), error=describe_error(error)
+                task, self.tree_clock.wall(), End(Stop.FAILED, error=describe_error(error))
             )
             return
         self._running[task.run_id] = driver

@@ -18,6 +18,7 @@ from ..budget.run_budget import TurnBudget
 from ..errors import SourceError, describe_error
 from ..loop.clock import LoopClock
 from ..loop.effects import Answer, Append, Ask, Cancel, Effect, Grant, Stalled, TimeUp
+from ..loop.ending import End
 from ..loop.plan import Plan
 from ..loop.player import LoopPlayer
 from ..models import Model
@@ -92,7 +93,9 @@ class RunDriver:
         self.effects = RunEffects(
             timer,
             signals,
-            ModelCaller(cast("Model", spec.model), spec.model_is_async, workers, events.on_text, spec.models),
+            ModelCaller(
+                cast("Model", spec.model.main), spec.model.is_async, workers, events.on_text, spec.model.others
+            ),
             make_tool_runner(
                 workers=workers,
                 clock=timer,
@@ -113,7 +116,7 @@ class RunDriver:
     @property
     def agent(self) -> str:
         """Name of the agent."""
-        return self._plan.spec.agent
+        return self._plan.spec.name
 
     @property
     def answers(self) -> Sequence[Answer[Any]]:
@@ -164,7 +167,7 @@ class RunDriver:
             await journal.close()
 
     def _drive(self) -> Coroutine[Any, Any, Result]:
-        return self._drive_with_sources() if self._plan.spec.sources else self._play()
+        return self._drive_with_sources() if self._plan.spec.tools.sources else self._play()
 
     def _set_plan(self, plan: Plan) -> None:
         self._plan, self.player = plan, LoopPlayer(plan, self.recorder)
@@ -302,7 +305,7 @@ class RunDriver:
         If a source cannot be opened, a new run fails. A resumed run raises the error and can be resumed later.
         """
         self._bind_thread()
-        async with open_sources(self._plan.spec.sources) as sources:
+        async with open_sources(self._plan.spec.tools.sources) as sources:
             try:
                 error = await self._open_tools(sources)
             except BaseException:  # the task was cancelled
@@ -323,8 +326,8 @@ class RunDriver:
             self._scope = scope
             try:
                 if limit_s > 0 and not self.signals.is_cancelling:  # otherwise the loop ends at once
-                    assert plan.spec.resolve_tools is not None, "an agent with sources can resolve their tools"
-                    plan = replace(plan, spec=plan.spec.resolve_tools(plan.spec, await sources.open()))
+                    assert plan.spec.tools.resolve is not None, "an agent with sources can resolve their tools"
+                    plan = replace(plan, spec=plan.spec.tools.resolve(plan.spec, await sources.open()))
             except Exception as found:
                 error = found
         if self.signals.is_cancelling:
@@ -332,8 +335,8 @@ class RunDriver:
         if scope.cancelled_caught:
             error = SourceError(sources.missing, f"not open within {limit_s:g} s, the time limit of this run")
         if is_new:
-            start_error = None if error is None else describe_error(error)
-            plan = replace(plan, elapsed_s=self.timer.now(), start_error=start_error)
+            not_started = None if error is None else End(Stop.FAILED, error=describe_error(error))
+            plan = replace(plan, elapsed_s=self.timer.now(), not_started=not_started)
         self._set_plan(plan)
         return error
 

@@ -208,6 +208,12 @@ NULL_JOURNAL = NullJournal()
 
 def build_journal(spec: AgentSpec) -> EffectJournal:
     """Return a journal for a run without a store: one in memory if the run can ask a person, and so can pause."""
-    rules_ask = spec.rules is not None and spec.rules.can_ask_person
-    can_pause = rules_ask or spec.approval_tools or spec.asks_for_extension or spec.hooks or spec.sources
+    rules_ask = spec.rules.ruleset is not None and spec.rules.ruleset.can_ask_person
+    can_pause = (
+        rules_ask
+        or spec.tools.need_approval
+        or spec.behaviour.asks_for_extension
+        or spec.rules.hooks
+        or spec.tools.sources
+    )
     return PauseJournal() if can_pause else NULL_JOURNAL

@@ -10,7 +10,6 @@ from typing import Any
 from .. import __version__
 from ..budget.run_budget import TurnBudget
 from ..errors import ResumeError, UsageError
-from ..loop.child_task import add_instructions
 from ..loop.effects import (
     Answer,
     Cancel,
@@ -94,8 +93,8 @@ JOURNAL_CODEC = Codec(
 _PLAN_KEYS = {
     "run_id": "run_id", "messages": "messages", "session_id": "session_id", "started_at": "started_at",
     "until": "until", "state": "state", "metadata": "metadata", "most_s": "max_seconds", "most": "max_amounts",
-    "number": "number", "spent_s": "elapsed_s", "parent_run_id": "parent_run_id", "level": "level",
-    "within": "has_shared_budget", "seed": "seed", "told": "extra_instructions",
+    "number": "session_run_number", "spent_s": "elapsed_s", "parent_run_id": "parent_run_id", "level": "level",
+    "within": "has_shared_budget", "seed": "jitter_seed", "told": "extra_instructions",
 }  # fmt: skip
 """Keys in the first row of a journal, and the fields of a plan that they hold. The keys are stored data."""
 
@@ -198,7 +197,7 @@ def encode_plan(plan: Plan) -> str:
     """Return the plan of a run as the first row of its journal."""
     own: dict[str, Any] = {key: getattr(plan, name) for key, name in _PLAN_KEYS.items()}
     about = {"format": FORMAT, "version": str(__version__)}
-    return JOURNAL_CODEC.dumps({**own, "limits": plan.spec.limits.ceilings(), "agent": plan.spec.agent, **about})
+    return JOURNAL_CODEC.dumps({**own, "limits": plan.spec.limits.ceilings(), "agent": plan.spec.name, **about})
 
 
 def restore_plan(plan: Plan, row: str) -> Plan:
@@ -206,9 +205,9 @@ def restore_plan(plan: Plan, row: str) -> Plan:
     data: Mapping[str, Any] = JOURNAL_CODEC.loads(row)
     _check_format(plan.run_id, data)
     limits = plan.spec.limits.with_ceilings(data["limits"])
-    spec = plan.spec if limits is plan.spec.limits else replace(plan.spec, limits=limits)
+    spec = plan.spec if limits is plan.spec.limits else plan.spec.with_limits(limits)
     if data["told"] != plan.extra_instructions:
-        spec = add_instructions(spec, data["told"], replacing=plan.extra_instructions)
+        spec = spec.add_instructions(data["told"], replacing=plan.extra_instructions)
     own = {name: data[key] for key, name in _PLAN_KEYS.items()}
     return replace(plan, spec=spec, **own)
 

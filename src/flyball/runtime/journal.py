@@ -15,6 +15,7 @@ from ..budget.deadline import Clock
 from ..errors import ResumeError, StaleFence, StoreError, describe_error
 from ..event import Delta, Event, ModelRequested, ToolReported
 from ..loop.effects import Act, Answer, Append, Decide, Effect, Extend, Fingerprint, LeaseLost, Signal, StoreFailed
+from ..loop.ending import End
 from ..loop.loop import EXTENDABLE_STOPS
 from ..loop.plan import Plan
 from ..loop.player import LoopPlayer
@@ -106,7 +107,7 @@ class RunJournal:
         holder = await self._acquire_lease()
         if holder is not None:
             self._closed = True
-            plan.contention = _describe_holder(holder, self._clock.wall())
+            plan.not_started = End(Stop.CONTENDED, warning=_describe_holder(holder, self._clock.wall()))
             return plan
         return await _run_in_worker(
             lambda: self._read_session(plan) if self._resumption is None else self._read_resumed(plan)
@@ -132,7 +133,7 @@ class RunJournal:
         for key, value in store.state.get(session).items():
             plan.state.setdefault(key, value)
         if earlier:
-            plan.number = 1 + len(store.runs.list(Query(session=session, limit=1_000_000)))
+            plan.session_run_number = 1 + len(store.runs.list(Query(session=session, limit=1_000_000)))
         return plan
 
     def _read_resumed(self, plan: Plan) -> Plan:

@@ -135,7 +135,7 @@ def _build_start(plan: Plan) -> Start:
     task = next((message.content for message in reversed(plan.messages) if message.content), "")
     return Start(
         at=plan.started_at,
-        agent=plan.spec.agent,
+        agent=plan.spec.name,
         session=plan.session_id,
         parent=plan.parent_run_id,
         task=str(task)[:_TASK_CHARACTERS],

@@ -17,7 +17,7 @@ from ..chain.caller import Position
 from ..chain.chain import headers_at
 from ..errors import ConfigError, RemoteError, UsageError
 from ..loop.child_task import ChildSpec, Mode
-from ..loop.plan import AgentSpec, ModelCard
+from ..loop.plan import AgentSpec, ModelCard, ModelSpec, ToolSpec
 from ..models.endpoint import redact_url
 from ..tools import Admission, Toolset
 from .remote_run import RemoteRunner
@@ -93,12 +93,10 @@ class RemoteAgent:
         """Build the child spec: limits here, and the runner."""
         limits = self.limits.resolve(registry, kind=RunKind.CHILD, grace=False)  # the service writes the report
         agent_spec = AgentSpec(
-            model=_RemoteModel(urlsplit(self.url).netloc),
-            model_is_async=True,
+            name=self.name,
             limits=limits,
-            admission=partial(Admission, Toolset()),
-            cards={"": ModelCard()},
-            agent=self.name,
+            model=ModelSpec(main=_RemoteModel(urlsplit(self.url).netloc), is_async=True, cards={"": ModelCard()}),
+            tools=ToolSpec(admission=partial(Admission, Toolset())),
         )
         return ChildSpec(
             name=self.name,

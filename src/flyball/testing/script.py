@@ -103,7 +103,7 @@ class ScriptDriver:
             recorder=recorder,
             shared_budget=self._shared_budget,
             tree_budget=self._shared_budget,
-            resolve_child=plan.spec.resolve_child,
+            resolve_child=plan.spec.children.resolve,
         )
         self._runner = runner = EffectRunner(plan, child_budgets, script_plan)
         self._replay(player, recorder, recorded)
@@ -152,7 +152,7 @@ def _check_script(agent: Agent, seconds: Any, signals: Any, verdicts: Any) -> No
     A misspelt name would never take effect, and the test might pass because of it.
     """
     spec = agent.plan("Which tools?").spec
-    if spec.sources:
+    if spec.tools.sources:
         raise ConfigError("script", agent, "an agent without tool sources, which need an event loop")
     tools = _list_tool_names(spec)
     for name in seconds:
@@ -171,7 +171,7 @@ def _check_script(agent: Agent, seconds: Any, signals: Any, verdicts: Any) -> No
 
 def _list_tool_names(spec: AgentSpec) -> tuple[str, ...]:
     """Return the tools of an agent and of all its children."""
-    return (*spec.tool_names, *(name for child in spec.children for name in _list_tool_names(child.agent_spec)))
+    return (*spec.tools.names, *(name for child in spec.children.specs for name in _list_tool_names(child.agent_spec)))
 
 
 def _build_recorder(plan: Plan, agent: Agent) -> Recorder:

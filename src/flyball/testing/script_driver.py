@@ -19,6 +19,7 @@ from ..errors import ModelError, describe_error
 from ..event import Delta, ToolReported
 from ..loop import Act, Answer, Ask, Decide, Effect, Grant, Wait
 from ..loop.child_task import ChildTask
+from ..loop.ending import End
 from ..loop.plan import Plan
 from ..loop.player import LoopPlayer
 from ..models import Model
@@ -26,7 +27,7 @@ from ..models.scripted import ScriptedModel
 from ..outcome import Outcome
 from ..person import Approver, Question, Verdict, to_verdict
 from ..request import Finish, ModelFailure, Reply, Request
-from ..result import Result
+from ..result import Result, Stop
 from ..runtime.child_budget import ChildBudgets
 from ..runtime.child_call import ChildCallRun
 from ..runtime.shared_budget import SharedBudgetClient
@@ -45,11 +46,11 @@ class EffectRunner:
 
     def __init__(self, plan: Plan, child_budgets: ChildBudgets, script_plan: ScriptPlan) -> None:
         self.clock = ManualClock(wall=plan.started_at)
-        self._models = {"": cast("Model", plan.spec.model), **cast("dict[str, Model]", plan.spec.models)}
+        self._models = {"": cast("Model", plan.spec.model.main), **cast("dict[str, Model]", plan.spec.model.others)}
         self._child_budgets = child_budgets
         self._recorder = child_budgets.recorder
         self._script_plan = script_plan
-        self._max_parallel = plan.spec.max_concurrent_children
+        self._max_parallel = plan.spec.children.max_concurrent
         self._budget_client = (
             None if child_budgets.shared_budget is None else SharedBudgetClient(child_budgets.shared_budget)
         )
@@ -161,10 +162,10 @@ class EffectRunner:
             plan, within = self._child_budgets.build_plan(task, clock, deadline)
         except Exception as error:
             task.own_result = self._child_budgets.build_unstarted_result(
-                task, clock.wall(), error=describe_error(error)
+                task, clock.wall(), End(Stop.FAILED, error=describe_error(error))
             )
             return 0.0
-        recorder, resolve_child = self._child_budgets.build_recorder(task, plan), plan.spec.resolve_child
+        recorder, resolve_child = self._child_budgets.build_recorder(task, plan), plan.spec.children.resolve
         child_budgets = ChildBudgets(
             recorder=recorder,
             shared_budget=within,

@@ -1,0 +1,81 @@
+"""Models of an agent: found by name, checked, and described for the loop."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Mapping
+from typing import Any
+
+from .._internal import validation
+from ..budget.budget import IterationBudget
+from ..errors import ConfigError, UsageError
+from ..loop.plan import ModelCard, ModelSpec
+from ..models import Model
+from ..models.catalog import context_tokens_of, find_price
+from ..settings import Settings
+
+
+def build_model_spec(
+    model: Model | str, others: Mapping[str, Model | str], settings: Settings, max_output_tokens: int | None
+) -> ModelSpec:
+    """Return the spec of an agent's model and of the other models that its rules can switch to."""
+    other_models = {name: resolve_model(f"agent, models, {name}", other) for name, other in others.items()}
+    main = resolve_model("agent, model", model)
+    cards = {"": build_model_card("agent, model", main, settings, max_output_tokens)}
+    for name, other in other_models.items():
+        cards[name] = build_model_card(f"agent, models, {name}", other, settings, max_output_tokens)
+    return ModelSpec(
+        main=main,
+        is_async=inspect.iscoroutinefunction(main.ask),
+        cards=cards,
+        others=other_models,
+        max_output_tokens=max_output_tokens,
+    )
+
+
+def resolve_model(where: str, model: Any) -> Model:
+    """Return the model, or the one that a text names. Raise ConfigError for anything else."""
+    if isinstance(model, str):
+        from ..models.by_name import named  # lazy: it imports the HTTP client
+
+        return named(model, where)
+    missing = [name for name in ("name", "provider", "price") if not hasattr(model, name)]
+    missing += [name for name in ("ready", "ask") if not callable(getattr(model, name, None))]
+    if missing or isinstance(model, type):
+        expected = "a name such as openai:gpt-5.5, or an object with name, provider, price, ready() and ask()"
+        raise ConfigError(where, model, expected)
+    if model.price is not None and not callable(getattr(model.price, "cost", None)):
+        raise ConfigError(f"{where}'s price", model.price, "a price, such as a TokenPrice, or None")
+    return model
+
+
+def build_model_card(where: str, model: Model, settings: Settings, max_output_tokens: int | None) -> ModelCard:
+    """Return the facts about a model that limit what it may be asked."""
+    own = validation.check_optional_int(
+        f"{where}'s max_output_tokens", getattr(model, "max_output_tokens", None), min_value=1
+    )
+    context = validation.check_optional_int(
+        f"{where}'s context_tokens", getattr(model, "context_tokens", None), min_value=1
+    )
+    return ModelCard(
+        price=find_price(model, settings),
+        max_output_tokens=min((most for most in (own, max_output_tokens) if most is not None), default=None),
+        context_tokens=context_tokens_of(model.provider, model.name) if context is None else context,
+        count=getattr(model, "count", None),
+    )
+
+
+def check_money_limit(money: IterationBudget | None, models: ModelSpec) -> None:
+    """Raise UsageError if there is a money limit and the price of a model is unknown."""
+    if money is None or money.ceiling is None:
+        return
+    for name, card in models.cards.items():
+        if card.price is None:
+            model = models.find(name)
+            key = f"{model.provider}:{model.name}" if model.provider else model.name
+            raise UsageError(
+                f"the limit of {money.unit.show(money.ceiling)} cannot be enforced, because the price of {model.name} "
+                "is not known: pass price=TokenPrice(input=..., output=...) to the model, or set input and output in "
+                f'[prices."{key}"] of flyball.toml (dollars per million tokens), or pass unpriced="tokens_only" to '
+                "ignore the limit for this model"
+            )
