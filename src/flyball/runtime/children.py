@@ -44,7 +44,7 @@ def build_driver(
 ) -> RunDriver:
     """Return the driver of a run. If the agent can delegate, it also drives child runs.
 
-    `shared_budget` is shared with other runs. `tree_budget` is shared by the whole tree; for the top run it is the same.
+    `shared_budget` is shared with other runs. `tree_budget` is shared by the whole tree; the top run has one for both.
     """
     person = person or Person()
     spec, signals, make_tool_runner = plan.spec, SignalQueue(), ToolRunner
