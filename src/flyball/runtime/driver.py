@@ -28,7 +28,7 @@ from ..result import Result, Stop
 from ..tools.runner import ToolRunner
 from .approval import NO_PERSON, Person
 from .effect_journal import EffectJournal, build_journal
-from .effects import RunEffects
+from .effects import METHODS, RunEffects
 from .history import PausedRun
 from .model_call import ModelCaller
 from .resume import resume_run
@@ -59,6 +59,7 @@ class RunDriver:
         "_plan",
         "_scope",
         "_shared_budget",
+        "_until",
         "effects",
         "player",
         "recorder",
@@ -86,6 +87,7 @@ class RunDriver:
         self.timer = timer = RunTimer(clock)
         self.player = LoopPlayer(plan, recorder)
         self._plan = plan
+        self._until = plan.until
         self._initial_state = dict(plan.state)
         self._shared_budget = shared_budget
         self._journal = journal = journal or build_journal(spec)
@@ -171,13 +173,13 @@ class RunDriver:
 
     def _set_plan(self, plan: Plan) -> None:
         self._plan, self.player = plan, LoopPlayer(plan, self.recorder)
-        self.effects.until, self.effects.tool_runner.state = plan.until, plan.state
+        self._until = self.effects.until = plan.until
+        self.effects.tool_runner.state = plan.state
 
     async def _play(self) -> Result:
         """Perform effects until the loop ends or the run is cancelled."""
         self._bind_thread()
-        signals, timer = self.signals, self.timer
-        perform = self._perform_stored if self._journal.is_stored else self.effects.perform
+        signals, timer, effects, is_stored = self.signals, self.timer, self.effects, self._journal.is_stored
         effect: Effect[Any] | None = None
         try:
             effect = self._start_loop()
@@ -188,9 +190,12 @@ class RunDriver:
                     # An effect that ends exactly at its deadline, or ignores it, leaves a cancelled scope. The next
                     # effect gets a new one.
                     while effect is not None and not signals.is_cancelling and not timer.is_cancelled():
-                        effect = self.send_answer(effect, await perform(effect))
+                        performed = (
+                            self._perform_stored(effect) if is_stored else METHODS[type(effect)](effects, effect)
+                        )
+                        effect = self.send_answer(effect, await performed)
                 if effect is not None and scope.cancelled_caught:  # at its deadline, or on request
-                    effect = self.send_answer(effect, self.effects.interrupt(effect))
+                    effect = self.send_answer(effect, effects.interrupt(effect))
         except BaseException:
             self._signal_cancelled()
             await self._close(effect)
@@ -217,8 +222,7 @@ class RunDriver:
         signals, timer, player = self.signals, self.timer, self.player
         signals.lock.acquire()
         try:
-            until = self._plan.until
-            if until is not None and timer.wall() >= until:
+            if self._until is not None and timer.wall() >= self._until:
                 signals.send(TimeUp())
             answer = Answer(value, timer.now(), signals.drain() if signals.pending else ())
             self._journal.record_answer(len(player.answers), effect, answer)
