@@ -191,7 +191,7 @@ class DelegationAdmission(Admission):
         self._batch: dict[object, ChildTask] = {}
         """Claimed tasks of the current batch, by duplicate key."""
         self._reserved_tasks: list[ChildTask] = []
-        """Tasks for which budgets are, or were, reserved."""
+        """Tasks whose budgets are, or were, reserved."""
 
     def group_calls(self, calls: Sequence[Call]) -> Iterator[Sequence[Call]]:
         """Yield groups of calls that may run at the same time: neighbours that only read, and others alone."""

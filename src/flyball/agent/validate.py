@@ -19,7 +19,7 @@ from ..wire import normalize
 from .options import AgentOptions
 
 Task = str | Message | Mapping[str, Any] | Sequence[str | Message | Mapping[str, Any]]
-"""Task of a run: a text, or messages of which the last is the task."""
+"""Task of a run: a text, or messages that end with the task."""
 
 
 def check_function(where: str, value: object) -> None:

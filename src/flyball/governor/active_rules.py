@@ -114,7 +114,7 @@ class ActiveRules:
         self._run.tell(event.RuleFailed, order.by, order.trigger, order.reason)
 
     def extend(self, budget: str, amount: float, by: str) -> None:
-        """Raise a limit, as far as the registry allows."""
+        """Raise a limit, up to the registry's maximum."""
         envelope = self.progress.envelope
         if budget == "seconds":
             seconds = min(float(amount), max(0.0, self._max_extension_s - self.extended_s))

@@ -251,7 +251,8 @@ class govern:  # noqa: N801  (reads as a verb: `with govern(limits) as run`)
         """Start the claimed turn, or refund it if a rule stops the run first."""
         run.number += 1
         self.tell(event.TurnStarted)
-        for warning in run.spending.envelope.warnings.take(run.spending.envelope):
+        envelope = run.spending.envelope
+        for warning in envelope.warnings.take(envelope, self.clock.now()):
             self.tell(event.BudgetWarned, *warning)
         self._consult_rules(Point.TURN_STARTED)
         if not self._stops:

@@ -1,4 +1,4 @@
-"""A child: a run that another run delegates, and the edge between the two."""
+"""Tasks of child runs, and what the parent declares about its children."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from enum import StrEnum
 from typing import Any
 
 from ..budget.budget import Hold, IterationBudget
+from ..budget.budget_set import narrow
 from ..budget.limits import ResolvedLimits
 from ..message import Message, MessageType, Role
 from ..person import Approver
@@ -23,29 +24,29 @@ _CHILD_INSTRUCTIONS = (
     "report in plain words: what you found or did, what failed, and what is open."
 )
 _END_MARGIN_SHARE, _END_MARGIN_S = 0.05, 0.5
-"""What a child's time ends before its parent's, so that its end is heard and not cut."""
+"""Share and maximum of seconds by which a child run ends before its parent, so that its end is not cut off."""
 
 
 CARVED_BUDGETS = ("turns", "tokens", "usd")
-"""What is carved for a child."""
+"""Budgets of which a child gets a slice."""
 SHARED_BUDGETS = (*CARVED_BUDGETS, "children")
-"""What children share with their parent."""
+"""Budgets that children share with their parent."""
 
 
 class Mode(StrEnum):
-    """How the budgets of a child hang together with its parent's."""
+    """Relation of a child's budgets to its parent's."""
 
     INDEPENDENT = "independent"
-    """Its own limits alone; the sum may be more than the parent's."""
+    """Only its own limits. The sum may exceed the parent's."""
     CARVED = "carved"
-    """A slice of the parent's, set aside at its start; what it did not use comes back at its end."""
+    """A slice of the parent's, reserved at its start. The unused part is released at its end."""
     SHARED = "shared"
-    """What is left of the parent's, which it shares with the siblings of its batch."""
+    """The rest of the parent's, shared with the siblings of its batch."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ChildSpec:
-    """What the code declares of a child, and so all that a run of it needs."""
+    """Child as declared in code: everything that a run of it needs."""
 
     name: str
     description: str
@@ -56,68 +57,68 @@ class ChildSpec:
     events_kept: int = 10_000
     approver: Approver | None = None
     approver_seconds: float = math.inf
-    """How long a person may take to answer."""
+    """Seconds that a person may take to answer."""
     check_money_limit: Callable[[IterationBudget | None], None] = lambda _: None
-    """Raises where a limit of money cannot be held, as nobody knows a price."""
+    """Raises if a money limit cannot be enforced because a price is unknown."""
     make_runner: Callable[..., Any] | None = None
-    """Makes who brings a run of it to its end, where that is somebody else than the family's own driver: of the task,
-    its plan, its recorder, the clock, and what it shares with others."""
+    """Builds the runner of a remote child from its task, plan, recorder, clock and shared budget.
+
+    None means that the parent's driver runs it.
+    """
 
 
 @dataclass(slots=True, kw_only=True)
 class ChildTask:
-    """One task for a child; the loop adds what it knows of the parent before it is begun."""
+    """One task for a child run. The loop fills in ids and reservations before it starts."""
 
     spec: ChildSpec
     goal: str
     context: str = ""
     max_amounts: dict[str, int] = field(default_factory=dict[str, int])
-    """What narrows its budgets."""
+    """Maximum amounts, by budget, in addition to its own limits."""
     max_seconds: float = math.inf
     reserved: dict[str, Hold] = field(default_factory=dict[str, Hold])
-    """What is set aside for it of the parent's budgets."""
+    """Reservations in the parent's budgets."""
     pool: Mapping[str, int | None] | None = None
-    """What is left for it and its siblings together, by budget; None is no ceiling."""
+    """Amounts shared with its siblings, by budget. None as an amount means no ceiling."""
     allowed_tools: frozenset[str] | None = None
-    """The tools to which it is narrowed."""
+    """Tools that it may use. None means all of its agent."""
     duplicate_key: tuple[object, ...] = ()
-    """What an equal task has in common with it."""
+    """Key that equal tasks have in common."""
     duplicate_of: ChildTask | None = None
-    """An equal task that was asked for before it in the batch; then what that comes to is its result too."""
+    """Earlier equal task of the batch whose result this one takes. None if it is a run of its own."""
     position: tuple[int, int] = (1, 1)
-    """Which of how many equal tasks of the batch it is, where each is a run of its own."""
+    """(index, count) among identical tasks of the batch."""
     own_result: Result | None = None
-    """What it has come to by itself."""
+    """Result of its own run."""
     run_id: str = ""
     parent_run_id: str = ""
     level: int = 0
 
     @property
     def result(self) -> Result | None:
-        """What it has come to."""
+        """Result of the task. None before it has ended."""
         return self.own_result if self.duplicate_of is None else self.duplicate_of.own_result
 
     def build_plan(self, remaining_s: float, at: float, shared_amounts: Mapping[str, int] | None = None) -> Plan:
-        """The plan of a run that begins now, while its parent has so many seconds left for work.
+        """Build the plan of a run that starts now, while its parent has `remaining_s` seconds for work.
 
-        `within` is what budgets that it shares leave of tokens and money; None where it shares none.
+        `shared_amounts` are the tokens and the money left in shared budgets. None means that it shares none.
         """
-        terms, until = self.spec.agent_spec.limits, self.spec.agent_spec.limits.limits.until
-        most_s = min(self.max_seconds, subtract_end_margin(remaining_s))
-        most = dict(self.max_amounts)
-        for name, amount in (shared_amounts or {}).items():
-            most[name] = min(amount, most.get(name, amount))
-        words = _describe_limits(terms, most, most_s)
+        limits, until = self.spec.agent_spec.limits, self.spec.agent_spec.limits.limits.until
+        max_seconds = min(self.max_seconds, subtract_end_margin(remaining_s))
+        max_amounts = narrow(self.max_amounts, shared_amounts or {})
+        instructions = _describe_limits(limits, max_amounts, max_seconds)
         return Plan(
-            spec=self._build_spec(words),
-            extra_instructions=words,
+            spec=self._build_spec(instructions),
+            extra_instructions=instructions,
             run_id=self.run_id,
             messages=[Message(self.run_id, 0, at, MessageType.TEXT, Role.USER, self.prompt)],
             started_at=at,
-            until=None if until is None else until.timestamp() - terms.compute_reserve_s(until.timestamp() - at),
+            until=None if until is None else until.timestamp() - limits.compute_reserve_s(until.timestamp() - at),
             metadata=self.spec.metadata,
-            max_seconds=most_s,
-            max_amounts=most,
+            max_seconds=max_seconds,
+            max_amounts=max_amounts,
             level=self.level,
             parent_run_id=self.parent_run_id,
             has_shared_budget=shared_amounts is not None,
@@ -125,13 +126,13 @@ class ChildTask:
         )
 
     def _build_spec(self, extra_instructions: str) -> AgentSpec:
-        """That of its agent, told these words, with the tools that are left to it."""
+        """Return the spec of its agent with these instructions and its allowed tools."""
         spec = self.spec.agent_spec.add_instructions(extra_instructions)
         return spec if self.allowed_tools is None else spec.narrow_tools(self.allowed_tools)
 
     @property
     def prompt(self) -> str:
-        """The task as the child reads it."""
+        """Text of the task for the child's model."""
         n, all_alike = self.position
         alike = f"(The same task was given to {all_alike} agents at once; you are number {n}. Work independently.)"
         parts = [self.goal, self.context if self.context.strip() else "", alike if all_alike > 1 else ""]
@@ -139,7 +140,7 @@ class ChildTask:
 
 
 def subtract_end_margin(remaining_s: float) -> float:
-    """What a run may take of the time of whoever waits for it, who must still hear of its end."""
+    """Return the seconds for a run, so that it ends before the run or caller that waits for it."""
     return (
         remaining_s
         if remaining_s == math.inf
@@ -148,7 +149,7 @@ def subtract_end_margin(remaining_s: float) -> float:
 
 
 def _describe_limits(resolved_limits: ResolvedLimits, max_amounts: Mapping[str, int], max_seconds: float) -> str:
-    """What a child is told of its work and its limits."""
+    """Return the instructions for a child's model about its work and limits."""
     limits = [_format_limit(name, resolved_limits, max_amounts) for name in ("turns", "tokens", "usd")]
     seconds = min(resolved_limits.seconds, max_seconds)
     limits.append("" if seconds == math.inf else Unit.SECONDS.show(round(seconds, 1)))

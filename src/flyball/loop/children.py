@@ -1,8 +1,7 @@
-"""The children of a run: what the loop knows of them before they begin, and learns when they have ended.
+"""Child runs, as the parent's loop sees them: before they start, and after they have ended.
 
-Whatever a child may take of its parent's budgets is set aside there before it begins, and settled to the fact when it
-has ended. In between only drivers count, so the parent decides the same when it is played again, whatever the order in
-which its children went on.
+What a child may use of its parent's budgets is reserved there before it starts, and settled when it has ended. In
+between only drivers count. So a replay of the parent decides the same, in whatever order its children ran.
 """
 
 from __future__ import annotations
@@ -19,16 +18,16 @@ from .state import RunState
 
 
 def start_children(run: RunState, tool_calls: Sequence[Prepared]) -> None:
-    """Name the children that are about to begin, tell of them, and set aside what they share."""
+    """Give child runs their ids, record that they start, and reserve what they share."""
     plan, depth = run.plan, run.budget.budgets["depth"]
     sharing: list[ChildTask] = []
-    _number_duplicates([task for act in tool_calls for task in distinct_tasks(act.tasks)])
-    for act in tool_calls:
-        for n, task in enumerate(act.tasks):
+    _number_duplicates([task for call in tool_calls for task in distinct_tasks(call.tasks)])
+    for call in tool_calls:
+        for n, task in enumerate(call.tasks):
             if task.duplicate_of is not None:
                 task.run_id = task.duplicate_of.run_id
                 continue
-            task.run_id = f"{plan.run_id}.{act.call.id}" + (f".{n}" if len(act.tasks) > 1 else "")
+            task.run_id = f"{plan.run_id}.{call.call.id}" + (f".{n}" if len(call.tasks) > 1 else "")
             task.parent_run_id, task.level = plan.run_id, plan.level + 1
             if depth.ceiling is not None:
                 task.max_amounts["depth"] = depth.ceiling
@@ -40,7 +39,7 @@ def start_children(run: RunState, tool_calls: Sequence[Prepared]) -> None:
 
 
 def _number_duplicates(tasks: Sequence[ChildTask]) -> None:
-    """Let those with equal tasks know of each other, or they would do the same."""
+    """Number equal tasks, so that their child runs know of each other."""
     alike: dict[object, list[ChildTask]] = {}
     for task in tasks:
         alike.setdefault(task.duplicate_key, []).append(task)
@@ -50,7 +49,7 @@ def _number_duplicates(tasks: Sequence[ChildTask]) -> None:
 
 
 def _reserve_pool(run: RunState, tasks: Sequence[ChildTask]) -> None:
-    """Set aside all that is left, for all of them together; the first keeps it."""
+    """Reserve everything that is left for all of them together. The first task holds the reservation."""
     pool: dict[str, int | None] = {}
     for name in SHARED_BUDGETS:
         budget = run.budget.budgets[name]
@@ -62,15 +61,15 @@ def _reserve_pool(run: RunState, tasks: Sequence[ChildTask]) -> None:
 
 
 def settle_children(run: RunState, tool_calls: Sequence[Prepared], outcomes: Iterable[Outcome]) -> Iterator[Outcome]:
-    """The same outcomes, when what their children have come to is kept and booked."""
+    """Record the results of child runs, settle their usage, and return the outcomes unchanged."""
     made = list(outcomes)
     shared: list[tuple[ChildTask, Result]] = []
-    for act, outcome in zip(tool_calls, made, strict=True):
+    for call, outcome in zip(tool_calls, made, strict=True):
         run.children = [*run.children, *outcome.children]
-        if not act.tasks and outcome.children:  # the tool has found them itself, and whoever made the call counted them
+        if not call.tasks and outcome.children:  # the tool started them itself, and the driver counted them
             run.budget.budgets["children"].increment(len(outcome.children))
             continue
-        for task, result in zip(distinct_tasks(act.tasks), outcome.children, strict=True):
+        for task, result in zip(distinct_tasks(call.tasks), outcome.children, strict=True):
             run.recorder.emit(ChildEnded, task.run_id, task.spec.name, result.stop.value)
             if task.spec.mode is Mode.SHARED:
                 shared.append((task, result))
@@ -82,12 +81,12 @@ def settle_children(run: RunState, tool_calls: Sequence[Prepared], outcomes: Ite
 
 
 def distinct_tasks(tasks: Sequence[ChildTask]) -> list[ChildTask]:
-    """Those that are runs of their own."""
+    """Return the tasks that are runs of their own."""
     return [task for task in tasks if task.duplicate_of is None]
 
 
 def _settle_reserved(run: RunState, holder: ChildTask, names: Iterable[str], results: Sequence[Result]) -> None:
-    """Settle what was set aside to what they have used; of one that crashed nobody knows, and the worst is assumed."""
+    """Settle reservations to the actual use. A crashed child run counts with its whole reservation."""
     for name in names:
         hold = holder.reserved.get(name)
         used = [_used_amount(result, name) for result in results]

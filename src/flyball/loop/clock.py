@@ -19,7 +19,7 @@ class LoopClock:
         return self.at
 
     def wall(self) -> float:
-        """Return seconds since the epoch, as far as the loop knows."""
+        """Return seconds since the epoch, by the last answer."""
         return self.started_at + self.at
 
     def wait(self, condition: Condition, seconds: float) -> None:

@@ -1,11 +1,11 @@
-"""What the loop wants done, and what it is answered: six effects, and no other.
+"""The six effects that the loop yields, and the signals that come with their answers.
 
-effect   asks for                                  is answered with
+effect   asks for                                  answer
 Ask      a model's reply                           Reply, or ModelFailure
 Act      a group of calls to be made               an outcome for each, in the order asked
-Append   messages to be kept in the transcript     None
-Grant    something of a budget others share        None, or the Refusal
-Decide   a person's word                           Verdict
+Append   messages to be saved in the transcript    None
+Grant    a claim on budgets that other runs share  None, or the Refusal
+Decide   a person's answer                         Verdict
 Wait     time to pass                              None
 """
 
@@ -28,31 +28,31 @@ A_co = TypeVar("A_co", covariant=True)
 
 
 class Effect(Generic[A_co]):
-    """Something to be done outside; the type says what it is answered with."""
+    """Something that a driver does for the loop. The type parameter is the type of its answer."""
 
     __slots__ = ()
 
 
 @dataclass(slots=True)
 class Ask(Effect[Reply | ModelFailure]):
-    """Ask the model. A deadline, here and below, is in the run's own seconds."""
+    """Ask the model. Deadlines of effects are in the run's own seconds."""
 
     request: Request
     deadline: float
 
 
 class Doable(Protocol):
-    """A call that may be made: a tool's, or a child's."""
+    """Call of a tool, or of child runs."""
 
     @property
     def call(self) -> Call:
-        """What the model asked for."""
+        """Call as the model wrote it."""
         ...
 
 
 @dataclass(slots=True)
 class Act(Effect[Sequence[Outcome]]):
-    """Make calls side by side."""
+    """Make calls in parallel."""
 
     acts: Sequence[Doable]
     deadline: float
@@ -60,24 +60,24 @@ class Act(Effect[Sequence[Outcome]]):
 
 @dataclass(slots=True)
 class Append(Effect[None]):
-    """Keep messages."""
+    """Save messages in the transcript."""
 
     messages: Sequence[Message]
 
 
 @dataclass(slots=True)
 class Grant(Effect[Refusal | None]):
-    """Settle what the last request used of the budgets that others share, give back, and take for what comes next.
+    """Settle, refund and claim in the budgets that other runs share, in this order.
 
-    What is taken is taken all or nothing; a refusal is of that alone.
+    A claim is all or nothing. A refusal concerns only the claim.
     """
 
     claim: Mapping[str, int] = field(default_factory=dict[str, int])
-    """Counts to claim; tokens and money to hold."""
+    """Counts to claim, tokens and money to reserve."""
     settle: Mapping[str, int] | None = None
-    """What was used of what is held."""
+    """Actual use of the reservation. None means nothing to settle."""
     refund: dict[str, dict[str, int]] = field(default_factory=dict[str, dict[str, int]])
-    """What is given back, by the reason."""
+    """Amounts to refund, by reason."""
 
 
 @dataclass(slots=True)
@@ -96,21 +96,21 @@ class Wait(Effect[None]):
 
 @dataclass(frozen=True, slots=True)
 class Cancel:
-    """End the run now; what is under way is cut."""
+    """End the run now and interrupt the current effect."""
 
     by: str = "caller"
 
 
 @dataclass(frozen=True, slots=True)
 class Steer:
-    """Say this to the model."""
+    """Add a text of the user to the conversation."""
 
     text: str
 
 
 @dataclass(frozen=True, slots=True)
 class Extend:
-    """Raise ceilings, and the time by `seconds`."""
+    """Raise ceilings, and move the deadline by `seconds`."""
 
     amounts: Mapping[str, int]
     seconds: float = 0.0
@@ -119,7 +119,7 @@ class Extend:
 
 @dataclass(frozen=True, slots=True)
 class TimeUp:
-    """The time of day that the limits name has come."""
+    """The time of day in `Limits.until` has come."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,35 +129,35 @@ class LeaseLost:
 
 @dataclass(frozen=True, slots=True)
 class Late:
-    """A call ended after it had been declared dead."""
+    """A call ended after it was given up."""
 
     call_id: str
     tool: str
     own: bool = True
-    """Whether it is this run's; else it is that of a child which has ended."""
+    """True for a call of this run, False for one of a child run that has ended."""
 
 
 @dataclass(frozen=True, slots=True)
 class Stalled:
-    """Nothing has come of the run for so long; what is under way is cut, and it reports."""
+    """The run made no progress for `seconds`. The current effect is interrupted, and the model reports."""
 
     seconds: float
 
 
 @dataclass(frozen=True, slots=True)
 class StoreFailed:
-    """The store cannot keep what happens, so nothing more may happen; `error` is as a result tells it."""
+    """The store failed, so the run must not continue. `error` has the form of `Result.error`."""
 
     error: Mapping[str, Any]
 
 
 Signal = Cancel | Steer | Extend | TimeUp | LeaseLost | Late | Stalled | StoreFailed
-"""What comes in while the loop waits."""
+"""Input that reaches a running loop with an answer."""
 
 
 @dataclass(slots=True)
 class Answer(Generic[T]):
-    """What an effect came to, the run's active seconds so far, and what came in meanwhile."""
+    """Answer to an effect: its value, the run's active seconds, and the signals received meanwhile."""
 
     value: T
     at: float
@@ -165,62 +165,45 @@ class Answer(Generic[T]):
 
 
 Flow = Generator[Effect[Any], Answer[Any], T]
-"""A part of the loop: it yields effects, is sent their answers, and ends with a T."""
+"""Part of the loop: a generator that yields effects, receives answers and returns a T."""
 
 
 class Fingerprint:
-    """Tells whether a run does again what it did before: one number for all effects so far.
+    """Checksum of all effects of a run so far, to detect a replay that differs.
 
-    Nothing in it comes from the time or from what is left, as those may differ when a run is played again.
+    It does not depend on times or remaining amounts, which may differ in a replay.
     """
 
     def __init__(self) -> None:
         self.value = 0
 
     def add(self, effect: Effect[Any]) -> int:
-        """The number, with one more effect in it."""
+        """Add an effect, and return the new value."""
         self.value = self.next(effect)
         return self.value
 
-    def add_description(self, description: tuple[Any, ...]) -> int:
-        """Add an effect by its description, and return the number."""
-        self.value = self._compute(description)
-        return self.value
-
     def next(self, effect: Effect[Any]) -> int:
-        """What it would be with one more."""
-        return self._compute(describe_effect(effect))
-
-    def _compute(self, description: tuple[Any, ...]) -> int:
-        kind, *data = description
-        if kind == "Act":
-            data = [(call.id, call.name, call.arguments) for call in data]
-        text = json.dumps([kind, None if kind == "Wait" else data], sort_keys=True, default=str)
+        """Return the value with one more effect, without adding it."""
+        text = json.dumps([_TAGS[type(effect)], _fingerprint_data(effect)], sort_keys=True, default=str)
         return zlib.crc32(text.encode("utf-8", "replace"), self.value)
 
 
-def describe_effect(effect: Effect[Any]) -> tuple[Any, ...]:
-    """Return the kind of an effect and what is new in it, which is what a fingerprint reads.
+_TAGS: dict[type[Any], str] = {Ask: "Ask", Act: "Act", Append: "Append", Grant: "Grant", Decide: "Decide", Wait: "Wait"}
+"""Names of effects in fingerprints, which are stored data: a name stays when its class is renamed."""
 
-    The messages of a request were new when they were appended. A run that can pause keeps this of each effect, so it
-    must be cheap. The names of the kinds are stored data: a name stays when its class is renamed.
-    """
-    if type(effect) is Ask:  # the frequent kinds first, and without `match`, which is slower
-        request = effect.request
-        return "Ask", request.purpose, len(request.messages), request.notices
-    if type(effect) is Act:
-        acts = effect.acts
-        return ("Act", acts[0].call) if len(acts) == 1 else ("Act", *[act.call for act in acts])
+
+def _fingerprint_data(effect: Effect[Any]) -> Any:
+    """Return what is new in an effect. Messages of a request were counted when they were appended."""
     match effect:
+        case Ask(request):
+            return [request.purpose, len(request.messages), request.notices]
+        case Act(acts):
+            return [[act.call.id, act.call.name, act.call.arguments] for act in acts]
         case Append(messages):
-            rows = [(message.n, message.type, message.role, message.content, message.payload) for message in messages]
-            return "Append", *rows
+            return [[message.n, message.type, message.role, message.content, message.payload] for message in messages]
         case Grant(take, settle, refund):
-            reasons = {reason: sorted(amounts) for reason, amounts in refund.items()}
-            return "Grant", sorted(take), settle is not None, reasons
+            return [sorted(take), settle is not None, {reason: sorted(amounts) for reason, amounts in refund.items()}]
         case Decide(question):
-            return "Decide", question.id, question.text
-        case Wait():
-            return ("Wait",)
+            return [question.id, question.text]
         case _:
-            raise TypeError(f"a {type(effect).__name__} has no fingerprint")
+            return None

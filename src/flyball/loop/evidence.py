@@ -1,4 +1,4 @@
-"""The witness of a run: sees with what its calls were made, keeps what they prove, and asks the tool rules."""
+"""What the calls of a run prove, for completion policies and tool rules."""
 
 from __future__ import annotations
 
@@ -12,46 +12,46 @@ from ..tool_rules import ToolRuleTracker
 
 
 class EvidenceTracker:
-    """Knows the arguments of the calls under way, where a completion policy or tool rules look at them."""
+    """Arguments of the calls in progress, and the evidence from those that succeeded."""
 
-    __slots__ = ("_arguments", "_book", "_evidence")
+    __slots__ = ("_arguments", "_evidence", "_tracker")
 
-    def __init__(self, evidence: Evidence, book: ToolRuleTracker | None) -> None:
+    def __init__(self, evidence: Evidence, tracker: ToolRuleTracker | None) -> None:
         self._evidence = evidence
-        self._book = book
+        self._tracker = tracker
         self._arguments: dict[str, Mapping[str, Any]] = {}
 
     def check_call(self, call_id: str, tool: str, values: dict[str, Any]) -> str | None:
-        """Note a call that is about to be made; why a rule does not let it."""
-        why = None if self._book is None else self._book.claim(tool, values)
+        """Note a call that is about to be made. Return why a tool rule denies it, or None."""
+        why = None if self._tracker is None else self._tracker.claim(tool, values)
         if why is None:
             self._arguments[call_id] = _snapshot_arguments(values)
         return why
 
     def withdraw(self, denied: Outcome) -> None:
-        """The call that was seen last is not made, and must not take its place from those beside it."""
-        if self._arguments.pop(denied.call_id, None) is not None and self._book is not None:
-            self._book.release_last(denied.tool)
+        """Forget the last noted call: it is not made, so other calls of its group may take its place."""
+        if self._arguments.pop(denied.call_id, None) is not None and self._tracker is not None:
+            self._tracker.release_last(denied.tool)
 
     def record_outcome(self, outcome: Outcome) -> None:
-        """Keep what a call proves, if it succeeded, and tell the tool rules what it came to."""
+        """Record what a successful call proves, and pass the outcome to the tool rules."""
         arguments = self._arguments.pop(outcome.call_id, None)
         if arguments is None:
             return
         if isinstance(outcome, Success):
             done = Done(outcome.tool, arguments, outcome.value)
             self._evidence.add(done)
-            if self._book is not None:
-                self._book.note(done)
-        elif self._book is not None:
-            self._book.release(outcome.tool)
+            if self._tracker is not None:
+                self._tracker.note(done)
+        elif self._tracker is not None:
+            self._tracker.release(outcome.tool)
 
 
 def _snapshot_arguments(values: dict[str, Any]) -> dict[str, Any]:
-    """The arguments as they are now: a tool may change a list or a table that it was given."""
+    """Copy the arguments: a tool may change a list or a table that it receives."""
     if all(value is None or isinstance(value, str | int | float) for value in values.values()):
         return values
     try:
         return copy.deepcopy(values)
-    except Exception:  # what cannot be copied is shared, as everything in Python is
+    except Exception:  # a value that cannot be copied is shared
         return values

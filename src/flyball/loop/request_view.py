@@ -1,7 +1,7 @@
-"""The context: what requests show of a conversation. All of it, until that is too long; the history itself stays whole.
+"""The part of a conversation that requests show: everything, until it is too long. The history stays whole.
 
-First the oldest results become one line each. Where that is not enough, the oldest turns are left out, and one message
-says so in their place. What the user and the system said, and the newest turn, is never touched.
+First the oldest results are shortened to one line each. If that is not enough, the oldest turns are replaced by one
+message that says so. Messages of the user and the system, and the newest turn, always stay.
 """
 
 from __future__ import annotations
@@ -15,29 +15,29 @@ from ..outcome import Outcome
 from ..request import estimate_message_tokens, estimate_tokens
 
 _KEPT_TURNS = 2
-"""The turns that stay whole as long as that is possible."""
+"""Newest turns that stay whole as long as possible."""
 _ELIDED = "elided"
-"""The key that marks a result which is a line already."""
+"""Metadata key of results that are shortened already."""
 _ELIDABLE_ROLES = (Role.ASSISTANT, Role.TOOL)
 
 
 class RequestView:
-    """What requests show of a history that grows."""
+    """Messages that requests show of a growing history."""
 
     __slots__ = ("_calls", "_count", "_placeholder", "_summary", "messages")
 
     def __init__(self, history: list[Message]) -> None:
         self.messages = history
-        """What is shown: the history itself, as long as nothing is elided."""
+        """Shown messages: the history itself until something is elided."""
         self._placeholder: Message | None = None
         self._count = 0
         self._calls: Counter[str] | None = None
         self._summary = ""
 
     def shorten(self, max_tokens: int) -> None:
-        """Show less, so that it fits into so many tokens, as far as that is possible.
+        """Show less, so that it fits into `max_tokens` if possible.
 
-        Much at a time, down to a half, because whatever is changed here must be read anew by the provider.
+        It shortens much at a time, down to half, because each change invalidates the provider's prompt cache.
         """
         self._elide(max_tokens // 2, _KEPT_TURNS)
         if self.tokens > max_tokens * 3 // 4:
@@ -51,20 +51,20 @@ class RequestView:
 
     @property
     def tokens(self) -> int:
-        """An upper estimate of what is shown."""
+        """Upper estimate of the tokens of the shown messages."""
         return sum(map(estimate_message_tokens, self.messages))
 
     @property
     def old_messages(self) -> list[Message]:
-        """What would be left out, if all of it were: for a summary."""
+        """Messages that can be left out, for a summary."""
         return [self.messages[place] for place in self._find_elidable(_KEPT_TURNS)]
 
     def summarize(self, summary: str) -> bool:
-        """Show a summary in place of all that is old; whether that is shorter."""
+        """Replace old messages by a summary. Return True if that is shorter."""
         return self._replace_with_placeholder(self._find_elidable(_KEPT_TURNS), summary)
 
     def _elide(self, target_tokens: int, kept_turns: int) -> None:
-        """Show old results as one line each, oldest first, until the aim is reached."""
+        """Shorten old results to one line each, oldest first, until the target is reached."""
         left, shown, changed = self.tokens, list(self.messages), False
         for place in self._find_elidable(kept_turns):
             if left <= target_tokens:
@@ -79,7 +79,7 @@ class RequestView:
             self.messages = shown
 
     def _drop_turns(self, target_tokens: int, kept_turns: int) -> None:
-        """Leave out the oldest turns, until the aim is reached; a message says so."""
+        """Replace the oldest turns by a message that says so, until the target is reached."""
         left, places = self.tokens, list[int]()
         starts = set(_find_turn_starts(self.messages))
         for place in self._find_elidable(kept_turns):
@@ -90,7 +90,7 @@ class RequestView:
         self._replace_with_placeholder(_drop_split_pairs(self.messages, places), self._summary)
 
     def _replace_with_placeholder(self, positions: Sequence[int], summary: str) -> bool:
-        """Show one message in place of others, and of the one that stood for others before; unless it is longer."""
+        """Replace messages by a placeholder, unless that is longer. Return True if they were replaced."""
         gone = [self.messages[place] for place in positions]
         count = self._count + sum(message is not self._placeholder for message in gone)
         calls = Counter(_get_tool_name(message) for message in gone if message.type is MessageType.TOOL_CALL)
@@ -108,7 +108,7 @@ class RequestView:
         return True
 
     def _find_elidable(self, kept_turns: int) -> list[int]:
-        """Where what may be touched stands: what the model and tools said before the newest turns."""
+        """Return the positions of messages of the model and of tools before the newest turns."""
         starts = _find_turn_starts(self.messages)
         end = starts[-kept_turns] if len(starts) > kept_turns else (starts[0] if starts else 0)
         touched = [
@@ -120,7 +120,7 @@ class RequestView:
 
 
 def elide(result: Message) -> Message:
-    """A result in one line."""
+    """Return a result shortened to one line."""
     payload = {key: value for key, value in (result.payload or {}).items() if key in ("call_id", "name", "is_error")}
     line = f"{_get_tool_name(result)}: {len(result.content):,} characters, elided"
     return replace(result, content=line, payload=payload, metadata={**(result.metadata or {}), _ELIDED: True})
@@ -135,7 +135,7 @@ def _get_tool_name(message: Message) -> str:
 
 
 def _build_placeholder(first: Message, text: str) -> Message:
-    """A message that stands in the place of others."""
+    """Build the message that replaces others."""
     return Message(first.run, first.n, first.created_at, MessageType.TEXT, Role.USER, text)
 
 
@@ -146,7 +146,7 @@ def _format_placeholder(count: int, calls: Counter[str], summary: str) -> str:
 
 
 def _find_turn_starts(messages: Sequence[Message]) -> list[int]:
-    """Where each turn begins: with the first thing that the model says."""
+    """Return the positions where turns start: at the first message of the model."""
     return [
         place
         for place, message in enumerate(messages)
@@ -155,7 +155,7 @@ def _find_turn_starts(messages: Sequence[Message]) -> list[int]:
 
 
 def _drop_split_pairs(messages: Sequence[Message], positions: Sequence[int]) -> list[int]:
-    """The places without those whose call or result stands elsewhere."""
+    """Return the positions without calls and results whose counterpart is not among them."""
     inside, torn = set(positions), set[int]()
     for call, result in _find_pairs(messages):
         if (call in inside) is not (result in inside):
@@ -164,7 +164,7 @@ def _drop_split_pairs(messages: Sequence[Message], positions: Sequence[int]) -> 
 
 
 def _find_pairs(messages: Sequence[Message]) -> Iterator[tuple[int, int]]:
-    """Where each call and its result stand; an id may be used again for a new call."""
+    """Yield the positions of each call and its result. An id may be used again for a new call."""
     waiting: dict[object, list[int]] = {}
     for place, message in enumerate(messages):
         call_id = (message.payload or {}).get("call_id")
@@ -184,10 +184,10 @@ def fit_messages(
     make_message: Callable[[str], Message],
     initial_count: int,
 ) -> list[Message] | None:
-    """The most useful messages that fit, oldest first; None where not even the task does.
+    """Return the most useful messages that fit, oldest first; None if not even the task does.
 
-    The task is among the first `given` messages. What is left out is told in a message that `said` makes: one line for
-    each call.
+    The task is among the first `initial_count` messages. `make_message` builds the message that lists the calls that
+    are left out, one line for each.
     """
     if sum(map(estimate_message_tokens, history)) <= max_tokens:
         return list(history)
@@ -205,7 +205,7 @@ def fit_messages(
 
 
 def _find_task(history: Sequence[Message], initial_count: int) -> int:
-    """Where the newest of the user's messages is that the run was given; behind the end where there is none."""
+    """Return the position of the user's last message before the run; the length if there is none."""
     for place in reversed(range(initial_count)):
         if history[place].role is Role.USER:
             return place
@@ -213,7 +213,7 @@ def _find_task(history: Sequence[Message], initial_count: int) -> int:
 
 
 def _format_calls(outcomes: Sequence[Outcome], max_tokens: int) -> str:
-    """One line for each call, the newest that fit; empty where none does."""
+    """Return one line for each of the newest calls that fit; empty if none does."""
     lines: list[str] = []
     left = max_tokens - estimate_tokens(_CALLS_HEADER.format(0)) - 8
     for outcome in reversed(outcomes):
@@ -231,14 +231,14 @@ _CALLS_HEADER = "(Earlier messages are left out. {} calls were made:)"
 
 
 def format_outcome(outcome: Outcome) -> str:
-    """A call in one line: the tool, its end, and the beginning of what it gave."""
+    """Return a call in one line: the tool, its outcome, and the start of its result."""
     text = " ".join(outcome.text[: _MAX_LINE_CHARACTERS * 2].split())
     shown = text if len(text) <= _MAX_LINE_CHARACTERS else f"{text[:_MAX_LINE_CHARACTERS]}…"
     return f"- {outcome.tool}: {outcome.status.value.replace('_', ' ')}: {shown}"
 
 
 def _find_newest_start(history: Sequence[Message], max_tokens: int) -> int:
-    """Where the newest messages begin that fit; never in the middle of what came together."""
+    """Return the position of the oldest message that fits, without splitting a group."""
     first = len(history)
     while first > 0:
         tokens = estimate_message_tokens(history[first - 1])
@@ -252,7 +252,7 @@ def _find_newest_start(history: Sequence[Message], max_tokens: int) -> int:
 
 
 def _drop_orphan_results(messages: Sequence[Message]) -> list[Message]:
-    """The messages without those results whose calls are left out."""
+    """Return the messages without results whose calls are left out."""
     called = set[object]()
     kept: list[Message] = []
     for message in messages:

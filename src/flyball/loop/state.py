@@ -29,7 +29,7 @@ T = TypeVar("T")
 
 
 class RunState:
-    """What the loop knows about one run."""
+    """State of one run, in parts."""
 
     __slots__ = (
         "admission", "approvals", "budget", "children", "clock", "completion", "evidence", "hooks", "hung", "messages",
@@ -52,7 +52,7 @@ class RunState:
         self.messages = MessageLog(plan.messages, plan.run_id, self.clock, plan.stored_count)
         self.messages.estimate(self.model.card.base_tokens)
         self.state = plan.state
-        """What tools and rules have set."""
+        """Values that tools and rules have set."""
         self.progress = Progress(
             plan.run_id, self.budget, self.messages.history, self.state, plan.metadata, 0, 0, "", (), (), [], {}, {}
         )
@@ -118,7 +118,7 @@ class RunState:
                 self.signals.receive(signal)
 
     def extend(self, extension: Extend) -> bool:
-        """Raise ceilings and the deadline as far as the registry allows. Return True if anything was raised."""
+        """Raise ceilings and the deadline within the registry's maxima. Return True if anything was raised."""
         raised = [self._raise_ceiling(name, amount, extension.by) for name, amount in extension.amounts.items()]
         limits, budget = self.spec.limits, self.budget
         seconds = min(extension.seconds, max(0.0, limits.max_extended_seconds - limits.seconds - budget.postponed_s))
@@ -242,7 +242,7 @@ class Approvals:
 
 
 class CompletionState:
-    """What the completion policy found last."""
+    """Last findings of the completion policy."""
 
     __slots__ = ("findings", "nudge", "request_deadline")
 

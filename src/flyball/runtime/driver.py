@@ -55,6 +55,7 @@ class RunDriver:
         "_call_soon",
         "_events",
         "_initial_state",
+        "_is_stored",
         "_journal",
         "_plan",
         "_scope",
@@ -85,12 +86,13 @@ class RunDriver:
         self.recorder = recorder
         self.signals = signals = signals or SignalQueue()
         self.timer = timer = RunTimer(clock)
-        self.player = LoopPlayer(plan, recorder)
         self._plan = plan
         self._until = plan.until
         self._initial_state = dict(plan.state)
         self._shared_budget = shared_budget
         self._journal = journal = journal or build_journal(spec)
+        self._is_stored = journal.is_stored
+        self.player = LoopPlayer(plan, recorder, keep_effects=journal.can_pause)
         self._events = events = ToolEvents(plan.run_id, recorder, signals, timer, journal, parent_signals)
         self.effects = RunEffects(
             timer,
@@ -172,7 +174,7 @@ class RunDriver:
         return self._drive_with_sources() if self._plan.spec.tools.sources else self._play()
 
     def _set_plan(self, plan: Plan) -> None:
-        self._plan, self.player = plan, LoopPlayer(plan, self.recorder)
+        self._plan, self.player = plan, LoopPlayer(plan, self.recorder, keep_effects=self._journal.can_pause)
         self._until = self.effects.until = plan.until
         self.effects.tool_runner.state = plan.state
 
@@ -225,7 +227,8 @@ class RunDriver:
             if self._until is not None and timer.wall() >= self._until:
                 signals.send(TimeUp())
             answer = Answer(value, timer.now(), signals.drain() if signals.pending else ())
-            self._journal.record_answer(len(player.answers), effect, answer)
+            if self._is_stored:
+                self._journal.record_answer(len(player.answers), effect, answer)
             following = player.send(answer)
             if type(following) is Ask:
                 signals.in_grace_turn = following.request.purpose is _GRACE
@@ -263,7 +266,7 @@ class RunDriver:
         self.signals.ended = True
         result = self.player.result
         if result is not None and result.stop is Stop.PAUSED:
-            history = self._journal.read_history(self.player.answers)
+            history = self._journal.read_history(self.player)
             plan = replace(self._plan, state=self._initial_state)
             pause = PausedRun(plan, history, result, self.signals.drain(), self._shared_budget)
             self.player.result = replace(result, pause=pause)
