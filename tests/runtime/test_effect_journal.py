@@ -7,13 +7,10 @@ import pytest
 
 from flyball import Agent, tool
 from flyball.errors import UsageError
-from flyball.event import Header
 from flyball.loop import Answer, Ask, Decide, Fingerprint, Wait
 from flyball.loop.effects import Steer, TimeUp
-from flyball.loop.player import LoopPlayer
 from flyball.person import Question, Verdict
 from flyball.progress import Point, Progress
-from flyball.recorder import Recorder
 from flyball.request import Purpose, Reply, Request
 from flyball.result import Result, Stop
 from flyball.runtime.effect_journal import NULL_JOURNAL, PauseJournal, build_journal
@@ -45,16 +42,16 @@ def agent_of(**options: Any) -> Agent:
     return Agent(model=ScriptedModel(say("x")), **options)
 
 
-def played() -> LoopPlayer:
-    """Return a player that has kept these effects and answers."""
-    player = LoopPlayer(agent_of().plan("go"), Recorder(Header("run", None, 0.0, {})), keep_effects=True)
-    player.effects, player.answers = list(EFFECTS), list(ANSWERS)
-    return player
+def recorded() -> PauseJournal:
+    journal = PauseJournal()
+    for n, (effect, answer) in enumerate(zip(EFFECTS, ANSWERS, strict=True)):
+        journal.record_answer(n, effect, answer)
+    return journal
 
 
 def paused() -> PausedRun:
     plan, result = agent_of().plan("go"), Result(stop=Stop.PAUSED, run_id="run", sink_errors=3)
-    return PausedRun(plan, PauseJournal().read_history(played()), result, [Steer("Now."), TimeUp()], None)
+    return PausedRun(plan, recorded().read_history(ANSWERS), result, [Steer("Now."), TimeUp()], None)
 
 
 @pytest.mark.parametrize(
@@ -82,7 +79,7 @@ def test_a_run_whose_rule_asks_a_person_before_a_turn_can_pause(tmp_path: Path, 
 
 
 def test_a_pause_journal_has_the_fingerprints_and_the_question() -> None:
-    history, fingerprint = PauseJournal().read_history(played()), Fingerprint()
+    history, fingerprint = recorded().read_history(ANSWERS), Fingerprint()
     assert [one.fingerprint for one in history.started] == [fingerprint.add(effect) for effect in EFFECTS]
     assert [one.question for one in history.started] == [None, None, "q"]
     assert (history.answers, history.at) == (ANSWERS, 2.5)
@@ -95,7 +92,7 @@ def test_a_paused_run_keeps_the_answers_before_its_question_and_the_signals_sinc
     assert history.unanswered is history.started[2]
 
 
-def test_a_resumed_journal_matches_the_same_effects_only() -> None:
+def test_a_resumed_journal_matches_the_same_effects_only_and_records_them_again() -> None:
     pause = paused()
     journal = PauseJournal(pause)
     assert journal.history is pause.history
@@ -103,6 +100,7 @@ def test_a_resumed_journal_matches_the_same_effects_only() -> None:
     for started, effect in zip(pause.history.started, EFFECTS, strict=True):
         assert journal.matches(started, effect)
         journal.record_replayed(effect)
+    assert journal.read_history(ANSWERS).started == pause.history.started
 
 
 def test_a_paused_run_is_claimed_once_unless_it_is_released() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 from .budget import IterationBudget
@@ -27,38 +28,37 @@ class BudgetWarning(NamedTuple):
 class BudgetWarnings:
     """Limits of one run that were not warned of yet."""
 
-    __slots__ = ("_moves", "_time_at", "_watched")
+    __slots__ = ("_moves", "_names", "_time_at")
 
     def __init__(self) -> None:
-        self._watched: list[tuple[str, IterationBudget, float]] | None = None
-        """Budgets with a ceiling, and the use above which a warning may be due. None before the first look."""
+        self._names: Sequence[str] = _LIMITS
         self._time_at = math.inf
         """Clock time of the warning about seconds. It moves with the deadline."""
         self._moves: int | None = -1
         """The deadline's `moves` that it was computed for. None after the warning."""
 
-    def take(self, budget: TurnBudget, now: float) -> list[BudgetWarning]:
+    def take(self, budget: TurnBudget, now: float) -> Sequence[BudgetWarning]:
         """Return the limits that are nearly reached at this clock time, each once in a run."""
-        warnings: list[BudgetWarning] = []
-        for name, counter, threshold in self._watch(budget) if self._watched is None else self._watched:
-            if counter.used > threshold and (warning := _check(name, counter)) is not None:
-                warnings.append(warning)
-        if warnings and self._watched is not None:
+        warnings: Sequence[BudgetWarning] = ()
+        for name in self._names:
+            counter = _get_created(budget.budgets, name)
+            if counter is not None and counter.used * 2 > (counter.ceiling or math.inf):  # mostly false, and cheap
+                warning = _check(name, counter)
+                warnings = warnings if warning is None else [*warnings, warning]
+        if warnings:
             warned = {warning.budget for warning in warnings}
-            self._watched = [watched for watched in self._watched if watched[0] not in warned]
+            self._names = [name for name in self._names if name not in warned]
         if self._moves != budget.moves and self._moves is not None:
             self._moves, total = budget.moves, _compute_seconds(budget)
             self._time_at = math.inf if total == math.inf else budget.work_at - (1 - WARNING_SHARE) * total
         if now > self._time_at:
             self._moves, self._time_at, total = None, math.inf, _compute_seconds(budget)
-            warnings.append(BudgetWarning("seconds", int(total - budget.remaining_s()), int(total)))
+            warnings = [*warnings, BudgetWarning("seconds", int(total - budget.remaining_s()), int(total))]
         return warnings
 
-    def _watch(self, budget: TurnBudget) -> list[tuple[str, IterationBudget, float]]:
-        # A raised ceiling makes the threshold too low, so `_check` looks at the ceiling again.
-        found = [(name, counter, counter.ceiling) for name in _LIMITS if (counter := budget.budgets[name])]
-        self._watched = [(name, counter, WARNING_SHARE * limit - 1) for name, counter, limit in found if limit]
-        return self._watched
+
+_get_created = dict[str, IterationBudget].get
+"""Returns a budget if it exists. A run creates its budgets when it uses them, so the others are far from a limit."""
 
 
 def _check(name: str, counter: IterationBudget) -> BudgetWarning | None:

@@ -182,28 +182,45 @@ class Fingerprint:
         self.value = self.next(effect)
         return self.value
 
+    def add_description(self, description: tuple[Any, ...]) -> int:
+        """Add an effect by its description, and return the number."""
+        self.value = self._compute(description)
+        return self.value
+
     def next(self, effect: Effect[Any]) -> int:
         """Return the value with one more effect, without adding it."""
-        text = json.dumps([_TAGS[type(effect)], _fingerprint_data(effect)], sort_keys=True, default=str)
+        return self._compute(describe_effect(effect))
+
+    def _compute(self, description: tuple[Any, ...]) -> int:
+        kind, *data = description
+        if kind == "Act":
+            data = [(call.id, call.name, call.arguments) for call in data]
+        text = json.dumps([kind, None if kind == "Wait" else data], sort_keys=True, default=str)
         return zlib.crc32(text.encode("utf-8", "replace"), self.value)
 
 
-_TAGS: dict[type[Any], str] = {Ask: "Ask", Act: "Act", Append: "Append", Grant: "Grant", Decide: "Decide", Wait: "Wait"}
-"""Names of effects in fingerprints, which are stored data: a name stays when its class is renamed."""
+def describe_effect(effect: Effect[Any]) -> tuple[Any, ...]:
+    """Return the kind of an effect and what is new in it, which is what a fingerprint reads.
 
-
-def _fingerprint_data(effect: Effect[Any]) -> Any:
-    """Return what is new in an effect. Messages of a request were counted when they were appended."""
+    The messages of a request were new when they were appended. A run that can pause keeps this of each effect, so it
+    must be cheap. The names of the kinds are stored data: a name stays when its class is renamed.
+    """
+    if type(effect) is Ask:  # the frequent kinds first, and without `match`, which is slower
+        request = effect.request
+        return "Ask", request.purpose, len(request.messages), request.notices
+    if type(effect) is Act:
+        acts = effect.acts
+        return ("Act", acts[0].call) if len(acts) == 1 else ("Act", *[act.call for act in acts])
     match effect:
-        case Ask(request):
-            return [request.purpose, len(request.messages), request.notices]
-        case Act(acts):
-            return [[act.call.id, act.call.name, act.call.arguments] for act in acts]
         case Append(messages):
-            return [[message.n, message.type, message.role, message.content, message.payload] for message in messages]
+            rows = [(message.n, message.type, message.role, message.content, message.payload) for message in messages]
+            return "Append", *rows
         case Grant(take, settle, refund):
-            return [sorted(take), settle is not None, {reason: sorted(amounts) for reason, amounts in refund.items()}]
+            reasons = {reason: sorted(amounts) for reason, amounts in refund.items()}
+            return "Grant", sorted(take), settle is not None, reasons
         case Decide(question):
-            return [question.id, question.text]
+            return "Decide", question.id, question.text
+        case Wait():
+            return ("Wait",)
         case _:
-            return None
+            raise TypeError(f"a {type(effect).__name__} has no fingerprint")

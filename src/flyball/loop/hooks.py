@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from .. import event
-from ..progress import AskPerson, Fault, Hook, Notice
+from ..progress import AskPerson, Fault, Hook, Notice, Point
 from ..recorder import Recorder
 from ..request import Request
 from ..rules.engine import RuleEngine
@@ -15,10 +15,23 @@ from ..rules.orders import Notices
 class Hooks:
     """Hooks and rules of one run, with the notices, questions and faults that came from them."""
 
-    __slots__ = ("_recorder", "_sent", "all", "faults", "notices", "questions", "refusals_reported", "rules")
+    __slots__ = (
+        "_recorder", "_sent", "all", "faults", "notices", "own", "questions", "refusals_reported", "rule_points",
+        "rules",
+    )  # fmt: skip
 
-    def __init__(self, hooks: tuple[Hook, ...], rules: RuleEngine | None, recorder: Recorder) -> None:
+    def __init__(
+        self,
+        hooks: tuple[Hook, ...],
+        rules: RuleEngine | None,
+        recorder: Recorder,
+        rule_points: frozenset[Point] = frozenset(),
+    ) -> None:
+        self.own = hooks
+        """Hooks of the agent."""
         self.rules = rules
+        self.rule_points = rule_points
+        """Points at which some rule is evaluated."""
         self.all: tuple[Hook, ...] = hooks if rules is None else (*hooks, rules)
         """Hooks of the agent, and its rules."""
         self.notices = Notices()

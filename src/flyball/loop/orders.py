@@ -19,10 +19,10 @@ def call_hooks(run: RunState, point: Point, about: object = None) -> Veto | None
     A hook that raises ends the run, but not in the middle of a turn: every pair must close. If it could have vetoed a
     call, it did.
     """
-    veto, hooks, progress, spec = None, run.hooks, run.progress, run.spec
+    veto, hooks, progress = None, run.hooks, run.progress
     rules = hooks.rules
-    asks_rules = point in spec.rules.points and not (rules and rules.can_skip(point, progress, about))
-    for hook in hooks.all if asks_rules else spec.rules.hooks:
+    asks_rules = rules is not None and point in hooks.rule_points and not rules.can_skip(point, progress, about)
+    for hook in hooks.all if asks_rules else hooks.own:
         try:
             for order in hook(point, progress, about) or ():
                 if type(order) is Veto:

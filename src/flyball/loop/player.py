@@ -21,15 +21,13 @@ class LoopPlayer:
     The caller performs `effect` and sends the answer, until `effect` is None and `result` is set.
     """
 
-    __slots__ = ("_loop", "_send", "answers", "effect", "effects", "result")
+    __slots__ = ("_loop", "_send", "answers", "effect", "result")
 
-    def __init__(self, plan: Plan, recorder: Recorder, *, keep_effects: bool = False) -> None:
+    def __init__(self, plan: Plan, recorder: Recorder) -> None:
         self._loop: Flow[Result] = converse(plan, recorder)
         self._send: Callable[[Any], Effect[Any]] = self._loop.send
         self.answers: list[Answer[Any]] = []
         """Answers so far. The run can be replayed from them."""
-        self.effects: list[Effect[Any]] | None = [] if keep_effects else None
-        """Effects so far. None if they are not kept."""
         self.effect: Effect[Any] | None = None
         """Effect that waits for its answer. None before the start and after the end."""
         self.result: Result | None = None
@@ -54,8 +52,6 @@ class LoopPlayer:
         except BaseException:
             self.effect = None
             raise
-        if self.effects is not None:
-            self.effects.append(effect)
         return effect
 
     def replay(self, answers: Sequence[Answer[Any]], matches: Match | None = None) -> int:

@@ -59,7 +59,7 @@ class RunState:
         self.evidence = self._build_evidence()
         self.repetition = Repetition(spec.behaviour.thresholds)
         rules = None if spec.rules.ruleset is None else spec.rules.ruleset.begin(self._find_start_cache())
-        self.hooks = Hooks(spec.rules.hooks, rules, recorder)
+        self.hooks = Hooks(spec.rules.hooks, rules, recorder, spec.rules.points)
         self.progress.agent, self.progress.number = spec.name, plan.session_run_number
         self.signals = StopSignals()
         self.shared = SharedBudget() if plan.has_shared_budget else None

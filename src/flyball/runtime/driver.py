@@ -27,7 +27,7 @@ from ..request import Purpose
 from ..result import Result, Stop
 from ..tools.runner import ToolRunner
 from .approval import NO_PERSON, Person
-from .effect_journal import EffectJournal, build_journal
+from .effect_journal import NULL_JOURNAL, EffectJournal, build_journal
 from .effects import METHODS, RunEffects
 from .history import PausedRun
 from .model_call import ModelCaller
@@ -55,7 +55,7 @@ class RunDriver:
         "_call_soon",
         "_events",
         "_initial_state",
-        "_is_stored",
+        "_is_recording",
         "_journal",
         "_plan",
         "_scope",
@@ -91,8 +91,8 @@ class RunDriver:
         self._initial_state = dict(plan.state)
         self._shared_budget = shared_budget
         self._journal = journal = journal or build_journal(spec)
-        self._is_stored = journal.is_stored
-        self.player = LoopPlayer(plan, recorder, keep_effects=journal.can_pause)
+        self._is_recording = journal is not NULL_JOURNAL
+        self.player = LoopPlayer(plan, recorder)
         self._events = events = ToolEvents(plan.run_id, recorder, signals, timer, journal, parent_signals)
         self.effects = RunEffects(
             timer,
@@ -174,7 +174,7 @@ class RunDriver:
         return self._drive_with_sources() if self._plan.spec.tools.sources else self._play()
 
     def _set_plan(self, plan: Plan) -> None:
-        self._plan, self.player = plan, LoopPlayer(plan, self.recorder, keep_effects=self._journal.can_pause)
+        self._plan, self.player = plan, LoopPlayer(plan, self.recorder)
         self._until = self.effects.until = plan.until
         self.effects.tool_runner.state = plan.state
 
@@ -227,7 +227,7 @@ class RunDriver:
             if self._until is not None and timer.wall() >= self._until:
                 signals.send(TimeUp())
             answer = Answer(value, timer.now(), signals.drain() if signals.pending else ())
-            if self._is_stored:
+            if self._is_recording:
                 self._journal.record_answer(len(player.answers), effect, answer)
             following = player.send(answer)
             if type(following) is Ask:
@@ -266,7 +266,7 @@ class RunDriver:
         self.signals.ended = True
         result = self.player.result
         if result is not None and result.stop is Stop.PAUSED:
-            history = self._journal.read_history(self.player)
+            history = self._journal.read_history(self.player.answers)
             plan = replace(self._plan, state=self._initial_state)
             pause = PausedRun(plan, history, result, self.signals.drain(), self._shared_budget)
             self.player.result = replace(result, pause=pause)

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, Protocol
 
 from ..errors import FlyballError, UsageError
-from ..loop.effects import Answer, Decide, Effect, Fingerprint, Signal
+from ..loop.effects import Answer, Effect, Fingerprint, Signal, describe_effect
 from ..loop.plan import AgentSpec, Plan
 from ..loop.player import LoopPlayer
 from ..recorder import Recorder
@@ -21,11 +21,6 @@ class EffectJournal(Protocol):
     @property
     def is_stored(self) -> bool:
         """True if the run waits for its journal: before each effect and at its end."""
-        ...
-
-    @property
-    def can_pause(self) -> bool:
-        """True if the player must keep effects, so that the run can pause in this process."""
         ...
 
     @property
@@ -79,7 +74,7 @@ class EffectJournal(Protocol):
         """Record the outcome of one call while other calls of its batch are in progress."""
         ...
 
-    def read_history(self, player: LoopPlayer) -> RunHistory:
+    def read_history(self, answers: Sequence[Answer[Any]]) -> RunHistory:
         """Return what a paused run resumes from in this process."""
         ...
 
@@ -110,7 +105,6 @@ class NullJournal:
     __slots__ = ()
 
     is_stored = False
-    can_pause = False
     next_event: int | None = None
     has_ended = False
 
@@ -140,7 +134,7 @@ class NullJournal:
 
     def record_outcome(self, tool_call: ToolCallRun) -> None: ...
 
-    def read_history(self, player: LoopPlayer) -> RunHistory:
+    def read_history(self, answers: Sequence[Answer[Any]]) -> RunHistory:
         raise AssertionError("a run that can pause has a journal: see build_journal")
 
     def build_divergence_error(self, player: LoopPlayer) -> FlyballError:
@@ -159,16 +153,15 @@ class NullJournal:
 class PauseJournal(NullJournal):
     """Journal of a run that can pause. It keeps what resuming in this process needs.
 
-    Fingerprints cost more than a turn can spare, so the player keeps the effects, and the fingerprints are computed
-    when the run pauses.
+    Fingerprints cost more than a turn can spare, so it keeps a description of each effect, and computes the
+    fingerprints when the run pauses.
     """
 
-    __slots__ = ("_fingerprint", "_pause")
-
-    can_pause = True
+    __slots__ = ("_descriptions", "_fingerprint", "_pause")
 
     def __init__(self, pause: PausedRun | None = None) -> None:
         self._pause = pause
+        self._descriptions: list[tuple[Any, ...]] = []
         self._fingerprint = Fingerprint()
         """Fingerprint of the replayed effects."""
 
@@ -180,16 +173,21 @@ class PauseJournal(NullJournal):
         return self._fingerprint.next(effect) == started.fingerprint
 
     def record_replayed(self, effect: Effect[Any]) -> None:
-        self._fingerprint.add(effect)
+        description = describe_effect(effect)
+        self._fingerprint.add_description(description)
+        self._descriptions.append(description)
 
-    def read_history(self, player: LoopPlayer) -> RunHistory:
-        fingerprint, answers = Fingerprint(), player.answers
+    def record_answer(self, n: int, effect: Effect[Any], answer: Answer[Any]) -> None:
+        self._descriptions.append(describe_effect(effect))
+
+    def read_history(self, answers: Sequence[Answer[Any]]) -> RunHistory:
+        fingerprint = Fingerprint()
         started = [
             StartedEffect(
-                fingerprint=fingerprint.add(effect),
-                question=effect.question.id if isinstance(effect, Decide) else None,
+                fingerprint=fingerprint.add_description(description),
+                question=description[1] if description[0] == "Decide" else None,
             )
-            for effect in player.effects or ()
+            for description in self._descriptions
         ]
         return RunHistory(list(answers), started, at=answers[-1].at)
 

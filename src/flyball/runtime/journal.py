@@ -52,7 +52,6 @@ class RunJournal:
     """
 
     is_stored = True
-    can_pause = False  # it keeps fingerprints itself
 
     def __init__(
         self, lease: SessionLease, clock: Clock, resumption: Resumption | None = None, *, is_child: bool = False
@@ -192,9 +191,8 @@ class RunJournal:
         question = effect.question.id if isinstance(effect, Decide) else None
         self._effects.append((self._effect_fingerprint, question))
 
-    def read_history(self, player: LoopPlayer) -> RunHistory:
+    def read_history(self, answers: Sequence[Answer[Any]]) -> RunHistory:
         """Return what a paused run resumes from in this process, if its agent has no store."""
-        answers = player.answers
         started = [StartedEffect(fingerprint=fingerprint, question=question) for fingerprint, question in self._effects]
         return RunHistory(list(answers), started, at=answers[-1].at)
 
