@@ -16,25 +16,25 @@ def test_a_limit_is_warned_of_once_above_seven_tenths() -> None:
     budget = Limits(turns=90).open(clock=ManualClock())
     for _ in range(63):
         budget.claim_step()
-    assert budget.warnings.take(budget, budget.clock.now()) == []
+    assert list(budget.warnings.take(budget, budget.clock.now())) == []
     budget.claim_step()
-    assert budget.warnings.take(budget, budget.clock.now()) == [BudgetWarning("turns", 64, 90)]
+    assert list(budget.warnings.take(budget, budget.clock.now())) == [BudgetWarning("turns", 64, 90)]
     budget.claim_step()
-    assert budget.warnings.take(budget, budget.clock.now()) == []
+    assert list(budget.warnings.take(budget, budget.clock.now())) == []
 
 
 def test_time_is_warned_of_when_seven_tenths_of_the_work_are_over_and_moves_with_the_deadline() -> None:
     clock = ManualClock()
     budget = Limits(seconds=100).open(clock=clock)  # 15 of them are kept for the report
     clock.move(59)
-    assert budget.warnings.take(budget, budget.clock.now()) == []
+    assert list(budget.warnings.take(budget, budget.clock.now())) == []
     budget.postpone(15, "a person")
     clock.move(10)
-    assert budget.warnings.take(budget, budget.clock.now()) == []
+    assert list(budget.warnings.take(budget, budget.clock.now())) == []
     clock.move(2)
-    assert budget.warnings.take(budget, budget.clock.now()) == [BudgetWarning("seconds", 71, 100)]
+    assert list(budget.warnings.take(budget, budget.clock.now())) == [BudgetWarning("seconds", 71, 100)]
     clock.move(20)
-    assert budget.warnings.take(budget, budget.clock.now()) == []
+    assert list(budget.warnings.take(budget, budget.clock.now())) == []
 
 
 def test_a_run_far_from_its_limits_has_no_warning() -> None:

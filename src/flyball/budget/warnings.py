@@ -28,10 +28,14 @@ class BudgetWarning(NamedTuple):
 class BudgetWarnings:
     """Limits of one run that were not warned of yet."""
 
-    __slots__ = ("_moves", "_names", "_time_at")
+    __slots__ = ("_created", "_moves", "_names", "_time_at", "_watched")
 
     def __init__(self) -> None:
         self._names: Sequence[str] = _LIMITS
+        self._watched: Sequence[tuple[str, IterationBudget, float]] = ()
+        """Budgets in use that have a ceiling, each with the use up to which no warning is due."""
+        self._created = 0
+        """Number of budgets when `_watched` was built. A run creates its budgets when it uses them."""
         self._time_at = math.inf
         """Clock time of the warning about seconds. It moves with the deadline."""
         self._moves: int | None = -1
@@ -39,26 +43,39 @@ class BudgetWarnings:
 
     def take(self, budget: TurnBudget, now: float) -> Sequence[BudgetWarning]:
         """Return the limits that are nearly reached at this clock time, each once in a run."""
-        warnings: Sequence[BudgetWarning] = ()
-        for name in self._names:
-            counter = _get_created(budget.budgets, name)
-            if counter is not None and counter.used * 2 > (counter.ceiling or math.inf):  # mostly false, and cheap
-                warning = _check(name, counter)
-                warnings = warnings if warning is None else [*warnings, warning]
-        if warnings:
-            warned = {warning.budget for warning in warnings}
+        if _count_created(budget.budgets) != self._created:
+            self._watch(budget.budgets)
+        for _, counter, enough in self._watched:
+            if counter.used > enough:
+                return self._find(budget, now)
+        if self._moves == budget.moves and now <= self._time_at:
+            return ()
+        return self._find(budget, now)
+
+    def _watch(self, budgets: dict[str, IterationBudget]) -> None:
+        self._created = _count_created(budgets)
+        created = [(name, counter) for name in self._names if (counter := _get_created(budgets, name)) is not None]
+        self._watched = [
+            (name, counter, WARNING_SHARE * counter.ceiling - 1) for name, counter in created if counter.ceiling
+        ]
+
+    def _find(self, budget: TurnBudget, now: float) -> Sequence[BudgetWarning]:
+        found = [warning for name, counter, _ in self._watched if (warning := _check(name, counter)) is not None]
+        if found:
+            warned = {warning.budget for warning in found}
             self._names = [name for name in self._names if name not in warned]
+            self._watch(budget.budgets)
         if self._moves != budget.moves and self._moves is not None:
             self._moves, total = budget.moves, _compute_seconds(budget)
             self._time_at = math.inf if total == math.inf else budget.work_at - (1 - WARNING_SHARE) * total
         if now > self._time_at:
             self._moves, self._time_at, total = None, math.inf, _compute_seconds(budget)
-            warnings = [*warnings, BudgetWarning("seconds", int(total - budget.remaining_s()), int(total))]
-        return warnings
+            found.append(BudgetWarning("seconds", int(total - budget.remaining_s()), int(total)))
+        return found
 
 
 _get_created = dict[str, IterationBudget].get
-"""Returns a budget if it exists. A run creates its budgets when it uses them, so the others are far from a limit."""
+_count_created = dict[str, IterationBudget].__len__
 
 
 def _check(name: str, counter: IterationBudget) -> BudgetWarning | None:
