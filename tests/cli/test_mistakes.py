@@ -123,7 +123,7 @@ def test_a_schema_that_points_elsewhere_is_not_fetched_and_ends_the_run_with_the
         assert server.connections == 0
     assert done.returncode == 1
     assert "/form.json" in done.stderr
-    assert "which is not in the schema and is never fetched" in done.stderr
+    assert "which is outside the schema and is not fetched" in done.stderr
 
 
 def test_a_model_that_never_finds_the_form_ends_unfinished(typed: Typed, place: Path) -> None:
