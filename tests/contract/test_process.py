@@ -113,7 +113,10 @@ def test_ctrl_c_cancels_a_run_and_is_raised_with_its_result(bounded: Bounded) ->
 
 
 def test_an_uncaught_ctrl_c_ends_the_process_though_a_tool_hangs(bounded: Bounded) -> None:
-    out, err, code = interrupted(bounded, """agent("hang").run("go")""")
+    program = """agent("hang").run("go")"""
+    out, err, code = interrupted(bounded, program)
+    if code == -signal.SIGABRT:  # CPython 3.11 may abort while it finalizes beside a daemon thread: once in 200 runs
+        out, err, code = interrupted(bounded, program)
     assert (out, err.splitlines()[-1]) == ([], "KeyboardInterrupt"), (code, err)
     assert code == -signal.SIGINT, err
 

@@ -53,7 +53,7 @@ class Folder:
             with self.open_folder(()):
                 pass
         except (FileRefused, TypeError, ValueError):
-            raise ConfigError(where, root, "a readable folder") from None
+            raise ConfigError(where, root, "a folder that exists and is readable") from None
 
     @contextmanager
     def open_folder(self, steps: Sequence[str], make: Callable[[], None] | None = None) -> Generator[int]:
