@@ -137,9 +137,10 @@ class govern:  # noqa: N801  (reads as a verb: `with govern(limits) as run`)
         An event from another thread is delivered when the loop's own thread records its next one.
         """
         run = self._require_open()
+        emit = run.recorder.stream if kind in event.STREAMED else run.recorder.emit
         with self.lock:
             if self._result is None:
-                run.pending_events.append(lambda: run.recorder.emit(kind, *fields))
+                run.pending_events.append(lambda: emit(kind, *fields))
         self._flush_events(run)
 
     def tell_refusals(self) -> None:

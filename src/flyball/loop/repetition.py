@@ -12,6 +12,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, cast
 
+from pydantic_core import to_json
+
 from ..outcome import Failure, Outcome, Success
 from ..request import Call
 from ..steadiness import WINDOW_SIZE, Thresholds
@@ -22,7 +24,7 @@ _decode_json = json.JSONDecoder().raw_decode  # takes a third of the time of jso
 
 _PLAIN_TYPES = frozenset({str, int, float, bool, type(None)})
 
-Key = tuple[str, str]
+Key = tuple[str, str | bytes]
 """Name of a tool, and its arguments in canonical form."""
 _NONE: frozenset[Key] = frozenset()
 RecordedCall = tuple[Key, Outcome | None]
@@ -37,10 +39,10 @@ def build_call_key(call: Call, values: Mapping[str, object] | None = None) -> Ke
     >>> build_call_key(Call("1", "add", '{"b": 1.0, "a": 1}'))
     ('add', "(('a', 1), ('b', 1.0))")
     """
-    if values is not None and _PLAIN_TYPES.issuperset(map(type, values.values())):
-        return call.name, repr(values)
     arguments = call.arguments
     try:
+        if values is not None and _PLAIN_TYPES.issuperset(map(type, values.values())):
+            return call.name, to_json(values)  # in half the time of repr
         if isinstance(arguments, str) and arguments.find("{", 1) < 0:  # it contains no nested table to sort
             table = _parse_json(arguments)
             return call.name, repr(tuple(sorted(table.items())) if isinstance(table, dict) else table)
