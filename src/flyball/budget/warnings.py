@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from .budget import IterationBudget
 
@@ -33,13 +33,11 @@ class BudgetWarning(NamedTuple):
 
 def find_thresholds(budgets: Mapping[str, IterationBudget], names: Sequence[str] = _LIMITS) -> UseThresholds:
     """Return the thresholds of those budgets that have a ceiling."""
-    found = [(name, budgets[name]) for name in names if name in budgets]
-    return tuple([(name, _find_threshold(budget, budget.ceiling)) for name, budget in found if budget.ceiling])
+    ceilings = [(name, budgets[name].ceiling) for name in names if name in budgets]
+    return tuple([(name, _find_threshold(ceiling)) for name, ceiling in ceilings if ceiling])
 
 
-def _find_threshold(budget: IterationBudget, ceiling: int) -> int:
-    if budget.used >= ceiling:  # the next claim is refused, so only an extension makes a warning useful
-        return ceiling
+def _find_threshold(ceiling: int) -> int:
     threshold = math.ceil(WARNING_SHARE * ceiling)  # 0.7 * 90 is 62.999...
     return threshold if threshold / ceiling <= WARNING_SHARE else threshold - 1
 
@@ -59,7 +57,8 @@ class BudgetWarnings:
         if now <= budget.nearly_over_at:
             budgets = budget.budgets
             for name, threshold in self._thresholds:
-                if budgets[name]._used > threshold:
+                counter: Any = budgets[name]  # has a ceiling
+                if threshold < counter._used < counter._ceiling:
                     break
             else:
                 return ()

@@ -82,7 +82,6 @@ class Repetition:
     __slots__ = (
         "_failure_counts",
         "_first_denied_turn",
-        "_loop_keys",
         "_notice_turn",
         "_recent",
         "_seen_keys",
@@ -90,6 +89,7 @@ class Repetition:
         "_thresholds",
         "_write_keys",
         "call_keys",
+        "loop_keys",
         "stalled",
     )  # fmt: skip
 
@@ -102,7 +102,7 @@ class Repetition:
         self._seen_keys: set[Key] = set()
         self._recent: list[RecordedCall] = []
         """The newest calls, oldest first."""
-        self._loop_keys = _NONE
+        self.loop_keys = _NONE
         """Calls of the loop that the model has a notice of."""
         self._notice_turn = 0
         """Turn in which that notice was added."""
@@ -112,15 +112,6 @@ class Repetition:
         """True if the model repeats itself after a notice and a denial."""
         self.call_keys: dict[str, Key] = {}
         """Keys of the calls in progress, by call id."""
-
-    def start_call(self, call: Call, values: Mapping[str, object] | None) -> Key:
-        """Compute the key of a call that is about to be made."""
-        key = self.call_keys[call.id] = build_call_key(call, values)
-        return key
-
-    def end_call(self, call: Call) -> Key:
-        """Return the key of a call that has ended."""
-        return self.call_keys.pop(call.id, None) or build_call_key(call)
 
     def find_success(self, key: Key) -> Success | None:
         """Return the success of an equal call, if nothing has changed since."""
@@ -143,7 +134,7 @@ class Repetition:
 
     def is_looping(self, key: Key, turn: int) -> bool:
         """Return True if a call continues a loop in a turn after the model's notice of it."""
-        return key in self._loop_keys and turn > self._notice_turn
+        return key in self.loop_keys and turn > self._notice_turn
 
     def record_denial(self, turn: int) -> None:
         """Record that a call of the loop is denied. A second denial in a later turn means that the model is stalled."""
@@ -160,14 +151,14 @@ class Repetition:
             self._successes[key] = outcome
         elif writes:
             self.forget_reads()
-        if self._loop_keys and key not in self._loop_keys:
+        if self.loop_keys and key not in self.loop_keys:
             self._clear_loop()
         ring = self._recent
         ring.append((key, None if polls else outcome))
         if len(ring) > 2 * WINDOW_SIZE:
             del ring[:-WINDOW_SIZE]
         if key in self._seen_keys:
-            return None if self._loop_keys else self._find_loop(turn)
+            return None if self.loop_keys else self._find_loop(turn)
         self._seen_keys.add(key)
         return None
 
@@ -177,7 +168,7 @@ class Repetition:
         return times == self._thresholds.failures
 
     def _clear_loop(self) -> None:
-        self._loop_keys, self._first_denied_turn, self.stalled = _NONE, None, False
+        self.loop_keys, self._first_denied_turn, self.stalled = _NONE, None, False
 
     def _find_loop(self, turn: int) -> Loop | None:
         """Return the shortest loop that the newest call completes."""
@@ -188,7 +179,7 @@ class Repetition:
                 continue
             newest = self._recent[-period:]
             if period == 1 or not all(_is_same_call(one, newest[0]) for one in newest):
-                self._loop_keys, self._notice_turn = frozenset(key for key, _ in newest), turn
+                self.loop_keys, self._notice_turn = frozenset(key for key, _ in newest), turn
                 return Loop(tuple(tool for (tool, _), _ in newest), times)
         return None
 

@@ -41,8 +41,10 @@ def take_turn(run: RunState) -> Flow[ContinueReason | End]:
     run.progress.turn += 1
     run.recorder.turn = run.progress.turn
     run.recorder.emit(event.TurnStarted)
-    for warning in run.budget.warnings.take(run.budget, run.clock.at):
-        run.recorder.emit(event.BudgetWarned, *warning)
+    warnings = run.budget.warnings.take(run.budget, run.clock.at)
+    if warnings:
+        for warning in warnings:
+            run.recorder.emit(event.BudgetWarned, *warning)
     requests = run.progress.requests
     try:
         if hooks:
