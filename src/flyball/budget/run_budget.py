@@ -28,7 +28,8 @@ class TurnBudget:
 
     __slots__ = (
         "_deadline", "_postponements", "_refusals", "_reserve", "_until", "budgets", "clock", "context_tokens",
-        "counts_tools", "hard_at", "lock", "moves", "nearly_over_at", "reserve_s", "seconds", "tool_seconds", "warnings", "work_at",
+        "counts_tools", "hard_at", "lock", "moves", "nearly_over_at", "reserve_s", "seconds", "tool_seconds",
+        "warnings", "work_at",
     )  # fmt: skip
 
     def __init__(

@@ -111,7 +111,12 @@ class MessageLog:
         self.request_bytes += 3 * tokens // 2
 
     def _add(
-        self, kind: MessageType, role: Role, content: str, payload: dict[str, Any] | None = None, group: int | None = None
+        self,
+        kind: MessageType,
+        role: Role,
+        content: str,
+        payload: dict[str, Any] | None = None,
+        group: int | None = None,
     ) -> None:
         history, clock = self.history, self._clock
         n, at = len(history) + self._number_offset, clock.started_at + clock.at

@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 
-from .. import event
-from ..event import Refunded, ToolStarted
+from ..event import Refunded, ToolEnded, ToolStarted
 from ..outcome import BaseOutcome, Cancelled, Denied, Outcome, Reason, Status, Success, Timeout
 from ..progress import Point, apply_changes
 from ..request import Call, Finish
@@ -115,23 +114,13 @@ def _prepare_call(run: RunState, call: Call) -> Prepared | Outcome:
         if unapproved is not None:
             return unapproved
         prepared.answer = run.approvals.verdicts[call.id].text
-    return _find_veto(run, call, prepared) or prepared
-
-
-def _find_veto(run: RunState, call: Call, prepared: Prepared) -> Denied | None:
-    """Ask hooks, rules and tool rules whether a call may be made."""
-    if run.hooks.all:
-        veto = call_hooks(run, _CALLED, call)
-        if veto is not None:
-            return _build_denied(call, Reason.RULE, veto.message)
-        halt = run.signals.halt
-        if halt is not None:
-            return _build_denied(call, Reason.RULE, halt.message or "the run is halted")
-    if run.evidence is not None:
-        why = run.evidence.check_call(call.id, call.name, prepared.values)
-        if why is not None:
-            return _build_denied(call, Reason.RULE, why)
-    return None
+    veto = call_hooks(run, _CALLED, call)
+    if veto is not None:
+        return _build_denied(call, Reason.RULE, veto.message)
+    if signals.halt is not None:
+        return _build_denied(call, Reason.RULE, signals.halt.message or "the run is halted")
+    why = None if run.evidence is None else run.evidence.check_call(call.id, call.name, prepared.values)
+    return prepared if why is None else _build_denied(call, Reason.RULE, why)
 
 
 def _record_group(
@@ -177,15 +166,13 @@ def record_outcome(run: RunState, outcome: Outcome, group: int | None) -> None:
     if type(outcome) is Denied:
         reason = outcome.reason
     is_done = status is _DONE
-    run.recorder.emit(event.ToolEnded, call_id, tool, status, reason, outcome.seconds)
+    run.recorder.emit(ToolEnded, call_id, tool, status, reason, outcome.seconds)
     run.messages.add_result(call_id, tool, outcome.text, not is_done, group)
     progress.results.append(outcome)
     counts = progress.successes if is_done else progress.failures
     counts[tool] = counts.get(tool, 0) + 1
-    hooks = run.hooks
-    if hooks.all:
-        call_hooks(run, _TOOL_ENDED, outcome)
-    hooks.notices.release_after_tool()
+    call_hooks(run, _TOOL_ENDED, outcome)
+    run.hooks.notices.release_after_tool()
 
 
 def deny_calls(run: RunState, calls: Sequence[Call], reason: Reason, message: str) -> list[Outcome]:
