@@ -23,8 +23,8 @@ _EXECUTED = (Success, Failure, Timeout)
 def check_loop(run: RunState, call: Call, prepared: Prepared | Outcome) -> Denied | None:
     """Deny a call that continues a loop; None if it does not."""
     repetition, turn = run.repetition, run.progress.turn
-    values = None if isinstance(prepared, BaseOutcome) else prepared.ordered_arguments
-    key = repetition.call_keys[call.id] = build_call_key(call, values)
+    canonical = None if isinstance(prepared, BaseOutcome) else prepared.canonical_arguments
+    key = repetition.call_keys[call.id] = build_call_key(call) if canonical is None else (call.name, canonical)
     if not repetition.loop_keys or not repetition.is_looping(key, turn):
         return None
     repetition.record_denial(turn)
@@ -44,7 +44,8 @@ def answer_duplicate(run: RunState, call: Call, tool: ToolFacts) -> Outcome | No
 
 def is_skipped(run: RunState, call: Call, prepared: Prepared) -> bool:
     """Return True if a call would not be made now, so that no person is asked about it."""
-    key = build_call_key(call, prepared.ordered_arguments)
+    canonical = prepared.canonical_arguments
+    key = build_call_key(call) if canonical is None else (call.name, canonical)
     return (
         run.repetition.is_looping(key, run.progress.turn) or _find_earlier_success(run, key, prepared.tool) is not None
     )

@@ -8,11 +8,8 @@ change counts as progress.
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, cast
-
-from pydantic_core import to_json
 
 from ..outcome import Failure, Outcome, Success
 from ..request import Call
@@ -22,8 +19,6 @@ _COMPARED_CHARACTERS = 8_000
 """Characters of an excerpt that are compared; the rest names its artifact, which differs in each call."""
 _decode_json = json.JSONDecoder().raw_decode  # takes a third of the time of json.loads
 
-_PLAIN_TYPES = frozenset({str, int, float, bool, type(None)})
-
 Key = tuple[str, str | bytes]
 """Name of a tool, and its arguments in canonical form."""
 _NONE: frozenset[Key] = frozenset()
@@ -31,18 +26,14 @@ RecordedCall = tuple[Key, Outcome | None]
 """Key of a call, and its outcome. None for a poll, which is never the same."""
 
 
-def build_call_key(call: Call, values: Mapping[str, object] | None = None) -> Key:
+def build_call_key(call: Call) -> Key:
     """Return a key that is equal for calls that differ only in the order of keys; 1 and 1.0 differ.
-
-    `values` are the parsed arguments in a fixed order. If they are plain, nothing is parsed again.
 
     >>> build_call_key(Call("1", "add", '{"b": 1.0, "a": 1}'))
     ('add', "(('a', 1), ('b', 1.0))")
     """
     arguments = call.arguments
     try:
-        if values is not None and _PLAIN_TYPES.issuperset(map(type, values.values())):
-            return call.name, to_json(values)  # in half the time of repr
         if isinstance(arguments, str) and arguments.find("{", 1) < 0:  # it contains no nested table to sort
             table = _parse_json(arguments)
             return call.name, repr(tuple(sorted(table.items())) if isinstance(table, dict) else table)
