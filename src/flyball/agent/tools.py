@@ -10,6 +10,7 @@ from typing import Any
 
 from ..errors import UsageError
 from ..loop.plan import AgentSpec, ChildrenSpec, ToolSpec
+from ..steadiness import Duplicates
 from ..tool_rules import ToolRule, ToolRules
 from ..tools import Admission, Tool, Toolset, ToolSource
 from ..tools.source import ToolLike, is_source
@@ -84,6 +85,7 @@ class AgentTools:
             cheap=frozenset(tool.name for tool in tools if tool.cheap),
             need_approval=frozenset(tool.name for tool in tools if tool.may_need_approval),
             sensitive={tool.name: tool.sensitive for tool in tools if tool.sensitive},
+            skip_duplicates=any(tool.duplicates not in (None, Duplicates.ALLOW) for tool in tools),
             may_delegate=bool(children.specs) or any(_may_delegate(tool) for tool in tools),
             rules=self.rules,
             sources=self.sources,

@@ -13,7 +13,7 @@ import warnings
 from collections.abc import Iterator, Mapping
 from threading import RLock
 from types import MappingProxyType
-from typing import Any, Final, Self
+from typing import Any, NamedTuple, Self
 
 from .._internal import validation
 from ..errors import BudgetExceeded, ConfigError
@@ -21,6 +21,28 @@ from ..unit import Unit
 from .snapshot import BudgetSnapshot, Extension, compute_ratio
 
 _NO_REFUNDS: Mapping[str, int] = MappingProxyType({})
+
+
+class _Settings(NamedTuple):
+    """Settings that a budget shares with the fresh ones created from it."""
+
+    name: str
+    maximum: int | None
+    refund_limit: int | None
+    unit: Unit
+
+
+class _Past(NamedTuple):
+    """Counts that few budgets have."""
+
+    brought: int = 0
+    """Units used before the budget existed."""
+    unsettled: int = 0
+    refunds: Mapping[str, int] = _NO_REFUNDS
+    extensions: tuple[Extension, ...] = ()
+
+
+_NO_PAST = _Past()
 
 
 class IterationBudget:
@@ -39,10 +61,7 @@ class IterationBudget:
     Amounts are whole numbers in `unit`. All methods are thread-safe.
     """
 
-    __slots__ = (
-        "_brought", "_ceiling", "_extensions", "_held", "_lock", "_parent", "_refunds", "_room", "_unsettled", "_used",
-        "maximum", "name", "refund_limit", "unit",
-    )  # fmt: skip
+    __slots__ = ("_held", "_limit", "_lock", "_parent", "_past", "_settings", "_used")
 
     def __init__(
         self,
@@ -56,46 +75,68 @@ class IterationBudget:
         refund_limit: int | None = None,
         unit: Unit = Unit.COUNT,
     ) -> None:
-        self.name: Final = validation.check_text("budget name", name)
-        where = f"budget {name!r}"
-        self.maximum: Final = validation.check_optional_int(f"{where}, maximum", maximum)
-        self.refund_limit: Final = validation.check_optional_int(f"{where}, refund_limit", refund_limit)
-        self.unit: Final = validation.parse_enum(f"{where}, unit", unit, Unit)
-        self._ceiling = validation.check_optional_int(f"{where}, ceiling", ceiling)
-        if self.maximum is not None and (self._ceiling is None or self._ceiling > self.maximum):
+        where = f"budget {validation.check_text('budget name', name)!r}"
+        self._settings = _Settings(
+            name,
+            validation.check_optional_int(f"{where}, maximum", maximum),
+            validation.check_optional_int(f"{where}, refund_limit", refund_limit),
+            validation.parse_enum(f"{where}, unit", unit, Unit),
+        )
+        validation.check_optional_int(f"{where}, ceiling", ceiling)
+        if maximum is not None and (ceiling is None or ceiling > maximum):
             raise ConfigError(f"{where}, ceiling", ceiling, f"at most its maximum of {maximum}")
-        self._used = self._brought = validation.check_int(f"{where}, start", start)
-        self._held = self._unsettled = 0
-        # Limit for `used`: the ceiling minus the held units. One comparison then decides a claim.
-        self._room: int | float = math.inf if self._ceiling is None else self._ceiling
-        self._refunds = _NO_REFUNDS
-        self._extensions: tuple[Extension, ...] = ()
+        self._limit: int | float = math.inf if ceiling is None else ceiling
+        """The ceiling; infinity if there is none, so that one comparison decides a claim."""
+        self._used = validation.check_int(f"{where}, start", start)
+        self._held = 0
+        self._past = _Past(start) if start else _NO_PAST
         self._parent = parent
         self._lock = self._choose_lock(parent, beside)
 
-    def create_fresh(
-        self,
-        beside: IterationBudget | None = None,
-        max_amount: int | None = None,
-        parent: IterationBudget | None = None,
-    ) -> IterationBudget:
-        """Return an unused budget with the same settings, without re-validating them.
+    def create_fresh(self, beside: IterationBudget | None = None) -> IterationBudget:
+        """Return an unused budget with the same settings and ceiling, without re-validating them.
 
-        `beside` is the budget whose lock it shares. `max_amount` caps the ceiling; None keeps this budget's ceiling.
+        `beside` is the budget whose lock it shares.
         """
-        fresh: Any = object.__new__(IterationBudget)
-        fresh.name, fresh.unit = self.name, self.unit
-        fresh.refund_limit = self.refund_limit
-        ceiling, maximum = self._ceiling, self.maximum
-        if max_amount is not None and (ceiling is None or ceiling >= max_amount):
-            ceiling = maximum = max_amount  # an inherited cap can never be raised
-        fresh._ceiling, fresh.maximum = ceiling, maximum
-        fresh._room = math.inf if ceiling is None else ceiling
-        fresh._used = fresh._brought = fresh._held = fresh._unsettled = 0
-        fresh._refunds, fresh._extensions, fresh._parent = _NO_REFUNDS, (), parent
-        relative = beside or parent
-        fresh._lock = RLock() if relative is None else relative._lock
+        fresh = object.__new__(IterationBudget)
+        fresh._settings = self._settings
+        fresh._limit = self._limit
+        fresh._used = fresh._held = 0
+        fresh._past = _NO_PAST
+        fresh._parent = None
+        fresh._lock = RLock() if beside is None else beside._lock
         return fresh
+
+    def create_capped(
+        self, beside: IterationBudget | None, max_amount: int | None, parent: IterationBudget | None
+    ) -> IterationBudget:
+        """Return a fresh budget below a parent. `max_amount` caps its ceiling; None keeps it."""
+        capped = self.create_fresh(beside or parent)
+        capped._parent = parent
+        if max_amount is not None and self._limit >= max_amount:
+            capped._limit = max_amount
+            capped._settings = self._settings._replace(maximum=max_amount)  # an inherited cap can never be raised
+        return capped
+
+    @property
+    def name(self) -> str:
+        """Name in flags, events and messages."""
+        return self._settings.name
+
+    @property
+    def maximum(self) -> int | None:
+        """Highest ceiling that `extend` can set. None means no maximum."""
+        return self._settings.maximum
+
+    @property
+    def refund_limit(self) -> int | None:
+        """Units that can be refunded in all. None means as many as the ceiling."""
+        return self._settings.refund_limit
+
+    @property
+    def unit(self) -> Unit:
+        """Unit of the amounts."""
+        return self._settings.unit
 
     def consume(self, amount: int = 1) -> bool:
         """Claim `amount` and return True, or return False if refused."""
@@ -105,7 +146,7 @@ class IterationBudget:
             lock.acquire()  # `with` takes twice as long
             try:
                 used = self._used + amount
-                if used > self._room:
+                if used + self._held > self._limit:
                     return False
                 self._used = used
                 return True
@@ -130,33 +171,42 @@ class IterationBudget:
         """Reserve `amount` until it is settled, or raise BudgetExceeded."""
         return Hold(self, amount)
 
-    def hold_between(self, min_amount: int, max_amount: float) -> Hold | None:
-        """Reserve as much as is available, from `min_amount` up to `max_amount`.
+    def reserve(self, min_amount: int, max_amount: float) -> int:
+        """Reserve as much as is available, from `min_amount` up to `max_amount`, until `settle`.
 
-        Returns None if fewer than `min_amount` units are available, or if the amount would be infinite.
+        Returns the amount. It is 0 if fewer than `min_amount` units are available, or if it would be infinite.
         """
         lock = self._lock
         lock.acquire()
         try:
-            room = self._room - self._used if self._parent is None else self.available
+            room = self._limit - self._held - self._used if self._parent is None else self.available
             amount: Any = max_amount if max_amount < room else room
             if amount < min_amount or amount == math.inf:
-                return None
-            budget: IterationBudget | None = self
-            while budget is not None:
-                budget._held += amount
-                budget._room -= amount
-                budget = budget._parent
+                return 0
+            self._held += amount
+            if self._parent is not None:
+                self._parent._count(0, amount)
+            return amount
         finally:
             lock.release()
-        return Hold.create(self, amount)
+
+    def settle(self, reserved: int, used: int) -> None:
+        """Replace an amount that `reserve` returned by the amount used, which may exceed it."""
+        lock = self._lock
+        lock.acquire()
+        try:
+            self._held -= reserved
+            self._used += used
+            if self._parent is not None:
+                self._parent._count(used, -reserved)
+        finally:
+            lock.release()
 
     def increment(self, amount: int = 1) -> int:
         """Count `amount` even above the ceiling, and return the new count."""
         validation.check_amount(self.name, amount)
         with self._lock:
-            for budget in self._with_ancestors():
-                budget._used += amount
+            self._count(amount, 0)
             return self._used
 
     def refund(self, amount: int = 1, *, reason: str) -> int:
@@ -170,9 +220,10 @@ class IterationBudget:
             refunded = min(amount, *(budget._refundable() for budget in self._with_ancestors()))
             if refunded <= 0:
                 return 0
+            self._count(-refunded, 0)
             for budget in self._with_ancestors():
-                budget._used -= refunded
-                budget._refunds = {**budget._refunds, reason: budget._refunds.get(reason, 0) + refunded}
+                refunds = budget._past.refunds
+                budget._past = budget._past._replace(refunds={**refunds, reason: refunds.get(reason, 0) + refunded})
             return refunded
 
     def extend(self, amount: int, *, by: str) -> int:
@@ -183,13 +234,13 @@ class IterationBudget:
         validation.check_amount(self.name, amount)
         validation.check_text(f"budget {self.name!r}, by (who extends it)", by)
         with self._lock:
-            if self._ceiling is None:
+            ceiling = self.ceiling
+            if ceiling is None:
                 return 0
-            raised = amount if self.maximum is None else min(amount, self.maximum - self._ceiling)
+            raised = amount if self.maximum is None else min(amount, self.maximum - ceiling)
             if raised > 0:
-                self._ceiling += raised
-                self._room += raised
-                self._extensions += (Extension(raised, by),)
+                self._limit += raised
+                self._past = self._past._replace(extensions=(*self._past.extensions, Extension(raised, by)))
             return raised
 
     @property
@@ -205,7 +256,7 @@ class IterationBudget:
     @property
     def ceiling(self) -> int | None:
         """Maximum of `used`. None means no limit."""
-        return self._ceiling
+        return None if self._limit == math.inf else int(self._limit)
 
     @property
     def held(self) -> int:
@@ -216,20 +267,21 @@ class IterationBudget:
     def remaining(self) -> int | float:
         """Units left in this budget alone; `math.inf` without a ceiling."""
         with self._lock:
-            return max(0, self._room - self._used)
+            return max(0, self._limit - self._held - self._used)
 
     @property
     def available(self) -> int | float:
         """Units a claim can get here and from every ancestor."""
         with self._lock:
-            if self._parent is None:
-                return self._room - self._used if self._room > self._used else 0
-            return max(0, min(budget._room - budget._used for budget in self._with_ancestors()))
+            room = self._limit - self._held - self._used
+            if self._parent is not None:
+                room = min(room, self._parent.available)
+            return room if room > 0 else 0
 
     @property
     def exceeded(self) -> bool:
         """True once the ceiling is reached."""
-        return self._ceiling is not None and self._used >= self._ceiling
+        return self._used >= self._limit
 
     @property
     def ratio(self) -> float:
@@ -237,7 +289,7 @@ class IterationBudget:
 
         0.0 without a ceiling. Above 1.0 when `increment` or a settled hold went past the ceiling.
         """
-        return compute_ratio(self._used, self._ceiling)
+        return compute_ratio(self._used, self.ceiling)
 
     @property
     def claimed(self) -> int:
@@ -247,17 +299,17 @@ class IterationBudget:
     @property
     def refunds(self) -> dict[str, int]:
         """Refunded units by reason."""
-        return dict(self._refunds)
+        return dict(self._past.refunds)
 
     @property
     def extensions(self) -> tuple[Extension, ...]:
         """Increases of the ceiling, oldest first."""
-        return self._extensions
+        return self._past.extensions
 
     @property
     def warning(self) -> str:
         """Message for a person or a model when the ceiling is reached."""
-        return f"Maximum {self.name.replace('_', ' ')} ({self.unit.show(self._ceiling)}) reached."
+        return f"Maximum {self.name.replace('_', ' ')} ({self.unit.show(self.ceiling)}) reached."
 
     @property
     def lock(self) -> RLock:
@@ -274,18 +326,19 @@ class IterationBudget:
     def snapshot(self) -> BudgetSnapshot:
         """Return a consistent copy of all counters."""
         with self._lock:
+            settings, past = self._settings, self._past
             return BudgetSnapshot(
-                name=self.name,
-                ceiling=self._ceiling,
+                name=settings.name,
+                ceiling=self.ceiling,
                 used=self._used,
                 held=self._held,
-                unsettled=self._unsettled,
-                brought=self._brought,
-                refunds=dict(self._refunds),
-                refund_limit=self.refund_limit,
-                maximum=self.maximum,
-                extensions=self._extensions,
-                unit=self.unit,
+                unsettled=past.unsettled,
+                brought=past.brought,
+                refunds=dict(past.refunds),
+                refund_limit=settings.refund_limit,
+                maximum=settings.maximum,
+                extensions=past.extensions,
+                unit=settings.unit,
             )
 
     @classmethod
@@ -313,10 +366,8 @@ class IterationBudget:
             refund_limit=snapshot.refund_limit,
             unit=snapshot.unit,
         )
-        budget._brought = snapshot.brought
-        budget._unsettled = snapshot.unsettled + snapshot.held
-        budget._refunds = dict(snapshot.refunds)
-        budget._extensions = snapshot.extensions
+        unsettled = snapshot.unsettled + snapshot.held
+        budget._past = _Past(snapshot.brought, unsettled, dict(snapshot.refunds), snapshot.extensions)
         return budget
 
     def __reduce__(self) -> str:
@@ -347,6 +398,14 @@ class IterationBudget:
             yield budget
             budget = budget._parent
 
+    def _count(self, used: int, held: int) -> None:
+        """Change the counters here and in every ancestor. The caller holds the lock."""
+        budget: IterationBudget | None = self
+        while budget is not None:
+            budget._used += used
+            budget._held += held
+            budget = budget._parent
+
     def _claim(self, amount: int, *, hold: bool = False) -> BudgetExceeded | None:
         """Claim from this budget and all ancestors, or from none.
 
@@ -358,23 +417,16 @@ class IterationBudget:
         with self._lock:
             budget: IterationBudget | None = self
             while budget is not None:
-                if budget._used + amount > budget._room:
-                    return BudgetExceeded(budget.name, amount, budget.remaining, budget._ceiling, budget.unit)
+                if budget._used + budget._held + amount > budget._limit:
+                    return BudgetExceeded(budget.name, amount, budget.remaining, budget.ceiling, budget.unit)
                 budget = budget._parent
-            budget = self
-            while budget is not None:
-                if hold:
-                    budget._held += amount
-                    budget._room -= amount
-                else:
-                    budget._used += amount
-                budget = budget._parent
+            self._count(*((0, amount) if hold else (amount, 0)))
             return None
 
     def _refundable(self) -> int:
-        used = self._used if self._parent is None else self._used - self._brought
-        limit = self._ceiling if self.refund_limit is None else self.refund_limit
-        return used if limit is None else min(used, limit - sum(self._refunds.values()))
+        used = self._used if self._parent is None else self._used - self._past.brought
+        limit = self.ceiling if self.refund_limit is None else self.refund_limit
+        return used if limit is None else min(used, limit - sum(self._past.refunds.values()))
 
 
 class Hold:
@@ -394,13 +446,6 @@ class Hold:
         self._budget = budget
         self._amount = amount
         self._settled = None
-
-    @classmethod
-    def create(cls, budget: IterationBudget, amount: int) -> Hold:
-        """Wrap an amount that is already reserved in the budget."""
-        hold = object.__new__(cls)
-        hold._budget, hold._amount, hold._settled = budget, amount, None
-        return hold
 
     @property
     def amount(self) -> int:
@@ -429,21 +474,12 @@ class Hold:
         """
         if amount.__class__ is not int or amount < 0:
             validation.check_amount(self._budget.name, amount, min_value=0)
-        budget, held = self._budget, self._amount
-        lock = budget._lock
-        lock.acquire()
-        try:
+        with self._budget._lock:
             if self._settled is not None:
                 return False
             self._settled = amount
-            while budget is not None:
-                budget._used += amount
-                budget._held -= held
-                budget._room += held
-                budget = budget._parent
+            self._budget.settle(self._amount, amount)
             return True
-        finally:
-            lock.release()
 
     def release(self) -> bool:
         """Return the whole reserved amount to the budget."""

@@ -38,14 +38,15 @@ class BudgetSet(dict[str, IterationBudget]):
         """
         self._templates = templates
         if max_amounts is None:
-            self._turns = templates["turns"].create_fresh()
+            self._turns = turns = templates["turns"].create_fresh()
         else:
             above = parents or _NOTHING
-            self._turns = turns = templates["turns"].create_fresh(None, max_amounts.get("turns"), above.get("turns"))
+            turns = templates["turns"].create_capped(None, max_amounts.get("turns"), above.get("turns"))
+            self._turns = turns
             for name, amount in max_amounts.items():
                 if name != "turns":
-                    self.setdefault(name, templates[name].create_fresh(turns, amount, above.get(name)))
-        self.setdefault("turns", self._turns)
+                    self.setdefault(name, templates[name].create_capped(turns, amount, above.get(name)))
+        super().__setitem__("turns", turns)
 
     @classmethod
     def of(cls, budgets: Mapping[str, IterationBudget]) -> BudgetSet:
@@ -58,6 +59,11 @@ class BudgetSet(dict[str, IterationBudget]):
     def __missing__(self, name: str) -> IterationBudget:
         template = self._templates.get(name) or build_templates()[name]
         return self.setdefault(name, template.create_fresh(self._turns))  # threads may race here
+
+    def find_ceiling(self, name: str) -> int | None:
+        """Return the ceiling of a budget without creating it. None means no limit."""
+        budget = super().get(name) or self._templates.get(name)
+        return None if budget is None else budget.ceiling
 
     def __setitem__(self, name: str, budget: IterationBudget) -> None:
         if name not in self._templates:

@@ -27,9 +27,9 @@ class TurnBudget:
     """
 
     __slots__ = (
-        "_deadline", "_postponements", "_refusals", "_reserve", "_until", "budgets", "clock", "context_tokens",
-        "counts_tools", "hard_at", "lock", "moves", "nearly_over_at", "reserve_s", "seconds", "tool_seconds",
-        "warnings", "work_at",
+        "_deadline", "_postponements", "_refusals", "_reserve", "_reserved", "_until", "budgets", "clock",
+        "context_tokens", "counts_tools", "hard_at", "lock", "moves", "nearly_over_at", "reserve_s", "seconds",
+        "tool_seconds", "warnings", "work_at",
     )  # fmt: skip
 
     def __init__(
@@ -48,7 +48,7 @@ class TurnBudget:
     ) -> None:
         if not isinstance(budgets, BudgetSet):
             budgets = BudgetSet.of(budgets)
-        self.budgets: dict[str, IterationBudget] = budgets
+        self.budgets: BudgetSet = budgets
         self.context_tokens = context_tokens
         self.tool_seconds = tool_seconds or {}
         self.reserve_s = reserve_s
@@ -69,12 +69,16 @@ class TurnBudget:
         self.warnings = BudgetWarnings(find_thresholds(budgets) if thresholds is None else thresholds)
         """Warnings that the run is near a limit."""
         self._refusals: dict[str, Refusal] = {}
-        self._reserve: dict[str, Hold] = {}
-        for name, amount in reserve.items() if reserve else ():
+        self._reserve: Mapping[str, int] = reserve or {}
+        """Units to reserve for the report, by budget."""
+        self._reserved: dict[str, int] = {}
+        """Units that are reserved now."""
+        for name, amount in self._reserve.items():
             if amount:
                 budget = budgets[name]
-                hold = budget.hold_between(amount, amount)
-                self._reserve[name] = hold or budget.hold(amount)  # raises with the reason
+                if not budget.reserve(amount, amount):
+                    budget.hold(amount)  # raises with the reason
+                self._reserved[name] = amount
 
     @classmethod
     def create(
@@ -275,27 +279,29 @@ class TurnBudget:
     @property
     def reserve(self) -> dict[str, int]:
         """Units reserved for the report by budget; empty once opened."""
-        return {name: hold.amount for name, hold in self._reserve.items() if hold.open}
+        return dict(self._reserved)
 
     def reserved(self, name: str) -> int:
         """Return the units of one budget reserved for the report."""
-        hold = self._reserve.get(name)
-        return hold.amount if hold is not None and hold.open else 0
+        return self._reserved.get(name, 0)
 
     def open_reserve(self) -> None:
         """Release the reserve to the report; work is over."""
-        self.moves += 1
-        for hold in self._reserve.values():
-            hold.release()
+        with self.lock:
+            self.moves += 1
+            for name, amount in self._reserved.items():
+                self.budgets[name].settle(amount, 0)
+            self._reserved = {}
 
     def restore_reserve(self) -> None:
         """Reserve again what is available, when work continues after a report."""
         with self.lock:
             self.moves += 1
-            for name, hold in self._reserve.items():
-                amount = int(min(hold.amount, self.budgets[name].available))
-                if amount and not hold.open:
-                    self._reserve[name] = self.budgets[name].hold(amount)
+            for name, amount in self._reserve.items():
+                if amount and name not in self._reserved:
+                    restored = self.budgets[name].reserve(1, amount)
+                    if restored:
+                        self._reserved[name] = restored
 
     def close(self) -> None:
         """Release all reserves at the end of the run."""

@@ -6,7 +6,6 @@ import math
 from bisect import bisect_right
 from collections.abc import Sequence
 
-from .budget import Hold
 from .price import Price, compute_max_request_cost
 from .run_budget import TurnBudget
 from .usage import Usage
@@ -14,8 +13,8 @@ from .usage import Usage
 _MAX_TOKENS = 1_000_000_000
 """Upper end of the search for affordable tokens; more than any request or reply has."""
 
-Holds = dict[str, Hold]
-"""Reservations of one request by budget name."""
+Holds = dict[str, int]
+"""Amounts reserved for one request, by budget name. They stay reserved until they are settled."""
 
 
 class Spending:
@@ -25,7 +24,6 @@ class Spending:
         "_model",
         "_tokens",
         "_unpriced",
-        "_usd",
         "_used",
         "costs",
         "envelope",
@@ -49,9 +47,8 @@ class Spending:
         """Largest input so far. In a growing conversation the next input is rarely smaller."""
         self.is_input_expected = False
         """True if the loop announces the input of each request, so that no estimate is needed."""
-
-        self._tokens, self._usd = envelope.budgets["tokens"], envelope.budgets["usd"]
-        self.is_limited = self._tokens.ceiling is not None or self._usd.ceiling is not None
+        self._tokens = envelope.budgets["tokens"]
+        self.is_limited = self._tokens.ceiling is not None or envelope.budgets.find_ceiling("usd") is not None
         """True if tokens or money have a ceiling, so that requests need reservations."""
 
     def set_model(self, model: str, price: Price | None) -> None:
@@ -84,14 +81,14 @@ class Spending:
     def compute_max_output(self, input_tokens: int) -> int | None:
         """Return the longest affordable reply in tokens; None means no limit."""
         room = self._tokens.available - input_tokens
-        if self.price is not None and (money := self._usd.available) != math.inf:
+        if self.price is not None and (money := self.envelope.budgets["usd"].available) != math.inf:
             room = min(room, _affordable_output(self.price, input_tokens, int(money)))
         return None if room == math.inf else max(0, int(room))
 
     def compute_max_input(self, output_tokens: int) -> float:
         """Return the longest affordable input in tokens; `math.inf` means no limit."""
         room = self._tokens.available - output_tokens
-        if self.price is not None and (money := self._usd.available) != math.inf:
+        if self.price is not None and (money := self.envelope.budgets["usd"].available) != math.inf:
             room = min(room, _affordable_input(self.price, output_tokens, int(money)))
         return max(0, room)
 
@@ -104,17 +101,22 @@ class Spending:
         return tuple(short)
 
     def hold(self, input_tokens: int, output_tokens: int) -> Holds | None:
-        """Reserve the worst case of a request; None if a budget refuses."""
-        tokens = input_tokens + output_tokens
+        """Reserve the worst case of a request, all or nothing; None if a budget refuses."""
+        holds, envelope = {"tokens": input_tokens + output_tokens}, self.envelope
         if self.price is not None:
-            amounts = {"tokens": tokens, "usd": compute_max_request_cost(self.price, input_tokens, output_tokens)}
-            return self.envelope.try_hold(**{name: amount for name, amount in amounts.items() if amount})
-        if not tokens:
-            return {}
-        hold = self._tokens.try_hold(tokens)
-        if hold is None:
-            self.envelope.refuse("tokens")
-        return None if hold is None else {"tokens": hold}
+            holds["usd"] = compute_max_request_cost(self.price, input_tokens, output_tokens)
+        with envelope.lock:
+            refused = [name for name, amount in holds.items() if amount > envelope.budgets[name].available]
+            for name in refused:
+                envelope.refuse(name)
+            if refused:
+                return None
+            return {name: envelope.budgets[name].reserve(amount, amount) for name, amount in holds.items() if amount}
+
+    def release(self, holds: Holds) -> None:
+        """Release the reservations of a request that was not made, or used nothing."""
+        for name, amount in holds.items():
+            self.envelope.budgets[name].settle(amount, 0)
 
     def hold_up_to(self, input_tokens: int, max_output_tokens: int | None) -> tuple[Holds, int | None] | None:
         """Reserve the input and the longest affordable reply.
@@ -123,11 +125,11 @@ class Spending:
         None if a budget refuses.
         """
         if self.price is None and input_tokens > 0:  # only tokens to reserve: one atomic step
-            hold = self._tokens.hold_between(
+            held = self._tokens.reserve(
                 input_tokens + 1, math.inf if max_output_tokens is None else input_tokens + max_output_tokens
             )
-            if hold is not None:
-                return {"tokens": hold}, hold.amount - input_tokens
+            if held:
+                return {"tokens": held}, held - input_tokens
         with self.envelope.lock:
             room = self.compute_max_output(input_tokens)
             output = (
@@ -174,8 +176,7 @@ class Spending:
                 "usd": 0 if self.price is None else compute_max_request_cost(self.price, input_tokens, output_tokens),
             }
             for name, minimum in amounts.items():
-                reserved = sum(reservations[name].amount for reservations in holds if name in reservations)
-                amounts[name] = max(minimum, reserved)
+                amounts[name] = max(minimum, sum(held.get(name, 0) for held in holds))
             self._settle_amounts(holds, amounts)
             self.estimated_requests += 1
         return amounts
@@ -185,17 +186,12 @@ class Spending:
             self._unpriced[self._model] = None
         else:
             self.costs[self._model] += amounts["usd"]
-        self._settle("tokens", holds, amounts["tokens"])
-        self._settle("usd", holds, amounts["usd"])
-
-    def _settle(self, name: str, holds: Sequence[Holds], amount: int) -> None:
-        for reservations in holds:
-            hold = reservations.get(name)
-            if hold is not None:
-                hold.settle(amount)  # the first hold takes the whole amount; the others are released
-                amount = 0
-        if amount:
-            self.envelope.budgets[name].increment(amount)
+        for name, amount in amounts.items():
+            reserved = 0
+            for held in holds:
+                reserved += held.get(name, 0)
+            if amount or reserved:
+                self.envelope.budgets[name].settle(reserved, amount)
 
 
 def _affordable_output(price: Price, input_tokens: int, money: int) -> float:

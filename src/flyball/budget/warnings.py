@@ -58,7 +58,7 @@ class BudgetWarnings:
             budgets = budget.budgets
             for name, threshold in self._thresholds:
                 counter: Any = budgets[name]  # has a ceiling
-                if threshold < counter._used < counter._ceiling:
+                if threshold < counter._used < counter._limit:
                     break
             else:
                 return ()

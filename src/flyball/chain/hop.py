@@ -129,7 +129,7 @@ class HopCheck:
 
     def _count_hop(self, context: HopContext, signed: bool) -> Caller | ChainRefusal:
         """Count the hop, then check depth, cycle and remaining budget."""
-        budget = self.depth.create_fresh(max_amount=context.ceiling)
+        budget = self.depth.create_capped(None, context.ceiling, None)
         context.depth, context.ceiling = budget.increment(context.depth + 1), budget.ceiling
         if budget.exceeded:
             return self._refuse(RefusalCode.DEPTH, f"{budget.warning} This would be hop {context.depth}.", context)

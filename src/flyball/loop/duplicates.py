@@ -84,13 +84,8 @@ def record_outcome(run: RunState, call: Call, outcome: Outcome, tool: ToolFacts 
     """Record an outcome, and add a notice if calls repeat or fail in the same way."""
     kind, repetition = type(outcome), run.repetition
     key = repetition.call_keys.pop(call.id, None) or build_call_key(call)
-    if kind is Cancelled:
+    if kind is not Success and _is_uncounted(run, outcome):
         return
-    if type(outcome) is Denied:
-        if outcome.reason in _UNCOUNTED_REASONS:
-            return
-        if outcome.reason is Reason.RULE:  # the rule may want something done again
-            repetition.forget_results()
     earlier = outcome if outcome.same_as is None else repetition.find_success(key) or outcome
     wrote = polls = False
     if tool is not None:
@@ -104,6 +99,15 @@ def record_outcome(run: RunState, call: Call, outcome: Outcome, tool: ToolFacts 
         run.recorder.emit(event.Repeated, call.name, 1, run.spec.behaviour.thresholds.failures or 0, "hinted")
         hint = f"{call.name} has failed before with the same arguments and the same error ({outcome.kind})."
         run.hooks.notices.add(Notice(f"{hint} Try another way.", by="repetition", category="repetition"))
+
+
+def _is_uncounted(run: RunState, outcome: Outcome) -> bool:
+    """Return True if an outcome says nothing about its call."""
+    if type(outcome) is not Denied:
+        return type(outcome) is Cancelled
+    if outcome.reason is Reason.RULE:  # the rule may want something done again
+        run.repetition.forget_results()
+    return outcome.reason in _UNCOUNTED_REASONS
 
 
 def _has_state_changes(outcome: Outcome) -> bool:

@@ -16,8 +16,8 @@ class Hooks:
     """Hooks and rules of one run, with the notices, questions and faults that came from them."""
 
     __slots__ = (
-        "_recorder", "_sent", "all", "faults", "notices", "own", "questions", "refusals_reported", "rule_points",
-        "rules",
+        "_recorder", "all", "faults", "notices", "own", "questions", "refusals_reported", "rule_points", "rules",
+        "sent",
     )  # fmt: skip
 
     def __init__(
@@ -42,24 +42,24 @@ class Hooks:
         self.refusals_reported = 0
         """Number of refused budgets that hooks know of."""
         self._recorder = recorder
-        self._sent: tuple[Notice, ...] = ()
+        self.sent: tuple[Notice, ...] = ()
         """Notices of the last request."""
 
     def attach_notices(self, request: Request, notices: tuple[Notice, ...]) -> None:
         """Send these notices with a request."""
         if notices:
             request.notices = tuple([notice.text for notice in notices])
-        self._sent = notices
+        self.sent = notices
 
     def mark_delivered(self) -> None:
         """Record that the model has seen the notices of the last request."""
-        for notice in self._sent:
+        for notice in self.sent:
             self._recorder.emit(event.NoticeDelivered, notice.by, notice.text, notice.category, notice.priority)
-        self.notices.mark_delivered(self._sent)
+        self.notices.mark_delivered(self.sent)
 
     def repeat_notices(self) -> None:
         """Send the notices of the last request again: its reply was empty."""
-        for notice in self._sent:
+        for notice in self.sent:
             self.notices.add(notice)
 
     def add_question(self, question: AskPerson) -> None:

@@ -59,15 +59,17 @@ def _read_initial_limits(run: RunState) -> Mapping[str, Any]:
 
 def _run_turns(run: RunState) -> Flow[End]:
     """Take turns until the end. It is decided after everything is saved, so that signals until then still count."""
-    next_step = _check_start(run)
+    next_step, behaviour, has_transcript = _check_start(run), run.spec.behaviour, run.plan.has_transcript
     while True:
         while next_step is None or isinstance(next_step, ContinueReason):
             next_step = yield from take_turn(run)
-            if run.plan.has_transcript and not _is_paused(next_step):
+            if behaviour.checks_turns and isinstance(next_step, ContinueReason):
+                next_step = check_continue(run, next_step)
+            if has_transcript and not _is_paused(next_step):
                 yield from run.append_to_transcript()
-            if run.spec.behaviour.reflection is not None and isinstance(next_step, ContinueReason):
-                yield from reflect(run, run.spec.behaviour.reflection)
-        if run.spec.behaviour.asks_for_extension and _can_extend(run, next_step):
+            if behaviour.reflection is not None and isinstance(next_step, ContinueReason):
+                yield from reflect(run, behaviour.reflection)
+        if behaviour.asks_for_extension and _can_extend(run, next_step):
             next_step = yield from ask_for_extension(run, next_step)
             if next_step is None:
                 continue

@@ -81,8 +81,10 @@ class MessageLog:
 
     def add_reply(self, reply: Reply) -> Sequence[Call]:
         """Add what the model said, and return its calls with unique ids."""
-        text, parts, usage, first, size = reply.text, reply.parts, reply.usage, len(self.history), len(reply.text)
-        calls = self._assign_ids(reply.calls) if reply.calls else ()
+        text, parts, calls, usage, first = reply.text, reply.parts, reply.calls, reply.usage, len(self.history)
+        size = len(text)
+        if calls:
+            calls = self._assign_ids(calls)
         group = self.next_n if len(calls) + len(parts) + bool(text) > 1 else None
         for part in parts:
             self._add(MessageType.MULTIMODAL_PART, _ASSISTANT, "", dict(part), group)
@@ -91,13 +93,12 @@ class MessageLog:
             self._add(_TEXT, _ASSISTANT, text, None, group)
         for call in calls:
             arguments = call.arguments
-            payload = {"call_id": call.id, "name": call.name, "arguments": arguments}
-            self._add(_CALL, _ASSISTANT, "", payload, group)
+            self._add(_CALL, _ASSISTANT, "", {"call_id": call.id, "name": call.name, "arguments": arguments}, group)
             size += len(arguments if isinstance(arguments, str) else str(arguments))
         if usage is not None and usage.input and usage.output:  # a fact is better than an estimate
             overhead = MESSAGE_OVERHEAD_TOKENS * (len(self.history) - first)
             self.input_tokens += usage.output + overhead
-            self.request_bytes += size + estimate_bytes(overhead)
+            self.request_bytes += size + 3 * overhead // 2
         else:
             self._count(sum(map(estimate_message_tokens, self.history[first:])))
         self.finish = reply.finish
@@ -167,13 +168,13 @@ class MessageLog:
 
     def _assign_ids(self, calls: Sequence[Call]) -> Sequence[Call]:
         """Give each call an id of its own: some models number the calls of every reply from the start."""
-        own: list[Call] = []
-        for call in calls:
-            if not call.id or call.id in self._call_ids:
+        ids = self._call_ids
+        for place, call in enumerate(calls):
+            if not call.id or call.id in ids:
                 call = Call(self._build_id(call.id or "call"), call.name, call.arguments)
-            self._call_ids.add(call.id)
-            own.append(call)
-        return own
+                calls = [*calls[:place], call, *calls[place + 1 :]]
+            ids.add(call.id)
+        return calls
 
     def _build_id(self, name: str) -> str:
         n = len(self._call_ids)

@@ -28,7 +28,7 @@ from .compaction import estimate_request_tokens, shorten
 from .effects import Ask, Flow, Wait
 from .ending import ContinueReason, End
 from .orders import emit_refusals
-from .shared_budget import NOTHING_USED, release_holds
+from .shared_budget import NOTHING_USED
 from .state import RunState, SharedBudget
 from .stopping import check_end, end_by_refusal, refuse_budget
 
@@ -42,21 +42,23 @@ _CLOSED_FAILURE = ModelFailure(FailureKind.FINAL, "GeneratorExit", "cut", "the r
 
 def ask_model(run: RunState) -> Flow[Reply | End | ContinueReason]:
     """Ask the model for the next turn, with retries. Return its reply, or why there is none."""
-    attempt, was_empty = 1, False
+    attempt, was_empty, model = 1, False, run.model
     while True:
         request, tokens = _build_request(run)
-        if tokens > run.model.max_input_tokens:
+        if tokens > model.max_input_tokens:
             end = yield from _shorten_request(run, tokens)
             if end is not None:
                 return end
             request, tokens = _build_request(run)
-            if tokens > run.model.max_input_tokens:
+            if tokens > model.max_input_tokens:
                 return _refuse_turn(run, "context_tokens")
         holds = _reserve_request(run, request, tokens)
-        if run.shared is not None and not isinstance(holds, End):
-            holds = yield from _claim_shared(run, run.shared, holds)
         if isinstance(holds, End):
             return holds
+        if run.shared is not None:
+            end = yield from _claim_shared(run, run.shared, holds)
+            if end is not None:
+                return end
         answer = yield from send_request(run, request, tokens, holds, run.budget.work_at, attempt)
         if isinstance(answer, Reply):
             if answer.calls or was_empty or answer.text.strip() or not _may_retry_empty(run, answer):
@@ -143,7 +145,7 @@ def _settle_unreported(
     received if nothing was reserved.
     """
     if isinstance(answer, ModelFailure) and not answer.began:
-        release_holds(holds)
+        run.spending.release(holds)
         return NOTHING_USED
     received = estimate_reply_tokens(answer) if isinstance(answer, Reply) else 0
     if request.max_output_tokens is not None:
@@ -153,15 +155,18 @@ def _settle_unreported(
 
 def _build_request(run: RunState) -> tuple[Request, int]:
     """Build the next request, and return it with an upper bound of its tokens."""
-    spec, hooks, messages = run.spec, run.hooks, run.messages
+    spec, messages, model = run.spec, run.messages, run.model
     shown, schema = History(messages.view.messages), spec.completion.output_schema
-    run_id, model, turns = run.plan.run_id, run.model.name, run.turns
-    tools = spec.tools.definitions
-    request = Request(shown, spec.instructions, tools, _TURN, None, schema, (), run_id, model, turns)
-    notices = hooks.notices
-    hooks.attach_notices(request, notices.select_due(_TURN) if notices.pending else ())
-    count = run.model.card.count
-    return request, messages.input_tokens + notices.tokens if count is None else count(request)
+    tools, run_id = spec.tools.definitions, run.plan.run_id
+    request = Request(shown, spec.instructions, tools, _TURN, None, schema, (), run_id, model.name, run.turns)
+    notices, tokens = run.hooks.notices, messages.input_tokens
+    if notices.pending:
+        run.hooks.attach_notices(request, notices.select_due(_TURN))
+        tokens += notices.tokens
+    else:
+        run.hooks.sent = ()
+    count = model.card.count
+    return request, tokens if count is None else count(request)
 
 
 def _shorten_request(run: RunState, tokens: int) -> Flow[End | None]:
@@ -194,12 +199,12 @@ def _reserve_request(run: RunState, request: Request, tokens: int) -> Holds | En
     return holds
 
 
-def _claim_shared(run: RunState, shared: SharedBudget, holds: Holds) -> Flow[Holds | End]:
-    """Claim the same in the shared budgets, and the turn with it if this is its first request."""
+def _claim_shared(run: RunState, shared: SharedBudget, holds: Holds) -> Flow[End | None]:
+    """Claim the same in the shared budgets, and the turn with it if this is its first request. Return the end."""
     turns = 0 if shared.turn_claimed else 1
     granted, refusal = yield from shared_budget.claim_request(run, shared, holds, check_end, turns)
     if granted:
-        return holds
+        return None
     end = check_end(run)
     if end is None:
         assert refusal is not None, "a claim that is not granted was refused, or the run ends"

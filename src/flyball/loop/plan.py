@@ -221,6 +221,8 @@ class ToolSpec:
     """Names of the tools that ask a person about some calls."""
     sensitive: Mapping[str, frozenset[str]] = field(default_factory=dict[str, frozenset[str]])
     """Parameters that exports hide, by tool."""
+    skip_duplicates: bool = False
+    """True if some tool has its own handling of equal calls, so that the run must keep their results."""
     may_delegate: bool = False
     """True if runs may have child runs: the agent has children, or a tool can call `ctx.delegate`."""
     rules: ToolRules | None = None
@@ -296,6 +298,12 @@ class Behaviour:
     are elided."""
     should_continue: Callable[[Progress], bool] | None = None
     """Function called between turns; False halts the run."""
+    checks_turns: bool = field(init=False)
+    """True if something besides limits and signals decides after a turn whether the run continues."""
+
+    def __post_init__(self) -> None:
+        checks = self.single_turn or self.should_continue is not None or self.reflection is not None
+        object.__setattr__(self, "checks_turns", checks)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

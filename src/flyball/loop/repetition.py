@@ -80,12 +80,15 @@ class Repetition:
         "_thresholds",
         "_write_keys",
         "call_keys",
+        "keeps_results",
         "loop_keys",
         "stalled",
     )  # fmt: skip
 
-    def __init__(self, thresholds: Thresholds) -> None:
+    def __init__(self, thresholds: Thresholds, keeps_results: bool = True) -> None:
         self._thresholds = thresholds
+        self.keeps_results = keeps_results
+        """True if equal calls may be skipped, so that results are kept."""
         self._successes: dict[Key, Success] = {}
         self._write_keys: tuple[Key, ...] = ()
         """Keys of successful calls that wrote."""
@@ -135,13 +138,8 @@ class Repetition:
 
     def record(self, key: Key, outcome: Outcome, turn: int, writes: bool = False, polls: bool = False) -> Loop | None:
         """Record an outcome. Return the loop that it completes, if the model has no notice of it yet."""
-        if type(outcome) is Success:
-            if writes:
-                self.forget_results()
-                self._write_keys = (key,)
-            self._successes[key] = outcome
-        elif writes:
-            self.forget_reads()
+        if self.keeps_results:
+            self._keep_result(key, outcome, writes)
         if self.loop_keys and key not in self.loop_keys:
             self._clear_loop()
         ring = self._recent
@@ -152,6 +150,15 @@ class Repetition:
             return None if self.loop_keys else self._find_loop(turn)
         self._seen_keys.add(key)
         return None
+
+    def _keep_result(self, key: Key, outcome: Outcome, writes: bool) -> None:
+        if type(outcome) is Success:
+            if writes:
+                self.forget_results()
+                self._write_keys = (key,)
+            self._successes[key] = outcome
+        elif writes:
+            self.forget_reads()
 
     def record_failure(self, key: Key, outcome: Failure) -> bool:
         """Record a failure. Return True once, when it has happened so often that a hint may help."""

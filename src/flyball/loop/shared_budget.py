@@ -36,21 +36,15 @@ def claim_request(
 
     If it may not, because of a refusal or because `must_stop` is true meanwhile, everything is released.
     """
-    refusal = yield from claim(run, shared, turns=turns, **{name: hold.amount for name, hold in holds.items()})
+    refusal = yield from claim(run, shared, turns=turns, **holds)
     if turns and refusal is None:
         shared.turn_claimed = True
     if refusal is None and not must_stop(run):
         return True, None
-    release_holds(holds)
+    run.spending.release(holds)
     if refusal is None:
         shared.settle(NOTHING_USED)
     return False, refusal
-
-
-def release_holds(holds: Holds) -> None:
-    """Release the reservations of a request that is not made, or used nothing."""
-    for hold in holds.values():
-        hold.release()
 
 
 def flush(run: RunState) -> Flow[None]:

@@ -21,9 +21,9 @@ class StopSignals:
         "cancelled_by", "extended", "failure", "halt", "has_stop", "idle_s", "lease_lost", "steered", "time_up",
     )  # fmt: skip
 
-    def __init__(self) -> None:
-        self.has_stop = False
-        """True once anything was received that may end the run."""
+    def __init__(self, has_stop: bool = False) -> None:
+        self.has_stop = has_stop
+        """True once anything happened that may end the run: a signal, an order of a hook, or the end of its time."""
         self.cancelled_by: str | None = None
         self.lease_lost = self.time_up = False
         self.halt: Halt | None = None

@@ -15,6 +15,7 @@ from ..recorder import Recorder
 from ..request import Call, Reply
 from ..result import Result
 from ..rules.thresholds import StartCache
+from ..steadiness import Duplicates
 from .active_model import ActiveModel
 from .clock import LoopClock
 from .effects import Answer, Append, Effect, Extend, Flow, Grant, Late, Signal
@@ -26,6 +27,7 @@ from .repetition import Repetition
 from .signals import StopSignals
 
 T = TypeVar("T")
+_ALLOW = Duplicates.ALLOW  # a global is faster than an enum member
 
 
 class RunState:
@@ -57,11 +59,12 @@ class RunState:
             plan.run_id, self.budget, self.messages.history, self.state, plan.metadata, 0, 0, "", (), (), [], {}, {}
         )
         self.evidence = self._build_evidence()
-        self.repetition = Repetition(spec.behaviour.thresholds)
+        keeps_results = spec.tools.skip_duplicates or spec.behaviour.duplicates is not _ALLOW
+        self.repetition = Repetition(spec.behaviour.thresholds, keeps_results)
         rules = None if spec.rules.ruleset is None else spec.rules.ruleset.begin(self._find_start_cache())
         self.hooks = Hooks(spec.rules.hooks, rules, recorder, spec.rules.points)
         self.progress.agent, self.progress.number = spec.name, plan.session_run_number
-        self.signals = StopSignals()
+        self.signals = StopSignals(self.clock.at >= self.budget.work_at)
         self.shared = SharedBudget() if plan.has_shared_budget else None
         """Claims on budgets that other runs share. None if there are none."""
         self.approvals = Approvals()
@@ -100,7 +103,9 @@ class RunState:
 
     def receive(self, effect: Effect[T], answer: Answer[Any]) -> T:
         """Apply the time and the signals of an answer, and return its value."""
-        self.clock.at = self.recorder.at = answer.at
+        at = self.clock.at = self.recorder.at = answer.at
+        if at >= self.budget.work_at:
+            self.signals.has_stop = True
         if answer.signals:
             for signal in answer.signals:
                 self._apply(signal)

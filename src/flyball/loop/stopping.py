@@ -13,11 +13,11 @@ _WEAKER_THAN_DEADLINE = (Stop.HALTED, Stop.STALLED)
 
 def check_end(run: RunState) -> End | None:
     """Return why the run must end now, or None."""
-    signals, budget = run.signals, run.budget
-    if not signals.has_stop and run.clock.at < budget.work_at:
+    signals = run.signals
+    if not signals.has_stop:
         return None
     end = signals.find_end()
-    if (signals.time_up or budget.is_expired()) and (end is None or end.stop in _WEAKER_THAN_DEADLINE):
+    if (signals.time_up or run.budget.is_expired()) and (end is None or end.stop in _WEAKER_THAN_DEADLINE):
         return refuse_budget(run, "seconds")
     return end
 

@@ -23,26 +23,32 @@ def make_calls(run: RunState, calls: Sequence[Call]) -> Flow[Sequence[Outcome]]:
     """Make the calls of a turn: group after group, those of a group in parallel."""
     outcomes: list[Outcome] = []
     run.progress.outcomes = outcomes
-    shared, group_n = run.shared, run.messages.next_n if len(calls) > 1 else None
+    shared, may_delegate = run.shared, run.spec.tools.may_delegate
+    group_n = run.messages.next_n if len(calls) > 1 else None
     for group in run.admission.group_calls(calls):
         prepared: list[Prepared | Outcome] = []
+        started: list[Prepared] = []
         for call in group:
             ready = _prepare_call(run, call)
-            if not isinstance(ready, BaseOutcome):
-                ready = (
-                    run.admission.claim(ready) or ready if shared is None else (yield from _claim(run, shared, ready))
-                )
-            if run.evidence is not None and isinstance(ready, BaseOutcome):
-                run.evidence.withdraw(ready)
+            if shared is not None and not isinstance(ready, BaseOutcome):
+                ready = yield from _claim_shared(run, shared, ready)
             prepared.append(ready)
-        if shared is not None:
-            _withdraw_if_late(run, shared, prepared)
-        started = _start_calls(run, prepared)
+            if not isinstance(ready, BaseOutcome):
+                started.append(ready)
+            elif run.evidence is not None:
+                run.evidence.withdraw(ready)
+        if shared is not None and is_over(run):
+            _withdraw(run, shared, prepared)
+            started.clear()
         made: Sequence[Outcome] = ()
         if started:
+            for ready in started:
+                run.recorder.emit(ToolStarted, ready.call.id, ready.call.name, ready.redacted_arguments)
+            if may_delegate:
+                children.start_children(run, started)
             effect = Act(started, run.budget.work_at)
             made = run.receive(effect, (yield effect))
-            if run.spec.tools.may_delegate:
+            if may_delegate:
                 children.settle_children(run, started, made)
         _record_group(run, group, prepared, iter(made), outcomes, group_n)
         if len(started) < len(prepared):
@@ -50,19 +56,7 @@ def make_calls(run: RunState, calls: Sequence[Call]) -> Flow[Sequence[Outcome]]:
     return outcomes
 
 
-def _start_calls(run: RunState, prepared: Sequence[Prepared | Outcome]) -> list[Prepared]:
-    """Record that calls start, and return those that are made."""
-    started: list[Prepared] = []
-    for ready in prepared:
-        if not isinstance(ready, BaseOutcome):
-            started.append(ready)
-            run.recorder.emit(ToolStarted, ready.call.id, ready.call.name, ready.redacted_arguments)
-    if run.spec.tools.may_delegate:
-        children.start_children(run, started)
-    return started
-
-
-def _claim(run: RunState, shared: SharedBudget, prepared: Prepared) -> Flow[Prepared | Outcome]:
+def _claim_shared(run: RunState, shared: SharedBudget, prepared: Prepared) -> Flow[Prepared | Outcome]:
     """Claim a call in the run's own and in the shared budgets.
 
     The own ones are checked first: claiming there and refunding would use up the limit of refunds.
@@ -76,10 +70,8 @@ def _claim(run: RunState, shared: SharedBudget, prepared: Prepared) -> Flow[Prep
     return run.admission.claim(prepared) or prepared
 
 
-def _withdraw_if_late(run: RunState, shared: SharedBudget, prepared: list[Prepared | Outcome]) -> None:
-    """Withdraw all calls if the run was cancelled, or its time ended, while it waited for a grant."""
-    if not is_over(run):
-        return
+def _withdraw(run: RunState, shared: SharedBudget, prepared: list[Prepared | Outcome]) -> None:
+    """Withdraw all calls: the run was cancelled, or its time ended, while it waited for a grant."""
     for place, ready in enumerate(prepared):
         if isinstance(ready, BaseOutcome):
             continue
@@ -98,7 +90,7 @@ def _build_too_late(run: RunState, call: Call) -> Outcome:
 
 
 def _prepare_call(run: RunState, call: Call) -> Prepared | Outcome:
-    """Decide about a call without any effect. It is not claimed yet."""
+    """Decide about a call without any effect, and claim it unless its budgets are shared."""
     signals, spec = run.signals, run.spec
     if signals.has_stop and (signals.is_cancelled or signals.time_up):
         return _build_too_late(run, call)
@@ -106,9 +98,10 @@ def _prepare_call(run: RunState, call: Call) -> Prepared | Outcome:
     loops = duplicates.check_loop(run, call, prepared)
     if loops is not None or isinstance(prepared, BaseOutcome):
         return loops or prepared
-    duplicate = duplicates.answer_duplicate(run, call, prepared.tool)
-    if duplicate is not None:
-        return duplicate
+    if run.repetition.keeps_results:
+        duplicate = duplicates.answer_duplicate(run, call, prepared.tool)
+        if duplicate is not None:
+            return duplicate
     if call.name in spec.tools.need_approval or spec.rules.need_approval:
         unapproved = approval.check_approval(run, call)
         if unapproved is not None:
@@ -120,7 +113,9 @@ def _prepare_call(run: RunState, call: Call) -> Prepared | Outcome:
     if signals.halt is not None:
         return _build_denied(call, Reason.RULE, signals.halt.message or "the run is halted")
     why = None if run.evidence is None else run.evidence.check_call(call.id, call.name, prepared.values)
-    return prepared if why is None else _build_denied(call, Reason.RULE, why)
+    if why is not None:
+        return _build_denied(call, Reason.RULE, why)
+    return prepared if run.shared is not None else run.admission.claim(prepared) or prepared
 
 
 def _record_group(
@@ -133,9 +128,8 @@ def _record_group(
 ) -> None:
     """Record the outcome of each call of a group, in the order asked."""
     for call, ready in zip(group, prepared, strict=True):
-        tool = None
         if isinstance(ready, BaseOutcome):
-            outcome = ready
+            tool, outcome = None, ready
         else:
             tool, outcome = ready.tool, next(made)
             if type(outcome) is not Success or outcome.changes:
@@ -161,18 +155,19 @@ def _apply_outcome(run: RunState, outcome: Outcome) -> None:
 
 def record_outcome(run: RunState, outcome: Outcome, group: int | None) -> None:
     """Record an outcome in events, messages and counts, and ask the hooks about it."""
-    progress, call_id, tool, status = run.progress, outcome.call_id, outcome.tool, outcome.status
-    reason = None if outcome.same_as is None else Reason.DUPLICATE
+    progress, call_id, tool = run.progress, outcome.call_id, outcome.tool
+    is_done, reason = type(outcome) is Success, None if outcome.same_as is None else Reason.DUPLICATE
     if type(outcome) is Denied:
         reason = outcome.reason
-    is_done = status is _DONE
+    status = _DONE if is_done else outcome.status
     run.recorder.emit(ToolEnded, call_id, tool, status, reason, outcome.seconds)
     run.messages.add_result(call_id, tool, outcome.text, not is_done, group)
     progress.results.append(outcome)
     counts = progress.successes if is_done else progress.failures
-    counts[tool] = counts.get(tool, 0) + 1
+    counts[tool] = counts[tool] + 1 if tool in counts else 1
     call_hooks(run, _TOOL_ENDED, outcome)
-    run.hooks.notices.release_after_tool()
+    if run.hooks.notices.after_tool:
+        run.hooks.notices.release_after_tool()
 
 
 def deny_calls(run: RunState, calls: Sequence[Call], reason: Reason, message: str) -> list[Outcome]:

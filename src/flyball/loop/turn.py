@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from ..event import BudgetWarned, TurnEnded, TurnStarted
 from ..outcome import Denied, Outcome, Reason
 from ..progress import Point
-from ..request import Finish, Reply
+from ..request import Call, Finish, Reply
 from ..result import Stop
 from . import duplicates
 from .approval import ask_to_continue, request_approvals
@@ -22,18 +22,54 @@ from .tool_calls import cancel_open_calls, deny_calls, deny_incomplete, make_cal
 
 # Globals are faster than enum members on Python 3.11.
 _STARTED, _ENDED = Point.TURN_STARTED, Point.TURN_ENDED
-_INCOMPLETE = (Finish.LENGTH, Finish.CONTENT_FILTER, Finish.CUT)
+_CALLS, _INCOMPLETE = Finish.CALLS, (Finish.LENGTH, Finish.CONTENT_FILTER, Finish.CUT)
 _TOOLS_RAN = ContinueReason.TOOLS_RAN
 
 
 def take_turn(run: RunState) -> Flow[ContinueReason | End]:
     """Claim a turn, and take it. Return why the run continues, or its end."""
-    end = check_end(run)
+    end = _start_turn(run)
     if end is not None:
         return end
-    budget, progress, recorder, shared = run.budget, run.progress, run.recorder, run.shared
-    if shared is not None:
-        shared.start_turn()
+    progress, hooks, signals = run.progress, run.hooks, run.signals
+    requests = progress.requests
+    try:
+        call_hooks(run, _STARTED)
+        if hooks.questions:
+            yield from ask_to_continue(run)
+        if signals.has_stop or run.approvals.questions:  # a hook or a person may have halted it before the request
+            end = _check_before_request(run)
+        next_step = end or (yield from ask_model(run))
+        if isinstance(next_step, Reply):
+            run.turns += 1
+            calls, finish = run.add_reply(next_step), next_step.finish
+            if not calls or (finish is not _CALLS and finish in _INCOMPLETE):
+                next_step = _finish_reply(run, next_step, calls)
+            elif run.spec.tools.need_approval or run.spec.rules.need_approval:
+                next_step = yield from _make_approved_calls(run, calls)
+            else:
+                next_step = _finish_calls(run, (yield from make_calls(run, calls)))
+        call_hooks(run, _ENDED)
+    except BaseException:
+        if progress.requests == requests:
+            run.refund_turn("round_never_started")
+        cancel_open_calls(run)
+        raise
+    finally:
+        run.recorder.emit(TurnEnded)
+    if run.shared is not None:
+        run.shared.end_turn()
+    return next_step
+
+
+def _start_turn(run: RunState) -> End | None:
+    """Claim a turn and start it. Return the end of the run if there is none."""
+    end = check_end(run) if run.signals.has_stop else None
+    if end is not None:
+        return end
+    budget, progress, recorder = run.budget, run.progress, run.recorder
+    if run.shared is not None:
+        run.shared.start_turn()
     if not budget.claim_step():
         end = refuse_budget(run, "turns")
         if not budget.claim_step():  # a rule may have raised the limit when it heard of that
@@ -42,48 +78,34 @@ def take_turn(run: RunState) -> Flow[ContinueReason | End]:
     recorder.emit(TurnStarted)
     for warning in budget.warnings.take(budget, run.clock.at):
         recorder.emit(BudgetWarned, *warning)
-    requests = progress.requests
-    try:
-        call_hooks(run, _STARTED)
-        next_step = yield from _run_turn(run)
-        call_hooks(run, _ENDED)
-    except BaseException:
-        if progress.requests == requests:
-            run.refund_turn("round_never_started")
-        cancel_open_calls(run)
-        raise
-    finally:
-        recorder.emit(TurnEnded)
-    if shared is not None:
-        shared.end_turn()
-    return check_continue(run, next_step) if isinstance(next_step, ContinueReason) else next_step
+    return None
 
 
-def _run_turn(run: RunState) -> Flow[ContinueReason | End]:
-    if run.hooks.questions:
-        yield from ask_to_continue(run)
+def _check_before_request(run: RunState) -> End | None:
+    """Return the end of a run that was halted, or waits for a person, before the request of its turn."""
     end = check_end(run) or (End(Stop.PAUSED) if run.approvals.questions else None)
-    if end is not None:  # a hook or a person halted it before the request
+    if end is not None:
         run.refund_turn("round_never_started")
-        return end
-    reply = yield from ask_model(run)
-    if not isinstance(reply, Reply):
-        return reply
-    run.turns += 1
-    calls = run.add_reply(reply)
+    return end
+
+
+def _finish_reply(run: RunState, reply: Reply, calls: Sequence[Call]) -> ContinueReason | End:
+    """Return why the run continues after a reply without calls to make, or its end."""
     if not calls:
         run.progress.outcomes = ()
         end = handle_final_reply(run, reply)
         if end is not None:
             return end
         return ContinueReason.STEERED if run.add_steered() else ContinueReason.NUDGED
-    if reply.finish in _INCOMPLETE:
-        outcomes: Sequence[Outcome] = deny_incomplete(run, calls, reply.finish)
-        if reply.finish is not Finish.LENGTH:
-            return handle_final_reply(run, reply) or ContinueReason.ANSWERED
+    outcomes = deny_incomplete(run, calls, reply.finish)
+    if reply.finish is Finish.LENGTH:
         return _finish_calls(run, outcomes)
-    if run.spec.tools.need_approval or run.spec.rules.need_approval:
-        calls = yield from request_approvals(run, calls)
+    return handle_final_reply(run, reply) or ContinueReason.ANSWERED
+
+
+def _make_approved_calls(run: RunState, calls: Sequence[Call]) -> Flow[ContinueReason | End]:
+    """Make the calls that a person approves. Return why the run continues, or its end."""
+    calls = yield from request_approvals(run, calls)
     if run.approvals.questions and not is_over(run):
         deny_calls(run, calls, Reason.APPROVAL, "the run waits for a person, and until then no call is made")
         return check_end(run) or End(Stop.PAUSED)
@@ -98,8 +120,10 @@ def _finish_calls(run: RunState, outcomes: Sequence[Outcome]) -> ContinueReason 
             return end
     ran = False
     for outcome in outcomes:
-        ran = ran or type(outcome) is not Denied
-    end = check_end(run)
+        if type(outcome) is not Denied:
+            ran = True
+            break
+    end = check_end(run) if run.signals.has_stop else None
     if not ran and (end is None or end.stop is Stop.HALTED):
         end = _check_calls_exhausted(run, outcomes) or end
     if end is None and run.repetition.stalled:
@@ -125,7 +149,7 @@ def _check_calls_exhausted(run: RunState, outcomes: Sequence[Outcome]) -> End | 
 
 
 def check_continue(run: RunState, reason: ContinueReason) -> ContinueReason | End:
-    """Return the reason to continue, or the end if the agent's options want no other turn."""
+    """Return the reason to continue, or the end if the run must end or its options want no other turn."""
     end = check_end(run)
     if end is not None or reason is ContinueReason.SHORTENED:  # that was no turn
         return end or reason

@@ -126,18 +126,15 @@ class RuleEngine:
         self, trigger: Trigger, rules: Sequence[Rule], progress: Progress, about: object
     ) -> Sequence[Order]:
         """Evaluate only the rules whose compared values crossed a threshold."""
-        watch = self._watch if trigger is _TURN_START else None
-        changed = None if watch is None else watch.find_changed_rules(progress)
         self._must_recheck = False
-        orders = self._evaluate(rules if changed is None else changed, progress, about)
         if trigger is not _TURN_START:
+            orders = self._evaluate(rules, progress, about)
             self._quiet_sizes = self._find_quiet_sizes(trigger, about)
-        elif self._must_recheck:
-            self._watch = None
-        else:
-            self._watch = (
-                self._build_watch(rules, progress) if watch is None or changed is None else watch.advance(progress)
-            )
+            return orders
+        advanced = None if self._watch is None else self._watch.advance(progress)
+        changed, watch = (rules, None) if advanced is None else advanced
+        orders = self._evaluate(changed, progress, about)
+        self._watch = None if self._must_recheck else watch or self._build_watch(rules, progress)
         return orders
 
     def _build_watch(self, rules: Sequence[Rule], progress: Progress) -> ThresholdWatch:
@@ -292,6 +289,8 @@ def collect_points(rules: Iterable[Rule]) -> frozenset[Point]:
     return frozenset(points)
 
 
-def sort_notices(notices: Iterable[Notice]) -> list[Notice]:
+def sort_notices(notices: list[Notice]) -> list[Notice]:
     """Return notices with the most urgent first."""
+    if len(notices) == 1:
+        return notices
     return sorted(notices, key=lambda notice: _URGENCY.get(Priority(notice.priority), 0))

@@ -72,12 +72,12 @@ class OrderTarget(Protocol):
 def apply_order(order: Order, target: OrderTarget, point: Point | None = None) -> None:
     """Carry out an order that was given at `point`. Raises ConfigError for anything else than an order."""
     match order:
+        case Notice():
+            target.notices.add(order, after_tool=order.deliver_at == Deliver.AFTER_TOOL and point is not _TOOL_ENDED)
         case Veto():
             target.veto(order)
         case Halt():
             target.halt(order, point)
-        case Notice():
-            target.notices.add(order, after_tool=order.deliver_at == Deliver.AFTER_TOOL and point is not _TOOL_ENDED)
         case Raise(name, amount, by):
             target.extend(name, amount, by)
         case AskPerson():
@@ -97,37 +97,39 @@ def apply_order(order: Order, target: OrderTarget, point: Point | None = None) -
 class Notices:
     """Notices that wait for a request. Equal ones are delivered once."""
 
-    __slots__ = ("_after_tool", "pending", "tokens")
+    __slots__ = ("after_tool", "pending", "tokens")
 
     def __init__(self) -> None:
         self.pending: list[Notice] = []
         self.tokens = 0
         """Upper estimate of the tokens of the pending notices."""
-        self._after_tool: list[Notice] = []
+        self.after_tool: list[Notice] = []
         """Notices that wait for the next result of a tool first."""
 
     def add(self, notice: Notice, *, after_tool: bool = False) -> None:
         """Deliver a notice with the next request, or with the one after the next tool result."""
         if after_tool:
-            self._after_tool.append(notice)
+            self.after_tool.append(notice)
         elif notice not in self.pending:
             self.pending.append(notice)
             self.tokens += estimate_tokens(notice.text)
 
     def release_after_tool(self) -> None:
         """Deliver those that waited for the result of a tool."""
-        if self._after_tool:
-            for notice in self._after_tool:
-                self.add(notice)
-            self._after_tool.clear()
+        for notice in self.after_tool:
+            self.add(notice)
+        self.after_tool = []
 
     def select_due(self, purpose: Purpose) -> tuple[Notice, ...]:
         """Return the notices for a request of this purpose, the most urgent first."""
         if purpose is _TURN:
             return tuple(sort_notices(self.pending))
-        return tuple(sort_notices(notice for notice in self.pending if notice.deliver_at == Deliver.IMMEDIATE))
+        return tuple(sort_notices([notice for notice in self.pending if notice.deliver_at == Deliver.IMMEDIATE]))
 
     def mark_delivered(self, notices: tuple[Notice, ...]) -> None:
         """Forget notices that the model has seen."""
+        if len(notices) == len(self.pending):  # those that were sent, and none since
+            self.pending, self.tokens = [], 0
+            return
         self.pending = [notice for notice in self.pending if all(notice is not seen for seen in notices)]
         self.tokens = sum(estimate_tokens(notice.text) for notice in self.pending)

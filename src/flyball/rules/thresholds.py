@@ -12,7 +12,9 @@ from __future__ import annotations
 
 import ast
 import math
+from bisect import bisect_right
 from collections.abc import Iterable, Mapping, Sequence
+from itertools import pairwise
 from typing import NamedTuple
 
 from ..budget.run_budget import TurnBudget
@@ -100,8 +102,8 @@ def _parse_number(rule: Rule, node: ast.expr) -> float | None:
     return value
 
 
-Span = tuple[str, float, float, int | None]
-"""`(budget, low, high, ceiling)`: no comparison changes while low <= used < high and the ceiling stays the same."""
+Span = tuple[str, float, float, float]
+"""`(budget, low, high, limit)`: no comparison changes while low <= used < high and the limit stays the same."""
 
 
 class ThresholdTable:
@@ -110,7 +112,7 @@ class ThresholdTable:
     Runs with the same ceilings can share it.
     """
 
-    __slots__ = ("_rules", "ceilings", "comparisons", "counts", "moments", "moves", "rules")
+    __slots__ = ("_counts", "_moments", "_rules", "_spans", "comparisons", "moves", "rules")
 
     def __init__(
         self, rules: Sequence[Rule], comparisons: Mapping[str, Sequence[Comparison]], envelope: TurnBudget
@@ -118,32 +120,37 @@ class ThresholdTable:
         self.rules = rules
         self.comparisons = comparisons
         self.moves = envelope.moves
-        self.counts: dict[str, list[float]] = {}
-        """Counts at which a comparison changes, by budget."""
-        self.ceilings: dict[str, int | None] = {}
-        self.moments: list[float] = []
-        """Times of the run's clock at which a comparison changes, in order."""
-        self._rules: dict[tuple[str, ...], list[Rule]] = {}
+        self._rules: dict[tuple[str, ...], Sequence[Rule]] = {}
+        moments: list[float] = []
+        counts: dict[str, set[float]] = {}
         for comparison in {comparison for row in comparisons.values() for comparison in row}:
             if comparison.budget == "seconds":
-                self.moments += _compute_moments(comparison, envelope)
+                moments += _compute_moments(comparison, envelope)
             elif comparison.budget:
-                self.counts.setdefault(comparison.budget, []).extend(_compute_counts(comparison, envelope))
-                self.ceilings[comparison.budget] = envelope.budgets[comparison.budget].ceiling
-        self.moments.sort()
+                counts.setdefault(comparison.budget, set()).update(_compute_counts(comparison, envelope))
+        self._moments = sorted(moments)
+        """Times of the run's clock at which a comparison changes, in order."""
+        self._counts = {name: sorted(points) for name, points in counts.items()}
+        """Counts at which a comparison changes, by budget and in order."""
+        self._spans = {
+            name: [(name, low, high, envelope.budgets[name]._limit) for low, high in _pair_points(points)]
+            for name, points in self._counts.items()
+        }
+        """Spans between these counts."""
 
     def find_spans(self, progress: Progress) -> list[Span]:
         """Return the current span of each budget."""
-        spans = [self.find_span(name, progress.envelope.budgets[name].used) for name in self.counts]
-        return [span for span in spans if span[1] != -math.inf or span[2] != math.inf or span[3] is not None]
+        spans = [self.find_span(name, progress.envelope.budgets[name].used) for name in self._counts]
+        return [span for span in spans if span[1] != -math.inf or span[2] != math.inf or span[3] != math.inf]
 
     def find_span(self, name: str, used: int) -> Span:
         """Return the span of a budget around a count."""
-        return name, *_find_interval(used, self.counts[name]), self.ceilings[name]
+        return self._spans[name][bisect_right(self._counts[name], used)]
 
     def find_next_moment(self, now: float) -> float:
         """Return the next time at which a comparison changes."""
-        return next((moment for moment in self.moments if moment > now), math.inf)
+        place = bisect_right(self._moments, now)
+        return self._moments[place] if place < len(self._moments) else math.inf
 
     def find_rules(self, names: Iterable[str]) -> Sequence[Rule]:
         """Return the rules that compare any of these budgets, in order."""
@@ -160,52 +167,45 @@ class ThresholdTable:
 class ThresholdWatch:
     """Watch over the turn-start rules of one run: which of them need evaluation."""
 
-    __slots__ = ("_moves", "_points", "_spans", "_until")
+    __slots__ = ("_points", "_spans", "_until")
 
     def __init__(self, points: ThresholdTable, spans: Sequence[Span], until: float) -> None:
         self._points = points
         self._spans = spans
         self._until = until
-        self._moves = points.moves
 
     def is_unchanged(self, progress: Progress) -> bool:
         """Check whether no comparison has changed since the last evaluation."""
         envelope = progress.envelope
-        if envelope.clock.now() >= self._until or envelope.moves != self._moves:
+        if envelope.clock.now() >= self._until or envelope.moves != self._points.moves:
             return False
         budgets = envelope.budgets
-        for name, low, high, ceiling in self._spans:
+        for name, low, high, limit in self._spans:
             budget = budgets[name]
-            if not low <= budget._used < high or budget._ceiling != ceiling:
+            if not low <= budget._used < high or budget._limit != limit:
                 return False
         return True
 
-    def find_changed_rules(self, progress: Progress) -> Sequence[Rule] | None:
-        """Return the rules with a changed comparison.
+    def advance(self, progress: Progress) -> tuple[Sequence[Rule], ThresholdWatch] | None:
+        """Return the rules with a changed comparison, and the watch to use after they were evaluated.
 
         None if a limit changed, so that all need evaluation.
         """
-        envelope, names = progress.envelope, list[str]()
-        if envelope.moves != self._moves:
+        envelope, points, until, names = progress.envelope, self._points, self._until, list[str]()
+        if envelope.moves != points.moves:
             return None
-        for name, low, high, ceiling in self._spans:
-            budget = envelope.budgets[name]
-            if budget._ceiling != ceiling:
+        budgets, spans, now = envelope.budgets, list(self._spans), envelope.clock.now()
+        for place, (name, low, high, limit) in enumerate(spans):
+            budget = budgets[name]
+            if budget._limit != limit:
                 return None
             if not low <= budget._used < high:
                 names.append(name)
-        if envelope.clock.now() >= self._until:
+                spans[place] = points.find_span(name, budget._used)
+        if now >= until:
             names.append("seconds")
-        return self._points.find_rules(names)
-
-    def advance(self, progress: Progress) -> ThresholdWatch:
-        """Return the watch after the changed rules were evaluated."""
-        points, budgets, now = self._points, progress.envelope.budgets, progress.envelope.clock.now()
-        spans: list[Span] = []
-        for span in self._spans:
-            used = budgets[span[0]]._used
-            spans.append(span if span[1] <= used < span[2] else points.find_span(span[0], used))
-        return ThresholdWatch(points, spans, self._until if now < self._until else points.find_next_moment(now))
+            until = points.find_next_moment(now)
+        return points.find_rules(names), ThresholdWatch(points, spans, until)
 
 
 def create_watch(points: ThresholdTable, progress: Progress) -> ThresholdWatch:
@@ -275,13 +275,13 @@ def _compute_moments(comparison: Comparison, envelope: TurnBudget) -> list[float
 
 def _find_interval(value: float, points: Iterable[float]) -> tuple[float, float]:
     """Return the nearest points at or below a value, and above it."""
-    low, high = -math.inf, math.inf
-    for point in points:
-        if low < point <= value:
-            low = point
-        elif value < point < high:
-            high = point
-    return low, high
+    ordered = sorted(points)
+    return _pair_points(ordered)[bisect_right(ordered, value)]
+
+
+def _pair_points(points: Sequence[float]) -> list[tuple[float, float]]:
+    """Return the intervals between points in order, with those below the first and above the last."""
+    return list(pairwise([-math.inf, *points, math.inf]))
 
 
 def _compute_bounds(comparison: Comparison) -> tuple[float, float]:

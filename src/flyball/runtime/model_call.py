@@ -72,9 +72,12 @@ class ModelCaller:
         self._request, self._chunks = request, None
         if self._call_soon is None:
             self._call_soon, self._thread = get_call_soon(), get_ident()
-        model = self._other_models.get(request.model, self._model)
+        model, is_async = self._model, self._is_async
+        if request.model in self._other_models:
+            model = self._other_models[request.model]
+            is_async = inspect.iscoroutinefunction(model.ask)
         try:
-            if self._is_async if model is self._model else inspect.iscoroutinefunction(model.ask):
+            if is_async:
                 reply: Reply | ModelFailure = await model.ask(request, partial(self._receive_text, request))
             else:
                 reply = await self._ask_in_worker(model, request)
@@ -89,7 +92,9 @@ class ModelCaller:
         self._request = None
         if isinstance(reply, ModelFailure):
             return reply
-        flaw = None if _is_well_formed(reply) else _find_flaw(reply)
+        if _is_well_formed(reply):
+            return reply
+        flaw = _find_flaw(reply)
         return reply if flaw is None else ModelFailure.from_error(ModelError(f"the model returned {flaw}"))
 
     def interrupt(self) -> Reply:
@@ -137,12 +142,15 @@ class ModelCaller:
 
 def _is_well_formed(reply: Any) -> bool:
     """Return True if a reply is certainly valid. Fast; `_find_flaw` is exact."""
-    if type(reply) is not Reply or type(reply.text) is not str or type(reply.finish) is not Finish:
+    if type(reply) is not Reply:
         return False
-    for call in reply.calls if type(reply.calls) is tuple else (None,):
+    calls, usage = reply.calls, reply.usage
+    if type(reply.text) is not str or type(reply.finish) is not Finish or type(calls) is not tuple:
+        return False
+    for call in calls:
         if type(call) is not Call or type(call.id) is not str or type(call.name) is not str:
             return False
-    return reply.usage is None or type(reply.usage) is Usage
+    return usage is None or type(usage) is Usage
 
 
 def _find_flaw(reply: Any) -> str | None:

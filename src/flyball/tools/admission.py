@@ -119,9 +119,12 @@ class Admission:
 
         Return the names of the refunded budgets.
         """
-        name, budgets = tool_call.tool.name, {} if self.envelope is None else self.envelope.budgets
+        name, envelope = tool_call.tool.name, self.envelope
         if name in self._calls:
             self._calls[name] -= 1
+        if envelope is None:
+            return []
+        budgets = envelope.budgets
         return [key for key in ("tool_calls", f"calls.{name}") if key in budgets and budgets[key].refund(reason=reason)]
 
     def note(self, name: str, outcome: Outcome) -> None:
