@@ -19,7 +19,7 @@ def test_letters_come_out_once_and_in_order() -> None:
 @pytest.mark.parametrize("letter", ALL)
 def test_only_what_is_urgent_cuts_what_is_under_way(letter: Signal) -> None:
     mailbox, cuts = SignalQueue(), list[str]()
-    mailbox.on_cancel(lambda: cuts.append("cut"))
+    mailbox.on_cancel = lambda: cuts.append("cut")
     mailbox.send(letter)
     assert (mailbox.is_cancelling, bool(cuts)) == (letter in URGENT, letter in URGENT)
 
@@ -34,7 +34,7 @@ def test_in_the_grace_turn_nothing_can_be_steered_or_extended_any_more(letter: S
 @pytest.mark.parametrize("letter", ALL)
 def test_after_the_end_nothing_is_taken_and_nobody_is_cut(letter: Signal) -> None:
     mailbox, cuts = SignalQueue(), list[str]()
-    mailbox.on_cancel(lambda: cuts.append("cut"))
+    mailbox.on_cancel = lambda: cuts.append("cut")
     mailbox.ended = True
     assert (mailbox.send(letter), list(mailbox.drain()), cuts) == (False, [], [])
 

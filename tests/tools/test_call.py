@@ -13,7 +13,7 @@ from flyball.errors import CallClosed
 from flyball.outcome import Outcome, Success, Timeout
 from flyball.request import Call
 from flyball.testing import ManualClock, Notebook, until
-from flyball.tools import BoundedToolExecutor, OutcomeSlot, Tool, ToolContext, tool
+from flyball.tools import BoundedToolExecutor, Tool, ToolContext, tool
 from flyball.tools.call import ToolCallRun
 
 SHORT = 0.02
@@ -142,11 +142,11 @@ class TestContext:
         assert [one(ask).text, one(aask).text] == ["Al", "Al"]
 
 
-class InOrder(OutcomeSlot):
-    """A gate at which one kind of end comes first, whatever the threads do; the other waits for it."""
+class InOrder(ToolCallRun):
+    """A call for which one kind of end comes first, whatever the threads do; the other waits for it."""
 
-    def __init__(self, first: Any, release: Event) -> None:
-        super().__init__()
+    def __init__(self, call: ToolCallRun, first: Any, release: Event) -> None:
+        super().__init__(call.call, call.tool, call.values, call.cap_s, call.envelope)
         self.first = first
         self.release = release
         self.decided = Event()
@@ -174,9 +174,9 @@ def test_when_the_end_and_the_deadline_meet_exactly_one_of_them_is_the_outcome(f
     executor = BoundedToolExecutor([work], teller=notebook, workers=pool)
 
     async def main() -> Outcome | None:
-        act = executor.prepare(Call("1", "work", ""))
-        assert isinstance(act, ToolCallRun)
-        act.gate = InOrder(first, release)
+        prepared = executor.prepare(Call("1", "work", ""))
+        assert isinstance(prepared, ToolCallRun)
+        act = InOrder(prepared, first, release)
         await executor.perform([act])
         until(lambda: pool.hung == 0)
         await anyio.sleep(0.001)  # so that the loop hears what the worker had to tell

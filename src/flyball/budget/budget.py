@@ -140,19 +140,22 @@ class IterationBudget:
 
     def consume(self, amount: int = 1) -> bool:
         """Claim `amount` and return True, or return False if refused."""
-        # Fast path for a budget without a parent, which is nearly every claim: a third less time than `_claim`.
-        if self._parent is None and amount.__class__ is int and amount > 0:
-            lock = self._lock
-            lock.acquire()  # `with` takes twice as long
-            try:
-                used = self._used + amount
-                if used + self._held > self._limit:
-                    return False
-                self._used = used
-                return True
-            finally:
-                lock.release()
         return self._claim(amount) is None
+
+    def consume_one(self) -> bool:
+        """Claim one unit and return True, or return False if refused. Takes a third less time than `consume`."""
+        if self._parent is not None:
+            return self._claim(1) is None
+        lock = self._lock
+        lock.acquire()  # `with` takes twice as long
+        try:
+            used = self._used + 1
+            if used + self._held > self._limit:
+                return False
+            self._used = used
+            return True
+        finally:
+            lock.release()
 
     def spend(self, amount: int = 1) -> None:
         """Claim `amount`, or raise BudgetExceeded naming the budget that refused."""
@@ -256,7 +259,8 @@ class IterationBudget:
     @property
     def ceiling(self) -> int | None:
         """Maximum of `used`. None means no limit."""
-        return None if self._limit == math.inf else int(self._limit)
+        limit: Any = self._limit
+        return None if limit == math.inf else limit
 
     @property
     def held(self) -> int:

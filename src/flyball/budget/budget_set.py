@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from functools import cache
+from threading import RLock
 from types import MappingProxyType
 from typing import Any
 
@@ -59,6 +60,11 @@ class BudgetSet(dict[str, IterationBudget]):
     def __missing__(self, name: str) -> IterationBudget:
         template = self._templates.get(name) or build_templates()[name]
         return self.setdefault(name, template.create_fresh(self._turns))  # threads may race here
+
+    @property
+    def lock(self) -> RLock:
+        """Lock of all budgets."""
+        return self._turns.lock
 
     def find_ceiling(self, name: str) -> int | None:
         """Return the ceiling of a budget without creating it. None means no limit."""

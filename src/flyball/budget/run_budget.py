@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import Any, Self
 
 from .._internal import validation
@@ -15,6 +16,9 @@ from .budget_set import BudgetSet, build_templates
 from .deadline import SYSTEM, Clock, Deadline
 from .snapshot import BudgetSnapshot
 from .warnings import BudgetWarnings, UseThresholds, find_nearly_over, find_thresholds
+
+_NO_LIMITS: Mapping[str, float] = MappingProxyType({})
+_NO_AMOUNTS: Mapping[str, int] = MappingProxyType({})
 
 
 class TurnBudget:
@@ -27,8 +31,8 @@ class TurnBudget:
     """
 
     __slots__ = (
-        "_deadline", "_postponements", "_refusals", "_reserve", "_reserved", "_until", "budgets", "clock",
-        "context_tokens", "counts_tools", "hard_at", "lock", "moves", "nearly_over_at", "reserve_s", "seconds",
+        "_deadline_at", "_postponements", "_refusals", "_reserve", "_reserved", "_until_at", "budgets",
+        "clock", "context_tokens", "counts_tools", "hard_at", "lock", "moves", "nearly_over_at", "reserve_s", "seconds",
         "tool_seconds", "warnings", "work_at",
     )  # fmt: skip
 
@@ -50,16 +54,16 @@ class TurnBudget:
             budgets = BudgetSet.of(budgets)
         self.budgets: BudgetSet = budgets
         self.context_tokens = context_tokens
-        self.tool_seconds = tool_seconds or {}
+        self.tool_seconds = tool_seconds or _NO_LIMITS
         self.reserve_s = reserve_s
-        self._deadline = deadline
         self.clock = deadline.clock
         """Clock of the deadlines."""
-        self._until = until
-        self.lock = budgets["turns"].lock
+        self.lock = budgets.lock
         """Lock of all budgets; hold it to read or change several atomically."""
         self.seconds = seconds
         """Seconds granted to the run; `math.inf` means no limit."""
+        self._deadline_at = deadline.at
+        self._until_at = math.inf if until is None else until.at
         self._postponements: tuple[Postponement, ...] = ()
         self._update_deadlines()
         self.counts_tools = counts_tools
@@ -69,7 +73,7 @@ class TurnBudget:
         self.warnings = BudgetWarnings(find_thresholds(budgets) if thresholds is None else thresholds)
         """Warnings that the run is near a limit."""
         self._refusals: dict[str, Refusal] = {}
-        self._reserve: Mapping[str, int] = reserve or {}
+        self._reserve: Mapping[str, int] = reserve or _NO_AMOUNTS
         """Units to reserve for the report, by budget."""
         self._reserved: dict[str, int] = {}
         """Units that are reserved now."""
@@ -169,7 +173,7 @@ class TurnBudget:
         """
         validation.check_text("envelope, reason of a postponement", reason)
         with self.lock:
-            self._deadline = self._deadline.postponed(seconds)
+            self._deadline_at = Deadline(self._deadline_at, self.clock).postponed(seconds).at
             self._postponements += (Postponement(seconds, reason),)
             self._update_deadlines()
             self.moves += 1
@@ -177,13 +181,13 @@ class TurnBudget:
     @property
     def work_seconds(self) -> float:
         """Seconds for work in all, without the reserve."""
-        return self.seconds + self.postponed_s - self.reserve_s
+        granted = self.seconds + self.postponed_s if self._postponements else self.seconds
+        return granted - self.reserve_s
 
     @property
     def postponed_s(self) -> float:
         """Total seconds by which the deadline was moved."""
-        moves = self._postponements
-        return sum([move.seconds for move in moves]) if moves else 0.0
+        return sum([move.seconds for move in self._postponements], 0.0)
 
     @property
     def postponements(self) -> tuple[Postponement, ...]:
@@ -192,13 +196,13 @@ class TurnBudget:
 
     def claim_step(self) -> bool:
         """Claim a turn; return False if none is left."""
-        return self.budgets["turns"].consume() or not self.refuse("turns")
+        return self.budgets["turns"].consume_one() or not self.refuse("turns")
 
     def claim_tool_call(self, tool: str | None = None) -> bool:
         """Claim a tool call; return False if none is left, also for `tool`."""
         if tool and self.counts_tools and (own := f"calls.{tool}") in self.budgets:
             return self.claim(tool_calls=1, **{own: 1})
-        return self.budgets["tool_calls"].consume() or not self.refuse("tool_calls")
+        return self.budgets["tool_calls"].consume_one() or not self.refuse("tool_calls")
 
     def claim_reflection(self) -> bool:
         """Claim a reflection; return False if none is left."""
@@ -342,8 +346,8 @@ class TurnBudget:
 
     def _update_deadlines(self) -> None:
         """Recompute the two moments that the loop reads all the time."""
-        at = self._deadline.at
-        self.hard_at = at if self._until is None else min(at, self._until.at)
+        at, until_at = self._deadline_at, self._until_at
+        self.hard_at = at if at <= until_at else until_at
         """Clock time of `hard`, in seconds."""
         self.work_at = self.hard_at - self.reserve_s
         """Clock time of `work`, in seconds."""

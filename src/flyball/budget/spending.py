@@ -13,8 +13,9 @@ from .usage import Usage
 _MAX_TOKENS = 1_000_000_000
 """Upper end of the search for affordable tokens; more than any request or reply has."""
 
-Holds = dict[str, int]
-"""Amounts reserved for one request, by budget name. They stay reserved until they are settled."""
+Holds = tuple[int, int]
+"""Tokens and money reserved for one request. They stay reserved until they are settled."""
+NO_HOLDS: Holds = (0, 0)
 
 
 class Spending:
@@ -23,7 +24,6 @@ class Spending:
     __slots__ = (
         "_model",
         "_tokens",
-        "_unpriced",
         "_used",
         "costs",
         "envelope",
@@ -32,6 +32,7 @@ class Spending:
         "is_limited",
         "largest_input_tokens",
         "price",
+        "unpriced",
     )  # fmt: skip
 
     def __init__(self, envelope: TurnBudget, price: Price | None = None, model: str = "unknown") -> None:
@@ -39,7 +40,8 @@ class Spending:
         self._used = [0, 0, 0, 0, 0]  # in the order of the fields of Usage
         self.costs: dict[str, int] = {}
         """Billionths of a dollar by model; only models with a price."""
-        self._unpriced: dict[str, None] = {}
+        self.unpriced: tuple[str, ...] = ()
+        """Models used without a known price, in order of first use."""
         self.estimated_requests = 0
         """Number of requests whose usage was not reported."""
         self.set_model(model, price)
@@ -62,11 +64,6 @@ class Spending:
     def cost(self) -> int:
         """Billionths of a dollar of all priced requests."""
         return sum(self.costs.values())
-
-    @property
-    def unpriced(self) -> tuple[str, ...]:
-        """Models used without a known price, in order of first use."""
-        return tuple(self._unpriced)
 
     @property
     def usage(self) -> Usage:
@@ -102,21 +99,22 @@ class Spending:
 
     def hold(self, input_tokens: int, output_tokens: int) -> Holds | None:
         """Reserve the worst case of a request, all or nothing; None if a budget refuses."""
-        holds, envelope = {"tokens": input_tokens + output_tokens}, self.envelope
-        if self.price is not None:
-            holds["usd"] = compute_max_request_cost(self.price, input_tokens, output_tokens)
+        envelope, budgets, tokens = self.envelope, self.envelope.budgets, input_tokens + output_tokens
+        money = 0 if self.price is None else compute_max_request_cost(self.price, input_tokens, output_tokens)
         with envelope.lock:
-            refused = [name for name, amount in holds.items() if amount > envelope.budgets[name].available]
+            wanted = {name: amount for name, amount in (("tokens", tokens), ("usd", money)) if amount}
+            refused = [name for name, amount in wanted.items() if amount > budgets[name].available]
             for name in refused:
                 envelope.refuse(name)
             if refused:
                 return None
-            return {name: envelope.budgets[name].reserve(amount, amount) for name, amount in holds.items() if amount}
+            for name, amount in wanted.items():
+                budgets[name].reserve(amount, amount)
+        return tokens, money
 
     def release(self, holds: Holds) -> None:
         """Release the reservations of a request that was not made, or used nothing."""
-        for name, amount in holds.items():
-            self.envelope.budgets[name].settle(amount, 0)
+        self._settle_holds((holds,), 0, 0)
 
     def hold_up_to(self, input_tokens: int, max_output_tokens: int | None) -> tuple[Holds, int | None] | None:
         """Reserve the input and the longest affordable reply.
@@ -129,7 +127,7 @@ class Spending:
                 input_tokens + 1, math.inf if max_output_tokens is None else input_tokens + max_output_tokens
             )
             if held:
-                return {"tokens": held}, held - input_tokens
+                return (held, 0), held - input_tokens
         with self.envelope.lock:
             room = self.compute_max_output(input_tokens)
             output = (
@@ -142,56 +140,56 @@ class Spending:
             holds = self.hold(input_tokens, output or 0) if output != 0 else None
         return None if holds is None else (holds, output)
 
-    def settle(self, holds: Sequence[Holds], usage: Usage) -> dict[str, int]:
-        """Settle reservations to the reported usage, and return the amounts.
+    def settle(self, holds: Sequence[Holds], usage: Usage) -> Holds:
+        """Settle reservations to the reported usage, and return the tokens and the money.
 
-        The usage may exceed the reservations: the request has already happened.
+        The usage may exceed the reservations: the request has already happened. Threads that settle requests of one
+        run at the same time hold the lock of its budgets.
         """
-        input, output, lock = usage.input, usage.output, self.envelope.lock
-        amounts = {"tokens": input + output, "usd": 0 if self.price is None else self.price.cost(usage)}
-        lock.acquire()
-        try:
-            self._settle_amounts(holds, amounts)
-            used = self._used
-            used[0] += input
-            used[1] += output
-            if usage.cached or usage.reasoning or usage.written:
-                used[2] += usage.cached
-                used[3] += usage.reasoning
-                used[4] += usage.written
-            if input > self.largest_input_tokens:
-                self.largest_input_tokens = input
-        finally:
-            lock.release()
-        return amounts
+        input, output, used = usage.input, usage.output, self._used
+        tokens, money = input + output, 0 if self.price is None else self.price.cost(usage)
+        self._settle_amounts(holds, tokens, money)
+        used[0] += input
+        used[1] += output
+        if usage.cached or usage.reasoning or usage.written:
+            used[2] += usage.cached
+            used[3] += usage.reasoning
+            used[4] += usage.written
+        if input > self.largest_input_tokens:
+            self.largest_input_tokens = input
+        return tokens, money
 
-    def settle_estimate(self, holds: Sequence[Holds], input_tokens: int = 0, output_tokens: int = 0) -> dict[str, int]:
-        """Settle a request whose usage was not reported, and return the amounts.
+    def settle_estimate(self, holds: Sequence[Holds], input_tokens: int = 0, output_tokens: int = 0) -> Holds:
+        """Settle a request whose usage was not reported, and return the tokens and the money.
 
         Counts the reservation or the given tokens, whichever is more: a limit must assume the worst.
         """
         with self.envelope.lock:
-            amounts = {
-                "tokens": input_tokens + output_tokens,
-                "usd": 0 if self.price is None else compute_max_request_cost(self.price, input_tokens, output_tokens),
-            }
-            for name, minimum in amounts.items():
-                amounts[name] = max(minimum, sum(held.get(name, 0) for held in holds))
-            self._settle_amounts(holds, amounts)
+            money = 0 if self.price is None else compute_max_request_cost(self.price, input_tokens, output_tokens)
+            tokens = max(input_tokens + output_tokens, sum(held[0] for held in holds))
+            money = max(money, sum(held[1] for held in holds))
+            self._settle_amounts(holds, tokens, money)
             self.estimated_requests += 1
-        return amounts
+        return tokens, money
 
-    def _settle_amounts(self, holds: Sequence[Holds], amounts: dict[str, int]) -> None:
-        if self.price is None:
-            self._unpriced[self._model] = None
-        else:
-            self.costs[self._model] += amounts["usd"]
-        for name, amount in amounts.items():
-            reserved = 0
-            for held in holds:
-                reserved += held.get(name, 0)
-            if amount or reserved:
-                self.envelope.budgets[name].settle(reserved, amount)
+    def _settle_amounts(self, holds: Sequence[Holds], tokens: int, money: int) -> None:
+        if self.price is not None:
+            self.costs[self._model] += money
+        elif self._model not in self.unpriced:
+            self.unpriced += (self._model,)
+        self._settle_holds(holds, tokens, money)
+
+    def _settle_holds(self, holds: Sequence[Holds], tokens: int, money: int) -> None:
+        held_tokens = held_money = 0
+        for held in holds:
+            held_tokens += held[0]
+            held_money += held[1]
+        if not (money or held_money):
+            self._tokens.settle(held_tokens, tokens)
+            return
+        with self.envelope.lock:
+            self._tokens.settle(held_tokens, tokens)
+            self.envelope.budgets["usd"].settle(held_money, money)
 
 
 def _affordable_output(price: Price, input_tokens: int, money: int) -> float:

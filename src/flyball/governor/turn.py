@@ -8,7 +8,7 @@ from typing import Any, Protocol
 from .._internal import validation
 from ..budget.deadline import Deadline, DeadlineToken
 from ..budget.run_budget import TurnBudget
-from ..budget.spending import Holds, Spending
+from ..budget.spending import NO_HOLDS, Holds, Spending
 from ..budget.usage import Usage
 from ..errors import UsageError
 from ..event import Refunded
@@ -186,7 +186,7 @@ class Turn:
         room = self._spending.compute_max_output(input_tokens)
         output = min((limit for limit in (room, self._max_output_tokens) if limit is not None), default=None)
         if output:
-            self._holds.append(self._spending.hold(input_tokens, output) or {})
+            self._holds.append(self._spending.hold(input_tokens, output) or NO_HOLDS)
         return output
 
 

@@ -119,7 +119,7 @@ def describe_completion(run: RunState, stop: Stop) -> dict[str, Any]:
 def _handle_cut_reply(run: RunState) -> End | None:
     """Return the end after a reply was cut by a cancel or by its deadline; None if there is more time by now."""
     end = check_end(run)
-    if end is None and run.budget.work_at > run.completion.request_deadline:
+    if end is None and run.budget.work_at > run.request_deadline:
         run.messages.add_user_text("The reply was cut off by the time limit. There is more time now: continue.")
         return None
     return end or End(Stop.CANCELLED, by="driver")

@@ -22,10 +22,13 @@ _EXECUTED = (Success, Failure, Timeout)
 
 def check_loop(run: RunState, call: Call, prepared: Prepared | Outcome) -> Denied | None:
     """Deny a call that continues a loop; None if it does not."""
-    repetition, turn = run.repetition, run.progress.turn
+    repetition = run.repetition
     canonical = None if isinstance(prepared, BaseOutcome) else prepared.canonical_arguments
     key = repetition.call_keys[call.id] = build_call_key(call) if canonical is None else (call.name, canonical)
-    if not repetition.loop_keys or not repetition.is_looping(key, turn):
+    if not repetition.loop_keys:
+        return None
+    turn = run.progress.turn
+    if not repetition.is_looping(key, turn):
         return None
     repetition.record_denial(turn)
     run.recorder.emit(event.Repeated, call.name, 1, 1, "denied")

@@ -15,6 +15,7 @@ import json
 import zlib
 from collections.abc import Generator, Mapping, Sequence
 from dataclasses import dataclass, field
+from operator import attrgetter
 from typing import Any, Generic, Protocol, TypeVar
 
 from ..budget.run_budget import Refusal
@@ -24,6 +25,7 @@ from ..person import Question, Verdict
 from ..request import Call, ModelFailure, Reply, Request
 
 T = TypeVar("T")
+_get_call = attrgetter("call")
 A_co = TypeVar("A_co", covariant=True)
 
 
@@ -72,7 +74,7 @@ class Act(Effect[Sequence[Outcome]]):
 
     def describe(self) -> tuple[Any, ...]:
         """Return the calls."""
-        return ("Act", *[act.call for act in self.acts])
+        return ("Act", *map(_get_call, self.acts))
 
 
 @dataclass(slots=True)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from .. import event
+from ..budget.spending import NO_HOLDS
 from ..outcome import Reason
 from ..progress import Progress
 from ..request import (
@@ -99,7 +100,7 @@ def _send_grace_request(run: RunState, end: End) -> Flow[Reply | ModelFailure | 
         return None
     tokens, spending = run.messages.input_tokens, run.spending
     is_limited = spending.is_limited or run.shared is not None
-    holds = spending.hold(tokens, request.max_output_tokens or 0) if is_limited else {}
+    holds = spending.hold(tokens, request.max_output_tokens or 0) if is_limited else NO_HOLDS
     if holds is None:
         return None
     if run.shared is not None:

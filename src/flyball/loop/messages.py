@@ -85,7 +85,7 @@ class MessageLog:
         size = len(text)
         if calls:
             calls = self._assign_ids(calls)
-        group = self.next_n if len(calls) + len(parts) + bool(text) > 1 else None
+        group = self.next_n if len(calls) + len(parts) + (text != "") > 1 else None
         for part in parts:
             self._add(MessageType.MULTIMODAL_PART, _ASSISTANT, "", dict(part), group)
             size += len(str(part))

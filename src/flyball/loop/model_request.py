@@ -7,7 +7,7 @@ import random
 from dataclasses import replace
 from typing import Any
 
-from ..budget.spending import Holds
+from ..budget.spending import NO_HOLDS, Holds
 from ..budget.usage import Usage
 from ..event import ModelReplied, ModelRequested, Retried
 from ..progress import Notice
@@ -28,7 +28,6 @@ from .compaction import estimate_request_tokens, shorten
 from .effects import Ask, Flow, Wait
 from .ending import ContinueReason, End
 from .orders import emit_refusals
-from .shared_budget import NOTHING_USED
 from .state import RunState, SharedBudget
 from .stopping import check_end, end_by_refusal, refuse_budget
 
@@ -96,7 +95,7 @@ def send_request(
         messages.request_bytes + estimate_bytes(more) if more > 0 else messages.request_bytes,
         None if deadline == math.inf else deadline - run.clock.at,
     )
-    run.completion.request_deadline = deadline
+    run.request_deadline = deadline
     effect = Ask(request, deadline)
     try:
         answer = run.receive(effect, (yield effect))
@@ -104,18 +103,19 @@ def send_request(
         run.spending.settle_estimate((holds,), tokens)
         _emit_reply(run, purpose, _CLOSED_FAILURE, True)
         raise
-    usage = answer.usage if isinstance(answer, Reply) else None
+    usage, is_estimate = None if isinstance(answer, ModelFailure) else answer.usage, False
     if usage is None:
         amounts = _settle_unreported(run, request, tokens, holds, answer)
+        is_estimate = amounts is not NO_HOLDS
     else:
         amounts = run.spending.settle((holds,), usage)
         if usage.input and purpose is _TURN:
             messages.input_tokens = usage.input
     if request.notices and isinstance(answer, Reply):
         run.hooks.mark_delivered()
-    _emit_reply(run, purpose, answer, usage is None and amounts is not NOTHING_USED)
+    _emit_reply(run, purpose, answer, is_estimate)
     if run.shared is not None:
-        run.shared.settle(amounts)
+        run.shared.settle({"tokens": amounts[0], "usd": amounts[1]})
     return answer
 
 
@@ -138,7 +138,7 @@ def _emit_reply(run: RunState, purpose: Purpose, answer: Reply | ModelFailure, i
 
 def _settle_unreported(
     run: RunState, request: Request, tokens: int, holds: Holds, answer: Reply | ModelFailure
-) -> dict[str, int]:
+) -> Holds:
     """Settle a request without a reported usage, and return the amounts.
 
     It has used nothing if it failed before the provider began. Otherwise the reservation counts, or what was sent and
@@ -146,7 +146,7 @@ def _settle_unreported(
     """
     if isinstance(answer, ModelFailure) and not answer.began:
         run.spending.release(holds)
-        return NOTHING_USED
+        return NO_HOLDS
     received = estimate_reply_tokens(answer) if isinstance(answer, Reply) else 0
     if request.max_output_tokens is not None:
         received = min(received, request.max_output_tokens)
@@ -186,7 +186,7 @@ def _reserve_request(run: RunState, request: Request, tokens: int) -> Holds | En
     spending = run.spending
     if not spending.is_limited and run.shared is None:
         request.max_output_tokens = run.spec.model.max_output_tokens
-        return {}
+        return NO_HOLDS
     max_output = run.model.card.output_room(tokens)
     held = spending.hold_up_to(tokens, max_output)
     if held is None:

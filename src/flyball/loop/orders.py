@@ -19,16 +19,14 @@ def call_hooks(run: RunState, point: Point, about: object = None) -> Veto | None
     A hook that raises ends the run, but not in the middle of a turn: every pair must close. If it could have vetoed a
     call, it did.
     """
-    veto, hooks, progress = None, run.hooks, run.progress
+    hooks, veto = run.hooks, None
     for hook in hooks.all if point in hooks.rule_points else hooks.own:
         try:
-            orders = hook(point, progress, about)
-            if orders:
-                for order in orders:
-                    if type(order) is Veto:
-                        veto = veto or order
-                    else:
-                        apply_order(order, RunTarget(run), point)
+            for order in hook(point, run.progress, about) or ():
+                if type(order) is Veto:
+                    veto = veto or order
+                else:
+                    apply_order(order, RunTarget(run), point)
         except (KeyboardInterrupt, GeneratorExit):
             raise
         except BaseException as error:

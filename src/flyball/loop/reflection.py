@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from .. import event
-from ..budget.spending import Holds
+from ..budget.spending import NO_HOLDS
 from ..outcome import Failure, Timeout
 from ..progress import Notice
 from ..request import FailureKind, Finish, ModelFailure, Purpose, Request, estimate_message_tokens, estimate_tokens
@@ -84,7 +84,7 @@ def _request_reflection(run: RunState, prompt: str) -> Flow[str | SkippedReflect
 def _send_reflection(run: RunState, request: Request, tokens: int) -> Flow[str | SkippedReflection]:
     max_output = run.model.card.output_room(tokens)
     max_reply = _MAX_REPLY_TOKENS if max_output is None else min(_MAX_REPLY_TOKENS, max_output)
-    holds: Holds = {}
+    holds = NO_HOLDS
     if run.spending.is_limited or run.shared is not None:
         held = run.spending.hold_up_to(tokens, max_reply)
         if held is None:

@@ -15,8 +15,6 @@ from .effects import Flow
 from .orders import emit_refusals
 from .state import RunState, SharedBudget
 
-NOTHING_USED = {"tokens": 0, "usd": 0}
-
 
 def claim(run: RunState, shared: SharedBudget, **amounts: int) -> Flow[Refusal | None]:
     """Claim from the shared budgets, all or nothing. A refusal counts as one of the run's own."""
@@ -36,14 +34,14 @@ def claim_request(
 
     If it may not, because of a refusal or because `must_stop` is true meanwhile, everything is released.
     """
-    refusal = yield from claim(run, shared, turns=turns, **holds)
+    refusal = yield from claim(run, shared, turns=turns, tokens=holds[0], usd=holds[1])
     if turns and refusal is None:
         shared.turn_claimed = True
     if refusal is None and not must_stop(run):
         return True, None
     run.spending.release(holds)
     if refusal is None:
-        shared.settle(NOTHING_USED)
+        shared.settle({"tokens": 0, "usd": 0})
     return False, refusal
 
 

@@ -17,24 +17,21 @@ _NONE: frozenset[str] = frozenset()
 class StopSignals:
     """Requests to end the run, from outside and from hooks, and texts steered into it."""
 
-    __slots__ = (
-        "cancelled_by", "extended", "failure", "halt", "has_stop", "idle_s", "lease_lost", "steered", "time_up",
-    )  # fmt: skip
+    cancelled_by: str | None = None
+    lease_lost = time_up = False
+    halt: Halt | None = None
+    failure: dict[str, Any] | None = None
+    """Error of a hook, or of the store."""
+    idle_s: float | None = None
+    """Idle seconds reported by the stall detector, or None."""
+    extended = _NONE
+    """Limits raised since the end was last decided."""
 
     def __init__(self, has_stop: bool = False) -> None:
         self.has_stop = has_stop
         """True once anything happened that may end the run: a signal, an order of a hook, or the end of its time."""
-        self.cancelled_by: str | None = None
-        self.lease_lost = self.time_up = False
-        self.halt: Halt | None = None
-        self.failure: dict[str, Any] | None = None
-        """Error of a hook, or of the store."""
-        self.idle_s: float | None = None
-        """Idle seconds reported by the stall detector, or None."""
         self.steered: Sequence[str] = ()
         """Texts of the user that are not in the history yet."""
-        self.extended = _NONE
-        """Limits raised since the end was last decided."""
 
     def receive(self, signal: Signal) -> None:
         """Note a signal. The first cancel counts."""
@@ -77,7 +74,8 @@ class StopSignals:
 
     def forget_extended(self) -> None:
         """Forget raised limits: an end is decided now."""
-        self.extended = _NONE
+        if self.extended:
+            self.extended = _NONE
 
     @property
     def is_cancelled(self) -> bool:

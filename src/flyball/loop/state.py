@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from math import inf
+from types import MappingProxyType
 from typing import Any, TypeVar
 
 from .. import event
@@ -35,8 +36,8 @@ class RunState:
 
     __slots__ = (
         "admission", "approvals", "budget", "children", "clock", "completion", "evidence", "hooks", "hung", "messages",
-        "model", "plan", "progress", "recorder", "reflections", "repetition", "shared", "signals", "spec", "spending",
-        "state", "turns",
+        "model", "plan", "progress", "recorder", "reflections", "repetition", "request_deadline", "shared", "signals",
+        "spec", "spending", "state", "turns",
     )  # fmt: skip
 
     def __init__(self, plan: Plan, recorder: Recorder) -> None:
@@ -56,14 +57,16 @@ class RunState:
         self.state = plan.state
         """Values that tools and rules have set."""
         self.progress = Progress(
-            plan.run_id, self.budget, self.messages.history, self.state, plan.metadata, 0, 0, "", (), (), [], {}, {}
-        )
-        self.evidence = self._build_evidence()
+            plan.run_id, self.budget, self.messages.history, self.state, plan.metadata, 0, 0, "", (), (), [], {}, {},
+            agent=spec.name, number=plan.session_run_number,
+        )  # fmt: skip
+        self.evidence: EvidenceTracker | None = None
+        if spec.completion.policy is not None or spec.tools.rules is not None:
+            self.evidence = self._build_evidence()
         keeps_results = spec.tools.skip_duplicates or spec.behaviour.duplicates is not _ALLOW
         self.repetition = Repetition(spec.behaviour.thresholds, keeps_results)
         rules = None if spec.rules.ruleset is None else spec.rules.ruleset.begin(self._find_start_cache())
         self.hooks = Hooks(spec.rules.hooks, rules, recorder, spec.rules.points)
-        self.progress.agent, self.progress.number = spec.name, plan.session_run_number
         self.signals = StopSignals(self.clock.at >= self.budget.work_at)
         self.shared = SharedBudget() if plan.has_shared_budget else None
         """Claims on budgets that other runs share. None if there are none."""
@@ -72,15 +75,15 @@ class RunState:
         self.reflections = Reflections()
         self.children: Sequence[Result] = ()
         """Results of child runs."""
+        self.request_deadline = 0.0
+        """Deadline of the last request, in the run's seconds."""
         self.turns = 0
         """Turns that took place. A refund does not lower it."""
         self.hung = 0
         """Calls that were given up and still run."""
 
-    def _build_evidence(self) -> EvidenceTracker | None:
+    def _build_evidence(self) -> EvidenceTracker:
         spec, progress = self.spec, self.progress
-        if spec.completion.policy is None and spec.tools.rules is None:
-            return None
         progress.evidence = Evidence(self.state)
         progress.task = self.messages.task
         tracker = None if spec.tools.rules is None else spec.tools.rules.begin()
@@ -223,14 +226,13 @@ class SharedBudget:
 class Approvals:
     """Questions that wait for a person, and the verdicts on the calls of the current batch."""
 
-    __slots__ = ("_extension_asked", "questions", "verdicts")
+    questions: Sequence[Question] = ()
+    """Questions without an answer."""
+    _extension_asked: tuple[str, int] | None = None
 
     def __init__(self) -> None:
-        self.questions: Sequence[Question] = ()
-        """Questions without an answer."""
         self.verdicts: dict[str, Verdict] = {}
         """Verdicts by call id."""
-        self._extension_asked: tuple[str, int] | None = None
 
     def start_batch(self) -> None:
         """Forget the verdicts of the last batch."""
@@ -249,26 +251,18 @@ class Approvals:
 class CompletionState:
     """Last findings of the completion policy."""
 
-    __slots__ = ("findings", "nudge", "request_deadline")
-
-    def __init__(self) -> None:
-        self.findings: dict[str, Any] = {}
-        """Last findings: `complete`, `missing` and `satisfied`. Empty before the first check."""
-        self.nudge: str | None = None
-        """Last nudge."""
-        self.request_deadline = 0.0
-        """Deadline of the last request, in the run's seconds."""
+    findings: Mapping[str, Any] = MappingProxyType({})
+    """Last findings: `complete`, `missing` and `satisfied`. Empty before the first check."""
+    nudge: str | None = None
+    """Last nudge."""
 
 
 class Reflections:
     """Reflections of one run."""
 
-    __slots__ = ("last_turn", "texts")
-
-    def __init__(self) -> None:
-        self.texts: Sequence[str] = ()
-        self.last_turn = 0
-        """Number of turns at the last reflection."""
+    texts: Sequence[str] = ()
+    last_turn = 0
+    """Number of turns at the last reflection."""
 
     def start(self, turns: int) -> None:
         """Note that the model reflects after this many turns."""

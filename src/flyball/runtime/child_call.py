@@ -45,18 +45,18 @@ class ChildCallRun(ToolCallRun):
         """True if all tasks have their results."""
         return all(task.result is not None for task in self.tasks)
 
-    def close(self, now: float) -> bool:
+    def close_finished(self, now: float) -> bool:
         """Close the call after all child runs have ended. It is done if all of them completed."""
         results = [task.result for task in self.tasks if task.result is not None]
         assert len(results) == len(self.tasks), "every task has its result"
         header, text = self._outcome_fields(now), _format_results(self.tasks, results)
         if all(result.completed for result in results):
             value = [_to_row(task, result) for task, result in zip(self.tasks, results, strict=True)]
-            return self.gate.close(Success(content=text, value=value, **header))
+            return self.close(Success(content=text, value=value, **header))
         if all(_is_refused(result) for result in results):
-            return self.gate.close(Denied(reason=Reason.REFUSED, message=text, **header))
+            return self.close(Denied(reason=Reason.REFUSED, message=text, **header))
         kind = min((result.stop for result in results), key=_STOP_ORDER.index)
-        return self.gate.close(Failure(kind=kind.value, error=text, **header))
+        return self.close(Failure(kind=kind.value, error=text, **header))
 
     def _outcome_fields(self, now: float) -> dict[str, Any]:
         ended = (task.own_result for task in distinct_tasks(self.tasks))

@@ -163,7 +163,7 @@ class ChildRunner(ToolRunner):
         def close_finished_calls() -> None:
             for tool_call in tool_calls:
                 if tool_call.outcome is None and tool_call.is_complete:
-                    tool_call.close(self.clock.now())
+                    tool_call.close_finished(self.clock.now())
 
         async def work() -> None:
             while waiting:

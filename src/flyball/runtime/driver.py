@@ -188,14 +188,16 @@ class RunDriver:
             while effect is not None and not signals.is_cancelling:
                 with timer.scope() as scope:
                     self._scope = scope
-                    timer.enter(scope)
+                    is_trio = timer.enter(scope)
                     # An effect that ends exactly at its deadline, or ignores it, leaves a cancelled scope. The next
                     # effect gets a new one.
-                    while effect is not None and not signals.is_cancelling and not timer.is_cancelled():
+                    while effect is not None and not signals.is_cancelling and not timer.was_cancelled:
                         performed = (
                             self._perform_stored(effect) if is_stored else METHODS[type(effect)](effects, effect)
                         )
                         effect = self.send_answer(effect, await performed)
+                        if is_trio:
+                            timer.check_scope()
                 if effect is not None and scope.cancelled_caught:  # at its deadline, or on request
                     effect = self.send_answer(effect, effects.interrupt(effect))
         except BaseException:
@@ -210,8 +212,7 @@ class RunDriver:
         call_soon, thread = get_call_soon(), get_ident()
         self._call_soon = call_soon
         self._events.bind_thread(call_soon, thread)
-        self.effects.bind_thread(call_soon, thread)
-        self.signals.on_cancel(self._request_cancel)
+        self.signals.on_cancel = self._request_cancel
 
     async def _perform_stored(self, effect: Effect[Any]) -> Any:
         """Perform an effect after its start is recorded. If that fails, interrupt it instead."""
@@ -289,7 +290,7 @@ class RunDriver:
     def _break_cycles(self) -> None:
         """Drop references to this driver: with a thousand runs, the garbage collector's work would be noticeable."""
         self.timer.leave()
-        self.signals.on_cancel(None)
+        self.signals.on_cancel = None
 
     def _signal_cancelled(self) -> None:
         """Signal that the task was cancelled. The task of a child run is part of its parent's."""

@@ -65,10 +65,6 @@ class RunEffects:
         self._approval_caller: ApprovalCaller | None = None
         self._requests_until_yield = _YIELD_EVERY
 
-    def bind_thread(self, call_soon: Callable[[Callable[[], object]], object], thread: int) -> None:
-        """Deliver the model's text on this thread."""
-        self._model_caller.bind_thread(call_soon, thread)
-
     def perform(self, effect: Effect[Any]) -> Awaitable[Any]:
         """Perform an effect and return its answer. The deadline is set before this returns."""
         return METHODS[type(effect)](self, effect)
@@ -90,7 +86,7 @@ class RunEffects:
     def act(self, effect: Act) -> Awaitable[Sequence[Outcome | None]]:
         """Make tool calls, in parallel if there are several."""
         tool_calls: Sequence[Any] = effect.acts  # ToolCallRun; a cast would cost a call
-        if len(tool_calls) > 1 or tool_calls[0].gate.outcome is not None:
+        if len(tool_calls) > 1 or tool_calls[0].outcome is not None:
             return self._make_calls(tool_calls, effect.deadline)
         tool_call = tool_calls[0]
         tool_call.start(self._timer.now(), effect.deadline)

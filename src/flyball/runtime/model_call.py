@@ -63,10 +63,6 @@ class ModelCaller:
         self._call_soon: Callable[[Callable[[], object]], object] | None = None
         self._thread = 0
 
-    def bind_thread(self, call_soon: Callable[[Callable[[], object]], object], thread: int) -> None:
-        """Deliver text from other threads on this thread."""
-        self._call_soon, self._thread = call_soon, thread
-
     async def ask(self, request: Request) -> Reply | ModelFailure:
         """Make one attempt. Raises only if it is cancelled; `interrupt` then returns the partial reply."""
         self._request, self._chunks = request, None

@@ -82,7 +82,7 @@ def _reopen_calls(effect: Act, started: StartedEffect) -> None:
         if known is None and not tool_call.tool.idempotent and not isinstance(tool_call, ChildCallRun):
             known = Failure(kind="Interrupted", error=_UNKNOWN, call_id=tool_call.call.id, tool=tool_call.tool.name)
         if known is not None:
-            tool_call.gate.close(known)
+            tool_call.close(known)
 
 
 def _fail_remote_children(tasks: Sequence[Any]) -> None:

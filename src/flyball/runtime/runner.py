@@ -18,7 +18,7 @@ class SignalQueue:
     that was accepted certainly reaches the loop.
     """
 
-    __slots__ = ("_on_cancel", "ended", "in_grace_turn", "is_cancelling", "lock", "pending")
+    __slots__ = ("ended", "in_grace_turn", "is_cancelling", "lock", "on_cancel", "pending")
 
     def __init__(self) -> None:
         self.lock = RLock()
@@ -28,7 +28,8 @@ class SignalQueue:
         self.is_cancelling = False
         """True once a signal has asked to interrupt the effect in progress."""
         self.pending: list[Signal] = []
-        self._on_cancel: Callable[[], object] | None = None
+        self.on_cancel: Callable[[], object] | None = None
+        """Callback that interrupts the effect in progress. It is called on any thread."""
 
     def send(self, signal: Signal) -> bool:
         """Add a signal. Return False if it is too late."""
@@ -39,14 +40,9 @@ class SignalQueue:
             self.pending.append(signal)
             if interrupts:
                 self.is_cancelling = True
-                if self._on_cancel is not None:
-                    self._on_cancel()
+                if self.on_cancel is not None:
+                    self.on_cancel()
             return True
-
-    def on_cancel(self, callback: Callable[[], object] | None) -> None:
-        """Set the callback that interrupts the effect in progress. It is called on any thread."""
-        with self.lock:
-            self._on_cancel = callback
 
     def drain(self) -> Sequence[Signal]:
         """Return and remove all signals. The caller holds `lock`."""

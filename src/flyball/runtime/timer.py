@@ -48,11 +48,12 @@ class RunTimer:
         self._timer: asyncio.TimerHandle | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
         self.was_cancelled = False
-        """True once the current scope was cancelled. Asking the scope itself would be slower."""
+        """True once the current scope was cancelled, so that the next effect needs a new one."""
 
-    def is_cancelled(self) -> bool:
-        """Return True if the next effect needs a new scope."""
-        return self.was_cancelled or (self._loop is None and self._scope is not None and self._scope.cancel_called)
+    def check_scope(self) -> None:
+        """Notice that the scope was cancelled. On trio its own deadline does that; on asyncio the alarm."""
+        if self._loop is None and self._scope is not None and self._scope.cancel_called:
+            self.was_cancelled = True
 
     def now(self) -> float:
         """Return the active seconds of the run."""
@@ -90,12 +91,13 @@ class RunTimer:
             _SCOPES.append(type(anyio.CancelScope()))
         return _SCOPES[0]()
 
-    def enter(self, scope: anyio.CancelScope) -> None:
-        """Use this scope for the following effects."""
+    def enter(self, scope: anyio.CancelScope) -> bool:
+        """Use this scope for the following effects. Return True if its own deadline is the alarm, as on trio."""
         if self._deadline != math.inf or self._timer is not None:
             self.leave()  # otherwise an effect with the same deadline as the last would have no alarm
         self._scope, self.was_cancelled = scope, False
         self._sync_offset()
+        return self._loop is None
 
     def _sync_offset(self) -> None:
         """Compute the offset of the event loop's time. The run may have another clock."""

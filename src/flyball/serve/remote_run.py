@@ -82,7 +82,7 @@ class RemoteRunner:
         If the calling task is cancelled, the request is closed first.
         """
         self._call_soon = get_call_soon()
-        self.signals.on_cancel(self._request_cancel)
+        self.signals.on_cancel = self._request_cancel
         try:
             envelope = self._open_budget()
             self.result = envelope if isinstance(envelope, Result) else await self._request_run(envelope)
@@ -91,7 +91,7 @@ class RemoteRunner:
             raise
         finally:
             self.signals.ended = True
-            self.signals.on_cancel(None)
+            self.signals.on_cancel = None
         return self.result
 
     def _open_budget(self) -> TurnBudget | Result:

@@ -131,7 +131,7 @@ class EffectRunner:
             )
             for call in children:
                 has_duplicates = any(task.duplicate_of is not None for task in call.tasks)
-                call.close(max(ended[place] for place in tasks if place[0] is call or has_duplicates))
+                call.close_finished(max(ended[place] for place in tasks if place[0] is call or has_duplicates))
             ended_at = max(ended_at, *ended.values())
         self.advance_to(ended_at)
         return [call.outcome for call in calls]

@@ -94,9 +94,10 @@ class Admission:
         This is the last step before the call is made.
         """
         tool, envelope = tool_call.tool, self.envelope
-        denial = None if tool.max_calls is None else self._check_max_calls(tool_call)
-        if denial is not None:
-            return denial
+        if tool.max_calls is not None:
+            denial = self._check_max_calls(tool_call)
+            if denial is not None:
+                return denial
         if envelope is not None and not envelope.claim_tool_call(tool.name):
             return self._deny_exhausted(tool_call, envelope)
         if tool.max_calls is not None:

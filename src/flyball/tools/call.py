@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
+from threading import Lock
 from typing import Any
 
 from pydantic_core import to_json
@@ -12,7 +13,7 @@ from .._internal.text import redact_arguments
 from .._internal.workers import Worker
 from ..budget.deadline import DeadlineToken
 from ..budget.run_budget import TurnBudget
-from ..outcome import Cancelled, Denied, Failure, Outcome, Reason, Success, Timeout
+from ..outcome import Cancelled, Denied, Failure, Reason, Success, Timeout
 from ..request import Call
 from .context import OutcomeSlot, ToolState
 from .excerpt import MAX_CHARACTERS, make_excerpt, serialize_content
@@ -22,7 +23,7 @@ _ONE_CALL: Mapping[str, int] = {"tool_calls": 1}
 _PLAIN_TYPES = frozenset({str, int, float, bool, type(None)})
 
 
-class ToolCallRun:
+class ToolCallRun(OutcomeSlot):
     """Tool call that was parsed, allowed and counted.
 
     The runner closes it with exactly one outcome. The closing methods (`succeed`, `fail`, `time_out`, `cancel`, `deny`)
@@ -36,7 +37,6 @@ class ToolCallRun:
         "children",
         "deadline",
         "envelope",
-        "gate",
         "started_at",
         "state",
         "token",
@@ -67,17 +67,13 @@ class ToolCallRun:
         """Answer of the person who was asked about the call."""
         self.children: tuple[Any, ...] = ()
         """Results of child runs that the tool started itself."""
-        self.gate = OutcomeSlot(not tool.is_async)
+        self.outcome = None
+        self._lock = None if tool.is_async else Lock()
         self.started_at = 0.0
         self.deadline = math.inf
         self.token: DeadlineToken | None = None
         self.state: ToolState | None = None
         self.worker: Worker | None = None
-
-    @property
-    def outcome(self) -> Outcome | None:
-        """Return the outcome, or None while the call is in progress."""
-        return self.gate.outcome
 
     @property
     def canonical_arguments(self) -> bytes | None:
@@ -105,7 +101,8 @@ class ToolCallRun:
         The tool's own timeout may shorten the deadline.
         """
         self.started_at = now
-        self.deadline = min(deadline, now + self.cap_s)
+        own = now + self.cap_s
+        self.deadline = own if own < deadline else deadline
 
     def succeed(self, value: Any, now: float, run_id: str) -> bool:
         """Close the call with its value.
@@ -115,11 +112,11 @@ class ToolCallRun:
         """
         content = serialize_content(value)
         changes = {} if self.state is None else self.state.changes
-        call_id, tool, seconds = self.call.id, self.tool.name, now - self.started_at
-        outcome = Success.create(call_id, tool, seconds, content, value, changes, self.children)
+        seconds = now - self.started_at
+        outcome = Success.create(self.call.id, self.tool.name, seconds, content, value, changes, self.children)
         if len(content) > MAX_CHARACTERS:
             outcome.content, outcome.artifact = make_excerpt(content, self.idempotency_key(run_id))
-        return self.gate.close(outcome)
+        return self.close(outcome)
 
     def fail(self, error: BaseException, now: float) -> bool:
         """Close the call with the exception that the tool raised."""
@@ -127,20 +124,20 @@ class ToolCallRun:
             message = str(error)
         except (Exception, SystemExit):
             message = "the error has no readable message"
-        return self.gate.close(Failure(kind=type(error).__name__, error=message, **self._outcome_fields(now)))
+        return self.close(Failure(kind=type(error).__name__, error=message, **self._outcome_fields(now)))
 
     def time_out(self, now: float) -> bool:
         """Close the call as timed out."""
         cap_s = round(self.deadline - self.started_at, 3)
-        return self.gate.close(Timeout(cap_s=cap_s, hung=self.worker is not None, **self._outcome_fields(now)))
+        return self.close(Timeout(cap_s=cap_s, hung=self.worker is not None, **self._outcome_fields(now)))
 
     def cancel(self, now: float) -> bool:
         """Close the call as cancelled."""
-        return self.gate.close(Cancelled(hung=self.worker is not None, **self._outcome_fields(now)))
+        return self.close(Cancelled(hung=self.worker is not None, **self._outcome_fields(now)))
 
     def deny(self, reason: Reason, message: str, now: float) -> bool:
         """Close the call as denied, before the tool ran."""
-        return self.gate.close(Denied(reason=reason, message=message, **self._outcome_fields(now)))
+        return self.close(Denied(reason=reason, message=message, **self._outcome_fields(now)))
 
     def idempotency_key(self, run_id: str) -> str:
         """Return the call's unique key, which is stable across crashes."""

@@ -27,31 +27,27 @@ class OutcomeSlot:
 
     __slots__ = ("_lock", "outcome")
 
-    def __init__(self, threads: bool = True) -> None:
-        """Create an open slot.
-
-        `threads` says whether several threads may close it.
-        """
+    def __init__(self) -> None:
         self.outcome: Outcome | None = None
         """Outcome of the call. None while it is open. Only `close` sets it."""
-        self._lock = Lock() if threads else None
+        self._lock: Lock | None = Lock()
+        """None if only one thread sets the outcome."""
 
     def close(self, outcome: Outcome) -> bool:
         """Set the outcome.
 
         Return False, and change nothing, if there is one already.
         """
-        lock = self._lock
-        if lock is not None:
-            lock.acquire()
-        try:
-            if self.outcome is not None:
-                return False
-            self.outcome = outcome
-            return True
-        finally:
-            if lock is not None:
-                lock.release()
+        if self._lock is not None:
+            with self._lock:
+                return self._set_first(outcome)
+        return self._set_first(outcome)
+
+    def _set_first(self, outcome: Outcome) -> bool:
+        if self.outcome is not None:
+            return False
+        self.outcome = outcome
+        return True
 
     def commit(self) -> None:
         """Raise CallClosed if the call has ended.

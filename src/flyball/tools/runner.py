@@ -108,7 +108,7 @@ class ToolRunner:
             if tool_call.tool.is_async:
                 with anyio.CancelScope(deadline=loop_time() + tool_call.deadline - tool_call.started_at):
                     await self._run_in_loop(tool_call)
-                if tool_call.gate.outcome is None:
+                if tool_call.outcome is None:
                     self.interrupt((tool_call,), timed_out=True)
             else:  # no cancel scope: a thread cannot be interrupted
                 await self._run_in_worker(tool_call, tool_call.deadline)
@@ -127,7 +127,7 @@ class ToolRunner:
     def interrupt(self, tool_calls: Sequence[ToolCallRun], *, timed_out: bool = False) -> None:
         """Close calls that are still open, as timed out or cancelled."""
         for tool_call in tool_calls:
-            if tool_call.gate.outcome is None:
+            if tool_call.outcome is None:
                 now = self.clock.now()
                 was_open = tool_call.time_out(now) if timed_out else tool_call.cancel(now)
                 if was_open and tool_call.worker is not None:
@@ -155,7 +155,7 @@ class ToolRunner:
             tool_call.fail(error, self.clock.now())
         finally:
             POSITION.reset(token)
-        return (tool_call.gate.outcome,)
+        return (tool_call.outcome,)
 
     async def _run_in_worker(self, tool_call: ToolCallRun, deadline: float) -> Sequence[Outcome | None]:
         bound, context = self.bind(tool_call), copy_context_for_thread()
@@ -217,7 +217,7 @@ class ToolRunner:
             budgets={} if tool_call.envelope is None else tool_call.envelope.snapshots(),
             answer=tool_call.answer,
             state=state,
-            gate=tool_call.gate,
+            gate=tool_call,
             may_write=self.may_write,
             report=report,
             delegating=partial(self.delegate, tool_call),
