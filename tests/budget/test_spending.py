@@ -87,7 +87,7 @@ def test_an_overshoot_is_booked_and_readable() -> None:
         purse = Spending(envelope)
         holds = purse.hold(10, 20)
         assert holds is not None
-        purse.settle([holds], Usage(30, 200))
+        purse.settle(holds, Usage(30, 200))
         assert (envelope.budgets["tokens"].used, purse.usage.total, purse.largest_input_tokens) == (230, 230, 30)
         assert envelope.budgets["tokens"].snapshot().ratio == pytest.approx(2.3)
 
@@ -97,7 +97,7 @@ def test_what_nobody_settled_is_booked_whole_in_tokens_and_money() -> None:
         purse = Spending(envelope, TokenPrice(input=1_000, output=1_000))
         holds = purse.hold(10, 20)
         assert holds is not None
-        purse.settle_estimate([holds])
+        purse.settle_estimate(holds)
         assert (envelope.budgets["tokens"].used, envelope.budgets["usd"].used, purse.cost) == (
             30,
             30 * 10**6,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from bisect import bisect_right
-from collections.abc import Sequence
+from collections.abc import Iterable
 
 from .price import Price, compute_max_request_cost
 from .run_budget import TurnBudget
@@ -16,6 +16,19 @@ _MAX_TOKENS = 1_000_000_000
 Holds = tuple[int, int]
 """Tokens and money reserved for one request. They stay reserved until they are settled."""
 NO_HOLDS: Holds = (0, 0)
+
+
+def add_holds(holds: Iterable[Holds]) -> Holds:
+    """Return the sum of several reservations.
+
+    >>> add_holds([(10, 0), (5, 2)])
+    (15, 2)
+    """
+    tokens = money = 0
+    for held in holds:
+        tokens += held[0]
+        money += held[1]
+    return tokens, money
 
 
 class Spending:
@@ -114,7 +127,9 @@ class Spending:
 
     def release(self, holds: Holds) -> None:
         """Release the reservations of a request that was not made, or used nothing."""
-        self._settle_holds((holds,), 0, 0)
+        with self.envelope.lock:
+            self._tokens.settle(holds[0], 0)
+            self.envelope.budgets["usd"].settle(holds[1], 0)
 
     def hold_up_to(self, input_tokens: int, max_output_tokens: int | None) -> tuple[Holds, int | None] | None:
         """Reserve the input and the longest affordable reply.
@@ -140,7 +155,7 @@ class Spending:
             holds = self.hold(input_tokens, output or 0) if output != 0 else None
         return None if holds is None else (holds, output)
 
-    def settle(self, holds: Sequence[Holds], usage: Usage) -> Holds:
+    def settle(self, holds: Holds, usage: Usage) -> Holds:
         """Settle reservations to the reported usage, and return the tokens and the money.
 
         The usage may exceed the reservations: the request has already happened. Threads that settle requests of one
@@ -159,37 +174,29 @@ class Spending:
             self.largest_input_tokens = input
         return tokens, money
 
-    def settle_estimate(self, holds: Sequence[Holds], input_tokens: int = 0, output_tokens: int = 0) -> Holds:
+    def settle_estimate(self, holds: Holds, input_tokens: int = 0, output_tokens: int = 0) -> Holds:
         """Settle a request whose usage was not reported, and return the tokens and the money.
 
         Counts the reservation or the given tokens, whichever is more: a limit must assume the worst.
         """
         with self.envelope.lock:
             money = 0 if self.price is None else compute_max_request_cost(self.price, input_tokens, output_tokens)
-            tokens = max(input_tokens + output_tokens, sum(held[0] for held in holds))
-            money = max(money, sum(held[1] for held in holds))
+            tokens, money = max(input_tokens + output_tokens, holds[0]), max(money, holds[1])
             self._settle_amounts(holds, tokens, money)
             self.estimated_requests += 1
         return tokens, money
 
-    def _settle_amounts(self, holds: Sequence[Holds], tokens: int, money: int) -> None:
+    def _settle_amounts(self, holds: Holds, tokens: int, money: int) -> None:
         if self.price is not None:
             self.costs[self._model] += money
         elif self._model not in self.unpriced:
             self.unpriced += (self._model,)
-        self._settle_holds(holds, tokens, money)
-
-    def _settle_holds(self, holds: Sequence[Holds], tokens: int, money: int) -> None:
-        held_tokens = held_money = 0
-        for held in holds:
-            held_tokens += held[0]
-            held_money += held[1]
-        if not (money or held_money):
-            self._tokens.settle(held_tokens, tokens)
+        if not (money or holds[1]):
+            self._tokens.settle(holds[0], tokens)
             return
         with self.envelope.lock:
-            self._tokens.settle(held_tokens, tokens)
-            self.envelope.budgets["usd"].settle(held_money, money)
+            self._tokens.settle(holds[0], tokens)
+            self.envelope.budgets["usd"].settle(holds[1], money)
 
 
 def _affordable_output(price: Price, input_tokens: int, money: int) -> float:

@@ -67,8 +67,11 @@ class BudgetWarnings:
     def _find(self, budget: TurnBudget, now: float) -> Sequence[BudgetWarning]:
         names = [name for name, _ in self._thresholds]
         found = [warning for name in names if (warning := _check(name, budget.budgets[name])) is not None]
-        warned = {warning.budget for warning in found}
-        self._thresholds = find_thresholds(budget.budgets, [name for name in names if name not in warned])
+        if found:
+            warned = [warning.budget for warning in found]
+            self._thresholds = tuple([row for row in self._thresholds if row[0] not in warned])
+        else:  # a ceiling was raised, or time is short
+            self._thresholds = find_thresholds(budget.budgets, names)
         if now > budget.nearly_over_at and not self._time_is_known:
             self._time_is_known = True
             total = budget.work_seconds

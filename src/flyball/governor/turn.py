@@ -8,7 +8,7 @@ from typing import Any, Protocol
 from .._internal import validation
 from ..budget.deadline import Deadline, DeadlineToken
 from ..budget.run_budget import TurnBudget
-from ..budget.spending import NO_HOLDS, Holds, Spending
+from ..budget.spending import NO_HOLDS, Holds, Spending, add_holds
 from ..budget.usage import Usage
 from ..errors import UsageError
 from ..event import Refunded
@@ -114,7 +114,7 @@ class Turn:
         used = Usage.of(usage)
         with self.envelope.lock:
             self._require_open("settle()")
-            self._spending.settle(self._holds, used)
+            self._spending.settle(add_holds(self._holds), used)
             self._holds.clear()
             self._is_input_held = self._is_output_held = False
             self.requests += 1
@@ -172,7 +172,7 @@ class Turn:
         with self.envelope.lock:
             self._closed = True
             if self._holds or not (self.requests or self._is_refunded):
-                self._spending.settle_estimate(self._holds)
+                self._spending.settle_estimate(add_holds(self._holds))
             self._holds.clear()
             self.requests = max(1, self.requests)
 

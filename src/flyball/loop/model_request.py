@@ -100,7 +100,7 @@ def send_request(
     try:
         answer = run.receive(effect, (yield effect))
     except BaseException:  # the loop is closed while it waits, so the usage is unknown
-        run.spending.settle_estimate((holds,), tokens)
+        run.spending.settle_estimate(holds, tokens)
         _emit_reply(run, purpose, _CLOSED_FAILURE, True)
         raise
     usage, is_estimate = None if isinstance(answer, ModelFailure) else answer.usage, False
@@ -108,7 +108,7 @@ def send_request(
         amounts = _settle_unreported(run, request, tokens, holds, answer)
         is_estimate = amounts is not NO_HOLDS
     else:
-        amounts = run.spending.settle((holds,), usage)
+        amounts = run.spending.settle(holds, usage)
         if usage.input and purpose is _TURN:
             messages.input_tokens = usage.input
     if request.notices and isinstance(answer, Reply):
@@ -150,7 +150,7 @@ def _settle_unreported(
     received = estimate_reply_tokens(answer) if isinstance(answer, Reply) else 0
     if request.max_output_tokens is not None:
         received = min(received, request.max_output_tokens)
-    return run.spending.settle_estimate((holds,), tokens, received)
+    return run.spending.settle_estimate(holds, tokens, received)
 
 
 def _build_request(run: RunState) -> tuple[Request, int]:

@@ -157,10 +157,9 @@ def record_outcome(run: RunState, outcome: Outcome, group: int | None) -> None:
     """Record an outcome in events, messages and counts, and ask the hooks about it."""
     progress, call_id, tool = run.progress, outcome.call_id, outcome.tool
     is_done, reason = type(outcome) is Success, None if outcome.same_as is None else Reason.DUPLICATE
-    if type(outcome) is Denied:
+    if not is_done and type(outcome) is Denied:
         reason = outcome.reason
-    status = _DONE if is_done else outcome.status
-    run.recorder.emit(ToolEnded, call_id, tool, status, reason, outcome.seconds)
+    run.recorder.emit(ToolEnded, call_id, tool, _DONE if is_done else outcome.status, reason, outcome.seconds)
     run.messages.add_result(call_id, tool, outcome.text, not is_done, group)
     progress.results.append(outcome)
     counts = progress.successes if is_done else progress.failures

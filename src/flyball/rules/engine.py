@@ -88,8 +88,15 @@ class RuleEngine:
         if point is _STARTED:
             if self._watch is not None and self._watch.is_unchanged(progress):
                 return ()
-        elif point is _ENDED and self._is_quiet(about):
-            return ()
+        elif point is _ENDED:
+            sizes = self._quiet_sizes  # of results at which no rule fires
+            if (
+                sizes is not None
+                and type(about) is Success
+                and about.artifact is None
+                and sizes[0] <= len(about.content) < sizes[1]
+            ):
+                return ()
         trigger = _find_outcome_trigger(about) if point is _ENDED else _TRIGGERS.get(point)
         rules = self._by_trigger.get(trigger) if trigger is not None else None
         if rules is None or trigger is None:
@@ -100,13 +107,6 @@ class RuleEngine:
             planned = point is Point.CALL_PLANNED
             rules = [rule for rule in rules if isinstance(rule.action, AskPersonAction) is planned]
         return self._evaluate(rules, progress, about)
-
-    def _is_quiet(self, about: object) -> bool:
-        """Check whether a result has a size at which no rule fires."""
-        sizes = self._quiet_sizes
-        if sizes is None or type(about) is not Success or about.artifact is not None:
-            return False
-        return sizes[0] <= len(about.content) < sizes[1]
 
     def build_initial_watch(self, progress: Progress) -> ThresholdWatch | None:
         """Return the watch of a run that has not started.

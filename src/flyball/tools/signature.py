@@ -22,7 +22,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, create_model
 from pydantic.errors import PydanticUserError
 from pydantic.fields import FieldInfo
 from pydantic.json_schema import GenerateJsonSchema, PydanticJsonSchemaWarning
-from pydantic_core import PydanticSerializationError, SchemaError, to_json
+from pydantic_core import PydanticSerializationError, SchemaError, SchemaValidator, to_json
 
 from ..errors import ArgumentError, ConfigError, UsageError, quote_value, suggest_names
 from .context import ToolContext
@@ -52,6 +52,7 @@ class Signature:
         self._has_renamed_fields = any(map(_is_reserved_by_pydantic, self.names))
         self._model = self._build_model(parameters, descriptions)
         self._validate_json = self._model.__pydantic_validator__.validate_json
+        self._validate_fields = None if self._has_renamed_fields else _build_field_validator(self._model)
         self.schema = self._build_schema()
 
     def read(self, arguments: str | bytes | Mapping[str, Any] | None) -> dict[str, Any]:
@@ -60,6 +61,11 @@ class Signature:
         Raises:
             ArgumentError: the arguments are wrong; it lists every mistake.
         """
+        if self._validate_fields is not None and type(arguments) is str:
+            try:
+                return self._validate_fields(arguments)[0]
+            except Exception:
+                pass
         try:
             text = arguments if isinstance(arguments, str) else _to_json_text(arguments)
             values = self._validate_json(text or "{}").__dict__
@@ -113,6 +119,17 @@ class Signature:
                 return f"{where}: not JSON: {error['ctx']['error']}".removeprefix(": ")
             case _:
                 return f"{where or 'arguments'}: {error['msg']}; found {quote_value(error['input'])}"
+
+
+def _build_field_validator(model: type[BaseModel]) -> Callable[[str | bytes], tuple[Any, ...]] | None:
+    """Return a function that validates the fields of a model without creating an instance, in half the time.
+
+    It returns a tuple whose first item is a dict. None for a model that refers to other models.
+    """
+    schema: Any = model.__pydantic_core_schema__
+    if schema["type"] != "model" or schema["schema"]["type"] != "model-fields":
+        return None
+    return SchemaValidator(schema["schema"], schema.get("config")).validate_json
 
 
 def _is_reserved_by_pydantic(name: str) -> bool:
