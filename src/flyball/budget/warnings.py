@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from .budget import IterationBudget
 
@@ -57,7 +57,7 @@ class BudgetWarnings:
         if now <= budget.nearly_over_at:
             budgets = budget.budgets
             for name, threshold in self._thresholds:
-                counter: Any = budgets[name]  # has a ceiling
+                counter = budgets[name]
                 if threshold < counter._used < counter._limit:
                     break
             else:

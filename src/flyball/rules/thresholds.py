@@ -25,6 +25,10 @@ from .vocabulary import BUDGETS
 _TOLERANCE_SECONDS = 1e-6
 """Seconds before and after a moment in which the rules are evaluated anyway."""
 _SIGNS = (ast.Gt, ast.GtE, ast.Lt, ast.LtE, ast.Eq, ast.NotEq)
+_MIRRORED = {ast.Gt: ast.Lt, ast.GtE: ast.LtE, ast.Lt: ast.Gt, ast.LtE: ast.GtE, ast.Eq: ast.Eq, ast.NotEq: ast.NotEq}
+"""Sign of a comparison whose sides are swapped."""
+_CHANGES_AT_NUMBER, _CHANGES_ABOVE_NUMBER = (ast.GtE, ast.Lt), (ast.Gt, ast.LtE)
+"""Signs whose result changes when a growing field reaches the number, or when it passes the number."""
 _COUNTS = {"context.turn.iteration_count": ("turns", "used"), "context.turn.token_usage": ("tokens", "used")}
 _READINGS, _TIME_READINGS = frozenset({"used", "ratio", "remaining"}), frozenset({"ratio", "remaining"})
 
@@ -38,6 +42,7 @@ class Comparison(NamedTuple):
     budget: str
     reading: str
     number: float
+    sign: type[ast.cmpop] = ast.Eq
 
 
 def find_comparisons(rules: Iterable[Rule]) -> dict[str, Sequence[Comparison]] | None:
@@ -62,22 +67,25 @@ def _collect_comparisons(rule: Rule, node: ast.expr) -> list[Comparison] | None:
         case ast.UnaryOp(op=ast.Not(), operand=operand):
             return _collect_comparisons(rule, operand)
         case ast.Compare(left=left, ops=[sign], comparators=[right]) if isinstance(sign, _SIGNS):
-            comparison = _parse_comparison(rule, left, right) or _parse_comparison(rule, right, left)
+            kind = type(sign)
+            comparison = _parse_comparison(rule, left, kind, right) or _parse_comparison(
+                rule, right, _MIRRORED[kind], left
+            )
             return None if comparison is None else [comparison]
         case _:
             return None
 
 
-def _parse_comparison(rule: Rule, field: ast.expr, number: ast.expr) -> Comparison | None:
+def _parse_comparison(rule: Rule, field: ast.expr, sign: type[ast.cmpop], number: ast.expr) -> Comparison | None:
     name, value = ast.unparse(field), _parse_number(rule, number)
     if value is None:
         return None
     if name == "context.result.characters":
-        return Comparison("", "characters", value)
+        return Comparison("", "characters", value, sign)
     budget, reading = _COUNTS.get(name) or _parse_field(name)
     exact = reading == "ratio" or budget != "usd"  # dollars are floats, and counts are ints
     known = budget in BUDGETS and reading in (_TIME_READINGS if budget == "seconds" else _READINGS)
-    return Comparison(budget, reading, value) if known and exact else None
+    return Comparison(budget, reading, value, sign) if known and exact else None
 
 
 def _parse_field(name: str) -> tuple[str, str]:
@@ -236,7 +244,18 @@ def find_size_interval(comparisons: Mapping[str, Sequence[Comparison]], size: in
     return _find_interval(size, points)
 
 
-def _compute_counts(comparison: Comparison, envelope: TurnBudget) -> tuple[float, float]:
+def _compute_counts(comparison: Comparison, envelope: TurnBudget) -> Sequence[float]:
+    """Return the counts at which a comparison changes."""
+    first, second = _compute_both_counts(comparison, envelope)
+    shrinks = comparison.reading == "remaining"
+    if comparison.sign in _CHANGES_AT_NUMBER:
+        return (second,) if shrinks else (first,)
+    if comparison.sign in _CHANGES_ABOVE_NUMBER:
+        return (first,) if shrinks else (second,)
+    return first, second
+
+
+def _compute_both_counts(comparison: Comparison, envelope: TurnBudget) -> tuple[float, float]:
     """Return the counts at which the field reaches and passes the number."""
     budget, number = envelope.budgets[comparison.budget], comparison.number
     ceiling = None if budget.ceiling is None else budget.ceiling - envelope.reserved(comparison.budget)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from itertools import islice
 from typing import Any, Protocol
 
 from ..errors import FlyballError, UsageError
@@ -157,11 +158,13 @@ class PauseJournal(NullJournal):
     fingerprints when the run pauses.
     """
 
-    __slots__ = ("_descriptions", "_fingerprint", "_pause")
+    __slots__ = ("_described", "_fingerprint", "_pause")
 
     def __init__(self, pause: PausedRun | None = None) -> None:
         self._pause = pause
-        self._descriptions: list[tuple[Any, ...]] = []
+        self._described: list[Any] = []
+        """Descriptions of the effects one after the other, each after its length: a tuple for each would be work for
+        the garbage collector."""
         self._fingerprint = Fingerprint()
         """Fingerprint of the replayed effects."""
 
@@ -173,22 +176,20 @@ class PauseJournal(NullJournal):
         return self._fingerprint.next(effect) == started.fingerprint
 
     def record_replayed(self, effect: Effect[Any]) -> None:
-        description = effect.describe()
-        self._fingerprint.add_description(description)
-        self._descriptions.append(description)
+        self._fingerprint.add(effect)
+        self.record_answer(0, effect, Answer(None, 0.0))
 
     def record_answer(self, n: int, effect: Effect[Any], answer: Answer[Any]) -> None:
-        self._descriptions.append(effect.describe())
+        description = effect.describe()
+        self._described.append(len(description))
+        self._described += description
 
     def read_history(self, answers: Sequence[Answer[Any]]) -> RunHistory:
-        fingerprint = Fingerprint()
-        started = [
-            StartedEffect(
-                fingerprint=fingerprint.add_description(description),
-                question=description[1] if description[0] == "Decide" else None,
-            )
-            for description in self._descriptions
-        ]
+        fingerprint, started, rest = Fingerprint(), list[StartedEffect](), iter(self._described)
+        for length in rest:
+            description = tuple(islice(rest, length))
+            question = description[1] if description[0] == "Decide" else None
+            started.append(StartedEffect(fingerprint=fingerprint.add_description(description), question=question))
         return RunHistory(list(answers), started, at=answers[-1].at)
 
     def build_divergence_error(self, player: LoopPlayer) -> FlyballError:
