@@ -103,9 +103,9 @@ def _redact_arguments(result: Result, tool: str | None, arguments: Any) -> Any:
     try:
         values = json.loads(arguments) if isinstance(arguments, str) else dict(arguments)
         redacted = {name: "***" if name in secret else value for name, value in values.items()}
-    except (AttributeError, TypeError, ValueError):
+        return json.dumps(redacted) if isinstance(arguments, str) else redacted
+    except (AttributeError, TypeError, ValueError, RecursionError):
         return "***"  # unreadable arguments may contain a secret
-    return json.dumps(redacted) if isinstance(arguments, str) else redacted
 
 
 def _build_completion_record(result: Result) -> dict[str, Any]:
@@ -171,7 +171,7 @@ def _describe_request(event: ModelRequested) -> dict[str, Any]:
 def _message_to_dict(message: Message) -> dict[str, Any]:
     try:
         return message.to_dict()
-    except (MessageError, TypeError):
+    except Exception:
         # A message whose payload is not JSON must not lose the whole record.
         return {"id": message.id, **to_jsonable(message)}
 

@@ -94,13 +94,14 @@ def send_request(
     )
     run.completion.request_deadline = deadline
     effect = Ask(request, deadline)
+    answer: Reply | ModelFailure = _CLOSED_FAILURE
     try:
         answer = run.receive(effect, (yield effect))
-    except BaseException:  # the loop is closed while it waits, so the usage is unknown
+        amounts, is_estimate = _settle_usage(run, request, tokens, holds, answer)
+    except BaseException:  # the loop is closed while it waits, or a price raises: the usage is unknown
+        _emit_reply(run, purpose, answer, True)
         run.spending.settle_estimate((holds,), tokens)
-        _emit_reply(run, purpose, _CLOSED_FAILURE, True)
         raise
-    amounts, is_estimate = _settle_usage(run, request, tokens, holds, answer)
     if isinstance(answer, Reply):
         if request.notices:
             run.hooks.mark_delivered()

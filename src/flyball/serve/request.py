@@ -26,6 +26,7 @@ LIMITS: Mapping[str, Unit] = {
 }
 _KEYS = ("message", "messages", "session", "metadata", "limits")
 _MAX_SESSION_CHARS = 200
+_MAX_LIMIT = 2**53
 _CLIENT_GONE = Problem(400, "client_gone", "The client disconnected before the request was complete.")
 
 
@@ -146,8 +147,8 @@ def _parse_limits(data: object) -> dict[str, int | float]:
             limits[name] = unit.parse(None if isinstance(amount, str) else amount)
         except ValueError:
             limits[name] = 0
-        if limits[name] <= 0:
-            raise ValueError(f"`limits.{name}` must be {unit.expected} above 0.")
+        if not 0 < limits[name] <= unit.parse(_MAX_LIMIT):
+            raise ValueError(f"`limits.{name}` must be {unit.expected} above 0, at most 2^53.")
     return limits
 
 
