@@ -42,7 +42,6 @@ from flyball.rules.vocabulary import Vocabulary
 from flyball.serve.request import parse_request
 from flyball.testing.cassette import Redactor
 from flyball.testing.server.reply import split_words
-from flyball.toolbox.commands import remove_secrets
 from flyball.toolbox.fetch_tool import fetch
 from flyball.toolbox.html import FetchedBody, as_text, html_to_text
 from flyball.tools.excerpt import make_excerpt, serialize_content
@@ -202,11 +201,6 @@ CASES: list[tuple[str, str, Read, Make, Make]] = [
     ("toolbox/html.py", "a page of charsets", page, repeated("charset = "), repeated("<p>All warm</p>\n")),
     ("toolbox/html.py", "a long type", text_of_type, repeated("text/a+"), LETTERS),
     ("toolbox/fetch_tool.py", "a long URL", lambda url: asyncio.run(fetch()[0].function(url)), repeated("."), LETTERS),
-    *(
-        ("toolbox/commands.py", f"a value of {unit!r}", lambda value: remove_secrets({"A": value}),
-         repeated(unit, start="a://"), LETTERS)
-        for unit in (":", "://", "a:", "-----BEGIN ")
-    ),
     ("person.py", "a text of controls", escaped, repeated("\x1b"), PROSE),
     ("cli/transcript.py", "a text of fences", export, repeated("```\n"), PROSE),
     ("cli/report.py", "a text of marks", as_markdown, repeated("*_"), PROSE),
