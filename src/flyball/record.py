@@ -80,7 +80,11 @@ def _build_data_machine_record(result: Result) -> dict[str, Any]:
         ],
         "tool_execution_results": [outcome.to_dict() for outcome in result.tool_results],
         "usage": result.usage,
-        "request_metadata": [_describe_request(event) for event in result.events if isinstance(event, ModelRequested)],
+        "request_metadata": [
+            _describe_request(event, result.metadata.get("mode"))
+            for event in result.events
+            if isinstance(event, ModelRequested)
+        ],
         "max_turns_reached": _has_refused_turns(result),
         "warning": result.warning,
         "error": result.error,
@@ -151,8 +155,7 @@ def _build_own_record(result: Result) -> dict[str, Any]:
     }
 
 
-def _describe_request(event: ModelRequested) -> dict[str, Any]:
-    mode = (event.header.metadata or {}).get("mode")
+def _describe_request(event: ModelRequested, mode: object) -> dict[str, Any]:
     return {
         "provider": event.provider,
         "model": event.model,

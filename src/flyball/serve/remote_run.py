@@ -30,6 +30,7 @@ from ..recorder import Recorder
 from ..result import Result, Stop
 from ..runtime import Runner, SignalQueue
 from ..unit import Unit
+from .request import has_valid_size
 
 _MAX_RUNS = 1_000
 """Maximum number of runs that one request may report."""
@@ -346,7 +347,9 @@ class RemoteEvents:
         run_id = event.header.run_id
         if isinstance(event, RunStarted) and self._is_new(event.header):
             parent_id = event.header.parent_run_id if self._known_ids else self._own_id
-            self._open_runs[run_id] = _RemoteRunState(replace(event.header, parent_run_id=parent_id), event)
+            metadata = event.header.metadata if has_valid_size(event.header.metadata) else None
+            header = replace(event.header, parent_run_id=parent_id, metadata=metadata)
+            self._open_runs[run_id] = _RemoteRunState(header, event)
             self._known_ids.add(run_id)
         elif isinstance(event, RunStarted) or run_id not in self._open_runs:
             return
