@@ -488,6 +488,10 @@ _LONGEST_NAME = 100
 """Characters. A longer name is not a typing mistake, and the cost of a comparison grows with both lengths."""
 
 
+MAX_MESSAGE_CHARACTERS = 10_000
+"""Maximum length of an error's message in results and events. Exceptions of foreign code may have any length."""
+
+
 def truncate(text: str, max_chars: int) -> str:
     """Return a text, cut after `max_chars` characters."""
     return text if len(text) <= max_chars else f"{text[:max_chars]}…"
@@ -508,9 +512,9 @@ def format_with_code(error: object) -> str:
 
 
 def describe_error(error: BaseException | str) -> dict[str, str]:
-    """Return an error as a result carries it: code, kind and message."""
+    """Return an error as a result carries it: code, kind and message, which is cut if it is very long."""
     try:
-        message = str(error)
+        message = truncate(str(error), MAX_MESSAGE_CHARACTERS)
     except Exception:  # a failing __str__ must not lose the result
         message = "an error that cannot be shown"
     if isinstance(error, FlyballError):

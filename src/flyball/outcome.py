@@ -149,6 +149,9 @@ class Failure(BaseOutcome):
     kind: str
     """Name of the exception class."""
     error: str
+    """Message of the exception as the model sees it; an excerpt if there is an artifact."""
+    whole_error: str | None = None
+    """Whole message, if `error` is an excerpt. None otherwise."""
 
     @property
     def text_without_note(self) -> str:

@@ -80,7 +80,11 @@ def _build_data_machine_record(result: Result) -> dict[str, Any]:
         ],
         "tool_execution_results": [outcome.to_dict() for outcome in result.tool_results],
         "usage": result.usage,
-        "request_metadata": [_describe_request(event) for event in result.events if isinstance(event, ModelRequested)],
+        "request_metadata": [
+            _describe_request(event, result.metadata.get("mode"))
+            for event in result.events
+            if isinstance(event, ModelRequested)
+        ],
         "max_turns_reached": _has_refused_turns(result),
         "warning": result.warning,
         "error": result.error,
@@ -103,9 +107,9 @@ def _redact_arguments(result: Result, tool: str | None, arguments: Any) -> Any:
     try:
         values = json.loads(arguments) if isinstance(arguments, str) else dict(arguments)
         redacted = {name: "***" if name in secret else value for name, value in values.items()}
-    except (AttributeError, TypeError, ValueError):
+        return json.dumps(redacted) if isinstance(arguments, str) else redacted
+    except (AttributeError, TypeError, ValueError, RecursionError):
         return "***"  # unreadable arguments may contain a secret
-    return json.dumps(redacted) if isinstance(arguments, str) else redacted
 
 
 def _build_completion_record(result: Result) -> dict[str, Any]:
@@ -151,8 +155,7 @@ def _build_own_record(result: Result) -> dict[str, Any]:
     }
 
 
-def _describe_request(event: ModelRequested) -> dict[str, Any]:
-    mode = (event.header.metadata or {}).get("mode")
+def _describe_request(event: ModelRequested, mode: object) -> dict[str, Any]:
     return {
         "provider": event.provider,
         "model": event.model,
@@ -171,7 +174,7 @@ def _describe_request(event: ModelRequested) -> dict[str, Any]:
 def _message_to_dict(message: Message) -> dict[str, Any]:
     try:
         return message.to_dict()
-    except (MessageError, TypeError):
+    except Exception:
         # A message whose payload is not JSON must not lose the whole record.
         return {"id": message.id, **to_jsonable(message)}
 

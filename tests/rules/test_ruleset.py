@@ -67,6 +67,20 @@ def test_one_bad_file_never_stops_the_others(tmp_path: Path) -> None:
         RuleSet.load(tmp_path, strict=True)
 
 
+def test_a_link_out_of_the_folder_is_refused_and_its_target_not_quoted(tmp_path: Path) -> None:
+    folder = tmp_path / "rules"
+    folder.mkdir()
+    write(folder, "own.toml", "own")
+    (folder / "inside.toml").symlink_to(write(folder, "inside.txt", "inside"))
+    (tmp_path / "secret").write_text("the password is steam\n")
+    (folder / "outside.toml").symlink_to(tmp_path / "secret")
+    (folder / "loop.toml").symlink_to(folder / "loop.toml")
+    rules = RuleSet.load(folder)
+    assert ids(rules) == ["inside", "own"]
+    assert {problem.where for problem in rules.problems} == {str(folder / "outside.toml"), str(folder / "loop.toml")}
+    assert "steam" not in str(rules.problems)
+
+
 def test_an_empty_folder_is_told(tmp_path: Path) -> None:
     [problem] = RuleSet.load(tmp_path).problems
     assert (problem.where, problem.found) == ("rules", str(tmp_path))

@@ -6,6 +6,7 @@ values that a caller passes.
 
 from __future__ import annotations
 
+import json
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import fields, is_dataclass
@@ -37,6 +38,17 @@ def to_jsonable(value: object) -> Any:
     if type(value) is float and math.isfinite(value):
         return value
     return _JsonWriter().write(value, 0)
+
+
+def to_json_text(value: object, *, sort_keys: bool = False) -> str:
+    """Return a value as JSON text; never raises.
+
+    Objects of a model or a tool may contain themselves, or have a text that raises.
+    """
+    try:
+        return json.dumps(value, sort_keys=sort_keys, default=str)
+    except Exception:
+        return json.dumps(to_jsonable(value), sort_keys=sort_keys)
 
 
 class _JsonWriter:

@@ -6,10 +6,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import cast
 
-from .._internal import validation
 from ..errors import ConfigError
 
-_INT_ONLY = {int}
+MAX_TOKENS = 2**53
+"""Largest accepted count. Every program reads numbers up to here exactly, and sums of them can be written."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,11 +28,14 @@ class Usage:
     """Input tokens written to a cache."""
 
     def __post_init__(self) -> None:
-        counts = (self.input, self.output, self.cached, self.reasoning, self.written)
-        if set(map(type, counts)) == _INT_ONLY and min(counts) >= 0:
-            return
+        for count in (self.input, self.output, self.cached, self.reasoning, self.written):
+            if type(count) is not int or not 0 <= count <= MAX_TOKENS:
+                self._check_counts()
+                return
+
+    def _check_counts(self) -> None:
         for name in ("input", "output", "cached", "reasoning", "written"):
-            validation.check_int(f"usage, {name}", getattr(self, name))
+            _check_count(name, getattr(self, name))
 
     @property
     def total(self) -> int:
@@ -40,7 +43,7 @@ class Usage:
         return self.input + self.output
 
     def __add__(self, other: Usage) -> Usage:
-        return Usage(
+        return Usage.summed(
             self.input + other.input,
             self.output + other.output,
             self.cached + other.cached,
@@ -50,13 +53,13 @@ class Usage:
 
     @classmethod
     def summed(cls, input: int, output: int, cached: int, reasoning: int, written: int) -> Usage:
-        """Create a Usage from validated counts, skipping the checks."""
+        """Create a Usage from sums of valid counts. A sum above the maximum counts as the maximum."""
         usage, set_field = object.__new__(cls), object.__setattr__
-        set_field(usage, "input", input)
-        set_field(usage, "output", output)
-        set_field(usage, "cached", cached)
-        set_field(usage, "reasoning", reasoning)
-        set_field(usage, "written", written)
+        set_field(usage, "input", min(input, MAX_TOKENS))
+        set_field(usage, "output", min(output, MAX_TOKENS))
+        set_field(usage, "cached", min(cached, MAX_TOKENS))
+        set_field(usage, "reasoning", min(reasoning, MAX_TOKENS))
+        set_field(usage, "written", min(written, MAX_TOKENS))
         return usage
 
     @classmethod
@@ -110,7 +113,7 @@ def _count_reasoning(reader: _UsageReader, output_key: str) -> int:
 
 def _clamp_parts(input: int, output: int, cached: int, reasoning: int, written: int) -> Usage:
     # Servers sometimes report a part that is larger than the whole.
-    cached = min(cached, input)
+    input, cached = min(input, MAX_TOKENS), min(cached, input, MAX_TOKENS)
     return Usage(input, output, cached, min(reasoning, output), min(written, input - cached))
 
 
@@ -134,8 +137,10 @@ class _UsageReader:
 
     def count(self, name: str) -> int:
         value = self.get(name)
-        if value is None:
-            return 0
-        if isinstance(value, bool) or not isinstance(value, int) or value < 0:
-            raise ConfigError(f"usage, {name}", value, "an int of at least 0")
-        return value
+        return 0 if value is None else _check_count(name, value)
+
+
+def _check_count(name: str, value: object) -> int:
+    if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value <= MAX_TOKENS:
+        raise ConfigError(f"usage, {name}", value, f"an int from 0 to {MAX_TOKENS:,}")
+    return value

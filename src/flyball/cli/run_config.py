@@ -39,6 +39,7 @@ class RunConfig:
 
     model: str | None = None
     toolbox: Sequence[str] = ()
+    pass_env: Sequence[str] = ()
     tools: Sequence[str] = ()
     children: Sequence[str] = ()
     mcp: Sequence[str] = ()
@@ -98,7 +99,7 @@ class RunConfig:
         if self.toolbox:
             from ..toolbox import by_name
 
-            tools += by_name(",".join(self.toolbox), approve=not self.yes)
+            tools += by_name(",".join(self.toolbox), approve=not self.yes, pass_env=self.pass_env)
         for reference in self.tools:
             tools += _import_objects(reference, _TOOLS)
         for server in self.mcp:

@@ -63,7 +63,7 @@ class ConfigSavingStore:
 def config_to_dict(config: RunConfig) -> dict[str, Any]:
     """Return the options and the current folder in JSON types, without possible secrets."""
     texts = {"model": _redact(config.model_name), "system": config.system}
-    lists = {"toolbox": config.toolbox, "tools": config.tools, "children": config.children, "rules": config.rules}
+    lists = {name: getattr(config, name) for name in ("toolbox", "pass_env", "tools", "children", "rules")}
     paths = {"completion": config.completion, "schema": config.schema}
     data: dict[str, Any] = {
         **texts,
@@ -93,7 +93,7 @@ def load_config(entry: Entry, overrides: Mapping[str, Any]) -> RunConfig:
     _change_folder(where, saved.text("folder"))
     values: dict[str, Any] = {
         **{name: saved.text(name) or None for name in ("model", "system")},
-        **{name: tuple(saved.text_list(name)) for name in ("toolbox", "tools", "children", "mcp")},
+        **{name: tuple(saved.text_list(name)) for name in ("toolbox", "pass_env", "tools", "children", "mcp")},
         **{name: Path(saved.text(name)) if saved.text(name) else None for name in _PATHS},
         "rules": tuple(Path(path) for path in saved.text_list("rules")),
         "limits": saved.nested("limits").raw,

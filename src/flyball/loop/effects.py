@@ -11,12 +11,12 @@ Wait     time to pass                              None
 
 from __future__ import annotations
 
-import json
 import zlib
 from collections.abc import Generator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Generic, Protocol, TypeVar
 
+from .._internal.jsonable import to_json_text
 from ..budget.run_budget import Refusal
 from ..message import Message
 from ..outcome import Outcome
@@ -230,5 +230,5 @@ class Fingerprint:
         kind, *data = description
         if kind == "Act":
             data = [(call.id, call.name, call.arguments) for call in data]
-        text = json.dumps([kind, None if kind == "Wait" else data], sort_keys=True, default=str)
+        text = to_json_text([kind, None if kind == "Wait" else data], sort_keys=True)
         return zlib.crc32(text.encode("utf-8", "replace"), self.value)

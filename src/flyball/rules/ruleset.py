@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from functools import cache
 from pathlib import Path
 
-from ..errors import ConfigError, ConfigErrors, SettingError, suggest_names
+from ..errors import ConfigError, ConfigErrors, SettingError, TomlError, suggest_names
 from ..progress import Point
 from ..settings import Setting, Settings
 from .actions import AskPersonAction, UseModelAction
@@ -150,9 +150,26 @@ def _iter_files(paths: Sequence[str | Path], problems: list[ConfigError]) -> Ite
             files = sorted(path.glob("*.toml"))
             if not files:
                 problems.append(ConfigError("rules", str(path), "a folder with *.toml files"))
-            yield from files
+            yield from (file for file in files if _is_inside(file, path, problems))
         else:
             yield path
+
+
+def _is_inside(file: Path, folder: Path, problems: list[ConfigError]) -> bool:
+    """Check that a file is no link out of its folder.
+
+    An error in a rule quotes its line, and the author of a folder must not choose files of others to be quoted.
+    """
+    if folder == _CORE_FOLDER:  # part of this package, which an installer may have linked
+        return True
+    try:
+        is_inside = file.resolve().is_relative_to(folder.resolve())
+    except (OSError, RuntimeError):  # a loop of links
+        is_inside = False
+    if not is_inside:
+        reason = "a link out of the folder of rules, which is not followed; copy the file, or name it as a rule itself"
+        problems.append(TomlError(str(file), reason=reason))
+    return is_inside
 
 
 def _load_rule(path: Path, settings: Settings, problems: list[ConfigError]) -> Rule | None:

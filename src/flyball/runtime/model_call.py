@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import inspect
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from math import inf
 from threading import get_ident
@@ -25,6 +25,8 @@ from ..budget.usage import Usage
 from ..errors import ModelError, Retryable, quote_value
 from ..models import Model
 from ..request import Call, Finish, ModelFailure, Reply, Request
+
+_NO_PARTS: tuple[Mapping[str, Any], ...] = ()
 
 
 class ModelCaller:
@@ -142,17 +144,19 @@ def _is_well_formed(reply: Any) -> bool:
     for call in reply.calls if type(reply.calls) is tuple else (None,):
         if type(call) is not Call or type(call.id) is not str or type(call.name) is not str:
             return False
-    return reply.usage is None or type(reply.usage) is Usage
+    return reply.parts is _NO_PARTS and (reply.usage is None or type(reply.usage) is Usage)
 
 
 def _find_flaw(reply: Any) -> str | None:
     """Describe what is wrong with a model's reply, because the loop relies on its types. None means nothing."""
     if not isinstance(reply, Reply):
         return f"a {type(reply).__name__}; expected a Reply"
-    kinds = {"text": str, "calls": tuple, "usage": Usage | None, "finish": Finish}
+    kinds = {"text": str, "calls": tuple, "usage": Usage | None, "finish": Finish, "parts": Sequence}
     parts = [(name, getattr(reply, name), kind) for name, kind in kinds.items()]
     for call in reply.calls if isinstance(reply.calls, tuple) else ():  # pyright: ignore[reportUnnecessaryIsInstance]
         parts += [("call", call, Call), ("call's id", getattr(call, "id", ""), str)]
         parts += [("call's name", getattr(call, "name", ""), str)]
+    for part in reply.parts if isinstance(reply.parts, Sequence) else ():  # pyright: ignore[reportUnnecessaryIsInstance]
+        parts += [("part", part, Mapping)]
     wrong = [(name, found, kind) for name, found, kind in parts if not isinstance(found, kind)]
     return next((f"the {name} {quote_value(found)}; expected {kind}" for name, found, kind in wrong), None)

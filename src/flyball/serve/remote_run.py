@@ -30,6 +30,7 @@ from ..recorder import Recorder
 from ..result import Result, Stop
 from ..runtime import Runner, SignalQueue
 from ..unit import Unit
+from .request import has_valid_size
 
 _MAX_RUNS = 1_000
 """Maximum number of runs that one request may report."""
@@ -59,6 +60,8 @@ class RemoteRunner:
         self._plan = plan
         self._clock = clock
         self._budget = RemoteBudget(shared)
+        self._envelope: TurnBudget | None = None
+        """Limits that the service was sent. None before the run has started."""
         self._started_at = self._last_event_at = clock.now()
         self._cancel_scope: anyio.CancelScope | None = None
         self._call_soon: Callable[[Callable[[], object]], object] | None = None
@@ -100,7 +103,7 @@ class RemoteRunner:
         own = limits.open(self._clock, plan.max_seconds, plan.max_amounts, plan.level)
         refusal = self._budget.reserve({name: own.budgets[name].ceiling for name in COUNTED_BUDGETS})
         max_amounts = narrow(plan.max_amounts or {}, self._budget.amounts)
-        envelope = limits.open(self._clock, plan.max_seconds, max_amounts, plan.level)
+        envelope = self._envelope = limits.open(self._clock, plan.max_seconds, max_amounts, plan.level)
         self.recorder.emit(RunStarted, envelope.snapshot(), self.agent)
         if refusal is not None:
             self.recorder.emit(BudgetRefused, refusal.budget, refusal.flag)
@@ -185,12 +188,19 @@ class RemoteRunner:
         return self._finish_unknown(Stop.DEADLINE, flags=(refusal.flag,), warning=refusal.warning)
 
     def _finish_unknown(self, stop: Stop, **fields: Any) -> Result:
-        """Return a result for unknown usage; the whole reservation counts as used."""
+        """Return a result for unknown usage. All that the service was lent counts as used, and nothing beyond that."""
         self._budget.settle(None)
-        return self._finish(self._build_result(stop, None, **fields))
+        result = self._build_result(stop, self._envelope, **fields)
+        lent = {
+            name: replace(snapshot, used=snapshot.ceiling or 0)
+            for name, snapshot in result.budgets.items()
+            if name in COUNTED_BUDGETS and snapshot.ceiling is not None
+        }
+        children = {name: snapshot for name, snapshot in result.budgets.items() if name == "children"}
+        return self._finish(replace(result, budgets={**lent, **children}))  # no child runs are lent to a service
 
     def _build_result(self, stop: Stop, envelope: TurnBudget | None, **fields: Any) -> Result:
-        """Build a result made here; `envelope` is None if the usage is unknown."""
+        """Build a result made here; `envelope` is None if the run has not started."""
         budgets = {} if envelope is None else envelope.snapshots()
         ids = {"run_id": self._task.run_id, "metadata": self._plan.metadata}
         return Result(stop=stop, budgets=budgets, seconds=self._clock.now() - self._started_at, **ids, **fields)
@@ -337,7 +347,9 @@ class RemoteEvents:
         run_id = event.header.run_id
         if isinstance(event, RunStarted) and self._is_new(event.header):
             parent_id = event.header.parent_run_id if self._known_ids else self._own_id
-            self._open_runs[run_id] = _RemoteRunState(replace(event.header, parent_run_id=parent_id), event)
+            metadata = event.header.metadata if has_valid_size(event.header.metadata) else None
+            header = replace(event.header, parent_run_id=parent_id, metadata=metadata)
+            self._open_runs[run_id] = _RemoteRunState(header, event)
             self._known_ids.add(run_id)
         elif isinstance(event, RunStarted) or run_id not in self._open_runs:
             return

@@ -20,6 +20,8 @@ from .tool import Tool
 
 _ONE_CALL: Mapping[str, int] = {"tool_calls": 1}
 _PLAIN_TYPES = frozenset({str, int, float, bool, type(None)})
+_MAX_KIND = 200
+"""Maximum length of the name of an exception class."""
 
 
 class ToolCallRun:
@@ -121,13 +123,17 @@ class ToolCallRun:
             outcome.content, outcome.artifact = make_excerpt(content, self.idempotency_key(run_id))
         return self.gate.close(outcome)
 
-    def fail(self, error: BaseException, now: float) -> bool:
+    def fail(self, error: BaseException, now: float, run_id: str) -> bool:
         """Close the call with the exception that the tool raised."""
         try:
-            message = str(error)
+            message = serialize_content(str(error))
         except (Exception, SystemExit):
             message = "the error has no readable message"
-        return self.gate.close(Failure(kind=type(error).__name__, error=message, **self._outcome_fields(now)))
+        outcome = Failure(kind=type(error).__name__[:_MAX_KIND], error=message, **self._outcome_fields(now))
+        if len(message) > MAX_CHARACTERS:
+            outcome.error, outcome.artifact = make_excerpt(message, self.idempotency_key(run_id))
+            outcome.whole_error = message
+        return self.gate.close(outcome)
 
     def time_out(self, now: float) -> bool:
         """Close the call as timed out."""

@@ -148,11 +148,11 @@ class ToolRunner:
         except anyio.get_cancelled_exc_class() as error:
             if is_being_cancelled():
                 raise
-            tool_call.fail(error, self.clock.now())
+            tool_call.fail(error, self.clock.now(), self.run_id)
         except BaseException as error:
             if isinstance(error, KeyboardInterrupt) and current_thread() is main_thread():
                 raise  # a real Ctrl-C, which trio may raise in any task of the main thread
-            tool_call.fail(error, self.clock.now())
+            tool_call.fail(error, self.clock.now(), self.run_id)
         finally:
             POSITION.reset(token)
         return (tool_call.gate.outcome,)
@@ -171,7 +171,7 @@ class ToolRunner:
             try:
                 closed = tool_call.succeed(context.run(bound), self.clock.now(), self.run_id)
             except BaseException as error:
-                closed = tool_call.fail(error, self.clock.now())
+                closed = tool_call.fail(error, self.clock.now(), self.run_id)
             return None if closed or self.watcher is None else partial(self.watcher.on_late_result, tool_call)
 
         if not await run_and_wait(tool_call.worker, work, deadline - self.clock.now()):
