@@ -21,7 +21,7 @@ from ..budget.deadline import Clock
 from ..budget.run_budget import Refusal, TurnBudget
 from ..chain.caller import COUNTED_BUDGETS, POSITION, Position
 from ..errors import ConfigError, RemoteError, describe_error
-from ..event import BudgetRefused, Event, Header, RunEnded, RunStarted
+from ..event import BudgetRefused, Event, Header, RunEnded, RunStarted, ToolReported
 from ..loop.child_task import SHARED_BUDGETS, ChildTask, subtract_end_margin
 from ..loop.effects import Cancel, Stalled
 from ..loop.plan import Plan
@@ -59,7 +59,7 @@ class RemoteRunner:
         self._plan = plan
         self._clock = clock
         self._budget = RemoteBudget(shared)
-        self._started_at = self._last_event_at = clock.now()
+        self._started_at = self._last_progress_at = clock.now()
         self._cancel_scope: anyio.CancelScope | None = None
         self._call_soon: Callable[[Callable[[], object]], object] | None = None
         self._stalled_s: float | None = None
@@ -67,8 +67,8 @@ class RemoteRunner:
 
     @property
     def idle_s(self) -> float:
-        """Seconds since the last event arrived."""
-        return self._clock.now() - self._last_event_at
+        """Seconds since the last event arrived. Reports of tools do not count."""
+        return self._clock.now() - self._last_progress_at
 
     def stall(self, idle_s: float) -> None:
         """Close the request because the run makes no progress."""
@@ -213,7 +213,8 @@ class RemoteRunner:
         )
 
     def _receive_event(self, data: Mapping[str, Any]) -> None:
-        self._last_event_at = self._clock.now()
+        if data.get("event") != ToolReported.kind:
+            self._last_progress_at = self._clock.now()
         self._remote_events.receive_event(data)
 
     def _emit(self, event: Event) -> None:
