@@ -139,10 +139,6 @@ def _elapsed_seconds(progress: Progress) -> float:
     return max(0.0, envelope.seconds + envelope.postponed_s - envelope.reserve_s - envelope.remaining_s())
 
 
-def _token_usage(context: RuleContext) -> int:
-    return context.progress.envelope.budgets["tokens"].used
-
-
 def _context_usage(context: RuleContext) -> float:
     max_tokens = context.progress.envelope.context_tokens
     return context.progress.input_tokens / max_tokens if max_tokens else 0.0
@@ -166,12 +162,13 @@ _FIELD_READERS: dict[str, Callable[[RuleContext], object]] = {
     "context.turn.number": lambda context: context.progress.number,
     "context.turn.iteration_count": lambda context: context.progress.envelope.budgets["turns"].used,
     "context.turn.max_iterations": lambda context: context.progress.envelope.budgets["turns"].ceiling,
-    "context.turn.token_usage": _token_usage,
+    "context.turn.token_usage": _Budget("tokens").ratio,
+    "context.turn.tokens": _Budget("tokens").used,
     "context.turn.context_usage": _context_usage,
     "context.run.elapsed": lambda context: _elapsed_seconds(context.progress),
     "context.run.remaining": lambda context: context.progress.envelope.remaining_s(),
     "context.history.total_tool_calls": lambda context: len(context.progress.results),
-    "context.history.total_failures": lambda context: sum(_count_failures(context.progress).values()),
+    "context.history.total_failures": lambda context: len(_list_failures(context.progress)),
     "context.history.completed": lambda context: Table(context.progress.successes, "context.history.completed"),
     "context.history.failed": lambda context: Table(_count_failures(context.progress), "context.history.failed"),
     "context.result.tool_name": _tool_name,
@@ -228,9 +225,14 @@ def _run(progress: Progress) -> dict[str, Any]:
     }
 
 
+def _list_failures(progress: Progress) -> list[Failure | Timeout]:
+    """Return the calls that failed or timed out. A denied or cancelled call is no failure."""
+    return [outcome for outcome in progress.results if isinstance(outcome, Failure | Timeout)]
+
+
 def _count_failures(progress: Progress) -> dict[str, int]:
-    """Count failures and timeouts by tool. A denied call was never made."""
-    return dict(Counter(outcome.tool for outcome in progress.results if isinstance(outcome, Failure | Timeout)))
+    """Count failures and timeouts by tool."""
+    return dict(Counter([outcome.tool for outcome in _list_failures(progress)]))
 
 
 def _history(progress: Progress) -> dict[str, Any]:
@@ -244,12 +246,12 @@ def _history(progress: Progress) -> dict[str, Any]:
         ),
         "tools": Lazy(lambda: [outcome.tool for outcome in results]),
         "failures": Lazy(
-            lambda: [{"tool": outcome.tool, "error": outcome.text} for outcome in results if not outcome.ok]
+            lambda: [{"tool": outcome.tool, "error": outcome.text} for outcome in _list_failures(progress)]
         ),
         "completed": dict(progress.successes),
         "failed": _count_failures(progress),
         "total_tool_calls": len(results),
-        "total_failures": sum(progress.failures.values()),
+        "total_failures": len(_list_failures(progress)),
     }
 
 

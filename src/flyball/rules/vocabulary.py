@@ -104,7 +104,7 @@ BUDGETS = (
 READINGS = ("used", "ceiling", "remaining", "ratio")
 
 _FIELDS = {
-    "turn": ("number", "iteration_count", "max_iterations", "token_usage", "context_usage"),
+    "turn": ("number", "iteration_count", "max_iterations", "tokens", "token_usage", "context_usage"),
     "run": ("id", "mode", "agent", "metadata.*", "elapsed", "remaining"),
     "history": ("messages", "tools", "failures", "completed.*", "failed.*", "total_tool_calls", "total_failures"),
     "call": ("tool_name", "arguments.*"),
