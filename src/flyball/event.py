@@ -226,6 +226,8 @@ class BudgetRefused(Event):
     kind = "budget_refused"
     budget: str
     flag: str
+    remedy: str = ""
+    """Options that raise the limit, such as `Limits(turns=16)`. Empty if unknown."""
 
 
 @dataclass(slots=True)

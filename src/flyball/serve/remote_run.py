@@ -18,6 +18,7 @@ from .._internal.workers import get_call_soon, loop_time
 from ..budget.budget import Hold
 from ..budget.budget_set import narrow
 from ..budget.deadline import Clock
+from ..budget.remedy import describe_refusal_remedy
 from ..budget.run_budget import Refusal, TurnBudget
 from ..chain.caller import COUNTED_BUDGETS, POSITION, Position
 from ..errors import ConfigError, RemoteError, describe_error
@@ -103,7 +104,7 @@ class RemoteRunner:
         envelope = limits.open(self._clock, plan.max_seconds, max_amounts, plan.level)
         self.recorder.emit(RunStarted, envelope.snapshot(), self.agent)
         if refusal is not None:
-            self.recorder.emit(BudgetRefused, refusal.budget, refusal.flag)
+            self.recorder.emit(BudgetRefused, refusal.budget, refusal.flag, describe_refusal_remedy(refusal, envelope))
             return self._finish(
                 self._build_result(
                     Stop.BUDGET, envelope, flags=(refusal.flag,), warning=refusal.warning, text=_NOT_ASKED
@@ -181,7 +182,7 @@ class RemoteRunner:
             return self._finish_unknown(Stop.STALLED, warning=warning)
         refusal = envelope.refuse("seconds")
         self.recorder.at = self._clock.now() - self._started_at
-        self.recorder.emit(BudgetRefused, refusal.budget, refusal.flag)
+        self.recorder.emit(BudgetRefused, refusal.budget, refusal.flag, describe_refusal_remedy(refusal, envelope))
         return self._finish_unknown(Stop.DEADLINE, flags=(refusal.flag,), warning=refusal.warning)
 
     def _finish_unknown(self, stop: Stop, **fields: Any) -> Result:
