@@ -53,6 +53,13 @@ def test_a_rule_says_what_it_says_and_the_rest_is_usual(tmp_path: Path) -> None:
     assert try_rule(found, {}).orders == (Notice("Hello.", "my-rule", "notice", Priority.NORMAL, Deliver.TURN_START),)
 
 
+def test_a_message_with_a_statement_is_an_error_with_its_line(tmp_path: Path) -> None:
+    [error] = mistakes(tmp_path, HEAD + '[action]\ntype = "notify_self"\nmessage = "{% if true %}Hello.{% endif %}"\n')[
+        :1
+    ]
+    assert (line_of(error), error.found) == ("6", "{% if true %}")
+
+
 def test_every_key_is_read(tmp_path: Path) -> None:
     found = rule(
         tmp_path,

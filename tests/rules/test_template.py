@@ -45,7 +45,7 @@ def test_the_sentence_of_the_seed_is_written() -> None:
 
 
 @pytest.mark.parametrize(
-    "untouched", ["", "plain", "a } b { c }} d", "{x} {0.__class__} %s $HOME $(id) `id` {% x %} {# x #}", "\ud800\0"]
+    "untouched", ["", "plain", "a } b { c }} d", "{x} {0.__class__} %s $HOME $(id) `id` { % } { # }", "\ud800\0"]
 )
 def test_what_is_not_in_braces_is_left_alone(untouched: str) -> None:
     assert text(untouched) == value(untouched) == untouched
@@ -191,6 +191,13 @@ def test_a_mistake_in_a_template_is_placed_where_the_caller_says() -> None:
     with pytest.raises(ConfigErrors) as caught:
         Template("ü… {{  é }}", WORDS, "action.message")
     assert (caught.value.where, caught.value.found) == ("action.message, column 8", "é")
+
+
+@pytest.mark.parametrize("tag", ["{% if x %}", "{%- endif %}", "{# note #}", "{%", "{% '{{ 1 }}'"])
+def test_a_statement_or_comment_of_jinja_is_a_mistake(tag: str) -> None:
+    first = mistakes(f"ab {tag}")[0]
+    assert (first.where, first.found[:2]) == ("template, column 4", tag[:2])
+    assert text("{{ '{%' }}") == "{%"
 
 
 @pytest.mark.parametrize("template", ["{{", "{{ 1", "{{ 1 }", "{{ '}}'", "a {{ " + "1" * 2_001 + "}}"])

@@ -33,6 +33,8 @@ MAX_TEMPLATE_CHARACTERS = 10_000
 _FILTERS = {"default": (1, 1), "percent": (0, 1), "round": (0, 1)}
 """Filters with their minimum and maximum number of arguments."""
 _OPEN, _CLOSE = "{{", "}}"
+_OPEN_TAG = re.compile(r"\{\{|\{[%#]")
+"""Start of an expression, or of a Jinja tag or comment, which are not allowed."""
 _TOKEN = re.compile(r""""(?:\\.|[^"\\])*"|'(?:\\.|[^'\\])*'|\}\}|.""", re.DOTALL)
 
 
@@ -90,10 +92,14 @@ class Template:
 
 def _split_parts(text: str, where: str) -> Iterator[str | Source]:
     position = 0
-    while (opened := text.find(_OPEN, position)) >= 0:
+    while (match := _OPEN_TAG.search(text, position)) is not None:
+        opened, start = match.span()
         if opened > position:
             yield text[position:opened]
-        start = opened + len(_OPEN)
+        if match[0] != _OPEN:
+            position = text.find("}", start) + 1 or len(text)
+            yield _TagSource(text, where, opened, position)
+            continue
         closed = _find_close(text, start)
         yield _UnclosedSource(text, where, opened) if closed is None else Source(text, where, start, closed)
         position = len(text) if closed is None else closed + len(_CLOSE)
@@ -108,6 +114,14 @@ def _find_close(text: str, start: int) -> int | None:
     """
     tokens = _TOKEN.finditer(text, start, start + MAX_CHARACTERS + len(_CLOSE))
     return next((token.start() for token in tokens if token[0] == _CLOSE), None)
+
+
+class _TagSource(Source):
+    """A statement or a comment of Jinja. Templates have neither."""
+
+    def parse(self) -> ast.expr:
+        choice = '{{ a if b else c }} for a choice, and {{ "{%" }} for the characters themselves'
+        raise self.build_error(0, self.text, f"{{{{ expression }}}}, because templates have no statements: {choice}")
 
 
 class _UnclosedSource(Source):
