@@ -251,6 +251,17 @@ class Extended(Event):
 
 
 @dataclass(slots=True)
+class CountSet(Event):
+    """The count of a budget was set to another value."""
+
+    kind = "count_set"
+    budget: str
+    amount: int
+    """Difference to the earlier count."""
+    used: int
+
+
+@dataclass(slots=True)
 class Postponed(Event):
     """The deadline was moved."""
 

@@ -16,11 +16,11 @@ RULE = '[rule]\nid = "{0}"\ntrigger = "on_turn_start"\n[action]\ntype = "notify_
 class Place:
     """A folder of rules, and an agent that reloads them."""
 
-    def __init__(self, folder: Path, **options: bool) -> None:
+    def __init__(self, folder: Path, *, reload_rules: bool = False) -> None:
         self.folder = folder
         self.write("a", "one")
         self.model = ScriptedModel.looping(say("done"))
-        self.agent = Agent(model=self.model, rules=folder, **options)
+        self.agent = Agent(model=self.model, rules=folder, reload_rules=reload_rules)
 
     def write(self, name: str, message: str, text: str = RULE) -> None:
         path = self.folder / f"{name}.toml"

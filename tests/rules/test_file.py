@@ -95,12 +95,18 @@ def test_a_lua_script_is_refused_with_the_hook_to_write(tmp_path: Path, snapshot
     snapshot(error.expected)
 
 
+@tool(effects="read")
+def look(n: int) -> int:
+    """Look."""
+    return n
+
+
 def test_the_hook_of_the_refusal_runs(tmp_path: Path) -> None:
     [error] = mistakes(tmp_path, HEAD + '[condition]\nscript = "x.lua"\n' + NOTE)
     code, names = dedent(error.expected.partition("\n")[2]).replace("Agent(..., ", "options = dict("), dict[str, Any]()
     exec(code, names)
     model = ScriptedModel(*[call("look", n=n) for n in range(8)], say("done"))
-    Agent(model=model, tools=[tool(name="look", effects="read")(lambda n: n)], **names["options"]).run("Go.")
+    Agent(model=model, tools=[look], **names["options"]).run("Go.")
     assert [request.notices for request in model.requests][7] == ("Finish soon.",)
 
 

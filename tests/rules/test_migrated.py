@@ -46,7 +46,8 @@ class Moment:
         self.success = _success(tool, text, seconds)
         self.failure = _failure(tool)
         self.call = Call("c", tool, {"q": "steam"})
-        results: list[Outcome] = [_success(name, "x", 1) for name in ("vault_search", tool)][:calls]
+        results: list[Outcome] = []
+        results += [_success(name, "x", 1) for name in ("vault_search", tool)][:calls]
         results += [_success("read", "x", 1)] * (calls - failures - len(results)) + [self.failure] * failures
         done = [outcome.tool for outcome in results if outcome.ok]
         self.progress = Progress(

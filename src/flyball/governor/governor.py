@@ -291,6 +291,9 @@ class govern:  # noqa: N801  (reads as a verb: `with govern(limits) as run`)
         if turn is None:
             return
         turn.close()
+        if run.spending.envelope.has_count_changes:
+            for key, change in run.spending.envelope.take_count_changes():
+                self.tell(event.CountSet, key, change.difference, change.used)
         run.requests += turn.requests
         run.turns += turn.took_place and not turn.grace
         self.tell_refusals()

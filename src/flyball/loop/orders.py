@@ -30,6 +30,8 @@ def call_hooks(run: RunState, point: Point, about: object = None) -> Veto | None
                     veto = veto or order
                 else:
                     apply_order(order, RunTarget(run), point)
+            if run.budget.has_count_changes:
+                emit_count_changes(run)
         except (KeyboardInterrupt, GeneratorExit):
             raise
         except BaseException as error:
@@ -52,6 +54,12 @@ def emit_refusals(run: RunState) -> None:
         remedy = describe_refusal_remedy(refusal, budget)
         run.recorder.emit(event.BudgetRefused, refusal.budget, refusal.flag, remedy)
         call_hooks(run, Point.BUDGET_REFUSED, refusal.budget)
+
+
+def emit_count_changes(run: RunState) -> None:
+    """Record the counts that hooks or the caller have set."""
+    for key, change in run.budget.take_count_changes():
+        run.recorder.emit(event.CountSet, key, change.difference, change.used)
 
 
 class RunTarget:
