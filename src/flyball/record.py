@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import fields
+from dataclasses import MISSING, fields
 from datetime import datetime
 from typing import Any, TypeVar, cast
 
@@ -267,7 +267,10 @@ def parse_event(row: Mapping[str, Any]) -> Event:
         _parse_field("Mapping[str, Any] | None", row.get("metadata")),
         _parse_optional_text(row.get("parent_run_id")),
     )
-    own_values = [_parse_field(field.type, row[field.name]) for field in own_fields(kind)]
+    own_values = [
+        _parse_field(field.type, row[field.name]) if field.default is MISSING or field.name in row else field.default
+        for field in own_fields(kind)
+    ]
     return kind(_parse_field("int", row["seq"]), at, _parse_field("int", row["turn"]), header, *own_values)
 
 

@@ -17,6 +17,10 @@ async def wait(*_: object) -> bool:
     return False
 
 
+class WithoutCounter(ScriptedModel):
+    count = 3
+
+
 class Waiting:
     async def __call__(self, event: object) -> None: ...
 
@@ -27,6 +31,7 @@ class Waiting:
         ({"model": object()}, "agent, model"),
         ({"model": ScriptedModel}, "agent, model"),
         ({"model": ScriptedModel(price=cast("Any", 5))}, "agent, model's price"),
+        ({"model": WithoutCounter()}, "agent, model's count"),
         ({"instructions": ["Be brief."]}, "agent, instructions"),
         ({"kind": "agnt"}, "agent, kind"),
         ({"grace": "no"}, "agent, grace"),

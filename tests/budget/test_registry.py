@@ -28,6 +28,15 @@ class TestSeed000:
         assert registry(max_turns=60).create("conversation_turns").ceiling == 50
         assert registry(max_chain_depth=0).create("chain_depth").ceiling == 1
 
+    def test_a_budget_is_found_by_its_name_and_by_its_spec(self) -> None:
+        budgets = registry()
+        assert "conversation_turns" in budgets
+        assert "my_budget" not in budgets
+        spec = budgets.register("my_budget", default=5)
+        assert "my_budget" in budgets
+        assert spec in budgets
+        assert None not in budgets
+
     def test_a_new_budget_is_registered_once_and_created_per_run(self) -> None:
         budgets = registry()
         budgets.register("my_budget", default=5, min=1, max=20, setting="my_budget_max")

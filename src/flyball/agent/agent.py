@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import math
 import os
 import zlib
@@ -16,13 +17,14 @@ from ..budget.limits import RunKind, WorstCase
 from ..budget.price import Unpriced
 from ..budget.registry import IterationBudgetRegistry
 from ..budget.run_budget import TurnBudget
-from ..errors import UsageError
+from ..errors import ConfigError, UsageError, format_with_code
 from ..loop.child_task import ChildSpec, Mode
 from ..loop.plan import AgentSpec, Plan
 from ..person import Verdict, parse_answers
 from ..recorder import Recorder, Sink
 from ..result import Result
 from ..rules import RuleSet
+from ..rules.reload import RuleReloader
 from ..runtime import Person, RunDriver, build_driver
 from ..runtime.effect_journal import EffectJournal, PauseJournal
 from ..runtime.journal import STORE_WORKERS
@@ -30,9 +32,11 @@ from .inherited import Inheritance
 from .model import check_money_limit
 from .options import AgentOptions, ResumeOptions, RunOptions, check_run_options
 from .run import Run
-from .spec import build_spec, with_limits
+from .spec import build_rule_spec, build_spec, check_rule_paths, with_limits
 from .store import CONTINUE_PROMPT, RunStore, parse_verdicts, read_wait_seconds
 from .validate import Task, check_agent, get_pause, normalize_task
+
+log = logging.getLogger(__name__)
 
 Answers = Mapping[str, Verdict | bool] | None
 """Answers to the questions of a paused run, by question id."""
@@ -48,10 +52,14 @@ class Agent(AgentOptions):
     _spec: AgentSpec = field(init=False)
     _person: Person = field(init=False)
     _run_store: RunStore | None = field(init=False)
+    _rule_reloader: RuleReloader | None = field(init=False)
 
     def __post_init__(self) -> None:
         check_agent(self)
-        object.__setattr__(self, "_spec", build_spec(self, self._registry()))
+        registry = self._registry()
+        reloader = RuleReloader(check_rule_paths(self.rules), registry.settings) if self.reload_rules else None
+        object.__setattr__(self, "_rule_reloader", reloader)
+        object.__setattr__(self, "_spec", build_spec(self, registry))
         self._check_money_limit(self._spec.limits.budgets["usd"])
         patience = validation.parse_duration("agent, approver_seconds", self.approver_seconds)
         object.__setattr__(self, "_person", Person(self.approver, patience))
@@ -209,6 +217,8 @@ class Agent(AgentOptions):
     def _build_plan(self, task: Task, options: RunOptions, inherited: Inheritance) -> Plan:
         run_id, metadata = options.get("run_id") or os.urandom(16).hex(), options.get("metadata")
         at, until = self.clock.wall(), self.limits.until
+        if self._rule_reloader is not None:
+            self._reload_rules(self._rule_reloader)
         return Plan(
             spec=inherited.apply_to(self._spec),
             extra_instructions=inherited.instructions,
@@ -226,6 +236,18 @@ class Agent(AgentOptions):
             has_shared_budget=inherited.shared_budget is not None,
             jitter_seed=zlib.crc32(run_id.encode()),
         )
+
+    def _reload_rules(self, reloader: RuleReloader) -> None:
+        """Use the rules of changed files from now on, or keep the old ones if they do not fit the agent."""
+        changed = reloader.reload()
+        if changed is None:
+            return
+        try:
+            rules = build_rule_spec(changed, self.hooks, self.models, self._registry().settings)
+        except ConfigError as error:
+            log.warning("the changed rules are not used: %s", format_with_code(error))
+        else:
+            object.__setattr__(self, "_spec", replace(self._spec, rules=rules))
 
     def _registry(self) -> IterationBudgetRegistry:
         return IterationBudgetRegistry(settings=self.settings) if self.registry is None else self.registry

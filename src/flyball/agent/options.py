@@ -65,6 +65,8 @@ class AgentOptions:
     hooks: Sequence[Hook] = ()
     rules: RuleSet | str | Path | Sequence[str | Path] = ()
     """Rule files, or folders of them, in addition to the core rules. `ruleset.problems` lists invalid files."""
+    reload_rules: bool = False
+    """True if changed rule files are loaded again before each run. An invalid file keeps its last valid version."""
     models: Mapping[str, Model | str] = field(default_factory=dict[str, Model | str])
     """Other models that a rule can switch to, by name."""
     approver: Approver | None = None

@@ -11,16 +11,21 @@ from __future__ import annotations
 import math
 import warnings
 from collections.abc import Iterator, Mapping
+from itertools import islice
 from threading import RLock
 from types import MappingProxyType
-from typing import Any, Final, Self
+from typing import Any, Final, NamedTuple, Self
 
 from .._internal import validation
-from ..errors import BudgetExceeded, ConfigError
+from ..errors import BudgetExceeded, ConfigError, UsageError
 from ..unit import Unit
 from .snapshot import BudgetSnapshot, Extension, compute_ratio
 
 _NO_REFUNDS: Mapping[str, int] = MappingProxyType({})
+
+
+_MAX_CHANGES = 1_000
+"""Newest changes of counts that wait for their event."""
 
 
 class IterationBudget:
@@ -40,8 +45,8 @@ class IterationBudget:
     """
 
     __slots__ = (
-        "_brought", "_ceiling", "_extensions", "_held", "_lock", "_parent", "_refunds", "_room", "_unsettled", "_used",
-        "maximum", "name", "refund_limit", "unit",
+        "_brought", "_ceiling", "_changes", "_extensions", "_held", "_lock", "_parent", "_refunds", "_room",
+        "_unsettled", "_used", "maximum", "name", "refund_limit", "unit",
     )  # fmt: skip
 
     def __init__(
@@ -70,6 +75,7 @@ class IterationBudget:
         self._room: int | float = math.inf if self._ceiling is None else self._ceiling
         self._refunds = _NO_REFUNDS
         self._extensions: tuple[Extension, ...] = ()
+        self._changes: list[CountChange] | None = None
         self._parent = parent
         self._lock = self._choose_lock(parent, beside)
 
@@ -93,6 +99,7 @@ class IterationBudget:
         fresh._room = math.inf if ceiling is None else ceiling
         fresh._used = fresh._brought = fresh._held = fresh._unsettled = 0
         fresh._refunds, fresh._extensions, fresh._parent = _NO_REFUNDS, (), parent
+        fresh._changes = None if beside is None else beside._changes
         relative = beside or parent
         fresh._lock = RLock() if relative is None else relative._lock
         return fresh
@@ -158,6 +165,34 @@ class IterationBudget:
             for budget in self._with_ancestors():
                 budget._used += amount
             return self._used
+
+    def set_current(self, count: int) -> int:
+        """Set the count, here and by the same difference in every ancestor, and return the difference.
+
+        It may pass the ceiling. In a run the count can only rise, because it is a fact; the run emits an event. Raises
+        UsageError for a lower count there.
+        """
+        validation.check_int(f"budget {self.name!r}, current", count)
+        with self._lock:
+            difference = count - self._used
+            if difference < 0 and any(budget._changes is not None for budget in self._with_ancestors()):
+                raise UsageError(
+                    f"budget {self.name!r}: the count of a run can only rise, and {self._used:,} is more than "
+                    f"{count:,}; use refund() to return units"
+                )
+            own = max(difference, self._brought - self._used)  # ancestors never had what was brought
+            self._used, self._brought = count, min(self._brought, count)
+            for budget in islice(self._with_ancestors(), 1, None):
+                budget._used = max(0, budget._used + own)
+            if difference and self._changes is not None:
+                self._changes.append(CountChange(self, difference, count))
+                del self._changes[:-_MAX_CHANGES]
+            return difference
+
+    def log_changes(self) -> list[CountChange]:
+        """Start a list of the counts that are set here and in budgets created beside this one, and return it."""
+        self._changes = []
+        return self._changes
 
     def refund(self, amount: int = 1, *, reason: str) -> int:
         """Return up to `amount` to this budget and every ancestor.
@@ -375,6 +410,15 @@ class IterationBudget:
         used = self._used if self._parent is None else self._used - self._brought
         limit = self._ceiling if self.refund_limit is None else self.refund_limit
         return used if limit is None else min(used, limit - sum(self._refunds.values()))
+
+
+class CountChange(NamedTuple):
+    """Count that was set in a run."""
+
+    budget: IterationBudget
+    difference: int
+    used: int
+    """The count after the change."""
 
 
 class Hold:

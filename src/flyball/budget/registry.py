@@ -194,6 +194,10 @@ class IterationBudgetRegistry:
     def __iter__(self) -> Iterator[BudgetSpec]:
         return iter(tuple(self._specs.values()))
 
+    def __contains__(self, budget: object) -> bool:
+        """Check whether a budget is registered, by its name or its spec."""
+        return budget in self._specs if isinstance(budget, str) else budget in self._specs.values()
+
     def register(
         self,
         name: str,

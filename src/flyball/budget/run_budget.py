@@ -10,7 +10,7 @@ from typing import Any, Self
 from .._internal import validation
 from ..errors import UnknownBudget
 from ..unit import Unit
-from .budget import Hold, IterationBudget
+from .budget import CountChange, Hold, IterationBudget
 from .budget_set import BudgetSet, build_templates
 from .deadline import SYSTEM, Clock, Deadline
 from .snapshot import BudgetSnapshot
@@ -27,9 +27,9 @@ class TurnBudget:
     """
 
     __slots__ = (
-        "_deadline", "_postponements", "_refusals", "_reserve", "_until", "budgets", "clock", "context_tokens",
-        "counts_tools", "hard_at", "lock", "moves", "nearly_over_at", "reserve_s", "seconds", "tool_seconds",
-        "warnings", "work_at",
+        "_count_changes", "_deadline", "_postponements", "_refusals", "_reserve", "_until", "budgets", "clock",
+        "context_tokens", "counts_tools", "hard_at", "lock", "moves", "nearly_over_at", "reserve_s", "seconds",
+        "tool_seconds", "warnings", "work_at",
     )  # fmt: skip
 
     def __init__(
@@ -49,6 +49,7 @@ class TurnBudget:
         if not isinstance(budgets, BudgetSet):
             budgets = BudgetSet.of(budgets)
         self.budgets: dict[str, IterationBudget] = budgets
+        self._count_changes = budgets.count_changes
         self.context_tokens = context_tokens
         self.tool_seconds = tool_seconds or {}
         self.reserve_s = reserve_s
@@ -249,6 +250,19 @@ class TurnBudget:
                 if budget.extensions and earlier is not None and not earlier.is_shared:
                     self._refusals[name] = refusal  # the old message names the ceiling before the extension
         return self.remember(refusal)
+
+    @property
+    def has_count_changes(self) -> bool:
+        """True if a count was set since the last `take_count_changes`."""
+        return bool(self._count_changes)
+
+    def take_count_changes(self) -> list[tuple[str, CountChange]]:
+        """Return the counts set since the last call, each with the key of its budget."""
+        with self.lock:
+            changes = list(self._count_changes)
+            self._count_changes.clear()
+        keys = {id(budget): key for key, budget in self.budgets.items()}
+        return [(keys.get(id(change.budget), change.budget.name), change) for change in changes]
 
     def remember(self, refusal: Refusal) -> Refusal:
         """Record a refusal, possibly one of a shared budget.

@@ -14,6 +14,7 @@ from ..budget.deadline import SYSTEM, Clock
 from ..budget.limits import Limits
 from ..budget.price import Price, Unpriced
 from ..budget.registry import IterationBudgetRegistry
+from ..budget.remedy import describe_refusal_remedy
 from ..budget.run_budget import TurnBudget
 from ..budget.spending import Spending
 from ..errors import ConfigError, UsageError, describe_error
@@ -150,7 +151,8 @@ class govern:  # noqa: N801  (reads as a verb: `with govern(limits) as run`)
             refusals = run.spending.envelope.refusals[run.emitted_refusals :]
             run.emitted_refusals += len(refusals)
         for refusal in refusals:
-            self.tell(event.BudgetRefused, refusal.budget, refusal.flag)
+            remedy = describe_refusal_remedy(refusal, run.spending.envelope)
+            self.tell(event.BudgetRefused, refusal.budget, refusal.flag, remedy)
             if get_ident() == run.thread:
                 self._consult_rules(Point.BUDGET_REFUSED, refusal.budget)
 
@@ -290,7 +292,11 @@ class govern:  # noqa: N801  (reads as a verb: `with govern(limits) as run`)
         if turn is None:
             return
         turn.close()
+        if run.spending.envelope.has_count_changes:
+            for key, change in run.spending.envelope.take_count_changes():
+                self.tell(event.CountSet, key, change.difference, change.used)
         run.requests += turn.requests
+        run.turns += turn.took_place and not turn.grace
         self.tell_refusals()
         if turn.grace:
             self.tell(event.GraceEnded, bool(self._text))
@@ -318,20 +324,19 @@ class govern:  # noqa: N801  (reads as a verb: `with govern(limits) as run`)
         with self.lock:
             spending, envelope, stop = run.spending, run.spending.envelope, self._stop
             envelope.close()
-            turns = envelope.budgets["turns"].used
             by = self._halted_by if stop is Stop.HALTED else None
             error = describe_error(self._error or "") if stop is Stop.FAILED else None
             self.tell_refusals()
             self._consult_rules(Point.RUN_ENDED, stop.value)
             budgets = envelope.snapshots()
-            self.tell(event.RunEnded, stop.value, by, envelope.flags, turns, run.requests, budgets)
+            self.tell(event.RunEnded, stop.value, by, envelope.flags, run.turns, run.requests, budgets)
             self._result = Result(
                 stop=stop,
                 text=self._text,
                 stopped_by=by,
                 flags=envelope.flags,
                 warning=self._warning,
-                turns=turns,
+                turns=run.turns,
                 requests=run.requests,
                 usage=spending.usage,
                 cost=spending.costs,
@@ -358,6 +363,8 @@ class _RunState:
     started: float
     turn: Turn | None = None
     number: int = 0
+    turns: int = 0
+    """Turns that took place. Refunds do not lower it."""
     requests: int = 0
     emitted_refusals: int = 0
     is_grace: bool = False

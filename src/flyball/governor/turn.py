@@ -38,6 +38,8 @@ class Turn:
         self.messages_to_add = () if active_rules is None else active_rules.pop_notices(grace=grace)
         """Notices for the model. Add them after the newest message, for this request only."""
         self.requests = 0
+        self.took_place = True
+        """False once the turn has ended and was refunded because its request never started."""
         self._spending = spending
         self._max_output_tokens = max_output_tokens
         self._teller = teller
@@ -48,7 +50,7 @@ class Turn:
         self._is_input_held = False
         self._output: int | None = None
         self._is_output_held = False
-        self._is_refunded = False
+        self._refund_reason: str | None = None
         self._closed = False
 
     @property
@@ -159,10 +161,10 @@ class Turn:
         Returns 1, or 0 if it cannot be refunded.
         """
         with self.envelope.lock:
-            if self.grace or self._closed or self._is_refunded:
+            if self.grace or self._closed or self._refund_reason is not None:
                 return 0
             refunded = self.envelope.budgets["turns"].refund(reason=reason)
-            self._is_refunded = bool(refunded)
+            self._refund_reason = reason if refunded else None
         if refunded:
             self._teller.tell(Refunded, "turns", refunded, reason)
         return refunded
@@ -171,7 +173,8 @@ class Turn:
         """End the turn; unsettled reservations count as used in full."""
         with self.envelope.lock:
             self._closed = True
-            if self._holds or not (self.requests or self._is_refunded):
+            self.took_place = bool(self.requests) or self._refund_reason != "round_never_started"
+            if self._holds or not (self.requests or self._refund_reason):
                 self._spending.settle_estimate(self._holds)
             self._holds.clear()
             self.requests = max(1, self.requests)

@@ -15,7 +15,7 @@ from .completion import check_early_completion, handle_final_reply
 from .effects import Flow
 from .ending import ContinueReason, End
 from .model_request import ask_model
-from .orders import call_hooks
+from .orders import call_hooks, emit_count_changes
 from .state import RunState
 from .stopping import check_end, is_over, refuse_budget
 from .tool_calls import cancel_open_calls, deny_calls, deny_incomplete, make_calls
@@ -45,6 +45,8 @@ def take_turn(run: RunState) -> Flow[ContinueReason | End]:
     requests = progress.requests
     try:
         call_hooks(run, _STARTED)
+        if budget.has_count_changes:
+            emit_count_changes(run)
         next_step = yield from _run_turn(run)
         call_hooks(run, _ENDED)
     except BaseException:

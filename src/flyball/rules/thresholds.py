@@ -23,7 +23,12 @@ from .vocabulary import BUDGETS
 _TOLERANCE_SECONDS = 1e-6
 """Seconds before and after a moment in which the rules are evaluated anyway."""
 _SIGNS = (ast.Gt, ast.GtE, ast.Lt, ast.LtE, ast.Eq, ast.NotEq)
-_COUNTS = {"context.turn.iteration_count": ("turns", "used"), "context.turn.token_usage": ("tokens", "used")}
+_COUNTS = {
+    "context.turn.iteration_count": ("turns", "used"),
+    "context.turn.tokens": ("tokens", "used"),
+    "context.turn.token_usage": ("tokens", "ratio"),
+}
+"""Budgets and readings of fields with a shorter name."""
 _READINGS, _TIME_READINGS = frozenset({"used", "ratio", "remaining"}), frozenset({"ratio", "remaining"})
 
 

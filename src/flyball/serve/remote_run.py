@@ -18,10 +18,11 @@ from .._internal.workers import get_call_soon, loop_time
 from ..budget.budget import Hold
 from ..budget.budget_set import narrow
 from ..budget.deadline import Clock
+from ..budget.remedy import describe_refusal_remedy
 from ..budget.run_budget import Refusal, TurnBudget
 from ..chain.caller import COUNTED_BUDGETS, POSITION, Position
 from ..errors import ConfigError, RemoteError, describe_error
-from ..event import BudgetRefused, Event, Header, RunEnded, RunStarted
+from ..event import BudgetRefused, Event, Header, RunEnded, RunStarted, ToolReported
 from ..loop.child_task import SHARED_BUDGETS, ChildTask, subtract_end_margin
 from ..loop.effects import Cancel, Stalled
 from ..loop.plan import Plan
@@ -62,7 +63,7 @@ class RemoteRunner:
         self._budget = RemoteBudget(shared)
         self._envelope: TurnBudget | None = None
         """Limits that the service was sent. None before the run has started."""
-        self._started_at = self._last_event_at = clock.now()
+        self._started_at = self._last_progress_at = clock.now()
         self._cancel_scope: anyio.CancelScope | None = None
         self._call_soon: Callable[[Callable[[], object]], object] | None = None
         self._stalled_s: float | None = None
@@ -70,8 +71,8 @@ class RemoteRunner:
 
     @property
     def idle_s(self) -> float:
-        """Seconds since the last event arrived."""
-        return self._clock.now() - self._last_event_at
+        """Seconds since the last event arrived. Reports of tools do not count."""
+        return self._clock.now() - self._last_progress_at
 
     def stall(self, idle_s: float) -> None:
         """Close the request because the run makes no progress."""
@@ -106,7 +107,7 @@ class RemoteRunner:
         envelope = self._envelope = limits.open(self._clock, plan.max_seconds, max_amounts, plan.level)
         self.recorder.emit(RunStarted, envelope.snapshot(), self.agent)
         if refusal is not None:
-            self.recorder.emit(BudgetRefused, refusal.budget, refusal.flag)
+            self.recorder.emit(BudgetRefused, refusal.budget, refusal.flag, describe_refusal_remedy(refusal, envelope))
             return self._finish(
                 self._build_result(
                     Stop.BUDGET, envelope, flags=(refusal.flag,), warning=refusal.warning, text=_NOT_ASKED
@@ -184,7 +185,7 @@ class RemoteRunner:
             return self._finish_unknown(Stop.STALLED, warning=warning)
         refusal = envelope.refuse("seconds")
         self.recorder.at = self._clock.now() - self._started_at
-        self.recorder.emit(BudgetRefused, refusal.budget, refusal.flag)
+        self.recorder.emit(BudgetRefused, refusal.budget, refusal.flag, describe_refusal_remedy(refusal, envelope))
         return self._finish_unknown(Stop.DEADLINE, flags=(refusal.flag,), warning=refusal.warning)
 
     def _finish_unknown(self, stop: Stop, **fields: Any) -> Result:
@@ -223,7 +224,8 @@ class RemoteRunner:
         )
 
     def _receive_event(self, data: Mapping[str, Any]) -> None:
-        self._last_event_at = self._clock.now()
+        if data.get("event") != ToolReported.kind:
+            self._last_progress_at = self._clock.now()
         self._remote_events.receive_event(data)
 
     def _emit(self, event: Event) -> None:
