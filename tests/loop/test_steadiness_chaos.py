@@ -1,7 +1,6 @@
 """Random models that repeat themselves, reflect and run out of room: every run ends, honestly and inside its limits."""
 
 import json
-import os
 from collections.abc import Sequence
 from typing import Any
 
@@ -21,17 +20,9 @@ from flyball.steadiness import Reflection, Thresholds
 from flyball.testing import ScriptDriver, assert_honest
 from flyball.wire import to_anthropic, to_openai
 
-EXAMPLES = int(os.environ.get("CHAOS_EXAMPLES", "100"))
+from .dice import IS_SOAK, Dice, count_examples, sized
 
-
-class Dice:
-    """Draws from bytes; past their end, and where they are 0, it is always the first and simplest that is drawn."""
-
-    def __init__(self, data: bytes) -> None:
-        self._left = iter(data)
-
-    def pick(self, *options: Any) -> Any:
-        return options[next(self._left, 0) % len(options)]
+EXAMPLES = count_examples(100)
 
 
 class Disk:
@@ -201,11 +192,7 @@ def check_reuse(result: Result) -> None:
             assert f": {content} " in outcome.text
 
 
-def sized(most: int) -> st.SearchStrategy[bytes]:
-    return st.binary(min_size=most, max_size=most)
-
-
-@settings(max_examples=EXAMPLES, derandomize="CHAOS_EXAMPLES" not in os.environ)
+@settings(max_examples=EXAMPLES, derandomize=not IS_SOAK)
 @example(who=bytes(24), does=bytes(80), comes=bytes(6), shares=False)
 @given(sized(24), sized(160), sized(6), st.booleans())
 def test_whatever_a_model_does_it_ends_honestly_inside_its_context(
