@@ -36,7 +36,6 @@ tests also replay every run from its answers, which must give an equal result.
 """
 
 from collections.abc import Sequence
-from itertools import pairwise
 from math import inf
 from typing import Any, cast
 
@@ -66,12 +65,14 @@ class Auditor(Recount):
     """Walks through a story, and asserts at each step that it was allowed."""
 
     def walk(self, story: list[Any]) -> None:
-        for before, step in pairwise(cast("list[Any]", [None, *story])):
+        effect: Any = None
+        for step in story:
             match step:
                 case Effect():
-                    self._may_begin(step)
+                    effect = cast("Any", step)
+                    self._may_begin(effect)
                 case Answer():
-                    self._learn(before, cast("Answer[Any]", step))
+                    self._learn(effect, cast("Answer[Any]", step))
                 case Event():
                     self._record(step)
                 case _:
@@ -163,6 +164,11 @@ class Auditor(Recount):
 
     def _settle_children(self, act: Any, outcome: Outcome) -> None:
         """Add the use of carved and shared child runs to that of the run."""
+        if not act.tasks:  # the tool started them itself, each within its own limits
+            self.used["children"] += len(outcome.children)
+            self.shared["children"] += len(outcome.children) * bool(self.used["Grant"])
+            need("children that were left", self.used["children"] <= self.ceilings["children"])
+            return
         tasks = distinct_tasks(act.tasks)
         need("a result of each child run", len(tasks) == len(outcome.children))
         for task, result in zip(tasks, outcome.children, strict=True):
@@ -311,6 +317,9 @@ class Auditor(Recount):
                 self._begin(kind)
             case ("turn", "ended"):
                 self._end_turn()
+            case ("run", "ended"):
+                need("the run ends last", self.open.pop() == "run", not self.open, not self.begun)
+                self.failed |= not self.used["turn_started"] and not self.is_ready
             case (_, "ended") | ("model", "replied"):
                 need("each ends in its place", self.open.pop() == kind, not self.begun)
                 self.has_reply = kind == "model" and event.finish is not None
@@ -335,8 +344,8 @@ class Auditor(Recount):
             self.first_of_turn, self.has_reply, self.may_retry, self.reasons = True, False, False, []
             self.refunded = self.turn_shared = False
             single = not self.agent.single_turn or self.used["turn_started"] == 1
-            no_calls = self.out_of_calls and self.used["tool_calls"] >= self.ceilings["tool_calls"]  # unless extended
-            need("a turn that is left", self.used["turns"] <= self.ceilings["turns"], not no_calls, single)
+            need("a turn that is left", self.used["turns"] <= self.ceilings["turns"], not self.has_no_calls, single)
+            need("a model that is ready", self.is_ready)
             need("few refunds", self.used["turns given back"] <= self.ceilings["turns"])
 
     def _end_turn(self) -> None:

@@ -99,7 +99,7 @@ class Closing(Auditor):
         stop, last, flags = result.stop, self.last, set(result.flags)
         assert stop not in (Stop.CONTENDED, Stop.CANCELLED, Stop.FAILED)
         need("halted", not self.must_halt or stop in (Stop.DEADLINE, Stop.BUDGET, Stop.HALTED))
-        need("a limit before a halt", not self.out_of_calls or stop in (Stop.DEADLINE, Stop.BUDGET))
+        need("a limit before a halt", not self.has_no_calls or stop in (Stop.DEADLINE, Stop.BUDGET))
         need("the deadline before a limit", not self.was_over or stop not in (Stop.BUDGET, Stop.HALTED))
         match stop:
             case Stop.DEADLINE:

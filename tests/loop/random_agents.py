@@ -173,6 +173,8 @@ class Chaos:
 
     def sink(self, event: Event) -> None:
         run_id = event.header.run_id
+        if event.kind.startswith("child_"):  # the driver emits those of a tool's child run, and a replay has none
+            return
         if self.book.dice(run_id).once_in(20):
             self.book.tell(run_id, "sink raised")
             raise self.book.dice(run_id).pick(ValueError("chaos"), SystemExit(3))
@@ -269,6 +271,6 @@ def _draw_limits(dice: Dice, clock: ManualClock, has_prices: bool) -> Limits:
 
 def _draw_children(dice: Dice, book: Book, clock: ManualClock, name: str) -> list[Child]:
     level = name.count("-")
-    count = dice.pick(0, 1, 2) if level == 0 else dice.pick(0, 0, 1) if level == 1 else 0
+    count = dice.pick(0, 1, 2) if level == 0 else dice.pick(0, 1) if level == 1 else 0
     modes = [dice.pick("shared", "carved", "independent") for _ in range(count)]
     return [Child(draw_agent(dice, book, clock, f"{name}-{n}"), mode) for n, mode in enumerate(modes)]

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, cast
 
 from flyball import Agent, Result, TurnBudget
-from flyball.errors import describe_error
+from flyball.errors import BudgetExceeded, describe_error
 from flyball.event import Header
 from flyball.loop import Act, Answer, Ask, Decide, Effect, Fingerprint, Grant, Plan, Wait
 from flyball.loop.child_task import ChildTask
@@ -51,7 +51,9 @@ class DrivenRun:
     prints: list[int] = field(default_factory=list[int])
     answers: Sequence[Answer[Any]] = ()
     result: Result | None = None
-    """None if its driver crashed."""
+    """None until it has ended."""
+    has_tool_children: bool = False
+    """True if a tool started child runs. The driver emits their events, so a replay has none of them."""
 
 
 @dataclass
@@ -240,10 +242,35 @@ class RandomDriver:
         yield from self._run_children(run, delegated, budgets, world)
         for call in delegated:
             call.close(world.clock.now())
-        return [
-            call.outcome if isinstance(call, ChildCallRun) else world.outcome(call.call.id, call.call.name)
-            for call in calls
-        ]
+        outcomes: list[Outcome | None] = []
+        for call in calls:
+            if not isinstance(call, ChildCallRun) and run.plan.spec.children.specs and self._dice.once_in(4):
+                yield from self._delegate_from_tool(run, call, effect.deadline, budgets, world)
+            if call.children:
+                done = Success(call_id=call.call.id, tool=call.call.name, content="4", children=call.children)
+                outcomes.append(done)
+            else:
+                outcomes.append(call.outcome or world.outcome(call.call.id, call.call.name))
+        return outcomes
+
+    def _delegate_from_tool(
+        self, run: DrivenRun, call: ToolCallRun, deadline: float, budgets: ChildBudgets, world: World
+    ) -> Steps:
+        """Drive a child run that a tool starts with `ctx.delegate`, if the budgets allow it."""
+        call.start(world.clock.now(), deadline)
+        try:
+            task = budgets.claim_child(call, run.plan.spec.children.specs[0].name, "Go.", "")
+        except BudgetExceeded:
+            return
+        run.has_tool_children = True
+        if run.shared_budget is not None:
+            self.postings.append(Posting(run.shared_budget, run.plan.run_id, Grant({"children": 1}), True))
+        running: list[tuple[World, Steps]] = []
+        self._start_child(run, task, call.deadline, budgets, world, running, False)
+        for _, steps in running:
+            yield from steps
+        assert task.own_result is not None, "a child run that was driven has ended"
+        budgets.add_result(call, task, task.own_result, world.clock.now())
 
     def _run_children(
         self, run: DrivenRun, calls: Sequence[ChildCallRun], budgets: ChildBudgets, world: World

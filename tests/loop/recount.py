@@ -19,6 +19,7 @@ MAX_DEPTH = 8
 class Recount:
     """What a run may do and has done, counted from its story alone."""
 
+    failed: bool = False
     halted: bool = False
     must_halt: bool = False
     stalled: bool = False
@@ -28,7 +29,6 @@ class Recount:
 
     def __init__(self, agent: Agent, plan: Plan) -> None:
         self.agent, self.plan = agent, plan
-        self.failed: bool = cast("Model", agent.model).ready() is not None
         self._set_ceilings()
         self._set_time()
         self._set_reserve()
@@ -80,6 +80,16 @@ class Recount:
 
     def find_model(self, name: str) -> Model:
         return cast("Model", self.agent.models[name] if name else self.agent.model)
+
+    @property
+    def is_ready(self) -> bool:
+        """Whether the model that the run asks now can be asked."""
+        return self.find_model(self.model).ready() is None
+
+    @property
+    def has_no_calls(self) -> bool:
+        """Whether a whole batch was denied because no call was left, and none was added since."""
+        return self.out_of_calls and self.used["tool_calls"] >= self.ceilings["tool_calls"]
 
     def find_price(self, name: str) -> Any:
         return self.find_model(name).price or TokenPrice(input=0, output=0)
