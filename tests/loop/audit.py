@@ -282,7 +282,7 @@ class Auditor(Recount):
                 self.raise_limit(name, amount)
             case SetState(key, value):
                 self.change_state({key: value})
-            case UseModel(name) if self.find_model(name).ready() is None:
+            case UseModel(name) if point != "run_ended" and self.find_model(name).ready() is None:
                 self.model = name
             case Notice(text):
                 self.notices.add(text)

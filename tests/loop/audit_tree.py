@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from math import inf
 
 from flyball import Result, TurnBudget
-from flyball.event import Event
+from flyball.event import Event, Extended
 from flyball.loop import Grant
 from flyball.loop.child_task import Mode
 from flyball.result import Stop
@@ -147,6 +147,6 @@ def _check_child(run: DrivenRun, parent: DrivenRun) -> None:
     assert task is not None, "it has a task"
     need("one level below", plan.level == parent.plan.level + 1, plan.parent_run_id == parent.plan.run_id)
     given = task.max_amounts.get("turns", inf)
-    raised = sum(event.amount for event in result.events if event.kind == "extended" and event.budget == "turns")  # type: ignore[attr-defined]
+    raised = sum(event.amount for event in result.events if isinstance(event, Extended) and event.budget == "turns")
     need("its turns", result.budgets["turns"].used <= given + raised)
     need("no slice is raised", task.spec.mode is not Mode.CARVED or result.budgets["turns"].used <= given)

@@ -183,10 +183,12 @@ class Chaos:
         dice = self.book.dice(progress.run_id)
         if not dice.once_in(12):
             return ()
-        is_guard = point is Point.TOOL_CALLED and isinstance(about, Call)
-        self._raise_once_in(5, progress.run_id, *(("vetoed", about.id) if is_guard else ("raised", point.value)))  # type: ignore[union-attr]
+        guarded = about if point is Point.TOOL_CALLED and isinstance(about, Call) else None
+        self._raise_once_in(
+            5, progress.run_id, *(("raised", point.value) if guarded is None else ("vetoed", guarded.id))
+        )
         orders = [self._order(dice) for _ in range(dice.pick(1, 2))]
-        return self.book.tell_orders(point, progress, about if is_guard else None, orders)
+        return self.book.tell_orders(point, progress, guarded, orders)
 
     def _order(self, dice: Dice) -> Order:
         return dice.pick(

@@ -3,12 +3,14 @@
 from collections.abc import Mapping
 from dataclasses import replace
 from math import inf
+from typing import cast
 
 from hypothesis import example, given, settings
 
 from flyball import Limits, Result, TurnBudget
 from flyball.budget.registry import UNSET
 from flyball.loop import Append
+from flyball.models import Model
 from flyball.testing import ManualClock
 
 from .audit_tree import audit_tree
@@ -40,7 +42,8 @@ def drive(who: bytes, does: bytes, comes: bytes) -> tuple[RandomDriver, Result]:
     """Drive a random tree of runs, and audit it."""
     dice, clock, book = Dice(who), ManualClock(), Book(does)
     agent = draw_agent(dice, book, clock)
-    has_prices = all(model.price is not None for model in (agent.model, *agent.models.values()))  # type: ignore[union-attr]
+    models = cast("list[Model]", [agent.model, *agent.models.values()])
+    has_prices = all(model.price is not None for model in models)
     shared, ceilings = draw_shared(dice, clock, has_prices)
     plan = agent.plan("Go.", run_id="run") if shared is None else agent.plan("Go.", run_id="run", within=shared)
     plan.has_transcript = not dice.once_in(3)

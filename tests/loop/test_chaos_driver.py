@@ -1,4 +1,4 @@
-"""The real driver under chaos, on asyncio and trio, with real but small delays; what it drove must stand the audit."""
+"""The real driver under chaos, on asyncio and trio, with real but small delays. Every run must pass the audit."""
 
 import time
 from collections.abc import Callable, Sequence
@@ -172,19 +172,19 @@ def shared_of(dice: Dice) -> TurnBudget | None:
 
 
 async def driven(driver: RunDriver, dice: NappingDice) -> list[Signal]:
-    """Drive it, with letters and perhaps a cancel of the task itself meanwhile; the letters that were taken."""
+    """Drive a run while signals arrive and its task may be cancelled. Return the signals that were accepted."""
     taken: list[Signal] = []
 
-    async def write_letters() -> None:
+    async def send_signals() -> None:
         for _ in range(dice.pick(0, 1, 2, 4)):
             await anyio.sleep(dice.nap())
-            letter = dice.pick(Steer("and this"), Extend({"turns": 1}, 0.01), Cancel("chaos"), LeaseLost())
-            if driver.signals.send(letter):
-                taken.append(letter)
+            signal = dice.pick(Steer("and this"), Extend({"turns": 1}, 0.01), Cancel("chaos"), LeaseLost())
+            if driver.signals.send(signal):
+                taken.append(signal)
 
     with anyio.fail_after(BOUND_S):
         async with anyio.create_task_group() as tasks:
-            tasks.start_soon(write_letters)
+            tasks.start_soon(send_signals)
             with anyio.move_on_after(dice.pick(BOUND_S, BOUND_S, BOUND_S, 0.004)):
                 await driver.drive()
             tasks.cancel_scope.cancel()
@@ -223,8 +223,8 @@ def test_what_the_driver_did_stands_the_audit_and_can_be_played_again(backend: s
     taken = anyio.run(driven, driver, dice, backend=backend)
     result, answers = driver.result, driver.answers
     assert result is not None, "it has no result"
-    heard = [letter for answer in answers for letter in answer.signals]
-    assert all(letter in heard for letter in taken), "a letter was taken and never read"
+    received = [signal for answer in answers for signal in answer.signals]
+    assert all(signal in received for signal in taken), "a signal was accepted and never received"
 
     story = Story()
     same = made_agent(who, NappingDice(b""), story)

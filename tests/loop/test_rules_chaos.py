@@ -109,7 +109,7 @@ def draw_agent(written: bytes, who: bytes, does: bytes) -> Agent:
     )
 
 
-def letters(comes: bytes) -> dict[int, list[Signal]]:
+def draw_signals(comes: bytes) -> dict[int, list[Signal]]:
     dice = Dice(comes)
     kinds: list[Any] = [Steer("and this"), Extend({"turns": 1}), TimeUp(), Cancel("chaos")]
     return {dice.pick(*range(20)): [dice.pick(*kinds)] for _ in range(dice.pick(0, 0, 1))}
@@ -173,7 +173,7 @@ def test_whatever_rules_say_a_run_ends_honestly(
 ) -> None:
     agent = draw_agent(written, who, does)
     assert agent.ruleset.problems == ()
-    script = ScriptDriver(agent, signals=letters(comes))
+    script = ScriptDriver(agent, signals=draw_signals(comes))
     shared = TurnBudget.create(None, max_steps=30) if shares else None
     result = assert_honest(script.run("Go.") if shared is None else script.run("Go.", within=shared))
     for _ in range(5):
