@@ -523,3 +523,12 @@ def test_a_parent_and_a_neighbour_of_two_families_are_refused() -> None:
         IterationBudget("child", 1, parent=tree, beside=other)
     assert (caught.value.where, caught.value.found) == ("budget 'child', beside", "other")
     assert IterationBudget("child", 1, parent=tree, beside=tree).consume()
+
+
+def test_the_budget_that_is_short_is_the_nearest_one_without_room() -> None:
+    tree = IterationBudget("tree", 5)
+    child = IterationBudget("child", 9, parent=tree)
+    assert child.consume(4)
+    assert child.find_short() is None
+    assert child.find_short(2) is tree
+    assert child.find_short(6) is child

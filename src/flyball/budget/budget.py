@@ -261,6 +261,11 @@ class IterationBudget:
                 return self._room - self._used if self._room > self._used else 0
             return max(0, min(budget._room - budget._used for budget in self._with_ancestors()))
 
+    def find_short(self, amount: int = 1) -> IterationBudget | None:
+        """Return the budget that would refuse `amount`: this one or the nearest ancestor. None if it is available."""
+        with self._lock:
+            return next((one for one in self._with_ancestors() if one._used + amount > one._room), None)
+
     @property
     def exceeded(self) -> bool:
         """True once the ceiling is reached."""

@@ -228,11 +228,11 @@ class TurnBudget:
                 hold.release()
             for name in amounts:
                 if name not in holds:
-                    self.refuse(name)
+                    self.refuse(name, amounts[name])
             return None
 
-    def refuse(self, name: str) -> Refusal:
-        """Record that a budget refused.
+    def refuse(self, name: str, amount: int = 1) -> Refusal:
+        """Record that a budget refused `amount`, or that an ancestor did: the message names the one that is short.
 
         `seconds` and `context_tokens` are also accepted, although they have no counter.
         """
@@ -245,6 +245,7 @@ class TurnBudget:
                 refusal = Refusal(name, "max_context_tokens_reached", f"Maximum context tokens ({shown}) reached.")
             case _:
                 budget = self._require_budget(name)
+                budget = budget.find_short(amount) or budget
                 refusal = Refusal(name, budget.to_response_flag(), budget.warning)
                 earlier = self._refusals.get(name)
                 if budget.extensions and earlier is not None and not earlier.is_shared:

@@ -24,6 +24,7 @@ from .tool_calls import cancel_open_calls, deny_calls, deny_incomplete, make_cal
 _STARTED, _ENDED = Point.TURN_STARTED, Point.TURN_ENDED
 _INCOMPLETE = (Finish.LENGTH, Finish.CONTENT_FILTER, Finish.CUT)
 _TOOLS_RAN = ContinueReason.TOOLS_RAN
+_WEAKER_THAN_BUDGET = (Stop.HALTED, Stop.STALLED)
 
 
 def take_turn(run: RunState) -> Flow[ContinueReason | End]:
@@ -102,7 +103,7 @@ def _finish_calls(run: RunState, outcomes: Sequence[Outcome]) -> ContinueReason 
     for outcome in outcomes:
         ran = ran or type(outcome) is not Denied
     end = check_end(run)
-    if not ran and (end is None or end.stop is Stop.HALTED):
+    if not ran and (end is None or end.stop in _WEAKER_THAN_BUDGET):
         end = _check_calls_exhausted(run, outcomes) or end
     if end is None and run.repetition.stalled:
         end = duplicates.check_stalled(run)
