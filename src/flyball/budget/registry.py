@@ -5,7 +5,6 @@ A program may register its own. Each run gets fresh counters.
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from enum import Enum
@@ -15,8 +14,6 @@ from ..errors import ConfigError, UnknownBudget
 from ..settings import Setting, Settings
 from ..unit import Unit
 from .budget import IterationBudget
-
-log = logging.getLogger(__name__)
 
 Amount = int | float
 
@@ -229,7 +226,9 @@ class IterationBudgetRegistry:
         resolution = self.explain(name, ceiling)
         if resolution.is_clamped and resolution.is_from_setting and name not in self._logged:
             self._logged.add(name)
-            log.warning("%s", resolution)
+            from logging import getLogger  # imported here, because settings are rarely clamped
+
+            getLogger(__name__).warning("%s", resolution)
         return resolution
 
     def explain(self, name: str, ceiling: Amount | Unset | None = UNSET) -> Resolution:
