@@ -8,6 +8,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from enum import Enum
+from functools import cached_property
+from typing import Final
 
 from .._internal import validation
 from ..errors import ConfigError, UnknownBudget
@@ -104,7 +106,7 @@ class CeilingBounds:
         return f"from {unit.show(self.low)} {high}{by}"
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Resolution:
     """Ceiling of a budget, and where it came from."""
 
@@ -127,6 +129,11 @@ class Resolution:
     def is_clamped(self) -> bool:
         """True if the bounds changed the requested ceiling."""
         return self.value != self.requested
+
+    @cached_property
+    def template(self) -> IterationBudget:
+        """Unused counter with this ceiling, for `IterationBudget.create_fresh`."""
+        return self.create_budget()
 
     def create_budget(
         self, start: Amount = 0, parent: IterationBudget | None = None, beside: IterationBudget | None = None
@@ -184,8 +191,12 @@ class IterationBudgetRegistry:
     def __init__(self, *, settings: Settings | Mapping[str, object] | None = None) -> None:
         if settings is None:
             settings = Settings.load()
-        self.settings = settings if isinstance(settings, Settings) else Settings(settings)
+        self.settings: Final = settings if isinstance(settings, Settings) else Settings(settings)
         self._specs = {spec.name: spec for spec in BUILT_IN}
+        self._bounds: dict[str, CeilingBounds] = {}
+        """Bounds of the budgets used so far. They stay the same, because settings are read once."""
+        self._defaults: dict[str, Resolution] = {}
+        """Ceilings of the budgets used so far, from a setting or the default."""
         self._logged: set[str] = set()
 
     def __iter__(self) -> Iterator[BudgetSpec]:
@@ -204,6 +215,8 @@ class IterationBudgetRegistry:
         """Declare a budget, replacing an earlier one of the same name."""
         spec = BudgetSpec(name, default, min, max, setting, validation.parse_enum(f"budget {name!r}, unit", unit, Unit))
         self._specs[name] = spec
+        self._bounds.pop(name, None)
+        self._defaults.pop(name, None)
         return spec
 
     def create(
@@ -239,18 +252,31 @@ class IterationBudgetRegistry:
         spec = self._specs.get(name) if isinstance(name, str) else None  # pyright: ignore[reportUnnecessaryIsInstance]
         if spec is None:
             raise UnknownBudget(name, tuple(self._specs))
-        bounds = self._resolve_bounds(spec)
+        if ceiling is UNSET:
+            known = self._defaults.get(name)
+            if known is None:
+                known = self._defaults[name] = self._explain_default(spec)
+            return known
+        bounds = self._find_bounds(spec)
+        requested = spec.inner("ceiling", ceiling)
+        if requested is None and bounds.high is not None:
+            raise spec.error("ceiling", None, f"a value {bounds.show(spec.unit)}")
+        return Resolution(spec, bounds.clamp(requested), requested, "the ceiling given in code", bounds)
+
+    def _explain_default(self, spec: BudgetSpec) -> Resolution:
+        bounds = self._find_bounds(spec)
         setting = self.settings.find(spec.setting) if spec.setting else None
-        if ceiling is not UNSET:
-            requested = spec.inner("ceiling", ceiling)
-            if requested is None and bounds.high is not None:
-                raise spec.error("ceiling", None, f"a value {bounds.show(spec.unit)}")
-            return Resolution(spec, bounds.clamp(requested), requested, "the ceiling given in code", bounds)
         if setting is not None:
             requested = _parse_ceiling(spec, setting, bounds)
             return Resolution(spec, bounds.clamp(requested), requested, setting.source, bounds, is_from_setting=True)
         default = spec.inner("default", spec.default)
         return Resolution(spec, bounds.clamp(default), default, "the default", bounds)
+
+    def _find_bounds(self, spec: BudgetSpec) -> CeilingBounds:
+        bounds = self._bounds.get(spec.name)
+        if bounds is None:
+            bounds = self._bounds[spec.name] = self._resolve_bounds(spec)
+        return bounds
 
     def _resolve_bounds(self, spec: BudgetSpec) -> CeilingBounds:
         bounds = spec.bounds
