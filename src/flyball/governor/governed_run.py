@@ -2,174 +2,159 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass, field
-from threading import RLock, get_ident
+from collections.abc import Callable, Mapping
+from threading import get_ident
+from typing import Any
 
 from .. import event
+from ..budget.limits import ResolvedLimits
 from ..budget.price import Unpriced
 from ..budget.run_budget import TurnBudget
 from ..budget.spending import Spending
-from ..errors import UsageError, describe_error
+from ..errors import UsageError
 from ..progress import Point
 from ..recorder import Fields, Recorder
 from ..result import Result, Stop
 from .active_rules import ActiveRules
+from .ending import RunEnding
 from .govern_options import GovernOptions
 from .turn import Turn
 
 
 class GovernedRun:
-    """Run of a governed loop. `open()` starts it, and `close()` builds its result."""
+    """Run of a governed loop, from `start()` to `close()`. Iterating over it claims turns."""
 
-    def __init__(self, options: GovernOptions) -> None:
+    def __init__(self, options: GovernOptions, ending: RunEnding) -> None:
         self._options = options
-        self.lock = RLock()
-        self._state: _RunState | None = None
-        self._result: Result | None = None
-        self._stops: set[Stop] = set()
-        self._error: BaseException | str | None = None
-        self._warning: str | None = None
-        self._halted_by = "caller"
-        self._text = ""
+        self._limits = options.limits.resolve(options.registry, grace=options.grace)
+        self.envelope = _open_envelope(options, self._limits)
+        """Budgets and deadlines of the run."""
+        self.spending = Spending(self.envelope, options.price, options.model)
+        self.tokens = self.envelope.budgets["tokens"]
+        self.max_output_tokens = options.max_output_tokens
+        self.active_rules: ActiveRules | None = None
+        self.now = options.clock.now
+        self.result: Result | None = None
+        """Result, after `close()`."""
+        self.ending = ending
+        self.lock = ending.lock
+        header = event.Header(options.run_id, options.session_id, options.clock.wall(), dict(options.metadata))
+        self._recorder = Recorder(header, options.sinks, options.events_kept)
+        self._pending_events: list[tuple[Any, tuple[Any, ...]]] = []
+        """Classes and fields of events from other threads."""
+        self._emitted_refusals = 0
+        self._thread = get_ident()
+        self._started = self.now()
+        self._turn_budget = self.envelope.budgets["turns"]
+        self._turn: Turn | None = None
+        self._number = 0
+        self._requests = 0
+        self._is_grace = False
+        self._is_closing = False
 
-    def complete(self, text: str = "") -> None:
-        """End the run with its answer.
+    def start(self) -> None:
+        """Record the start, and consult the rules."""
+        options, limits = self._options, self._limits
+        self.tell(event.RunStarted, self.envelope.snapshot(), None)
+        if options.rules is not None:
+            max_extension_s = max(0.0, limits.max_extended_seconds - limits.seconds)
+            self.active_rules = ActiveRules(
+                options.rules, self, options.run_id, self.envelope, options.metadata, max_extension_s
+            )
+            self._consult_rules(Point.RUN_STARTED)
 
-        In the grace turn, `text` is the report, and the run keeps the stop reason that led to the grace turn.
-        """
-        self._text = text
-        if not self._require_open().is_grace:
-            self._stops.add(Stop.COMPLETED)
-
-    def fail(self, error: BaseException | str) -> None:
-        """End the run as failed; the result keeps everything done so far."""
-        self._error = error
-        self._stops.add(Stop.FAILED)
+    def complete(self, text: str) -> None:
+        """End the run with its answer, or set the report in the grace turn."""
+        self.ending.text = text
+        if not self._is_grace:
+            self.ending.stops.add(Stop.COMPLETED)
 
     def postpone(self, seconds: float, reason: str) -> None:
-        """Move the deadline by `seconds`, for time spent waiting for a person."""
+        """Move the deadline by `seconds`."""
         self.envelope.postpone(seconds, reason)
         self.tell(event.Postponed, seconds, reason)
 
-    def halt(self, by: str, message: str = "", *, grace: bool = False) -> None:
-        """End the run when the loop asks for its next turn.
-
-        With `grace`, the loop gets one last turn for a report first.
-        """
-        if Stop.HALTED in self._stops or self._require_open().is_ending:
-            return
-        self._halted_by, self._require_open().halts_with_grace = by, grace and self._options.grace
-        if not self._stops - {Stop.COMPLETED}:  # an earlier stop reason keeps its own warning
-            self._warning = message or None
-        self._stops.add(Stop.HALTED)
-
-    def cancel(self) -> bool:
-        """Cancel the run at its next turn; return False if it has already ended."""
-        with self.lock:
-            if self._result is None:
-                self._stops.add(Stop.CANCELLED)
-            return self._result is None
-
-    @property
-    def envelope(self) -> TurnBudget:
-        """Budgets and deadlines of the open run."""
-        return self._require_open().spending.envelope
-
-    def result(self) -> Result:
-        """Return the result, available after the `with` block.
-
-        Raises UsageError while the run is open.
-        """
-        if self._result is None:
-            raise UsageError("govern.result() is available only after the with block")
-        return self._result
+    def halt(self, by: str, message: str, *, grace: bool) -> None:
+        """End the run when the loop asks for its next turn."""
+        if not self._is_closing:
+            self.ending.halt(by, message, grace=grace and self._options.grace)
 
     def tell(self, kind: Callable[[int, float, int, event.Header, *Fields], event.Event], *fields: *Fields) -> None:
-        """Record an event.
+        """Record an event, or keep one from another thread until the loop's thread records its next one.
 
-        An event from another thread is delivered when the loop's own thread records its next one.
+        Sinks run on the loop's thread only, one event at a time, in the order of the events.
         """
-        run = self._require_open()
-        with self.lock:
-            if self._result is None:
-                run.pending_events.append(lambda: run.recorder.emit(kind, *fields))
-        self._flush_events(run)
+        if get_ident() != self._thread:
+            with self.lock:
+                if self.result is None:
+                    self._pending_events.append((kind, fields))
+            return
+        while self._pending_events:
+            self._record(*self._pending_events.pop(0))
+        if self.result is None:
+            self._record(kind, fields)
 
     def tell_refusals(self) -> None:
         """Record the budgets that refused since the last call."""
-        run = self._require_open()
+        if self.envelope.refusal_count == self._emitted_refusals:
+            return
         with self.lock:
-            refusals = run.spending.envelope.refusals[run.emitted_refusals :]
-            run.emitted_refusals += len(refusals)
+            refusals = self.envelope.refusals[self._emitted_refusals :]
+            self._emitted_refusals += len(refusals)
         for refusal in refusals:
             self.tell(event.BudgetRefused, refusal.budget, refusal.flag)
-            if get_ident() == run.thread:
+            if get_ident() == self._thread:
                 self._consult_rules(Point.BUDGET_REFUSED, refusal.budget)
 
-    def open(self) -> None:
-        """Start the run."""
-        if self._state is not None:
-            raise UsageError("this govern object was already used: create a new govern(...) for each run")
-        options = self._options
-        header = event.Header(options.run_id, options.session_id, options.clock.wall(), dict(options.metadata))
-        recorder = Recorder(header, options.sinks, options.events_kept)
-        limits = options.limits.resolve(options.registry, grace=options.grace)
-        envelope = limits.open(options.clock)
-        usd = envelope.budgets["usd"]
-        if usd.ceiling is not None and options.price is None and options.unpriced == Unpriced.REFUSE:
-            envelope.close()
-            raise UsageError(
-                f"the limit of {usd.unit.show(usd.ceiling)} cannot be enforced without a price: pass "
-                'price=TokenPrice(input=..., output=...) to govern, or unpriced="tokens_only" to ignore the limit'
-            )
-        self._state = _RunState(Spending(envelope, options.price, options.model), recorder, options.clock.now())
-        self.tell(event.RunStarted, envelope.snapshot(), None)
-        if options.rules is not None:
-            max_extension_s = max(0.0, limits.max_extended_seconds - limits.seconds)
-            self._state.active_rules = ActiveRules(
-                options.rules, self, options.run_id, envelope, options.metadata, max_extension_s
-            )
-        self._consult_rules(Point.RUN_STARTED)
-
-    def close(self, error: BaseException | None) -> None:
-        """End the run. `error` is the exception that left the block, or None."""
-        run = self._require_open()
-        self._close_turn(run)
-        if isinstance(error, Exception | SystemExit):
-            self.fail(error)
-        elif error is not None:  # Ctrl-C, GeneratorExit, or the cancellation of asyncio or trio
-            self.cancel()
-        if not self._stops:
-            self._stops.add(Stop.HALTED)
-        self._finish(run)
+    def __iter__(self) -> GovernedRun:
+        return self
 
     def __next__(self) -> Turn:
-        run = self._require_open()
-        self._close_turn(run)
-        if self._stops == {Stop.HALTED} and run.halts_with_grace and not run.is_grace and self._try_open_reserve(run):
-            return self._open_turn(run, grace=True)
-        if self._stops:
-            raise StopIteration
-        refused_budget = self._claim_turn(run.spending)
-        if refused_budget is None:
-            return self._open_turn(run, grace=False) if self._try_start_turn(run) else next(self)
-        self._stops.add(Stop.DEADLINE if refused_budget == "seconds" else Stop.BUDGET)
-        self._warning = run.spending.envelope.refuse(refused_budget).warning
-        self.tell_refusals()
-        if self._options.grace and self._try_open_reserve(run):
-            return self._open_turn(run, grace=True)
+        if self._turn is not None:
+            self._close_turn(self._turn)
+        ending = self.ending
+        if not ending.stops:
+            refused_budget = self._claim_turn()
+            if refused_budget is not None:
+                return self._end_by_refusal(refused_budget)
+            if self._try_start_turn():
+                self._turn = turn = Turn(self, self._number, grace=False)
+                return turn
+        if ending.stops == {Stop.HALTED} and ending.halts_with_grace and not self._is_grace:
+            return self._open_grace_turn()
         raise StopIteration
 
-    def _require_open(self) -> _RunState:
-        if self._state is None:
-            raise UsageError("this run is not open: put `with govern(...) as run:` around the loop")
-        return self._state
+    def close(self, error: BaseException | None) -> None:
+        """End the run and build its result. `error` is the exception that left the block, or None."""
+        if self._turn is not None:
+            self._close_turn(self._turn)
+        ending = self.ending
+        if isinstance(error, Exception | SystemExit):
+            ending.fail(error)
+        elif error is not None:  # Ctrl-C, GeneratorExit, or the cancellation of asyncio or trio
+            ending.cancel()
+        if not ending.stops:
+            ending.stops.add(Stop.HALTED)
+        self._is_closing = True
+        with self.lock:
+            stop = ending.stop  # decided before rules and sinks run again
+            by, failure = ending.origin_of(stop), ending.error_of(stop)
+            self.envelope.close()
+            self.tell_refusals()
+            self._consult_rules(Point.RUN_ENDED, stop.value)
+            self.result = self._build_result(stop, by, failure)
+            ending.is_final = True
 
-    def _claim_turn(self, spending: Spending) -> str | None:
+    def _record(self, kind: Any, fields: tuple[Any, ...]) -> None:
+        recorder = self._recorder
+        recorder.at = self.now() - self._started
+        recorder.turn = self._number
+        recorder.emit(kind, *fields)
+
+    def _claim_turn(self) -> str | None:
         """Claim the next turn, or return the name of the budget that refused."""
-        envelope = spending.envelope
-        if envelope.is_expired():
+        envelope, spending = self.envelope, self.spending
+        if self.now() >= envelope.work_at:
             return "seconds"
         with envelope.lock:
             short = spending.find_short_budgets(spending.likely_input_tokens)
@@ -177,134 +162,101 @@ class GovernedRun:
                 envelope.refuse(name)
             if short:
                 return short[0]
-            return None if envelope.claim_step() else "turns"
+            return None if self._turn_budget.consume() else "turns"
 
-    def _try_open_reserve(self, run: _RunState) -> bool:
-        """Open the reserve, and check whether a request fits into it."""
-        envelope = run.spending.envelope
-        envelope.open_reserve()
-        return not envelope.hard.expired and not run.spending.find_short_budgets(run.spending.likely_input_tokens)
+    def _end_by_refusal(self, budget: str) -> Turn:
+        """Stop the run because of a budget; return the grace turn, or raise StopIteration."""
+        self.ending.stops.add(Stop.DEADLINE if budget == "seconds" else Stop.BUDGET)
+        self.ending.warning = self.envelope.refuse(budget).warning
+        self.tell_refusals()
+        if not self._options.grace:
+            raise StopIteration
+        return self._open_grace_turn()
 
-    def _try_start_turn(self, run: _RunState) -> bool:
+    def _open_grace_turn(self) -> Turn:
+        """Open the reserve and return the grace turn, or raise StopIteration if no request fits into it."""
+        self.envelope.open_reserve()
+        if self.envelope.hard.expired or self.spending.find_short_budgets(self.spending.likely_input_tokens):
+            raise StopIteration
+        self._is_grace = True
+        self.tell(event.GraceStarted, self.ending.stop.value)
+        self._turn = turn = Turn(self, self._number, grace=True)
+        return turn
+
+    def _try_start_turn(self) -> bool:
         """Start the claimed turn, or refund it if a rule stops the run first."""
-        run.number += 1
+        self._number += 1
         self.tell(event.TurnStarted)
-        envelope = run.spending.envelope
-        for warning in envelope.warnings.take(envelope, self._options.clock.now()):
+        envelope = self.envelope
+        for warning in envelope.warnings.take(envelope, self.now()):
             self.tell(event.BudgetWarned, *warning)
-        self._consult_rules(Point.TURN_STARTED)
-        if not self._stops:
+        if self.active_rules is not None:
+            self._consult_rules(Point.TURN_STARTED)
+        if not self.ending.stops:
             return True
-        refunded = run.spending.envelope.budgets["turns"].refund(reason="round_never_started")
+        refunded = self._turn_budget.refund(reason="round_never_started")
         if refunded:
             self.tell(event.Refunded, "turns", refunded, "round_never_started")
         self.tell(event.TurnEnded)
         return False
 
-    def _open_turn(self, run: _RunState, *, grace: bool) -> Turn:
-        run.is_grace = grace
-        if grace:
-            self.tell(event.GraceStarted, self._stop.value)
-        run.turn = Turn(
-            run.number,
-            run.spending,
-            grace=grace,
-            max_output_tokens=self._options.max_output_tokens,
-            teller=self,
-            active_rules=run.active_rules,
-        )
-        return run.turn
-
     def _consult_rules(self, point: Point, about: object = None) -> None:
-        run = self._require_open()
-        if run.active_rules is not None:
-            run.active_rules.progress.turn, run.active_rules.progress.requests = run.number, run.requests
-            run.active_rules.progress.input_tokens = run.spending.likely_input_tokens
-            run.active_rules.consult(point, about)
+        rules = self.active_rules
+        if rules is not None:
+            rules.progress.turn, rules.progress.requests = self._number, self._requests
+            rules.progress.input_tokens = self.spending.likely_input_tokens
+            rules.consult(point, about)
 
-    def _close_turn(self, run: _RunState) -> None:
-        turn, run.turn = run.turn, None
-        if turn is None:
-            return
+    def _close_turn(self, turn: Turn) -> None:
+        self._turn = None
         turn.close()
-        run.requests += turn.requests
+        self._requests += turn.requests
         self.tell_refusals()
         if turn.grace:
-            self.tell(event.GraceEnded, bool(self._text))
-        else:
-            self._consult_rules(Point.TURN_ENDED)
-            self.tell(event.TurnEnded)
-
-    def _flush_events(self, run: _RunState) -> None:
-        # Sinks run on the loop's thread only, one event at a time, in the order of the events.
-        if get_ident() != run.thread:
+            self.tell(event.GraceEnded, bool(self.ending.text))
             return
-        while run.pending_events:
-            run.recorder.at = self._options.clock.now() - run.started
-            run.recorder.turn = run.number
-            run.pending_events.pop(0)()
+        if self.active_rules is not None:
+            self._consult_rules(Point.TURN_ENDED)
+        self.tell(event.TurnEnded)
 
-    @property
-    def _stop(self) -> Stop:
-        """Stop reason of the run: the first of the collected ones in the order of Stop."""
-        return min(self._stops, key=list(Stop).index)
-
-    def _finish(self, run: _RunState) -> None:
-        """Build the result, last of all, so that it includes an exception of the block."""
-        options, run.is_ending = self._options, True
-        with self.lock:
-            spending, envelope, stop = run.spending, run.spending.envelope, self._stop
-            envelope.close()
-            turns = envelope.budgets["turns"].used
-            by = self._halted_by if stop is Stop.HALTED else None
-            error = describe_error(self._error or "") if stop is Stop.FAILED else None
-            self.tell_refusals()
-            self._consult_rules(Point.RUN_ENDED, stop.value)
-            budgets = envelope.snapshots()
-            self.tell(event.RunEnded, stop.value, by, envelope.flags, turns, run.requests, budgets)
-            self._result = Result(
-                stop=stop,
-                text=self._text,
-                stopped_by=by,
-                flags=envelope.flags,
-                warning=self._warning,
-                turns=turns,
-                requests=run.requests,
-                usage=spending.usage,
-                cost=spending.costs,
-                unpriced=spending.unpriced,
-                estimated_requests=spending.estimated_requests,
-                budgets=budgets,
-                events=run.recorder.recorded_events,
-                events_dropped=run.recorder.dropped,
-                sink_errors=run.recorder.sink_errors,
-                error=error,
-                run_id=options.run_id,
-                session_id=options.session_id,
-                metadata=run.recorder.header.metadata or {},
-                seconds=max(0.0, options.clock.now() - run.started - run.waited_s),
-            )
+    def _build_result(self, stop: Stop, by: str | None, failure: Mapping[str, Any] | None) -> Result:
+        options, envelope, spending, recorder = self._options, self.envelope, self.spending, self._recorder
+        turns, budgets = self._turn_budget.used, envelope.snapshots()
+        self.tell(event.RunEnded, stop.value, by, envelope.flags, turns, self._requests, budgets)
+        # The run's time does not include waiting for people. Extensions by rules are not waits.
+        extended_s = 0.0 if self.active_rules is None else self.active_rules.extended_s
+        waited_s = envelope.postponed_s - extended_s
+        return Result(
+            stop=stop,
+            text=self.ending.text,
+            stopped_by=by,
+            flags=envelope.flags,
+            warning=self.ending.warning,
+            turns=turns,
+            requests=self._requests,
+            usage=spending.usage,
+            cost=spending.costs,
+            unpriced=spending.unpriced,
+            estimated_requests=spending.estimated_requests,
+            budgets=budgets,
+            events=recorder.recorded_events,
+            events_dropped=recorder.dropped,
+            sink_errors=recorder.sink_errors,
+            error=failure,
+            run_id=options.run_id,
+            session_id=options.session_id,
+            metadata=recorder.header.metadata or {},
+            seconds=max(0.0, self.now() - self._started - waited_s),
+        )
 
 
-@dataclass(slots=True)
-class _RunState:
-    """State of an open run."""
-
-    spending: Spending
-    recorder: Recorder
-    started: float
-    turn: Turn | None = None
-    number: int = 0
-    requests: int = 0
-    emitted_refusals: int = 0
-    is_grace: bool = False
-    halts_with_grace: bool = False
-    is_ending: bool = False
-    active_rules: ActiveRules | None = None
-    thread: int = field(default_factory=get_ident)
-    pending_events: list[Callable[[], object]] = field(default_factory=list[Callable[[], object]])
-
-    @property
-    def waited_s(self) -> float:
-        """Seconds spent waiting for people. Extensions by rules do not count."""
-        return self.spending.envelope.postponed_s - (0.0 if self.active_rules is None else self.active_rules.extended_s)
+def _open_envelope(options: GovernOptions, limits: ResolvedLimits) -> TurnBudget:
+    envelope = limits.open(options.clock)
+    usd = envelope.budgets["usd"]
+    if usd.ceiling is not None and options.price is None and options.unpriced == Unpriced.REFUSE:
+        envelope.close()
+        raise UsageError(
+            f"the limit of {usd.unit.show(usd.ceiling)} cannot be enforced without a price: pass "
+            'price=TokenPrice(input=..., output=...) to govern, or unpriced="tokens_only" to ignore the limit'
+        )
+    return envelope

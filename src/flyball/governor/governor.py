@@ -4,15 +4,17 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Self
 
+from ..errors import UsageError
 from .govern_options import GovernOptions
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
 
     from ..budget.run_budget import TurnBudget
     from ..event import Event, Header
     from ..recorder import Fields
     from ..result import Result
+    from .governed_run import GovernedRun
     from .turn import Turn
 
 
@@ -27,67 +29,75 @@ class govern(GovernOptions):  # noqa: N801  (reads as a verb: `with govern(limit
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        from .governed_run import GovernedRun  # imported here to keep `import govern` light: events, rules, results
+        from .ending import RunEnding  # imported here, as a run needs it: importing govern loads only its options
 
-        self._run = GovernedRun(self)
+        self._ending = RunEnding()
+        self._run: GovernedRun | None = None
 
     def complete(self, text: str = "") -> None:
         """End the run with its answer.
 
         In the grace turn, `text` is the report, and the run keeps the stop reason that led to the grace turn.
         """
-        self._run.complete(text)
+        self._require_open().complete(text)
 
     def fail(self, error: BaseException | str) -> None:
         """End the run as failed; the result keeps everything done so far."""
-        self._run.fail(error)
+        self._ending.fail(error)
 
     def postpone(self, seconds: float, reason: str) -> None:
         """Move the deadline by `seconds`, for time spent waiting for a person."""
-        self._run.postpone(seconds, reason)
+        self._require_open().postpone(seconds, reason)
 
     def halt(self, by: str, message: str = "", *, grace: bool = False) -> None:
         """End the run when the loop asks for its next turn.
 
         With `grace`, the loop gets one last turn for a report first.
         """
-        self._run.halt(by, message, grace=grace)
+        self._require_open().halt(by, message, grace=grace)
 
     def cancel(self) -> bool:
         """Cancel the run at its next turn; return False if it has already ended."""
-        return self._run.cancel()
+        return self._ending.cancel()
 
     @property
     def envelope(self) -> TurnBudget:
         """Budgets and deadlines of the open run."""
-        return self._run.envelope
+        return self._require_open().envelope
 
     def result(self) -> Result:
         """Return the result, available after the `with` block.
 
         Raises UsageError while the run is open.
         """
-        return self._run.result()
+        if self._run is None or self._run.result is None:
+            raise UsageError("govern.result() is available only after the with block")
+        return self._run.result
 
     def tell(self, kind: Callable[[int, float, int, Header, *Fields], Event], *fields: *Fields) -> None:
         """Record an event.
 
         An event from another thread is delivered when the loop's own thread records its next one.
         """
-        self._run.tell(kind, *fields)
+        self._require_open().tell(kind, *fields)
 
     def __enter__(self) -> Self:
-        self._run.open()
+        if self._run is not None:
+            raise UsageError("this govern object was already used: create a new govern(...) for each run")
+        from .governed_run import GovernedRun
+
+        self._run = GovernedRun(self, self._ending)
+        self._run.start()
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, _: object) -> None:
-        self._run.close(error)
+        self._require_open().close(error)
 
-    def __iter__(self) -> Self:
-        return self
+    def __iter__(self) -> Iterator[Turn]:
+        return self._require_open()
 
     def __next__(self) -> Turn:
-        return next(self._run)
+        return next(self._require_open())
 
     async def __aenter__(self) -> Self:
         return self.__enter__()
@@ -100,6 +110,11 @@ class govern(GovernOptions):  # noqa: N801  (reads as a verb: `with govern(limit
 
     async def __anext__(self) -> Turn:
         try:
-            return next(self._run)
+            return next(self._require_open())
         except StopIteration:
             raise StopAsyncIteration from None
+
+    def _require_open(self) -> GovernedRun:
+        if self._run is None:
+            raise UsageError("this run is not open: put `with govern(...) as run:` around the loop")
+        return self._run
