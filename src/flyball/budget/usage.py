@@ -10,6 +10,8 @@ from .._internal import validation
 from ..errors import ConfigError
 
 _INT_ONLY = {int}
+_DETAILS = {name: f"{name}_details" for name in ("prompt_tokens", "completion_tokens", "input_tokens", "output_tokens")}
+"""Names of the parts of a count."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,40 +99,37 @@ def _count(read: Reader, name: str) -> int:
     value = read(name)
     if value is None:
         return 0
+    if type(value) is int and value >= 0:
+        return value
     if isinstance(value, bool) or not isinstance(value, int) or value < 0:
         raise ConfigError(f"usage, {name}", value, "an int of at least 0")
     return value
 
 
 def _parse_openai(read: Reader, input_key: str, output_key: str) -> Usage:
-    cached = written = 0
-    details = read(f"{input_key}_details")
-    if details is not None:
-        read_part = _get_reader(details)
-        cached, written = _count(read_part, "cached_tokens"), _count(read_part, "cache_write_tokens")
-    reasoning = _count_reasoning(read, output_key)
-    return _clamp_parts(_count(read, input_key), _count(read, output_key), cached, reasoning, written)
+    input, output = _count(read, input_key), _count(read, output_key)
+    input_details, output_details = read(_DETAILS[input_key]), read(_DETAILS[output_key])
+    if input_details is None and output_details is None:
+        return Usage.summed(input, output, 0, 0, 0)
+    read_part = _get_reader(input_details)
+    cached, written = _count(read_part, "cached_tokens"), _count(read_part, "cache_write_tokens")
+    return _clamp_parts(input, output, cached, _count_reasoning(output_details), written)
 
 
 def _parse_anthropic(read: Reader) -> Usage:
     # Anthropic's input_tokens excludes the tokens read from and written to the cache.
     cached, written = _count(read, "cache_read_input_tokens"), _count(read, "cache_creation_input_tokens")
     total_input = _count(read, "input_tokens") + cached + written
-    reasoning = _count_reasoning(read, "output_tokens")
+    reasoning = _count_reasoning(read("output_tokens_details"))
     return _clamp_parts(total_input, _count(read, "output_tokens"), cached, reasoning, written)
 
 
-def _count_reasoning(read: Reader, output_key: str) -> int:
-    details = read(f"{output_key}_details")
-    if details is None:
-        return 0
-    read_part = _get_reader(details)
-    return _count(read_part, "reasoning_tokens") or _count(read_part, "thinking_tokens")
+def _count_reasoning(details: object) -> int:
+    read = _get_reader(details)
+    return _count(read, "reasoning_tokens") or _count(read, "thinking_tokens")
 
 
 def _clamp_parts(input: int, output: int, cached: int, reasoning: int, written: int) -> Usage:
     # Servers sometimes report a part that is larger than the whole.
-    if cached or reasoning or written:
-        cached = min(cached, input)
-        reasoning, written = min(reasoning, output), min(written, input - cached)
-    return Usage.summed(input, output, cached, reasoning, written)
+    cached = min(cached, input)
+    return Usage.summed(input, output, cached, min(reasoning, output), min(written, input - cached))

@@ -15,6 +15,7 @@ from ..errors import UsageError
 from ..progress import Point
 from ..recorder import Fields, Recorder
 from ..result import Result, Stop
+from ..rules import RuleSet
 from .active_rules import ActiveRules
 from .ending import RunEnding
 from .govern_options import GovernOptions
@@ -25,8 +26,8 @@ class GovernedRun:
     """Run of a governed loop, from `start()` to `close()`. Iterating over it claims turns."""
 
     def __init__(self, options: GovernOptions, ending: RunEnding) -> None:
-        self._options = options
         self._limits = options.limits.resolve(options.registry, grace=options.grace)
+        self._has_grace = options.grace
         self.envelope = _open_envelope(options, self._limits)
         """Budgets and deadlines of the run."""
         self.spending = Spending(self.envelope, options.price, options.model)
@@ -52,15 +53,13 @@ class GovernedRun:
         self._is_grace = False
         self._is_closing = False
 
-    def start(self) -> None:
+    def start(self, rules: RuleSet | None, metadata: Mapping[str, Any]) -> None:
         """Record the start, and consult the rules."""
-        options, limits = self._options, self._limits
         self.tell(event.RunStarted, self.envelope.snapshot(), None)
-        if options.rules is not None:
-            max_extension_s = max(0.0, limits.max_extended_seconds - limits.seconds)
-            self.active_rules = ActiveRules(
-                options.rules, self, options.run_id, self.envelope, options.metadata, max_extension_s
-            )
+        if rules is not None:
+            max_extension_s = max(0.0, self._limits.max_extended_seconds - self._limits.seconds)
+            run_id = self._recorder.header.run_id
+            self.active_rules = ActiveRules(rules, self, run_id, self.envelope, metadata, max_extension_s)
             self._consult_rules(Point.RUN_STARTED)
 
     def complete(self, text: str) -> None:
@@ -77,7 +76,7 @@ class GovernedRun:
     def halt(self, by: str, message: str, *, grace: bool) -> None:
         """End the run when the loop asks for its next turn."""
         if not self._is_closing:
-            self.ending.halt(by, message, grace=grace and self._options.grace)
+            self.ending.halt(by, message, grace=grace and self._has_grace)
 
     def tell(self, kind: Callable[[int, float, int, event.Header, *Fields], event.Event], *fields: *Fields) -> None:
         """Record an event, or keep one from another thread until the loop's thread records its next one.
@@ -89,10 +88,14 @@ class GovernedRun:
                 if self.result is None:
                     self._pending_events.append((kind, fields))
             return
+        recorder = self._recorder
         while self._pending_events:
-            self._record(*self._pending_events.pop(0))
+            recorder.at = self.now() - self._started
+            pending_kind, pending_fields = self._pending_events.pop(0)
+            recorder.emit(pending_kind, *pending_fields)
         if self.result is None:
-            self._record(kind, fields)
+            recorder.at = self.now() - self._started
+            recorder.emit(kind, *fields)
 
     def tell_refusals(self) -> None:
         """Record the budgets that refused since the last call."""
@@ -145,12 +148,6 @@ class GovernedRun:
             self.result = self._build_result(stop, by, failure)
             ending.is_final = True
 
-    def _record(self, kind: Any, fields: tuple[Any, ...]) -> None:
-        recorder = self._recorder
-        recorder.at = self.now() - self._started
-        recorder.turn = self._number
-        recorder.emit(kind, *fields)
-
     def _claim_turn(self) -> str | None:
         """Claim the next turn, or return the name of the budget that refused."""
         envelope, spending = self.envelope, self.spending
@@ -169,7 +166,7 @@ class GovernedRun:
         self.ending.stops.add(Stop.DEADLINE if budget == "seconds" else Stop.BUDGET)
         self.ending.warning = self.envelope.refuse(budget).warning
         self.tell_refusals()
-        if not self._options.grace:
+        if not self._has_grace:
             raise StopIteration
         return self._open_grace_turn()
 
@@ -185,7 +182,7 @@ class GovernedRun:
 
     def _try_start_turn(self) -> bool:
         """Start the claimed turn, or refund it if a rule stops the run first."""
-        self._number += 1
+        self._number = self._recorder.turn = self._number + 1
         self.tell(event.TurnStarted)
         envelope = self.envelope
         for warning in envelope.warnings.take(envelope, self.now()):
@@ -220,7 +217,8 @@ class GovernedRun:
         self.tell(event.TurnEnded)
 
     def _build_result(self, stop: Stop, by: str | None, failure: Mapping[str, Any] | None) -> Result:
-        options, envelope, spending, recorder = self._options, self.envelope, self.spending, self._recorder
+        envelope, spending, recorder = self.envelope, self.spending, self._recorder
+        header = recorder.header
         turns, budgets = self._turn_budget.used, envelope.snapshots()
         self.tell(event.RunEnded, stop.value, by, envelope.flags, turns, self._requests, budgets)
         # The run's time does not include waiting for people. Extensions by rules are not waits.
@@ -243,9 +241,9 @@ class GovernedRun:
             events_dropped=recorder.dropped,
             sink_errors=recorder.sink_errors,
             error=failure,
-            run_id=options.run_id,
-            session_id=options.session_id,
-            metadata=recorder.header.metadata or {},
+            run_id=header.run_id,
+            session_id=header.session_id,
+            metadata=header.metadata or {},
             seconds=max(0.0, self.now() - self._started - waited_s),
         )
 

@@ -87,7 +87,7 @@ class govern(GovernOptions):  # noqa: N801  (reads as a verb: `with govern(limit
         from .governed_run import GovernedRun
 
         self._run = GovernedRun(self, self._ending)
-        self._run.start()
+        self._run.start(self.rules, self.metadata)
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, _: object) -> None:

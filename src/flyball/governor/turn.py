@@ -68,7 +68,8 @@ class Turn:
         """
         validation.check_amount("tokens", input_tokens)
         with self.envelope.lock:
-            self._require_open("expect()")
+            if self._closed:
+                raise self._ended_error("expect()")
             self._spending.is_input_expected = self._is_input_held = True
             context = self.envelope.context_tokens
             if context is not None and input_tokens > context:
@@ -91,7 +92,8 @@ class Turn:
         """
         with self.envelope.lock:
             if not self._is_output_held:
-                self._require_open("max_output_tokens")
+                if self._closed:
+                    raise self._ended_error("max_output_tokens")
                 self._is_output_held = True
                 self._output = self._hold_output()
             return self._output
@@ -104,7 +106,8 @@ class Turn:
         """
         used = Usage.of(usage)
         with self.envelope.lock:
-            self._require_open("settle()")
+            if self._closed:
+                raise self._ended_error("settle()")
             self._spending.settle(self._holds, used)
             self._holds.clear()
             self._is_input_held = self._is_output_held = False
@@ -166,11 +169,10 @@ class Turn:
             if self._holds or not (self.requests or self._is_refunded):
                 self._spending.settle_estimate(self._holds)
             self._holds.clear()
-            self.requests = max(1, self.requests)
+            self.requests = self.requests or 1
 
-    def _require_open(self, operation: str) -> None:
-        if self._closed:
-            raise UsageError(f"turn {self.number} has ended: use {operation} before the next turn starts")
+    def _ended_error(self, operation: str) -> UsageError:
+        return UsageError(f"turn {self.number} has ended: use {operation} before the next turn starts")
 
     def _hold_output(self) -> int | None:
         # `expect()` has already reserved the input; otherwise leave room for the largest input so far.
