@@ -193,8 +193,8 @@ class IterationBudgetRegistry:
             settings = Settings.load()
         self.settings: Final = settings if isinstance(settings, Settings) else Settings(settings)
         self._specs = {spec.name: spec for spec in BUILT_IN}
-        self._bounds: dict[str, CeilingBounds] = {}
-        """Bounds of the budgets used so far. They stay the same, because settings are read once."""
+        self._bounds: dict[str, tuple[BudgetSpec, CeilingBounds]] = {}
+        """Bounds of the budgets used so far. They hold for that spec, because settings are read once."""
         self._defaults: dict[str, Resolution] = {}
         """Ceilings of the budgets used so far, from a setting or the default."""
         self._logged: set[str] = set()
@@ -215,8 +215,6 @@ class IterationBudgetRegistry:
         """Declare a budget, replacing an earlier one of the same name."""
         spec = BudgetSpec(name, default, min, max, setting, validation.parse_enum(f"budget {name!r}, unit", unit, Unit))
         self._specs[name] = spec
-        self._bounds.pop(name, None)
-        self._defaults.pop(name, None)
         return spec
 
     def create(
@@ -254,7 +252,7 @@ class IterationBudgetRegistry:
             raise UnknownBudget(name, tuple(self._specs))
         if ceiling is UNSET:
             known = self._defaults.get(name)
-            if known is None:
+            if known is None or known.spec is not spec:
                 known = self._defaults[name] = self._explain_default(spec)
             return known
         bounds = self._find_bounds(spec)
@@ -273,10 +271,10 @@ class IterationBudgetRegistry:
         return Resolution(spec, bounds.clamp(default), default, "the default", bounds)
 
     def _find_bounds(self, spec: BudgetSpec) -> CeilingBounds:
-        bounds = self._bounds.get(spec.name)
-        if bounds is None:
-            bounds = self._bounds[spec.name] = self._resolve_bounds(spec)
-        return bounds
+        known = self._bounds.get(spec.name)
+        if known is None or known[0] is not spec:
+            known = self._bounds[spec.name] = (spec, self._resolve_bounds(spec))
+        return known[1]
 
     def _resolve_bounds(self, spec: BudgetSpec) -> CeilingBounds:
         bounds = spec.bounds
