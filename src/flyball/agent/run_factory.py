@@ -10,7 +10,7 @@ import math
 import os
 import zlib
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import fields, replace
 
 from .._internal import validation
 from .._internal.workers import PRIVATE_LOOP, copy_context_for_thread, run_in_worker
@@ -44,8 +44,10 @@ Answers = Mapping[str, Verdict | bool] | None
 class RunFactory:
     """Creates the runs of one agent."""
 
-    def __init__(self, options: AgentOptions) -> None:
-        check_agent(options)
+    def __init__(self, agent: AgentOptions) -> None:
+        check_agent(agent)
+        # A copy of its options. A reference to the agent would be a cycle, which only the garbage collector frees.
+        options = AgentOptions(**{option.name: getattr(agent, option.name) for option in fields(AgentOptions)})
         self._options = options
         self.spec = build_spec(options, self._registry())
         self._check_money_limit(self.spec.limits.budgets["usd"])
